@@ -1,5 +1,5 @@
-//! What the edge keeps beside a body on disk: any bytes are refused or read, never a panic, and what was read
-//! writes the same bytes again.
+//! The metadata that the edge stores with a body on disk: any bytes are rejected or parsed without a panic, and
+//! parsed metadata serialises to the same bytes.
 //!
 //! Run: `cargo +nightly fuzz run disk_head`.
 #![no_main]

@@ -1,8 +1,8 @@
-//! Checkpoints of the disk tier's index: any bytes are refused or loaded, never a panic; what was saved loads as it
-//! was; and what was saved and then changed anywhere is refused.
+//! Checkpoints of the disk tier's index: any bytes are rejected or loaded without a panic; a saved checkpoint
+//! loads unchanged; a modified checkpoint is rejected.
 //!
-//! Checksums would keep the fuzzer out of all but the header, so one input in two is a recipe instead: objects to
-//! save, and a change to make to what was saved.
+//! Checksums would limit the fuzzer to the header, so half of the inputs are a recipe instead: objects to save,
+//! and a change to the saved bytes.
 //!
 //! Run: `cargo +nightly fuzz run disk_index`.
 #![no_main]

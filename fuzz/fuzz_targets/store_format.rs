@@ -1,7 +1,8 @@
-//! Whatever bytes a device returns, looking into it ends without a panic and within its bounds.
+//! Opening, inspecting and reading a store ends without a panic and within its bounds, whatever bytes the
+//! device returns.
 //!
-//! The input is laid over a sound, small store: the first three bytes say where. So the fuzzer gets past the superblock
-//! without having to guess a checksum, and may still destroy it.
+//! The input overwrites a part of a small valid store; the first three bytes are its offset. So the fuzzer gets
+//! past the superblock without having to guess a checksum, and may still destroy it.
 #![no_main]
 
 use std::io;

@@ -1,7 +1,7 @@
-//! How fast a disk cache takes and gives: `cargo run --release --example bench_disk -- DIR GIB`.
+//! Measures the throughput of a disk cache: `cargo run --release --example bench_disk -- DIR GIB`.
 //!
-//! Writes objects of several sizes as fast as the queue takes them and reads them back, and compares
-//! the checksum that the format uses with the one it could have used. One line of JSON each.
+//! Writes objects of several sizes as fast as the queue accepts them, and reads them back. Also measures the
+//! checksum of the format. Prints one line of JSON per result.
 #![expect(clippy::print_stdout, reason = "its result is what it prints")]
 
 use std::hint::black_box;
@@ -96,7 +96,7 @@ fn objects(
     Ok(())
 }
 
-/// True in the error if the queue was full.
+/// Returns `Err(true)` if the queue was full.
 fn put(cache: &DiskCache, key: u64, bytes: u64, chunk: &Bytes) -> Result<(), bool> {
     let name = key.to_le_bytes();
     let begun = cache.begin(

@@ -1,14 +1,15 @@
-//! What the disk tier's index costs with very many objects: memory, lookups, insertions, checkpoints.
+//! Measures the disk tier's index with very many objects: memory, lookups, insertions, checkpoints.
 //!
 //! ```sh
 //! cargo run --release --package edgeward-store --example bench_index -- [OBJECTS] [DEVICE_GIB] [FOLDER]
 //! ```
 //!
-//! By default 100 million objects on a device of 2 TiB, the checkpoint written to the system's temporary folder.
-//! One JSON object a line on stdout, one a figure. Times of operations are CPU time, so that other processes matter
-//! less: each is the median of batches of 10 000, with the 99th percentile of the batches beside it. In a *dependent* run the next key follows from the last answer
-//! (or, where the answer is always "not here", waits behind a fence), so nothing overlaps: what one lookup takes. In
-//! an *overlapping* run it does not: what a busy core gets done.
+//! The defaults are 100 million objects on a device of 2 TiB, and the system's temporary folder for the
+//! checkpoint. The output has one JSON object per line for each figure. Times of operations are CPU times, so
+//! that other processes have less influence: each is the median of batches of 10 000, with the 99th percentile
+//! of the batches beside it. In a *dependent* run the next key follows from the last result (or, if the result
+//! is always a miss, waits behind a fence), so that no lookups overlap. This is the latency of one lookup. In
+//! an *overlapping* run lookups overlap, which is the throughput of a busy core.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -93,7 +94,7 @@ fn insertions(index: &Index, objects: u64, out: &mut Figures) -> io::Result<()> 
 }
 
 fn lookups(index: &Index, objects: u64, out: &mut Figures) -> io::Result<()> {
-    // The count keeps the chain from closing after its first ten thousand keys, as random maps do.
+    // The count prevents the chain from entering a cycle after its first ten thousand keys, as random maps do.
     let (mut n, mut found) = (0, 0);
     out.batches("find_hit_dependent", LOOKUP_BATCHES, |batch| {
         for _ in 0..batch {
@@ -136,7 +137,7 @@ fn hit(index: &Index, which: u64) -> u64 {
     index.find(key(which)).map_or(0, Location::unit)
 }
 
-/// Lookups while another thread replaces one entry after the other.
+/// Measures lookups while another thread replaces one entry after another.
 fn beside_a_writer(index: &Index, objects: u64, out: &mut Figures) -> io::Result<()> {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -186,7 +187,7 @@ fn checkpoint(
     out.tell("save_to_file", start.elapsed().as_secs_f64(), "s")?;
     file.sync_all()?;
     out.tell("save_to_file_synced", start.elapsed().as_secs_f64(), "s")?;
-    // The second index would double the memory.
+    // A second index would double the memory.
     drop(index);
 
     let start = Instant::now();
@@ -199,7 +200,7 @@ fn checkpoint(
     out.tell("load_from_page_cache", seconds, "s")
 }
 
-/// Writes figures, one JSON object a line.
+/// Writes figures, one JSON object per line.
 struct Figures(io::Stdout);
 
 impl Figures {
@@ -210,7 +211,7 @@ impl Figures {
         )
     }
 
-    /// Times `count` batches of an operation.
+    /// Measures `count` batches of an operation.
     fn batches(&mut self, what: &str, count: u64, mut batch: impl FnMut(u64)) -> io::Result<()> {
         let mut nanos: Vec<f64> = (0..count)
             .map(|_| {
@@ -229,7 +230,7 @@ impl Figures {
     }
 }
 
-/// CPU time of this thread.
+/// Returns the CPU time of this thread.
 fn thread_nanos() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
@@ -242,7 +243,7 @@ fn rss_bytes() -> u64 {
     pages * rustix::param::page_size() as u64
 }
 
-/// Over the last minute: what else the machine does falsifies times.
+/// Returns the load average of the last minute: other processes distort the times.
 fn load_average() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").expect("Linux tells");
     let first = text.split(' ').next().and_then(|word| word.parse().ok());
@@ -254,12 +255,12 @@ fn key(n: u64) -> KeyHash {
     KeyHash(mix(n))
 }
 
-/// SplitMix64's output step: a bijection, so that different numbers are different keys.
+/// The output step of SplitMix64. It is a bijection, so that different numbers give different keys.
 fn mix(n: u64) -> u64 {
     SplitMix64(n).draw()
 }
 
-/// 20 KiB.
+/// The distance of records: 20 KiB.
 const STRIDE_UNITS: u64 = 40;
 const BATCH: u64 = 10_000;
 const LOOKUP_BATCHES: u64 = 500;

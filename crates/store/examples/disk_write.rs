@@ -1,7 +1,7 @@
-//! Streaming writes through a disk cache: `cargo run --release --example disk_write -- DIR MIB KIB`.
+//! Streams writes through a disk cache: `cargo run --release --example disk_write -- DIR MIB KIB`.
 //!
-//! Puts objects of KIB KiB as fast as the queue takes them until MIB MiB are written, and syncs. One
-//! line of JSON: `cargo xtask bench-disk write` holds it against fio.
+//! Writes objects of KIB KiB as fast as the queue accepts them until MIB MiB are written, and syncs. Prints one
+//! line of JSON, which `cargo xtask bench-disk write` compares with fio.
 #![expect(clippy::print_stdout, reason = "its one line is the result")]
 
 use std::path::PathBuf;
@@ -12,13 +12,13 @@ use bytes::Bytes;
 use edgeward_store::disk::{DiskCache, DiskSettings, Dropped, Refused};
 use edgeward_types::{ByteSize, KeyHash};
 
-/// As a body arrives from an origin.
+/// The size of the chunks in which a body arrives from an origin.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Bytes before the same come again: further apart than what compresses looks back.
+/// The bytes before the content repeats: more than the window of a compressor.
 const POOL_BYTES: usize = 32 << 20;
 
-/// How long to wait when the queue is full: it holds far more than is written in this time.
+/// The wait after a full queue. The queue holds far more than is written in this time.
 const FULL_WAIT: Duration = Duration::from_micros(500);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let object_bytes = args.next().map_or(Ok(1024), |kib| kib.parse::<u64>())? << 10;
     let count = (mib << 20) / object_bytes.max(1);
 
-    // Room for everything: nothing is reclaimed meanwhile.
+    // Space for all objects: no segment is reclaimed.
     let capacity = ByteSize::mib((mib / 4 * 5).max(1024));
     let (cache, _) = DiskCache::open(DiskSettings::new(&folder, capacity))?;
     let pool = incompressible();
@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What a device or a host that compresses makes no smaller: xorshift64, Marsaglia 2003.
+/// Returns bytes that a compressing device or host cannot compress: xorshift64, Marsaglia 2003.
 fn incompressible() -> Bytes {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let next = |_| {
@@ -73,7 +73,7 @@ fn incompressible() -> Bytes {
     (0..POOL_BYTES).map(next).collect()
 }
 
-/// False if the queue was full; then nothing of the object is kept.
+/// Returns false if the queue was full; no part of the object is kept then.
 fn put(
     cache: &DiskCache,
     key: u64,

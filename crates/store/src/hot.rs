@@ -1,11 +1,11 @@
-//! The RAM tier: values under keys, one byte budget, hits under shared access.
+//! The RAM tier: values under keys, with one byte budget. Hits take shared locks only.
 //!
-//! Two structures side by side. The index maps a key to its value and is all that a hit reads: a
-//! shared lock on one of its shards, an `Arc` clone, at most one relaxed store into the object's mark.
-//! The tier (`edgeward_policy::AnyTier`) holds the budget and decides; it sits behind one lock that
-//! only misses take, for bookkeeping alone: no value is built or freed under it.
+//! The tier has two parts. The index maps a key to its value, and a hit reads nothing else: it takes a shared
+//! lock on one shard, clones an `Arc`, and does at most one relaxed store to count the hit. The policy tier
+//! (`edgeward_policy::AnyTier`) has the budget and decides which objects stay. It is behind one lock that only
+//! misses take, for bookkeeping alone: no value is built or freed under it.
 //!
-//! A miss asks for room first and brings the value later:
+//! A miss reserves space first and brings the value later:
 //!
 //! ```
 //! # use edgeward_store::hot::{HotCache, HotConfig, Offer};
@@ -22,9 +22,11 @@
 //! assert_eq!(cache.lookup(key).as_deref(), Some(&"a body".to_owned()));
 //! ```
 //!
-//! A change carries the [`Version`] of the key that it was decided on; [`versions`](crate::versions) states the rule.
+//! A change carries the [`Version`] of the key on which it was decided; [`versions`](crate::versions) states
+//! the rule.
 //!
-//! Lock order: tier, then one index shard or one stripe of versions. Nothing is taken while one of these is held.
+//! Lock order: tier, then one index shard or one stripe of versions. No further lock is taken while one of the
+//! latter is held.
 
 mod freed;
 mod index;
@@ -53,35 +55,37 @@ pub use tuning::{TunerPlace, TuningStatus};
 /// The RAM tier's settings, checked.
 #[derive(Clone, Debug)]
 pub struct HotConfig {
-    /// Bytes the residents may be charged with: values, heads and the index's share for each.
+    /// The most bytes that residents may be charged: values, heads and each object's share of the index.
     pub capacity: ByteSize,
 
-    /// What enters and what leaves.
+    /// The policies of admission and eviction.
     pub policy: PolicySpec,
 
-    /// Where the policy's draws come from. The same seed and requests give the same decisions.
+    /// The seed of the policy's random numbers. The same seed and requests give the same decisions.
     pub seed: Seed,
 
-    /// Requests between two tunings of AdaptSize, the paper's Δ. None: its 250 000.
+    /// Requests between two tunings of AdaptSize, the paper's Δ. `None` selects the paper's 250 000.
     pub window_requests: Option<u32>,
 
-    /// Where the tuner runs.
+    /// Selects the thread that runs the tuner.
     pub tuner_place: TunerPlace,
 
-    /// The bytes that readers may pin: of values that left the cache and are still referenced. Above it nothing is admitted. None:
-    /// an eighth of the capacity, at least 4 MiB.
+    /// The most bytes that readers may pin: bytes of values that left the cache and are still referenced. Above
+    /// it no object is admitted. `None` selects an eighth of the capacity, at least 4 MiB.
     pub pinned_bytes_max: Option<ByteSize>,
 
-    /// The bytes of freed pages that the allocator may keep. None: 1/32 of the capacity, at least 2 MiB.
+    /// The most bytes of freed pages that the allocator may keep. `None` selects 1/32 of the capacity, at least
+    /// 2 MiB.
     pub freed_bytes_max: Option<ByteSize>,
 
-    /// Gives freed pages back to the system if they are more than so many bytes, and returns whether they were. None: the allocator
-    /// decides alone.
+    /// Returns freed pages to the system if they take more than this many bytes, and returns true if it did.
+    /// With `None` the allocator decides.
     pub give_back: Option<fn(u64) -> bool>,
 }
 
 impl HotConfig {
-    /// The default policy over `capacity`. A policy that tunes itself does so on a thread beside the request path.
+    /// Returns the default policy with the given capacity. A policy with a tuner runs it on a thread beside the
+    /// request path.
     pub fn new(capacity: ByteSize) -> Self {
         Self {
             capacity,
@@ -95,13 +99,13 @@ impl HotConfig {
         }
     }
 
-    /// The bound of freed pages, its default filled in.
+    /// The bound of freed pages, with the default filled in.
     pub fn freed_bytes_max(&self) -> u64 {
         let most = self.freed_bytes_max.map(ByteSize::bytes);
         most.unwrap_or_else(|| freed_max_bytes(self.capacity.bytes()))
     }
 
-    /// The bound of pinned bytes, its default filled in.
+    /// The bound of pinned bytes, with the default filled in.
     pub fn pinned_bytes_max(&self) -> u64 {
         let most = self.pinned_bytes_max.map(ByteSize::bytes);
         most.unwrap_or_else(|| ledger::pinned_max_bytes(self.capacity.bytes()))
@@ -109,7 +113,7 @@ impl HotConfig {
     }
 }
 
-/// Values of one kind under keys, within a byte budget. Share it in an `Arc`.
+/// A cache of values of one type, within a byte budget. Share it in an `Arc`.
 #[derive(Debug)]
 pub struct HotCache<V: Send + Sync + 'static> {
     shared: Arc<Shared<V>>,
@@ -117,13 +121,14 @@ pub struct HotCache<V: Send + Sync + 'static> {
 }
 
 impl<V: Send + Sync + 'static> HotCache<V> {
-    /// What an object costs beside its value's own allocations. Add it to every charge.
+    /// The bytes that an object takes in addition to its value's own allocations. Add them to every charge.
     ///
-    /// The tier's place (32), queue entry (16) and mark (8), the index entry, and the allocation of the `Arc` (16) with the value.
+    /// The sum of the policy's slot (32), queue entry (16) and access bits (8), the index entry, and the
+    /// allocation of the `Arc` (16) with the value.
     pub const OBJECT_OVERHEAD_BYTES: u64 =
         32 + 16 + 8 + index::ENTRY_BYTES + allocated_bytes(16 + size_of::<V>() as u64);
 
-    /// An empty cache, its tuner running if its policy has one.
+    /// Returns an empty cache. Its tuner runs if the policy has one.
     pub fn new(config: HotConfig) -> Arc<Self> {
         let capacity_bytes = config.capacity.bytes();
         let tier = config.policy.tier(capacity_bytes, config.seed);
@@ -131,7 +136,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
             index: Index::default(),
             versions: Versions::default(),
             touch: tier.touch(),
-            // Not the configured one: the policy `infinite` has another.
+            // The tier's capacity differs from the configured one for the policy `infinite`.
             capacity_bytes: AtomicU64::new(tier.capacity_bytes()),
             tier: Mutex::new(tier),
             counters: Counters::default(),
@@ -148,7 +153,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         Arc::new(Self { shared, tuning })
     }
 
-    /// The value under `key`. A hit in the eyes of eviction; takes no exclusive lock.
+    /// Returns the value under `key` and counts a hit for eviction. Takes no exclusive lock.
     #[inline]
     pub fn lookup(&self, key: KeyHash) -> Option<Arc<V>> {
         let (slot, value) = self.shared.index.find(key)?;
@@ -156,27 +161,29 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         Some(value)
     }
 
-    /// The value under `key`, without a trace of having looked.
+    /// Returns the value under `key` without counting a hit.
     pub fn peek(&self, key: KeyHash) -> Option<Arc<V>> {
         self.shared.index.find(key).map(|(_, value)| value)
     }
 
-    /// Where one worker reports its requests, for the tuner. Costs nothing if nothing is tuned.
+    /// Returns a recorder with which one worker reports its requests to the tuner. It does nothing if the
+    /// policy has no tuner.
     pub fn recorder(&self) -> Recorder {
         self.tuning
             .as_ref()
             .map_or_else(Recorder::off, Tuning::recorder)
     }
 
-    /// Asks for room for a value of `charge_bytes`, which is to follow.
+    /// Reserves space for a value of `charge_bytes` that the caller brings later.
     ///
-    /// Decided and made at once, so that the decisions come in the order of the misses. A key may be
-    /// offered while an older value is resident: the old one serves until the new one is committed.
+    /// The policy decides and evicts at once, so that its decisions are in the order of the misses. A key may
+    /// be offered while an older value is resident: the older value is served until the new one is committed.
     pub fn offer(&self, key: KeyHash, charge_bytes: u64) -> Offer<V> {
         self.offer_with(key, charge_bytes, |_, _, _| ())
     }
 
-    /// The same, and `left` gets what had to make room, with the version at which it left, outside of every lock.
+    /// Like [`offer`](Self::offer). Calls `left` with each evicted value and its version at the eviction,
+    /// outside of all locks.
     pub fn offer_with(
         &self,
         key: KeyHash,
@@ -202,14 +209,14 @@ impl<V: Send + Sync + 'static> HotCache<V> {
                 PinnedRoom::Shrunk | PinnedRoom::Exceeded => None,
             };
             shared.unlink(&evicted, &mut removed);
-            // Under the lock, so that what is held is never less than what has a place.
+            // Under the lock, so that the charged bytes are never less than the bytes of all slots.
             let verdict = verdict.map(|verdict| match verdict {
                 Verdict::Admit(slot) => Ok((slot, shared.ledger.hold(charge_bytes))),
                 Verdict::Refuse(refusal) => Err(refusal),
             });
             drop(tier);
-            // Bodies are freed here, with no lock held. They come in the order in which they were evicted; of one that
-            // was still on its way there is no value.
+            // Bodies are freed here, with no lock held. They are in the order of their eviction. An object
+            // whose fill is still in progress has no value here.
             let mut gone = evicted.drain(..);
             for (slot, seen, value) in removed.drain(..) {
                 if let Some(gone) = gone.find(|gone| gone.slot == slot) {
@@ -217,7 +224,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
                 }
             }
             drop(gone);
-            // What was evicted may be read as well: only now that the rest is freed, the pinned bytes are known.
+            // Readers may hold evicted values too. Only now, with the others freed, are the pinned bytes known.
             if room != PinnedRoom::Shrunk || rounds_left == 0 {
                 break verdict;
             }
@@ -247,12 +254,12 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         }
     }
 
-    /// Returns the version of a key. A caller reads it before it decides about a change.
+    /// Returns the version of a key. The caller reads it before it decides about a change.
     pub fn version(&self, key: KeyHash) -> Version {
         self.shared.versions.of(key)
     }
 
-    /// Returns the version of a key, or `None` while the disk has yet to follow a change of the key.
+    /// Returns the version of a key, or `None` while a change of the key is not on disk yet.
     pub fn settled_version(&self, key: KeyHash) -> Option<Version> {
         self.shared.versions.settled(key)
     }
@@ -262,19 +269,21 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         self.shared.versions.is_current(seen)
     }
 
-    /// Returns a recent version with the content of `seen`, or `None` if the key has changed. Changes of other keys make an old version
-    /// outdated earlier.
+    /// Returns a recent version with the content of `seen`, or `None` if the key has changed. An old version
+    /// becomes outdated after many changes of other keys; a recent one lasts longer.
     pub fn renewed(&self, seen: Version) -> Option<Version> {
         self.shared.versions.renewed(seen)
     }
 
-    /// Marks a key as changing. The caller holds the value from before the change until the disk has followed.
+    /// Marks a key as changing. The caller keeps the returned value from before the change until the change is
+    /// on disk.
     pub fn changing(&self, key: KeyHash) -> Changing<'_> {
         self.shared.versions.changing(key)
     }
 
-    /// Replaces `before` by `value`, which has the same body, at the same charge, or removes another value of the key. Returns true if
-    /// `value` is stored. Returns `None`, and changes nothing, if the key has changed since `seen`.
+    /// Replaces `before` by `value`, which has the same body and the same charge. If the key has another value,
+    /// removes that value. Returns true if `value` is stored. Returns `None`, and changes nothing, if the key
+    /// has changed since `seen`.
     pub fn refresh(&self, seen: Version, before: &Arc<V>, value: Arc<V>) -> Option<bool> {
         let mut tier = self.shared.tier.lock();
         self.shared.versions.advance(seen)?;
@@ -285,14 +294,15 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         Some(swapped)
     }
 
-    /// Puts `value` in the place of `before`, at the same charge. False if something else lies there by now.
+    /// Replaces `before` by `value` at the same charge. Returns false if the key has another value by now.
     ///
-    /// For a value whose body has moved.
+    /// Used for a value whose body has moved.
     pub fn swap(&self, key: KeyHash, before: &Arc<V>, value: Arc<V>) -> bool {
         self.shared.index.swap(key, before, value)
     }
 
-    /// Removes the value of the key and returns the new version. Returns `None`, and changes nothing, if the key has changed since `seen`.
+    /// Removes the value of the key and returns the new version. Returns `None`, and changes nothing, if the
+    /// key has changed since `seen`.
     pub fn remove(&self, seen: Version) -> Option<Version> {
         let mut tier = self.shared.tier.lock();
         let made = self.shared.versions.advance(seen)?;
@@ -302,8 +312,8 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         Some(made)
     }
 
-    /// Makes all earlier versions of the key outdated, and removes its value if `is_ours` returns true for it. Returns true if a
-    /// value was removed.
+    /// Makes all earlier versions of the key outdated, and removes its value if `is_ours` returns true for it.
+    /// Returns true if a value was removed.
     pub fn purge(&self, key: KeyHash, is_ours: impl FnOnce(&V) -> bool) -> bool {
         let mut tier = self.shared.tier.lock();
         self.shared.versions.change(key);
@@ -315,17 +325,18 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         removed.is_some()
     }
 
-    /// Memory beside any place that counts against the budget, for as long as the returned value lives.
+    /// Charges the budget for memory that has no slot, for as long as the returned value lives.
     pub fn hold(&self, bytes: u64) -> Hold {
         self.shared.ledger.hold(bytes)
     }
 
-    /// Where memory that is freed beside the cache is counted, if freed pages are bounded.
+    /// Returns the counter for memory that is freed outside the cache, if freed pages are bounded.
     pub fn freed_pages(&self) -> Option<Arc<FreedPages>> {
         self.shared.freed.clone()
     }
 
-    /// Bytes that have left the cache and are still referenced, and the bound above which nothing is admitted.
+    /// Returns the bytes that have left the cache and are still referenced, and the bound above which no object
+    /// is admitted.
     ///
     /// Takes the tier's lock.
     pub fn pinned_bytes(&self) -> (u64, u64) {
@@ -334,7 +345,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         (pinned, self.shared.pinned_bytes_max)
     }
 
-    /// Changes the budget; a smaller one evicts at once.
+    /// Changes the budget. A smaller budget evicts at once.
     pub fn resize(&self, capacity: ByteSize) {
         let mut evicted = Vec::new();
         let mut removed = Vec::new();
@@ -346,7 +357,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         drop(removed);
     }
 
-    /// What the cache holds and has done.
+    /// Returns the figures of the cache: its content and its counters.
     pub fn stats(&self) -> HotStats {
         let counters = &self.shared.counters;
         let load = |counter: &AtomicU64| counter.load(Relaxed);
@@ -377,18 +388,18 @@ impl<V: Send + Sync + 'static> HotCache<V> {
     }
 }
 
-/// The answer to [`HotCache::offer`].
+/// The result of [`HotCache::offer`].
 #[derive(Debug)]
 pub enum Offer<V: Send + Sync + 'static> {
-    /// There is room; bring the value.
+    /// Space is reserved; the caller brings the value.
     Admit(Reservation<V>),
-    /// Not kept.
+    /// The policy refused the object.
     Refuse(Refusal),
-    /// Not kept: readers pin too many bytes of values that have left.
+    /// The object is refused because readers pin too many bytes of values that left the cache.
     Pinned,
 }
 
-/// Room made for a value that is on its way. Dropped without a commit, it gives the room back.
+/// Space that is reserved for a value. Dropping it without a commit releases the space.
 #[derive(Debug)]
 pub struct Reservation<V: Send + Sync + 'static> {
     shared: Arc<Shared<V>>,
@@ -400,23 +411,24 @@ pub struct Reservation<V: Send + Sync + 'static> {
 }
 
 impl<V: Send + Sync + 'static> Reservation<V> {
-    /// Bytes the place is charged with.
+    /// The bytes that the slot is charged.
     pub fn charge_bytes(&self) -> u64 {
         self.charge_bytes
     }
 
-    /// The hold for the value's memory, to be dropped with that memory: from then on the memory counts against the budget also
-    /// after the value has left the cache. `None` the second time.
+    /// Takes the guard of the value's charge. The caller keeps it with the value's memory, so that the memory
+    /// counts against the budget even after the value has left the cache. Returns `None` the second time.
     pub fn take_hold(&mut self) -> Option<Hold> {
         self.hold.take()
     }
 
-    /// Makes `value` the key's value, and a new version.
+    /// Stores `value` under the key, and makes a new version.
     pub fn commit(self, value: Arc<V>, seen: Version) -> Commit {
         self.place(value, |shared, _| shared.versions.advance(seen))
     }
 
-    /// As [`commit`](Self::commit), for the value that the disk has at the version `seen`. Makes no new version and replaces no value.
+    /// Like [`commit`](Self::commit), for the value that the disk has at the version `seen`. Makes no new
+    /// version and replaces no value.
     pub fn promote(self, value: Arc<V>, seen: Version) -> Commit {
         self.place(value, |shared, is_present| {
             (!is_present && shared.versions.is_current(seen)).then_some(seen)
@@ -448,14 +460,14 @@ impl<V: Send + Sync + 'static> Reservation<V> {
     }
 }
 
-/// What became of a value that was to be committed.
+/// The result of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Commit {
-    /// Lookups find it, at this version.
+    /// The value is stored and has this version.
     Done(Version),
-    /// Its place was lost to others while it was filled.
+    /// The slot was evicted while the value was being filled.
     Lost,
-    /// The key had changed.
+    /// The key has changed since the version that the caller saw.
     Outdated,
 }
 
@@ -468,42 +480,42 @@ impl<V: Send + Sync + 'static> Drop for Reservation<V> {
     }
 }
 
-/// What [`HotCache::stats`] tells.
+/// The figures of a [`HotCache`].
 #[derive(Clone, Debug)]
 pub struct HotStats {
-    /// The budget.
+    /// The byte budget.
     pub capacity_bytes: u64,
-    /// Bytes charged to residents and to fills on their way. Never above the capacity.
+    /// Bytes charged to residents and to fills in progress. Never above the capacity.
     pub used_bytes: u64,
     /// Bytes of values that have left the cache and are still referenced. They count against the budget.
     pub pinned_bytes: u64,
-    /// The bound of `pinned_bytes` above which nothing is admitted.
+    /// The bound of `pinned_bytes`. Above it no object is admitted.
     pub pinned_bytes_max: u64,
-    /// Residents, fills on their way included.
+    /// Residents, including fills in progress.
     pub objects: u64,
-    /// Bytes of the tier's own bookkeeping; part of what residents are charged.
+    /// Bytes of the tier's own bookkeeping, which are part of the residents' charges.
     pub bookkeeping_bytes: u64,
-    /// Offers that were let in.
+    /// Offers that were admitted.
     pub admitted: u64,
-    /// Offers that the rule of admission refused.
+    /// Offers that the admission policy refused.
     pub refused_by_admission: u64,
     /// Offers larger than the whole budget.
     pub refused_too_large: u64,
-    /// Offers beyond the number of objects a tier can hold.
+    /// Offers refused because the tier had its largest number of objects.
     pub refused_object_limit: u64,
-    /// Offers while readers pinned more than their bound.
+    /// Offers refused because readers pinned more bytes than the bound.
     pub refused_pinned: u64,
-    /// Residents that had to leave.
+    /// Residents that were evicted.
     pub evicted: u64,
-    /// Bytes that came free with them.
+    /// Bytes of the evicted residents.
     pub evicted_bytes: u64,
-    /// Places given back because the value never came whole.
+    /// Reservations released because the value never arrived in full.
     pub abandoned: u64,
-    /// How often freed pages were given back to the system because they exceeded their bound.
+    /// How often freed pages were returned to the system because they exceeded their bound.
     pub given_back: u64,
-    /// A fingerprint of all decisions: equal to the simulator's for the same requests and seed.
+    /// A fingerprint of all decisions, equal to the simulator's for the same requests and seed.
     pub digest: u64,
-    /// The tuner's state, if the policy has one.
+    /// The tuner's state, if the policy has a tuner.
     pub tuning: Option<TuningStatus>,
 }
 
@@ -515,16 +527,17 @@ pub(crate) struct Shared<V> {
     tier: Mutex<AnyTier>,
     counters: Counters,
     ledger: Arc<Ledger>,
-    /// The budget. The tier's own capacity is smaller while readers pin bytes.
+    /// The byte budget. The tier's own capacity is smaller while readers pin bytes.
     capacity_bytes: AtomicU64,
     pinned_bytes_max: u64,
     freed: Option<Arc<FreedPages>>,
 }
 
 impl<V> Shared<V> {
-    /// Takes from the tier's capacity what readers pin.
+    /// Reduces the tier's capacity by the pinned bytes.
     ///
-    /// Beyond their bound nothing more is taken: or readers of all residents could empty the cache.
+    /// The reduction ends at the bound of pinned bytes. Otherwise readers of all residents could empty the
+    /// cache.
     fn make_room_for_pinned(&self, tier: &mut AnyTier, evicted: &mut Vec<Evicted>) -> PinnedRoom {
         let budget_bytes = self.capacity_bytes.load(Relaxed);
         let pinned = self.ledger.pinned_bytes(tier.used_bytes());
@@ -551,12 +564,14 @@ impl<V> Shared<V> {
         Some(value)
     }
 
-    /// Takes the evicted out of the index; their values are handed back to be freed outside the lock.
+    /// Removes evicted objects from the index. Adds their values to `removed`, so that the caller frees them
+    /// outside the lock.
     fn unlink(&self, evicted: &[Evicted], removed: &mut Vec<(Slot, Version, Arc<V>)>) {
         let mut bytes = 0;
         for gone in evicted {
             bytes += gone.object.size_bytes;
-            // Absent if its fill is still on its way, another's if the key was filled twice.
+            // The index has no value if the fill is still in progress, and another slot's value if the key was
+            // filled twice.
             let value = self.index.remove(gone.object.key, Some(gone.slot));
             removed.extend(value.map(|(slot, value)| {
                 let seen = self.versions.of(gone.object.key);
@@ -571,18 +586,19 @@ impl<V> Shared<V> {
     }
 }
 
-/// Whether the budget has room for the pinned bytes.
+/// The result of making room for the pinned bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PinnedRoom {
     Fits,
-    /// Residents had to leave for them.
+    /// Residents were evicted to make room.
     Shrunk,
-    /// They are more than their bound.
+    /// The pinned bytes exceed their bound.
     Exceeded,
 }
 
-/// How often an offer evicts residents to make room for pinned bytes. Residents that are read become pinned bytes themselves, so
-/// that a round may need another; after the last one the offer is refused.
+/// How often an offer evicts residents to make room for pinned bytes. Evicted residents that are being read
+/// become pinned bytes themselves, so another round may be necessary. After the last round the offer is
+/// refused.
 const PINNED_ROUNDS_MAX: u32 = 4;
 
 #[derive(Debug, Default)]

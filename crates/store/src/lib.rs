@@ -1,8 +1,8 @@
-//! Keeps bytes under a key within a budget. Threads, no async, no HTTP.
+//! Keeps bytes under a key within a byte budget. The crate uses threads, no async runtime and no HTTP.
 //!
-//! [`hot`] is the RAM tier, [`arena`] where its large bodies lie, [`disk`] the segment log beneath them. What
-//! is worth keeping is decided by `edgeward-policy`; this crate carries the decisions out, holds the values and owns
-//! the locks.
+//! [`hot`] is the RAM tier. [`arena`] holds its large bodies. [`disk`] is the segment log below the RAM tier.
+//! `edgeward-policy` decides which objects are kept; this crate carries the decisions out, stores the values
+//! and owns the locks.
 
 pub mod arena;
 pub mod disk;

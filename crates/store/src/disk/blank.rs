@@ -1,26 +1,27 @@
-//! Whether a device that is no store is blank, or holds what must not be overwritten.
+//! Finds out if a device without a store is blank, or has data that must not be overwritten.
 //!
-//! Who makes a file system, a volume or a partition table writes near the front or the end, but not always at the very
-//! front: btrfs leaves the first 64 KiB as they are, ZFS the first 16, and some arrays say at the end alone what they are.
-//! So a device is blank if its first and its last mebibyte are zeros. A new file is.
+//! Tools that make a file system, a volume or a partition table write near the front or the end of a device,
+//! but not always at the very front: btrfs leaves the first 64 KiB unchanged, ZFS the first 16 KiB, and some
+//! RAID arrays have their only label at the end. So a device counts as blank if its first and its last mebibyte
+//! are zeros. A new file is blank.
 
 use std::io;
 
 use super::device::Device;
 
-/// What was found on a device that was to be blank.
+/// Data on a device that should be blank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Occupied {
-    /// The first byte that is not zero.
+    /// The offset of the first byte that is not zero.
     pub(super) at: u64,
-    /// What it is, if that is known.
+    /// The kind of the data, if it is recognised.
     pub(super) what: Option<&'static str>,
 }
 
-/// What of a device is looked at from either end.
+/// The bytes that are checked at each end of a device.
 const EDGE_BYTES: u64 = 1 << 20;
 
-/// Nothing if the device is blank.
+/// Returns the foreign data on a device, or `None` if the device is blank.
 pub(super) fn occupied(device: &dyn Device) -> io::Result<Option<Occupied>> {
     let length = device.len();
     let front = read(device, 0, length.min(EDGE_BYTES))?;
@@ -57,7 +58,8 @@ fn name(front: &[u8], end: &[u8]) -> Option<&'static str> {
 
 type Signature = (usize, &'static [u8], &'static str);
 
-/// The commonest, by their offset from the front. What holds others comes before what it may leave in place.
+/// The most frequent signatures, by their offset from the front. A container comes before the signatures that
+/// it may leave in place.
 const FRONT: [Signature; 9] = [
     (0, b"LUKS\xba\xbe", "an encrypted volume (LUKS)"),
     (4096, b"\xfc\x4e\x2b\xa9", "a member of a RAID array (md)"),
@@ -70,7 +72,7 @@ const FRONT: [Signature; 9] = [
     (510, b"\x55\xaa", "a partition table or a boot sector"),
 ];
 
-/// The same by their distance from the end.
+/// The most frequent signatures, by their distance from the end.
 const END: [Signature; 2] = [
     (512, b"EFI PART", "the copy of a partition table"),
     (8192, b"\xfc\x4e\x2b\xa9", "a member of a RAID array (md)"),

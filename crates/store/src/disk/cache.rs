@@ -1,4 +1,4 @@
-//! The disk cache as its users see it: keys to devices, objects in and out.
+//! The public interface of the disk cache. It selects the device for a key, and reads and writes objects.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ use super::write::{DiskWrite, WriteState};
 use super::writer::{Done, Message, Writer};
 use crate::sync::Mutex;
 
-/// Objects on one or more devices. Cheap to clone; all clones are the same cache.
+/// Objects on one or more devices. Cheap to clone; all clones share one cache.
 #[derive(Clone, Debug)]
 pub struct DiskCache {
     shared: Arc<Shared>,
@@ -38,13 +38,13 @@ struct Shared {
     head_bytes_max: u64,
 }
 
-/// Where an object may be: what the index knows without asking the device.
+/// The probable location of an object: the knowledge of the index, without a read from the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
     hash: KeyHash,
     volume: u16,
     location: Location,
-    /// Whether its record was still being gathered.
+    /// True if the record was not on the device yet at the lookup.
     unwritten: bool,
 }
 
@@ -53,7 +53,7 @@ impl DiskCache {
     ///
     /// # Errors
     ///
-    /// If a device cannot be used, or holds something else. Nothing that is there is overwritten then.
+    /// Fails if a device cannot be used, or contains other data. The device is not changed then.
     pub fn open(settings: DiskSettings) -> Result<(Self, RecoveryReport), OpenError> {
         let failed = |device: &DeviceSettings| {
             let path = device.path.clone();
@@ -65,7 +65,7 @@ impl DiskCache {
             let opened = FileDevice::open_present(&device.path, bytes);
             files.push((device, bytes, opened.map_err(failed(device))?));
         }
-        // All are checked before one is resized: a file that is refused, or damaged, stays as it is.
+        // All devices are checked before one is resized: a file that is rejected or damaged is not changed.
         let contents = contents_of(files.iter().map(|(.., file)| file as &dyn Device))?;
         let mut devices: Vec<Arc<dyn Device>> = Vec::new();
         let mut created = Vec::new();
@@ -89,11 +89,11 @@ impl DiskCache {
         Ok((cache, report))
     }
 
-    /// As [`open`](Self::open) with devices of the caller's making; those of the settings are not looked at.
+    /// Like [`open`](Self::open), with devices that the caller made. The devices of the settings are ignored.
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open).
+    /// Like [`open`](Self::open).
     pub fn open_with_devices(
         settings: DiskSettings,
         devices: Vec<Arc<dyn Device>>,
@@ -102,7 +102,7 @@ impl DiskCache {
         let mut report = RecoveryReport::default();
         let mut opened: Vec<(Volume, _)> = Vec::new();
         let contents = contents_of(devices.iter().map(|device| &**device))?;
-        // Devices that exist say what keys are hashed with; those that are blank follow them.
+        // Devices with a store determine the seed of the key hash; blank devices take over this seed.
         let of_store = contents.iter().find_map(|content| match content {
             Content::Store(superblock) => Some(superblock.key_seed),
             Content::Blank | Content::Damaged(_) => None,
@@ -136,7 +136,7 @@ impl DiskCache {
         let object_bytes_max = settings
             .object_bytes_max
             .map_or(smallest, |size| size.bytes().min(smallest));
-        // Key, head and body of one record must fit a segment.
+        // The key, head and body of one record must fit in a segment.
         let quarters = opened
             .iter()
             .map(|(volume, _)| volume.shape.segment_bytes / 4);
@@ -166,12 +166,13 @@ impl DiskCache {
         Ok((Self { shared }, report))
     }
 
-    /// What full keys must be hashed with to be found again after a restart.
+    /// The seed with which callers must hash full keys, so that objects are found after a restart.
     pub fn key_seed(&self) -> u64 {
         self.shared.key_seed
     }
 
-    /// Where the object under `hash` may be. Asks no device; may name another key's object.
+    /// Returns the probable location of the object under `hash`. Reads no device. The record may belong to
+    /// another key.
     pub fn lookup(&self, hash: KeyHash) -> Option<Candidate> {
         let volume = self.route(hash);
         let device = &self.shared.volumes[usize::from(volume)];
@@ -191,7 +192,8 @@ impl DiskCache {
         })
     }
 
-    /// The candidate's head and length, and for a small object its body, if that takes no waiting.
+    /// Returns the candidate's head and length, and the body of a small object, if it can be read without
+    /// waiting for the device.
     pub fn read_head_now(&self, candidate: &Candidate, key: &[u8]) -> Now<DiskObject> {
         let volume = &self.shared.volumes[usize::from(candidate.volume)];
         if candidate.unwritten
@@ -205,11 +207,11 @@ impl DiskCache {
         volume.read_head_now(candidate.hash, candidate.location, key)
     }
 
-    /// As [`read_head_now`](Self::read_head_now), waiting for the device if need be.
+    /// Like [`read_head_now`](Self::read_head_now), but waits for the device if necessary.
     ///
     /// # Errors
     ///
-    /// If the candidate is not the object under `key`, or can no longer be read.
+    /// Fails if the candidate belongs to another key, or can no longer be read.
     pub fn read_head(&self, candidate: &Candidate, key: &[u8]) -> Result<DiskObject, Miss> {
         let volume = &self.shared.volumes[usize::from(candidate.volume)];
         if candidate.unwritten
@@ -236,8 +238,8 @@ impl DiskCache {
         self.volume_of(hash).has_write(hash, |_| true) || self.lookup(hash).is_some()
     }
 
-    /// Tells the time, to be called about once a second: by it ends what is remembered of blocks that were compared with
-    /// their checksums (`verify_every`). Without it nothing is.
+    /// Sets the time. Call it about once a second: it expires the memory of blocks whose checksums were
+    /// verified (`verify_every`). Without calls no entry expires.
     pub fn tick(&self, now: Timestamp) {
         for volume in &self.shared.volumes {
             volume.verified.tick(now);
@@ -248,11 +250,11 @@ impl DiskCache {
         }
     }
 
-    /// Begins to write an object. `length` is that of the body, if it is known.
+    /// Starts to write an object. `length` is the length of the body, if it is known.
     ///
     /// # Errors
     ///
-    /// If it is too large or the device cannot take it now.
+    /// Fails if the object is too large or the device cannot take it now.
     pub fn begin(
         &self,
         hash: KeyHash,
@@ -278,8 +280,8 @@ impl DiskCache {
         DiskWrite::begin(volume, hash, key, head, length, length_max)
     }
 
-    /// Forgets the object under `hash` and stops writes of it that are under way. In force at once;
-    /// outlives a crash once it is synced, at the latest after the settings' `sync_interval`.
+    /// Removes the object under `hash` and stops writes of it that are in progress. It takes effect at once. It
+    /// survives a crash after the next sync, at the latest after the `sync_interval` of the settings.
     pub fn purge(&self, hash: KeyHash, _key: &[u8]) {
         let volume = self.volume_of(hash);
         volume.forget(hash);
@@ -295,9 +297,10 @@ impl DiskCache {
         }
     }
 
-    /// As [`purge`](Self::purge), and calls `done` when the purge would outlive a crash, or when that is not certain. Does not wait:
-    /// the device's writer calls `done`, which must not block. All purges that come while the device syncs share the next sync.
-    /// If nothing on the device can be under the key, nothing is written and `done` is called at once.
+    /// Like [`purge`](Self::purge), and calls `done` when the purge survives a crash, or when this is not
+    /// certain. Does not wait: the device's writer calls `done`, which must not block. All purges that arrive
+    /// while the device syncs share the next sync. If the device can have no object under the key, no tombstone
+    /// is written and `done` is called at once.
     pub fn purge_then(
         &self,
         hash: KeyHash,
@@ -312,7 +315,7 @@ impl DiskCache {
         }
         volume.purges_pending.fetch_add(1, Ordering::SeqCst);
         let done = Done::new(done);
-        // Before what waits: writes of the key that came earlier are stopped, so no order is lost.
+        // Before waiting messages: earlier writes of the key are stopped, so their order does not matter.
         if volume
             .queue
             .push_first(Message::Purge { hash, done })
@@ -323,21 +326,22 @@ impl DiskCache {
         }
     }
 
-    /// As [`purge`](Self::purge), and returns when it would outlive a crash. Waits for the device.
+    /// Like [`purge`](Self::purge), and returns when the purge survives a crash. Waits for the device.
     ///
     /// # Errors
     ///
-    /// If that is not certain. The purge is in force all the same.
+    /// Fails if durability is not certain. The purge is in force all the same.
     pub fn purge_synced(&self, hash: KeyHash, key: &[u8]) -> Result<(), SyncError> {
         self.purge(hash, key);
         wait(&send(self.volume_of(hash), |done| Message::Sync { done })?)
     }
 
-    /// Gives an object another head; its body stays. For a small object the record is written anew.
+    /// Replaces the head of an object. The body of an object in pieces is not written again; a small object's
+    /// record is.
     ///
     /// # Errors
     ///
-    /// If the head is too long or the device cannot take it now; the old head stands then.
+    /// Fails if the head is too long or the device cannot take it now. The old head remains then.
     pub fn update_head(&self, object: &DiskObject, key: &[u8], head: Bytes) -> Result<(), Dropped> {
         if !self.names_fit(key, &head) {
             return Err(Dropped::NamesTooLong);
@@ -367,21 +371,21 @@ impl DiskCache {
         })
     }
 
-    /// Returns when everything finished before is visible and durable. Waits for all devices.
+    /// Returns when all writes that finished before are visible and durable. Waits for all devices.
     ///
     /// # Errors
     ///
-    /// If that is not certain of some device; the others were waited for.
+    /// Fails if durability is not certain for a device; the other devices were waited for.
     pub fn sync(&self) -> Result<(), SyncError> {
         self.ask_all(|done| Message::Sync { done })
     }
 
-    /// Writes down everything that is on its way and the index, and stops the threads. Reading goes on
-    /// working; writing is refused from now on.
+    /// Writes all queued messages and the index, and stops the threads. Reads continue to work; later writes
+    /// are refused.
     ///
     /// # Errors
     ///
-    /// If a device did not take it; the next start will find what was synced before.
+    /// Fails if a device did not take the data. The next start then finds what was synced before.
     pub fn close(&self) -> Result<(), SyncError> {
         if self.shared.closed.swap(true, Ordering::Relaxed) {
             return Ok(());
@@ -391,7 +395,7 @@ impl DiskCache {
         result
     }
 
-    /// What the cache holds and has done.
+    /// Returns the figures of all devices.
     pub fn counters(&self) -> DiskCounters {
         let devices = self.shared.volumes.iter();
         DiskCounters {
@@ -399,7 +403,7 @@ impl DiskCache {
         }
     }
 
-    /// The largest object that is taken.
+    /// The size of the largest object that the cache accepts.
     pub fn object_bytes_max(&self) -> u64 {
         self.shared.object_bytes_max
     }
@@ -412,8 +416,8 @@ impl DiskCache {
         &self.shared.volumes[usize::from(self.route(hash))]
     }
 
-    /// The device with the highest score for this key. When a device is added or taken away only its
-    /// own keys move (rendezvous hashing).
+    /// Returns the device with the highest score for this key. When a device is added or removed, only its own
+    /// keys move (rendezvous hashing).
     fn route(&self, hash: KeyHash) -> u16 {
         let volumes = &self.shared.volumes;
         if volumes.len() == 1 {
@@ -421,7 +425,7 @@ impl DiskCache {
         }
         let score = |volume: &Volume| {
             let mixed = mix64(hash.0 ^ volume.superblock.device_id);
-            // -ln(u) / weight is smallest with a probability in proportion to the weight.
+            // `-ln(u) / weight` is smallest with a probability in proportion to the weight.
             let u = (mixed >> 11) as f64 / (1_u64 << 53) as f64;
             -(u + f64::MIN_POSITIVE).ln() / f64::from(volume.segments.count())
         };
@@ -451,7 +455,7 @@ impl Shared {
             volume.queue.close();
         }
         for writer in self.writers.lock().drain(..) {
-            // A writer that panicked has said so on stderr; what it held is lost as in a crash.
+            // A writer that panicked has reported it on stderr. Its unwritten data is lost, as in a crash.
             _ = writer.join();
         }
     }
@@ -481,7 +485,7 @@ fn wait(answer: &Answer) -> Result<(), SyncError> {
     answer.recv().map_err(|_| SyncError::Closed)?
 }
 
-/// What each device holds, if they may be used together.
+/// Returns the content of each device, if the devices may be used together.
 fn contents_of<'a>(
     devices: impl Iterator<Item = &'a dyn Device>,
 ) -> Result<Vec<Content>, OpenError> {

@@ -1,9 +1,9 @@
-//! The index, written down so that a restart need not read every footer.
+//! Saves the index, so that a restart need not read every footer.
 //!
-//! A device has two areas for it and writes them in turn: the one that is whole stays until the
-//! other is. A checkpoint says which epoch was open when it began; what lies in segments of older
-//! epochs it knows, the rest is replayed from the log. It is written beside the writer, on a thread
-//! of its own, because a large index takes seconds.
+//! A device has two checkpoint areas and writes them alternately: the complete one stays until the other is
+//! complete. A checkpoint states the epoch that was open when it began. It covers segments of older epochs;
+//! later records are replayed from the log. A separate thread writes it beside the writer, because a large
+//! index takes seconds.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::index::{Index, IndexConfig};
 use super::segment::SegmentTable;
 use super::volume::Volume;
 
-/// Writes the index down. `epoch` is the first whose records it may lack.
+/// Writes a checkpoint of the index. `epoch` is the first epoch whose records it may lack.
 pub(super) fn write(volume: &Arc<Volume>, epoch: u64) -> io::Result<()> {
     let device = &*volume.device;
     let superblock = &volume.superblock;
@@ -26,7 +26,7 @@ pub(super) fn write(volume: &Arc<Volume>, epoch: u64) -> io::Result<()> {
         .max_by_key(|found| found.1.sequence);
     let (area, sequence) = newest.map_or((0, 1), |(area, header)| (1 - area, header.sequence + 1));
     let at = area_at(superblock, area);
-    // From here on the area counts for nothing, until its header is there again.
+    // From here on the area is invalid, until its header is written again.
     device.write_at(&[0; CHECKPOINT_HEADER_BYTES], at)?;
     device.sync()?;
     let mut out = Out {
@@ -58,8 +58,8 @@ pub(super) fn write(volume: &Arc<Volume>, epoch: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// The newest checkpoint that can be read, without what lies in segments that were opened since; and
-/// the first epoch whose records it may lack.
+/// Returns the newest readable checkpoint, without entries in segments that were opened since. Also returns the
+/// first epoch whose records it may lack.
 pub(super) fn read(
     device: &dyn Device,
     superblock: &Superblock,
@@ -96,7 +96,7 @@ fn area_at(superblock: &Superblock, area: u64) -> u64 {
     superblock.checkpoint_at + area * superblock.checkpoint_bytes
 }
 
-/// The headers of both areas, where they are sound.
+/// Returns the headers of both areas, if they are valid.
 fn headers(device: &dyn Device, superblock: &Superblock) -> [Option<(u64, CheckpointHeader)>; 2] {
     [0, 1].map(|area| {
         let mut bytes = [0; CHECKPOINT_HEADER_BYTES];
@@ -107,10 +107,10 @@ fn headers(device: &dyn Device, superblock: &Superblock) -> [Option<(u64, Checkp
     })
 }
 
-/// What a device is asked for at a time.
+/// The bytes of one write to, or read from, the device.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Bytes to the device in large, aligned pieces.
+/// Writes bytes to the device in large, aligned blocks.
 struct Out<'a> {
     device: &'a dyn Device,
     at: u64,
@@ -129,12 +129,12 @@ impl Write for Out<'_> {
         Ok(taken)
     }
 
-    /// Only the last piece may be short: what follows would leave a gap.
+    /// Writes the buffer. Only the last block may be short, otherwise the file would have a gap.
     fn flush(&mut self) -> io::Result<()> {
         let aligned = self.buffer.len().next_multiple_of(WRITE_ALIGN as usize);
         self.buffer.resize(aligned, 0);
         if self.at + aligned as u64 > self.end {
-            // The device has grown since it was formatted. Footers will do.
+            // The device has grown since it was formatted. Recovery then uses the footers.
             return Err(io::ErrorKind::StorageFull.into());
         }
         self.device.write_at(&self.buffer, self.at)?;
@@ -145,7 +145,7 @@ impl Write for Out<'_> {
     }
 }
 
-/// Bytes from the device in large pieces.
+/// Reads bytes from the device in large blocks.
 struct In<'a> {
     device: &'a dyn Device,
     at: u64,

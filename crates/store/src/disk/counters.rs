@@ -1,43 +1,44 @@
-//! What a device has done, counted without locks.
+//! The counters of a device, updated without locks.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Declares the counters once, as they are counted and as they are told.
+/// Declares each counter once, for counting and for reports.
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counted by whoever does it.
+        /// The counters of one device. Each module counts its own events.
         #[derive(Debug, Default)]
         pub(crate) struct Counters {
             $(pub(crate) $name: Counter,)*
         }
 
-        /// What a device holds and has done since it was opened.
+        /// The figures of one device since it was opened.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct DeviceCounters {
-            /// What messages call it.
+            /// The name of the device in messages.
             pub device: String,
-            /// Whether it is in use.
+            /// The state of the device.
             pub state: DeviceState,
-            /// Bytes its segments take.
+            /// The bytes of its segments.
             pub capacity_bytes: u64,
-            /// Objects in the index.
+            /// The objects in the index.
             pub objects: u64,
-            /// RAM the index takes.
+            /// RAM that the index takes.
             pub index_bytes: u64,
-            /// RAM that remembers which blocks were compared with their checksums.
+            /// RAM that records which blocks were compared with their checksums.
             pub verified_bytes: u64,
-            /// Bytes on their way to it.
+            /// Bytes queued for the device.
             pub queue_bytes: u64,
-            /// Messages on their way to it.
+            /// Messages queued for the device.
             pub queue_messages: u64,
-            /// A fingerprint of all that was written, written again and evicted since it was opened.
+            /// A fingerprint of all objects that were written, reinserted and evicted since the device was
+            /// opened.
             pub digest: u64,
             $($(#[$doc])* pub $name: u64,)*
         }
 
         impl Counters {
-            /// The counters as they are, the rest at its default.
+            /// Returns the counters; all other fields have their defaults.
             pub(crate) fn snapshot(&self) -> DeviceCounters {
                 DeviceCounters {
                     $($name: self.$name.load(),)*
@@ -47,7 +48,7 @@ macro_rules! counters {
         }
 
         impl DeviceCounters {
-            /// Every counter with its name, for metrics.
+            /// Returns every counter with its name, for metrics.
             pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
@@ -56,66 +57,66 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Bytes written to the device: records, what aligns them, headers, footers, checkpoints.
+    /// Bytes written to the device: records with their padding, headers, footers, checkpoints.
     written_bytes,
     /// Write operations.
     write_ops,
     /// Syncs.
     syncs,
-    /// Bytes read from the device by requests, whether or not it had to be waited for.
+    /// Bytes that requests read from the device, with or without waiting.
     read_bytes,
     /// Read operations by requests.
     read_ops,
-    /// Of the bytes read, those that the kernel was to send from the page cache as they lie there.
+    /// The part of `read_bytes` that the kernel sends directly from the page cache.
     mapped_bytes,
-    /// Reads that could not be answered without waiting.
+    /// Non-blocking reads that would have had to wait for the device.
     would_block,
-    /// Objects that became visible.
+    /// Objects written, counted when lookups can find them.
     stored_objects,
-    /// Bytes of their bodies.
+    /// Bytes of the bodies of `stored_objects`.
     stored_body_bytes,
     /// Objects read: heads, or whole small objects.
     read_objects,
-    /// Writes given up because the queue was full.
+    /// Writes dropped because the queue was full.
     dropped_queue_full,
-    /// Writes given up because the device could not be written.
+    /// Writes dropped because the device was not writable.
     dropped_not_writable,
-    /// Writes given up by the caller, or by a body that was too short or too long.
+    /// Writes that the caller aborted, or whose body was shorter or longer than announced.
     dropped_aborted,
-    /// Writes that a purge of their key overtook.
+    /// Writes dropped because their key was purged.
     dropped_purged,
-    /// Writes whose first pieces were reclaimed before the last one came.
+    /// Writes dropped because their first pieces were reclaimed before the last piece arrived.
     dropped_reclaimed,
-    /// Entries that the full index pushed out.
+    /// Index entries displaced because the index was full.
     displaced_objects,
-    /// Purges.
+    /// Purges of keys.
     purges,
-    /// Purges that could not be written down because too many were waiting for a device that fails.
+    /// Purges that could not be persisted because too many were waiting for a failing device.
     purges_not_durable,
-    /// Records whose bytes were not what was written.
+    /// Records whose bytes do not match their checksum.
     checksum_failures,
-    /// Reads that found another key's record.
+    /// Reads that found a record of another key.
     strangers,
-    /// Reads whose segment was reclaimed under them.
+    /// Reads whose segment was reclaimed during the read.
     reclaimed_reads,
-    /// Reads the device refused.
+    /// Reads that failed with an error of the device.
     read_errors,
-    /// Writes the device refused.
+    /// Writes that failed with an error of the device.
     write_errors,
-    /// Objects that left because their segment did.
+    /// Objects evicted because their segment was reclaimed.
     evicted_objects,
-    /// Objects written again.
+    /// Objects reinserted.
     reinserted_objects,
-    /// Bytes of records written again.
+    /// Bytes of reinserted records.
     reinserted_bytes,
-    /// Segments whose room was taken back.
+    /// Segments reclaimed.
     reclaimed_segments,
     /// Checkpoints of the index written.
     checkpoints,
 }
 
 impl DeviceCounters {
-    /// Bytes written to the device for each byte of body that was stored; 1 if nothing was.
+    /// Bytes written to the device divided by bytes of bodies stored; 1 if no body was stored.
     pub fn write_amplification(&self) -> f64 {
         if self.stored_body_bytes == 0 {
             return 1.0;
@@ -124,20 +125,20 @@ impl DeviceCounters {
     }
 }
 
-/// How a device fares.
+/// The state of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DeviceState {
-    /// It reads and writes.
+    /// The device is read and written.
     #[default]
     InService,
-    /// It reads; the last write failed, and another will be tried.
+    /// The device is read. The last write failed, and another will be tried.
     ReadOnly,
-    /// Reads failed too; its keys are misses.
+    /// Reads failed too. All keys of the device are misses.
     OutOfService,
 }
 
 impl DeviceState {
-    /// As metrics and reports call it.
+    /// The name of the state in metrics and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::InService => "in-service",
@@ -147,21 +148,21 @@ impl DeviceState {
     }
 }
 
-/// What a cache holds and has done since it was opened.
+/// The figures of a disk cache since it was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskCounters {
-    /// One a device, in the order of the settings.
+    /// The figures of each device, in the order of the settings.
     pub devices: Vec<DeviceCounters>,
 }
 
 impl DiskCounters {
-    /// One figure of all devices together.
+    /// Returns the sum of one figure over all devices.
     pub fn total(&self, of: impl Fn(&DeviceCounters) -> u64) -> u64 {
         self.devices.iter().map(of).sum()
     }
 }
 
-/// A figure that only rises.
+/// A counter that only increases.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 

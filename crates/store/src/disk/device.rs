@@ -1,12 +1,11 @@
-//! What a segment log lies on: one linear space of bytes.
+//! The storage under a segment log: one linear space of bytes.
 //!
-//! [`Device`] is the seam between the log and the world. The real one is [`FileDevice`]: a file, which
-//! may be a block device. Tests put another in its place that loses, tears and reorders what was not
-//! synced, fails, fills up or is slow.
+//! [`Device`] separates the log from the operating system. [`FileDevice`] is a file or a block device. Tests
+//! use devices that lose, tear and reorder data that was not synced, that fail, fill up or are slow.
 //!
-//! What the log asks of a device: after [`Device::sync`] has returned without an error everything
-//! written before it was called survives a crash. Of what was not synced nothing is assumed: any
-//! 512 bytes of it may be old or new.
+//! A device must give one guarantee: after [`Device::sync`] has returned without an error, everything written
+//! before the call survives a crash. Data that was not synced has no guarantee: each 512 bytes of it may be old
+//! or new.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -21,12 +20,12 @@ use rustix::io::ReadWriteFlags;
 use super::mapping::Mapping;
 use super::renewal::Renewal;
 
-/// One linear space of bytes, read by any thread, written by one.
+/// A linear space of bytes with many reading threads and one writing thread.
 pub trait Device: Send + Sync + fmt::Debug {
-    /// How many bytes there are. Does not change while the device is open.
+    /// The size in bytes. It does not change while the device is open.
     fn len(&self) -> u64;
 
-    /// Whether there are none.
+    /// Returns true if the size is 0.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -34,11 +33,12 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Fills `buffer` from `offset` on. May wait for the device.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
 
-    /// Reads from `offset` on what can be had without waiting: so many bytes, none if it would wait.
+    /// Reads from `offset` on the bytes that are available without waiting. Returns their number, 0 if the read
+    /// would wait.
     fn read_now_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Whether [`read_now_at`](Self::read_now_at) knows what can be had. Where it does not it never reads anything, and who asks it
-    /// first asks for nothing.
+    /// Returns true if [`read_now_at`](Self::read_now_at) can find out which bytes are available without
+    /// waiting. If false, it never reads a byte, and callers should not call it.
     fn tells_cached(&self) -> bool {
         true
     }
@@ -46,7 +46,7 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Writes all of `bytes` at `offset`; both are multiples of [`WRITE_ALIGN`].
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// As [`write_at`](Self::write_at) for what need not stay in memory.
+    /// Like [`write_at`](Self::write_at), for bytes that need not stay in memory.
     fn write_past_cache_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.write_at(bytes, offset)
     }
@@ -54,71 +54,73 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Returns when everything written before is durable.
     fn sync(&self) -> io::Result<()>;
 
-    /// Hints that these bytes will not be read soon. May do nothing.
+    /// Tells the system that these bytes will not be read soon. May do nothing.
     fn forget(&self, _offset: u64, _bytes: u64) {}
 
-    /// Its page cache, where the kernel can be told to send from it.
+    /// The mapping of the device's page cache, if the kernel can send from it.
     fn mapping(&self) -> Option<&Mapping> {
         None
     }
 
-    /// The file to send pages from, if [`renew`](Self::renew) keeps them as they were sent.
+    /// The file from which pages may be sent, if [`replace_pages`](Self::replace_pages) protects pages that are
+    /// being sent.
     fn sendable(&self) -> Option<&File> {
         None
     }
 
-    /// Gives a range new pages before it is written again: what of the old ones is on its way stays as it is, and what lay
-    /// there is lost.
+    /// Replaces the pages of a range before it is written again. Old pages in socket buffers stay unchanged;
+    /// the content of the range is lost.
     fn renew(&self, _offset: u64, _bytes: u64) -> io::Result<()> {
         Ok(())
     }
 
-    /// What messages call it.
+    /// The name of the device in messages.
     fn name(&self) -> String;
 }
 
-/// Every write begins and ends at a multiple of this: no block that was synced is ever written again
-/// in part, so a torn write cannot take what lies before it along. The largest sector in use.
+/// Every write begins and ends at a multiple of this. So no block that was synced is written again in part, and
+/// a torn write cannot damage the data before it. The value is the largest sector size in use.
 pub const WRITE_ALIGN: u64 = 4096;
 
 /// A file, or a block device.
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
-    /// The same file past the page cache. None where that is not wanted or not to be had.
+    /// The same file, opened past the page cache. `None` if this is not requested or not available.
     direct: Option<File>,
     path: PathBuf,
     bytes: u64,
-    /// The file was missing before it was opened.
+    /// True if the file was missing and was created.
     created: bool,
     block_device: bool,
-    /// The file system says what is in the page cache.
+    /// True if the file system can tell which pages are in the page cache.
     tells_cached: bool,
-    /// None where the system does not map it; then everything is read.
+    /// `None` if the system does not map the file; then all bytes are read.
     mapping: Option<Mapping>,
-    /// None where pages on their way would change with the file, and for block devices.
+    /// `None` if pages in socket buffers would change with the file, and for block devices.
     renewal: Option<Renewal>,
 }
 
 impl FileDevice {
-    /// Opens what is at `path` and locks it; a directory means the file [`FILE_NAME`] within.
+    /// Opens the file or device at `path` and locks it. For a directory, opens the file [`FILE_NAME`] in it.
     ///
-    /// A file that is missing is created, one shorter than `bytes` grows; of what is longer the first
-    /// `bytes` are used, and none of it is cut off.
+    /// A missing file is created, and a file shorter than `bytes` grows. If the file is longer, only the first
+    /// `bytes` are used, and the file is not truncated.
     ///
     /// # Errors
     ///
-    /// If it cannot be opened or locked, if another process has it, if there is no room.
+    /// Fails if the file cannot be opened or locked, another process has locked it, or there is no space.
     pub fn open(path: &Path, bytes: Option<u64>) -> io::Result<Self> {
         Self::open_present(path, bytes)?.grown_to(bytes)
     }
 
-    /// As [`open`](Self::open), but a file that is there keeps its size; a missing one is created empty. Together with
-    /// [`grown_to`](Self::grown_to), for a caller that first looks at what the file holds.
+    /// Like [`open`](Self::open), but an existing file keeps its size and a missing one is created empty. A
+    /// caller that first checks the content of the file then calls [`grown_to`](Self::grown_to).
     ///
     /// # Errors
     ///
-    /// If it cannot be opened or locked, or another process has it. A missing file is not created without `bytes` or under `/dev`.
+    /// Fails if the file cannot be opened or locked, or another process has locked it. A missing file is not
+    /// created without `bytes` or under `/dev`.
     pub fn open_present(path: &Path, bytes: Option<u64>) -> io::Result<Self> {
         let path = file_in(path);
         let created = !path.try_exists()?;
@@ -138,7 +140,7 @@ impl FileDevice {
         let tells_cached = tells_cached(&file);
         let mapping = Mapping::of(&file, bytes).ok();
         let folder = path.parent().filter(|_| !block_device);
-        // A name without a folder lies in the current one.
+        // A path without a folder is in the current folder.
         let folder = folder.map(|folder| match folder.as_os_str().is_empty() {
             true => Path::new("."),
             false => folder,
@@ -157,11 +159,11 @@ impl FileDevice {
         })
     }
 
-    /// Makes the file as long as `bytes`, if it is shorter.
+    /// Extends the file to `bytes`, if it is shorter.
     ///
     /// # Errors
     ///
-    /// If there is no room, or a block device has fewer bytes.
+    /// Fails if there is no space, or a block device has fewer bytes.
     pub fn grown_to(mut self, bytes: Option<u64>) -> io::Result<Self> {
         let Some(wanted) = bytes.filter(|&wanted| wanted > self.bytes) else {
             return Ok(self);
@@ -178,16 +180,16 @@ impl FileDevice {
         Ok(self)
     }
 
-    /// Whether the file was missing and was created when it was opened.
+    /// Returns true if the file was missing and was created when it was opened.
     pub fn is_created(&self) -> bool {
         self.created
     }
 
-    /// Opens what is there for reading alone; fails if a running process has it.
+    /// Opens an existing file or device for reading only.
     ///
     /// # Errors
     ///
-    /// If it cannot be opened or another process has it.
+    /// Fails if it cannot be opened or another process has locked it.
     pub fn open_to_read(path: &Path) -> io::Result<Self> {
         let path = file_in(path);
         let file = File::open(&path)?;
@@ -207,14 +209,15 @@ impl FileDevice {
         })
     }
 
-    /// [`write_past_cache_at`](Device::write_past_cache_at) means it, where the file system can do that.
+    /// Lets [`write_past_cache_at`](Device::write_past_cache_at) bypass the page cache, if the file system can
+    /// do that.
     ///
-    /// What is written so displaces nothing that is read, and no writing back comes in bursts; in return the first read of it is the
-    /// device's. The kernel keeps both ways apart: before and after such a write it
-    /// takes out of the page cache what lies there of the range.
+    /// These writes displace no pages of the cache and cause no bursts of write-back. In return the first read
+    /// of the bytes goes to the device. The kernel keeps both paths consistent: it drops the pages of the range
+    /// from the page cache before and after each such write.
     #[must_use]
     pub fn writing_directly(mut self) -> Self {
-        // By its number: the path may mean another file by now.
+        // Opened by its descriptor: the path may refer to another file by now.
         let this = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         self.direct = OpenOptions::new()
             .write(true)
@@ -224,7 +227,7 @@ impl FileDevice {
         self
     }
 
-    /// Writes past the page cache. False if that is not to be had for these bytes.
+    /// Writes past the page cache. Returns false if this is not possible for these bytes.
     fn write_directly_at(&self, bytes: &[u8], offset: u64) -> io::Result<bool> {
         let Some(direct) = &self.direct else {
             return Ok(false);
@@ -234,13 +237,13 @@ impl FileDevice {
         }
         match direct.write_all_at(bytes, offset) {
             Ok(()) => Ok(true),
-            // A file system that opens it so and takes no such write, or wants it aligned to more.
+            // The file system permits the open but not the write, or requires a larger alignment.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// The file itself; within the directory if one was given.
+    /// The path of the file itself, also if a directory was given.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -263,7 +266,7 @@ impl Device for FileDevice {
             match rustix::io::preadv2(&self.file, &mut rest, at, ReadWriteFlags::NOWAIT) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(more) => filled += more,
-                // `NOTSUP`: this file system cannot tell; then every read is one that might wait.
+                // `NOTSUP`: this file system cannot tell; then every read might wait.
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOTSUP) => break,
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -293,7 +296,7 @@ impl Device for FileDevice {
 
     fn forget(&self, offset: u64, bytes: u64) {
         let length = std::num::NonZeroU64::new(bytes);
-        // A hint that is not taken costs page cache and nothing else.
+        // A hint without effect costs only page cache.
         _ = rustix::fs::fadvise(&self.file, offset, length, rustix::fs::Advice::DontNeed);
     }
 
@@ -317,7 +320,7 @@ impl Device for FileDevice {
     }
 }
 
-/// What the log is called in a directory.
+/// The name of the log's file in a directory.
 pub const FILE_NAME: &str = "edgeward.store";
 
 fn file_in(path: &Path) -> PathBuf {
@@ -328,7 +331,8 @@ fn file_in(path: &Path) -> PathBuf {
     }
 }
 
-/// Refuses the paths where a missing file is a mistake: a device that is not attached, or a folder that does not exist.
+/// Rejects paths where a missing file is a mistake: a device that is not attached, or a folder that does not
+/// exist.
 fn may_be_created(path: &Path) -> io::Result<()> {
     let missing = |what| Err(io::Error::new(io::ErrorKind::NotFound, what));
     if path.starts_with("/dev") && !path.starts_with("/dev/shm") {
@@ -355,13 +359,13 @@ fn lock(file: &File, operation: FlockOperation) -> io::Result<()> {
 fn size_of(file: &File) -> io::Result<u64> {
     let metadata = file.metadata()?;
     if metadata.file_type().is_block_device() {
-        // A block device's metadata says 0; its end is where seeking ends.
+        // The metadata of a block device has the size 0; seeking to the end returns its size.
         return io::Seek::seek(&mut &*file, io::SeekFrom::End(0));
     }
     Ok(metadata.len())
 }
 
-/// Whether a read that shall not wait is one that the file system knows: a file in memory, say, or one on another machine, may not.
+/// Returns true if the file system supports non-blocking reads. In-memory and network file systems may not.
 fn tells_cached(file: &File) -> bool {
     let first = &mut [0];
     let read = rustix::io::preadv2(
@@ -376,11 +380,11 @@ fn tells_cached(file: &File) -> bool {
     )
 }
 
-/// Takes the room now, so that a full disk is found at the start and not under load.
+/// Allocates the space now, so that a full disk is found at start and not under load.
 fn allocate(file: &File, bytes: u64) -> io::Result<()> {
     match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
         Ok(()) => Ok(()),
-        // Not every file system can; there the room is taken as it is written.
+        // Some file systems cannot allocate in advance; they allocate when the bytes are written.
         Err(rustix::io::Errno::NOTSUP | rustix::io::Errno::NOSYS) => file.set_len(bytes),
         Err(error) => Err(error.into()),
     }
@@ -401,14 +405,14 @@ mod tests {
         let mut bytes = [0; 100];
         device.read_at(&mut bytes, 8192).expect("reads");
         assert_eq!(bytes, [7; 100]);
-        // Whether the page cache answers is the system's choice; if it does, rightly.
+        // The system decides if the page cache has the bytes. If it does, they must be right.
         let mut again = [0; 100];
         let filled = device.read_now_at(&mut again, 8192).expect("no error");
         assert_eq!(again[..filled], [7; 100][..filled]);
         assert!(device.tells_cached() || filled == 0);
     }
 
-    /// Aligned as a write past the page cache wants it.
+    /// Aligned as a write past the page cache requires.
     #[repr(align(4096))]
     struct Aligned([u8; 1 << 16]);
 
@@ -435,7 +439,7 @@ mod tests {
                 };
                 written.expect("writes");
                 expected[at..at + bytes.len()].copy_from_slice(bytes);
-                // From somewhere on, so that pages are in the cache when they are written past it.
+                // From a random offset on, so that pages are in the cache when they are written past it.
                 let mut found = vec![0; expected.len() - read * BLOCK];
                 device.read_at(&mut found, (read * BLOCK) as u64).expect("reads");
                 prop_assert!(found == expected[read * BLOCK..], "after write {turn}");

@@ -1,25 +1,25 @@
-//! Why something was not read, written or opened.
+//! The errors of reading, writing and opening a disk cache.
 
 use std::io;
 use std::path::PathBuf;
 
 use super::format::SuperblockError;
 
-/// Why there is no object. To a request all are the same; they are kept apart because an operator
-/// does something different about each.
+/// Why an object could not be read. The request treats all causes as a miss; they are distinguished because an
+/// operator reacts differently to each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Miss {
-    /// The record belongs to another key. Normal, and rare.
+    /// The record belongs to another key. This is normal and rare.
     #[error("the record belongs to another key")]
     Stranger,
-    /// The segment was taken back after the lookup. Normal.
+    /// The segment was reclaimed after the lookup. This is normal.
     #[error("its segment was reclaimed")]
     Reclaimed,
-    /// The bytes are not what was written: a torn write or a bad sector.
+    /// The bytes do not match the checksum: a torn write or a bad sector.
     #[error("its checksum disagrees with its bytes")]
     Corrupt,
-    /// The device refused the read.
+    /// The device returned an error for the read.
     #[error("the device refused the read: {0}")]
     Device(io::ErrorKind),
     /// The device is out of service.
@@ -27,14 +27,14 @@ pub enum Miss {
     OutOfService,
 }
 
-/// The answer to a read that must not wait.
+/// The result of a read that must not wait for the device.
 #[derive(Clone, Debug)]
 pub enum Now<T> {
-    /// Here it is.
+    /// The value that was read.
     Ready(T),
-    /// The device would have to be waited for: ask again with the blocking call, on a thread that may.
+    /// The read has to wait for the device: repeat it with the blocking call, on a thread that may block.
     WouldBlock,
-    /// There is nothing.
+    /// The object could not be read.
     Miss(Miss),
 }
 
@@ -42,61 +42,61 @@ pub enum Now<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// Larger than the largest object.
+    /// The object is larger than the largest that the cache accepts.
     #[error("the object is too large for the disk cache")]
     TooLarge,
-    /// Key or head are longer than a record allows.
+    /// The key or the head is longer than a record allows.
     #[error("key or head are too long for the disk cache")]
     NamesTooLong,
-    /// Too much is on its way already.
+    /// Too many bytes are queued already.
     #[error("the queue to the device is full")]
     QueueFull,
-    /// The device cannot be written at the moment.
+    /// The device is not writable now.
     #[error("the device cannot be written")]
     NotWritable,
-    /// The cache was closed.
+    /// The cache is closed.
     #[error("the disk cache is closed")]
     Closed,
 }
 
-/// Why a write under way was given up. Nothing of it will be found.
+/// Why a write in progress was dropped. Lookups find no part of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Dropped {
-    /// The device is slower than what comes in, and nobody waits for it.
+    /// The device is slower than the callers, and callers never wait for it.
     #[error("the queue to the device is full")]
     QueueFull,
-    /// More bytes than announced, or than the largest object has.
+    /// The body has more bytes than announced, or than the largest object.
     #[error("the object is longer than announced or allowed")]
     TooLong,
-    /// Fewer bytes than announced.
+    /// The body has fewer bytes than announced.
     #[error("the object is shorter than announced")]
     TooShort,
-    /// The key was purged while the object was on its way.
+    /// The key was purged during the write.
     #[error("the key was purged meanwhile")]
     Purged,
-    /// The device cannot be written.
+    /// The device is not writable.
     #[error("the device cannot be written")]
     NotWritable,
-    /// The object whose head was to change is no longer there.
+    /// The object whose head was to be replaced is no longer stored.
     #[error("the object is no longer there")]
     Gone,
-    /// Key or head are longer than a record allows.
+    /// The key or the head is longer than a record allows.
     #[error("key or head are too long for the disk cache")]
     NamesTooLong,
-    /// The cache was closed.
+    /// The cache is closed.
     #[error("the disk cache is closed")]
     Closed,
 }
 
-/// Why it is not certain that something is durable.
+/// Why durability is not certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SyncError {
-    /// The device cannot be written. A purge holds while this process lives; a later sync may succeed.
+    /// The device is not writable. A purge is in force while this process lives; a later sync may succeed.
     #[error("the device cannot be written")]
     NotWritable,
-    /// The cache was closed.
+    /// The cache is closed.
     #[error("the disk cache is closed")]
     Closed,
 }
@@ -105,63 +105,63 @@ pub enum SyncError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// No device was named.
+    /// No device was configured.
     #[error("a disk cache needs a device")]
     NoDevice,
     /// The device could not be opened.
     #[error("cannot open {}", path.display())]
     Device {
-        /// Which.
+        /// The path of the device.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The device could not be read or written while it was looked through.
+    /// The device could not be read or written during recovery.
     #[error("cannot use {device}")]
     Io {
-        /// Which.
+        /// The name of the device.
         device: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// There is something on the device that must not be overwritten silently.
+    /// The device has data that must not be overwritten silently.
     #[error(
         "{device} is not used, since {problem}; to give it to the cache, delete it (a block device: zero its first and its last MiB)"
     )]
     Superblock {
-        /// Which.
+        /// The name of the device.
         device: String,
-        /// What is there.
+        /// The reason why it is not a store.
         problem: SuperblockError,
     },
-    /// Every device was a store once and has lost its superblock. Nothing was changed.
+    /// Every device was a store once and has lost its superblock. No device was changed.
     #[error("{}", list(devices))]
     Damaged {
-        /// Each of them.
+        /// The damaged devices.
         devices: Vec<DamagedDevice>,
     },
-    /// Not even a few segments fit.
+    /// The device has no space for the smallest number of segments.
     #[error("{device} has {bytes} bytes, too few for the {needed} that {segments} segments take")]
     TooSmall {
-        /// Which.
+        /// The name of the device.
         device: String,
-        /// What it has.
+        /// The bytes of the device.
         bytes: u64,
-        /// What it takes.
+        /// The bytes that are needed.
         needed: u64,
-        /// The fewest segments.
+        /// The smallest number of segments.
         segments: u32,
     },
-    /// The device is shorter than it was, so segments that counted are missing.
+    /// The device is shorter than before, so segments in use are missing.
     #[error(
         "{device} has shrunk: it holds {bytes} bytes and its log reaches {needed}; a store may grow but not shrink: delete it to begin anew"
     )]
     Shrunk {
-        /// Which.
+        /// The name of the device.
         device: String,
-        /// What it has.
+        /// The bytes of the device.
         bytes: u64,
-        /// Where its log ends.
+        /// The offset at which its log ends.
         needed: u64,
     },
     /// The devices were not formatted as one cache.
@@ -169,20 +169,20 @@ pub enum OpenError {
         "{device} belongs to another cache than {first}: their keys are hashed with different seeds"
     )]
     Stranger {
-        /// Which.
+        /// The name of the device.
         device: String,
-        /// The device it was compared with.
+        /// The device with which it was compared.
         first: String,
     },
-    /// The same device twice.
+    /// The same device is configured twice.
     #[error("{device} is the same device as {first}")]
     Twice {
-        /// Which.
+        /// The name of the device.
         device: String,
-        /// The device it was compared with.
+        /// The device with which it was compared.
         first: String,
     },
-    /// A setting that cannot be.
+    /// A setting has an invalid value.
     #[error("{0}")]
     Settings(&'static str),
     /// The writer's thread could not be started.
@@ -190,16 +190,17 @@ pub enum OpenError {
     Thread(#[source] io::Error),
 }
 
-/// A device that was a store and cannot be read as one, because its superblock is destroyed. It is left as it is.
+/// A device that was a store and cannot be read, because its superblock is destroyed. The device is not
+/// changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{device} is a damaged edgeward store: both copies of its superblock are destroyed; it is left as it is and not used; \
      to begin anew, delete it (a block device: zero its first {erase_mib} MiB and its last MiB)"
 )]
 pub struct DamagedDevice {
-    /// What messages call it.
+    /// The name of the device.
     pub device: String,
-    /// Bytes at its front by which a damaged store is recognised, in MiB.
+    /// The MiB at its front that mark it as a damaged store.
     pub erase_mib: u64,
 }
 

@@ -1,26 +1,29 @@
-//! Metas of records that were read lately, checked and parsed.
+//! A cache of the metadata of records that were read lately, verified and parsed.
 //!
-//! A body that is lent from the page cache is not read at all, so what a small hit costs beside sending it is its meta: a read
-//! of 4 KiB, a checksum, a header parsed twice. That is a tenth of the hit, and the same every time.
+//! A body that is sent from the page cache is not read by this process. The cost of a small hit, beside the
+//! sending, is then its metadata: a read of 4 KiB, a checksum, and a header that is parsed twice. This is a
+//! tenth of the hit's cost, and the same every time.
 //!
-//! A table of a fixed size, one place for each record, the later takes the earlier's. A meta counts as long as its segment
-//! is in the same opening, which is what the header's epoch proves when it is read; so nothing has to be cleared when a
-//! segment is overwritten, and an object that was purged is not asked for, since no index leads there.
+//! The table has a fixed size with one slot for each hash of a location; a newer record replaces the older in
+//! its slot. An entry is valid while its segment has the same epoch, which is compared with the header's epoch.
+//! So no entry has to be removed when a segment is overwritten. A purged object is not looked up, since the
+//! index has no entry for it.
 
 use super::reader::Record;
 use crate::sync::Mutex;
 
-/// The metas of one device.
+/// The cached metadata of one device.
 #[derive(Debug)]
 pub(crate) struct Heads {
     places: Box<[Mutex<Option<Record>>]>,
     seed: u64,
 }
 
-/// Larger ones are read each time: heads of a kilobyte and more, and bodies of eight mebibytes in one record.
+/// Larger metadata is read each time: heads of a kilobyte and more, and the checksums of bodies of eight
+/// mebibytes in one record.
 const META_BYTES_MAX: usize = 2048;
 
-/// As many as a device can well serve in some seconds: 4 MiB at most, 1 MiB as heads are.
+/// About as many records as a device serves in some seconds. They take at most 4 MiB, with typical heads 1 MiB.
 const PLACES: usize = 2048;
 
 impl Heads {
@@ -31,7 +34,7 @@ impl Heads {
         }
     }
 
-    /// What lay there when the segment was opened as it is now.
+    /// Returns the metadata of the record at `at`, if it was stored in this epoch of its segment.
     pub(in crate::disk) fn find(&self, at: u64, epoch: u64) -> Option<Record> {
         let place = self.place(at).lock();
         place
@@ -40,7 +43,7 @@ impl Heads {
             .cloned()
     }
 
-    /// Remembers a record that was checked.
+    /// Stores the metadata of a verified record.
     pub(in crate::disk) fn note(&self, record: &Record) {
         if record.header.meta_bytes() <= META_BYTES_MAX {
             let meta = record.meta_alone();
@@ -48,14 +51,15 @@ impl Heads {
         }
     }
 
-    /// The most it can take.
+    /// The most bytes that the table can take.
     pub(crate) fn bytes(&self) -> u64 {
         let place = size_of::<Mutex<Option<Record>>>() + META_BYTES_MAX;
         (self.places.len() * place) as u64
     }
 
     fn place(&self, at: u64) -> &Mutex<Option<Record>> {
-        // Records begin at units of 512 B and more, so the low bits say nothing: the high ones of a product do.
+        // Records begin at multiples of 512 B or more, so the low bits do not vary. The high bits of a product
+        // do.
         let mixed = (at ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let chosen = (u128::from(mixed) * self.places.len() as u128) >> 64;
         &self.places[usize::try_from(chosen).expect("less than the places")]

@@ -1,24 +1,25 @@
-//! From a key's hash to where its record begins, in less than eight bytes of RAM an object.
+//! Maps a key's hash to the location of its record, in less than eight bytes of RAM per object.
 //!
-//! Buckets of nine slots fill a cache line each; a slot holds a location, a tag and two bits of hits, seven bytes in
-//! all. A key may lie in either of two buckets (cuckoo hashing), so nine slots in ten and more can be in use, and a
-//! lookup reads two lines that it knows from the start. Each part is told where it lives:
+//! A bucket is a cache line with nine slots. A slot takes seven bytes: a location, a tag and a hit counter of
+//! two bits. A key may be in either of two buckets (cuckoo hashing), so more than nine of ten slots can be in
+//! use, and a lookup reads two cache lines whose addresses it knows from the start. The modules:
 //!
-//! - `geometry`: from a hash to two buckets and a tag, and how the table grows;
+//! - `geometry`: maps a hash to two buckets and a tag, and defines how the table grows;
 //! - `bucket`: the cache line, read without a lock;
-//! - `table`: the buckets, allocated as they come into use;
-//! - `place`: where the single writer puts an entry, what moves, what gives way;
-//! - `checkpoint`: the bytes that survive a restart.
+//! - `table`: the buckets, allocated when they are first used;
+//! - `insertion`: where the single writer stores an entry, and which entries it moves or displaces;
+//! - `checkpoint`: the serialised index that survives a restart.
 //!
-//! **The index is a hint.** It keeps a tag rather than the key, so it may name a record that belongs to another
-//! ([`Index::false_match_rate`] says how often); whoever reads the record compares the full key, and counts what was
-//! read for nothing ([`Index::note_false_match`]). It never names two: entries with the same tag and the same two
-//! buckets are one to it, the later replacing the earlier, and so a lookup costs at most one read of the device.
+//! **The index is a hint.** It has a tag instead of the key, so it may return a record that belongs to another
+//! key ([`Index::false_match_rate`] is the probability). The reader of the record compares the full key, and
+//! counts reads of wrong records ([`Index::note_false_match`]). A lookup returns at most one record: entries
+//! with the same tag and the same two buckets are the same entry for the index, and the later replaces the
+//! earlier. So a lookup costs at most one read of the device.
 //!
-//! **It grows with the objects**, a cache line at a time, up to the size it was given; no mean object size has to be
-//! guessed in advance, and no growing step takes longer than an insertion. At its limit an insertion displaces one of
-//! the entries in its two buckets: the one whose record the log, which goes round the device, will overwrite next.
-//! Displaced entries are counted; their records stay where they are and are no longer found.
+//! **It grows with the objects**, one cache line at a time, up to its configured size. No mean object size has
+//! to be guessed in advance, and no step of the growth takes longer than an insertion. At its limit an
+//! insertion displaces one of the entries in its two buckets: the one whose record the circular log will
+//! overwrite next. Displaced entries are counted. Their records stay on the device and are no longer found.
 //!
 //! ```
 //! use edgeward_store::disk::{Index, IndexConfig, Inserted, Location};
@@ -54,18 +55,20 @@ use table::Table;
 pub use checkpoint::{LoadError, Part, Saved};
 pub use place::Inserted;
 
-/// How large an index may become, and for which device.
+/// The limit of an index, and its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexConfig {
-    /// The device whose records it names. Fewer bits for locations leave more for tags.
+    /// The size of the device with the records. A smaller device needs fewer bits for locations and leaves more
+    /// for tags.
     pub device: ByteSize,
 
-    /// Objects it has room for. Memory is taken as they come, not before.
+    /// The most objects in the index. Memory is allocated as objects arrive, not in advance.
     pub objects_max: u64,
 }
 
 impl IndexConfig {
-    /// Room for objects of 16 KiB on average, the smallest that pays on a disk: 0.5 GiB of RAM a TiB when full.
+    /// Returns a configuration for objects of 16 KiB on average, the smallest for which a disk is useful: a
+    /// full index takes 0.5 GiB of RAM per TiB.
     pub const fn for_device(device: ByteSize) -> Self {
         Self {
             device,
@@ -86,14 +89,14 @@ impl IndexConfig {
         }
     }
 
-    /// Buckets for `objects_max` objects at the load at which the table grows.
+    /// Returns the buckets for `objects_max` objects at the load at which the table grows.
     fn buckets_max(&self) -> u64 {
         let slots = self.objects_max.saturating_mul(100) / LOAD_PERCENT_MAX;
         (slots / SLOTS as u64 + 1).max(self.geometry().bases)
     }
 }
 
-/// Locations by key hash. Lookups take no lock; changes take one among themselves.
+/// Locations by key hash. Lookups take no lock; all changes share one lock.
 #[derive(Debug)]
 pub struct Index {
     config: IndexConfig,
@@ -104,7 +107,7 @@ pub struct Index {
 }
 
 impl Index {
-    /// An empty index with one layer of buckets.
+    /// Returns an empty index with one layer of buckets.
     pub fn new(config: IndexConfig) -> Self {
         Self::with_geometry(config, config.geometry())
     }
@@ -119,14 +122,15 @@ impl Index {
         }
     }
 
-    /// Where the record under `key` may begin. The caller compares the record's full key.
+    /// Returns the probable location of the record under `key`. The caller compares the record's full key.
     #[inline]
     pub fn find(&self, key: KeyHash) -> Option<Location> {
         self.slot_of(self.geometry.identify(key))
             .map(|slot| self.location(slot))
     }
 
-    /// Counts a hit on the record at `at`, up to [`Index::HITS_MAX`]. Nothing if the entry is not there any more.
+    /// Counts a hit on the record at `at`, up to [`Index::HITS_MAX`]. Does nothing if the entry is no longer
+    /// there.
     pub fn touch(&self, key: KeyHash, at: Location) {
         let identity = self.geometry.identify(key);
         let slot = self.slot(identity, at, 0);
@@ -137,15 +141,16 @@ impl Index {
         }
     }
 
-    /// Hits on the record at `at` since it was written there; none if it is not what the index names.
+    /// Returns the hits on the record at `at` since it was written there, or `None` if the index has another
+    /// location for the key.
     ///
-    /// How a reclaimer asks, record by record of a segment, what is alive and how warm.
+    /// The reclaimer calls it for each record of a segment to find the live records and their hits.
     pub fn hits(&self, key: KeyHash, at: Location) -> Option<u8> {
         let slot = self.slot_of(self.geometry.identify(key))?;
         (self.location(slot) == at).then_some(hits(slot))
     }
 
-    /// Names `at` for `key`, in place of whatever had its identity. The mark starts at no hits.
+    /// Stores `at` for `key`, and replaces the entry with the same identity. The hit counter starts at 0.
     pub fn insert(&self, key: KeyHash, at: Location) -> Inserted {
         let identity = self.geometry.identify(key);
         let slot = self.slot(identity, at, 0);
@@ -157,7 +162,8 @@ impl Index {
         self.place(&mut writer, identity, slot)
     }
 
-    /// Names `to` where `from` was named for `key`, its hits forgotten. Whether that was so.
+    /// Replaces the location `from` of `key` by `to`, and resets its hits. Returns false if the location was
+    /// not `from`.
     pub fn relocate(&self, key: KeyHash, from: Location, to: Location) -> bool {
         let identity = self.geometry.identify(key);
         let slot = self.slot(identity, to, 0);
@@ -166,28 +172,29 @@ impl Index {
             .is_some()
     }
 
-    /// Forgets `key` if `at` is what is named for it. Whether it was.
+    /// Removes `key` if its location is `at`. Returns true if it was removed.
     pub fn remove(&self, key: KeyHash, at: Location) -> bool {
         let identity = self.geometry.identify(key);
         self.erase(&mut self.writer.lock(), identity, Some(at))
             .is_some()
     }
 
-    /// Forgets whatever is named for `key`.
+    /// Removes the entry of `key` and returns its location.
     pub fn purge(&self, key: KeyHash) -> Option<Location> {
         let identity = self.geometry.identify(key);
         self.erase(&mut self.writer.lock(), identity, None)
     }
 
-    /// Forgets every entry whose location `keep` refuses. Reads the whole index: for restarts and lost segments.
+    /// Removes every entry for which `keep` returns false. Reads the whole index, so it is used for restarts
+    /// and lost segments only.
     pub fn retain(&self, mut keep: impl FnMut(Location) -> bool) {
         for start in self.blocks() {
             self.retain_block(&mut self.writer.lock(), start, &mut keep);
         }
     }
 
-    /// Calls `visit` with each location and its hits. Reads the whole index, without a lock: an entry that is moved
-    /// meanwhile may be missed or seen twice.
+    /// Calls `visit` with each location and its hits. Reads the whole index without a lock: an entry that is
+    /// moved meanwhile may be missed or visited twice.
     pub fn for_each(&self, mut visit: impl FnMut(Location, u8)) {
         for number in 0..self.table.buckets() {
             for (_, slot) in self.table.bucket(number).settled_line().slots() {
@@ -196,35 +203,37 @@ impl Index {
         }
     }
 
-    /// Forgets everything. The memory is kept for what comes.
+    /// Removes all entries. The memory is kept for later entries.
     pub fn clear(&self) {
         self.retain(|_| false);
     }
 
-    /// Entries.
+    /// The number of entries.
     pub fn len(&self) -> u64 {
         self.counters.entries.load(Relaxed)
     }
 
-    /// Whether there are none.
+    /// Returns true if the index has no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes of RAM the buckets and their directory take now.
+    /// The bytes of RAM that the buckets and their directory take now.
     pub fn bytes(&self) -> u64 {
         self.table.bytes()
     }
 
-    /// Bytes of RAM they will take when the index has grown to its limit.
+    /// The bytes of RAM that they take when the index has grown to its limit.
     pub fn bytes_max(&self) -> u64 {
         self.table.bytes_max()
     }
 
-    /// How probable it is that a key that is not here finds a tag that is: a read of the device for nothing.
+    /// The probability that a lookup of an absent key finds an entry with the same tag, which costs a useless
+    /// read of the device.
     ///
-    /// A bucket pair's share of the entries, over the number of tags. All layers together, since the layer follows
-    /// from base and tag: an entry is found by mistake if its tag is the same and one of its two bases is.
+    /// It is a bucket pair's share of the entries, divided by the number of tags. All layers count together,
+    /// since the layer follows from base and tag: an entry matches wrongly if its tag is the same and one of
+    /// its two bases is.
     pub fn false_match_rate(&self) -> f64 {
         let tags = (self.geometry.tag_mask() + 1) as f64;
         2.0 * self.len() as f64 / (self.geometry.bases as f64 * tags)
@@ -235,7 +244,7 @@ impl Index {
         self.counters.false_matches.fetch_add(1, Relaxed);
     }
 
-    /// What has happened here so far.
+    /// The counters of the index.
     pub fn counts(&self) -> IndexCounts {
         let Counters {
             entries,
@@ -252,10 +261,10 @@ impl Index {
         }
     }
 
-    /// Where a hit's mark stops.
+    /// The largest value of an entry's hit counter.
     pub const HITS_MAX: u8 = bucket::HITS_MAX;
 
-    /// The slot under `identity`, read without a lock.
+    /// Returns the slot under `identity`, read without a lock.
     #[inline]
     fn slot_of(&self, identity: Identity) -> Option<u64> {
         let wanted = identity.tag << self.geometry.location_bits;
@@ -266,20 +275,20 @@ impl Index {
             let [first, second] = self
                 .pair(identity, shape)
                 .map(|number| self.table.bucket(number));
-            // Asking both for their version first fetches both lines at once.
+            // Both versions are read first, so that both cache lines are fetched at once.
             let before = [first.version(), second.version()];
             found = first
                 .line()
                 .find(mask, wanted)
                 .or_else(|| second.line().find(mask, wanted));
             let after = [first.version_after(), second.version_after()];
-            // Between the two buckets an entry may have moved, or into a layer that is new.
+            // An entry may have moved between the two buckets, or into a new layer.
             if before == after && before.into_iter().all(settled) && self.table.shape() == shape {
                 break;
             }
             std::hint::spin_loop();
         }
-        // After too many attempts, what was seen last: wrong at worst, and a wrong hint is a miss.
+        // After too many attempts, returns the last result. A wrong hint is only a miss.
         found.map(|(_, slot)| slot)
     }
 
@@ -308,24 +317,25 @@ impl Index {
         (slot >> self.geometry.location_bits) & self.geometry.tag_mask()
     }
 
-    /// First bucket of each piece of the table that is worked on under one hold of the writers' lock.
+    /// Returns the first bucket of each block of buckets that is processed under one acquisition of the
+    /// writers' lock.
     fn blocks(&self) -> impl Iterator<Item = u64> + '_ {
-        // Asked anew each time: the table may grow under way.
+        // The limit is read again each time, because the table may grow meanwhile.
         std::iter::successors(Some(0), |start| Some(start + BLOCK_BUCKETS))
             .take_while(|&start| start < self.table.buckets())
     }
 }
 
-/// What has happened to an index, and how large it is.
+/// The counters and the size of an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IndexCounts {
-    /// Entries now.
+    /// The current number of entries.
     pub entries: u64,
-    /// Cache lines in use now, nine slots each.
+    /// The cache lines in use, nine slots each.
     pub buckets: u64,
-    /// Entries that had to go because the index was at its limit.
+    /// Entries displaced because the index was at its limit.
     pub displaced: u64,
-    /// Entries moved to their other bucket to make room.
+    /// Entries moved to their other bucket to make space.
     pub moved: u64,
     /// Records read that belonged to another key.
     pub false_matches: u64,
@@ -343,18 +353,21 @@ fn hits(slot: u64) -> u8 {
     (slot >> HITS_SHIFT) as u8
 }
 
-/// The table grows when so many of a hundred slots are taken. 64 / 9 / 0.94 = 7.57 bytes an object. An insertion then
-/// moves 0.9 other entries on average (`bench/runs/2026-11-21-disk-index`), some of them since layers fill unevenly
-/// between two powers of two; a higher load would save a tenth of a byte and move more.
+/// The share of used slots, in percent, at which the table grows. 64 / 9 / 0.94 = 7.57 bytes per object. At
+/// this load an insertion moves 0.9 other entries on average (`bench/runs/2026-11-21-disk-index`); some of
+/// these moves happen because layers fill unevenly between two powers of two. A higher load would save a tenth
+/// of a byte and move more.
 const LOAD_PERCENT_MAX: u64 = 94;
 
-/// Objects of this size fill the first layer, so that its eight bytes hold from here on: 7.9 MB for a TiB.
+/// The mean size of objects that fill the first layer. From then on an object takes at most eight bytes. The
+/// first layer takes 7.9 MB per TiB.
 const MEAN_OBJECT_MAX: ByteSize = ByteSize::mib(1);
 
 const MEAN_OBJECT_MIN: ByteSize = ByteSize::kib(16);
 
-/// 4 KiB: even the smallest device has pairs enough for two choices to mean something.
+/// The smallest first layer: 4 KiB. Even the smallest device then has enough bucket pairs for the second choice
+/// to be effective.
 const BASES_MIN: u64 = 64;
 
-/// 256 KiB: some 20 µs of work.
+/// 256 KiB: about 20 µs of work.
 const BLOCK_BUCKETS: u64 = 4096;

@@ -1,7 +1,7 @@
-//! What a store holds, told without opening it for use: nothing is written, no index is built.
+//! Describes the content of a store without opening it for use: it writes nothing and builds no index.
 //!
-//! [`inspect`] reads the ends of segments, [`verify`] every record. Both need the store for themselves,
-//! for a log that is being written has no state one could tell.
+//! [`inspect`] reads the headers and footers of segments, [`verify`] every record. Both need exclusive access
+//! to the store, because a log that is being written has no stable state.
 
 use std::collections::HashSet;
 use std::io;
@@ -19,84 +19,84 @@ use super::recovery;
 use super::scan::Scan;
 use super::segment::SegmentTable;
 
-/// What is in a store.
+/// The content of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Inspection {
-    /// The file or device.
+    /// The path of the file or device.
     pub device: String,
-    /// The format's version.
+    /// The version of the format.
     pub format_version: u32,
-    /// Tells the device from others.
+    /// The id of the device.
     pub device_id: u64,
-    /// Unix time of its formatting.
+    /// The Unix time at which the device was formatted.
     pub created_secs: u64,
-    /// Bytes of the whole.
+    /// The bytes of the whole device.
     pub device_bytes: u64,
-    /// Bytes of a segment.
+    /// The bytes of a segment.
     pub segment_bytes: u64,
-    /// Segments in all.
+    /// The number of segments.
     pub segments: u64,
-    /// Those that hold records that count, oldest first.
+    /// The segments with valid records, oldest first.
     pub in_use: Vec<SegmentInspection>,
-    /// Segments whose ends could not be read.
+    /// Segments whose header or footer could not be read.
     pub unreadable_segments: u64,
-    /// Bytes of records read and checked; 0 if that was not asked for.
+    /// Bytes of records that were read and verified; 0 if verification was not requested.
     pub verified_bytes: u64,
-    /// Records that are not what was written.
+    /// Records that do not match their checksum.
     pub problems: u64,
-    /// The first of them.
+    /// Descriptions of the first problems.
     pub problems_shown: Vec<String>,
 }
 
-/// What is in a segment.
+/// The content of a segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SegmentInspection {
-    /// Its place on the device.
+    /// The number of the segment on the device.
     pub segment: u32,
-    /// Its opening.
+    /// The epoch in which the segment was opened.
     pub epoch: u64,
-    /// Unix time of its opening.
+    /// The Unix time at which the segment was opened.
     pub opened_secs: u64,
-    /// Whether it has a footer: it was filled, or closed in order.
+    /// True if the segment has a footer, because it was filled or the store was closed in order.
     pub sealed: bool,
-    /// Objects in one record.
+    /// Objects in a single record.
     pub objects: u64,
     /// Pieces of objects.
     pub pieces: u64,
-    /// Last records of objects in pieces.
+    /// Commit records of objects in pieces.
     pub commits: u64,
-    /// Purged keys.
+    /// Tombstones of purged keys.
     pub tombstones: u64,
     /// Bytes of records.
     pub record_bytes: u64,
 }
 
 impl Inspection {
-    /// One figure of all segments in use together.
+    /// Returns the sum of one figure over all segments in use.
     pub fn total(&self, of: impl Fn(&SegmentInspection) -> u64) -> u64 {
         self.in_use.iter().map(of).sum()
     }
 }
 
-/// How far it has come: segments done, of how many.
+/// The progress of an inspection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InspectionProgress {
-    /// Segments looked at.
+    /// The segments inspected so far.
     pub segments_done: u64,
-    /// Segments to look at.
+    /// The segments to inspect.
     pub segments: u64,
 }
 
-/// Problems that are shown; more are counted.
+/// The most problems that are described. Further problems are counted only.
 const PROBLEMS_SHOWN_MAX: usize = 100;
 
-/// What is in the store at `path`.
+/// Describes the store at `path`.
 ///
 /// # Errors
 ///
-/// If it is in use, cannot be read, or is not a store.
+/// Fails if the store is in use, cannot be read, or `path` is not a store.
 pub fn inspect(
     path: &Path,
     progress: impl FnMut(InspectionProgress),
@@ -104,11 +104,11 @@ pub fn inspect(
     look(path, false, progress)
 }
 
-/// The same, and whether every record is what was written.
+/// Like [`inspect`], and verifies the checksum of every record.
 ///
 /// # Errors
 ///
-/// As [`inspect`].
+/// Like [`inspect`].
 pub fn verify(
     path: &Path,
     progress: impl FnMut(InspectionProgress),
@@ -128,11 +128,11 @@ fn look(
     look_at(&device, check, progress)
 }
 
-/// As [`inspect`] (or, if `check`, [`verify`]) for a device of the caller's.
+/// Like [`inspect`], or like [`verify`] if `check` is true, for a device that the caller opened.
 ///
 /// # Errors
 ///
-/// As [`inspect`].
+/// Like [`inspect`].
 pub fn look_at(
     device: &dyn Device,
     check: bool,
@@ -195,9 +195,9 @@ fn begun(device: &dyn Device, superblock: &Superblock, segments: u32) -> Inspect
 struct Inspector<'a> {
     scan: Scan<'a>,
     report: Inspection,
-    /// Where pieces begin that are what was written.
+    /// The offsets of pieces that match their checksum.
     sound_pieces: HashSet<u64>,
-    /// Of every last record: where it is, and a piece it names.
+    /// For every extent of a commit record: the location of the record, and the extent.
     extents: Vec<(Location, Extent)>,
 }
 
@@ -239,7 +239,7 @@ impl Inspector<'_> {
         self.report.in_use.push(of);
     }
 
-    /// Everything a footer lists has to be there.
+    /// Checks that the segment has every record that its footer lists.
     fn check_entries(
         &mut self,
         segment: SegmentId,
@@ -250,7 +250,7 @@ impl Inspector<'_> {
         self.visit(segment, epoch, &mut |offset| _ = found.insert(offset))?;
         let mut missing = None;
         for entry in entries {
-            // The purges of one record have a line each.
+            // A record with several tombstones has an entry for each.
             if !found.contains(&u64::from(entry.offset)) && missing != Some(entry.offset) {
                 missing = Some(entry.offset);
                 let at = self
@@ -263,7 +263,7 @@ impl Inspector<'_> {
         Ok(())
     }
 
-    /// Shows every record of a segment that is what was written to `visit`, and remembers pieces.
+    /// Calls `visit` with every record of a segment that matches its checksum, and remembers the pieces.
     fn visit(
         &mut self,
         segment: SegmentId,
@@ -288,8 +288,8 @@ impl Inspector<'_> {
         })
     }
 
-    /// A segment without a footer was being written when the process ended: what is torn was never
-    /// promised, so it is no problem.
+    /// Reads a segment without a footer. It was being written when the process ended, so a torn record was
+    /// never durable and is not a problem.
     fn search(
         &mut self,
         segment: SegmentId,
@@ -309,7 +309,7 @@ impl Inspector<'_> {
         Ok(())
     }
 
-    /// The pieces of an object must be there, unless their segment was reclaimed.
+    /// Checks that the pieces of each object are stored, unless their segment was reclaimed.
     fn check_extents(&mut self) {
         let live: HashSet<(u32, u64)> = {
             let in_use = self.report.in_use.iter();

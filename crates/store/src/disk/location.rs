@@ -1,4 +1,4 @@
-//! Where a record begins, small enough for the index.
+//! The start of a record on a device, small enough for the index.
 
 use std::fmt;
 
@@ -9,24 +9,25 @@ pub struct Location {
 }
 
 impl Location {
-    /// Records begin at multiples of this: the smallest sector. A record wastes half of it on
-    /// average, 1.6 % of one of 16 KiB; with 4 KiB it would be 12 %.
+    /// The size of a unit. Records begin at multiples of it, because it is the smallest sector. A record wastes
+    /// half a unit on average: 1.6 % of a record of 16 KiB. With units of 4 KiB it would be 12 %.
     pub const UNIT_BYTES: u64 = 512;
 
-    /// Bits a location takes in the index.
+    /// The bits that a location takes in the index.
     pub const BITS: u32 = 36;
 
-    /// Locations are below this; 2^36 × 512 B = 32 TiB a device.
+    /// Locations are below this number: 2^36 × 512 B = 32 TiB per device.
     pub const UNITS_MAX: u64 = 1 << Self::BITS;
 
-    /// Bytes of a device that locations reach.
+    /// The largest device whose bytes all have a location.
     pub const DEVICE_BYTES_MAX: u64 = Self::UNITS_MAX * Self::UNIT_BYTES;
 
-    /// The location of unit number `unit`.
+    /// Returns the location of a unit.
     ///
     /// # Panics
     ///
-    /// If it needs more than [`Self::BITS`] bits: devices are cut to what can be reached.
+    /// If the number needs more than [`Self::BITS`] bits. The store uses only the part of a device that
+    /// locations reach.
     pub const fn from_unit(unit: u64) -> Self {
         assert!(
             unit < Self::UNITS_MAX,
@@ -35,7 +36,7 @@ impl Location {
         Self { unit }
     }
 
-    /// The location at a byte offset, a multiple of the unit.
+    /// Returns the location at a byte offset, which must be a multiple of the unit.
     pub(crate) const fn from_offset(offset: u64) -> Self {
         assert!(
             offset.is_multiple_of(Self::UNIT_BYTES),
@@ -44,12 +45,12 @@ impl Location {
         Self::from_unit(offset / Self::UNIT_BYTES)
     }
 
-    /// The number of its unit.
+    /// The number of the unit.
     pub const fn unit(self) -> u64 {
         self.unit
     }
 
-    /// Bytes from the device's start.
+    /// The offset in bytes from the start of the device.
     pub const fn offset(self) -> u64 {
         self.unit * Self::UNIT_BYTES
     }

@@ -1,13 +1,14 @@
-//! A device's page cache, lent to the kernel.
+//! Sends bytes from a device's page cache without reading them in this process.
 //!
-//! A body that lies in the page cache need not come to user space to go to a socket: the kernel copies from a mapping
-//! of the file as from any other memory. What it must not do is to be read here. Bytes behind a mapping can vanish
-//! (the file is cut off, the device fails), and who touches them then is killed by a signal; a system call that was given
-//! their address answers `EFAULT` instead, which is an error like any other. So no reference to mapped memory ever
-//! exists. This module holds an address, asks the kernel which pages are there, and has the kernel send them.
+//! A body in the page cache need not be copied to user space before it goes to a socket: the kernel copies from
+//! a mapping of the file as from any other memory. But this process must not read the mapping. Mapped bytes can
+//! vanish (the file is truncated, the device fails), and a process that touches them then is killed by a
+//! signal. A system call with their address returns `EFAULT` instead, which is an ordinary error. So no
+//! reference to mapped memory ever exists. This module has an address, asks the kernel which pages are
+//! resident, and lets the kernel send them.
 //!
-//! That the bytes are still those that were written is the caller's to ensure: see
-//! [`SegmentTable::hold`](super::segment::SegmentTable::hold).
+//! The caller ensures that the bytes are still the ones that were written: see
+//! [`SegmentTable::block_overwrite`](super::segment::SegmentTable::block_overwrite).
 #![expect(
     unsafe_code,
     reason = "mincore, madvise and sendmsg on addresses that must never become references"
@@ -27,15 +28,15 @@ pub struct Mapping {
     page_bytes: usize,
 }
 
-/// Pages that are asked about at once: 1 MiB of 4 KiB pages, one more for a range that begins within one.
+/// The most pages of one query: 1 MiB of 4 KiB pages, and one more for a range that begins within a page.
 const PAGES_MAX: usize = 257;
 
 impl Mapping {
-    /// Maps the first `bytes` of a file. Takes address space and no memory.
+    /// Maps the first `bytes` of a file. This takes address space but no memory.
     ///
     /// # Errors
     ///
-    /// If the system does not map such a file, or so much of it.
+    /// Fails if the system cannot map the file, or not this many bytes.
     pub(crate) fn of(file: &File, bytes: u64) -> io::Result<Self> {
         let length = usize::try_from(bytes).map_err(|_| io::ErrorKind::FileTooLarge)?;
         let memory = MmapOptions::new().len(length).map_raw_read_only(file)?;
@@ -45,7 +46,8 @@ impl Mapping {
         })
     }
 
-    /// How many bytes from `range.start` on are in memory, of those in the range. Answers for a mebibyte at most.
+    /// Returns how many bytes of the range, from its start on, are in memory without a gap. Checks at most one
+    /// mebibyte.
     pub(crate) fn resident(&self, range: Range<u64>) -> u64 {
         let Some((start, length)) = self.within(&range) else {
             return 0;
@@ -55,8 +57,8 @@ impl Mapping {
             .div_ceil(self.page_bytes)
             .min(PAGES_MAX);
         let mut there = [0_u8; PAGES_MAX];
-        // SAFETY: `within` checked that the pages lie in the mapping, which lives as long as `self`; `there` has a byte for
-        // each page that is asked about.
+        // SAFETY: `within` checked that the pages are in the mapping, which lives as long as `self`; `there`
+        // has a byte for each page of the query.
         let answer = unsafe {
             libc::mincore(
                 self.memory.as_mut_ptr().add(first).cast(),
@@ -72,11 +74,12 @@ impl Mapping {
         end.saturating_sub(start).min(length) as u64
     }
 
-    /// Sends `before` and then the range to a socket, as much as it takes at once: so many bytes.
+    /// Sends `before` and then the range to a socket. Returns the number of bytes that the socket took at once.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if it takes nothing now; `EFAULT` (see [`is_gone`]) if the range cannot be read; else the socket's own.
+    /// `WouldBlock` if the socket takes no byte now; `EFAULT` (see [`is_gone`]) if the range cannot be read;
+    /// otherwise the socket's own error.
     pub(crate) fn send(
         &self,
         to: BorrowedFd<'_>,
@@ -91,8 +94,8 @@ impl Mapping {
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         loop {
             let sent = if before.is_empty() {
-                // SAFETY: the kernel reads `length` bytes of the mapping, which lives as long as `self`; that they may not be
-                // readable is its to notice.
+                // SAFETY: the kernel reads `length` bytes of the mapping, which lives as long as `self`. If
+                // they are not readable, the call fails.
                 unsafe { libc::send(to.as_raw_fd(), address.cast(), length, flags) }
             } else {
                 let mut pieces = [
@@ -109,7 +112,8 @@ impl Mapping {
                 let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
                 message.msg_iov = pieces.as_mut_ptr();
                 message.msg_iovlen = pieces.len() as _;
-                // SAFETY: both pieces are as above, and neither is written to; `message` and `pieces` live until the call returns.
+                // SAFETY: both parts are valid as above, and neither is written to; `message` and `pieces` live
+                // until the call returns.
                 unsafe { libc::sendmsg(to.as_raw_fd(), &message, flags) }
             };
             if let Ok(sent) = usize::try_from(sent) {
@@ -122,11 +126,11 @@ impl Mapping {
         }
     }
 
-    /// Takes out of this process's memory what was sent from it: the kernel counts the pages there since it has touched
-    /// them. They stay in the page cache, and who sends from them again finds them again.
+    /// Removes sent pages from this process's memory. The kernel counts them there because it has touched them.
+    /// They stay in the page cache, and later sends from them need no read.
     pub(crate) fn let_go(&self) {
-        // SAFETY: pages of a mapping of a file that is only read are the file's; nothing is lost, and no reference to
-        // any of them exists. Should the call fail, they count a little longer.
+        // SAFETY: pages of a read-only file mapping belong to the file, so no data is lost, and no reference to
+        // them exists. If the call fails, the pages count a little longer.
         unsafe {
             libc::madvise(
                 self.memory.as_mut_ptr().cast(),
@@ -136,7 +140,7 @@ impl Mapping {
         }
     }
 
-    /// The range as offset and length, if it is not empty and lies in the mapping.
+    /// Returns the range as offset and length, if it is not empty and within the mapping.
     fn within(&self, range: &Range<u64>) -> Option<(usize, usize)> {
         let start = usize::try_from(range.start).ok()?;
         let end = usize::try_from(range.end).ok()?;
@@ -144,7 +148,7 @@ impl Mapping {
     }
 }
 
-/// Sends bytes of this process: as many as the socket takes without waiting.
+/// Sends bytes of this process. Returns how many the socket took without waiting.
 pub(crate) fn send_bytes(to: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     loop {
@@ -161,18 +165,18 @@ pub(crate) fn send_bytes(to: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> 
 }
 
 fn page_bytes() -> io::Result<usize> {
-    // SAFETY: it takes a number and gives one.
+    // SAFETY: the call takes and returns a number.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     let bytes = usize::try_from(bytes).ok().filter(|&bytes| bytes > 0);
     bytes.ok_or_else(io::Error::last_os_error)
 }
 
-/// What a call says of bytes that are not there.
+/// The error that a system call returns for bytes that cannot be read.
 pub(crate) fn gone() -> io::Error {
     io::Error::from_raw_os_error(libc::EFAULT)
 }
 
-/// Whether what was to be sent could not be read: cut off, or on a device that fails.
+/// Returns true if the bytes to send could not be read: the file was truncated, or the device fails.
 pub(crate) fn is_gone(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EFAULT)
 }
@@ -219,7 +223,7 @@ mod tests {
         }
     }
 
-    /// Kibibytes of a mapping that count as this process's memory.
+    /// Returns the KiB of a mapping that count as this process's memory.
     fn counted(mapping: &Mapping) -> u64 {
         let smaps = std::fs::read_to_string("/proc/self/smaps").expect("Linux tells");
         let begin = format!("{:x}-", mapping.memory.as_ptr() as usize);
@@ -255,7 +259,7 @@ mod tests {
         let error = mapping.send(ours.as_fd(), b"", 8192..10_000);
         assert!(is_gone(&error.expect_err("it is not there")));
         match mapping.send(ours.as_fd(), b"head", 8192..10_000) {
-            // TCP sends what came before.
+            // TCP sends the first part.
             Ok(sent) => assert_eq!(sent, 4),
             Err(error) => assert!(is_gone(&error), "{error}"),
         }

@@ -1,9 +1,9 @@
 //! The disk tier: objects of any size in append-only segments, found by a compact index.
 //!
-//! A device is cut into segments that are filled one after another by a thread of its own and
-//! emptied whole, oldest first. In RAM there is only the index, some eight bytes an object; the full
-//! key lies beside the object and is compared when it is read. Whatever goes wrong on the device is a
-//! miss: nothing is served that a checksum does not prove.
+//! A device is divided into segments. A thread per device fills them one after another and reclaims them whole,
+//! oldest first. RAM holds only the index, about eight bytes per object. The full key is stored beside the
+//! object and is compared when the object is read. Every failure of the device is a miss: the cache serves no
+//! byte that a checksum has not verified.
 //!
 //! ```
 //! # use edgeward_store::disk::{DiskCache, DiskSettings};
@@ -28,11 +28,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Where things are: `cache` is the way in. `device` is what the log lies on and `format` what
-//! it looks like there; `writer` with `reclaimer` is the thread that writes, `write` what callers hold
-//! of it, `queue` what lies between and `unwritten` what the thread still gathers; `reader` reads, and what `verified` knows to be sound goes from the page
-//! cache to a socket by `mapping` or, where `renewal` can, by sendfile; `blank`, `scan` and `recovery` find out what is there.
-//! Where the next record goes and which segment leaves is decided by `edgeward_policy::log`.
+//! A map of the modules:
+//!
+//! - `cache`: the entry point.
+//! - `device`: the file or block device under the log; `format`: the layout of the log.
+//! - `writer` and `reclaimer`: the thread that writes. `write`: the caller's handle of a write. `queue`: the
+//!   messages between callers and the thread. `unwritten`: records that the thread still gathers.
+//! - `reader`: reads objects. Blocks that `verified` lists go from the page cache to a socket by `mapping`, or
+//!   by `sendfile` where `page_replacement` permits it.
+//! - `blank`, `scan` and `recovery`: find out what a device contains.
+//!
+//! `edgeward_policy::log` decides where the next record is written and which segment is reclaimed.
 
 mod blank;
 mod cache;

@@ -1,7 +1,7 @@
-//! What is on its way to a device: bounded in bytes and in messages, and never waited for.
+//! The messages to a device's writer: bounded in bytes and in number. Callers never wait for space.
 //!
-//! Bytes are counted from the moment a caller hands them over until the writer has copied them, so
-//! the bound covers bodies that are still being gathered, too.
+//! Bytes are counted from the moment a caller hands them over until the writer has copied them, so the bound
+//! also covers bodies that are still being gathered.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::sync::{Condvar, Mutex};
 
-/// Messages of one kind, from many to one.
+/// A queue of messages from many senders to one receiver.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     messages: Mutex<State<T>>,
@@ -25,7 +25,7 @@ struct State<T> {
     closed: bool,
 }
 
-/// Why a message was not taken.
+/// The reason why a message was not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotQueued {
     Full,
@@ -46,10 +46,10 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Counts bytes that are now on their way. False, and nothing counted, if there are too many.
+    /// Counts bytes as queued. Returns false, and counts nothing, if there are too many.
     pub(crate) fn take_room(&self, bytes: u64) -> bool {
         let before = self.bytes.fetch_add(bytes, Relaxed);
-        // A single message larger than the bound may pass when nothing else is on its way.
+        // A single message larger than the bound is accepted when the queue is empty.
         let fits = before == 0 || before + bytes <= self.bytes_max;
         if !fits {
             self.give_room(bytes);
@@ -57,12 +57,12 @@ impl<T> Queue<T> {
         fits
     }
 
-    /// Counts bytes that have arrived, or were given up.
+    /// Counts bytes as written or dropped.
     pub(crate) fn give_room(&self, bytes: u64) {
         self.bytes.fetch_sub(bytes, Relaxed);
     }
 
-    /// Whether more than half of the room is taken.
+    /// Returns true if more than half of the byte bound is used.
     pub(crate) fn is_pressed(&self) -> bool {
         self.bytes() > self.bytes_max / 2
     }
@@ -80,13 +80,13 @@ impl<T> Queue<T> {
         self.push_within(message, self.messages_max)
     }
 
-    /// Appends a message whatever there is before it. For what is small, rare, and must not be lost.
+    /// Appends a message without a bound. For messages that are small, rare, and must not be lost.
     pub(crate) fn push_anyway(&self, message: T) -> Result<(), NotQueued> {
         self.push_within(message, usize::MAX)
     }
 
-    /// Puts a message before all others, however many there are. For what a client waits for and no earlier message
-    /// must precede.
+    /// Puts a message before all others, without a bound. For messages that a client waits for and that need
+    /// not follow earlier ones.
     pub(crate) fn push_first(&self, message: T) -> Result<(), NotQueued> {
         let mut state = self.messages.lock();
         if state.closed {
@@ -98,7 +98,7 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// The next message, if there is one and `is_wanted` says so of it. Does not wait.
+    /// Returns the next message if there is one and `is_accepted` returns true for it. Does not wait.
     pub(crate) fn pop_if(&self, is_wanted: impl FnOnce(&T) -> bool) -> Option<T> {
         let mut state = self.messages.lock();
         let first = state.waiting.front()?;
@@ -125,7 +125,7 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// The next message; none if there is still none after `patience`, or the queue is closed and empty.
+    /// Returns the next message. Returns `None` after `timeout`, or if the queue is closed and empty.
     pub(crate) fn pop(&self, patience: Duration) -> Option<T> {
         let mut state = self.messages.lock();
         if state.waiting.is_empty() && !state.closed && !patience.is_zero() {
@@ -135,7 +135,7 @@ impl<T> Queue<T> {
         state.waiting.pop_front()
     }
 
-    /// Takes no more messages. What is in it can still be popped.
+    /// Refuses further messages. Messages in the queue can still be taken.
     pub(crate) fn close(&self) {
         self.messages.lock().closed = true;
         self.filled.notify_one();

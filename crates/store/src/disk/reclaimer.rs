@@ -1,11 +1,12 @@
-//! Making room: what the oldest segment holds is written again or forgotten.
+//! Reclaims the oldest segment: each of its objects is reinserted or evicted.
 //!
-//! What counts is the object, not the record. One in a single record is written again as it is. Of
-//! one in pieces the pieces that lie here are, and then its last record, which says where all pieces
-//! are now. If an object is not written again it is forgotten, though pieces of it lie elsewhere.
+//! The decision is made for an object, not for a record. An object in a single record is written again as it
+//! is. For an object in pieces, the pieces in this segment are written again, and then its commit record, which
+//! lists the locations of all pieces. An object that is not reinserted is evicted, even if some of its pieces
+//! are in other segments.
 //!
-//! Called right after a segment was opened, so nothing waits in the buffer: an object that was
-//! replaced while its successor is still unwritten cannot be taken for the newest.
+//! The reclaimer runs right after a segment was opened, when the write buffer is empty. So an object whose
+//! replacement is not written yet cannot be mistaken for the newest.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,29 +21,29 @@ use super::reader::Record;
 use super::volume::Volume;
 use super::writer::{Draft, Move, WriteFailure, Writer, table_of};
 
-/// An object of which something lies in the victim.
+/// An object with at least one record in the segment to reclaim.
 #[derive(Debug)]
 struct Resident {
     hash: KeyHash,
     object: u64,
-    /// Where the index says it is: its only or its last record.
+    /// The location in the index: the object's only record or its commit record.
     at: Location,
     hits: u8,
-    /// What writing it again takes.
+    /// The bytes that a reinsertion writes.
     bytes: u64,
     parts: Parts,
 }
 
 #[derive(Debug)]
 enum Parts {
-    /// One record, here.
+    /// The object has one record, in this segment.
     Single(Entry),
-    /// The last record, here or elsewhere, and the pieces that lie here.
+    /// The commit record, in this or another segment, and the object's pieces in this segment.
     Pieces { commit: Record, here: Vec<Entry> },
 }
 
 impl Writer {
-    /// Empties the oldest segment.
+    /// Reclaims the oldest segment.
     pub(super) fn reclaim(&mut self, victim: SegmentId) -> Result<(), WriteFailure> {
         let volume = Arc::clone(&self.volume);
         let residents = residents_of(&volume, victim);
@@ -74,7 +75,7 @@ impl Writer {
         Ok(())
     }
 
-    /// False if it could not be read, or there is no room.
+    /// Returns false if the object could not be read, or there is no space.
     fn write_again(
         &mut self,
         resident: &Resident,
@@ -95,7 +96,7 @@ impl Writer {
         Ok(true)
     }
 
-    /// Writes the pieces that lie in the victim again, then a last record that knows.
+    /// Writes the pieces in the reclaimed segment again, then a commit record with their new locations.
     fn copy_pieces(
         &mut self,
         commit: &Record,
@@ -111,7 +112,7 @@ impl Writer {
                 .volume
                 .segments
                 .location(victim, u64::from(entry.offset));
-            // A piece that no extent names was written again before, and this copy left behind.
+            // A piece that no extent refers to was written again before; this is the old copy.
             let Some(extent) = extents.iter_mut().find(|extent| extent.at == from.offset()) else {
                 continue;
             };
@@ -166,10 +167,10 @@ fn draft_of<'a>(record: &'a Record, head: &'a [u8]) -> Draft<'a> {
     }
 }
 
-/// The objects that are alive and have a record in the victim, in the order of the log.
+/// Returns the live objects with a record in the reclaimed segment, in the order of the log.
 fn residents_of(volume: &Volume, victim: SegmentId) -> Vec<Resident> {
     let mut residents: Vec<Resident> = Vec::new();
-    // By object number: where in `residents` it is, or that it is dead.
+    // By object number: the index in `residents`, or `None` if the object is not live.
     let mut known: HashMap<u64, Option<usize>> = HashMap::new();
     for entry in volume.entries_of(victim) {
         let number = match entry.kind {
@@ -206,7 +207,7 @@ fn residents_of(volume: &Volume, victim: SegmentId) -> Vec<Resident> {
     residents
 }
 
-/// The object a piece or a last record belongs to, if the index still knows it.
+/// Returns the object of a piece or a commit record, if the index still has it.
 fn resident_in_pieces(volume: &Volume, entry: &Entry) -> Option<Resident> {
     let hash = KeyHash(entry.hash);
     let at = volume.index.find(hash)?;

@@ -1,8 +1,8 @@
-//! Opening a device: what it is, how it is divided, and what it holds.
+//! Opens a device: finds out what it contains, divides a blank one, and recovers the index of a store.
 //!
-//! Segments are taken in the order in which they were opened. One that was sealed says in its footer
-//! what it holds; the few that were not are searched record by record, every body checked, for of
-//! what was not synced anything may be missing. Later records win over earlier ones and purges over
+//! Segments are processed in the order in which they were opened. The footer of a sealed segment lists its
+//! records. The few segments without a footer are searched record by record, and every body is verified,
+//! because any part of unsynced data may be missing. Later records replace earlier ones, and purges remove
 //! both, as when they were written.
 
 use std::collections::HashSet;
@@ -30,59 +30,59 @@ use super::settings::DiskSettings;
 use super::volume::{Volume, VolumeParts};
 use super::writer::unix_secs;
 
-/// What was found when a cache was opened.
+/// The report of opening a cache.
 #[derive(Clone, Debug, Default)]
 pub struct RecoveryReport {
-    /// One a device that is used, in the order of the settings.
+    /// The devices in use, in the order of the settings.
     pub devices: Vec<DeviceRecovery>,
-    /// Devices that are not used, because they are damaged stores.
+    /// The devices that are not used, because they are damaged stores.
     pub damaged: Vec<DamagedDevice>,
 }
 
-/// What was found on a device.
+/// The report of opening a device.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct DeviceRecovery {
-    /// What messages call it.
+    /// The name of the device in messages.
     pub device: String,
-    /// The file was missing and was created.
+    /// True if the file was missing and was created.
     pub created: bool,
-    /// Bytes of it that are used.
+    /// The bytes of the device that are used.
     pub bytes: u64,
-    /// It was blank, and is a store now.
+    /// True if the device was blank and is a store now.
     pub formatted: bool,
-    /// Objects that can be found.
+    /// The objects that lookups can find.
     pub objects: u64,
-    /// Segments that hold something.
+    /// The segments with records.
     pub segments: u32,
-    /// Those whose footer said what.
+    /// The segments whose footer was read.
     pub footers: u32,
-    /// Those that were searched.
+    /// The segments that were searched record by record.
     pub searched: u32,
-    /// Those that could not be read; what they hold is lost.
+    /// The segments that could not be read. Their records are lost.
     pub unreadable: u32,
-    /// Whether a checkpoint spared the footers written before it.
+    /// True if a checkpoint made it unnecessary to read older footers.
     pub checkpoint: bool,
-    /// How long it took.
+    /// The time that the recovery took.
     pub elapsed: Duration,
 }
 
-/// What a device holds. Nothing is written to find out.
+/// The content of a device. It is found without writing to the device.
 #[derive(Debug)]
 pub(super) enum Content {
     /// A store of this format.
     Store(Superblock),
-    /// Nothing.
+    /// No data.
     Blank,
     /// A store whose superblock is destroyed.
     Damaged(DamagedDevice),
 }
 
-/// What a device holds.
+/// Returns the content of a device.
 ///
 /// # Errors
 ///
-/// If it cannot be read, or holds what is not a store of this format.
+/// Fails if the device cannot be read, or has data that is not a store of this format.
 pub(super) fn content_of(device: &dyn Device) -> Result<Content, OpenError> {
     let failed = |source| OpenError::Io {
         device: device.name(),
@@ -104,7 +104,7 @@ pub(super) fn content_of(device: &dyn Device) -> Result<Content, OpenError> {
         Err(Unformatted::Blank) => None,
     };
     let occupied = blank::occupied(device).map_err(failed)?;
-    // What has a name was made after the store.
+    // Data with a known signature was written after the store.
     if let Some(Occupied {
         at,
         what: what @ Some(_),
@@ -129,9 +129,9 @@ fn damaged(device: &dyn Device) -> DamagedDevice {
     }
 }
 
-/// Whether a segment's header lies where the first segments of a store may begin. Where exactly they began is lost with the
-/// superblock, and a store may have been smaller when it was formatted. Reads a block for each 64 KiB of that
-/// range, which is about a thousandth of the device.
+/// Returns true if a segment header is found where the first segments of a store may begin. The exact position
+/// is lost with the superblock, and the store may have been smaller when it was formatted. Reads one block for
+/// each 64 KiB of this range, which is about a thousandth of the device.
 fn was_store(device: &dyn Device) -> io::Result<bool> {
     let mut block = [0; SEGMENT_HEADER_BYTES];
     let Some(last) = device.len().checked_sub(block.len() as u64) else {
@@ -147,14 +147,14 @@ fn was_store(device: &dyn Device) -> io::Result<bool> {
     Ok(false)
 }
 
-/// The last place where the first segment of a store on this device may begin.
+/// Returns the last offset at which the first segment of a store on this device may begin.
 fn segment_headers_end(device: &dyn Device) -> u64 {
     let bytes = device.len().min(Location::DEVICE_BYTES_MAX);
     let (checkpoint_at, checkpoint_bytes) = checkpoints_on(bytes);
     (checkpoint_at + 2 * checkpoint_bytes).next_multiple_of(FOLIO_BYTES_MAX)
 }
 
-/// Where the first checkpoint area of a store on so many bytes begins, and the length of each.
+/// Returns the offset of the first checkpoint area of a store of this size, and the length of each area.
 fn checkpoints_on(bytes: u64) -> (u64, u64) {
     let config = IndexConfig::for_device(ByteSize(bytes));
     let checkpoint_bytes = (Index::checkpoint_bytes_max(config) + CHECKPOINT_FRAME_BYTES)
@@ -162,7 +162,7 @@ fn checkpoints_on(bytes: u64) -> (u64, u64) {
     (2 * SUPERBLOCK_BYTES as u64, checkpoint_bytes)
 }
 
-/// Makes a blank device a store.
+/// Formats a blank device as a store.
 pub(super) fn format_blank(
     device: &dyn Device,
     settings: &DiskSettings,
@@ -176,7 +176,7 @@ pub(super) fn format_blank(
     Ok(superblock)
 }
 
-/// Either copy will do. A device may be blank only if both are.
+/// Reads the superblock. Either copy is sufficient. A device may be blank only if both copies are blank.
 pub(super) fn read_superblock(device: &dyn Device) -> io::Result<Result<Superblock, Unformatted>> {
     if device.len() < 2 * SUPERBLOCK_BYTES as u64 {
         return Ok(Err(if device.is_empty() {
@@ -194,10 +194,11 @@ pub(super) fn read_superblock(device: &dyn Device) -> io::Result<Result<Superblo
     let second = copy(SUPERBLOCK_BYTES as u64)?;
     Ok(match (first, second) {
         (Ok(superblock), _) | (_, Ok(superblock)) => Ok(superblock),
-        // What a crash while formatting leaves: nothing was stored yet.
+        // A crash during formatting leaves this state: no object was stored yet.
         (Err(Unformatted::Blank), Err(Unformatted::Blank)) => Err(Unformatted::Blank),
         (Err(Unformatted::Broken(first)), Err(Unformatted::Broken(second))) => {
-            // A version says most: another program wrote it, whatever became of the other copy.
+            // The version is the most informative: another program wrote it, whatever happened to the other
+            // copy.
             let is_version = matches!(second, SuperblockError::Version { .. });
             Err(Unformatted::Broken(if is_version { second } else { first }))
         }
@@ -207,7 +208,7 @@ pub(super) fn read_superblock(device: &dyn Device) -> io::Result<Result<Superblo
     })
 }
 
-/// How a blank device is divided.
+/// Returns the layout for a blank device.
 fn divide(
     device: &dyn Device,
     settings: &DiskSettings,
@@ -234,11 +235,13 @@ fn divide(
     Ok(superblock)
 }
 
-/// Bytes of a checkpoint beside the index itself: two blocks, and the list of segments.
+/// Bytes of a checkpoint in addition to the index: two blocks, and the list of segments.
 const CHECKPOINT_FRAME_BYTES: u64 = 2 * SUPERBLOCK_BYTES as u64;
 
-/// Flash erases and disks cache in larger units than blocks; a segment should not straddle them. Nor the largest pages of the
-/// page cache, where the room that costs does not count: then all of a segment can be sent ([`renewal`](super::renewal)).
+/// Returns the alignment of the first segment. Flash erases, and disks cache, in units larger than a block; a
+/// segment should not straddle them. Large segments are also aligned to the largest folios of the page cache,
+/// because the lost space is small there: then the whole segment can be sent with `sendfile`
+/// ([`page_replacement`](super::page_replacement)).
 const fn segments_align(segment_bytes: u64) -> u64 {
     if segment_bytes >= 8 * FOLIO_BYTES_MAX {
         FOLIO_BYTES_MAX
@@ -252,7 +255,7 @@ const SEGMENTS_ALIGN_MIN: usize = 64 << 10;
 
 fn format(device: &dyn Device, superblock: &Superblock) -> io::Result<()> {
     let bytes = superblock.to_bytes();
-    // One whole copy is there before the other begins.
+    // One complete copy is durable before the other is written.
     for at in [SUPERBLOCK_BYTES as u64, 0] {
         device.write_at(&bytes, at)?;
         device.sync()?;
@@ -260,7 +263,7 @@ fn format(device: &dyn Device, superblock: &Superblock) -> io::Result<()> {
     Ok(())
 }
 
-/// How many segments there are.
+/// Returns the number of segments on the device.
 pub(super) fn segments_on(
     device: &dyn Device,
     superblock: &Superblock,
@@ -281,7 +284,7 @@ pub(super) fn segments_on(
     Ok(segments)
 }
 
-/// Reads a device and makes it a volume and its log.
+/// Recovers a device and returns its volume and its log.
 pub(super) fn recover(
     device: Arc<dyn Device>,
     superblock: Superblock,
@@ -308,7 +311,7 @@ pub(super) fn recover(
     } else {
         live_segments(&scan, &mut report.unreadable)
     };
-    // Among the missing ones may be the purge of what is still here.
+    // A missing segment could contain the tombstone of an object that is still stored.
     let had = found
         .iter()
         .map(|header| header.segments)
@@ -365,7 +368,7 @@ pub(super) fn recover(
     Ok((volume, log, report))
 }
 
-/// The segments that count, oldest first.
+/// Returns the headers of the segments in use, oldest first.
 pub(super) fn live_segments(scan: &Scan<'_>, unreadable: &mut u32) -> Vec<SegmentHeader> {
     let mut live = Vec::new();
     let mut tail_epoch = 0;
@@ -384,16 +387,16 @@ pub(super) fn live_segments(scan: &Scan<'_>, unreadable: &mut u32) -> Vec<Segmen
     live
 }
 
-/// Brings the index to where it was.
+/// Replays the log into the index.
 struct Replay<'a> {
     scan: Scan<'a>,
     index: &'a Index,
     live: &'a [(SegmentId, u64)],
-    /// What lies in older segments the index knows.
+    /// The index already has the records of segments older than this epoch.
     begin_epoch: u64,
     /// Segments without a footer.
     searched: HashSet<SegmentId>,
-    /// Where pieces of sound bodies begin in those.
+    /// The offsets of pieces with valid bodies in these segments.
     sound_pieces: HashSet<u64>,
 }
 
@@ -428,7 +431,7 @@ impl Replay<'_> {
                     .scan
                     .segments
                     .location(segment, u64::from(entry.offset));
-                // Whatever it takes the place of is older, or gives way as it did before the restart.
+                // The replaced or displaced entry is older, or was displaced before the restart as well.
                 _ = self.index.insert(hash, at);
             }
             Kind::Tombstones => _ = self.index.purge(hash),
@@ -459,7 +462,8 @@ impl Replay<'_> {
         })
     }
 
-    /// Whether a piece is there: its segment counts and, if that had to be searched, so is its body.
+    /// Returns true if a piece is stored: its segment is in use and, if the segment was searched, the body is
+    /// valid.
     fn is_sound(&self, extent: &Extent) -> bool {
         let Some(segment) = self.scan.segments.segment_at(extent.at) else {
             return false;
@@ -473,7 +477,7 @@ impl Replay<'_> {
 }
 
 impl Volume {
-    /// What a segment holds. Of one that cannot be read, nothing.
+    /// Returns the records that a segment lists. Returns no records if it cannot be read.
     pub(super) fn entries_of(&self, segment: SegmentId) -> Vec<Entry> {
         let scan = Scan {
             device: &*self.device,
@@ -486,7 +490,7 @@ impl Volume {
             return entries;
         }
         let mut entries = Vec::new();
-        // What was found before an error is something.
+        // Records found before an error are still returned.
         _ = scan.search(segment, epoch, false, |found| {
             entries.extend(found.entries());
         });

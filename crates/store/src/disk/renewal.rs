@@ -1,10 +1,11 @@
-//! Files whose pages may be on their way while the file is written again.
+//! Replaces the pages of a file range, so that `sendfile` can be used on a file that is overwritten later.
 //!
-//! `sendfile` hands pages of the page cache to a socket without copying them; they are read when they leave, perhaps
-//! long after the call. Written over in place, as a write does, they would arrive changed. So before a segment is
-//! overwritten its range gets new pages: `fallocate` takes the old ones out of the file, and those on their way live, as they
-//! were, until they have arrived. Which of its modes does that is tried out on a file of its own beside the store's; where none
-//! does, nothing is sent this way.
+//! `sendfile` passes pages of the page cache to a socket without copying them. The network card reads them
+//! later, perhaps long after the call. An ordinary write changes pages in place, and the receiver would get the
+//! changed bytes. So before a segment is overwritten, its range gets new pages: `fallocate` removes the old
+//! pages from the file, and pages in socket buffers live unchanged until they have been sent. A test with a
+//! temporary file beside the store finds the mode of `fallocate` that does this. If no mode does, the store
+//! does not use `sendfile`.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -15,29 +16,30 @@ use std::path::Path;
 
 use rustix::fs::{FallocateFlags, Mode, OFlags, sendfile};
 
-/// The largest piece of page cache there is (a huge page). Such pieces are aligned to their size. One that lies across
-/// the edge of a renewed range is not taken out but zeroed in part, also for those who still send it: so of a segment only
-/// what is further than this from its edges, rounded to it, may be sent.
+/// The largest folio of the page cache (a huge page). Folios are aligned to their size. A folio that crosses
+/// the edge of a replaced range is not removed but zeroed in part, even if it is in a socket buffer. So
+/// `sendfile` may only use the part of a segment that is further than this from the segment's edges, rounded to
+/// this size.
 pub(crate) const FOLIO_BYTES_MAX: u64 = 2 << 20;
 
-/// How a file gets new pages.
+/// The mode of `fallocate` that replaces pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewal {
-    /// The room stays taken and reads as zeros.
+    /// The range stays allocated and reads as zeros.
     Zero,
-    /// The room is given back, and taken again when it is written.
+    /// The range is freed, and allocated again when it is written.
     Punch,
 }
 
 impl Renewal {
-    /// What works in `folder`, if anything does.
+    /// Returns the mode that works in `folder`, if one does.
     pub(crate) fn in_folder(folder: &Path) -> Option<Self> {
         [Self::Zero, Self::Punch]
             .into_iter()
             .find(|renewal| renewal.keeps_what_is_on_its_way(folder).unwrap_or(false))
     }
 
-    /// Gives a range of a file new pages. What it held is lost.
+    /// Replaces the pages of a range of a file. The range's content is lost.
     pub(crate) fn renew(self, file: &File, offset: u64, bytes: u64) -> io::Result<()> {
         let mode = match self {
             Self::Zero => FallocateFlags::ZERO_RANGE,
@@ -52,7 +54,7 @@ impl Renewal {
         }
     }
 
-    /// Sends a page, renews and overwrites it, and looks at what arrives.
+    /// Sends a page, replaces and overwrites it, and checks the bytes that arrive.
     fn keeps_what_is_on_its_way(self, folder: &Path) -> io::Result<bool> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR)?);
@@ -73,11 +75,12 @@ impl Renewal {
 
 const TRIED_BYTES: usize = 16 << 10;
 
-/// Sends a part of a file to a socket, `before` first: so many bytes of the two together, as many as it takes without waiting.
+/// Sends `before`, then a part of a file, to a socket. Returns the number of bytes that the socket took without
+/// waiting.
 ///
-/// In packets of their own: held back for the first pages (`MSG_MORE`), the head shifts them in their packets, which halves the rate
-/// of 256 KiB bodies, as nginx's `tcp_nopush` does.
-/// None if the file ends before the part does.
+/// The head is sent in packets of its own. If it is held back for the first pages (`MSG_MORE`), it shifts them
+/// in their packets, which halves the rate of 256 KiB bodies, as nginx's `tcp_nopush` does. Returns 0 if the
+/// file ends before the part does.
 pub(crate) fn send(
     to: impl AsFd,
     before: &[u8],
@@ -96,7 +99,7 @@ pub(crate) fn send(
     let sent = rustix::io::retry_on_intr(|| sendfile(to, file, Some(&mut offset), bytes));
     match sent {
         Ok(sent) => Ok(taken + sent),
-        // What was taken must be told, whatever happened then.
+        // The caller must learn how many bytes were taken, even if an error followed.
         Err(_) if taken > 0 => Ok(taken),
         Err(error) => Err(error.into()),
     }

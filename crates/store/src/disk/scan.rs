@@ -1,4 +1,4 @@
-//! What a segment holds, from its footer or, where there is none, record by record.
+//! Lists the records of a segment, from its footer or by a search.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use super::format::{
 use super::location::Location;
 use super::segment::SegmentTable;
 
-/// A device as whoever looks through its segments sees it.
+/// Reads the segments of a device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scan<'a> {
     pub(crate) device: &'a dyn Device,
@@ -21,14 +21,14 @@ pub(crate) struct Scan<'a> {
     pub(crate) seed: ChecksumSeed,
 }
 
-/// A record that was found by searching, with its meta checked.
+/// A record found by a search. Its metadata is verified.
 #[derive(Debug)]
 pub(crate) struct Found<'a> {
     pub(crate) header: RecordHeader,
-    /// From the segment's start.
+    /// The offset from the start of the segment.
     pub(crate) offset: u64,
     meta: &'a [u8],
-    /// Whether every block of the body is what was written.
+    /// True if every block of the body matches its checksum.
     pub(crate) body_is_sound: bool,
 }
 
@@ -37,7 +37,7 @@ impl Found<'_> {
         Extent::parse_all(&self.meta[self.header.table_range()])
     }
 
-    /// As the lines of a footer.
+    /// Returns the record's entries in a footer.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let entry = |hash| Entry {
             hash,
@@ -58,7 +58,7 @@ impl Found<'_> {
 }
 
 impl Scan<'_> {
-    /// The header of a segment; none if it was never opened.
+    /// Returns the header of a segment, or `None` if the segment was never opened.
     pub(crate) fn header(&self, segment: SegmentId) -> io::Result<Option<SegmentHeader>> {
         let mut bytes = [0; SEGMENT_HEADER_BYTES];
         self.device
@@ -66,10 +66,10 @@ impl Scan<'_> {
         Ok(SegmentHeader::parse(&bytes, self.seed, segment.0))
     }
 
-    /// The footer's lines; none if the segment has no sound footer of this epoch.
+    /// Returns the entries of the footer, or `None` if the segment has no valid footer of this epoch.
     pub(crate) fn footer(&self, segment: SegmentId, epoch: u64) -> io::Result<Option<Vec<Entry>>> {
         let end = self.segments.end(segment);
-        // One read has the trailer and, of most segments, all the lines.
+        // One read returns the trailer and, for most segments, all entries.
         let first = FOOTER_READ_BYTES.min(self.segment_bytes);
         let mut bytes = vec![0; to_usize(first)];
         self.device.read_at(&mut bytes, end - first)?;
@@ -91,7 +91,7 @@ impl Scan<'_> {
             return Ok(None);
         }
         let (lines, _) = lines.as_chunks::<ENTRY_BYTES>();
-        // A line that cannot be is as good as a wrong checksum: the records themselves decide.
+        // An impossible entry is treated as a wrong checksum: the segment is searched instead.
         let possible = |entry: &Entry| {
             u64::from(entry.offset) + u64::from(entry.record_bytes) <= trailer.records_end
                 && u64::from(entry.offset).is_multiple_of(Location::UNIT_BYTES)
@@ -102,11 +102,11 @@ impl Scan<'_> {
             .collect())
     }
 
-    /// Looks for records of `epoch` at every unit of a segment and shows each to `visit`, in order.
+    /// Searches a segment for records of `epoch` at every unit, and calls `visit` with each, in order.
     ///
-    /// A record whose meta is sound is believed about its length; behind anything else the search goes
-    /// on at the next unit, so a torn write hides nothing that lies behind it. Bytes that cannot be
-    /// read end the search.
+    /// If the metadata of a record is valid, its length is used to find the next record. Otherwise the search
+    /// continues at the next unit, so a torn write hides no later record. The search ends at bytes that cannot
+    /// be read.
     pub(crate) fn search(
         &self,
         segment: SegmentId,
@@ -142,7 +142,8 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// How far the next record may be.
+    /// Calls `visit` with the record if its metadata is valid. Returns the distance to the next possible
+    /// record.
     fn visit_record(
         &self,
         window: &mut Window<'_>,
@@ -179,22 +180,22 @@ impl Scan<'_> {
     }
 }
 
-/// The end of a segment that is read at first: 2046 lines.
+/// The bytes at the end of a segment that are read first: 2046 entries.
 const FOOTER_READ_BYTES: u64 = 64 << 10;
 
-/// A part of a segment in memory, moved along as it is looked through.
+/// A part of a segment in memory that moves forward during a search.
 struct Window<'a> {
     device: &'a dyn Device,
-    /// Of the segment, from the device's start.
+    /// The offset of the segment on the device.
     start: u64,
     bytes: Vec<u8>,
-    /// Where `bytes` begins, from the segment's start.
+    /// The offset of `bytes` from the start of the segment.
     at: u64,
     end: u64,
 }
 
 impl Window<'_> {
-    /// So many bytes from `offset`; the caller has made sure that the segment has them.
+    /// Returns `bytes` bytes from `offset` on. The caller ensures that they are within the segment.
     fn view(&mut self, offset: u64, bytes: u64) -> io::Result<&[u8]> {
         let have = self.at..self.at + self.bytes.len() as u64;
         if offset < have.start || offset + bytes > have.end {

@@ -1,8 +1,9 @@
-//! What readers know of segments: which opening each is in, and that somebody still reads it.
+//! The state of segments that readers need: the epoch of each, and if it is being read.
 //!
-//! Two ways to keep a segment. A [`Pin`] asks that it be overwritten last, for as long as an object is read; whoever copies
-//! what he reads finds out afterwards whether it was overwritten under him. A [`Hold`] keeps it from being overwritten, for
-//! the time of one system call, where the bytes go out without being looked at again.
+//! There are two protections for a segment. A [`Pin`] requests that it is overwritten last, for as long as an
+//! object is read. A reader that copies the bytes checks afterwards if the segment was overwritten meanwhile.
+//! An [`OverwriteGuard`] prevents the overwrite during one system call that sends bytes without a check
+//! afterwards.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -13,7 +14,7 @@ use edgeward_policy::log::SegmentId;
 
 use super::location::Location;
 
-/// Where the segments of a device lie, and the state of each that readers need.
+/// The positions of the segments on a device, and the state of each that readers need.
 #[derive(Debug)]
 pub(crate) struct SegmentTable {
     segments_at: u64,
@@ -23,13 +24,13 @@ pub(crate) struct SegmentTable {
 
 #[derive(Debug, Default)]
 struct Slot {
-    /// Of what it holds; 0 if that is nothing anybody wrote. Set before the segment is overwritten.
+    /// The epoch of the content, 0 if the segment has no valid content. Set before the segment is overwritten.
     epoch: AtomicU64,
-    /// Objects being read of which it holds a part.
+    /// The number of objects being read that have a part in this segment.
     pins: AtomicU32,
-    /// Calls under way that send bytes of it.
+    /// The number of system calls that are sending bytes of it.
     holds: AtomicU32,
-    /// Pages of it were handed to a socket and may still be on their way.
+    /// True if pages were passed to a socket and may still be in its buffer.
     lent_pages: AtomicBool,
 }
 
@@ -46,12 +47,12 @@ impl SegmentTable {
         u32::try_from(self.slots.len()).expect("made from 32 bits")
     }
 
-    /// Where a segment begins, in bytes from the device's start.
+    /// Returns the start of a segment, in bytes from the device's start.
     pub(crate) fn start(&self, segment: SegmentId) -> u64 {
         self.segments_at + u64::from(segment.0) * self.segment_bytes
     }
 
-    /// Where it ends.
+    /// Returns the end of a segment, in bytes from the device's start.
     pub(crate) fn end(&self, segment: SegmentId) -> u64 {
         self.start(segment) + self.segment_bytes
     }
@@ -60,7 +61,7 @@ impl SegmentTable {
         Location::from_offset(self.start(segment) + offset)
     }
 
-    /// The segment a byte of the device lies in, if any.
+    /// Returns the segment that contains a byte of the device, if any.
     pub(crate) fn segment_at(&self, offset: u64) -> Option<SegmentId> {
         let number = offset.checked_sub(self.segments_at)? / self.segment_bytes;
         let number = u32::try_from(number).ok()?;
@@ -77,31 +78,34 @@ impl SegmentTable {
             .store(epoch, Ordering::SeqCst);
     }
 
-    /// Keeps a segment from being overwritten, if it is still in this epoch. To be dropped within microseconds: the writer waits.
+    /// Prevents a segment from being overwritten, if it still has this epoch. Drop the guard within
+    /// microseconds, because the writer waits for it.
     pub(crate) fn hold(&self, segment: SegmentId, epoch: u64) -> Option<Hold<'_>> {
         let slot = &self.slots[segment.0 as usize];
-        // First held and then looked at, as the writer first changes the epoch and then looks for holds: in the one order of
-        // all such operations either it sees the hold or the epoch is seen to have changed.
+        // The reader first counts its guard and then reads the epoch. The writer first sets the epoch and then
+        // reads the count. In the single order of these operations either the writer sees the guard or the
+        // reader sees the new epoch.
         slot.holds.fetch_add(1, Ordering::SeqCst);
         let hold = Hold { slot };
         (slot.epoch.load(Ordering::SeqCst) == epoch).then_some(hold)
     }
 
-    /// Whether pages of a segment may be on their way, which is then forgotten: the caller gives it new ones.
+    /// Returns true if pages of a segment may be in socket buffers, and clears this flag: the caller replaces
+    /// the pages.
     pub(crate) fn take_lent_pages(&self, segment: SegmentId) -> bool {
         self.slots[segment.0 as usize]
             .lent_pages
             .swap(false, Ordering::SeqCst)
     }
 
-    /// Pages of a segment may be on their way.
+    /// Records that pages of a segment may be in socket buffers.
     pub(crate) fn set_lent_pages(&self, segment: SegmentId) {
         self.slots[segment.0 as usize]
             .lent_pages
             .store(true, Ordering::SeqCst);
     }
 
-    /// Returns when nobody sends bytes of what a segment held before its epoch was set.
+    /// Returns when no system call sends bytes that the segment had before its epoch was set.
     pub(crate) fn wait_for_holds(&self, segment: SegmentId) {
         let holds = &self.slots[segment.0 as usize].holds;
         let mut turns = 0_u32;
@@ -110,7 +114,8 @@ impl SegmentTable {
             if turns < YIELDS {
                 thread::yield_now();
             } else {
-                // Its page was taken back and is being read from the device, which this thread would have to wait for as well.
+                // The page was evicted from the page cache and is being read from the device. This thread would
+                // have to wait for the device as well.
                 thread::sleep(Duration::from_micros(50));
             }
         }
@@ -120,8 +125,8 @@ impl SegmentTable {
         self.slots[segment.0 as usize].pins.load(Ordering::Relaxed) > 0
     }
 
-    /// Asks that the segment not be overwritten while the pin lives. A wish: if all free segments are
-    /// pinned one is overwritten all the same, and its readers find out by the epoch.
+    /// Requests that the segment is not overwritten while the pin lives. If all free segments are pinned, one
+    /// is overwritten nevertheless, and its readers notice the new epoch.
     pub(crate) fn pin(self: &Arc<Self>, segment: SegmentId) -> Pin {
         self.slots[segment.0 as usize]
             .pins
@@ -133,10 +138,10 @@ impl SegmentTable {
     }
 }
 
-/// How often the writer lets others go first before it sleeps: a call takes microseconds.
+/// How often the writer yields before it sleeps. A system call takes microseconds.
 const YIELDS: u32 = 100;
 
-/// Bytes of a segment are being sent.
+/// Prevents a segment from being overwritten while its bytes are being sent.
 #[derive(Debug)]
 pub(crate) struct Hold<'a> {
     slot: &'a Slot,
@@ -144,12 +149,13 @@ pub(crate) struct Hold<'a> {
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        // What was sent was sent before whoever sees this overwrites it.
+        // The release order ensures that the send is complete before another thread sees the count and
+        // overwrites the segment.
         self.slot.holds.fetch_sub(1, Ordering::Release);
     }
 }
 
-/// Somebody reads a segment.
+/// Marks a segment as being read.
 #[derive(Debug)]
 pub(crate) struct Pin {
     table: Arc<SegmentTable>,

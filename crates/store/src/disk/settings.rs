@@ -1,4 +1,4 @@
-//! What a disk cache is told, and what it tells of itself while it runs.
+//! The settings of a disk cache, and the events that it reports.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,100 +11,103 @@ use edgeward_types::ByteSize;
 /// A disk cache's settings, checked when it is opened.
 #[derive(Clone, Debug)]
 pub struct DiskSettings {
-    /// Where it lies. A key belongs to one device by its hash; a device that fails takes its own keys
-    /// out of service and nothing else.
+    /// The devices. The hash of a key selects its device. If a device fails, only its own keys are out of
+    /// service.
     pub devices: Vec<DeviceSettings>,
 
-    /// Bytes of a segment of a device that is formatted now; one that exists keeps what it has.
-    /// None: 64 MiB, less where a device would hold fewer than 16.
+    /// Bytes of a segment, for a device that is formatted now. An existing store keeps its segment size. None:
+    /// 64 MiB, or less if the device would have fewer than 16 segments.
     pub segment_bytes: Option<ByteSize>,
 
-    /// Segments kept free. Their old content can still be read to the end by whoever began to.
+    /// Segments kept free. Readers that started earlier can still read their old content to the end.
     pub reserve_segments: u32,
 
-    /// What of the oldest segment is written again when it makes room.
+    /// Selects the objects of the oldest segment that are reinserted when it is reclaimed.
     pub reinsertion: Reinsertion,
 
-    /// Records are gathered into writes of at least this. 1 MiB is where disks and file systems are at
-    /// their full speed.
+    /// Records are gathered into writes of at least this size. At 1 MiB disks and file systems reach their full
+    /// speed.
     pub write_bytes: ByteSize,
 
-    /// Which writes go past the page cache.
+    /// Selects the writes that bypass the page cache.
     pub direct_writes: DirectWrites,
 
-    /// What waits for more company is written after this all the same, or sooner where `sync_interval` is
-    /// shorter. A short object is found meanwhile, one in pieces is not.
+    /// Smaller writes wait at most this long, or `sync_interval` if that is shorter. Meanwhile lookups find
+    /// small objects, but not objects in pieces.
     pub flush_interval: Duration,
 
-    /// What came is made durable after this at the latest: what a crash may take, and how
-    /// long a purge may take to outlive one.
+    /// Written data is synced after this time at the latest. It limits what a crash may lose, and how long a
+    /// purge takes until it survives a crash.
     pub sync_interval: Duration,
 
-    /// … or after so many bytes. Small enough that a sync does not stall the writer for long.
+    /// Written data is also synced after this many bytes. Small enough that a sync does not stall the writer
+    /// for long.
     pub sync_bytes: ByteSize,
 
-    /// Bytes of bodies on their way to each device. Beyond it objects are dropped, not waited for.
+    /// The most bytes queued for each device. Above it objects are dropped; callers never wait.
     pub queue_bytes: ByteSize,
 
-    /// Messages on their way to each device.
+    /// The most messages queued for each device.
     pub queue_messages: usize,
 
-    /// The first read of an object: enough for a head, and for the whole of most small objects.
+    /// The size of the first read of an object: enough for a head, and for most small objects as a whole.
     pub first_read_bytes: ByteSize,
 
-    /// The most a single read of a body returns.
+    /// The most bytes that one read of a body returns.
     pub read_bytes: ByteSize,
 
-    /// How long a block that was compared with its checksum may be served from the page cache without being
-    /// compared again. So long a bit that turned on the device may be served. To the second; zero: compared at
-    /// each read.
+    /// How long a block whose checksum was verified may be served from the page cache without another
+    /// verification. For this time a bit that flips on the device may be served. Rounded to seconds; zero:
+    /// verified at each read.
     pub verify_every: Duration,
 
-    /// Larger objects are refused. None: half of the smallest device.
+    /// The size of the largest object. `None`: half of the smallest device.
     pub object_bytes_max: Option<ByteSize>,
 
-    /// Larger heads (what the caller keeps beside a body) are refused.
+    /// The size of the largest head (the metadata that the caller stores with a body).
     pub head_bytes_max: ByteSize,
 
-    /// How often the index is written down, so that a restart after a crash need not read every
-    /// segment's footer. Zero: at shutdown alone.
+    /// The interval between checkpoints of the index. After a crash, recovery reads only the footers of
+    /// segments after the last checkpoint. Zero: a checkpoint at shutdown only.
     pub checkpoint_interval: Duration,
 
-    /// How long a device that could not be written is left alone before it is tried again.
+    /// How long a device is not written after a failed write, before the next try.
     pub retry_interval: Duration,
 
-    /// What keys are hashed with in a cache that is formatted now. None: drawn at random.
+    /// The seed with which keys are hashed in a cache that is formatted now. `None`: a random seed.
     pub key_seed: Option<u64>,
 
-    /// Who hears of changes of a device's state. Called from any thread; must not block.
+    /// The receiver of changes of a device's state. Called from any thread; must not block.
     pub on_event: EventSink,
 }
 
-/// Which writes go past the page cache, where the file system can do that. What is read is kept there all the same.
+/// Selects the writes that bypass the page cache, if the file system can do that. Blocks that are read are
+/// cached in any case.
 ///
-/// With any but `Never` the thread that writes gives way to others, since nearly all of its work can wait then.
+/// Except with `Never`, the writing thread has a lower priority, since nearly all of its work can wait then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DirectWrites {
-    /// What was written is in memory when it is asked for next; the kernel's work for it delays those who are served.
+    /// No writes. New objects are in memory when they are requested; the kernel's work for the writes delays
+    /// requests.
     Never,
-    /// Those of a device that is written fast, from 32 MiB a second on.
+    /// The writes of a device that is written at 32 MiB a second or more.
     Auto,
-    /// The first read of whatever was written is the device's.
+    /// All writes. The first read of each new block goes to the device.
     Always,
 }
 
 /// One device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceSettings {
-    /// A directory (a file is made in it), a file, or a block device.
+    /// A directory (a file is created in it), a file, or a block device.
     pub path: PathBuf,
 
-    /// How much of it to use. None: what is there, which must then exist.
+    /// The bytes to use. `None`: the current size of an existing file or device.
     pub capacity: Option<ByteSize>,
 }
 
 impl DiskSettings {
-    /// One device at `path` with `capacity`; everything else as most want it.
+    /// Returns settings for one device at `path` with `capacity`, and defaults for all other fields.
     pub fn new(path: impl Into<PathBuf>, capacity: ByteSize) -> Self {
         let device = DeviceSettings {
             path: path.into(),
@@ -118,17 +121,17 @@ impl DiskSettings {
 }
 
 impl Default for DiskSettings {
-    /// No device, and everything else as most want it.
+    /// No device, and defaults for all other fields.
     fn default() -> Self {
         Self {
             devices: Vec::new(),
             segment_bytes: None,
             reserve_segments: 2,
-            // By simulation; see docs/explanation/disk-cache.md.
+            // Chosen by simulation; see docs/explanation/disk-cache.md.
             reinsertion: Reinsertion::Hit { hits_min: 2 },
             write_bytes: ByteSize::mib(1),
             direct_writes: DirectWrites::Auto,
-            // With a tenth of it the clock decides how often is written, not what there is:
+            // With a tenth of it the interval, not the amount of data, would determine the number of writes:
             // docs/explanation/disk-cache.md.
             flush_interval: Duration::from_secs(1),
             sync_interval: Duration::from_secs(2),
@@ -137,7 +140,8 @@ impl Default for DiskSettings {
             queue_messages: 65_536,
             first_read_bytes: ByteSize::kib(32),
             read_bytes: ByteSize::kib(256),
-            // Seldom enough that comparing does not show, often enough that damage is found within minutes.
+            // Rare enough that the verification costs little, frequent enough that damage is found within
+            // minutes.
             verify_every: Duration::from_secs(600),
             object_bytes_max: None,
             head_bytes_max: ByteSize::kib(256),
@@ -149,12 +153,12 @@ impl Default for DiskSettings {
     }
 }
 
-/// Who hears of [`DiskEvent`]s.
+/// A receiver of [`DiskEvent`]s.
 #[derive(Clone)]
 pub struct EventSink(Arc<dyn Fn(&DiskEvent) + Send + Sync>);
 
 impl EventSink {
-    /// Calls `hear` for every event.
+    /// Returns a sink that calls `handler` for every event.
     pub fn new(hear: impl Fn(&DiskEvent) + Send + Sync + 'static) -> Self {
         Self(Arc::new(hear))
     }
@@ -165,7 +169,7 @@ impl EventSink {
 }
 
 impl Default for EventSink {
-    /// Nobody.
+    /// A sink that ignores all events.
     fn default() -> Self {
         Self::new(|_| {})
     }
@@ -177,34 +181,34 @@ impl fmt::Debug for EventSink {
     }
 }
 
-/// Something an operator should know. Told once for each change, not for each request it touches.
+/// An event for operators. Reported once for each change, not for each request that it affects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DiskEvent {
-    /// A write failed. What is there is served; nothing is written until a later try succeeds.
+    /// A write failed. Stored objects are served; no object is written until a later try succeeds.
     ReadOnly {
-        /// The device.
+        /// The name of the device.
         device: String,
-        /// What it said.
+        /// The error of the device.
         error: String,
     },
     /// A write succeeded again.
     Writable {
-        /// The device.
+        /// The name of the device.
         device: String,
     },
-    /// Too many reads failed one after another: the device's keys are misses until a restart.
+    /// Too many consecutive reads failed: all keys of the device are misses until a restart.
     OutOfService {
-        /// The device.
+        /// The name of the device.
         device: String,
-        /// What it said last.
+        /// The last error of the device.
         error: String,
     },
-    /// The first record whose bytes are not what was written. Later ones are counted alone.
+    /// The first record that does not match its checksum. Later ones are only counted.
     Corrupt {
-        /// The device.
+        /// The name of the device.
         device: String,
-        /// Where.
+        /// A description of the record.
         what: String,
     },
 }

@@ -1,10 +1,12 @@
-//! Objects whose record waits in the writer's buffer: found, and read from the chunks they came in.
+//! Objects whose record is still in the writer's buffer. Lookups find them, and their bodies are read from
+//! memory.
 //!
-//! A write is gathered until it is large or old enough. What is in it is complete and decided, and would be fetched and
-//! written once more if it were not found meanwhile. So a short object counts from the moment its record is placed. One in
-//! pieces does not: some of its pieces may lie on the device and others not, and a mebibyte of pieces is a write of its own.
+//! A write is gathered until it is large or old enough. If lookups did not find its objects meanwhile, the edge
+//! would fetch and write them again. So a small object is visible as soon as its record is in the buffer. An
+//! object in pieces is not: some of its pieces may be on the device and others not, and a mebibyte of pieces is
+//! a write of its own.
 //!
-//! Everything in here leaves at once, when the buffer is written or given up.
+//! All objects are removed at once, when the buffer is written or dropped.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -19,28 +21,29 @@ use super::location::Location;
 use super::write::WriteState;
 use crate::sync::Mutex;
 
-/// The objects of one device's buffer.
+/// The objects in the write buffer of one device.
 #[derive(Debug)]
 pub(crate) struct Unwritten {
     objects: Mutex<HashMap<u64, Arc<Waiting>>>,
-    /// A bit for the hash of each object, so that lookups of others, which are most, take no lock.
+    /// A bit for the hash of each object, so that lookups of other objects, which are the majority, take no
+    /// lock.
     sieve: [AtomicU64; SIEVE_WORDS],
 }
 
-/// 4096 bits: a buffer of a mebibyte holds some dozens of objects, at most two thousand.
+/// 4096 bits. A buffer of one mebibyte has some dozens of objects, at most two thousand.
 const SIEVE_WORDS: usize = 64;
 
 /// An object that is not written yet.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     write: Arc<WriteState>,
-    /// Where its record will lie.
+    /// The future location of its record.
     pub(crate) location: Location,
     body: Body,
     hits: AtomicU8,
 }
 
-/// A body in the chunks it came in.
+/// A body in the chunks in which it arrived.
 #[derive(Clone, Debug)]
 pub(crate) struct Body(Vec<Bytes>);
 
@@ -52,7 +55,7 @@ impl Unwritten {
         }
     }
 
-    /// From now on the object is found; an older one of its key no more.
+    /// Makes the object visible. It replaces an older one of its key.
     pub(crate) fn insert(&self, write: &Arc<WriteState>, location: Location, body: &[Bytes]) {
         let waiting = Waiting {
             write: Arc::clone(write),
@@ -67,7 +70,7 @@ impl Unwritten {
         write.set_visible();
     }
 
-    /// The object under `hash`, unless it was purged meanwhile.
+    /// Returns the object under `hash`, unless it was purged meanwhile.
     pub(crate) fn find(&self, hash: KeyHash) -> Option<Arc<Waiting>> {
         let (word, bit) = place(hash);
         if self.sieve[word].load(Ordering::Acquire) & bit == 0 {
@@ -77,7 +80,7 @@ impl Unwritten {
         found.filter(|waiting| waiting.write.dropped().is_none())
     }
 
-    /// How often the object that waited for this place was hit.
+    /// Returns the hits on the unwritten object at this location.
     pub(crate) fn hits(&self, hash: KeyHash, location: Location) -> u8 {
         let objects = self.objects.lock();
         let waiting = objects.get(&hash.0);
@@ -86,7 +89,7 @@ impl Unwritten {
             .map_or(0, |waiting| waiting.hits.load(Ordering::Relaxed))
     }
 
-    /// The buffer is empty.
+    /// Removes all objects, because the buffer is empty.
     pub(crate) fn clear(&self) {
         let mut objects = self.objects.lock();
         if objects.is_empty() {
@@ -112,7 +115,7 @@ impl Waiting {
         &self.body
     }
 
-    /// Counts a hit; the index takes it over.
+    /// Counts a hit. The index takes over the count when the object is written.
     pub(crate) fn touch(&self) {
         let more = |hits: u8| (hits < HITS_MAX).then_some(hits + 1);
         _ = self
@@ -126,7 +129,7 @@ impl Body {
         self.0.iter().map(|chunk| chunk.len() as u64).sum()
     }
 
-    /// The front of a range: what of it lies in one chunk.
+    /// Returns the first bytes of a range, as far as they are in one chunk.
     pub(crate) fn read(&self, range: Range<u64>) -> Bytes {
         let mut start = 0;
         for chunk in &self.0 {
@@ -163,7 +166,7 @@ mod tests {
         unwritten.insert(&second, Location::from_offset(1024), &[]);
         assert!(unwritten.find(first.hash).is_some());
         assert!(unwritten.find(KeyHash(3 << 32)).is_none());
-        // The same bit of the sieve.
+        // This hash has the same bit.
         assert!(unwritten.find(KeyHash((1 << 32) + 1)).is_none());
         first.drop_as(Dropped::Purged);
         assert!(unwritten.find(first.hash).is_none());
@@ -187,7 +190,7 @@ mod tests {
         assert_eq!(unwritten.hits(KeyHash(7), new), HITS_MAX);
     }
 
-    /// On both sides of each boundary between chunks.
+    /// Tests both sides of each boundary between chunks.
     #[test]
     fn a_body_in_chunks_is_read_by_any_range() {
         let body = Body(vec!["ab".into(), "".into(), "cde".into()]);

@@ -1,20 +1,21 @@
-//! Which blocks of bodies were found to be what was written, lately.
+//! Remembers which blocks of bodies matched their checksum lately.
 //!
-//! Comparing a block with its checksum means to read all of it, which for a body that goes from the page
-//! cache to a socket is work of its own. So a comparison is remembered for a while, and until then the block may
-//! be handed on unread. What that risks: a bit that turns on the device after the comparison, in a block that the page
-//! cache had to read again, is served until the memory of it ends.
+//! A comparison with a checksum reads the whole block, which is extra work for a body that goes from the page
+//! cache to a socket. So the result is remembered for a while, and until then the block may be sent unread. The
+//! risk: if a bit flips on the device after the comparison, and the page cache has to read the block again, the
+//! corrupt block is served until the entry expires.
 //!
-//! A table of a fixed size, each block in one of the eight slots of its group, a cache line; who finds no free one takes the place
-//! of the oldest. A block that was pushed out is compared once more, that is all. Bits for the blocks of the
-//! device would be smaller, but bodies begin anywhere, and several small ones lie in one block.
+//! The table has a fixed size. Each block belongs to a group of eight slots, a cache line; a new block replaces
+//! the oldest of its group if no slot is free. A replaced block is verified once more. One bit per block of the
+//! device would be smaller, but bodies begin at any unit, and several small ones share a block.
 //!
-//! A slot holds 36 bits of the block's name, besides those that choose its group, and when it was compared. The
-//! name mixes the place with the epoch of its segment, so nothing has to be cleared when a segment is overwritten:
-//! what lies there then has other names. That a name is taken for another's happens once in 2^33 lookups of a block
-//! that is not known, and matters only if that block is damaged.
+//! A slot contains 36 bits of the block's hash, besides the bits that select its group, and the time of the
+//! comparison. The hash covers the location and the epoch of the segment, so no entry has to be cleared when a
+//! segment is overwritten: its new blocks have other hashes. A wrong match happens once in 2^33 lookups of an
+//! unknown block, and has an effect only if that block is corrupt.
 //!
-//! The same table, smaller and with a shorter memory, remembers which blocks the kernel said were in its page cache.
+//! A second table of this type, smaller and with a shorter lifetime, remembers which blocks were in the
+//! kernel's page cache.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -24,47 +25,47 @@ use edgeward_types::{Timestamp, mix64};
 use super::format::BLOCK_BYTES;
 use super::location::Location;
 
-/// The memory of a device.
+/// The recently verified blocks of a device.
 #[derive(Debug)]
 pub(crate) struct Verified {
     slots: Box<[AtomicU64]>,
-    /// How long a comparison counts. Zero: not at all.
+    /// The lifetime of an entry in seconds. Zero: the table is disabled.
     every_secs: u32,
-    /// Seconds since the first tick, counted from 1; 0 before it, when nothing is remembered.
+    /// Seconds since the first tick, counted from 1. Before the first tick it is 0, and no block is remembered.
     now: AtomicU32,
     first_tick: AtomicU64,
     seed: u64,
 }
 
-/// A block of a body.
+/// The identity of a block of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockName {
-    /// Where it begins, in bytes from the device's start. Records begin at units and do not overlap, and
-    /// blocks of one record are further apart than a unit: so no two begin in the same unit.
+    /// The start of the block, in bytes from the device's start. Records begin at units and do not overlap, and
+    /// the blocks of one record are further apart than a unit. So no two blocks begin in the same unit.
     pub(crate) at: u64,
-    /// Of its segment's opening.
+    /// The epoch of its segment.
     pub(crate) epoch: u64,
 }
 
-/// A cache line.
+/// The slots of a group, which fill a cache line.
 const SLOTS_A_GROUP: usize = 8;
 
-/// Bits of a slot that say when.
+/// The bits of a slot that contain the time.
 const SECS_BITS: u32 = 28;
 const SECS_MASK: u64 = (1 << SECS_BITS) - 1;
 
-/// For objects of 16 KiB each has a slot.
+/// Four slots per block are enough for objects of 16 KiB to have one each.
 const SLOTS_A_BLOCK: u64 = 4;
 
-/// At most 2 Mi slots of eight bytes, 16 MiB: blocks of 128 GiB, or of 32 GiB if objects have 16 KiB. More than that in
-/// the page cache is served with more comparisons.
+/// At most 2 Mi slots of eight bytes, 16 MiB: blocks of 128 GiB, or of 32 GiB if objects have 16 KiB. A larger
+/// working set in the page cache is served with more comparisons.
 const SLOTS_MAX: u64 = 1 << 21;
 const SLOTS_MIN: u64 = 1 << 12;
 
-/// 512 KiB: blocks of 4 GiB, more than go out in a second.
+/// A table of 512 KiB: blocks of 4 GiB, more than is sent in a second.
 const RESIDENT_SLOTS: u64 = 1 << 16;
 
-/// What was just sent is not what the kernel lets go of first. Should it, one request waits for the device.
+/// The kernel does not evict first what was just sent. If it does, one request waits for the device.
 const RESIDENT_FOR: Duration = Duration::from_secs(2);
 
 impl Verified {
@@ -75,7 +76,8 @@ impl Verified {
         Self::of(slots, every, seed)
     }
 
-    /// The same for another question, which is asked often and answered for a second or two: is the block in memory?
+    /// Returns the table of blocks in the page cache. It is queried often, and its entries live for a second or
+    /// two.
     pub(crate) fn of_residents(seed: u64) -> Self {
         Self::of(RESIDENT_SLOTS, RESIDENT_FOR, seed)
     }
@@ -92,17 +94,17 @@ impl Verified {
         }
     }
 
-    /// Whether anything is remembered at all.
+    /// Returns true if the table is enabled and has a time.
     pub(crate) fn is_on(&self) -> bool {
         self.every_secs > 0 && self.now.load(Relaxed) > 0
     }
 
-    /// RAM it takes.
+    /// The RAM that the table takes.
     pub(crate) fn bytes(&self) -> u64 {
         size_of_val(&*self.slots) as u64
     }
 
-    /// Tells the time. Without it nothing is remembered.
+    /// Sets the time. Without it no block is remembered.
     pub(crate) fn tick(&self, now: Timestamp) {
         if self.every_secs == 0 {
             return;
@@ -120,7 +122,7 @@ impl Verified {
             Some(secs) => self
                 .now
                 .store(u32::try_from(secs).expect("of 28 bits"), Relaxed),
-            // The clock was set back, or ran for eight years: how old anything is cannot be told.
+            // The clock was set back, or ran for eight years: the age of the entries is unknown.
             None => {
                 self.now.store(0, Relaxed);
                 self.first_tick.store(now.as_secs(), Relaxed);
@@ -131,7 +133,7 @@ impl Verified {
         }
     }
 
-    /// The block was compared just now.
+    /// Remembers that the block was verified now.
     pub(crate) fn note(&self, block: BlockName) {
         let now = self.now.load(Relaxed);
         let Some((group, tag)) = self.group_of(block).filter(|_| now > 0) else {
@@ -143,11 +145,11 @@ impl Verified {
             .find(|slot| slot.load(Relaxed) & !SECS_MASK == tag)
             .or_else(|| group.iter().min_by_key(|slot| age(slot.load(Relaxed))))
             .expect("a group has slots");
-        // Of two who write the same slot at once one is forgotten.
+        // If two threads write the same slot at once, one entry is lost.
         place.store(tag | u64::from(now), Relaxed);
     }
 
-    /// Whether it was compared lately.
+    /// Returns true if the block was verified lately.
     pub(crate) fn knows(&self, block: BlockName) -> bool {
         let now = self.now.load(Relaxed);
         let Some((group, tag)) = self.group_of(block).filter(|_| now > 0) else {
@@ -164,7 +166,7 @@ impl Verified {
         })
     }
 
-    /// It could not be read after all.
+    /// Removes a block, because it could not be read after all.
     pub(crate) fn forget(&self, block: BlockName) {
         if let Some((group, tag)) = self.group_of(block) {
             for slot in group {
@@ -176,7 +178,7 @@ impl Verified {
         }
     }
 
-    /// Where it may be, and what says that it is.
+    /// Returns the group of a block, and its tag within the group.
     fn group_of(&self, block: BlockName) -> Option<(&[AtomicU64], u64)> {
         let groups = self.slots.len() / SLOTS_A_GROUP;
         if groups == 0 {
@@ -184,7 +186,7 @@ impl Verified {
         }
         let unit = block.at / Location::UNIT_BYTES;
         let name = mix64(unit ^ mix64(block.epoch ^ self.seed));
-        // The lower bits choose the group (18 at most), the upper ones are the tag.
+        // The lower bits select the group (at most 18 bits), the upper bits are the tag.
         let group = usize::try_from(name & SECS_MASK).expect("of 28 bits") & (groups - 1);
         let slots = &self.slots[group * SLOTS_A_GROUP..][..SLOTS_A_GROUP];
         Some((slots, name & !SECS_MASK))
@@ -210,7 +212,7 @@ mod tests {
         memory
     }
 
-    /// Method: look on each side of the end.
+    /// Method: check on both sides of the expiry.
     #[test]
     fn a_comparison_counts_for_as_long_as_is_set_and_no_longer() {
         let memory = memory(600);
@@ -260,8 +262,8 @@ mod tests {
         assert!(memory.knows(block(1)));
     }
 
-    /// Method: twice as many blocks as there are slots; the later half pushes out of the earlier, and none is known that
-    /// was not noted.
+    /// Method: insert twice as many blocks as the table has slots. The later half replaces the earlier, and no
+    /// block is found that was not inserted.
     #[test]
     fn it_has_a_size_and_the_oldest_leave_first() {
         let memory = memory(600);

@@ -1,6 +1,6 @@
-//! One device with everything that belongs to it: index, segments, queue, counters, health.
+//! One device with its index, segments, queue, counters and health.
 //!
-//! Shared by the threads that look up and read, those that bring objects, and the one that writes.
+//! The threads that look up and read, those that write objects, and the device's writer share it.
 
 use std::collections::HashMap;
 use std::io;
@@ -35,29 +35,30 @@ pub(crate) struct Volume {
     pub(crate) index: Index,
     pub(crate) segments: Arc<SegmentTable>,
     pub(crate) verified: Verified,
-    /// Blocks that were in memory a moment ago. To ask the kernel costs a tenth of a hit.
+    /// Blocks that were in the page cache a moment ago. A query to the kernel would cost a tenth of a hit.
     pub(crate) residents: Verified,
-    /// Metas that were read a moment ago.
+    /// The metadata of records that were read lately.
     pub(crate) heads: Heads,
     pub(crate) unwritten: Unwritten,
     pub(crate) queue: Queue<Message>,
     pub(crate) counters: Counters,
     pub(crate) health: Health,
-    /// Of the writer's decisions, for whoever asks.
+    /// The fingerprint of the writer's decisions.
     pub(crate) digest: AtomicU64,
-    /// Writes under way, by key, so that a purge can stop them. Who publishes an object or purges a
-    /// key holds this lock while it changes the index: a purge is in force when it returns.
+    /// The writes in progress, by key, so that a purge can stop them. A thread that publishes an object or
+    /// purges a key holds this lock while it changes the index. So a purge is in force when it returns.
     under_way: Mutex<HashMap<u64, Vec<Arc<WriteState>>>>,
-    /// Purges that are not durable yet.
+    /// The number of purges that are not durable yet.
     pub(crate) purges_pending: AtomicU64,
-    /// Some segments could not be read when the device was opened, and what they hold may be found at the next start.
+    /// True if segments could not be read when the device was opened. Their records may be found at the next
+    /// start.
     pub(crate) hides_records: bool,
     object_next: AtomicU64,
-    /// Of the first object of this opening.
+    /// The number of the first object since the device was opened.
     object_first: u64,
 }
 
-/// What a volume is made of.
+/// The components of a volume.
 pub(crate) struct VolumeParts {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) superblock: Superblock,
@@ -96,8 +97,8 @@ impl Volume {
             under_way: Mutex::default(),
             purges_pending: AtomicU64::new(0),
             hides_records: parts.hides_records,
-            // A process that writes n objects opens at least n / 2^24 segments, for a segment holds fewer
-            // records: so the next process begins above the last number of this one.
+            // A process that writes n objects opens at least n / 2^24 segments, because a segment has fewer
+            // records than that. So the next process begins above the last number of this one.
             object_next: AtomicU64::new(parts.epoch_next << 24),
             object_first: parts.epoch_next << 24,
         }
@@ -107,37 +108,38 @@ impl Volume {
         self.object_next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// How many objects were begun before this one since the opening. Of one from before it some other number.
+    /// Returns how many objects were begun before this one since the device was opened. Older objects get
+    /// arbitrary numbers.
     pub(crate) fn ordinal(&self, object: u64) -> u64 {
         object.wrapping_sub(self.object_first)
     }
 
-    /// Makes a write known to purges.
+    /// Registers a write, so that purges can stop it.
     pub(crate) fn register(&self, write: &Arc<WriteState>) {
         let mut under_way = self.under_way.lock();
         let same_key = under_way.entry(write.hash.0).or_default();
         same_key.push(Arc::clone(write));
     }
 
-    /// Returns true if a write of the key is in progress for which `is_meant` returns true.
+    /// Returns true if `predicate` is true for a write of the key in progress.
     pub(crate) fn has_write(&self, hash: KeyHash, is_meant: impl Fn(&WriteState) -> bool) -> bool {
         let under_way = self.under_way.lock();
         let writes = under_way.get(&hash.0);
         writes.is_some_and(|writes| writes.iter().any(|write| is_meant(write)))
     }
 
-    /// The write is over.
+    /// Removes a write that has ended.
     pub(crate) fn unregister(&self, write: &WriteState) {
         remove_write(&mut self.under_way.lock(), write);
     }
 
-    /// Makes written objects visible; those that were purged meanwhile are not.
+    /// Makes written objects visible, except those that were purged meanwhile.
     pub(crate) fn publish(&self, written: &mut Vec<(Arc<WriteState>, Location)>) {
         if written.is_empty() {
             return;
         }
         let mut under_way = self.under_way.lock();
-        // In the index first: at no moment is it in neither.
+        // The objects are added to the index first, so that lookups find them at every moment.
         for (write, location) in written.drain(..) {
             remove_write(&mut under_way, &write);
             if let Some(dropped) = write.dropped() {
@@ -157,8 +159,8 @@ impl Volume {
         self.unwritten.clear();
     }
 
-    /// Takes a key out of the index and stops writes of it that are under way. False if a restart after a crash would certainly find
-    /// nothing under the key either.
+    /// Removes a key from the index and stops writes of it that are in progress. Returns false if recovery
+    /// after a crash would certainly find no object under the key either.
     pub(crate) fn forget(&self, hash: KeyHash) -> bool {
         let under_way = self.under_way.lock();
         let writes = under_way.get(&hash.0);
@@ -167,14 +169,15 @@ impl Volume {
         }
         let is_known = writes.is_some() || self.index.find(hash).is_some();
         self.index.purge(hash);
-        // Another purge of the key may not be durable yet, and the log may hold records that the index had no room for.
+        // Another purge of the key may not be durable yet, and the log may have records that were displaced
+        // from the index.
         is_known
             || self.purges_pending.load(Ordering::SeqCst) > 0
             || self.index.counts().displaced > 0
             || self.hides_records
     }
 
-    /// A purge is durable, or was given up.
+    /// Counts a purge as durable or failed.
     pub(crate) fn purge_ended(&self) {
         self.purges_pending.fetch_sub(1, Ordering::SeqCst);
     }
@@ -197,7 +200,7 @@ impl Volume {
         self.health.read_errors_in_row.store(0, Ordering::Relaxed);
     }
 
-    /// Counts a read the device refused; after many in a row the device is out of service.
+    /// Counts a failed read. After many consecutive failures the device is out of service.
     pub(crate) fn read_failed(&self, error: &io::Error) {
         self.counters.read_errors.one();
         let in_row = &self.health.read_errors_in_row;
@@ -211,7 +214,7 @@ impl Volume {
         }
     }
 
-    /// Counts a write the device refused; from now on it is only read.
+    /// Counts a failed write. The device is read-only from now on.
     pub(crate) fn write_failed(&self, error: &io::Error) {
         self.counters.write_errors.one();
         if self.health.state() == DeviceState::InService
@@ -224,7 +227,7 @@ impl Volume {
         }
     }
 
-    /// A write succeeded after one had failed.
+    /// Ends the read-only state after a successful write.
     pub(crate) fn write_succeeded(&self) {
         if self.health.state() == DeviceState::ReadOnly
             && self.health.change(DeviceState::InService)
@@ -235,7 +238,7 @@ impl Volume {
         }
     }
 
-    /// Counts bytes that are not what was written; the first time says so.
+    /// Counts corrupt bytes, and reports the first occurrence as an event.
     pub(crate) fn corrupt(&self, what: impl FnOnce() -> String) {
         self.counters.checksum_failures.one();
         if !self.health.told_corrupt.swap(true, Ordering::Relaxed) {
@@ -271,7 +274,7 @@ fn remove_write(under_way: &mut HashMap<u64, Vec<Arc<WriteState>>>, write: &Writ
     }
 }
 
-/// What is known of a device's state.
+/// The state of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     state: AtomicU8,
@@ -279,7 +282,7 @@ pub(crate) struct Health {
     told_corrupt: AtomicBool,
 }
 
-/// One bad sector is a miss; a device that answers nothing is broken.
+/// A single bad sector is a miss; a device with this many consecutive failures is broken.
 const READ_ERRORS_IN_ROW_MAX: u32 = 16;
 
 impl Health {
@@ -291,7 +294,7 @@ impl Health {
         }
     }
 
-    /// True if it was in another state before.
+    /// Returns true if the state has changed.
     fn change(&self, to: DeviceState) -> bool {
         let code = match to {
             DeviceState::InService => 0,

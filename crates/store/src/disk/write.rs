@@ -1,4 +1,4 @@
-//! An object on its way in: pushed in pieces by whoever fetches it, never waiting for the device.
+//! A write of an object: the caller pushes the body in parts and never waits for the device.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -13,36 +13,36 @@ use super::volume::Volume;
 use super::writer::Message;
 use crate::sync::Mutex;
 
-/// An object being written. Dropped before [`finish`](Self::finish) it leaves no trace.
+/// An object being written. If it is dropped before [`finish`](Self::finish), no part of it remains.
 #[derive(Debug)]
 pub struct DiskWrite {
     volume: Arc<Volume>,
     state: Arc<WriteState>,
-    /// What the caller announced.
+    /// The length that the caller announced.
     length: Option<u64>,
     length_max: u64,
-    /// Bytes pushed so far.
+    /// The bytes pushed so far.
     pushed: u64,
-    /// Pushed and not yet on their way to the writer.
+    /// Pushed bytes that are not queued for the writer yet.
     gathered: Vec<Bytes>,
     gathered_bytes: u64,
-    /// Whether pieces were sent, so that the object must end with a commit.
+    /// True if pieces were queued, so that the object must end with a commit record.
     cut: bool,
     over: bool,
 }
 
-/// What the caller, the writer and purges share of a write.
+/// The state of a write that the caller, the writer and purges share.
 #[derive(Debug)]
 pub(crate) struct WriteState {
     pub(crate) hash: KeyHash,
     pub(crate) id: u64,
     pub(crate) key: Box<[u8]>,
     pub(crate) head: Bytes,
-    /// Where the pieces lie that the writer has placed so far.
+    /// The extents of the pieces that the writer has placed so far.
     pub(crate) extents: Mutex<Vec<Extent>>,
     body_bytes: AtomicU64,
     dropped: AtomicU8,
-    /// Lookups find it, although its record is not written yet.
+    /// True if lookups find the object, although its record is not written yet.
     is_visible: AtomicBool,
 }
 
@@ -60,7 +60,7 @@ impl WriteState {
         })
     }
 
-    /// Gives the write up; the first cause stands.
+    /// Marks the write as dropped. The first cause is kept.
     pub(crate) fn drop_as(&self, cause: Dropped) {
         let code = CAUSES.iter().position(|&other| other == cause);
         let code = code.expect("every cause is listed") + 1;
@@ -70,7 +70,7 @@ impl WriteState {
             .compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Why it was given up, if it was.
+    /// Returns why the write was dropped, if it was.
     pub(crate) fn dropped(&self) -> Option<Dropped> {
         let code = usize::from(self.dropped.load(Ordering::Relaxed));
         Some(CAUSES[code.checked_sub(1)?])
@@ -105,7 +105,8 @@ const CAUSES: [Dropped; 8] = [
     Dropped::Closed,
 ];
 
-/// Under pressure pieces leave once they have this size, to give their room back sooner.
+/// While the queue is more than half full, pieces of this size are queued, so that their bytes are released
+/// sooner.
 const PRESSED_PIECE_BYTES: u64 = 256 << 10;
 
 impl DiskWrite {
@@ -137,11 +138,12 @@ impl DiskWrite {
         })
     }
 
-    /// Appends to the body. Never waits; what is pushed must not pin much more memory than it has bytes.
+    /// Appends to the body. Never waits. The pushed `Bytes` must not keep much more memory alive than their
+    /// length.
     ///
     /// # Errors
     ///
-    /// If the write is given up; it is over then, and pushing more says so again.
+    /// Fails if the write was dropped. The write has ended then, and later pushes return the same error.
     pub fn push(&mut self, bytes: Bytes) -> Result<(), Dropped> {
         if let Some(cause) = self.state.dropped() {
             return Err(self.give_up(cause));
@@ -161,7 +163,7 @@ impl DiskWrite {
         self.gathered.push(bytes);
         self.gathered_bytes += more;
         let piece_bytes = self.volume.shape.piece_bytes;
-        // One that is known to be short stays whole.
+        // An object with a known small length stays in one record.
         if self.length.is_some_and(|length| length <= piece_bytes) {
             return Ok(());
         }
@@ -178,11 +180,11 @@ impl DiskWrite {
         Ok(())
     }
 
-    /// The body is whole: the object will be found once it is written.
+    /// Ends the body. Lookups find the object once it is written.
     ///
     /// # Errors
     ///
-    /// If the write is given up.
+    /// Fails if the write was dropped.
     pub fn finish(mut self) -> Result<(), Dropped> {
         if let Some(cause) = self.state.dropped() {
             return Err(self.give_up(cause));
@@ -258,7 +260,7 @@ impl DiskWrite {
         cause
     }
 
-    /// Gives back what no message carries.
+    /// Releases the bytes that no queued message has.
     fn end(&mut self) {
         let names_bytes = (self.state.key.len() + self.state.head.len()) as u64;
         self.volume

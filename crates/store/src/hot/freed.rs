@@ -1,15 +1,15 @@
-//! Pages that freed values leave in the process, and when they are given back to the system.
+//! Memory pages of freed values: how many the process keeps before it returns them to the system.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Bounds the freed pages that the allocator keeps.
+/// Limits the freed pages that the allocator keeps.
 #[derive(Debug)]
 pub struct FreedPages {
     give_back: fn(u64) -> bool,
     bytes_max: u64,
-    /// Bytes that were counted since the last check.
+    /// Bytes counted since the last check.
     counted: AtomicU64,
-    /// How often pages were given back.
+    /// How often pages were returned to the system.
     given_back: AtomicU64,
 }
 
@@ -23,10 +23,10 @@ impl FreedPages {
         }
     }
 
-    /// Counts bytes of values that are offered, or were freed without a place in the cache, and checks the allocator at each quarter
-    /// of the bound. An offered value evicts about as many bytes.
+    /// Counts bytes of values that are offered, or that were freed outside the cache. Checks the allocator at
+    /// each quarter of the bound. An offered value evicts about as many bytes.
     ///
-    /// Call it before the next eviction: by then the bodies that the last evictions made room for have taken the pages that suit them.
+    /// Call it before the next eviction: by then the newest bodies have reused the pages of the last evictions.
     pub fn count(&self, bytes: u64) {
         let counted = self.counted.fetch_add(bytes, Relaxed).saturating_add(bytes);
         if counted >= self.bytes_max / 4 {
@@ -43,8 +43,8 @@ impl FreedPages {
 
 /// The default bound: 1/32 of the capacity, at least 2 MiB.
 ///
-/// Freed pages that are given back have to be taken from the system again: with a bound of 0 a stored miss of 64 KiB or more takes
-/// twice the processor time.
+/// Pages that are returned must be requested from the system again: with a bound of 0 a stored miss of 64 KiB
+/// or more takes twice the processor time.
 pub(super) fn freed_max_bytes(capacity_bytes: u64) -> u64 {
     (capacity_bytes / 32).max(2 << 20)
 }

@@ -1,4 +1,4 @@
-//! From a key to its value: a hash table in shards, read by hits under a shared lock.
+//! Maps a key to its value: a hash table in shards. Hits read it under a shared lock.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl<V> Index<V> {
             .is_some()
     }
 
-    /// Puts a value under `key` and hands back the one it displaced.
+    /// Stores a value under `key` and returns the value that it replaced.
     pub(super) fn insert(&self, key: KeyHash, slot: Slot, value: Arc<V>) -> Option<(Slot, Arc<V>)> {
         let resident = Resident { key, slot, value };
         let mut shard = self.shard(key).write();
@@ -50,7 +50,7 @@ impl<V> Index<V> {
         }
     }
 
-    /// Changes the value under `key`, which keeps its slot, if `before` is what lies there.
+    /// Replaces the value under `key` in the same slot, if the current value is `before`.
     pub(super) fn swap(&self, key: KeyHash, before: &Arc<V>, value: Arc<V>) -> bool {
         let mut shard = self.shard(key).write();
         let there = shard.find_mut(spread(key), |resident| {
@@ -65,7 +65,7 @@ impl<V> Index<V> {
         true
     }
 
-    /// Takes out what is under `key`, but only from `slot` where one is given.
+    /// Removes the value under `key`. If `slot` is given, removes it only from this slot.
     pub(super) fn remove(&self, key: KeyHash, slot: Option<Slot>) -> Option<(Slot, Arc<V>)> {
         let mut shard = self.shard(key).write();
         let entry = shard
@@ -79,7 +79,8 @@ impl<V> Index<V> {
 
     #[inline]
     fn shard(&self, key: KeyHash) -> &Shard<V> {
-        // The table takes its place from the low bits and its tag from the top 7: use the ones between.
+        // The hash table uses the low bits for the bucket and the top 7 for its tag; the shard uses bits
+        // between.
         &self.shards[(spread(key) >> 40) as usize % SHARDS]
     }
 }
@@ -92,8 +93,8 @@ impl<V> Default for Index<V> {
     }
 }
 
-/// A shard on cache lines of its own: two cores hitting neighbours would otherwise pass one line
-/// back and forth for the lock words.
+/// A shard on cache lines of its own. Otherwise two cores that hit neighbouring shards would pass one line back
+/// and forth for the lock words.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Shard<V>(RwLock<HashTable<Resident<V>>>);
@@ -122,17 +123,18 @@ struct Resident<V> {
     value: Arc<V>,
 }
 
-/// A key hash may be a dense id (in tests and in the simulator); one multiplication spreads it.
+/// Spreads a key hash by one multiplication. In tests and in the simulator a key hash may be a dense id.
 #[inline]
 fn spread(key: KeyHash) -> u64 {
     let wide = u128::from(key.0 ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93_u128;
     (wide as u64) ^ ((wide >> 64) as u64)
 }
 
-/// Memory of an entry. A bucket has 24 bytes and a control byte, and a table of a power of two of them is rounded up to 28 bytes a
-/// bucket. Under churn hashbrown doubles a table that is more than half of its limit full, so that 7/32 to 7/16 of the buckets are used:
-/// 64 to 128 bytes an entry, 92 on average over the number of entries.
+/// The memory of an entry. A bucket has 24 bytes and a control byte; with its rounding, a table of a power of
+/// two of them takes about 28 bytes per bucket. Under churn hashbrown doubles a table that is more than half
+/// full, so that 7/32 to 7/16 of the buckets are used: 64 to 128 bytes per entry, 92 on average over the number
+/// of entries.
 pub(super) const ENTRY_BYTES: u64 = 96;
 
-/// Far more than cores, so that two workers seldom meet; 256 x 128 bytes cost 32 KiB.
+/// Many more than cores, so that two workers rarely use the same shard. The 256 × 128 bytes cost 32 KiB.
 const SHARDS: usize = 256;

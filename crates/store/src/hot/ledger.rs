@@ -1,13 +1,14 @@
-//! Bytes that outlive their place in the cache: values that left while somebody still reads them.
+//! Accounts for memory that outlives its slot in the cache: evicted values that are still being read.
 //!
-//! Each admitted value has a [`Hold`] of as many bytes as its place is charged. The hold belongs to the value's memory and is
-//! dropped with it, by whichever path its last reader goes. The tier knows what its places are charged. What is held and
-//! has no place any more is *pinned*: the difference of two sums, so no path can count it twice or forget it.
+//! Each admitted value has a guard for as many bytes as its slot is charged. The guard is stored with the
+//! value's memory and is dropped with it, whichever reader is the last. The tier knows the bytes of all slots.
+//! The *pinned* bytes are the charged bytes without a slot: a difference of two sums, so no path can count them
+//! twice or forget them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The bytes that are held, with and without a place.
+/// The sum of all charges, with and without a slot.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     held_bytes: AtomicU64,
@@ -22,13 +23,13 @@ impl Ledger {
         }
     }
 
-    /// The bytes without a place, where places of `used_bytes` are taken.
+    /// Returns the charged bytes without a slot, given that all slots together have `used_bytes`.
     pub(super) fn pinned_bytes(&self, used_bytes: u64) -> u64 {
         self.held_bytes.load(Relaxed).saturating_sub(used_bytes)
     }
 }
 
-/// Memory that counts against the cache's budget until this is dropped. Keep it with the memory.
+/// A charge for memory against the cache's budget, until this value is dropped. Keep it with the memory.
 #[derive(Debug)]
 pub struct Hold {
     ledger: Arc<Ledger>,
@@ -41,18 +42,19 @@ impl Drop for Hold {
     }
 }
 
-/// The pinned bytes that change no decision: 1/32 of the capacity, at least 1 MiB.
+/// The pinned bytes that influence no decision: 1/32 of the capacity, at least 1 MiB.
 ///
-/// A client that is as fast as others still reads an evicted body for some milliseconds. Without this allowance the cache would
-/// decide otherwise than the simulator, which knows no readers.
+/// Even a fast client reads an evicted body for some milliseconds. Without this allowance the cache would
+/// decide differently from the simulator, which has no readers.
 pub(super) fn pinned_free_bytes(capacity_bytes: u64) -> u64 {
     (capacity_bytes / 32).max(1 << 20)
 }
 
 /// The default bound of pinned bytes: an eighth of the capacity, at least 4 MiB.
 ///
-/// Attackers may take this share of the cache from other clients' objects, and have it filled with a few large objects. A
-/// smaller share would close readers that are merely slow: 16 MiB of a capacity of 128 MiB are two readers of 8 MiB objects.
+/// Attackers can take this share of the cache from other clients' objects by reading a few large objects
+/// slowly. A smaller share would refuse objects because of readers that are merely slow: the 16 MiB of a
+/// capacity of 128 MiB are two readers of 8 MiB objects.
 pub(super) fn pinned_max_bytes(capacity_bytes: u64) -> u64 {
     (capacity_bytes / 8).max(4 << 20)
 }

@@ -1,4 +1,4 @@
-//! How a worker tells the tuner of its requests: into a bounded ring of its own, never waiting.
+//! Reports a worker's requests to the tuner through a bounded ring of its own, without blocking.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,7 +7,7 @@ use edgeward_types::KeyHash;
 
 use super::tuning::Inline;
 
-/// One request as the tuner sees it.
+/// A request as the tuner sees it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     pub(super) key: KeyHash,
@@ -15,7 +15,7 @@ pub(super) struct Request {
     pub(super) hit: bool,
 }
 
-/// One worker's line to the tuner. The paper's per-thread ring (section 4.2).
+/// Reports one worker's requests to the tuner: the per-thread ring of the paper (section 4.2).
 #[derive(Debug)]
 pub struct Recorder(Line);
 
@@ -30,10 +30,10 @@ enum Line {
 }
 
 impl Recorder {
-    /// A request for the object under `key`, charged or to be charged with `size_bytes`.
+    /// Records a request for the object under `key`, whose charge is `size_bytes`.
     ///
-    /// Never blocks: what a full ring cannot take is counted and forgotten, since the tuner needs
-    /// a fair sample and not every request. (A tuner set to run inline does its work here.)
+    /// Never blocks. Requests that a full ring cannot take are counted and dropped, since the tuner needs a
+    /// fair sample and not every request. A tuner that runs inline does its work here.
     #[inline]
     pub fn record(&mut self, key: KeyHash, size_bytes: u64, hit: bool) {
         let request = Request {
@@ -65,6 +65,7 @@ impl Recorder {
     }
 }
 
-/// Requests a ring holds. At 200 000 requests a second and a drain every 20 ms, 4000 are waiting;
-/// four times that rides out a tuner busy with a step for 80 ms, at 24 bytes each 384 KiB a worker.
+/// The capacity of a ring in requests. At 200 000 requests a second and a drain every 20 ms, 4000 are waiting.
+/// Four times as many cover a tuner that is busy with a step for 80 ms; at 24 bytes each they take 384 KiB per
+/// worker.
 pub(super) const RING_REQUESTS: usize = 16_384;

@@ -33,7 +33,7 @@ fn remove(cache: &HotCache<u64>, key: u64) -> bool {
     cache.remove(cache.version(KeyHash(key))).is_some() && held
 }
 
-/// Puts a value in and keeps its hold, as a reader of its memory does.
+/// Inserts a value and keeps its charge, as a reader of its memory does.
 fn fill_and_read(cache: &HotCache<u64>, key: u64, charge_bytes: u64) -> Option<Hold> {
     let Offer::Admit(mut reservation) = cache.offer(KeyHash(key), charge_bytes) else {
         return None;
@@ -43,7 +43,8 @@ fn fill_and_read(cache: &HotCache<u64>, key: u64, charge_bytes: u64) -> Option<H
     hold
 }
 
-/// Both sides of the bound: 1 MiB is free, up to 4 MiB come out of the residents' room, above it nothing is admitted.
+/// Tests both sides of the bounds: 1 MiB is free, up to 4 MiB reduce the residents' space, above it no object
+/// is admitted.
 #[test]
 fn what_left_and_is_still_read_is_charged_until_its_last_reader_has_gone() {
     const MIB: u64 = 1 << 20;
@@ -55,7 +56,7 @@ fn what_left_and_is_still_read_is_charged_until_its_last_reader_has_gone() {
     for key in 16..18 {
         read.push(fill_and_read(&cache, key, MIB).expect("a newcomer"));
     }
-    // The first newcomer displaced one, the second another; the second of them is beyond what is free.
+    // The first new object evicted one, the second another. The second eviction exceeds the free allowance.
     assert_eq!(cache.pinned_bytes().0, 2 * MIB);
     let mut keys = 100..1000;
     while let Some(hold) = fill_and_read(&cache, keys.next().expect("a bound"), MIB) {
@@ -70,7 +71,8 @@ fn what_left_and_is_still_read_is_charged_until_its_last_reader_has_gone() {
     assert_eq!(stats.capacity_bytes, 16 * MIB, "as configured");
     assert!(stats.used_bytes >= 12 * MIB, "no more is taken: {stats:?}");
     read.clear();
-    // These residents' memory has gone with their holds; that of a real value is held for as long as it has its place.
+    // In this test the residents' charges are dropped early. A real value is charged for as long as it has a
+    // slot.
     assert_eq!(cache.pinned_bytes().0, 0);
     assert!(fill(&cache, 1001, MIB));
 }
@@ -175,10 +177,10 @@ fn a_smaller_budget_evicts_at_once() {
     );
 }
 
-/// Threads filling, hitting, replacing and removing the same keys leave a consistent cache.
+/// Threads that fill, hit, replace and remove the same keys leave a consistent cache.
 ///
-/// Method: each thread walks the keys in its own order; then every value is its key's and the
-/// bytes charged are those of what can be found.
+/// Method: each thread walks the keys in its own order. Then every value must belong to its key, and the
+/// charged bytes must be the sum over all stored values.
 #[test]
 fn the_books_balance_after_threads_fought_over_the_same_keys() {
     const KEYS: u64 = 500;
@@ -233,9 +235,10 @@ fn an_inline_tuner_has_stepped_when_its_window_is_full() {
     assert_eq!(steps(), 1);
 }
 
-/// What a full ring cannot take is counted; what it took arrives.
+/// Requests that a full ring cannot take are counted; all others reach the tuner.
 ///
-/// Method: more requests than ring and windows hold, then wait (bounded) for the tuner's thread.
+/// Method: record more requests than the ring and the windows hold, then wait for the tuner's thread, up to a
+/// deadline.
 #[test]
 fn a_tuner_on_its_thread_hears_of_requests_and_overflow_is_counted() {
     let cache: Arc<HotCache<u64>> = HotCache::new(HotConfig {

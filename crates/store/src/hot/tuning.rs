@@ -1,4 +1,4 @@
-//! Runs the tuner: on a thread beside the request path or, where runs must repeat, inline.
+//! Runs the tuner on a thread beside the request path, or inline if runs must be repeatable.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,31 +13,31 @@ use super::Shared;
 use super::recorder::{RING_REQUESTS, Recorder, Request};
 use crate::sync::Mutex;
 
-/// Where the tuner runs.
+/// Selects the thread that runs the tuner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TunerPlace {
-    /// On a thread of its own. Requests never wait for it; `c` changes a moment after the window's end.
+    /// A thread of its own. Requests never wait for it; `c` changes a moment after the end of the window.
     #[default]
     Thread,
-    /// On the request that fills the window, before the next one. For runs that must repeat exactly,
-    /// with one worker: the digest then equals the simulator's. A step takes some 100 ms.
+    /// The thread of the request that fills the window, before the next request. For runs with one worker that
+    /// must repeat exactly: the digest then equals the simulator's. A step takes some 100 ms.
     Inline,
 }
 
-/// The tuner as operators see it.
+/// The state of the tuner for operators.
 #[derive(Clone, Debug, Default)]
 pub struct TuningStatus {
-    /// The outcome of the last step; none before the first window is full.
+    /// The outcome of the last step. `None` before the first window is full.
     pub last: Option<adaptsize::Tuning>,
-    /// The size parameter in force, bytes.
+    /// The current size parameter, in bytes.
     pub c: f64,
-    /// Windows evaluated.
+    /// The number of windows evaluated.
     pub steps: u64,
-    /// Requests that a full ring could not take.
+    /// Requests dropped because a ring was full.
     pub requests_dropped: u64,
 }
 
-/// The tuner at work.
+/// A running tuner.
 pub(super) struct Tuning {
     status: Arc<Mutex<TuningStatus>>,
     dropped: Arc<AtomicU64>,
@@ -125,7 +125,7 @@ impl Drop for Tuning {
             stop.store(true, Relaxed);
             if let Some(handle) = handle.take() {
                 handle.thread().unpark();
-                // A tuner that panicked has been reported by the panic hook; serving goes on without it.
+                // The panic hook has reported a tuner that panicked. The cache continues without it.
                 drop(handle.join());
             }
         }
@@ -138,7 +138,7 @@ impl fmt::Debug for Tuning {
     }
 }
 
-/// A tuner that works where requests are recorded.
+/// A tuner that runs on the thread that records requests.
 pub(super) trait Inline: Send + Sync + fmt::Debug {
     fn record(&self, request: Request);
 }
@@ -149,7 +149,7 @@ impl<V: Send + Sync + 'static> Inline for Mutex<Step<V>> {
     }
 }
 
-/// The tuner and what its outcome goes to.
+/// The tuner, and the cache that it tunes.
 struct Step<V> {
     tuner: Tuner,
     shared: Arc<Shared<V>>,
@@ -186,10 +186,10 @@ impl<V> fmt::Debug for Step<V> {
     }
 }
 
-/// Takes what the rings hold, a ring at a time; rings whose worker has gone are let go once empty.
+/// Takes the requests from one ring after another. Drops a ring when its worker has ended and it is empty.
 fn drain<V>(rings: &mut Vec<rtrb::Consumer<Request>>, step: &mut Step<V>) {
     for ring in rings.iter_mut() {
-        // Only what is there now: a busy worker must not keep the others from being heard.
+        // Only the requests present now: a busy worker must not delay the other rings.
         for _ in 0..ring.slots() {
             let Ok(request) = ring.pop() else { break };
             step.record(request);
@@ -198,5 +198,5 @@ fn drain<V>(rings: &mut Vec<rtrb::Consumer<Request>>, step: &mut Step<V>) {
     rings.retain(|ring| !(ring.is_abandoned() && ring.is_empty()));
 }
 
-/// How often the rings are emptied; see [`RING_REQUESTS`] for the arithmetic.
+/// The interval between two drains; see [`RING_REQUESTS`] for the arithmetic.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(20);

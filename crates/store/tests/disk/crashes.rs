@@ -1,4 +1,4 @@
-//! Power goes out at any moment; whatever is then on the disk, the next start serves nothing wrong.
+//! Power fails at any moment. The next start serves no wrong byte, whatever the disk contains.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,15 @@ use edgeward_types::{KeyHash, Seed, SplitMix64};
 use crate::history::History;
 use crate::workload::{Bench, DISK_BYTES, Synced, open_on, seed, settings};
 
-/// After a crash at any boundary between two operations of the disk, whatever of the unsynced bytes is lost, torn or
-/// reordered: what is served is whole, no purge that was synced is undone, and 99 in 100 objects that were synced
+/// After a crash at any boundary between two operations of the disk, unsynced bytes may be lost, torn or
+/// reordered. Every object that is served is complete, no synced purge is undone, and 99 of 100 synced objects
 /// are hits again.
 ///
-/// Method: one run of a random workload that goes round the disk more than twice and ends with a shutdown; some
-/// hundreds of crashes drawn from all its boundaries, with `EDGEWARD_CRASH_SWEEP` every boundary with every harm;
-/// after each the cache is opened on what is left and every key is read whole. An object counts as synced if it was
+/// Method: one run of a random workload that fills the log more than twice and ends with a shutdown, and some
+/// hundreds of crashes at random boundaries of this run. With `EDGEWARD_CRASH_SWEEP` every boundary is tested
+/// with every kind of damage. After each crash the cache is opened on the remaining bytes and every key is read
+/// completely. An object counts as synced if it was stored at the syncs before and after the crash, and was not
+/// changed in between.
 /// there at the syncs before and after the crash, and nothing was done to it in between.
 #[test]
 fn after_a_crash_at_any_moment_what_was_synced_is_there_and_nothing_is_wrong() {
@@ -46,7 +48,7 @@ fn after_a_crash_at_any_moment_what_was_synced_is_there_and_nothing_is_wrong() {
                     harm(&mut draws),
                 )
             })
-            // The shutdown's last operations are few and would seldom be drawn.
+            // The shutdown has few operations, which would rarely be drawn at random.
             .chain((boundaries.saturating_sub(12)..=boundaries).map(|at| (at, Harm::TearSectors)))
             .collect()
     };
@@ -60,7 +62,7 @@ fn after_a_crash_at_any_moment_what_was_synced_is_there_and_nothing_is_wrong() {
         let disk = SimulatedDisk::holding(images.image(at, harm));
         let cache = match open_on(&disk, settings()) {
             Ok(cache) => cache,
-            // Noise where the superblock is being written for the first time is not ours to recognise.
+            // A garbled first write of the superblock cannot be recognised as a store.
             Err(_) if at <= FORMAT_OPERATIONS && harm == Harm::Garble => continue,
             Err(error) => panic!("{what}: {error}"),
         };
@@ -81,7 +83,7 @@ fn after_a_crash_at_any_moment_what_was_synced_is_there_and_nothing_is_wrong() {
     );
 }
 
-/// The keys that were there at the syncs on both sides of `at`, unchanged.
+/// Returns the keys that were stored unchanged at the syncs before and after `at`.
 fn synced_across(syncs: &[Synced], at: usize) -> BTreeMap<u64, usize> {
     let after = syncs.partition_point(|synced| synced.boundary <= at);
     let Some(before) = after.checked_sub(1).map(|at| &syncs[at]) else {
@@ -93,11 +95,11 @@ fn synced_across(syncs: &[Synced], at: usize) -> BTreeMap<u64, usize> {
     both.map(|(&key, &changes)| (key, changes)).collect()
 }
 
-/// Crash after crash, each on what the one before left: nothing that was purged comes back, nothing wrong is served,
-/// and the cache goes on storing.
+/// After repeated crashes no purged object is served again, no wrong byte is served, and the cache still stores
+/// objects.
 ///
-/// Method: thirty lives of one cache. Each begins with what is left, does a little, and ends at a boundary drawn at
-/// random, or with a shutdown.
+/// Method: thirty lives of one cache. Each begins with the bytes that the previous one left, runs some
+/// operations, and ends at a random boundary or with a shutdown.
 #[test]
 fn a_cache_that_crashes_again_and_again_serves_nothing_wrong() {
     let seed = seed();
@@ -114,7 +116,7 @@ fn a_cache_that_crashes_again_and_again_serves_nothing_wrong() {
             let found = bench.history.check(&bench.cache, key, 0, &what);
             served += usize::from(found.is_some());
         }
-        // Most are short; some go round the disk.
+        // Most lives are short; some fill the log once.
         let steps = if life % 5 == 4 { 600 } else { 80 };
         for _ in 0..draws.below(steps) {
             bench.step();
@@ -132,7 +134,8 @@ fn a_cache_that_crashes_again_and_again_serves_nothing_wrong() {
     assert!(served > 100, "there was something to serve: {served}");
 }
 
-/// A purge that was synced holds, although the object lies on in a segment that is read at the next start.
+/// A synced purge is in force after every crash, although the object's record is still in a segment that is
+/// read at the next start.
 #[test]
 fn a_synced_purge_outlives_every_crash_after_it() {
     let seed = seed();

@@ -1,7 +1,8 @@
-//! What fails is a miss, told once and counted; what heals is used again; and nothing wrong is ever served.
+//! A failure is a miss, reported once and counted. A recovered device is used again. No wrong byte is ever
+//! served.
 //!
-//! Each test breaks one thing. That requests go on is, at this level: everything is either served byte for byte or is
-//! a miss, no call waits for the disk that promises not to, and no call panics.
+//! Each test injects one fault. Requests continue if three conditions hold: every object is served byte for
+//! byte or is a miss, non-blocking calls do not wait for the disk, and no call panics.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use edgeward_types::{ByteSize, KeyHash, Seed};
 use crate::history::{Version, open};
 use crate::workload::{Bench, DISK_BYTES, open_on, seed, settings};
 
-/// A cache with a hundred objects that are durable, small and large.
+/// Returns a cache with a hundred durable objects, small and large.
 fn filled(seed: Seed) -> Bench {
     let mut bench = Bench::new(DISK_BYTES, seed);
     for key in 0..OBJECTS {
@@ -29,7 +30,7 @@ fn filled(seed: Seed) -> Bench {
 }
 
 impl Bench {
-    /// How many of the first objects are hits; none of them is wrong.
+    /// Returns how many of the first objects are hits. Panics if one of them is wrong.
     fn hits(&self, what: &str) -> u64 {
         let hits = (0..OBJECTS).filter(|&key| self.is_hit(key, what));
         hits.count() as u64
@@ -55,7 +56,7 @@ impl Bench {
     }
 }
 
-/// Bits that turn in what was stored make misses of what they hit and of nothing else.
+/// Flipped bits make misses of the objects that they change, and of no others.
 #[test]
 fn turned_bits_are_misses_and_told_once() {
     let seed = seed();
@@ -77,7 +78,7 @@ fn turned_bits_are_misses_and_told_once() {
     assert!(bench.count("checksum_failures") >= lost);
     let told: Vec<_> = bench.events();
     assert!(matches!(told[..], [DiskEvent::Corrupt { .. }]), "{told:?}");
-    // What is corrupt is forgotten: it is not read in vain again.
+    // A corrupt object is removed from the index, so it is not read again.
     let failures = bench.count("checksum_failures");
     assert_eq!(bench.hits("again"), hits);
     assert_eq!(bench.count("checksum_failures"), failures);
@@ -85,10 +86,11 @@ fn turned_bits_are_misses_and_told_once() {
     assert!(bench.store(0, 5_000) && bench.sync() && bench.is_hit(0, "stored anew"));
 }
 
-/// Bits that turn while the cache is down, wherever they are: superblock, checkpoint of the index, headers, footers,
-/// records. The next start serves nothing wrong, and most of what was there.
+/// Bits flip while the cache is stopped, at any offset: superblock, checkpoint of the index, headers, footers,
+/// records. The next start serves no wrong byte, and most of the objects.
 ///
-/// Method: turn one bit somewhere, open, read everything; again and again, a third of the time in the first 128 KiB.
+/// Method: flip one bit at a random offset, open, read all objects, and repeat. A third of the flips are in the
+/// first 128 KiB.
 #[test]
 fn a_start_from_a_damaged_disk_serves_nothing_wrong() {
     let seed = seed();
@@ -110,16 +112,17 @@ fn a_start_from_a_damaged_disk_serves_nothing_wrong() {
         hits += damaged.hits(&format!("bit {bit:#x} of byte {at} turned"));
         rounds += 1;
     }
-    // One bit takes one object, or one segment's footer, which is searched then.
+    // One bit makes one object corrupt, or the footer of one segment, which is then searched.
     assert!(
         hits >= rounds * (OBJECTS - 1),
         "{hits} hits in {rounds} rounds"
     );
 }
 
-/// A disk that takes no more writes goes on serving; it is told once, counted, and written again when it heals.
+/// A disk that rejects writes is still read. The failure is reported once and counted, and writes resume when
+/// the disk recovers.
 ///
-/// Method: each way to refuse a write, on a cache that holds objects; then it heals; then power goes out.
+/// Method: inject each kind of write error into a cache with objects; then the disk recovers; then power fails.
 #[test]
 fn a_disk_that_refuses_writes_serves_what_it_holds_and_recovers() {
     let seed = seed();
@@ -149,7 +152,7 @@ fn a_disk_that_refuses_writes_serves_what_it_holds_and_recovers() {
             matches!(told[..], [DiskEvent::ReadOnly { .. }]),
             "{what}: {told:?}"
         );
-        // A purge is in force, and says that it might not last.
+        // A purge takes effect, and its result says that it may not be durable.
         let full_key = Version::full_key(1);
         let purged = bench.cache.purge_synced(KeyHash(1), &full_key);
         assert_eq!(purged, Err(SyncError::NotWritable), "{what}");
@@ -184,7 +187,8 @@ fn a_disk_that_refuses_writes_serves_what_it_holds_and_recovers() {
     }
 }
 
-/// Failing reads are misses; a disk that answers nothing is taken out of service, told once, and asked no more.
+/// Failed reads are misses. A disk whose reads all fail is taken out of service, reported once, and not read
+/// again.
 #[test]
 fn a_disk_that_cannot_be_read_leaves_service() {
     for fault in [Fault::Reads(Errno::Io), Fault::ShortReads] {
@@ -212,7 +216,7 @@ fn a_disk_that_cannot_be_read_leaves_service() {
     }
 }
 
-/// One bad read is one miss: the object is there again when the disk answers again.
+/// One failed read is one miss: the object is a hit again when the disk recovers.
 #[test]
 fn a_read_error_that_passes_costs_one_miss() {
     let bench = filled(seed());
@@ -223,7 +227,7 @@ fn a_read_error_that_passes_costs_one_miss() {
     assert_eq!(bench.state(), DeviceState::InService);
 }
 
-/// Of two devices one fails: its keys are misses, the other's are as before.
+/// One of two devices fails: its keys are misses, the keys of the other device are hits as before.
 #[test]
 fn a_device_that_fails_takes_only_itself_out_of_service() {
     let disks = [
@@ -265,8 +269,8 @@ fn a_device_that_fails_takes_only_itself_out_of_service() {
     assert!((200..400).filter(|&key| is_whole(&cache, key)).count() >= taken);
 }
 
-/// A slow disk makes nobody wait: what does not fit the queue is dropped and counted, what is there is served, and
-/// what was taken is there when the disk is done.
+/// No call waits for a slow disk. Writes that do not fit the queue are dropped and counted, stored objects are
+/// served, and accepted writes are stored when the disk has completed them.
 #[test]
 fn a_slow_disk_drops_what_it_cannot_take_and_delays_nobody() {
     let gate = Gate::new();
@@ -297,7 +301,7 @@ fn a_slow_disk_drops_what_it_cannot_take_and_delays_nobody() {
     assert_eq!(cache.counters().devices[0].queue_bytes, 0);
 }
 
-/// Who must not wait is told so; nothing is lost by it.
+/// A non-blocking read that would have to wait returns `WouldBlock`, and the object stays stored.
 #[test]
 fn a_read_that_would_wait_says_so() {
     let bench = filled(seed());
@@ -313,8 +317,8 @@ fn a_read_that_would_wait_says_so() {
     assert_eq!(bench.hits("by waiting"), OBJECTS);
 }
 
-/// A disk whose content was deleted is a new one; one of another format, or with something else on it, is refused
-/// with the way out, and not touched.
+/// A disk whose content was erased is formatted again. A disk with another format or other data is rejected
+/// with an instruction, and not changed.
 #[test]
 fn what_is_not_ours_is_refused_and_what_is_gone_begins_anew() {
     let mut bench = filled(seed());
@@ -352,14 +356,14 @@ fn what_is_not_ours_is_refused_and_what_is_gone_begins_anew() {
     (other[0], other[4096]) = (b'x', b'x');
     let foreign = refusal(other, false);
     assert!(foreign.contains("not an edgeward store"), "{foreign}");
-    // Part of a random number, so no byte is sure to be another.
+    // These bytes are part of a random number, so the test negates one instead of choosing a value.
     let damaged = refusal(both(20, !content[20]), true);
     assert!(damaged.contains("damaged"), "{damaged}");
-    // Its segments show that it was a store.
+    // The segment headers show that the device was a store.
     let beheaded = refusal(both(0, b'x'), true);
     assert!(beheaded.contains("damaged"), "{beheaded}");
 
-    // One good copy is enough.
+    // One valid copy is sufficient.
     let mut half = content;
     half[..4096].fill(0xee);
     let half = Bench::on(
@@ -371,7 +375,7 @@ fn what_is_not_ours_is_refused_and_what_is_gone_begins_anew() {
     assert_eq!(half.hits("half a superblock"), OBJECTS);
 }
 
-/// A disk that was made smaller lost what lay behind its new end; nothing wrong is served from the rest.
+/// A truncated disk has lost the bytes after its new end. No wrong byte is served from the rest.
 #[test]
 fn a_disk_that_was_cut_short_serves_nothing_wrong() {
     let mut bench = filled(seed());

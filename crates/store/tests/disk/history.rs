@@ -1,7 +1,7 @@
-//! What was done to each key, and therefore what a cache may answer for it.
+//! The changes of each key, and the objects that a cache may therefore return for it.
 //!
-//! The law: a cache may forget anything, but what it serves is byte for byte something that was stored under this
-//! key, and nothing older than the last change to it that was known to be durable.
+//! The property: a cache may lose any object, but an object that it serves was stored under this key, byte for
+//! byte, and is not older than the key's last change that was known to be durable.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use edgeward_store::disk::{DiskCache, DiskObject, Miss};
 use edgeward_types::{KeyHash, mix64};
 
-/// What one key went through.
+/// The changes of one key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KeyHistory {
     changes: Vec<Change>,
@@ -18,9 +18,9 @@ pub(crate) struct KeyHistory {
 #[derive(Clone, Debug)]
 struct Change {
     kind: Kind,
-    /// Not so for a store that may have been given up: what was there before may then be served on.
+    /// False for a write that may have been dropped: the previous object may then still be served.
     certain: bool,
-    /// The boundary of the disk's journal at which it was known to be durable.
+    /// The boundary of the disk's journal at which the change was known to be durable.
     durable_at: Option<usize>,
 }
 
@@ -30,7 +30,7 @@ enum Kind {
     Purged,
 }
 
-/// A version of an object: enough to know all its bytes.
+/// A version of an object. It determines all bytes of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
     pub(crate) key: u64,
@@ -40,7 +40,7 @@ pub(crate) struct Version {
 }
 
 impl Version {
-    /// The full key it is stored under.
+    /// Returns the full key of the object.
     pub(crate) fn full_key(key: u64) -> Vec<u8> {
         format!("https://example.com/{key}").into_bytes()
     }
@@ -55,7 +55,7 @@ impl Version {
         format!("{key} {body} {length} {head}").into_bytes().into()
     }
 
-    /// The version whose head this is; none if it is no head of ours.
+    /// Returns the version that a head describes, or `None` if the head was not written by these tests.
     fn parse(head: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(head).ok()?;
         let mut fields = text.split(' ').map(str::parse::<u64>);
@@ -70,7 +70,7 @@ impl Version {
         })
     }
 
-    /// The body: a piece of noise that begins elsewhere for every key and version.
+    /// Returns the body: a part of the noise whose offset depends on key and version.
     pub(crate) fn body_bytes(self) -> Bytes {
         let start = (self.key * 7919 + u64::from(self.body) * 104_729) % (NOISE_BYTES / 2);
         let start = usize::try_from(start).expect("small");
@@ -78,7 +78,7 @@ impl Version {
     }
 }
 
-/// What may be served for every key.
+/// The objects that may be served for every key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     keys: BTreeMap<u64, KeyHistory>,
@@ -96,12 +96,12 @@ impl History {
         }
     }
 
-    /// From now on this may be served, until something else is certain.
+    /// Records that this version may be served, until a later change is certain.
     pub(crate) fn offered(&mut self, version: Version) {
         self.add(version.key, Kind::Stored(version), false);
     }
 
-    /// The version that was offered last was taken whole.
+    /// Records that the last offered version was accepted completely.
     pub(crate) fn taken(&mut self, key: u64) {
         let key = self.keys.get_mut(&key).expect("it was offered");
         key.changes.last_mut().expect("it was offered").certain = true;
@@ -120,32 +120,32 @@ impl History {
         });
     }
 
-    /// How often a key changed so far.
+    /// Returns how often a key was changed so far.
     pub(crate) fn changes(&self, key: u64) -> usize {
         self.keys.get(&key).map_or(0, |key| key.changes.len())
     }
 
-    /// Everything so far is durable, as of this boundary.
+    /// Records that all changes so far are durable at this boundary.
     pub(crate) fn synced(&mut self, boundary: usize) {
         for change in self.keys.values_mut().flat_map(|key| &mut key.changes) {
             change.durable_at.get_or_insert(boundary);
         }
     }
 
-    /// As [`synced`](Self::synced), for one key.
+    /// Like [`synced`](Self::synced), for one key.
     pub(crate) fn key_synced(&mut self, key: u64, boundary: usize) {
         for change in &mut self.keys.entry(key).or_default().changes {
             change.durable_at.get_or_insert(boundary);
         }
     }
 
-    /// The history as it looks from a new disk that begins with what a crash at `boundary` left.
+    /// Returns the history for a new disk that begins with the bytes after a crash at `boundary`.
     pub(crate) fn continued_after(&self, boundary: usize) -> Self {
         let mut history = self.clone();
         for change in history.keys.values_mut().flat_map(|key| &mut key.changes) {
             let durable = change.durable_at.is_some_and(|at| at <= boundary);
             change.durable_at = durable.then_some(0);
-            // What was not durable is there or is not, and no later sync changes that.
+            // A change that was not durable was lost or not, and no later sync decides that.
             change.certain &= durable;
         }
         history
@@ -155,11 +155,11 @@ impl History {
         self.keys.keys().copied()
     }
 
-    /// What the cache has for `key`, read and checked whole; none for a miss.
+    /// Reads and verifies the object of `key`, and returns its version. Returns `None` for a miss.
     ///
     /// # Panics
     ///
-    /// If it is anything that may not be served after a crash at `boundary`; `what` says what went before.
+    /// If the object may not be served after a crash at `boundary`. `context` describes the earlier operations.
     pub(crate) fn check(
         &self,
         cache: &DiskCache,
@@ -187,7 +187,8 @@ impl History {
     }
 }
 
-/// What lies under `key`, every byte compared with what its head says it is; none for a miss of any kind.
+/// Reads the object of `key`, and compares every byte with the version in its head. Returns `None` for a miss
+/// of any kind.
 pub(crate) fn read(cache: &DiskCache, key: u64, what: &str) -> Option<Version> {
     let object = open(cache, key)?.ok()?;
     let version = Version::parse(object.head()).unwrap_or_else(|| panic!("{what}: a strange head"));
@@ -197,7 +198,7 @@ pub(crate) fn read(cache: &DiskCache, key: u64, what: &str) -> Option<Version> {
     let expected = version.body_bytes();
     let mut at = 0;
     while at < object.length() {
-        // A body that breaks off is a miss that came late.
+        // A body that ends early counts as a miss.
         let piece = object.read(at..object.length()).ok()?;
         assert!(!piece.is_empty(), "{what}: a read brings something");
         let start = usize::try_from(at).expect("small");
@@ -215,7 +216,7 @@ pub(crate) fn open(cache: &DiskCache, key: u64) -> Option<Result<DiskObject, Mis
     Some(cache.read_head(&candidate, &Version::full_key(key)))
 }
 
-/// 8 MiB that repeat nowhere.
+/// Noise: 8 MiB without repetitions.
 fn noise() -> &'static Bytes {
     static NOISE: std::sync::OnceLock<Bytes> = std::sync::OnceLock::new();
     NOISE.get_or_init(|| {

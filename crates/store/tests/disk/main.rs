@@ -1,7 +1,7 @@
-//! The disk tier on a disk that loses power at every moment and fails in every way.
+//! Tests of the disk tier on a simulated disk that loses power at any moment and fails in many ways.
 //!
-//! `history` says what a key may hold after each, `workload` does things to a cache, `crashes` and `faults` are the
-//! laws.
+//! `history` states which objects a key may have, `workload` runs operations on a cache, `crashes` and `faults`
+//! are the tests.
 
 mod crashes;
 mod faults;

@@ -1,8 +1,8 @@
-//! The simulator's disk tier predicts the store because both drive the same log.
+//! The simulator's disk tier makes the same decisions as the store, because both use the same log.
 //!
-//! Method: one sequence of requests through the store, with real records on a simulated disk, and through `LogTier`, which knows
-//! sizes alone; each under the same rule of admission. Equal hits and equal digests of all that was written, written again
-//! and evicted, while the log goes round several times.
+//! Method: one sequence of requests goes through the store, with real records on a simulated disk, and through
+//! `LogTier`, which knows only sizes, with the same admission policy. Both must have equal hits, and equal
+//! digests of all objects written, reinserted and evicted, while the log is filled several times.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -55,7 +55,7 @@ fn the_store_and_the_simulator_decide_alike() {
 
 /// A tier under test.
 trait Tier {
-    /// Whether the object is there; if so it was hit.
+    /// Returns true if the object is stored, and counts a hit then.
     fn hit(&mut self, key: u64) -> bool;
 
     fn insert(&mut self, key: u64, bytes: u64);
@@ -73,8 +73,8 @@ fn outcome(tier: &mut impl Tier, admission: DiskAdmissionSpec, requests: &[(u64,
     let admission = AnyDiskAdmission::new(admission, memory_for_disk(DISK_BYTES as u64));
     let rules = Hierarchy::new(admission, HierarchyRules::default());
     let mut hits = 0;
-    // Objects in pieces that came last, with what came since: until their last record is written the store does not
-    // find them, and the simulator, which knows no writes, does.
+    // Recent objects in pieces, with the bytes written since. The store finds them only once their commit
+    // record is written. The simulator has no write buffer and finds them at once.
     let mut unwritten: VecDeque<(u64, u64)> = VecDeque::new();
     for &(key, bytes) in requests {
         if unwritten.iter().any(|&(other, _)| other == key) {
@@ -108,7 +108,7 @@ fn outcome(tier: &mut impl Tier, admission: DiskAdmissionSpec, requests: &[(u64,
     }
 }
 
-/// The store, written to in step.
+/// The store. Each write is completed before the next one.
 struct Store(DiskCache);
 
 impl Store {
@@ -116,7 +116,7 @@ impl Store {
         let settings = DiskSettings {
             segment_bytes: Some(ByteSize(SEGMENT_BYTES)),
             write_bytes: ByteSize(WRITE_BYTES),
-            // No clock decides when anything is written.
+            // No timer triggers a write.
             flush_interval: HOUR,
             sync_interval: HOUR,
             sync_bytes: ByteSize::gib(1),
@@ -165,7 +165,7 @@ impl Tier for Store {
     }
 }
 
-/// The simulator's tier for the same disk.
+/// Returns the simulator's tier for the same disk.
 fn simulated(store: &Store, reinsertion: Reinsertion) -> LogTier {
     let capacity = store.0.counters().devices[0].capacity_bytes;
     LogTier::new(LogTierConfig {
@@ -193,7 +193,8 @@ impl Tier for LogTier {
     }
 }
 
-/// Popular objects are asked for again and again; a third are asked for once. Some come in pieces.
+/// Returns random requests: popular objects are requested often, a third of the objects once. Some objects are
+/// in pieces.
 fn traffic(seed: u64, requests: u64) -> Vec<(u64, u64)> {
     let mut draws = SplitMix64(seed);
     (0..requests)
@@ -203,7 +204,7 @@ fn traffic(seed: u64, requests: u64) -> Vec<(u64, u64)> {
                 1 => draws.below(60),
                 _ => draws.below(300),
             };
-            // The index asks for hashes.
+            // The index needs hashes as keys.
             let key = SplitMix64(key).draw();
             let mut of_key = SplitMix64(key);
             let longest = match of_key.below(20) {
@@ -217,7 +218,7 @@ fn traffic(seed: u64, requests: u64) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// Small, for each object is waited for until the writer has it.
+/// Small, because the test waits until the writer has each object.
 const DISK_BYTES: usize = 4 << 20;
 const SEGMENT_BYTES: u64 = 256 << 10;
 const WRITE_BYTES: u64 = 32 << 10;

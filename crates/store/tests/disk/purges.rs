@@ -9,10 +9,10 @@ use edgeward_store::disk::{Device, DiskCache, DiskSettings};
 use edgeward_testkit::disk::SimulatedDisk;
 use edgeward_types::KeyHash;
 
-/// Longest wait for the writer.
+/// The longest time to wait for the writer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A disk whose syncs can be held up.
+/// A disk whose syncs can be blocked.
 #[derive(Debug)]
 struct HeldSyncs {
     disk: Arc<SimulatedDisk>,
@@ -32,7 +32,7 @@ impl HeldSyncs {
         self.changed.notify_all();
     }
 
-    /// Waits for the state to be as wanted.
+    /// Waits until `condition` is true for the state.
     fn until(&self, wanted: impl Fn(&State) -> bool) {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self

@@ -1,4 +1,4 @@
-//! Things done to a cache: objects of all sizes stored, replaced, read, given new heads and purged.
+//! Operations on a cache: objects of all sizes are stored, replaced, read, given new heads and purged.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use edgeward_types::{ByteSize, KeyHash, Seed, SplitMix64};
 
 use crate::history::{History, Version, open, read};
 
-/// Where the seeds come from: `EDGEWARD_SEED`, or always the same.
+/// Returns the seed: the environment variable `EDGEWARD_SEED`, or a constant.
 pub(crate) fn seed() -> Seed {
     let given = std::env::var("EDGEWARD_SEED").ok();
     let seed = Seed(given.map_or(20_261_121, |text| text.parse().expect("a number")));
@@ -19,8 +19,8 @@ pub(crate) fn seed() -> Seed {
     seed
 }
 
-/// Small writes and segments, so that there are many boundaries. But for checkpoints of the index no clock decides
-/// when anything is written.
+/// Small writes and segments, so that there are many boundaries. Except for checkpoints of the index, no timer
+/// triggers a write.
 pub(crate) fn settings() -> DiskSettings {
     DiskSettings {
         segment_bytes: Some(ByteSize::kib(512)),
@@ -36,7 +36,7 @@ pub(crate) fn settings() -> DiskSettings {
     }
 }
 
-/// A cache on a simulated disk, and what it told of itself.
+/// A cache on a simulated disk, and the events that it reported.
 pub(crate) struct Bench {
     pub(crate) disk: Arc<SimulatedDisk>,
     pub(crate) cache: DiskCache,
@@ -44,22 +44,22 @@ pub(crate) struct Bench {
     pub(crate) history: History,
     pub(crate) draws: SplitMix64,
     pub(crate) keys: u64,
-    /// While the disk fails no store is certain.
+    /// True while the disk fails: no write is certain.
     pub(crate) faulty: bool,
-    /// What was there each time everything was durable.
+    /// The stored objects at each moment at which all changes were durable.
     pub(crate) syncs: Vec<Synced>,
 }
 
-/// A moment at which everything was durable.
+/// A moment at which all changes were durable.
 #[derive(Clone, Debug)]
 pub(crate) struct Synced {
     pub(crate) boundary: usize,
-    /// The keys that were there, and how often each had changed.
+    /// The stored keys, and how often each had changed.
     pub(crate) present: BTreeMap<u64, usize>,
 }
 
 impl Bench {
-    /// A new cache on a blank disk of `disk_bytes`.
+    /// Returns a new cache on a blank disk of `disk_bytes`.
     pub(crate) fn new(disk_bytes: usize, seed: Seed) -> Self {
         Self::on(
             SimulatedDisk::new(disk_bytes),
@@ -69,7 +69,7 @@ impl Bench {
         )
     }
 
-    /// A cache on what is there.
+    /// Returns a cache on an existing disk.
     pub(crate) fn on(
         disk: Arc<SimulatedDisk>,
         settings: DiskSettings,
@@ -97,7 +97,7 @@ impl Bench {
         }
     }
 
-    /// Does something drawn at random.
+    /// Runs a random operation.
     pub(crate) fn step(&mut self) {
         let key = self.draws.below(self.keys);
         match self.draws.below(100) {
@@ -129,7 +129,7 @@ impl Bench {
         }
     }
 
-    /// Waits until everything is durable; whether it is.
+    /// Waits until all changes are durable. Returns true on success.
     pub(crate) fn sync(&mut self) -> bool {
         let synced = self.cache.sync().is_ok();
         if synced {
@@ -138,7 +138,7 @@ impl Bench {
         synced
     }
 
-    /// Shuts the cache down, which makes everything durable; whether it did.
+    /// Shuts the cache down, which makes all changes durable. Returns true on success.
     pub(crate) fn close(&mut self) -> bool {
         let closed = self.cache.close().is_ok();
         if closed {
@@ -159,7 +159,7 @@ impl Bench {
         });
     }
 
-    /// Stores an object; whether the cache took it.
+    /// Stores an object. Returns true if the cache accepted it.
     pub(crate) fn store(&mut self, key: u64, length: u32) -> bool {
         let version = self.history.next_version(key, length);
         let announced = (self.draws.below(2) == 0).then_some(u64::from(length));
@@ -184,7 +184,7 @@ impl Bench {
         taken
     }
 
-    /// Begins an object and gives up half-way: nothing of it may ever be served.
+    /// Begins an object and drops it half-way: no part of it may ever be served.
     fn abandon(&mut self, key: u64) {
         let length = self.length();
         let version = self.history.next_version(key, length);
@@ -199,7 +199,7 @@ impl Bench {
     }
 
     fn rewrite_head(&mut self, key: u64) {
-        // The write must be visible, or the old head's place is not known.
+        // The object must be visible, otherwise the location of the old head is unknown.
         let Some(Ok(object)) = open(&self.cache, key) else {
             return;
         };
@@ -217,7 +217,7 @@ impl Bench {
             .update_head(&object, &full_key, version.head_bytes());
     }
 
-    /// Mostly small, some of several blocks, a few of several pieces.
+    /// Returns a random length: mostly small, sometimes several blocks, rarely several pieces.
     fn length(&mut self) -> u32 {
         let longest = match self.draws.below(20) {
             0 => 1,
@@ -238,7 +238,7 @@ pub(crate) fn open_on(
     DiskCache::open_with_devices(settings, vec![device]).map(|(cache, _)| cache)
 }
 
-/// A dozen segments and more.
+/// At least a dozen segments.
 pub(crate) const DISK_BYTES: usize = 8 << 20;
 
 const HOUR: Duration = Duration::from_secs(3600);

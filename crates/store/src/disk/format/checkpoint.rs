@@ -1,19 +1,19 @@
-//! The block before a checkpoint of the index. Without it what follows counts for nothing.
+//! The block before a checkpoint of the index. Without it the following bytes are invalid.
 
 use super::{ChecksumSeed, Fields};
 
-/// What a checkpoint covers.
+/// The header of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CheckpointHeader {
-    /// The greater of two is the newer.
+    /// The greater of two sequence numbers is the newer.
     pub(crate) sequence: u64,
-    /// The first epoch whose records it may lack.
+    /// The first epoch whose records the checkpoint may lack.
     pub(crate) epoch: u64,
-    /// Bytes of the index behind this block.
+    /// The bytes of the index after this block.
     pub(crate) bytes: u64,
 }
 
-/// Bytes of the block.
+/// The bytes of the block.
 pub(crate) const CHECKPOINT_HEADER_BYTES: usize = 4096;
 
 const MAGIC: [u8; 8] = *b"EWchkpnt";
@@ -31,7 +31,7 @@ impl CheckpointHeader {
         bytes
     }
 
-    /// None if the block holds no such thing.
+    /// Returns `None` if the block is not a valid header.
     pub(crate) fn parse(bytes: &[u8; CHECKPOINT_HEADER_BYTES], seed: ChecksumSeed) -> Option<Self> {
         let mut fields = Fields(bytes);
         if fields.bytes() != MAGIC {

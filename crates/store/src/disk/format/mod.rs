@@ -1,12 +1,12 @@
-//! What lies on a device, byte by byte: docs/reference/disk-format.md says the same in prose.
+//! The layout of a device, byte by byte. docs/reference/disk-format.md describes it in prose.
 //!
-//! Everything here is a function from values to bytes or back; nothing is read or written. All
-//! numbers are little-endian. Whatever comes from a device may be anything: a parser answers with
-//! an error or with values whose lengths are within what the format allows, and never panics.
+//! All functions here convert values to bytes or back, without input or output. All numbers are little-endian.
+//! The bytes from a device may be arbitrary: a parser returns an error, or values whose lengths are within the
+//! format's limits, and never panics.
 //!
-//! Checksums are XXH3-64 with a seed of the device's own, drawn when it was formatted. A client
-//! chooses bodies, and after a crash the log is searched for records at every sector: without the
-//! seed, nobody can make a body that looks like a record.
+//! Checksums are XXH3-64 with a random seed of the device, chosen when it was formatted. Clients influence the
+//! bytes of bodies, and after a crash the log is searched for records at every sector. Without the seed, no
+//! client can make a body that looks like a record.
 
 mod checkpoint;
 mod record;
@@ -36,7 +36,7 @@ impl ChecksumSeed {
     }
 }
 
-/// Reads numbers off the front of a slice that is long enough.
+/// Reads numbers from the front of a slice that is long enough.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {

@@ -1,26 +1,26 @@
-//! A record: a header, names, a table, and perhaps a body.
+//! A record: a header, key and head, a table, and perhaps a body.
 //!
-//! Header, key, head and table are the record's *meta*, under one checksum. What the table holds
-//! depends on the kind: a checksum for each block of the body, or where an object's pieces lie, or
-//! the hashes of purged keys. So one read of the meta is enough to know an object and to check any
-//! part of it later.
+//! Header, key, head and table are the record's *metadata* (`meta` in the code), with one checksum. The content
+//! of the table depends on the kind: a checksum for each block of the body, or the extents of an object's
+//! pieces, or the hashes of purged keys. So one read of the metadata is enough to identify an object and to
+//! verify any part of it later.
 
 use std::fmt;
 use std::ops::Range;
 
 use super::{ChecksumSeed, Fields};
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub(crate) enum Kind {
     /// An object with its whole body.
     Object = 1,
-    /// A part of an object's body; nothing until the object is committed.
+    /// A part of an object's body. It is invisible until the object is committed.
     Piece = 2,
-    /// The last record of an object in pieces: its names, and where the pieces lie.
+    /// The commit record of an object in pieces: key and head, and the extents of the pieces.
     Commit = 3,
-    /// Keys whose earlier records no longer count.
+    /// Tombstones: keys whose earlier records are no longer valid.
     Tombstones = 4,
 }
 
@@ -31,7 +31,7 @@ impl Kind {
             .find(|&kind| kind as u8 == byte)
     }
 
-    /// Bytes of one item of the table.
+    /// The bytes of one item of the table.
     const fn item_bytes(self) -> usize {
         match self {
             Self::Object | Self::Piece | Self::Tombstones => 8,
@@ -40,37 +40,37 @@ impl Kind {
     }
 }
 
-/// The front of a record.
+/// The first bytes of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
     pub(crate) kind: Kind,
     pub(crate) key_bytes: u16,
     pub(crate) head_bytes: u32,
-    /// Items of the table.
+    /// The number of items in the table.
     pub(crate) items: u32,
     pub(crate) hash: u64,
-    /// Tells this object from every other that was ever written to the device.
+    /// The number of the object, unique among all objects ever written to the device.
     pub(crate) object: u64,
-    /// Of the segment's opening.
+    /// The epoch of the segment.
     pub(crate) epoch: u64,
-    /// Of this record; of the whole object in a commit.
+    /// The bytes of this record's body; in a commit record, of the whole object.
     pub(crate) body_bytes: u64,
-    /// Where in the object's body a piece belongs.
+    /// The offset of a piece in the object's body.
     pub(crate) body_offset: u64,
-    /// Unix time at which the record was written.
+    /// The Unix time at which the record was written.
     pub(crate) written_secs: u64,
 }
 
-/// Bytes of a header, the checksum over the meta included.
+/// The bytes of a header, including the checksum of the metadata.
 pub(crate) const RECORD_HEADER_BYTES: usize = 72;
 
-/// Bytes of body under one checksum: a range read checks only the blocks it touches.
+/// The bytes of body under one checksum. A range read verifies only the blocks that it touches.
 pub(crate) const BLOCK_BYTES: u64 = 64 << 10;
 
 const MAGIC: [u8; 4] = *b"EWrc";
 const CHECKSUM_AT: usize = RECORD_HEADER_BYTES - 8;
 
-/// How many blocks, and so checksums, a body has.
+/// Returns the number of blocks, and so of checksums, of a body.
 pub(crate) const fn blocks_of(body_bytes: u64) -> u64 {
     body_bytes.div_ceil(BLOCK_BYTES)
 }
@@ -80,7 +80,7 @@ impl RecordHeader {
         self.items as usize * self.kind.item_bytes()
     }
 
-    /// Bytes before the body.
+    /// The bytes before the body.
     pub(crate) fn meta_bytes(&self) -> usize {
         RECORD_HEADER_BYTES
             + usize::from(self.key_bytes)
@@ -88,7 +88,7 @@ impl RecordHeader {
             + self.table_bytes()
     }
 
-    /// Bytes of the whole record.
+    /// The bytes of the whole record.
     pub(crate) fn record_bytes(&self) -> u64 {
         let body = match self.kind {
             Kind::Object | Kind::Piece => self.body_bytes,
@@ -110,7 +110,7 @@ impl RecordHeader {
         self.head_range().end..self.meta_bytes()
     }
 
-    /// Writes the header and the checksum into the front of `meta`, whose key, head and table are there.
+    /// Writes the header and the checksum to the front of `meta`, which already contains key, head and table.
     pub(crate) fn seal(&self, meta: &mut [u8], seed: ChecksumSeed) {
         debug_assert_eq!(meta.len(), self.meta_bytes());
         meta[..4].copy_from_slice(&MAGIC);
@@ -134,8 +134,8 @@ impl RecordHeader {
         meta[CHECKSUM_AT..RECORD_HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// Reads a header alone: what it says of lengths is possible in a segment of `segment_bytes`,
-    /// whether it is true is known only after [`check`](Self::check).
+    /// Parses a header. Its lengths are possible in a segment of `segment_bytes`, but they are verified only by
+    /// [`check`](Self::check).
     pub(crate) fn parse(bytes: &[u8], segment_bytes: u64) -> Result<Self, RecordError> {
         if bytes.len() < RECORD_HEADER_BYTES || bytes[..4] != MAGIC {
             return Err(RecordError::NoRecord);
@@ -171,7 +171,7 @@ impl RecordHeader {
         fits.then_some(header).ok_or(RecordError::NoRecord)
     }
 
-    /// Whether the meta is what was written.
+    /// Verifies the checksum of the metadata.
     pub(crate) fn check(&self, meta: &[u8], seed: ChecksumSeed) -> Result<(), RecordError> {
         let stored = Fields(&meta[CHECKSUM_AT..]).u64();
         let computed = meta_checksum(meta, seed);
@@ -183,28 +183,28 @@ impl RecordHeader {
     }
 }
 
-/// The header without its checksum, then names and table. Two passes over two slices would cost an
-/// allocation; mixing the two sums is as good, since each has all its bits.
+/// Returns the checksum of the header (without the checksum field), key, head and table. One pass over both
+/// slices would need an allocation; combining two checksums is as strong, since each has all its bits.
 fn meta_checksum(meta: &[u8], seed: ChecksumSeed) -> u64 {
     let front = seed.of(&meta[..CHECKSUM_AT]);
     let rest = ChecksumSeed(front).of(&meta[RECORD_HEADER_BYTES..]);
     front.rotate_left(32) ^ rest
 }
 
-/// Where a piece lies: an item of a commit's table.
+/// The location of a piece: an item of a commit record's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
-    /// Bytes from the device's start to the piece's record.
+    /// The offset of the piece's record on the device.
     pub(crate) at: u64,
-    /// Of the segment's opening when it was written.
+    /// The epoch of its segment when it was written.
     pub(crate) epoch: u64,
-    /// Bytes of body in it.
+    /// The bytes of its body.
     pub(crate) body_bytes: u32,
-    /// Bytes of meta before the body.
+    /// The bytes of metadata before the body.
     pub(crate) meta_bytes: u32,
 }
 
-/// Bytes of an extent.
+/// The bytes of an extent.
 pub(crate) const EXTENT_BYTES: usize = 24;
 
 impl Extent {
@@ -217,7 +217,7 @@ impl Extent {
         bytes
     }
 
-    /// The extents of a commit's table, in the order of the body.
+    /// Parses the extents of a commit record's table, in the order of the body.
     pub(crate) fn parse_all(table: &[u8]) -> impl ExactSizeIterator<Item = Self> + '_ {
         table.chunks_exact(EXTENT_BYTES).map(|bytes| {
             let mut fields = Fields(bytes);
@@ -231,12 +231,12 @@ impl Extent {
     }
 }
 
-/// Why bytes are not the record that was looked for.
+/// Why bytes are not the expected record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordError {
     /// No record begins here.
     NoRecord,
-    /// One seems to begin here, but its meta is not what was written.
+    /// A record seems to begin here, but its metadata does not match the checksum.
     Meta { stored: u64, computed: u64 },
 }
 

@@ -1,29 +1,28 @@
-//! The two ends of a segment.
+//! The header and the footer of a segment.
 //!
-//! The header at the front says which opening of the segment this is: its epoch. It is durable
-//! before anything else of that epoch is written. The footer at the end lists the records; it is
-//! written when the segment is full, after they are durable. A segment with a footer need not be
-//! searched.
+//! The header at the front contains the epoch in which the segment was opened. It is durable before any other
+//! part of that epoch is written. The footer at the end lists the records. It is written when the segment is
+//! full, after the records are durable. A segment with a footer need not be searched.
 
 use super::record::Kind;
 use super::{ChecksumSeed, Fields};
 
-/// The block at a segment's front.
+/// The first block of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
-    /// Which segment of the device it is.
+    /// The number of the segment on the device.
     pub(crate) segment: u32,
-    /// Counts openings of segments on this device.
+    /// The epoch: counts openings of segments on this device.
     pub(crate) epoch: u64,
-    /// Segments with a lower epoch were free when this one was opened, whatever they hold.
+    /// Segments with a lower epoch were free when this one was opened, regardless of their content.
     pub(crate) tail_epoch: u64,
-    /// Unix time of the opening.
+    /// The Unix time of the opening.
     pub(crate) opened_secs: u64,
-    /// Segments the device had then. With fewer now, some that count are missing.
+    /// The number of segments at that time. If the device has fewer now, segments in use are missing.
     pub(crate) segments: u32,
 }
 
-/// Bytes of a header, checksum and padding included.
+/// The bytes of a header, including checksum and padding.
 pub(crate) const SEGMENT_HEADER_BYTES: usize = 4096;
 
 const HEADER_MAGIC: [u8; 4] = *b"EWsg";
@@ -43,7 +42,7 @@ impl SegmentHeader {
         bytes
     }
 
-    /// The header of segment number `segment`; none if the block holds no such thing.
+    /// Parses the header of segment number `segment`. Returns `None` if the block is not a valid header of it.
     pub(crate) fn parse(
         bytes: &[u8; SEGMENT_HEADER_BYTES],
         seed: ChecksumSeed,
@@ -69,7 +68,7 @@ impl SegmentHeader {
     }
 }
 
-/// Whether a block looks like a segment's header, where the seed of its checksum is lost.
+/// Returns true if a block looks like a segment header. Used when the seed of its checksum is lost.
 pub(crate) fn looks_like_segment_header(bytes: &[u8; SEGMENT_HEADER_BYTES]) -> bool {
     let mut fields = Fields(bytes);
     if fields.bytes() != HEADER_MAGIC {
@@ -86,18 +85,18 @@ pub(crate) fn looks_like_segment_header(bytes: &[u8; SEGMENT_HEADER_BYTES]) -> b
         && bytes[36..HEADER_CHECKSUM_AT].iter().all(|&byte| byte == 0)
 }
 
-/// A line of the footer: one record, or one purge of those in a record.
+/// An entry of the footer: one record, or one tombstone of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) hash: u64,
     pub(crate) object: u64,
-    /// Bytes from the segment's start, a multiple of the location's unit.
+    /// The offset from the segment's start, a multiple of the location's unit.
     pub(crate) offset: u32,
     pub(crate) record_bytes: u32,
     pub(crate) kind: Kind,
 }
 
-/// Bytes of a line.
+/// The bytes of an entry.
 pub(crate) const ENTRY_BYTES: usize = 32;
 
 impl Entry {
@@ -111,7 +110,7 @@ impl Entry {
         bytes
     }
 
-    /// Reads a line of a footer whose checksum was right; none if it names a kind that is unknown.
+    /// Parses an entry of a footer whose checksum matched. Returns `None` if the kind is unknown.
     pub(crate) fn parse(bytes: &[u8; ENTRY_BYTES]) -> Option<Self> {
         let mut fields = Fields(bytes);
         Some(Self {
@@ -124,18 +123,18 @@ impl Entry {
     }
 }
 
-/// The last bytes of a segment. The lines lie right before it.
+/// The last bytes of a segment. The entries are right before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trailer {
     pub(crate) entries: u32,
     pub(crate) epoch: u64,
-    /// Where the last record ends, from the segment's start.
+    /// The end of the last record, from the segment's start.
     pub(crate) records_end: u64,
-    /// Over all lines.
+    /// The checksum of all entries.
     pub(crate) entries_checksum: u64,
 }
 
-/// Bytes of a trailer.
+/// The bytes of a trailer.
 pub(crate) const TRAILER_BYTES: usize = 64;
 
 const TRAILER_MAGIC: [u8; 4] = *b"EWft";
@@ -154,7 +153,8 @@ impl Trailer {
         bytes
     }
 
-    /// The trailer of a segment of `segment_bytes` in its `epoch`; none if there is no such thing.
+    /// Parses the trailer of a segment of `segment_bytes` in its `epoch`. Returns `None` if the bytes are not a
+    /// valid trailer of it.
     pub(crate) fn parse(
         bytes: &[u8; TRAILER_BYTES],
         seed: ChecksumSeed,

@@ -1,48 +1,47 @@
-//! The first block of a device: what it is and how it is divided.
+//! The first block of a device. It identifies the device and describes its layout.
 //!
-//! Written twice when the device is formatted and never again, so nothing that happens later can
-//! tear it.
+//! It is written twice when the device is formatted and never again, so later writes cannot tear it.
 
 use super::{ChecksumSeed, Fields};
 
-/// A device's constants.
+/// The constants of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
-    /// Tells devices apart; decides which keys are whose.
+    /// The id of the device, which decides which keys belong to it.
     pub(crate) device_id: u64,
-    /// What full keys are hashed with. All devices of a cache have the same.
+    /// The seed with which full keys are hashed. All devices of a cache have the same.
     pub(crate) key_seed: u64,
-    /// What everything else on the device is checked with.
+    /// The seed of all other checksums on the device.
     pub(crate) checksum_seed: ChecksumSeed,
     pub(crate) segment_bytes: u64,
-    /// Where the first segment begins; the others follow without a gap.
+    /// The offset of the first segment. The others follow without gaps.
     pub(crate) segments_at: u64,
-    /// Where the first of two checkpoint areas begins; the second follows.
+    /// The offset of the first of two checkpoint areas. The second follows.
     pub(crate) checkpoint_at: u64,
-    /// Bytes of each.
+    /// The bytes of each checkpoint area.
     pub(crate) checkpoint_bytes: u64,
-    /// Unix time of the formatting.
+    /// The Unix time at which the device was formatted.
     pub(crate) created_secs: u64,
 }
 
-/// Bytes of one copy. The copies lie at 0 and at this.
+/// The bytes of one copy. The first copy is at offset 0, the second at this offset.
 pub(crate) const SUPERBLOCK_BYTES: usize = 4096;
 
-/// The only version so far.
+/// The version of the format. There is only one so far.
 pub const FORMAT_VERSION: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"edgeward";
-/// All that counts lies in one sector, which is written whole or not at all: a crash while formatting leaves nothing
-/// or a superblock, never something that has to be refused.
+/// All fields are in one sector, which is written completely or not at all. A crash while formatting leaves no
+/// superblock or a valid one, never one that has to be rejected.
 const CHECKSUM_AT: usize = 512 - 8;
 
-/// Segments are no smaller: header, footer, a longest key, and a head and a piece of a quarter each.
+/// The smallest segment: header, footer, the longest key, and a head and a piece of a quarter each.
 const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 
-/// Segments are no larger: places within one are counted in 32 bits.
+/// The largest segment: offsets within a segment have 32 bits.
 const SEGMENT_BYTES_MAX: u64 = 2 << 30;
 
-/// Whether segments may have this size.
+/// Returns true if segments may have this size.
 pub(crate) const fn is_segment_size(bytes: u64) -> bool {
     bytes >= SEGMENT_BYTES_MIN
         && bytes <= SEGMENT_BYTES_MAX
@@ -72,7 +71,7 @@ impl Superblock {
         bytes
     }
 
-    /// Reads one copy.
+    /// Parses one copy.
     pub(crate) fn parse(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Self, Unformatted> {
         if bytes.iter().all(|&byte| byte == 0) {
             return Err(Unformatted::Blank);
@@ -82,7 +81,7 @@ impl Superblock {
             return Err(Unformatted::Broken(SuperblockError::Foreign));
         }
         let version = fields.u32();
-        // The version comes before the checksum: a later format may well check itself otherwise.
+        // The version comes before the checksum: a later format may have another checksum.
         if version != FORMAT_VERSION {
             let error = SuperblockError::Version { found: version };
             return Err(Unformatted::Broken(error));
@@ -126,34 +125,34 @@ impl Superblock {
 /// Why a device cannot be used as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unformatted {
-    /// There is nothing on it.
+    /// The device is blank.
     Blank,
-    /// There is something on it.
+    /// The device has data that is not a valid store.
     Broken(SuperblockError),
 }
 
-/// What is wrong with a device's first block.
+/// The problem with the first block of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SuperblockError {
-    /// It begins with something else.
+    /// The device begins with other data.
     #[error("it holds something that is not an edgeward store")]
     Foreign,
-    /// Where a store would begin it is blank, but not elsewhere.
+    /// The device is blank where a store would begin, but not elsewhere.
     #[error(
         "it holds something that is not an edgeward store, at byte {at}{}",
         .what.map_or_else(String::new, |what| format!(": {what}"))
     )]
     Occupied {
-        /// The first byte that is not zero.
+        /// The offset of the first byte that is not zero.
         at: u64,
-        /// What it is, if that is known.
+        /// The kind of the data, if it is recognised.
         what: Option<&'static str>,
     },
-    /// Written by another version of this program.
+    /// The store has another format version.
     #[error("it has format version {found}, and this program reads version {FORMAT_VERSION} alone")]
     Version {
-        /// The version that is there.
+        /// The version of the store.
         found: u32,
     },
     /// Both copies are damaged.
@@ -161,5 +160,5 @@ pub enum SuperblockError {
     Corrupt,
 }
 
-/// The seed is in the superblock, so the superblock itself is checked without.
+/// The seed is in the superblock, so the superblock's own checksum has no seed.
 const UNSEEDED: ChecksumSeed = ChecksumSeed(0);

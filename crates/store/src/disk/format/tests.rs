@@ -6,7 +6,7 @@ use super::*;
 const SEED: ChecksumSeed = ChecksumSeed(0x5eed);
 const SEGMENT_BYTES: u64 = 1 << 20;
 
-/// The simulator's sizes are the format's.
+/// The simulator and the format use the same sizes.
 #[test]
 fn the_shape_of_the_log_is_the_format_s() {
     let shape = LogShape::new(64 << 20);
@@ -112,9 +112,9 @@ fn everything_written_reads_back() {
     assert_eq!(Extent::parse_all(&extent.to_bytes()).next(), Some(extent));
 }
 
-/// Any turned bit is noticed.
+/// Every flipped bit is detected.
 ///
-/// Method: every bit of the small things; of blocks, of the parts that are not padding and some that are.
+/// Method: every bit of the small structures; in blocks, every bit outside of the padding and some within.
 #[test]
 fn a_turned_bit_is_noticed() {
     let bytes = superblock().to_bytes();
@@ -185,7 +185,7 @@ fn what_is_not_a_superblock_says_why() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// A header that parses has lengths that fit a segment, whatever bytes it came from.
+    /// A header that parses has lengths that fit in a segment, for any input bytes.
     #[test]
     fn a_parsed_header_fits_its_segment(mut bytes in prop::collection::vec(any::<u8>(), 72..200), kind in 0_u8..6) {
         bytes[..4].copy_from_slice(b"EWrc");

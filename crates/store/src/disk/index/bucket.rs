@@ -1,4 +1,4 @@
-//! One cache line: nine slots of seven bytes and a version.
+//! A bucket is one cache line: nine slots of seven bytes and a version.
 //!
 //! ```text
 //! word 0..=7, low 7 bytes    slots 0..=7
@@ -8,13 +8,14 @@
 //! slot, 56 bits:  hits (2) | tag (54 - location bits) | location; all zero: empty
 //! ```
 //!
-//! Readers take no lock. They read version, slots, version, and begin again if it was odd or has changed (a seqlock,
-//! H.-J. Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012). Eight bits of version
-//! come round after 128 changes; a reader that slept exactly so long takes a slot that was torn for true, reads a
-//! record that is not its own, and has a miss. Writers exclude each other by a lock outside.
+//! Readers take no lock. They read the version, the slots and the version again, and repeat if it was odd or
+//! has changed (a seqlock, H.-J. Boehm, "Can seqlocks get along with programming language memory models?", MSPC
+//! 2012). The version of eight bits wraps around after 128 changes. A reader that sleeps for exactly so many
+//! changes may accept a torn slot; it then reads a record of another key and reports a miss. Writers exclude
+//! each other by a lock outside of the bucket.
 //!
-//! A hit's mark is one compare-and-swap by a reader on the word that holds it. A writer may overwrite it: marks are a
-//! hint, and losing one in a million is cheaper than making every writer swap.
+//! A reader counts a hit by one compare-and-swap on the word that contains the counter. A writer may overwrite
+//! it. Hits are a hint, and losing one in a million is cheaper than a compare-and-swap by every writer.
 
 use std::sync::atomic::{
     AtomicU64,
@@ -28,20 +29,20 @@ pub(super) struct Bucket {
     words: [AtomicU64; WORDS],
 }
 
-/// A bucket's bytes at one moment.
+/// The words of a bucket at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line {
     words: [u64; WORDS],
 }
 
 impl Bucket {
-    /// What a reader compares before and after. Also brings the line in.
+    /// The version that a reader compares before and after. The read also fetches the cache line.
     #[inline]
     pub(super) fn version(&self) -> u8 {
         (self.words[7].load(Acquire) >> SLOT_BITS) as u8
     }
 
-    /// The version again, after the slots were read.
+    /// The version after the slots were read.
     #[inline]
     pub(super) fn version_after(&self) -> u8 {
         fence(Acquire);
@@ -55,7 +56,7 @@ impl Bucket {
         }
     }
 
-    /// A line that was whole, if one can be had in a few attempts; else whatever there is.
+    /// Returns a consistent copy if a few attempts yield one, otherwise the last copy.
     pub(super) fn settled_line(&self) -> Line {
         let mut line = self.line();
         for _ in 0..READ_ATTEMPTS {
@@ -69,15 +70,15 @@ impl Bucket {
         line
     }
 
-    /// Opens the bucket for changes. The caller holds the writers' lock.
+    /// Starts a change of the bucket. The caller holds the writers' lock.
     pub(super) fn begin(&self) {
         let word = self.words[7].load(Relaxed);
         self.words[7].store(word.wrapping_add(VERSION_STEP), Relaxed);
-        // The odd version is seen before any change to a slot.
+        // Readers see the odd version before any change of a slot.
         fence(Release);
     }
 
-    /// Closes it again.
+    /// Ends a change of the bucket.
     pub(super) fn end(&self) {
         let word = self.words[7].load(Relaxed);
         self.words[7].store(word.wrapping_add(VERSION_STEP), Release);
@@ -98,14 +99,15 @@ impl Bucket {
         }
     }
 
-    /// Writes one slot, opened and closed.
+    /// Writes one slot as a complete change.
     pub(super) fn set(&self, at: usize, slot: u64) {
         self.begin();
         self.put(at, slot);
         self.end();
     }
 
-    /// Counts a hit on the slot that is `slot` but for its hits, up to [`HITS_MAX`]. Whether it is here.
+    /// Counts a hit on the slot that equals `slot` except for its hits, up to [`HITS_MAX`]. Returns true if the
+    /// bucket has this slot.
     pub(super) fn mark(&self, slot: u64) -> bool {
         let line = self.line();
         let Some(at) = (0..SLOTS).find(|&at| line.slot(at) & !HITS_MASK == slot & !HITS_MASK)
@@ -115,19 +117,19 @@ impl Bucket {
         if line.slot(at) & HITS_MASK == HITS_MASK {
             return true;
         }
-        // The ninth slot's hits are in the top byte of its last byte's word.
+        // The hits of the ninth slot are in the top byte of the word with its last byte.
         let (word, one) = if at < SPREAD_SLOT {
             (at, 1 << HITS_SHIFT)
         } else {
             (SLOT_BYTES - 1, 1 << (HITS_SHIFT - 48 + SLOT_BITS))
         };
         let seen = line.words[word];
-        // Whoever comes first counts; the other's mark is lost, and so is one on a word that changed.
+        // Of two concurrent hits one is counted. A hit is also lost if another part of the word has changed.
         _ = self.words[word].compare_exchange(seen, seen.wrapping_add(one), Relaxed, Relaxed);
         true
     }
 
-    /// Fills a bucket that nobody reads yet.
+    /// Fills a bucket that has no readers yet.
     pub(super) fn fill(&self, line: &Line) {
         for (word, &value) in self.words.iter().zip(&line.words) {
             word.store(value, Relaxed);
@@ -150,7 +152,7 @@ impl Line {
         }
     }
 
-    /// The place and content of the first slot whose bits under `mask` are `wanted`.
+    /// Returns the index and content of the first slot whose bits under `mask` are `wanted`.
     #[inline]
     pub(super) fn find(&self, mask: u64, wanted: u64) -> Option<(usize, u64)> {
         for at in 0..SLOTS {
@@ -176,7 +178,7 @@ impl Line {
         (0..SLOTS).filter(|&at| self.slot(at) != EMPTY).count()
     }
 
-    /// 64 bytes, little-endian, the version left out.
+    /// Returns 64 bytes, little-endian, without the version.
     pub(super) fn to_bytes(self) -> [u8; BUCKET_BYTES] {
         let mut bytes = [0; BUCKET_BYTES];
         for (at, (out, word)) in bytes.chunks_exact_mut(8).zip(self.words).enumerate() {
@@ -186,7 +188,7 @@ impl Line {
         bytes
     }
 
-    /// None if the place of the version is taken: no checkpoint of ours.
+    /// Returns `None` if the byte of the version is not zero: these bytes are not from a checkpoint.
     pub(super) fn from_bytes(bytes: &[u8; BUCKET_BYTES]) -> Option<Self> {
         let words = std::array::from_fn(|at| {
             let bytes = &bytes[8 * at..8 * at + 8];
@@ -208,7 +210,7 @@ pub(super) const HITS_SHIFT: u32 = 54;
 pub(super) const HITS_MAX: u8 = 3;
 pub(super) const HITS_MASK: u64 = (HITS_MAX as u64) << HITS_SHIFT;
 
-/// A writer holds a bucket open for a few stores. One that was put to sleep there must not make readers spin.
+/// A bucket is open for a few stores only. Readers must not spin if the writer's thread is suspended there.
 pub(super) const READ_ATTEMPTS: usize = 32;
 
 const WORDS: usize = 8;
@@ -225,9 +227,9 @@ const _: () = assert!(HITS_SHIFT + 2 == SLOT_BITS && SLOTS * SLOT_BYTES < BUCKET
 mod tests {
     use super::*;
 
-    /// Nine slots side by side do not touch each other or the version.
+    /// Nine adjacent slots do not change each other or the version.
     ///
-    /// Method: each slot in turn is set to all ones and to zero among neighbours that are neither.
+    /// Method: each slot in turn is set to all ones and to zero, while its neighbours have other values.
     #[test]
     fn a_slot_changes_alone() {
         let bucket = Bucket::default();

@@ -1,14 +1,14 @@
-//! The index as bytes: written now and then and at shutdown, read at start.
+//! Serialises the index: written periodically and at shutdown, read at start.
 //!
-//! What the bytes are is told in `docs/reference/disk-format.md`, "The index checkpoint": a header, the buckets
-//! in blocks, a trailer; each part with a checksum that also covers the epoch and the part's place, so that
-//! blocks of two checkpoints never pass for one.
+//! `docs/reference/disk-format.md`, "The index checkpoint", describes the bytes: a header, the buckets in blocks, a
+//! trailer. Each part has a checksum that also covers the epoch and the number of the part, so that blocks of
+//! two checkpoints cannot be mixed up.
 //!
-//! [`Index::save`] may run beside lookups and the writer. It copies a block of buckets under the writers' lock,
-//! some 20 µs, and hashes and writes it without. So the whole is of no single moment: each entry is saved as it
-//! was at some time after the call. Whoever loads it replays what the log holds from `epoch` on, and gets every
-//! entry right that way; an entry whose segment was reused meanwhile is dropped by [`Index::retain`]. An entry
-//! that moves from what is yet to be saved to what has been is noted and written in the trailer.
+//! [`Index::save`] may run while lookups and the writer continue. It copies a block of buckets under the
+//! writers' lock, for about 20 µs, and hashes and writes it without the lock. So the checkpoint is not a state
+//! of one moment: each entry is saved as it was at some time after the call. Recovery replays the log from
+//! `epoch` on, which corrects every entry; [`Index::retain`] drops entries whose segment was reused meanwhile.
+//! An entry that moves from an unsaved block to a saved one is remembered and written in the trailer.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -23,21 +23,22 @@ use super::table::Table;
 use super::{BLOCK_BUCKETS, Index, IndexConfig};
 use crate::disk::Location;
 
-/// What a save wrote.
+/// The result of a save.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Saved {
-    /// Bytes in all.
+    /// The bytes written.
     pub bytes: u64,
-    /// Entries among them.
+    /// The entries saved.
     pub entries: u64,
 }
 
 impl Index {
-    /// Writes the index, marked with the caller's `epoch`: what the log has to be replayed from.
+    /// Writes a checkpoint of the index with the caller's `epoch`. The log has to be replayed from this epoch
+    /// on.
     ///
     /// # Errors
     ///
-    /// What `out` reports. If another save is under way.
+    /// Fails with the error of `out`, or if another save is in progress.
     pub fn save(&self, epoch: u64, out: &mut impl Write) -> io::Result<Saved> {
         let (_under_way, shape) = UnderWay::begin(self)?;
         let buckets = shape.buckets(self.geometry.bases);
@@ -72,13 +73,14 @@ impl Index {
         })
     }
 
-    /// Reads what [`Index::save`] wrote, and its epoch. Reads no further than its end.
+    /// Reads a checkpoint that [`Index::save`] wrote, and its epoch. Reads no byte beyond its end.
     ///
-    /// `config` names the same device; its limit may be another if what was saved fits.
+    /// `config` must have the same device. Its limit may differ if the saved buckets fit.
     ///
     /// # Errors
     ///
-    /// If it is not whole, not ours, or of another device. The log is scanned then.
+    /// Fails if the checkpoint is incomplete, is not a checkpoint, or belongs to another device. The log is
+    /// then scanned.
     pub fn load(config: IndexConfig, input: &mut impl Read) -> Result<(Self, u64), LoadError> {
         let header = Header::from_bytes(&read_array(input, Part::Header)?)?;
         let buckets = header.check(&config)?;
@@ -129,7 +131,7 @@ impl Index {
         Ok((index, epoch))
     }
 
-    /// Bytes that [`Index::save`] never exceeds, for an index of this size.
+    /// Returns an upper bound for the bytes that [`Index::save`] writes for an index of this size.
     pub fn checkpoint_bytes_max(config: IndexConfig) -> u64 {
         let buckets = config.buckets_max();
         HEADER_BYTES as u64
@@ -140,7 +142,7 @@ impl Index {
             + 2 * SUM_BYTES
     }
 
-    /// Appends the buckets from `start` on, one block of them; how many entries they hold.
+    /// Appends one block of buckets, from `start` on. Returns its number of entries.
     fn copy_block(&self, start: u64, buckets: u64, block: &mut Vec<u8>) -> u64 {
         let end = buckets.min(start + BLOCK_BUCKETS);
         let mut writer = self.writer.lock();
@@ -161,7 +163,7 @@ impl Index {
         std::mem::take(&mut saving.loose)
     }
 
-    /// An entry from the trailer, unless its identity was saved in a bucket, too.
+    /// Adds an entry of the trailer, unless a bucket has its identity too.
     fn adopt(&self, base: u64, slot: u64) {
         let tag = self.tag(slot);
         let identity = Identity { base, tag };
@@ -177,59 +179,59 @@ impl IndexConfig {
         self.device.bytes().div_ceil(Location::UNIT_BYTES)
     }
 
-    /// Entries that may move behind a save's back: four bytes a bucket.
+    /// The most entries in the trailer: four bytes per bucket.
     pub(super) fn loose_max(&self) -> usize {
         usize::try_from(self.buckets_max() / 4).map_or(LOOSE_MAX, |share| share.min(LOOSE_MAX))
     }
 }
 
-/// Why a checkpoint was refused. The remedy is always the same: scan the log.
+/// Why a checkpoint was rejected. In each case the log is scanned instead.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// It does not begin as an index checkpoint does.
+    /// The bytes do not begin with the magic of an index checkpoint.
     Foreign {
-        /// What stands where the magic should.
+        /// The bytes in place of the magic.
         found: [u8; 8],
     },
-    /// Written by another version of the format.
+    /// The checkpoint has another format version.
     Version {
-        /// Its version.
+        /// The version of the checkpoint.
         found: u32,
     },
-    /// The bytes of a part do not have the checksum that was stored.
+    /// A part does not match its checksum.
     Corrupt {
-        /// Which part.
+        /// The corrupt part.
         part: Part,
-        /// As stored.
+        /// The stored checksum.
         stored: u64,
-        /// Of what was read.
+        /// The checksum of the bytes that were read.
         computed: u64,
     },
-    /// It ends too early.
+    /// The checkpoint is truncated.
     Truncated {
-        /// Which part is not whole.
+        /// The part that is incomplete.
         part: Part,
     },
-    /// Of a device with another size, or of an index larger than this one may be.
+    /// The checkpoint belongs to a device of another size, or to an index larger than this one may be.
     Mismatch {
-        /// What differs.
+        /// The field that differs.
         what: &'static str,
-        /// In the checkpoint.
+        /// The value in the checkpoint.
         saved: u64,
-        /// Here.
+        /// The value of this index.
         here: u64,
     },
-    /// The checksum holds and the content makes no sense: a bug, or malice.
+    /// The checksum matches but the content is invalid: a bug, or an attack.
     Impossible {
-        /// The bucket; the one after the last stands for the trailer.
+        /// The bucket. The number after the last bucket denotes the trailer.
         bucket: u64,
     },
-    /// The device refused.
+    /// The device returned an error.
     Read {
-        /// Which part was being read.
+        /// The part that was being read.
         part: Part,
-        /// Its reason.
+        /// The error of the device.
         source: io::Error,
     },
 }
@@ -241,10 +243,10 @@ pub enum Part {
     Header,
     /// A block of buckets.
     Buckets {
-        /// The number of its first.
+        /// The number of the first bucket.
         start: u64,
     },
-    /// What follows the buckets.
+    /// The entries that moved during the save.
     Trailer,
 }
 
@@ -297,7 +299,7 @@ impl std::error::Error for LoadError {
     }
 }
 
-/// Keeps the writer noting what moves, until dropped.
+/// Makes the writer remember moved entries, until it is dropped.
 struct UnderWay<'a>(&'a Index);
 
 impl<'a> UnderWay<'a> {
@@ -365,7 +367,7 @@ impl Header {
             let found = bytes[..8].try_into().expect("eight");
             return Err(LoadError::Foreign { found });
         }
-        // Before the checksum: another version may have put it elsewhere.
+        // The version is checked before the checksum: another version may have its checksum elsewhere.
         if half(8) != VERSION {
             return Err(LoadError::Version { found: half(8) });
         }
@@ -386,7 +388,7 @@ impl Header {
         })
     }
 
-    /// The number of buckets, if they are those of such an index.
+    /// Returns the number of buckets, if the header fits an index with this configuration.
     fn check(&self, config: &IndexConfig) -> Result<u64, LoadError> {
         let geometry = config.geometry();
         let differs = |what, saved, here| Err(LoadError::Mismatch { what, saved, here });
@@ -423,7 +425,8 @@ fn sum(bytes: &[u8], epoch: u64, part: u64) -> [u8; 8] {
     xxh3_64_with_seed(bytes, seed(epoch, part)).to_le_bytes()
 }
 
-/// A part of another checkpoint, or from elsewhere in this one, has another seed.
+/// Returns the seed of a part's checksum. A part of another checkpoint, or another part of this one, has
+/// another seed.
 fn seed(epoch: u64, part: u64) -> u64 {
     epoch.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ part
 }
@@ -473,11 +476,11 @@ const LOOSE_BYTES: usize = 16;
 const BLOCK_BYTES_MAX: usize = BLOCK_BUCKETS as usize * BUCKET_BYTES;
 const SLOT_BITS: u32 = 56;
 
-/// The places of the trailer's two parts in the seeds: no bucket has these numbers.
+/// The numbers of the trailer's two parts in the seeds. No bucket has these numbers.
 const TRAILER_HEAD: u64 = u64::MAX;
 const TRAILER_BODY: u64 = u64::MAX - 1;
 
-/// 16 MiB of them at most: more than a second's insertions move.
+/// The most entries in a trailer: 16 MiB. This is more than the insertions of one second move.
 const LOOSE_MAX: usize = 1 << 20;
 
 const _: () = assert!(EMPTY == 0, "an empty slot saves as zeroes");

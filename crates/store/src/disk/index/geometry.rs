@@ -1,30 +1,33 @@
-//! Where a key belongs: pure arithmetic from a hash to two buckets and a tag.
+//! Computes from a hash the two buckets and the tag of a key.
 //!
-//! The table is a stack of *layers*, each of as many buckets as there are *bases*. A key's hash gives a base and
-//! a tag; base and tag together give a second base, and either base with the tag gives the layer. So whoever holds
-//! a bucket's number and a slot's tag can tell the slot's other bucket, and the bucket it belongs to after the table
-//! has grown: neither moving an entry nor growing needs the full hash, which the index therefore does not keep.
+//! The table is a stack of *layers*. Each layer has one bucket per *base*. A key's hash gives a base and a tag.
+//! Base and tag together give a second base, and either base with the tag gives the layer. So the number of a
+//! bucket and the tag of a slot are enough to compute the slot's other bucket, and its bucket after the table
+//! has grown. Neither moving an entry nor growing needs the full hash, which the index therefore does not
+//! store.
 //!
-//! Growing is linear hashing over the layers of one base at a time: base 0 gets its new layer, then base 1, and so
-//! on; each step takes one old bucket apart into itself and one new one. (W. Litwin, "Linear hashing: a new tool for
-//! file and table addressing", VLDB 1980.) That leaves layers unevenly filled in between, and two choices even it out.
+//! The table grows by linear hashing over the layers of one base at a time: base 0 gets a new layer, then base
+//! 1, and so on. Each step splits one old bucket into itself and a new one. (W. Litwin, "Linear hashing: a new
+//! tool for file and table addressing", VLDB 1980.) Meanwhile the layers are unevenly filled, which the two
+//! choices compensate.
 //!
-//! All of this is frozen by the checkpoint's format: a change here needs a new format version.
+//! The checkpoint's format depends on all of these formulas: a change here needs a new format version.
 
 use edgeward_types::KeyHash;
 
 use super::bucket::HITS_SHIFT;
 
-/// The numbers that fix every address of one index.
+/// The numbers that determine every address of one index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Geometry {
-    /// Buckets a layer.
+    /// The buckets of a layer.
     pub(super) bases: u64,
-    /// Low bits of a slot that hold the location; the tag has the rest below the hits.
+    /// The low bits of a slot, which contain the location. The tag takes the remaining bits below the hits.
     pub(super) location_bits: u32,
 }
 
-/// A key as the index knows it. Two keys with the same tag and the same two bases are one to it.
+/// The identity of a key in the index. Two keys with the same tag and the same two bases have the same
+/// identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) base: u64,
@@ -47,16 +50,17 @@ impl Geometry {
     #[inline]
     pub(super) fn identify(self, key: KeyHash) -> Identity {
         let hash = spread(key);
-        // The base takes the top bits, the tag the low ones.
+        // The base uses the top bits, the tag the low ones.
         Identity {
             base: below(hash, self.bases),
             tag: hash & self.tag_mask(),
         }
     }
 
-    /// The other base of a tag found at `base`: the two add up to a number that the tag gives, modulo the bases.
+    /// Returns the other base of a tag found at `base`. The sum of both bases, modulo the number of bases, is a
+    /// hash of the tag.
     ///
-    /// A sum works for any number of bases, where the usual exclusive or wants a power of two.
+    /// A sum works for any number of bases, whereas the usual exclusive or requires a power of two.
     #[inline]
     pub(super) fn partner(self, base: u64, tag: u64) -> u64 {
         let sum = below(mix(tag), self.bases);
@@ -67,19 +71,19 @@ impl Geometry {
         }
     }
 
-    /// The bucket at `base` where `tag` belongs while the table has this shape.
+    /// Returns the bucket of `tag` at `base` for this shape of the table.
     #[inline]
     pub(super) fn bucket(self, shape: Shape, base: u64, tag: u64) -> u64 {
         layer(choice(base, tag), shape.layers_at(base)) * self.bases + base
     }
 
-    /// Whether `tag` at `base` moves to the layer that is new when `base` comes to have `layers`.
+    /// Returns true if `tag` at `base` moves to the new layer when `base` gets its layer number `layers`.
     pub(super) fn moves_up(base: u64, tag: u64, layers: u64) -> bool {
         layer(choice(base, tag), layers) == layers - 1
     }
 }
 
-/// How far the table has grown: all bases have `layers`, and those below `split` one more.
+/// The size of the table: all bases have `layers`, and those below `split` have one more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) layers: u64,
@@ -103,7 +107,7 @@ impl Shape {
         self.layers + (base < self.split) as u64
     }
 
-    /// Both in one word, so that a reader sees them together.
+    /// Packs both fields into one word, so that a reader sees them together.
     pub(super) const fn pack(self) -> u64 {
         self.layers << SPLIT_BITS | self.split
     }
@@ -117,17 +121,17 @@ impl Shape {
     }
 }
 
-/// The layer that linear hashing gives to `choice` among `layers`.
+/// Returns the layer that linear hashing assigns to `choice` among `layers`.
 #[inline]
 fn layer(choice: u64, layers: u64) -> u64 {
-    // The smallest power of two that is not below `layers`; whatever falls beyond the last layer still lives in the
-    // one it will split from.
+    // The smallest power of two not below `layers`. A choice beyond the last layer is still in the layer from
+    // which that layer will be split.
     let wide = layers.next_power_of_two();
     let at = choice & (wide - 1);
     if at < layers { at } else { at & (wide / 2 - 1) }
 }
 
-/// The layer of a layer's last split: where entries of the new layer `layers - 1` have been until now.
+/// Returns the layer whose entries are split between it and the newest layer `layers - 1`.
 pub(super) fn parent(layers: u64) -> u64 {
     let newest = layers - 1;
     newest - (1 << newest.ilog2())
@@ -138,20 +142,22 @@ fn choice(base: u64, tag: u64) -> u64 {
     mix(tag.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ base)
 }
 
-/// A number below `limit`, from the top bits of `hash`: a multiplication where a remainder would cost a division.
+/// Maps the top bits of `hash` to a number below `limit`. A multiplication is cheaper than the division of a
+/// remainder.
 #[inline]
 fn below(hash: u64, limit: u64) -> u64 {
     ((u128::from(hash) * u128::from(limit)) >> 64) as u64
 }
 
-/// A key hash may be a dense id (in tests and simulations); one wide multiplication spreads it over all bits.
+/// Spreads a key hash over all bits by one wide multiplication. In tests and simulations a key hash may be a
+/// dense id.
 #[inline]
 fn spread(key: KeyHash) -> u64 {
     let wide = u128::from(key.0 ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93_u128;
     mix((wide as u64) ^ ((wide >> 64) as u64))
 }
 
-/// Every bit of the input reaches every bit of the output.
+/// Mixes a number: every bit of the input affects every bit of the output.
 #[inline]
 fn mix(mut x: u64) -> u64 {
     x ^= x >> 32;
@@ -161,16 +167,16 @@ fn mix(mut x: u64) -> u64 {
     x ^ (x >> 32)
 }
 
-/// Room for 2^40 bases (64 TiB of buckets) and 2^24 layers.
+/// Space for 2^40 bases (64 TiB of buckets) and 2^24 layers.
 const SPLIT_BITS: u32 = 40;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// From either of its two buckets an entry finds the other.
+    /// Each of an entry's two buckets leads to the other.
     ///
-    /// Method: small numbers of bases, odd and even, in full; a large one by sample.
+    /// Method: all bases of small numbers of bases, odd and even; samples of a large number.
     #[test]
     fn the_partner_of_the_partner_is_where_one_started() {
         for bases in [1, 2, 3, 64, 121, 1_000_003] {

@@ -1,12 +1,13 @@
-//! Where an entry goes: the part of the index that changes it, one writer at a time.
+//! Stores and removes entries of the index. Only one writer at a time does this.
 //!
-//! An entry goes to the emptier of its two buckets. If both are full, a breadth-first search looks for the shortest
-//! chain of entries that can each move to their other bucket (D. Zhou, B. Fan, H. Lim, M. Kaminsky, D. G. Andersen,
-//! "Scalable, high performance Ethernet forwarding with CuckooSwitch", CoNEXT 2013), and moves them, the last one
-//! first, so that each is always in one of its places. Should the search find nothing, an entry is displaced.
+//! An entry goes to the emptier of its two buckets. If both are full, a breadth-first search looks for the
+//! shortest chain of entries that can each move to their other bucket (D. Zhou, B. Fan, H. Lim, M. Kaminsky, D.
+//! G. Andersen, "Scalable, high performance Ethernet forwarding with CuckooSwitch", CoNEXT 2013). The entries
+//! are moved from the last to the first, so that each is always in one of its buckets. If the search fails, an
+//! entry is displaced.
 //!
-//! One pair may come to hold an identity twice, if a checkpoint was taken while it moved. So every change looks at all
-//! slots of the pair, and what it removes or replaces is gone from both.
+//! A pair of buckets may contain an identity twice, if a checkpoint was taken while the entry moved. So every
+//! change reads all slots of the pair, and a removal or replacement applies to both copies.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -15,35 +16,35 @@ use super::geometry::{Geometry, Identity, parent};
 use super::{BLOCK_BUCKETS, Index, LOAD_PERCENT_MAX};
 use crate::disk::Location;
 
-/// What an insertion did.
+/// The outcome of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Inserted {
-    /// The key has a place now and had none.
+    /// The key has an entry now and had none before.
     New,
-    /// It took the place of what was known under the same identity: an older record of the key, or a stranger's.
+    /// The entry replaced one with the same identity: an older record of the key, or a record of another key.
     Replaced(Location),
-    /// The index is at its limit; the entry that named this location is gone.
+    /// The index is at its limit, and the entry with this location was displaced.
     Displaced(Location),
 }
 
-/// What only the holder of the writers' lock touches.
+/// The state that only the holder of the writers' lock uses.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
-    /// The search's queue, kept for its memory.
+    /// The queue of the search, kept to reuse its memory.
     steps: Vec<Step>,
-    /// How far the checkpoint under way has come, if there is one.
+    /// The progress of the current checkpoint, if one is being written.
     pub(super) saving: Option<Saving>,
 }
 
-/// A checkpoint under way: buckets below `next` are in it, those from `end` on will not be.
+/// A checkpoint in progress. It contains the buckets below `next`, and will not contain those from `end` on.
 #[derive(Debug)]
 pub(super) struct Saving {
     pub(super) next: u64,
     pub(super) end: u64,
-    /// Entries that moved from what is still to be saved to where it will not be: base and slot.
+    /// Entries that moved from an unsaved bucket to a bucket that will not be saved again: base and slot.
     pub(super) loose: Vec<(u64, u64)>,
-    /// More than these are not kept and will be misses.
+    /// The most entries in `loose`. Further ones are lost and will be misses.
     pub(super) loose_max: usize,
 }
 
@@ -59,7 +60,7 @@ impl Saving {
     }
 }
 
-/// A bucket the search came to, from slot `slot` of the step `before`.
+/// A bucket that the search has reached from slot `slot` of the step `before`.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     bucket: u64,
@@ -76,7 +77,7 @@ impl Index {
         displaced.map_or(Inserted::New, Inserted::Displaced)
     }
 
-    /// Writes `slot` over what `identity` has, if that is at `from` or `from` is not given.
+    /// Replaces the entry of `identity` by `slot`. If `from` is given, only if the entry has this location.
     pub(super) fn rewrite(
         &self,
         _: &mut Writer,
@@ -95,7 +96,7 @@ impl Index {
         Some(before)
     }
 
-    /// Takes out what `identity` has, if that is at `from` or `from` is not given.
+    /// Removes the entry of `identity`. If `from` is given, only if the entry has this location.
     pub(super) fn erase(
         &self,
         _: &mut Writer,
@@ -113,7 +114,8 @@ impl Index {
         Some(before)
     }
 
-    /// Gives `identity`, which has no slot, one. What had to go for it, if something had.
+    /// Adds an entry for `identity`, which has none. Returns the location of the entry that was displaced, if
+    /// any.
     pub(super) fn add(
         &self,
         writer: &mut Writer,
@@ -131,7 +133,8 @@ impl Index {
         if let Some(at) = line.free() {
             self.table.bucket(emptier).set(at, slot);
         } else if self.is_full() {
-            // Nearly every bucket is: a search would be long, and what it makes room for will soon be displaced itself.
+            // Nearly every bucket is full: a search would be long, and the freed slot's entry would soon be
+            // displaced itself.
             return Some(self.displace(pair, slot));
         } else if let Some((number, at)) = self.make_room(writer, pair) {
             self.table.bucket(number).set(at, slot);
@@ -142,7 +145,7 @@ impl Index {
         None
     }
 
-    /// Empties the slots of one block of buckets whose location is refused.
+    /// Empties the slots of one block of buckets for whose location `keep` returns false.
     pub(super) fn retain_block(
         &self,
         _: &mut Writer,
@@ -159,7 +162,7 @@ impl Index {
         }
     }
 
-    /// The slot of `identity`, and a second one if a checkpoint left two.
+    /// Returns the slot of `identity`, and its second copy if a checkpoint left two.
     fn all_of(&self, identity: Identity) -> (Option<Place>, Option<Place>) {
         let pair = self.pair(identity, self.table.shape());
         let buckets = if pair[0] == pair[1] { 1 } else { 2 };
@@ -180,7 +183,8 @@ impl Index {
         }
     }
 
-    /// Finds the shortest chain of moves that frees a slot in one of `pair`, and makes it.
+    /// Finds the shortest chain of moves that frees a slot in one of `pair`, and makes these moves. Returns the
+    /// free slot.
     fn make_room(&self, writer: &mut Writer, pair: [u64; 2]) -> Option<(u64, usize)> {
         let shape = self.table.shape();
         let mut steps = std::mem::take(&mut writer.steps);
@@ -224,7 +228,8 @@ impl Index {
         freed
     }
 
-    /// Moves each entry of the chain that ends with `last` one step on, the last one into `free`. What is free then.
+    /// Moves each entry of the chain that ends with `last` one step on, the last one into `free`. Returns the
+    /// slot that becomes free.
     fn shift(&self, writer: &mut Writer, steps: &[Step], last: Step, free: usize) -> (u64, usize) {
         let (mut to, mut free) = (last, free);
         while to.before != ROOT {
@@ -240,7 +245,7 @@ impl Index {
         (to.bucket, free)
     }
 
-    /// Moves one slot from one bucket to another; lookups see it in one of them.
+    /// Moves one slot from one bucket to another. Lookups always see it in one of them.
     fn carry(&self, from: (u64, usize), to: (u64, usize), slot: u64) {
         let [source, target] = [from.0, to.0].map(|number| self.table.bucket(number));
         source.begin();
@@ -251,7 +256,7 @@ impl Index {
         source.end();
     }
 
-    /// Overwrites the entry of `pair` whose record the log will come to next.
+    /// Overwrites the entry of `pair` whose record the log will overwrite next.
     fn displace(&self, pair: [u64; 2], slot: u64) -> Location {
         let mask = self.geometry.location_mask();
         let (number, at, victim) = pair
@@ -260,8 +265,8 @@ impl Index {
                 let line: Line = self.table.bucket(number).line();
                 (0..SLOTS).map(move |at| (number, at, line.slot(at)))
             })
-            // The log writes upwards and begins again at the device's end: what lies shortly ahead of the newest
-            // record is the oldest there is.
+            // The log is written upwards and continues at the start of the device: the records shortly after
+            // the newest one are the oldest.
             .min_by_key(|(_, _, other)| other.wrapping_sub(slot) & mask)
             .expect("a bucket has slots");
         self.table.bucket(number).set(at, slot);
@@ -269,7 +274,7 @@ impl Index {
         self.location(victim)
     }
 
-    /// Adds buckets until the load is what it should be, or as many as an insertion may wait for.
+    /// Adds buckets until the load is below its limit, but only as many as an insertion may wait for.
     fn grow_if_due(&self, writer: &mut Writer) {
         for _ in 0..SPLITS_MAX {
             if !self.is_loaded() || self.table.is_full_grown() {
@@ -288,7 +293,7 @@ impl Index {
         self.table.is_full_grown() && self.is_loaded()
     }
 
-    /// Adds one bucket and gives it those entries of its parent that belong there now.
+    /// Adds one bucket and moves to it the entries of its parent that now belong there.
     fn split(&self, writer: &mut Writer) {
         let bases = self.geometry.bases;
         let shape = self.table.shape();
@@ -304,8 +309,8 @@ impl Index {
                 moved[at] = Some(slot);
             }
         }
-        // Known in the new place before it is gone from the old one: even to a lookup that will not wait for a writer
-        // that was put to sleep here. One that knew the old shape sees it change, and begins again.
+        // The new bucket is visible before the entries are removed from the old one. So a lookup finds them
+        // even if this thread is suspended here. A lookup with the old shape sees the change and repeats.
         self.table.publish_next();
         for (at, slot) in moved.into_iter().enumerate() {
             let Some(slot) = slot else { continue };
@@ -322,9 +327,10 @@ type Place = (u64, usize, u64);
 
 const ROOT: usize = usize::MAX;
 
-/// Buckets a search may queue before it gives up and an entry is displaced. At 94 % load that never happened in 100
+/// The most buckets that a search visits before an entry is displaced. At 94 % load this never happened in 100
 /// million insertions.
 const SEARCH_BUCKETS_MAX: usize = 512;
 
-/// Buckets one insertion may add. One adds nine slots, so that even after a checkpoint the load falls quickly.
+/// The most buckets that one insertion adds. One bucket has nine slots, so the load falls quickly even after a
+/// checkpoint.
 const SPLITS_MAX: usize = 2;

@@ -9,7 +9,7 @@ use std::sync::atomic::{
 use super::bucket::{BUCKET_BYTES, Bucket};
 use super::geometry::Shape;
 
-/// Buckets in chunks that are allocated when the first bucket of each comes into use.
+/// Buckets in chunks. A chunk is allocated when its first bucket is used.
 #[derive(Debug)]
 pub(super) struct Table {
     bases: u64,
@@ -22,15 +22,15 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// One layer of `bases` buckets, with room to become `buckets_max`.
+    /// Returns a table of one layer of `bases` buckets that may grow to `buckets_max`.
     pub(super) fn new(bases: u64, buckets_max: u64) -> Self {
         Self::with_buckets(bases, bases, buckets_max)
     }
 
-    /// `buckets` empty buckets, with room to become `buckets_max`.
+    /// Returns a table of `buckets` empty buckets that may grow to `buckets_max`.
     pub(super) fn with_buckets(bases: u64, buckets: u64, buckets_max: u64) -> Self {
         let buckets_max = buckets_max.max(buckets);
-        // About a thousand chunks at most: a directory that stays in the first-level cache.
+        // At most about a thousand chunks, so that the directory stays in the first-level cache.
         let chunk_shift = buckets_max
             .div_ceil(CHUNKS_AIM)
             .next_power_of_two()
@@ -56,7 +56,7 @@ impl Table {
         Shape::unpack(self.shape.load(Acquire))
     }
 
-    /// Buckets in use.
+    /// The number of buckets in use.
     pub(super) fn buckets(&self) -> u64 {
         self.shape().buckets(self.bases)
     }
@@ -65,7 +65,7 @@ impl Table {
         self.buckets() >= self.buckets_max
     }
 
-    /// A bucket that is in use, or will be after the next `publish`.
+    /// Returns a bucket that is in use, or will be after the next `publish_next`.
     #[inline]
     pub(super) fn bucket(&self, number: u64) -> &Bucket {
         let chunk = self.chunks[(number >> self.chunk_shift) as usize]
@@ -74,14 +74,14 @@ impl Table {
         &chunk[(number & ((1 << self.chunk_shift) - 1)) as usize]
     }
 
-    /// The bucket after the last, empty, its memory taken; in use once it is published.
+    /// Allocates the next bucket and returns it, empty. `publish_next` puts it into use.
     pub(super) fn prepare_next(&self) -> &Bucket {
         let next = self.buckets();
         self.allocate(next >> self.chunk_shift);
         self.bucket(next)
     }
 
-    /// Lets lookups know that there is one bucket more.
+    /// Makes one more bucket visible to lookups.
     pub(super) fn publish_next(&self) {
         let shape = Shape::of(self.buckets() + 1, self.bases);
         self.shape.store(shape.pack(), Release);
@@ -116,8 +116,8 @@ impl Table {
 
 const CHUNKS_AIM: u64 = 1024;
 
-/// 4 KiB.
+/// The smallest chunk: 4 KiB.
 const CHUNK_SHIFT_MIN: u32 = 6;
 
-/// 4 MiB: an insertion that has to allocate one waits a millisecond.
+/// The largest chunk: 4 MiB. An insertion that allocates one takes a millisecond longer.
 const CHUNK_SHIFT_MAX: u32 = 16;

@@ -1,4 +1,4 @@
-//! Laws of the whole index, against a map that keeps every key's identity.
+//! Properties of the whole index, compared with a map from each key's identity.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use edgeward_types::{ByteSize, KeyHash};
 use super::geometry::Identity;
 use super::*;
 
-/// An identity as its two keys share it: whichever base is lower, and the tag.
+/// Returns the identity that both bases of a key share: the lower base, and the tag.
 fn canonical(index: &Index, key: KeyHash) -> (u64, u64) {
     let Identity { base, tag } = index.geometry.identify(key);
     (base.min(index.geometry.partner(base, tag)), tag)
@@ -59,7 +59,7 @@ fn small() -> IndexConfig {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever is done to it, the index answers as a map would.
+    /// After any sequence of changes, the index and the map give the same results.
     #[test]
     fn the_index_answers_as_a_map_of_identities_does(changes in changes()) {
         let mut index = Index::new(small());
@@ -142,9 +142,10 @@ proptest! {
     }
 }
 
-/// From the first object to the limit nothing is displaced, and from one layer on an object costs at most 8 bytes.
+/// From the first object to the limit no entry is displaced. Once the first layer is full, an object takes at
+/// most 8 bytes.
 ///
-/// Method: grow one index through forty layers, looking at the load on the way, and find every key at the end.
+/// Method: grow one index through forty layers, check the load on the way, and look up every key at the end.
 #[test]
 fn an_index_grows_to_its_limit_at_less_than_eight_bytes_an_object() {
     let objects_max = 120_000;
@@ -159,7 +160,8 @@ fn an_index_grows_to_its_limit_at_less_than_eight_bytes_an_object() {
             Inserted::Replaced(_) => replaced += 1,
             Inserted::Displaced(at) => panic!("object {n} displaced {at}"),
         }
-        // Memory comes a chunk at a time; count cache lines in use here and chunks at the end.
+        // Memory is allocated in chunks. The loop counts used cache lines, and the end of the test counts
+        // chunks.
         let buckets = index.counts().buckets;
         if n > 10_000 {
             assert!(64 * buckets <= 8 * index.len(), "{buckets} for {n}");
@@ -168,7 +170,7 @@ fn an_index_grows_to_its_limit_at_less_than_eight_bytes_an_object() {
     let per_object = index.bytes() as f64 / index.len() as f64;
     assert!(per_object <= 8.0, "{per_object} bytes an object");
     assert!(index.bytes() <= index.bytes_max());
-    // Expected: n² / 2 pairs over bases / 2 × tags, well below one.
+    // The expected number is n² / 2 pairs divided by bases / 2 × tags, well below one.
     assert!(replaced <= 3, "{replaced} identities met");
     let wrong = (0..objects_max)
         .filter(|&n| index.find(KeyHash(n)) != Some(at(n + 1)))
@@ -176,10 +178,11 @@ fn an_index_grows_to_its_limit_at_less_than_eight_bytes_an_object() {
     assert!(wrong <= replaced);
 }
 
-/// At its limit the index takes every new object and lets go of those the log will overwrite next.
+/// At its limit the index accepts every new object and displaces the entries whose records the log will
+/// overwrite next.
 ///
-/// Method: four times as many objects as there is room for, in the order in which a log writes them. What is left
-/// is mostly the newest quarter; each departure was told and counted.
+/// Method: insert four times as many objects as the limit, in the order in which a log writes them. The
+/// remaining entries are mostly the newest quarter, and each displacement was returned and counted.
 #[test]
 fn a_full_index_displaces_the_oldest_and_counts_it() {
     let objects_max = 10_000;
@@ -208,9 +211,9 @@ fn a_full_index_displaces_the_oldest_and_counts_it() {
     assert!(newest > 0.9 && oldest < 0.02, "{newest} and {oldest}");
 }
 
-/// A lookup never misses an entry because it was moved, or because the table grew.
+/// No lookup misses an entry because it was moved, or because the table grew.
 ///
-/// Method: two threads look up what has been inserted while a third inserts, moves and grows for 150 000 objects.
+/// Method: two threads look up inserted keys while a third inserts, moves and grows for 150 000 objects.
 #[test]
 fn lookups_beside_the_writer_miss_nothing() {
     let index = Index::new(IndexConfig {
@@ -249,7 +252,7 @@ fn lookups_beside_the_writer_miss_nothing() {
     assert!(index.counts().moved > 1000, "the test is about moves");
 }
 
-/// Inserts while it is written to.
+/// A writer that inserts into the index while the checkpoint is written.
 struct Busy<'a> {
     bytes: Vec<u8>,
     index: &'a Index,
@@ -263,7 +266,7 @@ impl Write for Busy<'_> {
             _ = self.index.insert(KeyHash(self.next), at(self.next + 1));
             self.next += 1;
         }
-        // Some come and go.
+        // Some entries are inserted and removed again.
         self.index.purge(KeyHash(self.next - 1));
         Ok(bytes.len())
     }
@@ -273,10 +276,10 @@ impl Write for Busy<'_> {
     }
 }
 
-/// What was in the index before a save is in the checkpoint, however much was moved while it was written.
+/// A checkpoint contains every entry from before the save, however many were moved while it was written.
 ///
-/// Method: the writer that takes the bytes inserts into the same index at each write, so that entries move across
-/// the save's front and the table grows.
+/// Method: the writer that receives the bytes inserts into the same index at each write, so that entries move
+/// across the progress of the save and the table grows.
 #[test]
 fn a_checkpoint_beside_the_writer_loses_nothing() {
     let before = 150_000;
@@ -302,7 +305,7 @@ fn a_checkpoint_beside_the_writer_loses_nothing() {
     for n in 0..before {
         assert_eq!(loaded.find(KeyHash(n)), Some(at(n + 1)), "key {n}");
     }
-    // Replaying what came after brings the rest, and nothing is there twice that a purge would leave behind.
+    // The replay adds the later entries, and a purge removes an entry that is stored twice.
     for n in 0..before {
         assert_eq!(loaded.purge(KeyHash(n)), Some(at(n + 1)));
         assert_eq!(loaded.find(KeyHash(n)), None);
@@ -339,7 +342,7 @@ fn a_checkpoint_with_any_bit_turned_is_refused() {
     }
 }
 
-/// Each reason is told apart, and the message says what differs.
+/// Each cause has its own error, and the message names the difference.
 #[test]
 fn a_checkpoint_of_something_else_is_refused_with_the_reason() {
     let bytes = saved(small(), 300);
@@ -385,9 +388,9 @@ fn a_checkpoint_of_something_else_is_refused_with_the_reason() {
     }
 }
 
-/// Today's code opens what the first version of the format wrote.
+/// The current code opens a checkpoint of the first format version.
 ///
-/// Method: a checkpoint of 300 objects from then, `saved(small(), 300)`.
+/// Method: the fixture is a checkpoint of 300 objects from that version, `saved(small(), 300)`.
 #[test]
 fn a_checkpoint_of_version_1_opens() {
     let path = concat!(
@@ -402,7 +405,7 @@ fn a_checkpoint_of_version_1_opens() {
     }
 }
 
-/// Two saves at once would each think they know what moved.
+/// Two saves at once would both rely on the list of moved entries.
 #[test]
 fn a_second_save_at_the_same_time_is_refused() {
     struct Nested<'a>(&'a Index, u32);
@@ -424,10 +427,10 @@ fn a_second_save_at_the_same_time_is_refused() {
     index.save(2, &mut Vec::new()).expect("and is over");
 }
 
-/// The rate that is stated is the rate that is met.
+/// The measured rate of false matches is the stated rate.
 ///
-/// Method: an index with no more tag bits than the largest device leaves, 100 000 entries over few bases, and
-/// 400 000 strangers looked up.
+/// Method: an index with as few tag bits as the largest device leaves, 100 000 entries over few bases, and
+/// lookups of 400 000 absent keys.
 #[test]
 fn strangers_are_taken_for_residents_as_often_as_stated() {
     let config = IndexConfig {

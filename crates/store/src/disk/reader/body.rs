@@ -1,4 +1,5 @@
-//! Bodies by ranges: whole blocks are read and compared with their checksums, what was asked for is handed on.
+//! Reads ranges of bodies: reads whole blocks, compares them with their checksums, and returns the requested
+//! bytes.
 
 use std::ops::Range;
 
@@ -11,20 +12,20 @@ use crate::disk::error::Miss;
 use crate::disk::format::{BLOCK_BYTES, ChecksumSeed, Extent, Kind};
 use crate::disk::verified::BlockName;
 
-/// A record's body: where it lies and what its blocks must add up to.
+/// The body of a record: its location and the checksums of its blocks.
 #[derive(Clone, Debug)]
 pub(super) struct Body {
-    /// Bytes from the device's start.
+    /// The offset on the device.
     pub(super) at: u64,
     pub(super) epoch: u64,
     pub(super) bytes: u64,
     pub(super) checksums: Bytes,
-    /// The front of the body, read along with the meta. Not yet checked.
+    /// The first bytes of the body, which were read with the metadata. Not verified yet.
     pub(super) front: Bytes,
 }
 
 impl Body {
-    /// That of a record whose meta was checked.
+    /// Returns the body of a record whose metadata was verified.
     pub(super) fn of(record: &Record) -> Self {
         Self {
             at: record.at + record.header.meta_bytes() as u64,
@@ -35,13 +36,13 @@ impl Body {
         }
     }
 
-    /// How much of it was read along, in whole blocks.
+    /// Returns how many bytes of whole blocks were read with the metadata.
     fn front_end(&self) -> u64 {
         whole_blocks(self.front.len() as u64, self.bytes)
     }
 }
 
-/// A part of a body, or where it lies in the page cache.
+/// A part of a body, or its range in the page cache.
 pub(super) enum InnerPiece {
     Bytes(Bytes),
     Lent(SpanPlace),
@@ -58,7 +59,8 @@ impl Inner {
         .map(Option::unwrap_or_default)
     }
 
-    /// Without waiting: lent if that is possible, else read.
+    /// Returns a part of the body without waiting: its range in the page cache if possible, otherwise its
+    /// bytes.
     pub(super) fn piece(&self, range: Range<u64>) -> Result<InnerPiece, NotRead> {
         if let Layout::Unwritten(body) = &self.layout {
             return Ok(InnerPiece::Bytes(body.read(range)));
@@ -76,7 +78,8 @@ impl Inner {
         Ok(piece.unwrap_or_else(|| InnerPiece::Bytes(Bytes::new())))
     }
 
-    /// Finds the body that holds the front of `range`, and what of the range lies in it. Nothing if the range is empty.
+    /// Finds the record that contains the start of `range`, and calls `then` with its body and the part of the
+    /// range within it. Returns `None` if the range is empty.
     fn with_body<T>(
         &self,
         range: Range<u64>,
@@ -88,7 +91,7 @@ impl Inner {
             return Ok(None);
         }
         let result = match &self.layout {
-            // Nothing of it is on the device.
+            // The object has no body on the device.
             Layout::Unwritten(_) => return Ok(None),
             Layout::Single(body) => then(body, range),
             Layout::Pieces {
@@ -117,7 +120,7 @@ impl Inner {
         result.map(Some)
     }
 
-    /// Reads a piece's meta, and along with it what is wanted of its front.
+    /// Reads the metadata of a piece, together with the requested bytes at the front of its body.
     fn open_piece(
         &self,
         object: u64,
@@ -150,7 +153,7 @@ impl Inner {
         }
     }
 
-    /// The front of `range`, in whole blocks as far as the device is concerned.
+    /// Returns the first bytes of `range`. Reads whole blocks from the device.
     fn read_body(&self, body: &Body, range: Range<u64>, wait: Wait) -> Result<Bytes, NotRead> {
         let volume = &self.volume;
         let first_block = range.start / BLOCK_BYTES;
@@ -177,7 +180,7 @@ impl Inner {
         if let Err(block) = check_blocks(&body.checksums, first_block, &bytes, seed) {
             let at = body.at + block * BLOCK_BYTES;
             let segment = volume.segments.segment_at(at);
-            // Overwritten while it was read, or damaged? The header says which opening it is in.
+            // The bytes were overwritten during the read, or are corrupt. The segment's epoch tells which.
             let overwritten =
                 segment.is_none_or(|segment| volume.segments.epoch(segment) != body.epoch);
             if overwritten {
@@ -197,7 +200,7 @@ impl Inner {
         Ok(bytes.slice(to_usize(skip)..to_usize(end)))
     }
 }
-/// How much of `bytes` is whole blocks of a body of `body_bytes`, whose last block may be short.
+/// Returns how many of `bytes` are whole blocks of a body of `body_bytes`, whose last block may be short.
 fn whole_blocks(bytes: u64, body_bytes: u64) -> u64 {
     if bytes >= body_bytes {
         body_bytes
@@ -206,8 +209,8 @@ fn whole_blocks(bytes: u64, body_bytes: u64) -> u64 {
     }
 }
 
-/// Compares blocks, the first of which is number `first`, with their checksums. The number of one
-/// that is wrong.
+/// Compares blocks with their checksums. The first block has the number `first`. Fails with the number of a
+/// block that does not match.
 pub(super) fn check_blocks(
     checksums: &[u8],
     first: u64,

@@ -1,14 +1,15 @@
-//! Reading: a head with one read, bodies by ranges, every byte checked before it is handed on.
+//! Reads objects: the head with one read, the body by ranges. Every byte is verified before it is returned.
 //!
-//! Every read exists twice. `…_now` answers if that takes no waiting (what is asked for lies in the
-//! page cache), so that a thread that serves many clients may try it in place; if it says
-//! [`Now::WouldBlock`] the blocking call belongs on a thread that may wait.
+//! Every read has two variants. A `…_now` call returns the bytes if they are in the page cache. A thread that
+//! serves many clients may call it. If it returns [`NonBlockingRead::WouldBlock`], the blocking call must run
+//! on a thread that may wait.
 //!
-//! What lies in the page cache and was compared lately is not read at all but lent: a [`Span`].
+//! Bytes in the page cache that were verified lately are not read, but returned as a [`Span`], from which the
+//! kernel sends.
 //!
-//! A location from the index may be stale and a segment may be overwritten while it is read. So
-//! nothing is believed that the bytes themselves do not prove: the meta's checksum, the full key,
-//! the epoch, and a checksum for every block of body.
+//! A location from the index may be outdated, and a segment may be overwritten while it is read. So the reader
+//! trusts only data that proves itself: the checksum of the metadata, the full key, the epoch, and a checksum
+//! for every block of the body.
 
 mod body;
 mod open;
@@ -33,7 +34,7 @@ use body::{Body, InnerPiece};
 pub(super) use record::Record;
 pub use span::{Span, Unsent};
 
-/// An object that can be read. Cheap to clone; while one lives its segments are overwritten last.
+/// A readable object. Cheap to clone. While it lives, its segments are overwritten last.
 #[derive(Clone, Debug)]
 pub struct DiskObject {
     inner: Arc<Inner>,
@@ -48,7 +49,7 @@ struct Inner {
     length: u64,
     layout: Layout,
     _pin: Pin,
-    /// Of the other segments its pieces lie in.
+    /// The pins of the other segments that contain its pieces.
     _pins: Vec<Pin>,
 }
 
@@ -56,15 +57,15 @@ struct Inner {
 enum Layout {
     /// The record is not written yet.
     Unwritten(unwritten::Body),
-    /// The body lies in the record itself.
+    /// The body is in the object's only record.
     Single(Body),
-    /// The body lies in pieces.
+    /// The body is in pieces.
     Pieces {
         object: u64,
         extents: Vec<Extent>,
-        /// Where each begins in the body.
+        /// The offset of each piece in the body.
         starts: Vec<u64>,
-        /// The piece that was read last: reading on needs no second look at its meta.
+        /// The piece that was read last, so that a sequential read does not read its metadata again.
         last: Mutex<Option<(usize, Body)>>,
     },
 }
@@ -72,14 +73,14 @@ enum Layout {
 /// A part of a body.
 #[derive(Debug)]
 pub enum Piece {
-    /// Read, and compared with its checksums.
+    /// Bytes that were read and verified.
     Bytes(Bytes),
-    /// In the page cache, and compared lately.
+    /// Bytes in the page cache that were verified lately.
     Span(Span),
 }
 
 impl Piece {
-    /// Bytes of it.
+    /// The length in bytes.
     pub fn len(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
@@ -87,20 +88,20 @@ impl Piece {
         }
     }
 
-    /// Whether there are none.
+    /// Returns true if the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Whether a read may wait.
+/// Tells if a read may wait for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
     Never,
     AsLongAsItTakes,
 }
 
-/// Why a read gave nothing.
+/// Why a read returned no bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotRead {
     WouldBlock,
@@ -131,26 +132,27 @@ fn waited<T>(result: Result<T, NotRead>) -> Result<T, Miss> {
 }
 
 impl DiskObject {
-    /// What the writer kept beside the body.
+    /// The metadata that the caller stored with the body.
     pub fn head(&self) -> &Bytes {
         &self.inner.head
     }
 
-    /// Bytes of the body.
+    /// The length of the body in bytes.
     pub fn length(&self) -> u64 {
         self.inner.length
     }
 
-    /// The body from `range.start` on: at least a byte, at most the range, and no more than one read
-    /// brings. Ask again behind what came. Empty if the range is, or lies behind the body.
+    /// Reads the body from `range.start` on. Returns at least one byte, at most the range, and at most the
+    /// bytes of one read. Call it again for the bytes after them. The result is empty if the range is empty or
+    /// beyond the body.
     pub fn read_now(&self, range: Range<u64>) -> Now<Bytes> {
         let result = self.inner.read(range, Wait::Never);
         self.note_wait(&result);
         result.into()
     }
 
-    /// As [`read_now`](Self::read_now), but what lies in the page cache and was compared with its checksums lately
-    /// comes as a span of a mebibyte at most, for a socket.
+    /// Like [`read_now`](Self::read_now), but bytes in the page cache that were verified lately are returned as
+    /// a span of at most one mebibyte, to be sent to a socket.
     pub fn piece_now(&self, range: Range<u64>) -> Now<Piece> {
         let result = self.inner.piece(range);
         self.note_wait(&result);
@@ -168,11 +170,11 @@ impl DiskObject {
         }
     }
 
-    /// As [`read_now`](Self::read_now), waiting for the device if need be.
+    /// Like [`read_now`](Self::read_now), but waits for the device if necessary.
     ///
     /// # Errors
     ///
-    /// If what is there is not what was written, or cannot be read; the object is forgotten then.
+    /// Fails if the bytes are corrupt or cannot be read. The object is then removed from the index.
     pub fn read(&self, range: Range<u64>) -> Result<Bytes, Miss> {
         waited(self.inner.read(range, Wait::AsLongAsItTakes))
     }

@@ -1,4 +1,4 @@
-//! From a candidate of the index to an object: its head with one read, its key compared.
+//! Opens the object of an index candidate: reads its head with one read, and compares its key.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::disk::location::Location;
 use crate::disk::volume::Volume;
 use crate::sync::Mutex;
 
-/// Enough for a header, a key, a head and the checksums of a body of a mebibyte: nearly every meta.
+/// Enough for a header, a key, a head and the checksums of a body of one mebibyte: nearly all metadata.
 const META_READ_BYTES: u64 = 4096;
 
 impl Volume {
@@ -38,7 +38,8 @@ impl Volume {
         waited(self.read_head_waiting(hash, at, key, Wait::AsLongAsItTakes))
     }
 
-    /// The object that was found in the writer's buffer. None: it is on the device by now, as far as anybody can tell.
+    /// Opens an object that is in the writer's buffer. Returns `None` if it has probably been written to the
+    /// device meanwhile.
     pub(crate) fn read_unwritten(
         self: &Arc<Self>,
         hash: KeyHash,
@@ -46,7 +47,8 @@ impl Volume {
         key: &[u8],
     ) -> Option<Result<DiskObject, Miss>> {
         let Some(waiting) = self.unwritten.find(hash) else {
-            // If the device did not take it nothing leads there, and what lies there is no record to be judged.
+            // If the write failed, the index has no entry for the location, and the bytes there are no record
+            // to verify.
             let is_written = self.index.find(hash) == Some(location);
             return (!is_written).then_some(Err(Miss::Reclaimed));
         };
@@ -81,7 +83,7 @@ impl Volume {
         wait: Wait,
     ) -> Result<DiskObject, NotRead> {
         let first = match wait {
-            // The body will be lent, or read when it is known how long it is.
+            // The body will be sent from the page cache, or read when its length is known.
             Wait::Never if self.lends() => META_READ_BYTES,
             _ => self.settings.first_read_bytes.bytes(),
         };
@@ -92,7 +94,7 @@ impl Volume {
                 self.counters.read_objects.one();
             }
             Err(NotRead::WouldBlock) => {}
-            // The entry is another key's, and that one's record is sound.
+            // The entry belongs to another key, whose record is valid.
             Err(NotRead::Miss(Miss::Stranger)) => {
                 self.index.note_false_match();
                 self.counters.strangers.one();
@@ -138,7 +140,7 @@ impl Volume {
                         pinned = segment;
                     }
                 }
-                // Pinned first and asked then: what counts now is overwritten last.
+                // The check comes after the pins: segments that are valid now are overwritten last.
                 if !extents.iter().all(|extent| self.holds(extent)) {
                     return Err(Miss::Reclaimed.into());
                 }
@@ -168,15 +170,15 @@ impl Volume {
             inner: Arc::new(inner),
         })
     }
-    /// Whether a piece's segment still holds what it held when the piece was written.
+    /// Returns true if the piece's segment still has the epoch in which the piece was written.
     pub(in crate::disk) fn holds(&self, extent: &Extent) -> bool {
         let segment = self.segments.segment_at(extent.at);
         segment.is_some_and(|segment| self.segments.epoch(segment) == extent.epoch)
     }
-    /// An object turned out not to be there: it is looked for no more.
+    /// Counts an object that could not be read, and removes it from the index.
     pub(super) fn lost(&self, hash: KeyHash, location: Location, miss: Miss) {
         match miss {
-            // Counted where it was found. The device may answer again.
+            // Counted where it was detected. The device may recover.
             Miss::Device(_) | Miss::OutOfService => return,
             Miss::Reclaimed => self.counters.reclaimed_reads.one(),
             Miss::Corrupt | Miss::Stranger => {}

@@ -1,4 +1,4 @@
-//! One record: read, parsed, and its meta checked.
+//! Reads and parses a record, and verifies its metadata.
 
 use bytes::Bytes;
 
@@ -10,13 +10,13 @@ use crate::disk::format::{Kind, RECORD_HEADER_BYTES, RecordError, RecordHeader};
 use crate::disk::location::Location;
 use crate::disk::volume::Volume;
 
-/// A record with its meta checked.
+/// A record with verified metadata.
 #[derive(Clone, Debug)]
 pub(in crate::disk) struct Record {
     pub(in crate::disk) header: RecordHeader,
-    /// Where it begins, in bytes from the device's start.
+    /// The offset of the record on the device.
     pub(in crate::disk) at: u64,
-    /// The meta and as much of what follows as was read along.
+    /// The metadata, and the following bytes that the same read returned.
     bytes: Bytes,
 }
 
@@ -38,7 +38,7 @@ impl Record {
         self.bytes.slice(self.header.table_range())
     }
 
-    /// Without what was read along, in memory of its own.
+    /// Returns the record without its body, in memory of its own.
     pub(in crate::disk) fn meta_alone(&self) -> Self {
         Self {
             header: self.header,
@@ -47,7 +47,7 @@ impl Record {
         }
     }
 
-    /// What of the body was read along.
+    /// Returns the part of the body that was read with the metadata.
     pub(in crate::disk) fn body(&self) -> Bytes {
         let meta_bytes = self.header.meta_bytes();
         let record_bytes = self.header.record_bytes();
@@ -58,7 +58,7 @@ impl Record {
 }
 
 impl Volume {
-    /// The whole record at a place, every byte checked. For the writer's thread.
+    /// Reads the whole record at a location and verifies every byte. Called by the writer's thread.
     pub(in crate::disk) fn load_record(
         &self,
         location: Location,
@@ -85,7 +85,7 @@ impl Volume {
         Ok(record)
     }
 
-    /// The record at a place with its meta checked, reading `first_bytes` at first.
+    /// Reads the record at an offset and verifies its metadata. The first read has `first_bytes`.
     pub(super) fn record_at(
         &self,
         at: u64,
@@ -101,7 +101,8 @@ impl Volume {
         let room = self.segments.end(segment) - at;
         let mut bytes = self.read_bytes(at, first_bytes.min(room), wait)?;
         let seed = self.superblock.checksum_seed;
-        // If the epoch is another now, the segment was overwritten meanwhile and the bytes prove nothing.
+        // If the epoch has changed, the segment was overwritten meanwhile, and the error says nothing about the
+        // record.
         let blame = || {
             if self.segments.epoch(segment) == epoch {
                 Miss::Corrupt
@@ -114,7 +115,7 @@ impl Volume {
         }
         let header = match RecordHeader::parse(&bytes, self.shape.segment_bytes) {
             Ok(header) if header.epoch == epoch => header,
-            // A sound record from another opening of the segment: the location is stale.
+            // A valid record of another epoch of the segment: the location is outdated.
             Ok(_) => return Err(Miss::Reclaimed.into()),
             Err(_) if wait == Wait::Never && bytes.len() < RECORD_HEADER_BYTES => {
                 return Err(NotRead::WouldBlock);
@@ -131,7 +132,7 @@ impl Volume {
                 return Err(NotRead::WouldBlock);
             }
         }
-        // Of a header that was read again nothing is assumed: it is part of the meta.
+        // A header that was read again is parsed again: it is part of the metadata.
         let header = RecordHeader::parse(&bytes, self.shape.segment_bytes)
             .ok()
             .filter(|again| again.meta_bytes() == meta_bytes)
@@ -153,7 +154,7 @@ impl Volume {
         miss
     }
 
-    /// Bytes of the device. Without waiting it may be fewer than asked for, but not none.
+    /// Reads bytes of the device. Without waiting it may return fewer bytes than requested, but at least one.
     pub(super) fn read_bytes(&self, at: u64, bytes: u64, wait: Wait) -> Result<Bytes, NotRead> {
         if self.health.state() == DeviceState::OutOfService {
             return Err(Miss::OutOfService.into());

@@ -1,10 +1,11 @@
-//! A part of a body that lies in the page cache, for the kernel to send.
+//! A part of a body in the page cache, from which the kernel sends.
 //!
-//! Nothing of it is read here. A short one the kernel copies from a mapping, of a long one it sends the pages themselves. What
-//! makes that safe to serve: every block of it was compared with
-//! its checksum lately ([`Verified`](crate::disk::verified::Verified)), and its segment is held while the kernel works,
-//! which it is only in the epoch it was compared in. Between two calls nothing is held: a client may take its time. Pages that
-//! were sent may leave later still; their segment gets new ones before it is overwritten ([`renewal`]).
+//! This process does not read the bytes. The kernel copies a short span from a mapping; of a long span it sends
+//! the pages themselves. This is safe for two reasons. Every block of the span was compared with its checksum
+//! lately ([`Verified`](crate::disk::verified::Verified)). And an overwrite guard on its segment exists during
+//! the system call; the guard requires the epoch of the comparison. Between two calls there is no guard, since
+//! a client may take its time. Pages that were sent may be in socket buffers for longer; their segment gets new
+//! pages before it is overwritten ([`page_replacement`]).
 
 use std::io;
 use std::ops::Range;
@@ -21,31 +22,32 @@ use crate::disk::renewal::{self, FOLIO_BYTES_MAX};
 use crate::disk::verified::BlockName;
 use crate::disk::volume::Volume;
 
-/// Bytes of a body in the page cache. While one lives its segment is overwritten last.
+/// Bytes of a body in the page cache. While it lives, its segment is overwritten last.
 #[derive(Debug)]
 pub struct Span {
     object: DiskObject,
     segment: SegmentId,
     epoch: u64,
-    /// Bytes from the device's start.
+    /// The range of bytes on the device.
     range: Range<u64>,
-    /// Where its body begins: names the blocks.
+    /// The start of the body, which identifies its blocks.
     body_at: u64,
 }
 
-/// Below this one call that copies costs less than two of which one does not.
+/// The smallest span that is sent with `sendfile`. Below it, one call that copies costs less than a separate
+/// call for the head.
 const SENT_BYTES_MIN: u64 = 32 << 10;
 
-/// Why nothing of a span was sent.
+/// Why no byte of a span was sent.
 #[derive(Debug)]
 pub enum Unsent {
-    /// The receiver takes none; what it said. `WouldBlock` if it takes none now.
+    /// The socket returned this error. `WouldBlock` if it takes no byte now.
     Receiver(io::Error),
-    /// The bytes are no longer there. The object is forgotten.
+    /// The bytes are no longer available. The object was removed from the index.
     Lost(Miss),
 }
 
-/// Where a span would lie.
+/// A range of a body that is in the page cache.
 #[derive(Debug)]
 pub(super) struct SpanPlace {
     segment: SegmentId,
@@ -65,27 +67,27 @@ impl Span {
         }
     }
 
-    /// Bytes that are left.
+    /// The bytes that are left.
     pub fn len(&self) -> u64 {
         self.range.end - self.range.start
     }
 
-    /// Whether none are.
+    /// Returns true if no bytes are left.
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }
 
-    /// The first `bytes` were taken.
+    /// Removes the first `bytes` from the span, because the socket took them.
     ///
     /// # Panics
     ///
-    /// If there are not so many.
+    /// If the span is shorter.
     pub fn advance(&mut self, bytes: u64) {
         assert!(bytes <= self.len(), "no more is taken than is there");
         self.range.start += bytes;
     }
 
-    /// How many bytes of it [`send`](Self::send) offers the socket.
+    /// Returns how many bytes [`send`](Self::send) offers to the socket.
     pub fn offered(&self, copied_max: u64) -> u64 {
         let sends = self.object.inner.volume.device.sendable().is_some();
         match sends && self.may_be_sent(&self.range) {
@@ -94,12 +96,13 @@ impl Span {
         }
     }
 
-    /// Sends `before` and then the span to a socket that does not block, as much as that takes: so many bytes. What has to be
-    /// copied is offered `copied_max` at a time. What was taken of the span is to be [`advance`](Self::advance)d by the caller.
+    /// Sends `before` and then the span to a non-blocking socket. Returns the number of bytes that the socket
+    /// took. If the bytes are copied, at most `copied_max` are offered. The caller calls
+    /// [`advance`](Self::advance) for the bytes of the span that were taken.
     ///
     /// # Errors
     ///
-    /// If nothing was sent.
+    /// Fails if no byte was sent.
     pub fn send(
         &self,
         to: BorrowedFd<'_>,
@@ -117,7 +120,7 @@ impl Span {
         let length = usize::try_from(self.len()).unwrap_or(usize::MAX);
         let sent = match volume.device.sendable() {
             Some(file) if self.may_be_sent(&range) => {
-                // Before the call, and seen by the writer when it no longer sees the hold.
+                // Before the call, so that the writer sees it once the guard is dropped.
                 volume.segments.set_lent_pages(self.segment);
                 renewal::send(to, before, file, range.start, length).and_then(|sent| match sent {
                     0 => Err(gone()),
@@ -139,7 +142,8 @@ impl Span {
                     volume.verified.forget(block);
                     volume.residents.forget(block);
                 }
-                // It was in the page cache a moment ago: no passing trouble. What lies there now is not asked again.
+                // It was in the page cache a moment ago, so the error is not temporary. The object is removed
+                // from the index.
                 let inner = &self.object.inner;
                 volume.index.remove(inner.hash, inner.location);
                 Err(Unsent::Lost(Miss::Device(error.kind())))
@@ -148,7 +152,8 @@ impl Span {
         }
     }
 
-    /// Whether the pages themselves may go: it pays, and none reaches over the segment's edge.
+    /// Returns true if the pages themselves may be sent: the span is long enough, and no folio crosses the
+    /// segment's edge.
     fn may_be_sent(&self, range: &Range<u64>) -> bool {
         let segments = &self.object.inner.volume.segments;
         let first = segments
@@ -166,12 +171,13 @@ impl Span {
 }
 
 impl Volume {
-    /// Whether bodies may be served from the page cache as they lie there.
+    /// Returns true if bodies may be sent from the page cache.
     pub(super) fn lends(&self) -> bool {
         self.verified.is_on() && self.device.mapping().is_some()
     }
 
-    /// The front of a body's `range` that was compared lately and is in memory. Nothing if that is not a byte.
+    /// Returns the first part of `range` of a body that was verified lately and is in memory. Returns `None` if
+    /// it is empty.
     pub(super) fn lend(&self, body: &Body, range: &Range<u64>) -> Option<SpanPlace> {
         let mapping = self.device.mapping()?;
         let segment = self.segments.segment_at(body.at)?;
@@ -200,7 +206,7 @@ impl Volume {
 }
 
 impl Volume {
-    /// How many bytes from `range.start` on are in memory, or were a moment ago.
+    /// Returns how many bytes from `range.start` on are in memory, or were a moment ago.
     fn resident(&self, mapping: &Mapping, body: &Body, range: Range<u64>) -> u64 {
         let blocks = || blocks(body.at, body.epoch, &range);
         if !range.is_empty() && blocks().all(|block| self.residents.knows(block)) {
@@ -208,14 +214,15 @@ impl Volume {
         }
         let resident = mapping.resident(range.clone());
         if resident == range.end - range.start {
-            // Of the first and the last block a part was asked about: pages come and go with their neighbours.
+            // Parts of the first and the last block were not queried, but pages are usually cached together
+            // with their neighbours.
             blocks().for_each(|block| self.residents.note(block));
         }
         resident
     }
 }
 
-/// The blocks of the body at `body_at` that a range of the device touches.
+/// Returns the blocks of the body at `body_at` that overlap a range of the device.
 pub(super) fn blocks(
     body_at: u64,
     epoch: u64,

@@ -1,7 +1,8 @@
-//! A store that version 1 wrote opens for ever, or is refused by its number.
+//! The current code opens a store of format version 1. A later version that cannot do so must reject it by its
+//! version number.
 //!
-//! The fixture holds the blocks of a file that are not zero: for each its number in eight bytes and
-//! its 4096 bytes.
+//! The fixture contains the blocks of a file that are not zero: for each its number in eight bytes and its 4096
+//! bytes.
 
 use std::fs::File;
 use std::io::Write;
@@ -12,7 +13,7 @@ use super::*;
 
 const BLOCK_BYTES: usize = 4096;
 
-/// Segments of 256 KiB; the file with its superblocks and checkpoint areas.
+/// Segments of 256 KiB, and the superblocks and checkpoint areas.
 const CAPACITY: u64 = 256 * 1024 * 8;
 
 fn fixture() -> PathBuf {
@@ -39,8 +40,8 @@ fn unpack(packed: &Path, folder: &Path) {
     }
 }
 
-/// What the fixture holds: small objects, one in pieces, one purged, one replaced, one with a new head; a
-/// sealed segment known to the checkpoint, and what came after.
+/// The fixture contains small objects, one in pieces, one purged, one replaced, one with a new head; a sealed
+/// segment covered by the checkpoint, and later records.
 #[test]
 fn a_store_of_version_1_opens() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -75,7 +76,7 @@ fn holds_what_was_written(cache: &DiskCache) {
     );
 }
 
-/// Told to, it leaves the fixture of a new version: `EDGEWARD_WRITE_FIXTURE=PATH`.
+/// The environment variable `EDGEWARD_WRITE_FIXTURE=PATH` makes this test write the fixture of a new version.
 #[test]
 fn what_this_version_leaves_at_a_crash_it_opens() {
     let folder = tempfile::tempdir().expect("a folder");

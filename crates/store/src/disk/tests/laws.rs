@@ -1,4 +1,4 @@
-//! One sentence each: bounds, refusals, purges, ranges.
+//! Tests of single properties: bounds, rejections, purges, ranges.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -125,7 +125,7 @@ fn what_is_too_large_is_refused() {
     assert_eq!(begin(b"k", vec![0; 65_537], 1), Some(Refused::NamesTooLong));
 }
 
-/// The longest names and the largest object that are taken fit.
+/// The longest key and head and the largest object that are accepted can be stored.
 #[test]
 fn what_is_not_refused_can_be_stored() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -170,7 +170,7 @@ fn a_purge_stops_a_write_under_way() {
     assert!(cache.lookup(KeyHash(1)).is_some());
 }
 
-/// Method: the file as it is after `purge_synced` is what a crash right then would leave.
+/// Method: a copy of the file after `purge_synced` is the state after a crash at this moment.
 #[test]
 fn a_synced_purge_outlives_a_crash() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -344,12 +344,12 @@ fn keys_are_shared_among_devices_and_found_again() {
     assert!((0..60).all(|key| get(&cache, key).is_some()));
 }
 
-/// Method: one object is read again and again while ten times the device's size goes by.
+/// Method: one object is read repeatedly while ten times the device's capacity is written.
 #[test]
 fn what_is_read_stays_whole_or_in_pieces() {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = open(small(folder.path()));
-    // Two pieces of at most 64 KiB: together less than the half of a segment that may be written again.
+    // Two pieces of at most 64 KiB are less than the half of a segment that may be reinserted.
     let bodies = [pattern(0, 3000), pattern(1, 120_000)];
     (0..2).for_each(|key| put(&cache, key, &bodies[key as usize], true));
     for key in 2..600 {
@@ -365,7 +365,7 @@ fn what_is_read_stays_whole_or_in_pieces() {
     assert!(counters.evicted_objects > 400, "{counters:?}");
 }
 
-/// Method: nothing is written by itself for an hour.
+/// Method: for an hour no timer triggers a write.
 #[test]
 fn what_waits_to_be_written_is_found_and_read() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -394,12 +394,12 @@ fn what_waits_to_be_written_is_found_and_read() {
     assert_eq!(cache.lookup(KeyHash(2)), None, "one in pieces is not found");
     assert_eq!(writes(&cache), before);
 
-    // Its candidate is good for what it has become.
+    // A candidate from before the write finds the written object.
     cache.sync().expect("it is durable");
     assert!(cache.read_head(&candidate, &1_u64.to_le_bytes()).is_ok());
     assert!(get(&cache, 1) == Some(short) && get(&cache, 2) == Some(cut));
 
-    // The newest counts, and a purge at once.
+    // The newest object is found, and a purge takes effect at once.
     let body = |key: u64, body: &[u8]| {
         let name = key.to_le_bytes();
         let head = format!("head of {key}").into();
@@ -422,7 +422,7 @@ fn what_waits_to_be_written_is_found_and_read() {
     assert_eq!(cache.lookup(KeyHash(1)), None);
 }
 
-/// Until the writer has taken all that was sent.
+/// Waits until the writer has taken all messages.
 fn taken(cache: &DiskCache) {
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while cache.counters().total(|device| device.queue_bytes) > 0 {
@@ -431,7 +431,7 @@ fn taken(cache: &DiskCache) {
     }
 }
 
-/// Hits that came before the write count as those that come after it: they keep the object when its segment leaves.
+/// Hits before the write count like hits after it: the object is reinserted when its segment is reclaimed.
 #[test]
 fn what_was_hit_before_it_was_written_is_written_again() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -455,7 +455,7 @@ fn what_was_hit_before_it_was_written_is_written_again() {
     assert!(get(&cache, 1).is_none(), "never hit");
 }
 
-/// Method: no write is ever large enough or old enough; only the time in which it must be durable passes.
+/// Method: no write is ever large or old enough; only the sync interval passes.
 #[test]
 fn what_waits_to_be_written_is_durable_in_time() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -473,7 +473,7 @@ fn what_waits_to_be_written_is_durable_in_time() {
     }
 }
 
-/// Method: the newer object waits in the writer's buffer when the new head for the old one comes.
+/// Method: the newer object is in the writer's buffer when the new head for the old one arrives.
 #[test]
 fn a_new_head_for_an_old_object_does_not_replace_a_newer_object() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -489,7 +489,7 @@ fn a_new_head_for_an_old_object_does_not_replace_a_newer_object() {
     assert_eq!(cache.counters().devices[0].dropped_reclaimed, 1);
 }
 
-/// The store syncs nothing by itself here, and is dropped by a copy of its file, as a kill leaves it.
+/// The store does not sync by itself in this test, and a copy of its file is opened, as after a kill.
 #[test]
 fn a_purge_that_is_done_outlives_a_crash_and_only_what_may_be_there_is_synced() {
     let folder = tempfile::tempdir().expect("a folder");

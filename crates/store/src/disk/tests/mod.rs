@@ -1,4 +1,5 @@
-//! The disk store through its public calls, on a folder of its own: laws, bad inputs and a fixture.
+//! Tests of the disk store through its public calls, in a folder of its own: properties, invalid inputs and a
+//! fixture.
 
 use edgeward_types::{ByteSize, KeyHash};
 

@@ -1,4 +1,4 @@
-//! What is on a device that is no store is left alone, wherever it says what it is.
+//! A device with data that is not a store is not changed, wherever its signature is.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -8,7 +8,7 @@ use super::*;
 
 const DEVICE_BYTES: u64 = 8 << 20;
 
-/// A device, otherwise blank, with these bytes.
+/// Makes a device that is blank except for these bytes.
 fn holding(folder: &Path, at: u64, bytes: &[u8]) {
     let file = File::create(folder.join(FILE_NAME)).expect("creates");
     file.set_len(DEVICE_BYTES).expect("there is room");
@@ -29,7 +29,7 @@ fn opened(folder: &Path) -> Result<(), String> {
     }
 }
 
-/// Method: the signature of each at its place, and nothing else; the front of most is blank.
+/// Method: write only the signature of each kind at its offset. The front of most devices stays blank.
 #[test]
 fn what_others_made_is_refused_by_name_and_left_alone() {
     let end = DEVICE_BYTES;
@@ -58,7 +58,7 @@ fn what_others_made_is_refused_by_name_and_left_alone() {
     }
 }
 
-/// On both sides of the boundaries of what is looked at.
+/// Tests both sides of the boundaries of the checked ranges.
 #[test]
 fn a_byte_in_the_first_or_last_mebibyte_is_something() {
     let mib = 1 << 20;
@@ -82,7 +82,7 @@ fn a_byte_in_the_first_or_last_mebibyte_is_something() {
     }
 }
 
-/// What the message says to do does it, also for what was a store.
+/// The instruction in the message works, also for a former store.
 #[test]
 fn a_store_whose_ends_were_zeroed_is_blank() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -92,7 +92,7 @@ fn a_store_whose_ends_were_zeroed_is_blank() {
         .open(folder.path().join(FILE_NAME))
         .expect("opens");
     file.write_all_at(&[0; 8192], 0).expect("writes");
-    // The front alone is not enough if more is there: its log may be somebody's.
+    // The front alone is not enough if other data remains: a log may belong to another store.
     file.write_all_at(b"EWsg", DEVICE_BYTES - 100)
         .expect("writes");
     assert!(opened(folder.path()).is_err());
@@ -103,7 +103,7 @@ fn a_store_whose_ends_were_zeroed_is_blank() {
     assert_eq!(opened(folder.path()), Ok(()));
 }
 
-/// Smaller than what is looked at from both ends.
+/// The device is smaller than the range that is checked at each end.
 #[test]
 fn a_small_device_is_looked_at_once_over() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -124,7 +124,7 @@ fn a_file_that_is_refused_keeps_its_size_and_its_bytes() {
         segment_bytes: Some(ByteSize::kib(256)),
         ..DiskSettings::new(folder, ByteSize(2 * DEVICE_BYTES))
     };
-    // Somebody's file, a store of a later version, and another cache's store.
+    // Another file, a store of a later version, and a store of another cache.
     let path = folder.path().join(FILE_NAME);
     fs::write(&path, "not a store").expect("writes");
     assert!(DiskCache::open(larger(folder.path())).is_err());
@@ -153,7 +153,7 @@ fn a_file_that_is_refused_keeps_its_size_and_its_bytes() {
     }
 }
 
-/// A store of two devices with something on each; then the first 64 KiB of the first one are overwritten.
+/// Two devices with objects on each; then the first 64 KiB of the first device are overwritten.
 #[test]
 fn a_store_whose_front_is_destroyed_is_left_alone_and_the_others_are_used() {
     for noise in [0, 0xa5] {
@@ -187,7 +187,7 @@ fn a_store_whose_front_is_destroyed_is_left_alone_and_the_others_are_used() {
     }
 }
 
-/// The first 16 MiB of a file.
+/// Returns the first 16 MiB of a file.
 fn front(path: &Path) -> Vec<u8> {
     let mut bytes = vec![0; 16 << 20];
     let file = File::open(path).expect("opens");

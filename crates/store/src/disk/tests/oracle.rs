@@ -1,8 +1,7 @@
-//! Random use of a cache on tiny segments, against a map that forgets nothing.
+//! Random operations on a cache with tiny segments, compared with a map that forgets nothing.
 //!
-//! The law: what a cache answers is the newest finished object of the key, byte for byte, or nothing;
-//! after a purge nothing, until the key is written again. It holds across restarts, with the
-//! checkpoint and without.
+//! The property: the cache returns the newest finished object of the key, byte for byte, or a miss; after a
+//! purge a miss, until the key is written again. It holds across restarts, with and without the checkpoint.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -60,7 +59,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the cache may answer for a key.
+/// The objects that the cache may return for a key.
 #[derive(Clone, Debug)]
 struct Known {
     head: Vec<u8>,
@@ -108,7 +107,8 @@ impl Run<'_> {
                         .expect("the queue has room");
                 }
                 write.finish().expect("the queue has room");
-                // Until it is written the old one may be found: wait, so that there is one truth.
+                // Until the new object is written, the old one may be found. The test waits, so that only one
+                // result is correct.
                 self.cache.sync().expect("the device works");
                 self.known.insert(key, Known { head, body });
             }
@@ -138,7 +138,7 @@ impl Run<'_> {
                     .update_head(&object, &name(key), head.clone().into());
                 updated.expect("the queue has room");
                 self.cache.sync().expect("the device works");
-                // It may have been evicted on the way; if it is there, with one of the two heads.
+                // The object may have been evicted meanwhile. If it is stored, it has one of the two heads.
                 let known = self.known.get_mut(&key).expect("it was read");
                 if let Some(candidate) = self.cache.lookup(KeyHash(key)) {
                     let object = self.cache.read_head(&candidate, &name(key));
@@ -185,7 +185,7 @@ impl Run<'_> {
         } else {
             self.cache.sync().expect("the device works");
         }
-        // Without a clean end: the file as it is now is what is opened.
+        // For a restart without a shutdown, the file is opened as it is now.
         let file = self.folder.join(FILE_NAME);
         let copy = std::fs::read(&file).expect("reads");
         let placeholder = tempfile::tempdir().expect("a folder");
@@ -233,7 +233,7 @@ proptest! {
         for key in 0..12 {
             run.read(key, 0, u64::MAX / 2);
         }
-        // Pieces of what was aborted may still be on their way.
+        // Pieces of aborted writes may still be queued.
         run.cache.sync().expect("the device works");
         let counters = &run.cache.counters().devices[0];
         prop_assert_eq!(counters.checksum_failures, 0);

@@ -1,4 +1,5 @@
-//! What is served from the page cache without being read: only what was compared lately, never what was overwritten.
+//! Tests of bodies that are sent from the page cache without being read: only verified bytes are sent, never
+//! overwritten ones.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -23,7 +24,7 @@ fn small(folder: &Path) -> DiskSettings {
     }
 }
 
-/// With a clock that says a thousand seconds.
+/// Opens a cache whose clock shows 1000 seconds.
 fn open(settings: DiskSettings) -> DiskCache {
     let (cache, _) = DiskCache::open(settings).expect("opens");
     cache.tick(Timestamp::from_secs(1000));
@@ -45,7 +46,7 @@ fn piece(object: &DiskObject, range: std::ops::Range<u64>) -> Piece {
     }
 }
 
-/// What a receiver gets of a span.
+/// Returns the bytes that a receiver gets from a span.
 fn sent(mut span: Span) -> Result<Vec<u8>, Unsent> {
     let (ours, mut theirs) = UnixStream::pair().expect("sockets");
     let mut got = Vec::new();
@@ -59,7 +60,7 @@ fn sent(mut span: Span) -> Result<Vec<u8>, Unsent> {
     Ok(got)
 }
 
-/// The body, and how many of its bytes came in spans.
+/// Returns the body, and how many of its bytes were in spans.
 fn whole(object: &DiskObject) -> (Vec<u8>, u64) {
     let (mut got, mut lent) = (Vec::new(), 0);
     while (got.len() as u64) < object.length() {
@@ -77,7 +78,7 @@ fn whole(object: &DiskObject) -> (Vec<u8>, u64) {
     (got, lent)
 }
 
-/// Method: bodies of less than a block, of several, and in pieces; read twice, asked for in parts.
+/// Method: bodies of less than one block, of several, and in pieces, read twice and in parts.
 #[test]
 fn what_was_read_once_is_lent_from_then_on_until_it_must_be_compared_again() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -120,7 +121,7 @@ fn a_small_body_comes_with_its_head_and_is_lent_while_that_is_remembered() {
     let before = reads();
     assert_eq!(whole(&object(&cache, 1)), (body.clone(), 0));
     assert_eq!(reads(), before + 1);
-    // Its meta is known by now, so there is nothing it could come along with: the span is all that is read.
+    // The metadata is cached now, so no body bytes are read with it: only the span is read.
     assert_eq!(whole(&object(&cache, 1)), (body, 1000));
     assert_eq!(reads(), before + 2);
 }
@@ -160,7 +161,7 @@ fn flip(folder: &Path, offset: u64) {
     file.write_all_at(&byte, offset).expect("writes");
 }
 
-/// Method: the bit turns in the file beneath the store, before anything was read and after.
+/// Method: flip a bit in the file under the store, before the first read and after it.
 #[test]
 fn a_bit_that_turned_is_found_before_the_first_serving_and_later_when_the_time_is_over() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -226,7 +227,7 @@ fn a_span_whose_segment_was_overwritten_is_refused() {
     let Piece::Span(span) = piece(&old, 0..30_000) else {
         panic!("it was compared");
     };
-    // A pin is a wish: with every other segment pinned as well, this one is overwritten.
+    // A pin is only a request: if every other segment is pinned as well, this one is overwritten.
     let mut pinned = vec![old];
     let mut key = 1;
     let lost = loop {
@@ -235,7 +236,7 @@ fn a_span_whose_segment_was_overwritten_is_refused() {
         pinned.push(object(&cache, key));
         match span.send(UnixStream::pair().expect("sockets").0.as_fd(), b"", 1) {
             Err(Unsent::Lost(miss)) => break miss,
-            // The other end is gone at once, which is what the socket then says.
+            // The receiver closes at once, so the socket may return an error.
             Ok(_) | Err(Unsent::Receiver(_)) => key += 1,
         }
         assert!(key < 1000, "it is never overwritten");
@@ -244,8 +245,9 @@ fn a_span_whose_segment_was_overwritten_is_refused() {
     assert_eq!(cache.counters().total(|device| device.reclaimed_reads), 1);
 }
 
-/// Method: one thread writes thirty times what the device holds; three look up, keep their spans for a while and send
-/// them. Every object has bytes of its own, so one byte from another opening of the segment would show.
+/// Method: one thread writes thirty times the device's capacity; three look objects up, keep their spans for a
+/// while and send them. Every object has bytes of its own, so one byte of another epoch of the segment would be
+/// detected.
 #[test]
 fn what_is_sent_while_segments_are_overwritten_is_right_or_refused() {
     sends_what_is_right_while_segments_are_overwritten(DirectWrites::Never);
@@ -262,7 +264,7 @@ fn sends_what_is_right_while_segments_are_overwritten(direct_writes: DirectWrite
         direct_writes,
         ..small(folder.path())
     });
-    // A writer that gives way would have to wait for readers who never rest.
+    // A writer with low priority would have to wait for readers that never pause.
     let readers = if direct_writes == DirectWrites::Never {
         3
     } else {
@@ -289,7 +291,7 @@ fn sends_what_is_right_while_segments_are_overwritten(direct_writes: DirectWrite
                             continue;
                         };
                         let expected = pattern(key, 90_000);
-                        // The second or third time it is there and was compared.
+                        // The second or third read finds it verified and in memory.
                         for _ in 0..3 {
                             match object.piece_now(0..90_000) {
                                 Now::Ready(Piece::Bytes(bytes)) => {
@@ -306,7 +308,7 @@ fn sends_what_is_right_while_segments_are_overwritten(direct_writes: DirectWrite
                                 Now::Miss(_) => {}
                             }
                         }
-                        // Some are sent at once, others only after many segments have gone by.
+                        // Some spans are sent at once, others only after many segments were overwritten.
                         while kept.len() > (turn >> 40) as usize % 60 {
                             let (span, expected) = kept.pop_front().expect("not empty");
                             match sent(span) {
@@ -339,9 +341,9 @@ fn sends_what_is_right_while_segments_are_overwritten(direct_writes: DirectWrite
     assert!(right > 50, "{right} spans sent, {refused} refused");
 }
 
-/// Method: every object of a full device is sent to a client of its own that does not read: those in the middle of a
-/// segment, whose pages themselves go, and those at its edges, which are copied. Then all is overwritten, twice, and the
-/// clients read.
+/// Method: every object of a full device is sent to a client of its own that does not read yet. Objects in the
+/// middle of a segment are sent as pages; objects at its edges are copied. Then the device is overwritten
+/// twice, and the clients read.
 #[test]
 fn what_is_on_its_way_arrives_as_it_was_though_its_segment_is_overwritten() {
     overwrites_what_is_on_its_way(DirectWrites::Never);

@@ -1,6 +1,6 @@
-//! Records into the buffer, the buffer to the device, one segment after another.
+//! Appends records to the buffer, and writes the buffer to the device, one segment after another.
 //!
-//! The order of writes and syncs that recovery relies on is kept here.
+//! This module maintains the order of writes and syncs on which recovery relies.
 
 use std::io;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::disk::format::{
 use crate::disk::settings::DirectWrites;
 
 impl Writer {
-    /// Puts a record into the buffer, reclaiming what must make room.
+    /// Appends a record to the buffer, and reclaims a segment if there is no space.
     pub(super) fn append(
         &mut self,
         draft: &Draft<'_>,
@@ -45,10 +45,10 @@ impl Writer {
         }
     }
 
-    /// Opens the next segment, and reclaims so that the one after it is free when it is wanted.
+    /// Opens the next segment, and reclaims, so that the segment after it is free in time.
     pub(super) fn open_segment(&mut self) -> Result<(), WriteFailure> {
         if self.log.free_segments() == 0 {
-            // Reclaiming was cut short by a device that refused. Nothing can be written again here.
+            // A failed write interrupted the last reclaim. No object can be reinserted now.
             self.flush_records()?;
             let oldest = self.log.oldest();
             self.reclaim(oldest.expect("what is not free or open is sealed"))?;
@@ -60,7 +60,7 @@ impl Writer {
         Ok(())
     }
 
-    /// As [`append`](Self::append) for what is written again: takes a free segment, but reclaims none.
+    /// Like [`append`](Self::append), for reinserted records: takes a free segment, but reclaims none.
     pub(in crate::disk) fn append_again(
         &mut self,
         draft: &Draft<'_>,
@@ -177,7 +177,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the buffer and makes visible what it holds.
+    /// Writes the buffer and makes its objects visible.
     pub(super) fn flush(&mut self) -> Result<(), WriteFailure> {
         if !self.tombstones.is_empty() {
             self.write_tombstones()?;
@@ -234,7 +234,7 @@ impl Writer {
         self.unsynced_since.get_or_insert_with(Instant::now);
     }
 
-    /// Makes durable what was appended so far.
+    /// Makes all appended records durable.
     pub(super) fn sync(&mut self) -> Result<(), WriteFailure> {
         self.flush()?;
         self.sync_written()
@@ -254,9 +254,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends the open segment: its records durable, then its footer.
+    /// Seals the open segment: makes its records durable, then writes its footer.
     pub(super) fn seal(&mut self) -> Result<(), WriteFailure> {
-        // Purges go first, for they may need a segment of their own.
+        // Tombstones go first, because they may need a new segment.
         if !self.tombstones.is_empty() {
             self.write_tombstones()?;
         }
@@ -296,7 +296,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Pages of the segment that were handed to sockets must not be written: it gets new ones.
+    /// Replaces the segment's pages if some were passed to sockets, because they must not be overwritten.
     fn renew_lent(&self, segment: SegmentId) -> Result<(), WriteFailure> {
         let volume = &self.volume;
         if !volume.segments.take_lent_pages(segment) {
@@ -304,13 +304,13 @@ impl Writer {
         }
         let (start, end) = (volume.segments.start(segment), volume.segments.end(segment));
         volume.device.renew(start, end - start).map_err(|error| {
-            // The next try must not forget it.
+            // The next try must replace them.
             volume.segments.set_lent_pages(segment);
             error.into()
         })
     }
 
-    /// Ends the open segment and takes a free one into use.
+    /// Seals the open segment and opens a free one.
     pub(super) fn next_segment(&mut self) -> Result<(), WriteFailure> {
         self.seal_in_order()?;
         let volume = Arc::clone(&self.volume);
@@ -318,7 +318,7 @@ impl Writer {
         let opened = opened.expect("reclaiming keeps a segment free");
         self.entries.clear();
         self.flushed = self.log.shape().segment_header_bytes;
-        // Readers of the old content are told before it goes.
+        // The epoch changes before the old content is overwritten, so that readers notice it.
         volume.segments.set_epoch(opened.segment, opened.epoch);
         volume.segments.wait_for_holds(opened.segment);
         let header = SegmentHeader {
@@ -360,7 +360,7 @@ impl Draft<'_> {
         RECORD_HEADER_BYTES as u64 + names + table + body
     }
 
-    /// Lines of the footer.
+    /// The number of footer entries of this record.
     fn entries(&self) -> u64 {
         if self.kind == Kind::Tombstones {
             u64::from(self.items)

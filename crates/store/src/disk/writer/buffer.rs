@@ -1,25 +1,25 @@
-//! Bytes on their way to the device, where it can take them from itself.
+//! A buffer that can be written past the page cache.
 //!
-//! A write past the page cache wants its bytes at an address that is a multiple of [`WRITE_ALIGN`](crate::disk::device::WRITE_ALIGN). A `Vec` is wherever the
-//! allocator has room; this lies in memory of its own, which begins with a page.
+//! Such a write requires an address that is a multiple of [`WRITE_ALIGN`](crate::disk::device::WRITE_ALIGN). A
+//! `Vec` may be at any address; this buffer has a memory mapping of its own, which begins at a page boundary.
 
 use std::ops::{Deref, DerefMut};
 
 use memmap2::MmapMut;
 
-/// Room comes in steps of this: what was needed once stays, and little more.
+/// The step in which the buffer grows.
 const STEP_BYTES: usize = 256 << 10;
 
-/// As a `Vec<u8>`, as far as a writer needs one.
+/// A byte vector with the operations that the writer needs.
 #[derive(Debug, Default)]
 pub(super) struct PageBuffer {
-    /// None until there is something.
+    /// `None` until bytes are added.
     memory: Option<MmapMut>,
     length: usize,
 }
 
 impl PageBuffer {
-    /// Cuts it off at `length`, or fills it up to there with zeros.
+    /// Truncates the buffer to `length`, or extends it with zeros.
     pub(super) fn resize_with_zeros(&mut self, length: usize) {
         let before = self.length;
         self.grow_to(length);
@@ -36,7 +36,7 @@ impl PageBuffer {
         self[before..].copy_from_slice(bytes);
     }
 
-    /// Empty again; the memory stays.
+    /// Empties the buffer. The memory is kept.
     pub(super) fn clear(&mut self) {
         self.length = 0;
     }
@@ -48,7 +48,7 @@ impl PageBuffer {
         }
         let room = length.max(2 * room).next_multiple_of(STEP_BYTES);
         let mut larger = MmapMut::map_anon(room).unwrap_or_else(|error| {
-            // As when a `Vec` finds no memory.
+            // As a `Vec` does if there is no memory.
             panic!("no memory for {room} bytes on their way to the disk: {error}")
         });
         larger[..self.length].copy_from_slice(self);

@@ -1,17 +1,18 @@
-//! The one thread that writes a device.
+//! The single thread that writes a device.
 //!
-//! It takes objects from the queue, turns them into records, gathers records into large writes, and
-//! makes what it wrote durable by the settings. An object in one record is found from the moment it has its
-//! place ([`unwritten`](super::unwritten)), one in pieces when the write that holds its last record has returned. Syncs and segments follow an order that recovery relies on:
+//! It takes objects from the queue, turns them into records, gathers records into large writes, and syncs them
+//! as configured. An object in one record is visible as soon as the record is in the buffer
+//! ([`unwritten`](super::unwritten)), an object in pieces when its commit record is written. Recovery relies on
+//! the following order of syncs and segments:
 //!
-//! 1. a segment's header is durable before anything else of its epoch is written;
+//! 1. a segment's header is durable before any other part of its epoch is written;
 //! 2. a segment's records are durable before its footer is written;
-//! 3. a segment is overwritten only after what was reinserted from it is durable, since the segment
-//!    that received it was synced before the next one was opened, or is the open one and is synced then.
+//! 3. a segment is overwritten only after the objects reinserted from it are durable. The segment that received
+//!    them was synced before the next one was opened, or it is the open one and is synced before the overwrite.
 //!
-//! When the device refuses a write, everything since the last flush is dropped, the open segment is
-//! left as it is, and the device is left alone for a while. Purges that are not durable yet are kept
-//! and written first when it works again.
+//! When a write fails, all data since the last flush is dropped, the open segment is sealed without a footer,
+//! and the device is not written for a while. Purges that are not durable yet are kept and written first when
+//! the device works again.
 
 mod appender;
 mod buffer;
@@ -41,43 +42,43 @@ use super::settings::DirectWrites;
 use super::volume::Volume;
 use super::write::WriteState;
 
-/// What comes to the writer.
+/// A message to the writer.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// An object with its whole body.
+    /// Writes an object with its whole body.
     Object {
         write: Arc<WriteState>,
         body: Vec<Bytes>,
         body_bytes: u64,
     },
-    /// A part of one.
+    /// Writes a piece of an object.
     Piece {
         write: Arc<WriteState>,
         body: Vec<Bytes>,
         body_bytes: u64,
     },
-    /// The end of one in pieces.
+    /// Ends an object in pieces.
     Commit { write: Arc<WriteState> },
-    /// A new head for the object at a place, whose body stays as it is.
+    /// Replaces the head of the object at a location. Its body is not changed.
     Rewrite {
         write: Arc<WriteState>,
         from: Location,
     },
-    /// A purge.
+    /// Purges a key.
     Tombstone { hash: KeyHash },
-    /// A purge that somebody waits for.
+    /// Purges a key, and calls `done` when the purge is durable.
     Purge { hash: KeyHash, done: Done },
-    /// Whoever sent it waits until everything before is durable.
+    /// Answers when all earlier messages are durable.
     Sync {
         done: SyncSender<Result<(), SyncError>>,
     },
-    /// The same, and nothing follows.
+    /// Like `Sync`. It is the last message.
     Close {
         done: SyncSender<Result<(), SyncError>>,
     },
 }
 
-/// What is to be called when a purge is durable. Dropped without a call if the writer ends first.
+/// The callback of a purge, called when the purge is durable. Dropped without a call if the writer ends first.
 pub(crate) struct Done(Box<dyn FnOnce(Result<(), SyncError>) + Send>);
 
 impl Done {
@@ -97,36 +98,36 @@ impl std::fmt::Debug for Done {
 pub(crate) struct Writer {
     pub(super) volume: Arc<Volume>,
     pub(super) log: SegmentLog,
-    /// Records since the last flush, with what aligns them.
+    /// Records since the last flush, with their padding.
     buffer: PageBuffer,
-    /// Where in the open segment the buffer begins.
+    /// The offset of the buffer in the open segment.
     flushed: u64,
-    /// The open segment's footer so far.
+    /// The entries for the footer of the open segment.
     entries: Vec<Entry>,
-    /// Objects whose last record is in the buffer.
+    /// Objects whose only or commit record is in the buffer.
     pending: Vec<(Arc<WriteState>, Location)>,
-    /// Objects of which a piece is in the buffer.
+    /// Objects with a piece in the buffer.
     pieces_pending: Vec<Arc<WriteState>>,
-    /// Entries that move when the buffer is written.
+    /// Index entries that move when the buffer is written.
     pub(super) moves_pending: Vec<Move>,
-    /// Purges that are not yet in a record.
+    /// Purges that are not in a record yet.
     tombstones: Vec<u64>,
-    /// Purges in records that are not yet durable.
+    /// Purges in records that are not durable yet.
     tombstones_unsynced: Vec<u64>,
     unsynced_bytes: u64,
     pace: Pace,
-    /// When the oldest byte of the buffer, or of what is not durable, came.
+    /// The times since when the buffer has had data, and since when written data has not been durable.
     buffered_since: Option<Instant>,
     unsynced_since: Option<Instant>,
-    /// After a failure: when to try again.
+    /// The time of the next try after a failure.
     retry_at: Option<Instant>,
     checkpoint_at: Option<Instant>,
-    /// Writes a checkpoint.
+    /// The thread that writes a checkpoint.
     checkpoint: Option<JoinHandle<()>>,
     digest: Digest,
 }
 
-/// An object that was written again.
+/// A reinserted object and its old and new location.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Move {
     pub(super) hash: KeyHash,
@@ -134,7 +135,7 @@ pub(super) struct Move {
     pub(super) to: Location,
 }
 
-/// What a record says beside its body and what the writer knows.
+/// The fields of a record, except for its body and the fields that the writer fills in.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Draft<'a> {
     pub(super) kind: Kind,
@@ -142,18 +143,18 @@ pub(super) struct Draft<'a> {
     pub(super) object: u64,
     pub(super) key: &'a [u8],
     pub(super) head: &'a [u8],
-    /// Empty for an object or a piece: the checksums are computed.
+    /// Empty for an object or a piece, whose checksums are computed.
     pub(super) table: &'a [u8],
     pub(super) items: u32,
     pub(super) body_bytes: u64,
     pub(super) body_offset: u64,
 }
 
-/// Why nothing was written.
+/// Why a record was not appended.
 #[derive(Debug)]
 pub(super) enum WriteFailure {
     Device(io::Error),
-    /// Reinsertion alone: there is no room for it without reclaiming more.
+    /// A reinsertion has no space without reclaiming another segment.
     NoRoom,
 }
 
@@ -163,13 +164,14 @@ impl From<io::Error> for WriteFailure {
     }
 }
 
-/// What is kept of purges while the device refuses writes: 8 MiB.
+/// The most purges that are kept while writes fail: 8 MiB.
 const TOMBSTONES_KEPT_MAX: usize = 1 << 20;
 
-/// Purges in one record.
+/// The most tombstones in one record.
 const TOMBSTONES_A_RECORD: usize = 4096;
 
-/// The nice value of a writer that writes past the page cache: a tenth of the processor where all want it.
+/// The nice value of a writer that bypasses the page cache. It gets a tenth of the processor if other threads
+/// want all of it.
 const GIVES_WAY: i32 = 10;
 
 impl Writer {
@@ -197,12 +199,12 @@ impl Writer {
         }
     }
 
-    /// Works until the queue is closed and empty.
+    /// Runs until the queue is closed and empty.
     pub(crate) fn run(mut self) {
         if self.volume.settings.direct_writes != DirectWrites::Never {
-            // Of this thread alone (setpriority(2), "C library/kernel differences"). Nearly all of what it does is copying
-            // and checksums then, which can wait; written through the page cache the kernel's work cannot.
-            // Where it is not allowed nothing is lost.
+            // For this thread only (setpriority(2), "C library/kernel differences"). It mostly copies bytes and
+            // computes checksums, which can wait. With writes through the page cache the kernel's work could
+            // not wait. A failure has no consequences.
             _ = rustix::process::setpriority_process(None, GIVES_WAY);
         }
         loop {
@@ -212,7 +214,7 @@ impl Writer {
                     return;
                 }
             } else if self.volume.queue.is_closed() {
-                // Nobody holds the cache any more, and nobody waits for an answer.
+                // The cache has been dropped, so no caller waits for the result.
                 _ = self.close();
                 return;
             }
@@ -234,7 +236,7 @@ impl Writer {
             .clamp(Duration::from_millis(1), IDLE_PATIENCE)
     }
 
-    /// Does what is due.
+    /// Executes flushes, syncs, retries and checkpoints that are due.
     fn keep_time(&mut self) {
         let settings = &self.volume.settings;
         let (flush_interval, sync_interval) = (settings.flush_interval, settings.sync_interval);
@@ -266,7 +268,7 @@ impl Writer {
         }
     }
 
-    /// Whether the device takes writes again: tries what a new segment takes, and what purges wait for.
+    /// Tests if the device can be written again: opens a segment if necessary, and writes pending purges.
     fn probe(&mut self) -> Result<(), WriteFailure> {
         if self.log.open().is_none() {
             self.open_segment()?;
@@ -274,7 +276,7 @@ impl Writer {
         self.sync()
     }
 
-    /// True if nothing follows.
+    /// Returns true if this was the last message.
     fn handle(&mut self, message: Message) -> bool {
         let volume = Arc::clone(&self.volume);
         let names = |write: &WriteState| (write.key.len() + write.head.len()) as u64;
@@ -306,7 +308,7 @@ impl Writer {
             Message::Tombstone { hash } => _ = self.take_purge(hash),
             Message::Purge { hash, done } => self.purge_durably(hash, done),
             Message::Sync { done } => {
-                // The other side may have given up waiting.
+                // The caller may have stopped waiting.
                 _ = done.send(self.sync_now());
             }
             Message::Close { done } => {
@@ -317,7 +319,7 @@ impl Writer {
         false
     }
 
-    /// Keeps a purge for the next record. False if too many are kept.
+    /// Stores a purge for the next record. Returns false if too many are stored.
     fn take_purge(&mut self, hash: KeyHash) -> bool {
         if self.tombstones.len() >= TOMBSTONES_KEPT_MAX {
             self.volume.purge_ended();
@@ -329,7 +331,8 @@ impl Writer {
         true
     }
 
-    /// Makes a purge durable, and with it those that came while the device was busy: one sync for all of them.
+    /// Makes a purge durable, together with all purges that arrived while the device was busy: one sync for
+    /// all.
     fn purge_durably(&mut self, hash: KeyHash, done: Done) {
         let volume = Arc::clone(&self.volume);
         let mut waiting = Vec::new();
@@ -350,7 +353,7 @@ impl Writer {
                 _ => None,
             };
         }
-        // A device that has just refused is left alone for a while, whoever waits.
+        // A device whose last write failed is not written for a while, even if callers wait.
         let result = match self.is_resting() {
             true => Err(SyncError::NotWritable),
             false => self.sync_now(),
@@ -362,7 +365,7 @@ impl Writer {
 
     fn sync_now(&mut self) -> Result<(), SyncError> {
         self.retry_at = None;
-        // With nothing to write a sync would succeed on a device that takes nothing.
+        // Without data to write, a sync would succeed on a device that is not writable.
         let result = if self.volume.health.state() == DeviceState::ReadOnly {
             self.probe()
         } else {
@@ -383,21 +386,22 @@ impl Writer {
         let closed = self.settle(sealed);
         self.end_checkpoint();
         if closed {
-            // After a clean end the checkpoint knows everything.
+            // After a clean shutdown the checkpoint covers everything.
             self.begin_checkpoint();
             self.end_checkpoint();
         }
         closed.then_some(()).ok_or(SyncError::NotWritable)
     }
 
-    /// Something waits to be written. It is to be durable in time, however long it is gathered.
+    /// Starts the flush and sync timers, because data waits to be written. It must be durable in time, however
+    /// long it is gathered.
     fn note_buffered(&mut self) {
         let now = Instant::now();
         self.buffered_since.get_or_insert(now);
         self.unsynced_since.get_or_insert(now);
     }
 
-    /// Notes a decision of the log.
+    /// Adds a decision of the log to the digest.
     pub(super) fn decided(&mut self, decision: impl FnOnce(&mut Digest)) {
         decision(&mut self.digest);
         let value = self.digest.value();
@@ -408,7 +412,7 @@ impl Writer {
         self.retry_at.is_some_and(|at| Instant::now() < at)
     }
 
-    /// Takes note of how a step went. True if it went well.
+    /// Records the outcome of a step. Returns true if it succeeded.
     fn settle(&mut self, result: Result<(), WriteFailure>) -> bool {
         match result {
             Ok(()) => {
@@ -425,7 +429,7 @@ impl Writer {
         }
     }
 
-    /// The device refused: forgets what it did not take, and leaves it alone for a while.
+    /// Handles a failed write: drops the data that was not written, and pauses writing.
     fn fail(&mut self, error: &io::Error) {
         let volume = Arc::clone(&self.volume);
         volume.write_failed(error);
@@ -440,10 +444,11 @@ impl Writer {
         self.moves_pending.clear();
         self.buffer.clear();
         self.entries.clear();
-        // What the open segment holds so far is good; it has no footer and will be searched.
+        // The records in the open segment are valid. Without a footer, the segment will be searched.
         self.log.seal();
         self.buffered_since = None;
-        // What was written and not synced still has to be: until that succeeds nothing is settled.
+        // Written data that is not synced must still be synced. Until that succeeds, the device is not back in
+        // service.
         let room = TOMBSTONES_KEPT_MAX.saturating_sub(self.tombstones.len());
         let kept = self.tombstones_unsynced.len().min(room);
         let lost = self.tombstones_unsynced.len() - kept;
@@ -454,7 +459,7 @@ impl Writer {
         self.retry_at = Some(Instant::now() + volume.settings.retry_interval);
     }
 
-    /// Writes the index down on a thread of its own, unless one still does.
+    /// Writes a checkpoint on a thread of its own, unless one is being written.
     fn begin_checkpoint(&mut self) {
         if self
             .checkpoint
@@ -464,7 +469,7 @@ impl Writer {
             return;
         }
         self.end_checkpoint();
-        // What lies in older segments is in the index by now; what is written from now on may not be.
+        // The index has the records of older segments, but may lack records that are written from now on.
         let epoch = self
             .log
             .open()
@@ -473,19 +478,19 @@ impl Writer {
         let thread = thread::Builder::new().name("disk-checkpoint".to_owned());
         let thread = thread.spawn(move || {
             if let Err(error) = checkpoint::write(&volume, epoch)
-                // Full: the device has grown since it was divided, and footers have to do.
+                // The area is full: the device has grown since it was formatted, and recovery uses the footers.
                 && error.kind() != io::ErrorKind::StorageFull
             {
                 volume.counters.write_errors.one();
             }
         });
-        // Without a thread there is no checkpoint, and the next start reads footers.
+        // Without a thread there is no checkpoint, and the next start reads the footers.
         self.checkpoint = thread.ok();
     }
 
     fn end_checkpoint(&mut self) {
         if let Some(thread) = self.checkpoint.take() {
-            // Had it panicked the old checkpoint would stand.
+            // If the thread panicked, the old checkpoint remains valid.
             _ = thread.join();
         }
     }
@@ -506,5 +511,5 @@ pub(super) fn unix_secs() -> u64 {
     Timestamp::from(SystemTime::now()).as_secs()
 }
 
-/// How long an idle writer sleeps; a message wakes it.
+/// How long an idle writer sleeps. A message wakes it.
 const IDLE_PATIENCE: Duration = Duration::from_secs(3600);

@@ -1,4 +1,4 @@
-//! From messages to records: whole objects, pieces, last records, new heads.
+//! Turns messages into records: whole objects, pieces, commit records, new heads.
 
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ impl Writer {
         extents: &[Extent],
     ) {
         if !self.all_live(extents) {
-            // What came first is gone already: the log is small for such an object.
+            // The first pieces were reclaimed already: the log is too small for such an object.
             write.drop_as(Dropped::Gone);
         }
         let table = table_of(extents);
@@ -101,7 +101,7 @@ impl Writer {
         self.write_last(write, &draft, &[]);
     }
 
-    /// Whether every piece is in a segment that still counts.
+    /// Returns true if every piece is in a segment in use.
     pub(in crate::disk) fn all_live(&self, extents: &[Extent]) -> bool {
         let tail_epoch = self.log.tail_epoch();
         extents
@@ -109,15 +109,16 @@ impl Writer {
             .all(|extent| extent.epoch >= tail_epoch && self.volume.holds(extent))
     }
 
-    /// The body stays where it is if it is in pieces; one in a single record is copied.
+    /// Writes a new head. A body in pieces stays where it is; a body in a single record is copied.
     pub(super) fn write_rewritten(&mut self, write: &Arc<WriteState>, from: Location) {
         if self
             .pending
             .iter()
             .any(|(other, at)| *at == from || other.hash == write.hash)
         {
-            // The record is not written yet, and only written records are copied or named here. Or a newer object of the
-            // key waits in the buffer: after the flush the index knows it, and the old object no longer counts.
+            // The record is not written yet, and only written records can be copied or referred to. Or a newer
+            // object of the key is in the buffer: after the flush the index has its location, and the old
+            // object is no longer valid.
             let result = self.flush();
             self.settle(result);
         }
@@ -135,7 +136,7 @@ impl Writer {
         match old.header.kind {
             Kind::Commit => {
                 let extents: Vec<_> = Extent::parse_all(&old.table()).collect();
-                // The pieces carry the old object's number.
+                // The pieces have the old object's number.
                 self.write_commit_of(write, old.header.object, &extents);
             }
             _ => {

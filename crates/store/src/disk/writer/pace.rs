@@ -1,15 +1,15 @@
-//! Whether a device is written so fast that its writes had better pass by the page cache.
+//! Decides if the writes of a device should bypass the page cache, because it is written fast.
 
 use std::time::Instant;
 
-/// Bytes a second from which on a device is written fast.
+/// The write rate, in bytes a second, from which on a device counts as written fast.
 ///
-/// Below, what was written lies in memory when it is asked for next, and the kernel's work for it is a
-/// hundredth of a processor. Above, it costs those who are served (measured in docs/explanation/disk-cache.md),
-/// and pushes out of memory what is read.
+/// Below it, new objects are in memory when they are requested next, and the kernel's work for the writes takes
+/// a hundredth of a processor. Above it, this work delays requests (measured in docs/explanation/disk-cache.md), and the
+/// writes displace pages that are read.
 const FAST: f64 = (32 << 20) as f64;
 
-/// A bucket that what is written fills and [`FAST`] empties.
+/// A leaky bucket: writes fill it, and it drains at [`FAST`].
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     bytes: f64,
@@ -17,7 +17,8 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Takes note of a write. True if more than a second's worth of [`FAST`] is in the bucket, which holds two.
+    /// Adds a write. Returns true if the bucket contains more than one second of [`FAST`]. It holds at most two
+    /// seconds.
     pub(super) fn is_fast_with(&mut self, bytes: u64, now: Instant) -> bool {
         let before = self.at.replace(now).unwrap_or(now);
         let emptied = FAST * now.saturating_duration_since(before).as_secs_f64();
@@ -32,7 +33,7 @@ mod tests {
 
     use super::*;
 
-    /// Writes of 1 MiB, so many a second: which are fast?
+    /// Returns for each write of 1 MiB, at this many writes a second, if it counted as fast.
     fn run(pace: &mut Pace, start: Instant, a_second: u32, seconds: u32) -> Vec<bool> {
         let gap = Duration::from_secs(1) / a_second;
         let times = (0..a_second * seconds).map(|write| start + gap * write);

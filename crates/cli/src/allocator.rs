@@ -1,33 +1,34 @@
-//! The allocator's freed pages: how many there are, and giving them back to the system.
+//! Returns pages that jemalloc has freed to the system.
 //!
-//! jemalloc keeps freed pages for a while, so that the next allocation can use them. While objects come and go that is the traffic of
-//! 100 ms, whatever the capacity is. The cache calls [`give_back_above`] after it has freed bodies.
+//! jemalloc keeps freed pages for a while, so that the next allocation can use them. In a cache that evicts objects, this
+//! is about as much as it frees in 100 ms, whatever its capacity. The cache calls [`give_back_above`] after it has freed
+//! bodies.
 
 use std::sync::Mutex;
 
 use tikv_jemalloc_ctl::{Access as _, AsName as _, Result, epoch};
 
-/// Gives all freed pages back to the system if they are more than `bytes_max`, and returns whether they were. Returns at once while
-/// another thread does the same.
+/// Returns all freed pages to the system if they exceed `bytes_max`, and returns true if it did. If another thread is
+/// already returning pages, does nothing and returns false.
 pub(crate) fn give_back_above(bytes_max: u64) -> bool {
     static TURN: Mutex<()> = Mutex::new(());
     let Ok(_turn) = TURN.try_lock() else {
         return false;
     };
-    // The names exist in every jemalloc since 5.0. Without them jemalloc gives pages back by its own rules alone.
+    // These names exist in every jemalloc since 5.0. If a call fails, jemalloc returns the pages later by its own rules.
     freed_bytes().is_ok_and(|freed| freed > bytes_max) && give_back().is_ok()
 }
 
-/// Bytes of pages that were freed and are still resident.
+/// The number of bytes in pages that were freed and are still resident.
 fn freed_bytes() -> Result<u64> {
-    // Statistics are as of the last epoch.
+    // jemalloc's statistics are updated when the epoch advances.
     epoch::advance()?;
     let pages: usize = c"stats.arenas.0.pdirty".to_bytes_with_nul().name().read()?;
     let page_bytes: usize = c"arenas.page".to_bytes_with_nul().name().read()?;
     Ok(pages as u64 * page_bytes as u64)
 }
 
-/// A decay time of 0 gives back at once what is freed. It is in force only between the two calls.
+/// Returns all freed pages to the system: sets the decay time to 0, which purges at once, and then restores it.
 fn give_back() -> Result<()> {
     let decay_ms = c"arena.0.dirty_decay_ms".to_bytes_with_nul().name();
     let configured: isize = decay_ms.update(0)?;
@@ -38,7 +39,7 @@ fn give_back() -> Result<()> {
 mod tests {
     use super::*;
 
-    /// `edgeward_types` computes what this allocator does.
+    /// `edgeward_types::size_class` returns the size classes of jemalloc.
     #[test]
     fn size_classes_are_those_of_the_allocator() {
         let number = |name: String| -> u64 {
@@ -62,7 +63,7 @@ mod tests {
 
     #[test]
     fn freed_pages_are_given_back_above_the_bound() {
-        // Never by jemalloc itself while this test runs.
+        // A decay time of -1 stops jemalloc from returning pages by itself while this test runs.
         let decay_ms = c"arena.0.dirty_decay_ms".to_bytes_with_nul().name();
         let configured: isize = decay_ms.update(-1).expect("a decay time");
         let bodies: Vec<Vec<u8>> = (0..64).map(|_| vec![1; 1 << 20]).collect();

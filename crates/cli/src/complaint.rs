@@ -1,4 +1,4 @@
-//! Errors as people read them: what is wrong, where, and the way out.
+//! Formats errors for users: what is wrong, where, and what to do.
 //!
 //! ```text
 //! error: hot.shard_count = 48 is not a power of two
@@ -6,14 +6,14 @@
 //!   hint: use 32 or 64
 //! ```
 //!
-//! Any error ends up here through `anyhow`. One that knows its place or a way out is a
-//! [`Complaint`]; several found at once are [`Complaints`] and each gets its own lines.
+//! Every error reaches [`print()`] through `anyhow`. An error that has a location or a hint is a [`Complaint`]. Several
+//! errors found in one pass are [`Complaints`]; each is printed as a block of its own.
 
 use std::fmt::{self, Write as _};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// One thing that is wrong, with its place and the way out where they are known.
+/// One error for the user, with its location and a hint if they are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Complaint {
     message: String,
@@ -23,7 +23,7 @@ pub(crate) struct Complaint {
 }
 
 impl Complaint {
-    /// Says what is wrong.
+    /// An error with this message, without location or hint.
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
@@ -33,13 +33,13 @@ impl Complaint {
         }
     }
 
-    /// Says what an error says, and its causes on the same line.
+    /// An error whose message is that of `error`, followed by its causes on the same line.
     pub(crate) fn of(error: &(dyn std::error::Error + 'static)) -> Self {
         let all = std::iter::successors(Some(error), |error| error.source());
         Self::new(all.map(ToString::to_string).collect::<Vec<_>>().join(": "))
     }
 
-    /// Says that a file could not be opened or read; of one that is not there, where it was looked for.
+    /// A file could not be opened or read. If the file does not exist, the hint is its absolute path.
     pub(crate) fn unreadable(path: &Path, cannot: &str, error: &io::Error) -> Self {
         let complaint = Self::new(format!("{cannot} {}: {error}", path.display()));
         match error.kind() {
@@ -48,19 +48,19 @@ impl Complaint {
         }
     }
 
-    /// Says in which file.
+    /// Sets the file that the error is about.
     pub(crate) fn in_file(mut self, file: impl Into<PathBuf>) -> Self {
         self.file = Some(file.into());
         self
     }
 
-    /// Says in which line, counted from 1.
+    /// Sets the line that the error is about, counted from 1.
     pub(crate) fn at_line(mut self, line: usize) -> Self {
         self.line = Some(line);
         self
     }
 
-    /// For programs: the same parts by name.
+    /// The error as a JSON object.
     pub(crate) fn to_json(&self) -> serde_json::Value {
         serde_json::json!({
             "message": self.message,
@@ -70,14 +70,14 @@ impl Complaint {
         })
     }
 
-    /// Says what to do about it.
+    /// Sets what the user can do about the error.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 }
 
-/// Only the message: the place and the hint have lines of their own in [`print()`].
+/// Writes only the message: [`print()`] writes the location and the hint on lines of their own.
 impl fmt::Display for Complaint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
@@ -86,7 +86,7 @@ impl fmt::Display for Complaint {
 
 impl std::error::Error for Complaint {}
 
-/// Everything found wrong in one go, so that it can be put right in one go.
+/// All errors found in one pass, so that the user can fix them together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Complaints(pub(crate) Vec<Complaint>);
 
@@ -102,19 +102,19 @@ impl fmt::Display for Complaints {
 
 impl std::error::Error for Complaints {}
 
-/// A path from the root, whatever folder the program was started in.
+/// The absolute form of `path`, for messages: the user may not know the working directory of the program.
 pub(crate) fn whole(path: &Path) -> String {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     path.display().to_string()
 }
 
-/// Writes `error` to stderr in our form.
+/// Writes `error` to stderr in the format of the module's example.
 pub(crate) fn print(error: &anyhow::Error) {
-    // When stderr is gone too there is nobody left to tell.
+    // If stderr is closed too, the error cannot be reported.
     _ = io::Write::write_all(&mut io::stderr(), render(error).as_bytes());
 }
 
-/// `error` in our form, one block a complaint.
+/// Formats `error` as in the module's example, one block for each complaint.
 pub(crate) fn render(error: &anyhow::Error) -> String {
     if let Some(Complaints(all)) = error.downcast_ref::<Complaints>() {
         return all.iter().map(|one| block(&one.message, one)).collect();

@@ -1,4 +1,4 @@
-//! Traces named on the command line: files one after the other, `-` for stdin.
+//! The traces given on the command line: files that are read one after the other; `-` is stdin.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -71,7 +71,7 @@ pub(crate) struct TraceArgs {
     requests_max: Option<u64>,
 }
 
-/// How much of a file may have to be held to read it.
+/// Limits of the memory that reading a file may take.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct LimitArgs {
     /// The longest line, in bytes
@@ -95,7 +95,7 @@ pub(crate) struct LimitArgs {
 }
 
 impl TraceArgs {
-    /// The checked form.
+    /// Checks the arguments. Stdin may be given only once.
     pub(crate) fn inputs(&self) -> anyhow::Result<Inputs> {
         let stdin = self.files.iter().filter(|file| file.as_os_str() == "-");
         if stdin.count() > 1 {
@@ -107,12 +107,12 @@ impl TraceArgs {
     }
 }
 
-/// Traces that can be read.
+/// The checked traces of a command line.
 #[derive(Clone, Debug)]
 pub(crate) struct Inputs(TraceArgs);
 
 impl Inputs {
-    /// What to call them in a heading.
+    /// A short name of the traces, for headings.
     pub(crate) fn label(&self) -> String {
         match &self.0.files[..] {
             [file] if file.as_os_str() == "-" => "stdin".to_owned(),
@@ -121,22 +121,22 @@ impl Inputs {
         }
     }
 
-    /// How many requests are read at the most.
+    /// The number of requests after which reading stops, if it is limited.
     pub(crate) fn requests_max(&self) -> Option<u64> {
         self.0.requests_max
     }
 
-    /// Whether a second reading would find nothing: stdin is among them.
+    /// Returns true if the traces cannot be read a second time, because stdin is one of them.
     pub(crate) fn read_once(&self) -> bool {
         self.0.files.iter().any(|file| file.as_os_str() == "-")
     }
 
-    /// The files named, stdin as `-`.
+    /// The files as given on the command line; stdin is `-`.
     pub(crate) fn files(&self) -> &[PathBuf] {
         &self.0.files
     }
 
-    /// The size of all files together, if all of them have one.
+    /// The total size of all files, or `None` if one of them is not a regular file.
     pub(crate) fn bytes(&self) -> Option<u64> {
         self.0.files.iter().try_fold(0, |sum, file| {
             let facts = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
@@ -144,7 +144,7 @@ impl Inputs {
         })
     }
 
-    /// Gives all records, in order and in batches, to `each`. Says how many lines were left out.
+    /// Passes all records to `each`, in order and in batches. Warns on stderr of lines that were skipped.
     pub(crate) fn for_each_batch(&self, mut each: impl FnMut(&mut [Record])) -> anyhow::Result<()> {
         let mut gathered: Vec<Record> = Vec::with_capacity(BATCH_RECORDS);
         let reading = self.read(None, |records| {
@@ -167,8 +167,8 @@ impl Inputs {
         Ok(())
     }
 
-    /// Gives all records to `each` as they come, and says what was seen of each file. `progress`
-    /// is told the bytes read.
+    /// Passes all records to `each` as they are read, reports the bytes read to `progress`, and returns what it found in
+    /// each file.
     pub(crate) fn read(
         &self,
         progress: Option<&Progress>,
@@ -244,15 +244,15 @@ impl Inputs {
     }
 }
 
-/// What came of reading.
+/// The result of reading the traces.
 pub(crate) struct Reading {
-    /// The files that were begun, in order.
+    /// The files that were opened, in order.
     pub(crate) files: Vec<FileRead>,
-    /// Why it ended before the end, if it did. All records before that were given out.
+    /// The error that stopped reading, if any. All records before it were passed on.
     pub(crate) broke_off: Option<anyhow::Error>,
 }
 
-/// What was seen of one file.
+/// What was found in one file.
 pub(crate) struct FileRead {
     pub(crate) label: String,
     pub(crate) format: Format,
@@ -261,7 +261,7 @@ pub(crate) struct FileRead {
     pub(crate) skipped: Skipped,
 }
 
-/// An input that counts its bytes.
+/// A reader that counts the bytes it reads.
 struct Metered {
     input: Box<dyn Read + Send>,
     bytes_read: Arc<AtomicU64>,
@@ -285,7 +285,7 @@ fn open_file(file: &Path) -> anyhow::Result<(String, Box<dyn Read + Send>)> {
     Ok((label, Box::new(opened)))
 }
 
-/// A reader's error in the form of the command line, its cause behind it.
+/// Converts a reader's error to an error for the user; causes follow the message.
 fn complaint_of(error: ReadError) -> anyhow::Error {
     let mut message = error.problem().to_string();
     if let Some(cause) = std::error::Error::source(&error) {
@@ -305,7 +305,7 @@ fn complaint_of(error: ReadError) -> anyhow::Error {
     complaint.into()
 }
 
-/// Says on stderr that lines were left out.
+/// Warns on stderr that malformed lines were skipped.
 pub(crate) fn warn_of_skipped(label: &str, skipped: &Skipped) {
     if skipped.lines == 0 {
         return;
@@ -319,5 +319,5 @@ pub(crate) fn warn_of_skipped(label: &str, skipped: &Skipped) {
     }
 }
 
-/// Enough records for threads to be worth waking: some milliseconds of simulation.
+/// Records of a batch: some milliseconds of simulation, so that waking a thread for a batch pays.
 const BATCH_RECORDS: usize = 1 << 16;

@@ -1,7 +1,7 @@
-//! The edge's way to its origin by a link.
+//! Connects the edge to its origin through a link.
 //!
-//! The edge speaks HTTP/1.1 on whatever somebody dials; the crate of the link knows nothing of an edge. Here the link runs, on a
-//! thread of its own, and dials.
+//! The edge sends HTTP/1.1 over the streams of a [`Dial`], and the link's crate does not know the edge. This module runs
+//! the link on a thread of its own and implements [`Dial`] with it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use edgeward_types::ByteSize;
 
 use crate::commands::link::end::{self, Compression, IdScheme};
 
-/// `[origin.link]` as it was typed and checked.
+/// The section `[origin.link]` of the configuration, parsed.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkSettings {
     pub(crate) gateway: Option<HostPort>,
@@ -39,7 +39,7 @@ pub(crate) struct LinkSettings {
 }
 
 impl Default for LinkSettings {
-    /// 4 GiB are a working set for a start, and 30 MB of memory.
+    /// A store of 4 GiB holds a small working set; its index takes 30 MB of memory.
     fn default() -> Self {
         Self {
             gateway: None,
@@ -59,7 +59,7 @@ impl Default for LinkSettings {
     }
 }
 
-/// A link at work; dropping it ends it and waits for that.
+/// A running link. Dropping it stops the link and waits until its thread has ended.
 #[derive(Debug)]
 pub(crate) struct EdgeLink {
     client: Client,
@@ -69,7 +69,7 @@ pub(crate) struct EdgeLink {
 }
 
 impl EdgeLink {
-    /// Starts it. A gateway that cannot be reached is no error: it may come.
+    /// Starts the link. An unreachable gateway is not an error: the link connects when the gateway is available.
     pub(crate) fn start(settings: &LinkSettings) -> anyhow::Result<Self> {
         let (Some(gateway), Some(keys), Some(store)) =
             (&settings.gateway, &settings.keys, &settings.store)
@@ -114,7 +114,7 @@ impl EdgeLink {
                 runtime.block_on(async {
                     _ = stopped.await;
                     drop(admin);
-                    // Nothing is under way: the edge ended before.
+                    // The edge has ended before, so that no stream is open.
                     if let Err(error) = ending.shutdown(Duration::from_secs(1)).await {
                         tracing::warn!(%error, "the link's store could not be written");
                     }
@@ -129,12 +129,12 @@ impl EdgeLink {
         })
     }
 
-    /// For the edge.
+    /// Returns the dialer through which the edge opens streams to the origin.
     pub(crate) fn dial(&self) -> Arc<dyn Dial> {
         Arc::new(LinkDial(self.client.clone()))
     }
 
-    /// Where its figures are.
+    /// The address that serves the link's metrics and status, if it is configured.
     pub(crate) fn admin_addr(&self) -> Option<SocketAddr> {
         self.admin
     }

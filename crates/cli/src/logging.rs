@@ -1,4 +1,4 @@
-//! Logs: structured events to stderr, as text for people or JSON for machines.
+//! Logs: structured events to stderr, as text for people or as JSON for programs.
 
 use std::io::{self, IsTerminal};
 
@@ -6,7 +6,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::complaint::Complaint;
 
-/// How much is logged and in what form.
+/// The options of logging.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct LogArgs {
     /// What to log: error, warn, info, debug, trace, or per module
@@ -36,7 +36,7 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Sends events to stderr from here on. Called once, by `main`.
+/// Writes log events to stderr from now on. `main` calls this once.
 pub(crate) fn start(args: &LogArgs, default: &str) -> anyhow::Result<()> {
     let variable = std::env::var(VARIABLE).ok().filter(|text| !text.is_empty());
     let (source, filter) = match (&args.log, &variable) {
@@ -69,8 +69,8 @@ pub(crate) fn start(args: &LogArgs, default: &str) -> anyhow::Result<()> {
     set.map_err(|error| anyhow::anyhow!("logging is set up already: {error}"))
 }
 
-/// Returns true if a part of a filter is one word and not a level. The filter's own parser would take it for a module's name and log
-/// nothing.
+/// Returns true if a part of a filter is a single word and not a level. The filter's own parser would take it for a
+/// module's name and log nothing.
 fn is_unknown_level(word: &str) -> bool {
     const LEVELS: [&str; 12] = [
         "off", "error", "warn", "info", "debug", "trace", "0", "1", "2", "3", "4", "5",

@@ -1,8 +1,7 @@
-//! The `edgeward` binary: what was typed becomes a checked config becomes one call.
+//! The `edgeward` binary: parses the command line, checks the configuration and calls a library.
 //!
-//! Results go to stdout, talk (progress, logs, errors) to stderr. The exit code is 0 when the
-//! work is done, 1 when the answer is no, 2 when it could not be done. A reader that closes our
-//! stdout early, like `head`, has what it wanted: that is 0 too.
+//! Results go to stdout; progress, logs and errors go to stderr. The exit code is 0 when the work is done, 1 when the
+//! answer is no, 2 when the command failed. If the reader of stdout closes it early, as `head` does, the exit code is 0.
 //!
 //! Each command is one file in [`commands`] with its arguments and a `run`.
 #![forbid(unsafe_code)]
@@ -26,7 +25,7 @@ use clap::{ArgAction, Parser};
 
 use commands::Command;
 
-/// The allocator, chosen here and nowhere else; why this one is in `docs/adr/0008-jemalloc.md`.
+/// The allocator of the binary. `docs/adr/0008-jemalloc.md` gives the reasons for jemalloc.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -63,8 +62,8 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(refusal) => {
-            // Also the way of `--help` and `--version`, which clap gives to stdout with code 0.
-            // That its reader may have gone is no reason for a complaint.
+            // `--help` and `--version` take this path too; clap prints them to stdout, and the exit code is 0.
+            // A closed stdout is not an error.
             _ = refusal.print();
             return ExitCode::from(if refusal.use_stderr() { COULD_NOT } else { 0 });
         }
@@ -82,7 +81,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// It could not be done; 1 is kept for "done, and the answer is no".
+/// The exit code of a command that failed; 1 means "done, and the answer is no".
 const COULD_NOT: u8 = 2;
 
 const LONG_HELP: &str = "\

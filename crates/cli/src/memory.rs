@@ -1,4 +1,4 @@
-//! How much memory this process can have: the machine's, or less if a control group limits it.
+//! The memory available to this process: that of the machine, or less if a control group limits it.
 
 use std::fmt;
 use std::fs;
@@ -6,7 +6,8 @@ use std::path::Path;
 
 use edgeward_types::ByteSize;
 
-/// Logs a warning if `hot` is more than the process can have: the system would swap, or kill it once the cache is full.
+/// Warns in the log if the memory tier exceeds the available memory: the system would swap or kill the process once the
+/// cache is full.
 pub(crate) fn warn_if_beyond(hot: ByteSize) {
     if let Some(limit) = Limit::of_system(Path::new("/"))
         && hot.bytes() > limit.bytes
@@ -20,7 +21,7 @@ pub(crate) fn warn_if_beyond(hot: ByteSize) {
     }
 }
 
-/// The least of the limits that were found.
+/// The lowest limit that applies to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Limit {
     bytes: u64,
@@ -43,7 +44,7 @@ impl fmt::Display for Whose {
 }
 
 impl Limit {
-    /// Reads `proc` and `sys` below `root`.
+    /// Reads the limits from `proc` and `sys` below `root`.
     fn of_system(root: &Path) -> Option<Self> {
         let machine = fs::read_to_string(root.join("proc/meminfo"))
             .ok()
@@ -63,20 +64,20 @@ impl Limit {
     }
 }
 
-/// `MemTotal:  8123456 kB`.
+/// Parses the line `MemTotal:  8123456 kB` of `/proc/meminfo`.
 fn machine_bytes(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
 
-/// The least limit of this process's group and of the groups above it, in either version of control groups.
+/// The lowest limit of this process's control group and of its ancestors, for versions 1 and 2 of control groups.
 fn group_bytes(root: &Path) -> Option<u64> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     groups.lines().filter_map(|line| limit_of(root, line)).min()
 }
 
-/// A line is `0::/path` for version 2, and `4:memory:/path` for version 1.
+/// The lowest limit for one line of `/proc/self/cgroup`: `0::/path` for version 2, `4:memory:/path` for version 1.
 fn limit_of(root: &Path, line: &str) -> Option<u64> {
     let (_, rest) = line.split_once(':')?;
     let (controllers, path) = rest.split_once(':')?;
@@ -87,7 +88,7 @@ fn limit_of(root: &Path, line: &str) -> Option<u64> {
         }
         _ => return None,
     };
-    // In a container the path may be the host's. Only the mount's root exists here.
+    // In a container the path may be the host's: only the root of the mount exists here.
     Path::new(path.trim_start_matches('/'))
         .ancestors()
         .filter_map(|group| fs::read_to_string(root.join(mount).join(group).join(file)).ok())

@@ -1,7 +1,7 @@
-//! The edge's rules about absent ids, joined with what keeps their filters fresh.
+//! Connects the edge's `[[negative]]` rules to the filters that answer them.
 //!
-//! The edge asks an `IdFilter` and does not know where it comes from; the crate that follows a published
-//! set does not know the edge. Here each rule of the configuration gets its filter.
+//! The edge queries an `IdFilter` and does not know where the filter comes from; `filter-client` does not know the edge.
+//! This module starts a filter for each rule of the configuration.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use edgeward_filter_client::{
 use edgeward_proxy::negative::{FilterFacts, IdFilter, Judgement, NegativeRule, PathPattern};
 use edgeward_types::ByteSize;
 
-/// A `[[negative]]` as it was typed and checked.
+/// A section `[[negative]]` of the configuration, parsed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NegativeSettings {
     pub(crate) pattern: Option<PathPattern>,
@@ -28,7 +28,7 @@ pub(crate) struct NegativeSettings {
     pub(crate) snapshot_bytes_max: Option<ByteSize>,
 }
 
-/// Where a filter is.
+/// Where a filter is read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FilterPlace {
     File(PathBuf),
@@ -44,7 +44,7 @@ impl fmt::Display for FilterPlace {
     }
 }
 
-/// How ids are spelled in a path.
+/// How ids are written in a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IdKind {
     Text,
@@ -55,7 +55,7 @@ pub(crate) enum IdKind {
 }
 
 impl IdKind {
-    /// Returns the form of the filter's ids.
+    /// The form in which the filter stores these ids.
     fn form(self) -> IdForm {
         match self {
             Self::Text | Self::Hex => IdForm::Text,
@@ -65,13 +65,13 @@ impl IdKind {
     }
 }
 
-/// Starts what keeps each rule's filter fresh. A publisher that cannot be reached is no error: until
-/// its filter is there every request passes.
+/// Starts the filter of each rule. An unreachable publisher is not an error: until its filter has arrived, every request
+/// is forwarded.
 pub(crate) fn start(all: &[NegativeSettings]) -> anyhow::Result<Vec<NegativeRule>> {
     let mut rules = Vec::new();
     for settings in all {
         let (Some(pattern), Some(place)) = (&settings.pattern, &settings.filter) else {
-            // Checked before; a rule without them says nothing.
+            // The check of the configuration has rejected rules without a pattern or a filter.
             continue;
         };
         rules.push(NegativeRule {
@@ -117,7 +117,7 @@ enum Source {
     Publisher(FilterClient),
 }
 
-/// A filter as the edge asks it.
+/// The filter of one rule, as the edge queries it.
 #[derive(Debug)]
 struct Joined {
     source: Source,

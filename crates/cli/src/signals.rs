@@ -1,4 +1,4 @@
-//! What ends a process in good order, SIGTERM and SIGINT, and what a server does about SIGHUP, SIGUSR1 and SIGUSR2.
+//! Signals: SIGTERM and SIGINT shut a process down; servers also handle SIGHUP, SIGUSR1 and SIGUSR2.
 
 use std::future::Future;
 
@@ -6,19 +6,19 @@ use anyhow::Context as _;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// SIGTERM and SIGINT, listened to from now on, for code that is not asynchronous.
+/// The signals of a process whose main thread is not asynchronous.
 pub(crate) struct Signals {
     runtime: Runtime,
     signals: AsyncSignals,
 }
 
 impl Signals {
-    /// For tools: any other signal does what the system does about it.
+    /// Handles SIGTERM and SIGINT. For tools: other signals keep the default action of the system.
     pub(crate) fn listen() -> anyhow::Result<Self> {
         Self::with(AsyncSignals::listen)
     }
 
-    /// For servers: see [`AsyncSignals::of_server`].
+    /// Handles the signals of a server: see [`AsyncSignals::of_server`].
     pub(crate) fn of_server() -> anyhow::Result<Self> {
         Self::with(AsyncSignals::of_server)
     }
@@ -34,17 +34,17 @@ impl Signals {
         Ok(Self { runtime, signals })
     }
 
-    /// Has SIGHUP and SIGUSR1 call `reopen` from now on.
+    /// Sets the function that SIGHUP and SIGUSR1 call from now on.
     pub(crate) fn on_reopen(&mut self, reopen: impl Fn() + Send + 'static) {
         self.signals.reopen = Some(Box::new(reopen));
     }
 
-    /// Waits for the next signal that ends the process. Returns its name.
+    /// Waits for SIGTERM or SIGINT and returns its name.
     pub(crate) fn next(&mut self) -> &'static str {
         self.runtime.block_on(self.signals.ended())
     }
 
-    /// Waits for `end`, or for a signal that ends the process: then returns its name.
+    /// Waits for `end`, or for SIGTERM or SIGINT. Returns the signal's name, or `None` after `end`.
     pub(crate) fn next_before<T>(&mut self, end: impl Future<Output = T>) -> Option<&'static str> {
         self.runtime.block_on(async {
             tokio::select! {
@@ -55,7 +55,7 @@ impl Signals {
     }
 }
 
-/// The same for code that runs in a runtime.
+/// The signals of a process, for asynchronous code.
 pub(crate) struct AsyncSignals {
     terminate: Signal,
     interrupt: Signal,
@@ -63,7 +63,7 @@ pub(crate) struct AsyncSignals {
     reopen: Option<Box<dyn Fn() + Send>>,
 }
 
-/// Signals that would end a server that does not listen to them.
+/// Signals whose default action would kill a server.
 struct Others {
     hangup: Signal,
     user1: Signal,
@@ -71,7 +71,7 @@ struct Others {
 }
 
 impl AsyncSignals {
-    /// SIGTERM and SIGINT.
+    /// Handles SIGTERM and SIGINT.
     pub(crate) fn listen() -> anyhow::Result<Self> {
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
@@ -81,7 +81,7 @@ impl AsyncSignals {
         })
     }
 
-    /// The same, and SIGHUP and SIGUSR1, which reopen log files, and SIGUSR2, which is logged and ignored.
+    /// Handles SIGTERM and SIGINT, SIGHUP and SIGUSR1, which reopen log files, and SIGUSR2, which is logged and ignored.
     pub(crate) fn of_server() -> anyhow::Result<Self> {
         Ok(Self {
             others: Some(Others {
@@ -93,7 +93,7 @@ impl AsyncSignals {
         })
     }
 
-    /// Waits for the next signal that ends the process, and meanwhile acts on the others. Returns its name.
+    /// Waits for SIGTERM or SIGINT and returns its name. Handles the other signals meanwhile.
     pub(crate) async fn ended(&mut self) -> &'static str {
         loop {
             let name = self.next().await;

@@ -1,8 +1,8 @@
-//! Figures as people read them, each with its unit.
+//! Formats figures for people, each with its unit.
 
 use std::time::Duration;
 
-/// `1234567` as `1,234,567`.
+/// Formats `1234567` as `1,234,567`.
 pub(crate) fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -15,7 +15,7 @@ pub(crate) fn count(n: u64) -> String {
     text
 }
 
-/// A share of one as a percentage with two decimals: `0.1234` as `12.34 %`.
+/// Formats a fraction as a percentage with two decimals: `0.1234` as `12.34 %`.
 pub(crate) fn percent(share: f64) -> String {
     if share.is_finite() {
         format!("{:.2} %", share * 100.0)
@@ -24,7 +24,7 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
-/// A difference of two shares in points: `-0.004` as `-0.40`.
+/// Formats the difference of two fractions in percentage points: `-0.004` as `-0.40`.
 pub(crate) fn points(difference: f64) -> String {
     if difference.is_finite() {
         format!("{:+.2}", difference * 100.0)
@@ -33,7 +33,7 @@ pub(crate) fn points(difference: f64) -> String {
     }
 }
 
-/// A duration with three significant digits in the unit that suits it: `1.23 ms`.
+/// Formats a duration with three significant digits and a suitable unit: `1.23 ms`.
 pub(crate) fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
     if seconds >= 100.0 {
@@ -57,7 +57,7 @@ pub(crate) fn duration(duration: Duration) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
-/// So many per second, with thousands separated: `12,345 /s`.
+/// Formats a rate with separated thousands: `12,345 /s`.
 pub(crate) fn per_second(n: f64) -> String {
     if n.is_finite() && n >= 0.0 {
         format!("{} /s", count(n.round() as u64))
@@ -66,7 +66,7 @@ pub(crate) fn per_second(n: f64) -> String {
     }
 }
 
-/// What stands where there is no figure.
+/// The text in place of a figure that does not exist.
 const NOTHING: &str = "-";
 
 #[cfg(test)]

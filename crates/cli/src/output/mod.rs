@@ -1,7 +1,6 @@
-//! What commands say: results to stdout, progress to stderr.
+//! The output of commands: results to stdout, progress to stderr.
 //!
-//! Commands write through [`stdout`] rather than `println!`, because a reader that has seen
-//! enough and closed the pipe is not an error, and `println!` would panic on it.
+//! Commands write through [`stdout`] instead of `println!`, which would panic when the reader has closed the pipe.
 
 mod figure;
 mod progress;
@@ -16,7 +15,7 @@ pub(crate) use figure::*;
 pub(crate) use progress::{Progress, set_quiet};
 pub(crate) use table::{Column, Table};
 
-/// Stdout, buffered; call `flush` at the end (or drop it where a lost error does not matter).
+/// Buffered stdout. Call `flush` at the end, because dropping it ignores errors.
 pub(crate) fn stdout() -> Stdout {
     Stdout(BufWriter::new(io::stdout().lock()))
 }
@@ -30,7 +29,7 @@ pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes `value` to stdout as one line of JSON, at once: for a program that waits for it.
+/// Writes `value` to stdout as one line of JSON and flushes it, for a program that waits for the line.
 pub(crate) fn print_json_line(value: &impl Serialize) -> anyhow::Result<()> {
     let text = serde_json::to_string(value)?;
     let mut out = stdout();
@@ -39,7 +38,7 @@ pub(crate) fn print_json_line(value: &impl Serialize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether this error is only that the reader of our stdout went away.
+/// Returns true if the cause of `error` is that the reader of stdout has closed it.
 pub(crate) fn stdout_closed(error: &anyhow::Error) -> bool {
     error
         .chain()
@@ -47,7 +46,7 @@ pub(crate) fn stdout_closed(error: &anyhow::Error) -> bool {
         .any(|error| error.get_ref().is_some_and(|inner| inner.is::<Closed>()))
 }
 
-/// Stdout, with a closed pipe told apart from every other broken pipe (a socket's, say).
+/// Stdout. Its errors distinguish a closed stdout from other broken pipes, for example of a socket.
 #[derive(Debug)]
 pub(crate) struct Stdout(BufWriter<StdoutLock<'static>>);
 
@@ -69,7 +68,7 @@ fn mark_closed(error: io::Error) -> io::Error {
     }
 }
 
-/// The mark inside an `io::Error` that stdout's reader is gone.
+/// The error inside an `io::Error` if the reader of stdout has closed it.
 #[derive(Debug)]
 struct Closed;
 

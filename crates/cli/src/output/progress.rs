@@ -1,4 +1,4 @@
-//! Progress on stderr: a bar on a terminal, a line now and then in a pipe, nothing with `--quiet`.
+//! Progress on stderr: a bar on a terminal, a line every few seconds in a pipe, no output with `--quiet`.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -10,34 +10,34 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::figure::{count, duration, per_second};
 
-/// Takes the word of `--quiet`, once, before any command runs.
+/// Turns progress off or on. `main` calls this once, before the command runs.
 pub(crate) fn set_quiet(quiet: bool) {
     QUIET.store(quiet, Ordering::Relaxed);
 }
 
-/// How far a piece of work has come. Shared by the threads that do it; advancing is cheap.
+/// The progress of a task. Threads share it; advancing is cheap.
 #[derive(Debug)]
 pub(crate) struct Progress {
     what: Cow<'static, str>,
     unit: &'static str,
-    /// 0 while it is not known.
+    /// 0 while the total is unknown.
     total: AtomicU64,
     done: AtomicU64,
     started: Instant,
     face: Face,
 }
 
-/// How it is shown.
+/// How progress is shown.
 #[derive(Debug)]
 enum Face {
     Quiet,
     Bar(ProgressBar),
-    /// When the last line was written.
+    /// The time at which the last line was written.
     Lines(Mutex<Instant>),
 }
 
 impl Progress {
-    /// Work called `what`, counted in `unit`, of which `total` lies ahead if that is known.
+    /// The progress of the task `what`, counted in `unit`, with `total` units to do if this is known.
     pub(crate) fn new(
         what: impl Into<Cow<'static, str>>,
         unit: &'static str,
@@ -61,13 +61,13 @@ impl Progress {
         }
     }
 
-    /// So many more are done.
+    /// Adds `more` units.
     pub(crate) fn advance(&self, more: u64) {
         let done = self.done.fetch_add(more, Ordering::Relaxed) + more;
         self.show(done);
     }
 
-    /// It has become known that there are about so many.
+    /// Sets the total, which may be an estimate.
     pub(crate) fn expect(&self, total: u64) {
         let before = self.total.swap(total, Ordering::Relaxed);
         if let Face::Bar(bar) = &self.face {
@@ -78,7 +78,7 @@ impl Progress {
         }
     }
 
-    /// Says something in between, above the bar if there is one.
+    /// Writes a line to stderr, above the bar if there is one.
     pub(crate) fn note(&self, line: &str) {
         match &self.face {
             Face::Quiet => {}
@@ -87,7 +87,7 @@ impl Progress {
         }
     }
 
-    /// So many are done in all.
+    /// Sets the number of units done.
     pub(crate) fn set(&self, done: u64) {
         self.done.store(done, Ordering::Relaxed);
         self.show(done);
@@ -98,7 +98,7 @@ impl Progress {
             Face::Quiet => {}
             Face::Bar(bar) => bar.set_position(done),
             Face::Lines(last) => {
-                // Whoever holds it is about to write the line: nobody needs to wait.
+                // The thread that holds the lock writes the line, so that the others need not wait.
                 let Ok(mut last) = last.try_lock() else {
                     return;
                 };
@@ -139,7 +139,7 @@ impl Progress {
     }
 }
 
-/// The bar goes when the work does: what remains on screen is the result.
+/// Removes the bar: only the result remains on screen.
 impl Drop for Progress {
     fn drop(&mut self) {
         if let Face::Bar(bar) = &self.face {
@@ -168,16 +168,16 @@ fn style(unit: &str, has_end: bool) -> ProgressStyle {
 }
 
 fn write_line(line: &str) {
-    // Progress that nobody can read is not worth an error.
+    // Progress is optional: errors of stderr are ignored.
     _ = writeln!(io::stderr(), "{line}");
 }
 
 static QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Often enough to see that it lives, seldom enough for a CI log.
+/// Short enough to show that the task is alive, long enough not to flood the log of a CI job.
 const BETWEEN_LINES: Duration = Duration::from_secs(5);
 
-/// A century: an estimate beyond it is noise, and `Duration` has an end.
+/// A century. A longer estimate is meaningless and could overflow a `Duration`.
 const LONGEST_SECS: f64 = 3.2e9;
 
 #[cfg(test)]

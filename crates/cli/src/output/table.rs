@@ -1,8 +1,8 @@
-//! Tables for a terminal: a heading, figures to the right, words to the left.
+//! Tables for a terminal: a heading, figures aligned right, words aligned left.
 
 use std::fmt;
 
-/// One column: its heading, and the side its cells lean to.
+/// One column: its heading and its alignment.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
     heading: String,
@@ -18,7 +18,7 @@ impl Column {
         }
     }
 
-    /// A column of figures, whose last digits stand under each other.
+    /// A column of figures, aligned right.
     pub(crate) fn figures(heading: impl Into<String>) -> Self {
         Self {
             heading: heading.into(),
@@ -27,7 +27,7 @@ impl Column {
     }
 }
 
-/// Rows under headings, as wide as they need to be.
+/// Rows below headings. Each column is as wide as its widest cell.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     columns: Vec<Column>,
@@ -46,7 +46,7 @@ impl Table {
     /// Adds a row.
     ///
     /// # Panics
-    /// When it has more or fewer cells than there are columns.
+    /// If the number of cells differs from the number of columns.
     pub(crate) fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
         let cells: Vec<String> = cells.into_iter().map(Into::into).collect();
         assert_eq!(cells.len(), self.columns.len(), "one cell a column");
@@ -87,7 +87,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// Columns on screen. Our own words are single-width; a key of wide characters only leans.
+/// The width on screen in columns. Wide characters, which only a key can contain, count as one and shift the row.
 fn width(text: &str) -> usize {
     text.chars().count()
 }

@@ -1,4 +1,4 @@
-//! From settings as typed to the configuration as meant, or to all that is wrong with them.
+//! Checks the settings and builds the configuration, or returns all errors.
 
 mod together;
 
@@ -21,7 +21,7 @@ use crate::link_edge::LinkSettings;
 use crate::negative::NegativeSettings;
 use together::together;
 
-/// A configuration in the making: what depends on several keys is put together at the end.
+/// A configuration under construction. [`check`] combines fields that depend on several keys.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) edge: EdgeConfig,
@@ -43,7 +43,7 @@ pub(super) struct DraftListener {
     pub(super) key: Option<PathBuf>,
 }
 
-/// A `[[disk_host]]` as far as it was typed.
+/// One `[[disk_host]]`, possibly incomplete.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DraftHost {
     pub(super) host: Option<HostPattern>,
@@ -51,7 +51,7 @@ pub(super) struct DraftHost {
 }
 
 impl Draft {
-    /// Every default in place; where to listen and where the origin is are still to be told.
+    /// A draft with every default. It has no listener, and the origin is a placeholder.
     pub(super) fn new() -> Self {
         let nowhere = "http://origin.invalid"
             .parse()
@@ -75,7 +75,7 @@ impl Draft {
         }
     }
 
-    /// The listener a key of `[[listener]]` speaks of.
+    /// The listener that a key of the given `[[listener]]` belongs to.
     pub(super) fn listener(&mut self, item: usize) -> &mut DraftListener {
         if self.listeners.len() <= item {
             self.listeners.resize_with(item + 1, DraftListener::default);
@@ -83,7 +83,7 @@ impl Draft {
         &mut self.listeners[item]
     }
 
-    /// The rule a key of `[[negative]]` speaks of.
+    /// The rule that a key of the given `[[negative]]` belongs to.
     pub(super) fn negative(&mut self, item: usize) -> &mut NegativeSettings {
         if self.negative.len() <= item {
             self.negative
@@ -92,7 +92,7 @@ impl Draft {
         &mut self.negative[item]
     }
 
-    /// The host a key of `[[disk_host]]` speaks of.
+    /// The host that a key of the given `[[disk_host]]` belongs to.
     pub(super) fn disk_host(&mut self, item: usize) -> &mut DraftHost {
         if self.disk_hosts.len() <= item {
             self.disk_hosts.resize_with(item + 1, DraftHost::default);
@@ -100,7 +100,7 @@ impl Draft {
         &mut self.disk_hosts[item]
     }
 
-    /// The device a key of `[[disk_device]]` speaks of.
+    /// The device that a key of the given `[[disk_device]]` belongs to.
     pub(super) fn device(&mut self, item: usize) -> &mut DeviceSettings {
         let devices = &mut self.disk.settings.devices;
         let blank = || DeviceSettings {
@@ -114,14 +114,14 @@ impl Draft {
     }
 }
 
-/// Checks each setting, then all together.
+/// Checks each setting, then the settings together. Returns the configuration or all errors.
 pub(super) fn check(
     typed: Vec<Typed>,
     mut complaints: Vec<(Source, Complaint)>,
     told: &Told<'_>,
 ) -> Result<Checked, Complaints> {
     let mut draft = Draft::new();
-    // What the parser made of a line it could not read is no ground for a second complaint.
+    // A line with a syntax error gets no second complaint about the value that the parser recovered.
     let broken: HashSet<usize> = complaints
         .iter()
         .filter_map(|(source, _)| match source {
@@ -161,7 +161,7 @@ pub(super) fn check(
             edge: finished(draft),
         });
     }
-    // As a reader finds them: through the file from the top, then the flags, then what is missing.
+    // The order of a reader: the file from the top, the flags, missing settings.
     complaints.sort_by_key(|(source, _)| match source {
         Source::File { line } => (0, *line),
         Source::Flag(_) => (1, 0),
@@ -210,7 +210,7 @@ fn finished(draft: Draft) -> EdgeConfig {
     edge
 }
 
-/// Every setting as it will be, in the order of the reference.
+/// All settings with their final values, in the order of the reference.
 fn settings(typed: &[Typed], draft: &Draft) -> Vec<Setting> {
     let mut settings = Vec::new();
     let source = |key: &Key, item: usize| {
@@ -252,10 +252,10 @@ fn settings(typed: &[Typed], draft: &Draft) -> Vec<Setting> {
     settings
 }
 
-/// Half of the smallest machine one would rent for this.
+/// Half of the memory of a machine with 512 MiB, the smallest that is commonly rented.
 const DEFAULT_HOT_CAPACITY: ByteSize = ByteSize::mib(256);
 
-/// A path as it is shown.
+/// A path as text for the user.
 pub(super) fn path_text(path: &Path) -> String {
     path.display().to_string()
 }

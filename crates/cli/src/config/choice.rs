@@ -1,4 +1,4 @@
-//! Settings that are one word of several. Each is an enum; its words are written here, once.
+//! Settings whose value is one of several words. Each is an enum; this file maps the words to its variants.
 
 use edgeward_proxy::config::{LogFormat, OriginProtocol};
 use edgeward_semantics::{ClientDirectives, SetCookie};
@@ -20,7 +20,7 @@ pub(super) trait Choice: Sized {
     fn word(self) -> &'static str;
 }
 
-/// Implements [`Choice`] from a list of words. If a variant of the enum has no word, the list does not compile.
+/// Implements [`Choice`] from a list of words. A variant without a word is a compile error.
 macro_rules! choices {
     ($($choice:ident { $($word:literal => $value:ident),+ })+) => {$(
         impl Choice for $choice {
@@ -55,7 +55,7 @@ choices! {
     IdKind { "text" => Text, "uuid" => Uuid, "integer" => Integer, "hex" => Hex }
 }
 
-/// The words of `origin.host`; any other word is a host name.
+/// The words of `origin.host`. Any other value is a host name.
 pub(super) enum HostWord {
     Auto,
     Forward,

@@ -1,6 +1,6 @@
-//! The file: TOML with positions, walked against the list of keys.
+//! Reads the configuration file: parses TOML with positions and looks up each key in the list of keys.
 //!
-//! The parser recovers after an error, so one stray quote does not hide the other mistakes.
+//! The parser recovers after an error, so that one error does not hide the others.
 
 use std::fs::File;
 use std::io::Read;
@@ -40,7 +40,7 @@ pub(super) fn read(path: &Path) -> Result<String, Complaint> {
     })
 }
 
-/// Finds the settings in `text`, and all that cannot be one.
+/// Adds the settings in `text` to `typed`, and errors to `complaints`.
 pub(super) fn parse(text: &str, typed: &mut Vec<Typed>, complaints: &mut Vec<(Source, Complaint)>) {
     let (document, errors) = DeTable::parse_recoverable(text);
     let mut walk = Walk {
@@ -52,7 +52,7 @@ pub(super) fn parse(text: &str, typed: &mut Vec<Typed>, complaints: &mut Vec<(So
     for error in errors {
         let span = error.span().unwrap_or(0..0);
         let line = walk.line(&span);
-        // One mistake often upsets the rest of its line as well.
+        // One error often causes further ones in the same line.
         if line != last_line {
             let complaint = walk.syntax(error.message(), &span);
             walk.complain(&span, complaint);
@@ -107,7 +107,7 @@ impl Walk<'_> {
     fn table(&mut self, table: &str, item: usize, entries: &DeTable<'_>) {
         for (name, value) in entries {
             let path = format!("{table}.{}", name.get_ref());
-            // A table within a table, as [origin.link].
+            // A nested table, such as [origin.link].
             if let DeValue::Table(inner) = value.get_ref()
                 && nearest::tables().any(|known| known == path)
             {
@@ -175,13 +175,13 @@ impl Walk<'_> {
         self.complaints.push((Source::File { line }, complaint));
     }
 
-    /// The line a span starts in, from 1.
+    /// The line in which a span starts, counted from 1.
     fn line(&self, span: &Range<usize>) -> usize {
         let before = self.text.get(..span.start).unwrap_or(self.text);
         1 + before.bytes().filter(|byte| *byte == b'\n').count()
     }
 
-    /// The source of a value, as long as it fits in a message.
+    /// The source text of a value, shortened for a message.
     fn excerpt(&self, span: &Range<usize>) -> String {
         let source = self.text.get(span.clone()).unwrap_or_default();
         let line = source.lines().next().unwrap_or_default();
@@ -194,7 +194,7 @@ impl Walk<'_> {
     }
 }
 
-/// Far beyond any configuration, far below what hurts.
+/// Far above the size of any real configuration; bounds the memory for a file given by mistake.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 const EXCERPT_CHARS_MAX: usize = 40;

@@ -1,10 +1,9 @@
-//! Every setting, once: its key, what it takes, its bounds, what it does, and where it goes.
+//! The list of all settings: key, type, bounds, description, and the field that a setting changes.
 //!
-//! The file, the flags, `check-config` and docs/reference/configuration.md are all read off this list.
-//! Defaults are not in it: they stand, with their reasons, in `edgeward_proxy::config`.
+//! The file, the flags, `check-config` and docs/configuration.md are generated from this list. Defaults are defined, with
+//! their reasons, in `edgeward_proxy::config`.
 //!
-//! It stays one table, however long: the reference has its order, and an entry is read by itself. Those of
-//! limits, the disk, the link, the filters and slow clients are written in files of their own.
+//! The list is one table, because its order is the order of the reference. Longer groups of entries are in submodules.
 
 mod disk;
 mod forwarding;
@@ -29,16 +28,16 @@ use super::kind::{Kind, NONE, Value, duration_text, size_text};
 
 /// One setting.
 pub(super) struct Key {
-    /// Table and name.
+    /// The path: table and name, separated by a dot.
     pub(super) path: &'static str,
-    /// The flag of `serve` that says the same, if it has one of its own.
+    /// The flag of `serve` that sets this key, if it has one.
     pub(super) flag: Option<&'static str>,
     pub(super) kind: Kind,
-    /// What it does, for the reference.
+    /// The description in the reference.
     pub(super) doc: &'static str,
-    /// Puts it where it belongs. The number says which of several, where there may be several.
+    /// Sets the value in the draft. The number is the index of the item in an array of tables, otherwise 0.
     pub(super) set: fn(&mut Draft, usize, Value),
-    /// As it would be typed; nothing where it is not set and has no default.
+    /// The value as the user would write it, or `None` if it is not set and has no default.
     pub(super) show: fn(&Draft, usize) -> Option<String>,
 }
 
@@ -48,17 +47,17 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// The setting of this name.
+/// Returns the setting with this path.
 pub(super) fn find(path: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.path == path)
 }
 
-/// Whether there may be several of a table.
+/// Returns true if `table` is an array of tables.
 pub(super) fn is_repeated(table: &str) -> bool {
     matches!(table, "listener" | "disk_device" | "disk_host" | "negative")
 }
 
-/// What the tables are for, in the order of the reference.
+/// The tables and their descriptions, in the order of the reference.
 pub(super) const TABLES: [(&str, &str); 14] = [
     (
         "listener",
@@ -617,19 +616,19 @@ pub(super) static KEYS: &[Key] = &[
     limits::HEADS_BYTES_MAX,
 ];
 
-/// Timeouts: shorter than a millisecond is a switch in disguise, longer than a day no bound.
+/// The bounds of timeouts. Below a millisecond a timeout would fail every operation; above a day it has no effect.
 const DURATION: Kind = Kind::Duration {
     least: Duration::from_millis(1),
     most: Duration::from_secs(86_400),
 };
 
-/// Waits that may be switched off.
+/// The bounds of waits; 0 turns the wait off.
 const DURATION_OR_ZERO: Kind = Kind::Duration {
     least: Duration::ZERO,
     most: Duration::from_secs(86_400),
 };
 
-/// What `None` means to the store: the paper's Δ.
+/// The default of the store, Δ in the AdaptSize paper.
 const DEFAULT_WINDOW_REQUESTS: u32 = 250_000;
 
 fn or_none(text: Option<String>) -> String {

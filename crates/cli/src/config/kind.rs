@@ -1,4 +1,4 @@
-//! What a setting takes: how it is typed, within which bounds, and what it then is.
+//! The types of settings: how a value is written, its bounds, and how it is parsed.
 
 mod words;
 
@@ -21,22 +21,22 @@ use crate::negative::FilterPlace;
 use words::{DURATION_UNITS, alternatives};
 pub(super) use words::{duration_text, size_text};
 
-/// What a setting takes.
+/// The type of a setting.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     /// `"64MiB"`, or a number of bytes.
     Size { least: ByteSize, most: ByteSize },
-    /// The same, or `"none"`.
+    /// A size, or `"none"`.
     SizeOrNone { least: ByteSize, most: ByteSize },
     /// `"30s"`.
     Duration { least: Duration, most: Duration },
     /// A whole number.
     Count { least: u64, most: u64 },
-    /// The same, or `"none"`.
+    /// A whole number, or `"none"`.
     CountOrNone { least: u64, most: u64 },
-    /// A whole number of 64 bits, where none is drawn at start.
+    /// A whole number of 64 bits, or `"none"` for a random one at each start.
     SeedOrNone,
-    /// The same, always given.
+    /// A whole number of 64 bits.
     Seed,
     /// `true` or `false`.
     Switch,
@@ -44,60 +44,60 @@ pub(super) enum Kind {
     Choice(&'static [&'static str]),
     /// `"127.0.0.1:8080"`.
     Address,
-    /// The same, or `"none"`.
+    /// An address and port, or `"none"`.
     AddressOrNone,
     /// `"http://HOST:PORT"`.
     Url,
-    /// A file that is there and can be read.
+    /// An existing, readable file.
     InputFile,
-    /// A file that is written, or `"-"` for standard output.
+    /// A file to write, or `"-"` for stdout.
     OutputFile,
-    /// A file, directory or device that need not be there.
+    /// A file, directory or device that need not exist.
     Path,
     /// A host name, or one of these words.
     Host(&'static [&'static str]),
-    /// A host, or all below a domain.
+    /// A host name, or `"*.DOMAIN"` for all hosts below a domain.
     HostPattern,
     /// `"gateway.example:7443"`.
     HostPort,
-    /// A name for the edge in headers.
+    /// The name of the edge in header fields.
     Token,
     /// A path with one `{id}` in it.
     Pattern,
     /// A filter's file, or the URL of a published set.
     Filter,
-    /// Public keys in hex, several with commas between.
+    /// Public keys in hex, separated by commas.
     PublicKeys,
-    /// Networks in CIDR notation, several with commas between, or `"none"`.
+    /// Networks in CIDR notation, separated by commas, or `"none"`.
     Networks,
-    /// Names of header fields, several with commas between, or `"none"`.
+    /// Names of header fields, separated by commas, or `"none"`.
     FieldNames,
-    /// Host names with commas between.
+    /// Host names, separated by commas.
     Hosts,
-    /// A policy by its name.
+    /// The name of a policy.
     Policy,
-    /// A rule of admission to disk by its name.
+    /// The name of a rule of admission to disk.
     DiskAdmission,
-    /// A rule of reinsertion by its name.
+    /// The name of a rule of reinsertion.
     Reinsertion,
 }
 
-/// What was typed, before anyone asked whether it makes sense.
+/// A value before it is parsed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Raw {
-    /// At the prompt, where everything is text.
+    /// The value of a flag.
     Typed(String),
     /// A string in the file.
     Text(String),
-    /// A whole number in the file, as it was written.
+    /// A whole number in the file, as written.
     Number(String),
     /// `true` or `false` in the file.
     Switch(bool),
-    /// Anything else in the file: its kind with its article, and its source.
+    /// A value of another TOML type in the file: the type with its article, and the source text.
     Other { kind: &'static str, source: String },
 }
 
-/// As it would be typed again.
+/// Writes the value as the user wrote it.
 impl fmt::Display for Raw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -109,7 +109,7 @@ impl fmt::Display for Raw {
     }
 }
 
-/// A setting that has been understood.
+/// A parsed value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     None,
@@ -133,7 +133,7 @@ pub(super) enum Value {
     Reinsertion(Reinsertion),
 }
 
-/// Why a setting is not understood: goes on from `KEY = VALUE`.
+/// Why a value is rejected. The reason continues the sentence that begins with `KEY = VALUE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) reason: String,
@@ -141,7 +141,7 @@ pub(super) struct Refusal {
 }
 
 impl Kind {
-    /// Understands what was typed; relative paths start at `folder`.
+    /// Parses and checks a value. Relative paths start at `folder`.
     pub(super) fn read(self, raw: &Raw, folder: &Path) -> Result<Value, Refusal> {
         match self {
             Self::SizeOrNone { .. }
@@ -276,8 +276,8 @@ impl Kind {
             }
             Self::Token => {
                 let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
-                // What is both a token for `Via` (RFC 9110 §5.6.2) and one for `Cache-Status`
-                // (RFC 9651 §3.3.4), without their odder marks.
+                // A token both for `Via` (RFC 9110 §5.6.2) and for `Cache-Status` (RFC 9651 §3.3.4), without the
+                // unusual punctuation.
                 let sound = text.len() <= 64
                     && text.starts_with(|first: char| first.is_ascii_alphabetic())
                     && text
@@ -441,7 +441,7 @@ impl Refusal {
     }
 }
 
-/// Another crate's "`text` is wrong; do this" as a reason that goes on from the value.
+/// Converts another crate's message "`text` is wrong; do this" to a reason and a hint.
 fn refusal(text: &str, error: &dyn fmt::Display) -> Refusal {
     let message = error.to_string();
     let (reason, hint) = match message.split_once("; ") {
@@ -467,7 +467,7 @@ fn within<T: PartialOrd>(value: T, least: T, most: T, text: fn(T) -> String) -> 
     Err(Refusal::new(reason).hint(format!("use {} to {}", text(least), text(most))))
 }
 
-/// `"30s"` and its like.
+/// Parses a duration such as `"30s"`.
 fn parse_duration(text: &str) -> Result<Duration, Refusal> {
     if text.starts_with('-') {
         let hint = "write a whole number and ms, s, min, h or d, as in 30s";
@@ -498,7 +498,7 @@ fn parse_duration(text: &str) -> Result<Duration, Refusal> {
         .ok_or_else(|| Refusal::new("is longer than any clock counts").hint(hint))
 }
 
-/// An I/O error in words, without the system's number.
+/// Describes an I/O error without the system's error number.
 pub(super) fn unreadable(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "does not exist".to_owned(),
@@ -507,7 +507,7 @@ pub(super) fn unreadable(error: &io::Error) -> String {
     }
 }
 
-/// A path that need not be there, in a folder that must.
+/// Checks that the folder of `path` exists. The path itself need not exist.
 fn in_a_folder(path: PathBuf) -> Result<Value, Refusal> {
     let parent = path.parent().filter(|parent| *parent != Path::new(""));
     if parent.is_some_and(|parent| !parent.is_dir()) {
@@ -517,5 +517,5 @@ fn in_a_folder(path: PathBuf) -> Result<Value, Refusal> {
     Ok(Value::File(path))
 }
 
-/// What switches an optional setting off.
+/// The value that turns an optional setting off.
 pub(super) const NONE: &str = "none";

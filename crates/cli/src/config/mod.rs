@@ -1,9 +1,8 @@
-//! The configuration of an edge: what was typed, in a file and as flags, becomes what is meant.
+//! The configuration of an edge: reads the file and the flags, checks them and returns the result.
 //!
-//! Each setting is defined once, in [`keys`]: its name, what it takes, its bounds, what it does.
-//! The file and the flags are two ways to type the same settings, a flag the stronger one. All
-//! that is wrong is found in one go and each [`Complaint`] names the line and the way out.
-//! [`EdgeConfig`] is what comes out, and only that travels on.
+//! Each setting is defined once, in [`keys`]: name, type, bounds, description. A setting can be given in the file or as a
+//! flag; flags override the file. All errors are found in one pass, and each [`Complaint`] names the line and a way to
+//! fix it. The result is an [`EdgeConfig`]; other crates see only that.
 
 mod check;
 mod choice;
@@ -25,28 +24,28 @@ use crate::negative::NegativeSettings;
 use keys::Key;
 use kind::Raw;
 
-/// A configuration that can be served, and where each of its settings came from.
+/// A valid configuration, and the source of each of its settings.
 #[derive(Debug)]
 pub(crate) struct Checked {
     pub(crate) edge: EdgeConfig,
-    /// Filters to start beside it.
+    /// The rules about absent ids, whose filters are started beside the edge.
     pub(crate) negative: Vec<NegativeSettings>,
-    /// The link to start beside it.
+    /// The link, which is started beside the edge.
     pub(crate) link: Option<LinkSettings>,
     pub(crate) settings: Vec<Setting>,
 }
 
-/// One setting as it will be.
+/// One setting with its final value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Setting {
     /// `hot.capacity`, or `listener[0].address`.
     pub(crate) key: String,
-    /// As one would write it in the file, without quotes.
+    /// The value as one would write it in the file, without quotes.
     pub(crate) value: String,
     pub(crate) source: Source,
 }
 
-/// Where a setting came from.
+/// Where a setting was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Default,
@@ -64,22 +63,22 @@ impl fmt::Display for Source {
     }
 }
 
-/// A setting as typed at the prompt.
+/// A setting given on the command line.
 #[derive(Clone, Debug)]
 pub(crate) struct FlagSetting {
-    /// As it was typed: `--hot`, or `--set hot.capacity`.
+    /// The flag as the user typed it: `--hot`, or `--set hot.capacity`.
     pub(crate) flag: String,
-    /// The key in the file that means the same.
+    /// The key of the same setting in the file.
     pub(crate) key: String,
     pub(crate) text: String,
 }
 
-/// Why there is no configuration.
+/// Why the configuration could not be loaded.
 #[derive(Debug)]
 pub(crate) enum LoadError {
-    /// The file could not be read at all.
+    /// The file could not be read.
     Unreadable(Complaint),
-    /// It was read, and this is wrong with it or with the flags.
+    /// The file or the flags are invalid.
     Wrong(Complaints),
 }
 
@@ -92,7 +91,7 @@ impl From<LoadError> for anyhow::Error {
     }
 }
 
-/// Reads `file`, adds `flags`, and checks the whole.
+/// Reads `file`, adds `flags`, and checks the result.
 pub(crate) fn load(file: Option<&Path>, flags: &[FlagSetting]) -> Result<Checked, LoadError> {
     let mut typed = Vec::new();
     let mut complaints = Vec::new();
@@ -102,7 +101,7 @@ pub(crate) fn load(file: Option<&Path>, flags: &[FlagSetting]) -> Result<Checked
     }
     let told = Told { file };
     if flags.iter().any(|flag| flag.key == "listener.address") {
-        // Addresses at the prompt stand in for those of the file, not beside them.
+        // Listeners given by flags replace those of the file.
         typed.retain(|one| !one.key.path.starts_with("listener."));
     }
     if flags.iter().any(|flag| flag.key == "disk_device.path") {
@@ -136,33 +135,33 @@ pub(crate) fn load(file: Option<&Path>, flags: &[FlagSetting]) -> Result<Checked
     check::check(typed, complaints, &told).map_err(LoadError::Wrong)
 }
 
-/// What may be typed several times at the prompt: the nth speaks of the nth.
+/// Flags that may be given several times. The nth value belongs to the nth item of the array of tables.
 const REPEATED: [&str; 3] = [
     "listener.address",
     "disk_device.path",
     "disk_device.capacity",
 ];
 
-/// The reference of all settings, as Markdown: `docs/reference/configuration.md`.
+/// Returns the reference of all settings as Markdown: `docs/configuration.md`.
 pub(crate) use reference::markdown as reference_markdown;
 
-/// One setting, typed and not yet checked.
+/// One setting as given, not yet checked.
 #[derive(Clone, Debug)]
 struct Typed {
     key: &'static Key,
-    /// Which of several, for keys of `[[listener]]` and `[[disk_device]]`.
+    /// The index of the item, for keys of an array of tables such as `[[listener]]`; otherwise 0.
     item: usize,
     raw: Raw,
     source: Source,
 }
 
-/// Where the settings were told.
+/// The configuration file, for the locations in messages and for relative paths.
 struct Told<'a> {
     file: Option<&'a Path>,
 }
 
 impl Told<'_> {
-    /// Puts a complaint where its setting was typed.
+    /// Adds to `complaint` the location of the setting.
     fn place(&self, complaint: Complaint, source: &Source) -> Complaint {
         match (source, self.file) {
             (Source::File { line }, Some(file)) => complaint.in_file(file).at_line(*line),
@@ -171,8 +170,8 @@ impl Told<'_> {
         }
     }
 
-    /// What a relative path in a setting is relative to: the file's folder, so that a service
-    /// finds its certificates wherever it is started; at the prompt, the current folder.
+    /// The folder at which relative paths start. In the file, this is the file's folder, so that a service finds its
+    /// certificates wherever it is started. For flags, this is the working directory.
     fn folder(&self, source: &Source) -> PathBuf {
         match (source, self.file.and_then(Path::parent)) {
             (Source::File { .. }, Some(folder)) => folder.to_owned(),

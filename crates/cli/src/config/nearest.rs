@@ -1,4 +1,4 @@
-//! The key that was probably meant.
+//! Suggests the key or table that the user probably meant.
 
 use strsim::osa_distance;
 
@@ -12,7 +12,7 @@ pub(super) fn hint(unknown: &str) -> String {
     }
 }
 
-/// The same for a table.
+/// A hint for a table that does not exist.
 pub(super) fn table_hint(unknown: &str) -> String {
     let near = tables()
         .map(|table| (osa_distance(unknown, table), table))
@@ -38,7 +38,7 @@ fn nearest(unknown: &str) -> Option<&'static str> {
     KEYS.iter()
         .map(|key| {
             let known = key.path.rsplit('.').next().unwrap_or(key.path);
-            // The right key in the wrong table is as near as one wrong letter.
+            // The right name in the wrong table counts as one wrong letter.
             let near = if known == leaf {
                 1
             } else {
@@ -51,7 +51,7 @@ fn nearest(unknown: &str) -> Option<&'static str> {
         .map(|(_, path)| path)
 }
 
-/// How many letters may be wrong.
+/// The number of letters that may differ.
 fn tolerance(text: &str) -> usize {
     (text.chars().count() / 3).clamp(1, 4)
 }

@@ -1,11 +1,11 @@
-//! docs/reference/configuration.md, read off the list of keys.
+//! Generates docs/configuration.md from the list of keys.
 
 use std::fmt::Write as _;
 
 use super::check::Draft;
 use super::keys::{KEYS, TABLES};
 
-/// The whole document.
+/// Returns the whole document.
 pub(crate) fn markdown() -> String {
     let draft = Draft::new();
     let mut text = String::from(INTRODUCTION);
@@ -21,7 +21,7 @@ pub(crate) fn markdown() -> String {
                 continue;
             };
             let default = match (key.path, (key.show)(&draft, 0)) {
-                // Depends on the machine that asks.
+                // The value depends on the machine.
                 ("server.workers", _) => "one a core".to_owned(),
                 (_, Some(value)) if key.kind.quoted() => format!("`\"{value}\"`"),
                 (_, Some(value)) if value == super::kind::NONE => format!("`\"{value}\"`"),

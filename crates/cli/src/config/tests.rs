@@ -1,10 +1,10 @@
-//! What is right, what is wrong, and what is said about it.
+//! Tests of valid and invalid configurations and of the messages about them.
 
 use std::fs;
 
 use super::*;
 
-/// What is said about a file with this text, without the folder it lies in.
+/// The settings or the errors of a file with this text, without the path of its temporary folder.
 fn verdict(text: &str, flags: &[(&str, &str, &str)]) -> String {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("edge.toml");
@@ -132,7 +132,7 @@ fn every_key_stands_in_one_table_and_once() {
     assert_eq!(paths.len(), all);
 }
 
-/// Both ends of each bound are accepted, and the next value beyond is not.
+/// Both bounds are accepted; the values next to them outside are rejected.
 #[test]
 fn bounds_hold_on_both_sides() {
     for key in keys::KEYS.iter() {
@@ -426,7 +426,7 @@ fn a_host_without_a_rule_or_name_or_named_twice_is_complained_about() {
     assert!(said.contains("there is no cache on disk"), "{said}");
 }
 
-/// A word that a setter took for another one would be shown as that one.
+/// Shows that no setter confuses two words: the word shown is the word set.
 #[test]
 fn each_word_of_a_choice_is_shown_as_it_was_set() {
     let mut words_shown = 0;

@@ -1,4 +1,4 @@
-//! What no key can be blamed for alone: what is missing, what only works with something else, and what is said twice.
+//! Checks that involve several settings: missing ones, ones that need another, duplicates.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -9,7 +9,7 @@ use super::Draft;
 use crate::complaint::Complaint;
 use crate::negative::FilterPlace;
 
-/// Complains about all of it.
+/// Runs all checks of this module and adds their errors to `complaints`.
 pub(super) fn together(
     typed: &[Typed],
     draft: &mut Draft,
@@ -59,7 +59,7 @@ pub(super) fn together(
     link(typed, draft, complaints);
 }
 
-/// A link is whole, and leads to an origin that it can speak with.
+/// Checks that `[origin.link]` is complete and that the origin is reached by HTTP/1.1 without TLS.
 fn link(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)>) {
     const TABLE: &str = "origin.link.";
     let given = |path: &str| typed.iter().find(|one| one.key.path == path);
@@ -111,14 +111,14 @@ fn link(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)
     }
 }
 
-/// What a rule lacks, said where the rule begins.
+/// Checks that each `[[negative]]` is complete. Errors name the rule's first line.
 fn negative(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)>) {
     for (item, rule) in draft.negative.iter().enumerate() {
         let of_rule = |one: &&Typed| one.item == item && one.key.path.starts_with("negative.");
         let Some(first) = typed.iter().find(of_rule) else {
             continue;
         };
-        // What was typed and is wrong was complained about already.
+        // A key with an invalid value has its own error already.
         let typed_at_all =
             |path: &str| typed.iter().filter(of_rule).any(|one| one.key.path == path);
         let mut lacks = |key: &str, why: &str, hint: &str| {
@@ -176,7 +176,7 @@ fn disk(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)
         let Some(device) = devices.get(one.item) else {
             continue;
         };
-        // A file or block device that is there says itself how much there is.
+        // An existing file or block device has a size of its own.
         let needs_size = device.capacity.is_none()
             && !std::fs::metadata(&device.path).is_ok_and(|facts| !facts.is_dir());
         let complaint = match one.key.path {
@@ -194,7 +194,7 @@ fn disk(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)
     }
 }
 
-/// What a host lacks, and hosts that are named twice.
+/// Checks that each `[[disk_host]]` is complete and that no host is given twice.
 fn disk_hosts(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)>) {
     let mut seen = HashSet::new();
     for (item, host) in draft.disk_hosts.iter().enumerate() {
@@ -230,7 +230,7 @@ fn listeners(typed: &[Typed], draft: &mut Draft, complaints: &mut Vec<(Source, C
             .iter()
             .find(|one| one.item == item && one.key.path == path)
     };
-    // Flags name one certificate for all the addresses they name.
+    // The flags --tls-cert and --tls-key apply to all addresses given by flags.
     let flagged = typed
         .iter()
         .any(|one| one.key.path == "listener.address" && matches!(one.source, Source::Flag(_)));
@@ -286,7 +286,7 @@ fn listeners(typed: &[Typed], draft: &mut Draft, complaints: &mut Vec<(Source, C
     }
 }
 
-/// The admin server has a port of its own.
+/// Checks that the admin server does not use the port of a listener.
 fn admin(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)>) {
     let given = typed
         .iter()
@@ -295,7 +295,7 @@ fn admin(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint
     let (Some(one), Some(addr)) = (given, draft.edge.admin) else {
         return;
     };
-    // An unspecified address includes all others of its port.
+    // An unspecified address covers every address of its port.
     let is_same = |listener: std::net::SocketAddr| {
         listener.port() == addr.port()
             && addr.port() != 0
@@ -321,7 +321,7 @@ fn admin(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint
     }
 }
 
-/// A setting by the name it was typed under.
+/// The name under which the user gave a setting: its flag or its key.
 fn name(typed: &Typed) -> String {
     match &typed.source {
         Source::Flag(flag) => flag.clone(),

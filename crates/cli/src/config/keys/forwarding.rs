@@ -1,4 +1,4 @@
-//! What the origin learns of the client, and which requests it does not get.
+//! The settings of `[forwarding]`: fields about the client that the origin receives, and requests that are not forwarded.
 
 use super::super::kind::{Kind, Value};
 use super::{Key, or_none};

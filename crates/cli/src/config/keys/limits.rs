@@ -1,4 +1,4 @@
-//! `[limits]`, but for those of slow clients.
+//! The settings of `[limits]`, except those about slow clients.
 
 use edgeward_types::ByteSize;
 

@@ -1,4 +1,4 @@
-//! The settings of paths whose absent ids are answered here.
+//! The settings of `[[negative]]`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Settings of who shares the edge's ports and who reaches its admin server.
+//! The settings of shared ports and of the names of the admin server.
 
 use super::Key;
 use crate::config::kind::Kind;

@@ -1,4 +1,4 @@
-//! The settings that bound what slow clients hold.
+//! The settings that limit the resources a slow client can occupy.
 
 use edgeward_types::ByteSize;
 

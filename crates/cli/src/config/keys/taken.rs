@@ -1,4 +1,4 @@
-//! Out of a value that was understood, what a key's setter wants.
+//! Converts a parsed [`Value`] to the type that a key's setter needs.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use edgeward_types::ByteSize;
 use super::super::choice::Choice;
 use super::super::kind::Value;
 
-/// What a key's setter takes out of a value. The key's kind has read it, so it is there.
+/// Conversions for setters. Each panics if the variant is not the one that the key's kind produces.
 impl Value {
     pub(super) fn wrong(&self) -> ! {
         unreachable!("a setter and its kind disagree about {self:?}")

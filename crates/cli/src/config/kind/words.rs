@@ -1,4 +1,4 @@
-//! A kind in words: what the reference and complaints call it, and how its values are written.
+//! The words for a kind in the reference and in messages, and the text form of its values.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use edgeward_types::ByteSize;
 use super::Kind;
 
 impl Kind {
-    /// For the reference: what it takes in a word or two.
+    /// The type in the reference, in a few words.
     pub(in crate::config) fn name(self) -> String {
         match self {
             Self::Size { .. } => "size".to_owned(),
@@ -47,7 +47,7 @@ impl Kind {
         }
     }
 
-    /// For the reference: the least and the most.
+    /// The minimum and the maximum, as text.
     pub(in crate::config) fn bounds(self) -> Option<(String, String)> {
         match self {
             Self::Size { least, most } | Self::SizeOrNone { least, most } => {
@@ -61,7 +61,7 @@ impl Kind {
         }
     }
 
-    /// Whether its value stands in quotes in the file.
+    /// Returns true if the file needs quotes around the value.
     pub(in crate::config) fn quoted(self) -> bool {
         !matches!(
             self,
@@ -131,7 +131,7 @@ impl Kind {
     }
 }
 
-/// A duration as it is typed: in the largest unit that keeps it whole.
+/// A duration as the user would write it, in the largest unit that represents it exactly.
 pub(in crate::config) fn duration_text(duration: Duration) -> String {
     let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let fits = |unit: u64| millis.is_multiple_of(unit) && millis >= unit;
@@ -144,7 +144,7 @@ pub(in crate::config) fn duration_text(duration: Duration) -> String {
     format!("{}{name}", millis / unit)
 }
 
-/// A size as it is typed: rounded only where it reads back the same.
+/// A size as the user would write it. A rounded form is used only if it parses to the same size.
 pub(in crate::config) fn size_text(size: ByteSize) -> String {
     let shown = size.to_string().replace(' ', "");
     if shown.parse() == Ok(size) {
@@ -158,7 +158,7 @@ pub(super) fn alternatives(words: &[&str]) -> String {
     words.join(" or ")
 }
 
-/// In milliseconds, each a multiple of the one before.
+/// The units in milliseconds. Each is a multiple of the previous one.
 pub(super) const DURATION_UNITS: [(&str, u64); 5] = [
     ("ms", 1),
     ("s", 1000),

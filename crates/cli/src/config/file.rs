@@ -20,13 +20,13 @@ pub(super) fn read(path: &Path) -> Result<String, Complaint> {
     File::open(path)
         .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
         .map_err(|error| {
-            let said = format!("the configuration {}", unreadable(&error));
-            Complaint::new(said)
-                .in_file(path)
-                .hint("`edgeward check-config --reference` has all keys, for one to begin with")
+            let message = format!("the configuration {}", unreadable(&error));
+            Complaint::new(message).in_file(path).hint(
+                "`edgeward check-config --reference` lists all keys, to start a new file from",
+            )
         })?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(Complaint::new("the configuration is larger than 1 MiB").in_file(path));
+        return Err(Complaint::new("the configuration exceeds 1 MiB").in_file(path));
     }
     String::from_utf8(bytes).map_err(|error| {
         let good = error.utf8_error().valid_up_to();
@@ -34,7 +34,7 @@ pub(super) fn read(path: &Path) -> Result<String, Complaint> {
             .iter()
             .filter(|byte| **byte == b'\n')
             .count();
-        Complaint::new("the configuration is not text: TOML is UTF-8")
+        Complaint::new("the configuration is not valid UTF-8")
             .in_file(path)
             .at_line(line)
     })
@@ -74,10 +74,10 @@ impl Walk<'_> {
             let table: &str = name.get_ref();
             if !nearest::tables().any(|known| known == table) {
                 let complaint = if value.get_ref().is_table() || value.get_ref().is_array() {
-                    Complaint::new(format!("there is no table [{table}]"))
+                    Complaint::new(format!("unknown table [{table}]"))
                         .hint(nearest::table_hint(table))
                 } else {
-                    Complaint::new(format!("there is no key {table} outside of a table"))
+                    Complaint::new(format!("unknown key {table} outside of a table"))
                         .hint(nearest::hint(table))
                 };
                 self.complain(&name.span(), complaint);
@@ -95,8 +95,9 @@ impl Walk<'_> {
                     }
                 }
                 DeValue::Array(_) => {
-                    let complaint = Complaint::new(format!("[[{table}]] stands for several"))
-                        .hint(format!("there is one only: write [{table}]"));
+                    let complaint =
+                        Complaint::new(format!("[[{table}]] is given as an array of tables"))
+                            .hint(format!("there is only one: write [{table}]"));
                     self.complain(&name.span(), complaint);
                 }
                 _ => self.no_table(table, value),
@@ -116,7 +117,7 @@ impl Walk<'_> {
             }
             let Some(key) = keys::find(&path) else {
                 let complaint =
-                    Complaint::new(format!("there is no key {path}")).hint(nearest::hint(&path));
+                    Complaint::new(format!("unknown key {path}")).hint(nearest::hint(&path));
                 self.complain(&name.span(), complaint);
                 continue;
             };
@@ -152,14 +153,14 @@ impl Walk<'_> {
     fn no_table(&mut self, table: &str, value: &Spanned<DeValue<'_>>) {
         let shown = self.excerpt(&value.span());
         let complaint = Complaint::new(format!("{table} = {shown} is not a table"))
-            .hint(format!("write [{table}], and its keys below"));
+            .hint(format!("write [{table}] on a line, and its keys below"));
         self.complain(&value.span(), complaint);
     }
 
     fn syntax(&self, message: &str, span: &Range<usize>) -> Complaint {
         if message == "duplicate key" {
             let key = self.excerpt(span);
-            return Complaint::new(format!("{key} is given twice")).hint("keep one of the two");
+            return Complaint::new(format!("{key} is given twice")).hint("remove one of the two");
         }
         let shown = self.excerpt(span);
         let shown = if shown.is_empty() {
@@ -167,7 +168,7 @@ impl Walk<'_> {
         } else {
             format!(" at `{shown}`")
         };
-        Complaint::new(format!("this is not TOML: {message}{shown}"))
+        Complaint::new(format!("invalid TOML: {message}{shown}"))
     }
 
     fn complain(&mut self, span: &Range<usize>, complaint: Complaint) {

@@ -61,42 +61,48 @@ pub(super) fn is_repeated(table: &str) -> bool {
 pub(super) const TABLES: [(&str, &str); 14] = [
     (
         "listener",
-        "Where the edge answers. Write `[[listener]]` once for each address.",
+        "The addresses on which the edge listens. Write `[[listener]]` once for each address.",
     ),
-    ("origin", "Whom a miss asks, and how patiently."),
+    (
+        "origin",
+        "The origin: its address, timeouts and the limits of connections to it.",
+    ),
     (
         "origin.link",
-        "The link to a gateway near the origin, over which misses travel; the gateway asks its own `--origin`, and `origin.url` \
-         names it for `Host` alone. Without `gateway` there is no link. See docs/explanation/link.md.",
+        "The link to a gateway near the origin. Misses are fetched through it; the gateway sends them to its own \
+         `--origin`, and `origin.url` only sets `Host`. Without `gateway` there is no link. See docs/link.md.",
     ),
-    ("hot", "The cache in memory."),
+    ("hot", "The memory tier of the cache."),
     (
         "disk_device",
-        "Where the cache on disk lies. Write `[[disk_device]]` once for each device; a key belongs to one of them. \
-         Without any there is no cache on disk. See docs/explanation/disk-cache.md.",
+        "The devices of the disk cache. Write `[[disk_device]]` once for each device; each key is stored on one of them. \
+         Without devices there is no disk cache. See docs/disk-cache.md.",
     ),
-    ("disk", "What is written to disk and how."),
+    ("disk", "What is written to the disk cache, and how."),
     (
         "disk_host",
-        "Hosts of whose responses something else is written to disk. Write `[[disk_host]]` once for each name.",
+        "Hosts with their own rule of admission to disk. Write `[[disk_host]]` once for each host.",
     ),
     (
         "caching",
-        "What of HTTP caching is the operator's choice. What RFC 9111 settles is not here.",
+        "The choices that RFC 9111 leaves to the operator of a cache.",
     ),
     (
         "negative",
-        "Paths whose absent ids are answered 404 here, without asking the origin. Write `[[negative]]` once for each \
-         path. See docs/explanation/id-filter.md.",
+        "Paths for which the edge answers 404 itself if the id in the path certainly does not exist. Write `[[negative]]` \
+         once for each path. See docs/id-filter.md.",
     ),
     (
         "forwarding",
-        "What the origin learns of the client, and what of a request it does not get.",
+        "Request fields that are added or removed before a request is forwarded to the origin.",
     ),
-    ("server", "The process."),
-    ("admin", "Metrics and status."),
-    ("access_log", "Where requests are written down."),
-    ("limits", "Bounds on everything a stranger can make grow."),
+    ("server", "Threads, shutdown and name of the process."),
+    ("admin", "The server of metrics and status."),
+    ("access_log", "The log of requests."),
+    (
+        "limits",
+        "Limits of everything that a client or an origin can make grow.",
+    ),
 ];
 
 /// All settings, in the order of the reference.
@@ -105,7 +111,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "listener.address",
         flag: Some("--listen"),
         kind: Kind::Address,
-        doc: "Address and port. Port 0 takes a free one, which the start line names. On a loopback address, where a terminator of TLS or a sidecar asks, nothing is paced though the system has BBR.",
+        doc: "Address and port. Port 0 selects a free port, which the first log line names. On a loopback address, as for a \
+              TLS terminator or a sidecar, BBR pacing is disabled.",
         set: |draft, item, value| draft.listener(item).address = Some(value.address()),
         show: |draft, item| draft.listeners.get(item)?.address.map(|a| a.to_string()),
     },
@@ -113,8 +120,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "listener.tls_certificates",
         flag: Some("--tls-cert"),
         kind: Kind::InputFile,
-        doc: "PEM file: the certificate first, then the chain. With it the listener speaks TLS, \
-              HTTP/2 or HTTP/1.1 by ALPN; without it HTTP/1.1, or HTTP/2 by prior knowledge.",
+        doc: "PEM file with the certificate first and then the chain. With it the listener accepts TLS, with HTTP/2 or \
+              HTTP/1.1 by ALPN. Without it the listener accepts HTTP/1.1, or HTTP/2 with prior knowledge.",
         set: |draft, item, value| draft.listener(item).certificates = Some(value.file()),
         show: |draft, item| {
             draft
@@ -129,7 +136,7 @@ pub(super) static KEYS: &[Key] = &[
         path: "listener.tls_key",
         flag: Some("--tls-key"),
         kind: Kind::InputFile,
-        doc: "PEM file with the certificate's private key: PKCS#8, PKCS#1 or SEC1.",
+        doc: "PEM file with the private key of the certificate: PKCS#8, PKCS#1 or SEC1.",
         set: |draft, item, value| draft.listener(item).key = Some(value.file()),
         show: |draft, item| draft.listeners.get(item)?.key.as_deref().map(path_text),
     },
@@ -137,7 +144,7 @@ pub(super) static KEYS: &[Key] = &[
         path: "origin.url",
         flag: Some("--origin"),
         kind: Kind::Url,
-        doc: "Scheme, host and port. Requests keep their own path.",
+        doc: "Scheme, host and port of the origin. A request keeps its own path.",
         set: |draft, _, value| draft.edge.origin.url = value.url(),
         show: |draft, _| {
             let url = draft.edge.origin.url.to_string();
@@ -148,7 +155,7 @@ pub(super) static KEYS: &[Key] = &[
         path: "origin.protocol",
         flag: None,
         kind: Kind::Choice(OriginProtocol::WORDS),
-        doc: "What is spoken to the origin. HTTP/2 by ALPN over TLS, by prior knowledge without.",
+        doc: "The HTTP version for the origin. HTTP/2 is negotiated by ALPN over TLS, and used with prior knowledge without TLS.",
         set: |draft, _, value| draft.edge.origin.protocol = value.choice(),
         show: |draft, _| Some(draft.edge.origin.protocol.word().to_owned()),
     },
@@ -156,11 +163,11 @@ pub(super) static KEYS: &[Key] = &[
         path: "origin.host",
         flag: None,
         kind: Kind::Host(HostWord::WORDS),
-        doc: "The `Host` the origin sees: `\"forward\"` passes on what the client asked for, \
-              `\"origin\"` sends host and port of the URL, any other name is sent as it is. `\"auto\"` is \
-              `\"origin\"` for an `https` URL with a name, because such a server finds its site by this name and \
-              refuses others, and `\"forward\"` for an `http` URL or an address, because such a server is \
-              mostly your own and serves the names that clients ask for.",
+        doc: "The `Host` that is sent to the origin. `\"forward\"` is the host that the client requested. `\"origin\"` is \
+              the host and port of `origin.url`. Any other value is sent as it is. `\"auto\"` is `\"origin\"` for an `https` \
+              URL with a host name, because such a server selects its site by this name and rejects others. Otherwise \
+              `\"auto\"` is `\"forward\"`, because such an origin is mostly your own and serves the names that clients \
+              request.",
         set: |draft, _, value| {
             let host = value.text();
             draft.edge.origin.host = match HostWord::of(&host) {
@@ -184,7 +191,7 @@ pub(super) static KEYS: &[Key] = &[
         path: "origin.connect_timeout",
         flag: None,
         kind: DURATION,
-        doc: "From the first packet to a usable connection, TLS included.",
+        doc: "The longest time to connect to the origin, TLS handshake included.",
         set: |draft, _, value| draft.edge.origin.connect_timeout = value.duration(),
         show: |draft, _| Some(duration_text(draft.edge.origin.connect_timeout)),
     },
@@ -192,7 +199,7 @@ pub(super) static KEYS: &[Key] = &[
         path: "origin.first_byte_timeout",
         flag: None,
         kind: DURATION,
-        doc: "From the request sent to the response's head.",
+        doc: "The longest time from the end of the request to the head of the response.",
         set: |draft, _, value| draft.edge.origin.first_byte_timeout = value.duration(),
         show: |draft, _| Some(duration_text(draft.edge.origin.first_byte_timeout)),
     },
@@ -200,7 +207,7 @@ pub(super) static KEYS: &[Key] = &[
         path: "origin.read_idle_timeout",
         flag: None,
         kind: DURATION,
-        doc: "Longest silence within a response's body.",
+        doc: "The longest time without a byte while a response body is read.",
         set: |draft, _, value| draft.edge.origin.read_idle_timeout = value.duration(),
         show: |draft, _| Some(duration_text(draft.edge.origin.read_idle_timeout)),
     },
@@ -211,8 +218,8 @@ pub(super) static KEYS: &[Key] = &[
             least: 1,
             most: 65_536,
         },
-        doc: "Connections to the origin, in use and idle, of each worker. Requests beyond it wait \
-              for one, see `queue_max`. At the start the bound is lowered to what the limit of open files leaves.",
+        doc: "The maximum of connections to the origin per worker, in use and idle. Further requests wait for a connection, \
+              see `queue_max`. At the start, the edge lowers this limit if the limit of open files requires it.",
         set: |draft, _, value| draft.edge.origin.connections_per_worker_max = value.nonzero(),
         show: |draft, _| Some(draft.edge.origin.connections_per_worker_max.to_string()),
     },
@@ -228,7 +235,7 @@ pub(super) static KEYS: &[Key] = &[
             least: 0,
             most: 65_536,
         },
-        doc: "Idle connections each worker keeps for the next miss.",
+        doc: "The maximum of idle connections to the origin per worker, kept for later misses.",
         set: |draft, _, value| draft.edge.origin.idle_per_worker_max = value.count(),
         show: |draft, _| Some(draft.edge.origin.idle_per_worker_max.to_string()),
     },
@@ -236,7 +243,7 @@ pub(super) static KEYS: &[Key] = &[
         path: "origin.idle_timeout",
         flag: None,
         kind: DURATION,
-        doc: "How long an idle connection is trusted. Stay below the origin's own keep-alive.",
+        doc: "How long an idle connection is kept. Must be shorter than the keep-alive timeout of the origin.",
         set: |draft, _, value| draft.edge.origin.idle_timeout = value.duration(),
         show: |draft, _| Some(duration_text(draft.edge.origin.idle_timeout)),
     },
@@ -244,8 +251,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "origin.retries_max",
         flag: None,
         kind: Kind::Count { least: 0, most: 10 },
-        doc: "Further tries after a kept connection turned out dead, for requests that may be \
-              repeated (RFC 9110 §9.2.2).",
+        doc: "How often a request is sent again after an idle connection turned out to be closed. Only requests that \
+              RFC 9110 §9.2.2 allows to repeat are sent again.",
         set: |draft, _, value| draft.edge.origin.retries_max = value.number32(),
         show: |draft, _| Some(draft.edge.origin.retries_max.to_string()),
     },
@@ -253,8 +260,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "origin.tls_verify",
         flag: None,
         kind: Kind::Switch,
-        doc: "Whether an `https` origin must prove its name. Without it anybody on the way can \
-              read and change the traffic.",
+        doc: "If true, the certificate of an `https` origin is verified. If false, anyone on the network path can read and \
+              change the traffic.",
         set: |draft, _, value| draft.edge.origin.tls.verify = value.switch(),
         show: |draft, _| Some(draft.edge.origin.tls.verify.to_string()),
     },
@@ -262,7 +269,7 @@ pub(super) static KEYS: &[Key] = &[
         path: "origin.tls_roots",
         flag: None,
         kind: Kind::InputFile,
-        doc: "PEM file of the roots an `https` origin is believed by; without it the system's.",
+        doc: "PEM file of the root certificates that an `https` origin must chain to. Default: those of the system.",
         set: |draft, _, value| draft.edge.origin.tls.roots = Some(value.file()),
         show: |draft, _| draft.edge.origin.tls.roots.as_deref().map(path_text),
     },
@@ -270,7 +277,7 @@ pub(super) static KEYS: &[Key] = &[
         path: "origin.tls_server_name",
         flag: None,
         kind: Kind::Host(&[]),
-        doc: "The name to ask an `https` origin for and to check; without it the URL's host.",
+        doc: "The server name for TLS (SNI) that is also verified in the certificate. Default: the host of `origin.url`.",
         set: |draft, _, value| draft.edge.origin.tls.server_name = Some(value.text()),
         show: |draft, _| draft.edge.origin.tls.server_name.clone(),
     },
@@ -294,7 +301,7 @@ pub(super) static KEYS: &[Key] = &[
             least: ByteSize::mib(1),
             most: ByteSize::gib(16 << 10),
         },
-        doc: "Memory for hot objects: heads, bodies, keys and the index together.",
+        doc: "The size of the memory tier: heads, bodies, keys and the index.",
         set: |draft, _, value| draft.edge.hot.capacity = value.size(),
         show: |draft, _| Some(size_text(draft.edge.hot.capacity)),
     },
@@ -305,9 +312,9 @@ pub(super) static KEYS: &[Key] = &[
             least: ByteSize::mib(1),
             most: ByteSize::gib(16 << 10),
         },
-        doc: "The part of `hot.capacity` that slow clients may keep from being freed: bodies that left the cache while they are \
-              sent, and what was read for clients that do not take it. Above it nothing is admitted, and the clients that free \
-              their part most slowly are disconnected. Default: an eighth of `hot.capacity`, at least 4 MiB.",
+        doc: "The largest part of `hot.capacity` that slow clients can pin: bodies that were evicted while they are sent, \
+              and bytes read for clients that do not take them. Above it no response is admitted, and the edge disconnects \
+              the clients that take their bytes most slowly. Default: an eighth of `hot.capacity`, at least 4 MiB.",
         set: |draft, _, value| draft.edge.hot.pinned_bytes_max = Some(value.size()),
         show: |draft, _| Some(size_text(ByteSize(draft.edge.hot.pinned_bytes_max()))),
     },
@@ -318,9 +325,9 @@ pub(super) static KEYS: &[Key] = &[
             least: ByteSize(0),
             most: ByteSize::gib(16 << 10),
         },
-        doc: "Memory of freed objects that is kept for the next ones, beside `hot.capacity`. More is given back to the system at \
-              once, as is the rest after 100 ms. Less costs processor time: with 0 a stored miss of 64 KiB or more takes about \
-              twice as much. Default: 1/32 of `hot.capacity`, at least 2 MiB.",
+        doc: "The memory of freed objects that is kept for new ones, in addition to `hot.capacity`. Memory above this limit \
+              is returned to the system at once, the rest after 100 ms. A smaller value costs CPU time: with 0, a stored \
+              miss of 64 KiB or more takes about twice as much. Default: 1/32 of `hot.capacity`, at least 2 MiB.",
         set: |draft, _, value| draft.edge.hot.freed_bytes_max = Some(value.size()),
         show: |draft, _| Some(size_text(ByteSize(draft.edge.hot.freed_bytes_max()))),
     },
@@ -328,9 +335,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "hot.policy",
         flag: Some("--policy"),
         kind: Kind::Policy,
-        doc: "What enters and what leaves: `lru`, `threshold:SIZE`, `exp:SIZE`, `adaptsize`, \
-              `adaptsize-horizon`, `gdsf` or `infinite`. [policies.md](../explanation/policies.md) says which policy \
-              suits which traffic.",
+        doc: "The policy of admission and eviction: `lru`, `threshold:SIZE`, `exp:SIZE`, `adaptsize`, \
+              `adaptsize-horizon`, `gdsf` or `infinite`. [policies.md](policies.md) says which policy suits which traffic.",
         set: |draft, _, value| draft.edge.hot.policy = value.policy(),
         show: |draft, _| Some(draft.edge.hot.policy.to_string()),
     },
@@ -341,7 +347,8 @@ pub(super) static KEYS: &[Key] = &[
             least: 1000,
             most: 100_000_000,
         },
-        doc: "Requests between two tunings of a policy that tunes itself. The first are closer: after 2,000 requests, then 4,000 and so on.",
+        doc: "The number of requests between two runs of the tuner, for policies that tune themselves. The first runs are \
+              closer: after 2,000 requests, then 4,000 and so on.",
         set: |draft, _, value| draft.edge.hot.window_requests = Some(value.number32()),
         show: |draft, _| {
             let window = draft.edge.hot.window_requests;
@@ -352,8 +359,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "hot.tuner",
         flag: None,
         kind: Kind::Choice(TunerPlace::WORDS),
-        doc: "Where a policy that tunes itself does so: on a thread of its own, or on the request \
-              that fills the window, which with one worker makes a run repeat exactly.",
+        doc: "Where the tuner runs: on a thread of its own, or in the request that completes the window. The latter makes \
+              runs with one worker reproducible.",
         set: |draft, _, value| draft.edge.hot.tuner_place = value.choice(),
         show: |draft, _| Some(draft.edge.hot.tuner_place.word().to_owned()),
     },
@@ -361,8 +368,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "hot.seed",
         flag: Some("--seed"),
         kind: Kind::Seed,
-        doc: "Where admission's draws and the tuner's search start: the same seed and the same \
-              requests make the same decisions.",
+        doc: "The seed of the random numbers of admission and of the tuner. The same seed and the same requests give the \
+              same decisions.",
         set: |draft, _, value| draft.edge.hot.seed = Seed(value.number()),
         show: |draft, _| Some(draft.edge.hot.seed.0.to_string()),
     },
@@ -389,9 +396,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "caching.set_cookie",
         flag: None,
         kind: Kind::Choice(SetCookie::WORDS),
-        doc: "A response with `Set-Cookie` that may be stored otherwise: `\"refuse\"` does not \
-              store it, `\"strip\"` stores it without the cookie, `\"share\"` gives the cookie to \
-              everyone, as RFC 9111 §7.3 reads.",
+        doc: "What happens to a response with `Set-Cookie` that is otherwise cacheable: `\"refuse\"` does not store it, \
+              `\"strip\"` stores it without the cookie, `\"share\"` stores it with the cookie, which RFC 9111 §7.3 allows.",
         set: |draft, _, value| draft.edge.caching.rules.set_cookie = value.choice(),
         show: |draft, _| Some(draft.edge.caching.rules.set_cookie.word().to_owned()),
     },
@@ -399,8 +405,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "caching.client_directives",
         flag: None,
         kind: Kind::Choice(ClientDirectives::WORDS),
-        doc: "Whether `Cache-Control` and `Pragma` of requests are obeyed. RFC 9111 §5.2.1 calls \
-              them advisory; obeyed, any client can send every request through to the origin.",
+        doc: "What happens to `Cache-Control` and `Pragma` in requests: `\"ignore\"` or `\"honour\"`. RFC 9111 §5.2.1 calls \
+              them advisory. If they are honoured, any client can send every request through to the origin.",
         set: |draft, _, value| draft.edge.caching.rules.client_directives = value.choice(),
         show: |draft, _| {
             let directives = draft.edge.caching.rules.client_directives;
@@ -411,7 +417,7 @@ pub(super) static KEYS: &[Key] = &[
         path: "caching.heuristic",
         flag: None,
         kind: Kind::Switch,
-        doc: "Whether responses that state no lifetime get a guessed one (RFC 9111 §4.2.2).",
+        doc: "If true, responses without an explicit lifetime get a heuristic one (RFC 9111 §4.2.2).",
         set: |draft, _, value| draft.heuristic_on = value.switch(),
         show: |draft, _| Some(draft.heuristic_on.to_string()),
     },
@@ -422,7 +428,7 @@ pub(super) static KEYS: &[Key] = &[
             least: 0,
             most: 100,
         },
-        doc: "The guess: so many percent of the time since `Last-Modified`.",
+        doc: "The heuristic lifetime as a percentage of the time since `Last-Modified`.",
         set: |draft, _, value| {
             draft.heuristic.percent = u8::try_from(value.number()).expect("the key's bound fits");
         },
@@ -432,7 +438,7 @@ pub(super) static KEYS: &[Key] = &[
         path: "caching.heuristic_lifetime_max",
         flag: None,
         kind: DURATION_OR_ZERO,
-        doc: "No guess is longer.",
+        doc: "The maximum of the heuristic lifetime.",
         set: |draft, _, value| draft.heuristic.lifetime_max = value.duration(),
         show: |draft, _| Some(duration_text(draft.heuristic.lifetime_max)),
     },
@@ -440,7 +446,7 @@ pub(super) static KEYS: &[Key] = &[
         path: "caching.heuristic_without_last_modified",
         flag: None,
         kind: DURATION_OR_ZERO,
-        doc: "The guess where `Last-Modified` is missing too.",
+        doc: "The heuristic lifetime of a response without `Last-Modified`.",
         set: |draft, _, value| draft.heuristic.without_last_modified = value.duration(),
         show: |draft, _| Some(duration_text(draft.heuristic.without_last_modified)),
     },
@@ -448,9 +454,9 @@ pub(super) static KEYS: &[Key] = &[
         path: "caching.store_request_errors",
         flag: None,
         kind: Kind::Switch,
-        doc: "Whether responses 400, 413, 414 and 501 are stored if the origin states a lifetime for them. Off, they are never \
-              stored: request fields that are not in the cache key cause them, so a stored one lets one client replace a page \
-              for all others.",
+        doc: "If true, responses 400, 413, 414 and 501 with an explicit lifetime are stored. If false, they are never \
+              stored: request fields outside the cache key can cause them, so that one client could replace a page for \
+              all others.",
         set: |draft, _, value| draft.edge.caching.rules.store_request_errors = value.switch(),
         show: |draft, _| Some(draft.edge.caching.rules.store_request_errors.to_string()),
     },
@@ -458,8 +464,7 @@ pub(super) static KEYS: &[Key] = &[
         path: "caching.hit_for_miss",
         flag: None,
         kind: DURATION_OR_ZERO,
-        doc: "How long a URL whose response could not be shared keeps its requests from waiting \
-              for each other.",
+        doc: "How long requests for a URL are not collapsed after its response could not be shared.",
         set: |draft, _, value| draft.edge.caching.hit_for_miss = value.duration(),
         show: |draft, _| Some(duration_text(draft.edge.caching.hit_for_miss)),
     },
@@ -467,8 +472,7 @@ pub(super) static KEYS: &[Key] = &[
         path: "caching.collapse_wait_max",
         flag: None,
         kind: DURATION_OR_ZERO,
-        doc: "Longest a request waits for the response another one asked for; then it asks on \
-              its own.",
+        doc: "The longest time that a follower waits for a shared fetch. Then it starts a fetch of its own.",
         set: |draft, _, value| draft.edge.caching.collapse_wait_max = value.duration(),
         show: |draft, _| Some(duration_text(draft.edge.caching.collapse_wait_max)),
     },
@@ -479,8 +483,7 @@ pub(super) static KEYS: &[Key] = &[
             least: ByteSize(0),
             most: ByteSize::gib(64),
         },
-        doc: "Largest response shared among waiting requests when admission keeps it out of the \
-              cache.",
+        doc: "The largest response that followers share if admission does not store it.",
         set: |draft, _, value| draft.edge.caching.collapse_bytes_max = value.size(),
         show: |draft, _| Some(size_text(draft.edge.caching.collapse_bytes_max)),
     },
@@ -488,8 +491,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "caching.hash_seed",
         flag: Some("--hash-seed"),
         kind: Kind::SeedOrNone,
-        doc: "Key of the hash objects are found by. `\"none\"` draws one at start, so that \
-              strangers cannot look for collisions; a fixed one makes runs comparable.",
+        doc: "The seed of the hash of cache keys. `\"none\"` draws a random seed at each start, so that clients cannot \
+              search for collisions. A fixed seed makes runs comparable.",
         set: |draft, _, value| draft.edge.caching.hash_seed = value.optional(Value::number),
         show: |draft, _| Some(or_none(draft.edge.caching.hash_seed.map(|n| n.to_string()))),
     },
@@ -514,7 +517,7 @@ pub(super) static KEYS: &[Key] = &[
             least: 1,
             most: 1024,
         },
-        doc: "Threads, each with its own listeners and origin connections. By default one a core.",
+        doc: "The number of worker threads, each with its own listeners and origin connections. Default: one per core.",
         set: |draft, _, value| draft.edge.workers = value.nonzero(),
         show: |draft, _| Some(draft.edge.workers.to_string()),
     },
@@ -523,7 +526,7 @@ pub(super) static KEYS: &[Key] = &[
         path: "server.drain_timeout",
         flag: None,
         kind: DURATION_OR_ZERO,
-        doc: "How long a shutdown waits for requests under way.",
+        doc: "How long a shutdown waits for requests in progress.",
         set: |draft, _, value| draft.edge.drain_timeout = value.duration(),
         show: |draft, _| Some(duration_text(draft.edge.drain_timeout)),
     },
@@ -531,7 +534,7 @@ pub(super) static KEYS: &[Key] = &[
         path: "server.name",
         flag: None,
         kind: Kind::Token,
-        doc: "The name in `Via` and `Cache-Status`. Give each edge of a chain its own.",
+        doc: "The name of the edge in `Via` and `Cache-Status`. Must differ between the edges of a chain.",
         set: |draft, _, value| draft.edge.name = value.text(),
         show: |draft, _| Some(draft.edge.name.clone()),
     },
@@ -539,8 +542,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "admin.address",
         flag: Some("--admin"),
         kind: Kind::AddressOrNone,
-        doc: "Where `/metrics` (Prometheus) and `/status` (JSON) are served. Who reaches it can \
-              read which policy runs and how full the cache is.",
+        doc: "The address that serves `/metrics` (Prometheus) and `/status` (JSON). Clients of this address can see the \
+              policy and how full the cache is.",
         set: |draft, _, value| draft.edge.admin = value.optional(Value::address),
         show: |draft, _| Some(or_none(draft.edge.admin.map(|a| a.to_string()))),
     },
@@ -549,8 +552,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "access_log.path",
         flag: Some("--access-log"),
         kind: Kind::OutputFile,
-        doc: "A file that is appended to and made if it is not there, or `\"-\"` for stdout. \
-              Without it requests are not written down.",
+        doc: "The file of the access log, which is created or appended to, or `\"-\"` for stdout. Without it requests are \
+              not logged.",
         set: |draft, _, value| {
             let path = value.file();
             draft.access_log_given = true;
@@ -573,8 +576,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "access_log.format",
         flag: Some("--access-log-format"),
         kind: Kind::Choice(LogFormat::WORDS),
-        doc: "One JSON object a line, NCSA combined, or the latter with what the cache did as one more word. \
-              [operation.md](operation.md#the-access-log) explains the fields.",
+        doc: "`\"json\"`: one JSON object per line. `\"combined\"`: the NCSA combined format. `\"combined-cache\"`: the same \
+              with the cache status appended. [operation.md](operation.md#the-access-log) explains the fields.",
         set: |draft, _, value| draft.access_log.format = value.choice(),
         show: |draft, _| Some(draft.access_log.format.word().to_owned()),
     },
@@ -585,8 +588,8 @@ pub(super) static KEYS: &[Key] = &[
             least: 1,
             most: 1 << 20,
         },
-        doc: "Lines of each worker that may wait for the disk. Beyond it lines are dropped and \
-              counted, for a slow disk must not slow requests.",
+        doc: "The maximum of log lines per worker that wait to be written. Further lines are dropped and counted, so that a \
+              slow disk does not delay requests.",
         set: |draft, _, value| draft.access_log.queue_lines_max = value.nonzero(),
         show: |draft, _| Some(draft.access_log.queue_lines_max.to_string()),
     },

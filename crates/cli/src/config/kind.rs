@@ -209,7 +209,7 @@ impl Kind {
                     Ok(facts) if facts.is_dir() => Err(Refusal::new("is a folder, not a file")),
                     Ok(_) => Ok(Value::File(path)),
                     Err(error) => Err(Refusal::new(unreadable(&error))
-                        .hint(format!("looked for {}", whole(&path)))),
+                        .hint(format!("the full path is {}", whole(&path)))),
                 }
             }
             Self::OutputFile => {
@@ -219,7 +219,7 @@ impl Kind {
                 }
                 let path = folder.join(text);
                 if text.is_empty() || path.is_dir() {
-                    Err(Refusal::new("is not a file").hint("name a file, or - for stdout"))
+                    Err(Refusal::new("is not a file").hint("give a file, or - for stdout"))
                 } else {
                     in_a_folder(path)
                 }
@@ -227,7 +227,7 @@ impl Kind {
             Self::Path => {
                 let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
                 if text.is_empty() {
-                    Err(Refusal::new("is no path").hint(format!("write {}", self.example())))
+                    Err(Refusal::new("is not a path").hint(format!("write {}", self.example())))
                 } else {
                     in_a_folder(folder.join(text))
                 }
@@ -286,8 +286,8 @@ impl Kind {
                 if sound {
                     Ok(Value::Text(text.to_owned()))
                 } else {
-                    Err(Refusal::new("cannot stand in a header as a name")
-                        .hint("use up to 64 letters, digits, -, _ and ., a letter first"))
+                    Err(Refusal::new("is not a valid name for header fields")
+                        .hint("use up to 64 letters, digits, -, _ and ., starting with a letter"))
                 }
             }
             Self::Pattern => {
@@ -304,7 +304,8 @@ impl Kind {
                         .parse()
                         .map(|url| Value::Filter(FilterPlace::Publisher(url)))
                         .map_err(|error: edgeward_filter_client::ParseUrlError| {
-                            Refusal::new("is no URL of a published set").hint(error.to_string())
+                            Refusal::new("is not the URL of a published filter")
+                                .hint(error.to_string())
                         });
                 }
                 match Self::InputFile.read(raw, folder)? {
@@ -335,8 +336,9 @@ impl Kind {
                 let keys = text.split(',').map(|key| key.trim().parse());
                 let keys: Result<Vec<PublicKey>, _> = keys.collect();
                 keys.map(Value::PublicKeys).map_err(|_| {
-                    Refusal::new("is no public key of 64 hex digits")
-                        .hint("`edgeward filter keygen --public FILE` prints a publisher's")
+                    Refusal::new("is not a public key of 64 hex digits").hint(
+                        "`edgeward filter keygen --public FILE` prints the key of a publisher",
+                    )
                 })
             }
             Self::Networks => {
@@ -358,7 +360,7 @@ impl Kind {
                     .map_err(|error: ParsePolicyError| {
                         let mut refusal = refusal(text, &error);
                         if let ParsePolicyError::Unknown(_) = error {
-                            refusal.reason = "is no policy".to_owned();
+                            refusal.reason = "is not a policy".to_owned();
                         }
                         if let Some(cause) = std::error::Error::source(&error) {
                             refusal.reason = format!("{}: {cause}", refusal.reason);
@@ -379,9 +381,9 @@ impl Kind {
             None => digits.parse(),
         };
         parsed.map_err(|error| match error.kind() {
-            std::num::IntErrorKind::PosOverflow => Refusal::new("is more than 64 bits hold"),
+            std::num::IntErrorKind::PosOverflow => Refusal::new("does not fit in 64 bits"),
             _ if digits.starts_with('-') => {
-                Refusal::new("is below zero").hint(format!("write {}", self.example()))
+                Refusal::new("is negative").hint(format!("write {}", self.example()))
             }
             _ => Refusal::new(format!("is not {}", self.article()))
                 .hint(format!("write {}", self.example())),
@@ -394,9 +396,9 @@ impl Kind {
                 return Refusal::new(format!("is not {}", self.article()))
                     .hint(format!("write {}", self.example()));
             }
-            Raw::Text(_) => "text",
+            Raw::Text(_) => "a string",
             Raw::Number(_) => "a number",
-            Raw::Switch(_) => "a switch",
+            Raw::Switch(_) => "a boolean",
             Raw::Other { kind, .. } => kind,
         };
         let hint = match (self, raw) {
@@ -410,7 +412,7 @@ impl Kind {
                 format!("write {text} without quotes")
             }
             (Self::Duration { .. }, Raw::Number(text)) => {
-                format!("say of what: write \"{text}s\" or \"{text}ms\"")
+                format!("add a unit: write \"{text}s\" or \"{text}ms\"")
             }
             _ => format!("write {}", self.example()),
         };
@@ -451,7 +453,7 @@ fn refusal(text: &str, error: &dyn fmt::Display) -> Refusal {
     let named = format!("`{text}` ");
     let reason = match reason.strip_prefix(&named) {
         Some(rest) => rest.to_owned(),
-        None => format!("is refused: {reason}"),
+        None => format!("is invalid: {reason}"),
     };
     Refusal { reason, hint }
 }
@@ -470,14 +472,14 @@ fn within<T: PartialOrd>(value: T, least: T, most: T, text: fn(T) -> String) -> 
 /// Parses a duration such as `"30s"`.
 fn parse_duration(text: &str) -> Result<Duration, Refusal> {
     if text.starts_with('-') {
-        let hint = "write a whole number and ms, s, min, h or d, as in 30s";
-        return Err(Refusal::new("is below zero").hint(hint));
+        let hint = "write a whole number and ms, s, min, h or d, such as 30s";
+        return Err(Refusal::new("is negative").hint(hint));
     }
     let end = text
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
-    let hint = "write a whole number and ms, s, min, h or d, as in 30s";
+    let hint = "write a whole number and ms, s, min, h or d, such as 30s";
     if number.is_empty() {
         return Err(Refusal::new("does not start with a number").hint(hint));
     }
@@ -495,14 +497,14 @@ fn parse_duration(text: &str) -> Result<Duration, Refusal> {
         .ok()
         .and_then(|number| number.checked_mul(millis))
         .map(Duration::from_millis)
-        .ok_or_else(|| Refusal::new("is longer than any clock counts").hint(hint))
+        .ok_or_else(|| Refusal::new("is too long").hint(hint))
 }
 
 /// Describes an I/O error without the system's error number.
 pub(super) fn unreadable(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "does not exist".to_owned(),
-        io::ErrorKind::PermissionDenied => "may not be read by this user".to_owned(),
+        io::ErrorKind::PermissionDenied => "cannot be read: permission denied".to_owned(),
         _ => format!("cannot be read: {error}"),
     }
 }
@@ -512,7 +514,7 @@ fn in_a_folder(path: PathBuf) -> Result<Value, Refusal> {
     let parent = path.parent().filter(|parent| *parent != Path::new(""));
     if parent.is_some_and(|parent| !parent.is_dir()) {
         return Err(Refusal::new("is in a folder that does not exist")
-            .hint(format!("make it, or write elsewhere than {}", whole(&path))));
+            .hint(format!("create the folder of {}", whole(&path))));
     }
     Ok(Value::File(path))
 }

@@ -127,7 +127,7 @@ pub(crate) fn load(file: Option<&Path>, flags: &[FlagSetting]) -> Result<Checked
             }
             None => complaints.push((
                 Source::Flag(flag.flag.clone()),
-                Complaint::new(format!("{}: there is no such key", flag.flag))
+                Complaint::new(format!("{}: unknown key", flag.flag))
                     .hint(nearest::hint(&flag.key)),
             )),
         }

@@ -20,7 +20,7 @@ pub(super) fn table_hint(unknown: &str) -> String {
         .filter(|(distance, _)| *distance <= tolerance(unknown));
     match near {
         Some((_, table)) => format!("did you mean [{table}]?"),
-        None => format!("there are {}", tables().collect::<Vec<_>>().join(", ")),
+        None => format!("the tables are {}", tables().collect::<Vec<_>>().join(", ")),
     }
 }
 
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn what_is_like_nothing_is_met_with_no_guess() {
         assert_eq!(nearest("hot.zzzzzzzz"), None);
-        assert!(table_hint("zzz").starts_with("there are "));
+        assert!(table_hint("zzz").starts_with("the tables are "));
         assert_eq!(table_hint("hott"), "did you mean [hot]?");
     }
 }

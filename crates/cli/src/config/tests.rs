@@ -67,19 +67,19 @@ fn a_link_that_is_not_whole_says_what_it_lacks() {
         "{LEAST}protocol = \"http2\"\n[origin.link]\ngatway = \"gw:1\"\ngateway = \"gw\"\n"
     );
     insta::assert_snapshot!(verdict(&text, &[]), @r#"
-    error: a link carries no HTTP/2 to the origin
+    error: a link does not support HTTP/2 to the origin
       in edge.toml, line 5
-      hint: leave it at http1
-    error: there is no key origin.link.gatway
+      hint: remove origin.protocol or set it to http1
+    error: unknown key origin.link.gatway
       in edge.toml, line 7
       hint: did you mean origin.link.gateway?
     error: origin.link.gateway = "gw" is not HOST:PORT
       in edge.toml, line 8
       hint: write "gateway.example:7443"
-    error: [origin.link] has no keys: who is the edge?
+    error: [origin.link] has no keys: the link needs the keys of the edge
       in edge.toml, line 8
-      hint: add keys = "keys/edge", as `edgeward link keygen` made it
-    error: [origin.link] has no store: where do chunks lie?
+      hint: add keys = "keys/edge", the folder that `edgeward link keygen` created
+    error: [origin.link] has no store: the link needs a store for chunks
       in edge.toml, line 8
       hint: add store = "/var/lib/edgeward/link"
     "#);
@@ -191,13 +191,13 @@ headers_max = "50"
 connections_max = 1.5
 "#;
     insta::assert_snapshot!(verdict(text, &[]), @r#"
-    error: there is no key workers outside of a table
+    error: unknown key workers outside of a table
       in edge.toml, line 1
       hint: did you mean server.workers?
     error: origin.url = "example.com" has no known scheme
       in edge.toml, line 3
       hint: start with http:// or https://
-    error: there is no key origin.conect_timeout
+    error: unknown key origin.conect_timeout
       in edge.toml, line 4
       hint: did you mean origin.connect_timeout?
     error: origin.retries_max = 99 is too large
@@ -209,22 +209,22 @@ connections_max = 1.5
     error: hot.capacity = "12 parsecs" has an unknown unit
       in edge.toml, line 9
       hint: use B, KiB, MiB, GiB, TiB or KB, MB, GB, TB
-    error: hot.policy = "lfu" is no policy
+    error: hot.policy = "lfu" is not a policy
       in edge.toml, line 10
       hint: there are lru, threshold:SIZE, exp:SIZE, adaptsize, adaptsize-horizon, gdsf and infinite
-    error: hot.seed = -1 is below zero
+    error: hot.seed = -1 is negative
       in edge.toml, line 11
       hint: write a number such as 42
     error: limits.idle_timeout = 30 is a number, not a duration
       in edge.toml, line 14
-      hint: say of what: write "30s" or "30ms"
-    error: limits.headers_max = "50" is text, not a whole number
+      hint: add a unit: write "30s" or "30ms"
+    error: limits.headers_max = "50" is a string, not a whole number
       in edge.toml, line 15
       hint: write 50 without quotes
     error: limits.connections_max = 1.5 is a fraction, not a whole number
       in edge.toml, line 16
       hint: write a number such as 8
-    error: listener.address is missing: where should the edge listen?
+    error: listener.address is missing: the edge needs an address to listen on
       in edge.toml
       hint: add [[listener]] with address = "127.0.0.1:8080", or give --listen 127.0.0.1:8080
     "#);
@@ -234,16 +234,16 @@ connections_max = 1.5
 fn what_is_not_toml_does_not_hide_the_rest() {
     let text = "[origin]\nurl = \"http://a\nhost = \"a\"\nhost = \"b\"\n[hot\ncapacity = 1\n[server]\nworkers = \n";
     insta::assert_snapshot!(verdict(text, &[]), @r#"
-    error: this is not TOML: invalid basic string, expected `"`
+    error: invalid TOML: invalid basic string, expected `"`
       in edge.toml, line 2
     error: host is given twice
       in edge.toml, line 4
-      hint: keep one of the two
-    error: this is not TOML: unclosed table, expected `]`
+      hint: remove one of the two
+    error: invalid TOML: unclosed table, expected `]`
       in edge.toml, line 5
-    error: this is not TOML: string values must be quoted, expected literal string
+    error: invalid TOML: string values must be quoted, expected literal string
       in edge.toml, line 8
-    error: listener.address is missing: where should the edge listen?
+    error: listener.address is missing: the edge needs an address to listen on
       in edge.toml
       hint: add [[listener]] with address = "127.0.0.1:8080", or give --listen 127.0.0.1:8080
     "#);
@@ -265,24 +265,24 @@ tls_certificates = "edge.toml"
 format = "combined"
 "#;
     insta::assert_snapshot!(verdict(text, &[]), @r#"
-    error: listener.address 127.0.0.1:8080 is listened on twice
+    error: listener.address 127.0.0.1:8080 is given twice
       in edge.toml, line 7
       hint: remove one of the two
     error: listener.tls_key = "nowhere.pem" does not exist
       in edge.toml, line 8
-      hint: looked for nowhere.pem
-    error: listener.tls_key does not work alone
+      hint: the full path is nowhere.pem
+    error: listener.tls_key is set without listener.tls_certificates (--tls-cert)
       in edge.toml, line 8
-      hint: TLS takes a certificate and its key: give listener.tls_certificates (--tls-cert) too
-    error: listener.tls_certificates does not work alone
+      hint: give both: TLS needs a certificate and its key
+    error: listener.tls_certificates is set without listener.tls_key (--tls-key)
       in edge.toml, line 10
-      hint: TLS takes a certificate and its key: give listener.tls_key (--tls-key) too
+      hint: give both: TLS needs a certificate and its key
     error: this [[listener]] has no address
       in edge.toml, line 10
       hint: add address = "0.0.0.0:8443"
-    error: access_log.format is set, but there is no access log
+    error: access_log.format is set, but the access log is off
       in edge.toml, line 12
-      hint: set access_log.path (--access-log), to a file or to - for stdout
+      hint: set access_log.path (--access-log) to a file, or to - for stdout
     "#);
 }
 
@@ -292,14 +292,14 @@ fn a_table_must_be_a_table() {
     insta::assert_snapshot!(verdict(&format!("limits = 5\n{text}"), &[]), @r#"
     error: limits = 5 is not a table
       in edge.toml, line 1
-      hint: write [limits], and its keys below
-    error: [[hot]] stands for several
+      hint: write [limits] on a line, and its keys below
+    error: [[hot]] is given as an array of tables
       in edge.toml, line 6
-      hint: there is one only: write [hot]
+      hint: there is only one: write [hot]
     error: admin.address = "off" is not an address and port
       in edge.toml, line 9
       hint: write 127.0.0.1:8080, 0.0.0.0:8080 for all of IPv4 or [::]:8080 for all
-    error: there is no table [hott]
+    error: unknown table [hott]
       in edge.toml, line 10
       hint: did you mean [hot]?
     "#);
@@ -314,18 +314,18 @@ fn flags_are_named_as_they_were_typed() {
         ("--set caching.heuristic", "caching.heuristic", "yes"),
     ];
     insta::assert_snapshot!(verdict("", &flags), @r#"
-    error: --set hot.polcy: there is no such key
+    error: --set hot.polcy: unknown key
       hint: did you mean hot.policy?
     error: --hot lots has an unknown unit
       hint: use B, KiB, MiB, GiB, TiB or KB, MB, GB, TB
     error: --workers 0 is too small
       hint: use 1 to 1024
-    error: --set caching.heuristic yes is not a switch
+    error: --set caching.heuristic yes is not a boolean
       hint: write true or false
-    error: origin.url is missing: whom should a miss ask?
+    error: origin.url is missing: the edge needs an origin to fetch misses from
       in edge.toml
       hint: add [origin] with url = "http://HOST:PORT", or give --origin http://HOST:PORT
-    error: listener.address is missing: where should the edge listen?
+    error: listener.address is missing: the edge needs an address to listen on
       in edge.toml
       hint: add [[listener]] with address = "127.0.0.1:8080", or give --listen 127.0.0.1:8080
     "#);
@@ -340,22 +340,22 @@ fn a_rule_about_absent_ids_needs_what_makes_it_safe() {
         ),
         &[],
     ), @r#"
-    error: this [[negative]] has no max_staleness: how old may an answer be?
+    error: this [[negative]] has no max_staleness: a published filter needs a bound on its age
       in edge.toml, line 7
-      hint: add max_staleness = "10s": an id older than that is never answered 404
-    error: this [[negative]] has no public_key: anybody could say what exists
+      hint: add max_staleness = "10s": an id that was committed longer ago is never answered 404
+    error: this [[negative]] has no public_key: without https the filter must be signed
       in edge.toml, line 7
-      hint: add what `edgeward filter keygen --public` prints, or use https
+      hint: add the key that `edgeward filter keygen --public` prints, or use https
     error: negative.path = "/r/{name}" is no path with one {id} in it
       in edge.toml, line 9
       hint: write /resource/{id} or /img/{id}.jpg
     error: negative.filter = "none.ids" does not exist
       in edge.toml, line 10
-      hint: looked for none.ids
-    error: negative.public_key = "00" is no public key of 64 hex digits
+      hint: the full path is none.ids
+    error: negative.public_key = "00" is not a public key of 64 hex digits
       in edge.toml, line 11
-      hint: `edgeward filter keygen --public FILE` prints a publisher's
-    error: there is no key negative.max_stale
+      hint: `edgeward filter keygen --public FILE` prints the key of a publisher
+    error: unknown key negative.max_stale
       in edge.toml, line 12
       hint: `edgeward check-config --reference` lists all keys
     "#);
@@ -408,7 +408,7 @@ fn a_host_without_a_rule_or_name_or_named_twice_is_complained_about() {
         ),
         (
             format!("{always}{always}"),
-            "disk_host.host a is named twice",
+            "disk_host.host a is given twice",
         ),
         (
             always.replace("\"a\"", "\"http://a\""),
@@ -423,7 +423,7 @@ fn a_host_without_a_rule_or_name_or_named_twice_is_complained_about() {
         assert!(said.contains(says), "{text}{said}");
     }
     let said = verdict(&format!("{LEAST}{always}"), &[]);
-    assert!(said.contains("there is no cache on disk"), "{said}");
+    assert!(said.contains("there is no disk cache"), "{said}");
 }
 
 /// Shows that no setter confuses two words: the word shown is the word set.

@@ -26,14 +26,14 @@ pub(super) fn together(
     };
     if given("origin.url").is_none() {
         missing(
-            "origin.url is missing: whom should a miss ask?",
+            "origin.url is missing: the edge needs an origin to fetch misses from",
             "--origin http://HOST:PORT",
             "[origin] with url = \"http://HOST:PORT\"",
         );
     }
     if given("listener.address").is_none() {
         missing(
-            "listener.address is missing: where should the edge listen?",
+            "listener.address is missing: the edge needs an address to listen on",
             "--listen 127.0.0.1:8080",
             "[[listener]] with address = \"127.0.0.1:8080\"",
         );
@@ -44,11 +44,8 @@ pub(super) fn together(
     ) {
         complaints.push((
             other.source.clone(),
-            Complaint::new(format!(
-                "{} is set, but there is no access log",
-                name(other)
-            ))
-            .hint("set access_log.path (--access-log), to a file or to - for stdout"),
+            Complaint::new(format!("{} is set, but the access log is off", name(other)))
+                .hint("set access_log.path (--access-log) to a file, or to - for stdout"),
         ));
     }
     listeners(typed, draft, complaints);
@@ -69,17 +66,17 @@ fn link(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)
     for (key, why, hint) in [
         (
             "gateway",
-            "where to?",
+            "the link needs the address of its gateway",
             "add gateway = \"gateway.example:7443\"",
         ),
         (
             "keys",
-            "who is the edge?",
-            "add keys = \"keys/edge\", as `edgeward link keygen` made it",
+            "the link needs the keys of the edge",
+            "add keys = \"keys/edge\", the folder that `edgeward link keygen` created",
         ),
         (
             "store",
-            "where do chunks lie?",
+            "the link needs a store for chunks",
             "add store = \"/var/lib/edgeward/link\"",
         ),
     ] {
@@ -94,18 +91,18 @@ fn link(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)
             "origin.url",
             origin.url.tls,
             "https",
-            "write http: the link is encrypted, and the gateway asks its --origin",
+            "write http: the link is encrypted, and the gateway connects to its own --origin",
         ),
         (
             "origin.protocol",
             origin.protocol == OriginProtocol::Http2,
             "HTTP/2",
-            "leave it at http1",
+            "remove origin.protocol or set it to http1",
         ),
     ];
     for (path, is_it, what, hint) in unspoken {
         if let Some(one) = given(path).filter(|_| is_it) {
-            let complaint = Complaint::new(format!("a link carries no {what} to the origin"));
+            let complaint = Complaint::new(format!("a link does not support {what} to the origin"));
             complaints.push((one.source.clone(), complaint.hint(hint)));
         }
     }
@@ -132,25 +129,25 @@ fn negative(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Compla
         };
         lacks(
             "negative.path",
-            "for which paths?",
+            "the rule needs a pattern of paths",
             "add path = \"/resource/{id}\"",
         );
         lacks(
             "negative.filter",
-            "which ids exist?",
+            "the rule needs a filter of the ids that exist",
             "add filter = \"resource.ids\" or filter = \"https://HOST/sets/NAME\"",
         );
         if let Some(FilterPlace::Publisher(url)) = &rule.filter {
             lacks(
                 "negative.max_staleness",
-                "how old may an answer be?",
-                "add max_staleness = \"10s\": an id older than that is never answered 404",
+                "a published filter needs a bound on its age",
+                "add max_staleness = \"10s\": an id that was committed longer ago is never answered 404",
             );
             if !url.is_https() {
                 lacks(
                     "negative.public_key",
-                    "anybody could say what exists",
-                    "add what `edgeward filter keygen --public` prints, or use https",
+                    "without https the filter must be signed",
+                    "add the key that `edgeward filter keygen --public` prints, or use https",
                 );
             }
         }
@@ -166,11 +163,11 @@ fn disk(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)
                 .any(|table| one.key.path.starts_with(table))
         };
         if devices.is_empty() && of_disk(one) {
-            let what = format!("{} is set, but there is no cache on disk", name(one));
+            let what = format!("{} is set, but there is no disk cache", name(one));
             complaints.push((
                 one.source.clone(),
                 Complaint::new(what)
-                    .hint("say where it lies: --disk DIR --disk-size 10GiB, or [[disk_device]]"),
+                    .hint("add a disk: --disk DIR --disk-size 10GiB, or [[disk_device]]"),
             ));
         }
         let Some(device) = devices.get(one.item) else {
@@ -181,12 +178,12 @@ fn disk(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)
             && !std::fs::metadata(&device.path).is_ok_and(|facts| !facts.is_dir());
         let complaint = match one.key.path {
             "disk_device.capacity" if device.path.as_os_str().is_empty() => {
-                Complaint::new(format!("{} is set for no device", name(one)))
-                    .hint("give its path too: --disk DIR, or path = \"/var/cache/edgeward\"")
+                Complaint::new(format!("{} is set without the path of a device", name(one)))
+                    .hint("add the path: --disk DIR, or path = \"/var/cache/edgeward\"")
             }
             "disk_device.path" if needs_size => {
-                Complaint::new(format!("{} has no size: how much may it take?", name(one)))
-                    .hint("give --disk-size 10GiB, or capacity = \"10GiB\"")
+                Complaint::new(format!("{} has no size", name(one)))
+                    .hint("add --disk-size 10GiB, or capacity = \"10GiB\"")
             }
             _ => continue,
         };
@@ -211,7 +208,7 @@ fn disk_hosts(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Comp
                 if let Some(host) = &host.host
                     && !seen.insert(host)
                 {
-                    let what = format!("{} {host} is named twice", name(one));
+                    let what = format!("{} {host} is given twice", name(one));
                     let complaint = Complaint::new(what).hint("remove one of the two");
                     complaints.push((one.source.clone(), complaint));
                 }
@@ -259,9 +256,8 @@ fn listeners(typed: &[Typed], draft: &mut Draft, complaints: &mut Vec<(Source, C
         if let Some((one, other)) = half {
             complaints.push((
                 one.source.clone(),
-                Complaint::new(format!("{} does not work alone", name(one))).hint(format!(
-                    "TLS takes a certificate and its key: give {other} too"
-                )),
+                Complaint::new(format!("{} is set without {other}", name(one)))
+                    .hint("give both: TLS needs a certificate and its key"),
             ));
         }
         if address.is_none() && listens_at_all {
@@ -279,7 +275,7 @@ fn listeners(typed: &[Typed], draft: &mut Draft, complaints: &mut Vec<(Source, C
         {
             complaints.push((
                 typed.source.clone(),
-                Complaint::new(format!("{} {bound} is listened on twice", name(typed)))
+                Complaint::new(format!("{} {bound} is given twice", name(typed)))
                     .hint("remove one of the two"),
             ));
         }
@@ -309,7 +305,7 @@ fn admin(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint
             format!("{} {addr} is also a listener's address", name(one))
         } else {
             format!(
-                "{} {addr} is on the port of the listener {listener}",
+                "{} {addr} uses the port of the listener {listener}",
                 name(one)
             )
         };

@@ -15,9 +15,9 @@ pub(super) const PATH: Key = Key {
     path: "disk_device.path",
     flag: Some("--disk"),
     kind: Kind::Path,
-    doc: "A directory, in which a file is made, or a file or block device that becomes the store. A path that is missing \
-          becomes a file of `capacity` if its folder exists. It is locked \
-          while the edge runs. What lies there must be a store already, or blank: zeros in its first and last MiB.",
+    doc: "A directory, in which the edge creates a file, or a file or block device that becomes the store. A missing path \
+          becomes a file of `capacity` bytes if its folder exists. The edge locks the store while it runs. An existing \
+          file or device must be a store already or blank: zeros in its first and last MiB.",
     set: |draft, item, value| draft.device(item).path = value.file(),
     show: |draft, item| {
         let path = &draft.disk.settings.devices.get(item)?.path;
@@ -32,8 +32,8 @@ pub(super) const CAPACITY: Key = Key {
         least: ByteSize::mib(16),
         most: ByteSize::gib(32 << 10),
     },
-    doc: "How much of it to use. A store that is there may grow but not shrink. Of a block device and of a file that \
-          is there all is used where nothing is said.",
+    doc: "The number of bytes to use. An existing store can grow but not shrink. Default: the whole block device or \
+          existing file.",
     set: |draft, item, value| draft.device(item).capacity = Some(value.size()),
     show: |draft, item| {
         draft
@@ -50,10 +50,10 @@ pub(super) const ADMISSION: Key = Key {
     path: "disk.admission",
     flag: Some("--disk-admission"),
     kind: Kind::DiskAdmission,
-    doc: "What is written: `second-hit` a response at its second request, `nth-hit:N` at its Nth, `always` at the first, \
-          `never` none, `size-density:SIZE` once it was asked for once per so many of its bytes, `size-density` by half of the mean \
-          size of what is asked for. `[[disk_host]]` names hosts with another rule. \
-          `edgeward simulate --disk` tells beforehand what each would bring.",
+    doc: "What is written to disk: `second-hit` a response at its second request, `nth-hit:N` at its Nth, `always` at its \
+          first, `never` no response. `size-density:SIZE` writes a response after one request for each SIZE of its bytes; \
+          `size-density` uses half of the mean size of requested responses. `[[disk_host]]` sets another rule for a host. \
+          `edgeward simulate --disk` predicts the result of each rule.",
     set: |draft, _, value| draft.disk.admission = value.disk_admission(),
     show: |draft, _| Some(draft.disk.admission.to_string()),
 };
@@ -65,8 +65,9 @@ pub(super) const INVALIDATION_WAIT_MAX: Key = Key {
         least: Duration::ZERO,
         most: Duration::from_secs(60),
     },
-    doc: "Longest a response to POST, PUT, DELETE or another unsafe method waits until the invalidation it caused is durable on disk. \
-          Then the response is released and `edgeward_invalidations_not_durable_total` counts it. Zero does not wait.",
+    doc: "The longest time that a response to POST, PUT, DELETE or another unsafe method waits until its invalidation is \
+          durable on disk. Then the response is sent and `edgeward_invalidations_not_durable_total` counts it. 0: responses \
+          do not wait.",
     set: |draft, _, value| draft.disk.invalidation_wait_max = value.duration(),
     show: |draft, _| Some(duration_text(draft.disk.invalidation_wait_max)),
 };
@@ -75,8 +76,8 @@ pub(super) const HOST: Key = Key {
     path: "disk_host.host",
     flag: None,
     kind: Kind::HostPattern,
-    doc: "Whose responses: a host, `\"www.example.com\"`, or all hosts below a domain, `\"*.example.com\"`. Ports are not looked \
-          at. The most specific name that fits counts.",
+    doc: "A host, such as `\"www.example.com\"`, or all hosts below a domain, such as `\"*.example.com\"`. Ports are \
+          ignored. The most specific match applies.",
     set: |draft, item, value| draft.disk_host(item).host = Some(value.host_pattern()),
     show: |draft, item| Some(draft.disk_hosts.get(item)?.host.as_ref()?.to_string()),
 };
@@ -85,8 +86,8 @@ pub(super) const HOST_ADMISSION: Key = Key {
     path: "disk_host.admission",
     flag: None,
     kind: Kind::DiskAdmission,
-    doc: "What of them is written, in the words of `disk.admission`. Each rule that is in use remembers requests on its own, and \
-          takes as much memory for that.",
+    doc: "The rule of admission for responses of this host; the values are those of `disk.admission`. Each distinct rule \
+          remembers requests separately and takes memory of its own.",
     set: |draft, item, value| draft.disk_host(item).admission = Some(value.disk_admission()),
     show: |draft, item| Some(draft.disk_hosts.get(item)?.admission?.to_string()),
 };
@@ -98,8 +99,8 @@ pub(super) const EXPECTED_KEYS: Key = Key {
         least: 1,
         most: 100_000_000_000,
     },
-    doc: "Distinct keys that admission remembers for a period, the time in which so many come by. `\"none\"`: one for each \
-          32 KiB of disk.",
+    doc: "The number of distinct keys that admission remembers. After this many keys the oldest period is forgotten. \
+          `\"none\"`: one key for each 32 KiB of disk.",
     set: |draft, _, value| {
         draft.disk.expected_keys = value
             .optional(super::Value::number)
@@ -118,8 +119,8 @@ pub(super) const FALSE_POSITIVES: Key = Key {
         least: 1,
         most: 500_000,
     },
-    doc: "Of a million first requests, how many admission may take for later ones: each is a needless write. Fewer \
-          take more memory.",
+    doc: "False positives of admission: how many of a million first requests may be counted as later ones. Each causes a \
+          needless write. A lower value takes more memory.",
     set: |draft, _, value| draft.disk.false_positive_rate = value.number() as f64 / 1e6,
     show: |draft, _| Some(format!("{:.0}", draft.disk.false_positive_rate * 1e6)),
 };
@@ -131,8 +132,8 @@ pub(super) const OBJECT_BYTES_MAX: Key = Key {
         least: ByteSize(1),
         most: ByteSize::gib(16 << 10),
     },
-    doc: "Larger responses are not written to disk. `\"none\"`: up to what the smallest device takes. They are streamed: \
-          memory is no bound.",
+    doc: "The largest response that is written to disk. `\"none\"`: the largest that the smallest device accepts. \
+          Responses are streamed, so that memory is no limit.",
     set: |draft, _, value| {
         draft.disk.settings.object_bytes_max = value.optional(super::Value::size);
     },
@@ -149,8 +150,8 @@ pub(super) const SEGMENT_BYTES: Key = Key {
         least: ByteSize::kib(256),
         most: ByteSize::gib(2),
     },
-    doc: "Size of the pieces in which a device is filled and emptied, for one that is formatted now. `\"none\"`: 64 MiB, \
-          less on a small device.",
+    doc: "The size of a segment, the unit in which a device is filled and reclaimed. Applies only when a device is \
+          formatted. `\"none\"`: 64 MiB, less on a small device.",
     set: |draft, _, value| {
         draft.disk.settings.segment_bytes = value.optional(super::Value::size);
     },
@@ -167,8 +168,8 @@ pub(super) const QUEUE_BYTES: Key = Key {
         least: ByteSize::mib(1),
         most: ByteSize::gib(64),
     },
-    doc: "Memory for bodies on their way to each device, beside `hot.capacity`. Beyond it writes are dropped and \
-          counted; no request waits.",
+    doc: "The memory per device for bodies that wait to be written, in addition to `hot.capacity`. Further writes are \
+          dropped and counted; no request waits.",
     set: |draft, _, value| draft.disk.settings.queue_bytes = value.size(),
     show: |draft, _| Some(size_text(draft.disk.settings.queue_bytes)),
 };
@@ -177,8 +178,8 @@ pub(super) const REINSERTION: Key = Key {
     path: "disk.reinsertion",
     flag: None,
     kind: Kind::Reinsertion,
-    doc: "What of the oldest segment is written again when it makes room: `fifo` nothing, `fifo-reinsertion:N` what was \
-          hit N times, `hits-per-byte` what brings most for its size, up to half of the segment.",
+    doc: "Which objects of the oldest segment are written again when it is reclaimed: `fifo` none, `fifo-reinsertion:N` \
+          objects with at least N hits, `hits-per-byte` those with the most hits per byte, up to half of the segment.",
     set: |draft, _, value| draft.disk.settings.reinsertion = value.reinsertion(),
     show: |draft, _| Some(draft.disk.settings.reinsertion.to_string()),
 };
@@ -187,10 +188,10 @@ pub(super) const DIRECT_WRITES: Key = Key {
     path: "disk.direct_writes",
     flag: None,
     kind: Kind::Choice(DirectWrites::WORDS),
-    doc: "Which writes go to the devices without passing through the page cache (`O_DIRECT`), where the file system can do that: \
-          those of a device that is written faster than 32 MiB a second, all, or none. They disturb those who are served less \
-          and displace nothing that is read; in return the first read of an object is the device's, and large bodies leave \
-          the page cache a tenth slower.",
+    doc: "Which writes bypass the page cache (`O_DIRECT`), if the file system supports it: `\"auto\"` those of a device \
+          that is written faster than 32 MiB per second, `\"always\"` all, `\"never\"` none. Direct writes disturb reads \
+          less and evict no pages. In return, the first read of an object goes to the device, and large bodies leave the \
+          page cache a tenth slower.",
     set: |draft, _, value| draft.disk.settings.direct_writes = value.choice(),
     show: |draft, _| Some(draft.disk.settings.direct_writes.word().to_owned()),
 };
@@ -202,8 +203,8 @@ pub(super) const FLUSH_INTERVAL: Key = Key {
         least: Duration::from_millis(1),
         most: Duration::from_secs(3600),
     },
-    doc: "What is to be written is gathered to writes of a mebibyte, and for this long at the most, or for \
-          `sync_interval` where that is shorter. Bodies up to a mebibyte are served meanwhile, longer ones are not found yet.",
+    doc: "How long objects are gathered before they are written, in writes of up to a mebibyte. If `sync_interval` is \
+          shorter, it applies instead. Meanwhile bodies of up to a mebibyte are served from memory; larger ones are misses.",
     set: |draft, _, value| draft.disk.settings.flush_interval = value.duration(),
     show: |draft, _| Some(duration_text(draft.disk.settings.flush_interval)),
 };
@@ -215,7 +216,7 @@ pub(super) const SYNC_INTERVAL: Key = Key {
         least: Duration::from_millis(10),
         most: Duration::from_secs(3600),
     },
-    doc: "What came to be written, and what was forgotten, outlives a crash of the machine after this at the latest.",
+    doc: "The longest time until writes and removals are durable, that is, survive a crash of the machine.",
     set: |draft, _, value| draft.disk.settings.sync_interval = value.duration(),
     show: |draft, _| Some(duration_text(draft.disk.settings.sync_interval)),
 };
@@ -224,7 +225,8 @@ pub(super) const CHECKPOINT_INTERVAL: Key = Key {
     path: "disk.checkpoint_interval",
     flag: None,
     kind: super::DURATION_OR_ZERO,
-    doc: "How often the index is written down, so that a start after a crash is quick. Zero: at shutdown alone.",
+    doc: "The time between two checkpoints of the index, which shorten the start after a crash. 0: a checkpoint only at \
+          shutdown.",
     set: |draft, _, value| draft.disk.settings.checkpoint_interval = value.duration(),
     show: |draft, _| Some(duration_text(draft.disk.settings.checkpoint_interval)),
 };
@@ -233,7 +235,8 @@ pub(super) const VERIFY_EVERY: Key = Key {
     path: "disk.verify_every",
     flag: None,
     kind: super::DURATION_OR_ZERO,
-    doc: "How long a part of a body that was compared with its checksum may be served from the page cache without being compared again. So long a bit that turned on the device may be served. To the second. Zero: compared at each read.",
+    doc: "How long part of a body is served from the page cache without another check of its checksum. A bit that flips \
+          on the device can be served for this long. Resolution: one second. 0: check at each read.",
     set: |draft, _, value| draft.disk.settings.verify_every = value.duration(),
     show: |draft, _| Some(duration_text(draft.disk.settings.verify_every)),
 };
@@ -245,7 +248,7 @@ pub(super) const READ_THREADS: Key = Key {
         least: 1,
         most: 1024,
     },
-    doc: "Threads that wait for the devices. What lies in the page cache needs none of them.",
+    doc: "The number of threads that read from the devices. Reads from the page cache need no thread.",
     set: |draft, _, value| draft.disk.read_threads = value.nonzero(),
     show: |draft, _| Some(draft.disk.read_threads.to_string()),
 };
@@ -257,7 +260,7 @@ pub(super) const READS_WAITING_MAX: Key = Key {
         least: 1,
         most: 1_000_000,
     },
-    doc: "Lookups that may wait for one of these threads. Beyond it a lookup is a miss and is counted as busy.",
+    doc: "The maximum of lookups that wait for a read thread. A further lookup is a miss and is counted as busy.",
     set: |draft, _, value| draft.disk.reads_waiting_max = value.nonzero(),
     show: |draft, _| Some(draft.disk.reads_waiting_max.to_string()),
 };

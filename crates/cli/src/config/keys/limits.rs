@@ -12,9 +12,9 @@ pub(super) const CONNECTIONS_MAX: Key = Key {
         least: 1,
         most: 1 << 22,
     },
-    doc: "Client connections of all workers. A further one takes the place of the one that is idle longest, and is \
-          refused if every connection has a request under way. At the start the bound is lowered to what the limit of open \
-          files leaves, with a line in the log.",
+    doc: "The maximum of client connections of all workers. A further connection replaces the one that has been idle \
+          longest, or is refused if every connection has a request in progress. At the start, the edge lowers this limit if \
+          the limit of open files requires it, and logs that.",
     set: |draft, _, value| draft.edge.limits.connections_max = value.nonzero(),
     show: |draft, _| Some(draft.edge.limits.connections_max.to_string()),
 };
@@ -26,8 +26,8 @@ pub(super) const HEAD_BYTES_MAX: Key = Key {
         least: ByteSize::kib(8),
         most: ByteSize::mib(1),
     },
-    doc: "A message's head, from clients and from the origin. Beyond it a client gets 431, \
-          and an origin's response becomes 502.",
+    doc: "The maximum size of a message's head. A larger request head gets 431; a larger response head of the origin \
+          becomes 502.",
     set: |draft, _, value| draft.edge.limits.head_bytes_max = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.head_bytes_max)),
 };
@@ -39,7 +39,7 @@ pub(super) const TARGET_BYTES_MAX: Key = Key {
         least: ByteSize(256),
         most: ByteSize::kib(60),
     },
-    doc: "A request's target. Beyond it a client gets 414.",
+    doc: "The maximum length of a request target. A longer one gets 414.",
     set: |draft, _, value| draft.edge.limits.target_bytes_max = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.target_bytes_max)),
 };
@@ -51,7 +51,7 @@ pub(super) const HEADERS_MAX: Key = Key {
         least: 16,
         most: 4096,
     },
-    doc: "Header fields of a message.",
+    doc: "The maximum number of header fields of a message.",
     set: |draft, _, value| draft.edge.limits.headers_max = value.nonzero(),
     show: |draft, _| Some(draft.edge.limits.headers_max.to_string()),
 };
@@ -60,7 +60,7 @@ pub(super) const REQUEST_HEAD_TIMEOUT: Key = Key {
     path: "limits.request_head_timeout",
     flag: None,
     kind: DURATION,
-    doc: "From the first byte of a request to the end of its head; then 408.",
+    doc: "The longest time from the first byte of a request to the end of its head. Then the client gets 408.",
     set: |draft, _, value| draft.edge.limits.request_head_timeout = value.duration(),
     show: |draft, _| Some(duration_text(draft.edge.limits.request_head_timeout)),
 };
@@ -69,7 +69,7 @@ pub(super) const IDLE_TIMEOUT: Key = Key {
     path: "limits.idle_timeout",
     flag: None,
     kind: DURATION,
-    doc: "Silence between two requests of a connection, or before the first.",
+    doc: "The longest idle time of a connection between two requests or before the first one.",
     set: |draft, _, value| draft.edge.limits.idle_timeout = value.duration(),
     show: |draft, _| Some(duration_text(draft.edge.limits.idle_timeout)),
 };
@@ -78,7 +78,7 @@ pub(super) const BODY_IDLE_TIMEOUT: Key = Key {
     path: "limits.body_idle_timeout",
     flag: None,
     kind: DURATION,
-    doc: "Longest a client may take nothing of its response, or send nothing of its upload.",
+    doc: "The longest time that a client may take no bytes of its response, or send no bytes of its upload.",
     set: |draft, _, value| draft.edge.limits.body_idle_timeout = value.duration(),
     show: |draft, _| Some(duration_text(draft.edge.limits.body_idle_timeout)),
 };
@@ -90,7 +90,7 @@ pub(super) const REQUEST_BODY_BYTES_MAX: Key = Key {
         least: ByteSize(0),
         most: ByteSize::gib(16 << 10),
     },
-    doc: "Largest upload; beyond it 413. Uploads are streamed and never kept.",
+    doc: "The largest request body. A larger one gets 413. Uploads are streamed and not stored.",
     set: |draft, _, value| {
         draft.edge.limits.request_body_bytes_max = value.optional(Value::size);
     },
@@ -107,8 +107,8 @@ pub(super) const OBJECT_BYTES_MAX: Key = Key {
         least: ByteSize(1),
         most: ByteSize::gib(1 << 10),
     },
-    doc: "Largest body that may enter the cache, whatever the policy says. Larger ones pass \
-          through.",
+    doc: "The largest body that is stored in the cache, whatever the policy decides. Larger ones are streamed to the \
+          client.",
     set: |draft, _, value| draft.edge.limits.object_bytes_max = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.object_bytes_max)),
 };
@@ -120,8 +120,8 @@ pub(super) const FILL_BYTES_MAX: Key = Key {
         least: ByteSize::mib(1),
         most: ByteSize::gib(16 << 10),
     },
-    doc: "Memory of all responses under way to the cache or to several clients, beside \
-          `hot.capacity`. When it is used up misses pass through uncached.",
+    doc: "The memory of all fills, in addition to `hot.capacity`: response bodies that are being read into the cache or \
+          are shared by several clients. At the limit, misses are streamed without being stored.",
     set: |draft, _, value| draft.edge.limits.fill_bytes_max = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.fill_bytes_max)),
 };
@@ -133,8 +133,7 @@ pub(super) const H2_STREAMS_MAX: Key = Key {
         least: 1,
         most: 10_000,
     },
-    doc: "Streams open at once in one HTTP/2 connection. RFC 9113 §6.5.2 advises against \
-          less than 100.",
+    doc: "The maximum of concurrent streams of an HTTP/2 connection. RFC 9113 §6.5.2 recommends at least 100.",
     set: |draft, _, value| draft.edge.limits.h2_streams_max = value.nonzero32(),
     show: |draft, _| Some(draft.edge.limits.h2_streams_max.to_string()),
 };
@@ -146,8 +145,8 @@ pub(super) const H2_RESETS_MAX: Key = Key {
         least: 1,
         most: 1_000_000,
     },
-    doc: "RST_STREAM frames of one HTTP/2 connection in ten seconds. 16 KiB of response bytes \
-          justify one more. Beyond it the connection ends with ENHANCE_YOUR_CALM.",
+    doc: "The maximum of RST_STREAM frames of an HTTP/2 connection in ten seconds. Each 16 KiB of response bytes allow one \
+          more. Above it the connection is closed with ENHANCE_YOUR_CALM.",
     set: |draft, _, value| draft.edge.limits.h2_resets_max = value.nonzero32(),
     show: |draft, _| Some(draft.edge.limits.h2_resets_max.to_string()),
 };
@@ -159,9 +158,8 @@ pub(super) const H2_CONTROL_FRAMES_MAX: Key = Key {
         least: 1,
         most: 1_000_000,
     },
-    doc: "PING, SETTINGS, PRIORITY and unknown frames of one HTTP/2 connection in ten seconds. 4 KiB \
-          of response bytes justify one more. Beyond it the connection ends with \
-          ENHANCE_YOUR_CALM.",
+    doc: "The maximum of PING, SETTINGS, PRIORITY and unknown frames of an HTTP/2 connection in ten seconds. Each 4 KiB of \
+          response bytes allow one more. Above it the connection is closed with ENHANCE_YOUR_CALM.",
     set: |draft, _, value| draft.edge.limits.h2_control_frames_max = value.nonzero32(),
     show: |draft, _| Some(draft.edge.limits.h2_control_frames_max.to_string()),
 };
@@ -173,8 +171,8 @@ pub(super) const H2_WINDOW_UPDATES_MAX: Key = Key {
         least: 1,
         most: 10_000_000,
     },
-    doc: "WINDOW_UPDATE frames of one HTTP/2 connection in ten seconds. 32 response bytes justify \
-          one more. Beyond it the connection ends with ENHANCE_YOUR_CALM.",
+    doc: "The maximum of WINDOW_UPDATE frames of an HTTP/2 connection in ten seconds. Each 32 response bytes allow one \
+          more. Above it the connection is closed with ENHANCE_YOUR_CALM.",
     set: |draft, _, value| draft.edge.limits.h2_window_updates_max = value.nonzero32(),
     show: |draft, _| Some(draft.edge.limits.h2_window_updates_max.to_string()),
 };
@@ -186,7 +184,7 @@ pub(super) const H2_HEADS_BYTES_MAX: Key = Key {
         least: ByteSize::kib(64),
         most: ByteSize::gib(16),
     },
-    doc: "Decoded heads of the requests under way in one HTTP/2 connection. A request beyond it gets \
+    doc: "The maximum size of the decoded heads of requests in progress on an HTTP/2 connection. A request above it gets \
           503.",
     set: |draft, _, value| draft.edge.limits.h2_heads_bytes_max = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.h2_heads_bytes_max)),
@@ -199,7 +197,7 @@ pub(super) const HEADS_BYTES_MAX: Key = Key {
         least: ByteSize::kib(64),
         most: ByteSize::gib(16),
     },
-    doc: "Decoded heads of all HTTP/2 requests under way. A request beyond it gets 503.",
+    doc: "The maximum size of the decoded heads of all HTTP/2 requests in progress. A request above it gets 503.",
     set: |draft, _, value| draft.edge.limits.heads_bytes_max = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.heads_bytes_max)),
 };

@@ -14,7 +14,7 @@ pub(super) const GATEWAY: Key = Key {
     path: "origin.link.gateway",
     flag: None,
     kind: Kind::HostPort,
-    doc: "Where the gateway listens.",
+    doc: "Host and port of the gateway.",
     set: |draft, _, value| draft.link.gateway = value.text().parse().ok(),
     show: |draft, _| draft.link.gateway.as_ref().map(ToString::to_string),
 };
@@ -23,7 +23,7 @@ pub(super) const KEYS: Key = Key {
     path: "origin.link.keys",
     flag: None,
     kind: Kind::Path,
-    doc: "The edge's folder of what `edgeward link keygen` made.",
+    doc: "The edge's folder of keys, which `edgeward link keygen` creates.",
     set: |draft, _, value| draft.link.keys = Some(value.file()),
     show: |draft, _| draft.link.keys.as_deref().map(path_text),
 };
@@ -32,7 +32,7 @@ pub(super) const STORE: Key = Key {
     path: "origin.link.store",
     flag: None,
     kind: Kind::Path,
-    doc: "A folder, file or device for the chunks of bodies that came: its own, not that of the cache.",
+    doc: "A folder, file or device for the chunks of received bodies. Must not be the store of the disk cache.",
     set: |draft, _, value| draft.link.store = Some(value.file()),
     show: |draft, _| draft.link.store.as_deref().map(path_text),
 };
@@ -44,7 +44,7 @@ pub(super) const STORE_SIZE: Key = Key {
         least: ByteSize::mib(16),
         most: ByteSize::gib(32 << 10),
     },
-    doc: "How much of it to use. It takes 0.8 GB of memory for a terabyte.",
+    doc: "The number of bytes to use. The index takes 0.8 GB of memory per terabyte.",
     set: |draft, _, value| draft.link.store_size = value.size(),
     show: |draft, _| Some(size_text(draft.link.store_size)),
 };
@@ -53,7 +53,7 @@ pub(super) const STORE_COMPRESSION: Key = Key {
     path: "origin.link.store_compression",
     flag: None,
     kind: Kind::Choice(Compression::WORDS),
-    doc: "What chunks are compressed with in the store: several times as many of text, for some of the processor.",
+    doc: "The compression of chunks in the store. It stores several times as much text, for some CPU time.",
     set: |draft, _, value| draft.link.store_compression = value.choice(),
     show: |draft, _| Some(draft.link.store_compression.word().to_owned()),
 };
@@ -62,7 +62,7 @@ pub(super) const ENCRYPTION: Key = Key {
     path: "origin.link.encryption",
     flag: None,
     kind: Kind::Switch,
-    doc: "TLS 1.3 with the keys. Off is for a link inside a VPN, and off at the gateway, too.",
+    doc: "If true, the link uses TLS 1.3 with the keys. Turn it off only inside a VPN, and at the gateway too.",
     set: |draft, _, value| draft.link.encryption = value.switch(),
     show: |draft, _| Some(draft.link.encryption.to_string()),
 };
@@ -71,7 +71,8 @@ pub(super) const COMPRESSION: Key = Key {
     path: "origin.link.compression",
     flag: None,
     kind: Kind::Choice(Compression::WORDS),
-    doc: "What bodies are compressed with. It gives way to what is faster, or nothing, where the line is faster than the processor.",
+    doc: "The compression of bodies on the link. The link switches to faster compression, or to no compression, if the \
+          network is faster than the CPU can compress.",
     set: |draft, _, value| draft.link.compression = value.choice(),
     show: |draft, _| Some(draft.link.compression.word().to_owned()),
 };
@@ -80,7 +81,7 @@ pub(super) const DEDUP: Key = Key {
     path: "origin.link.dedup",
     flag: None,
     kind: Kind::Switch,
-    doc: "Name what was sent before instead of sending it. Each end decides for what it sends.",
+    doc: "If true, a chunk that was sent before is replaced by a reference. Applies to the data that this endpoint sends.",
     set: |draft, _, value| draft.link.dedup = value.switch(),
     show: |draft, _| Some(draft.link.dedup.to_string()),
 };
@@ -89,7 +90,8 @@ pub(super) const DELTA: Key = Key {
     path: "origin.link.delta",
     flag: None,
     kind: Kind::Switch,
-    doc: "Compress what is new against what was sent before. Each end decides for what it sends.",
+    doc: "If true, a new chunk is sent as a delta against similar data sent before. Applies to the data that this endpoint \
+          sends.",
     set: |draft, _, value| draft.link.delta = value.switch(),
     show: |draft, _| Some(draft.link.delta.to_string()),
 };
@@ -98,7 +100,8 @@ pub(super) const IDS: Key = Key {
     path: "origin.link.ids",
     flag: None,
     kind: Kind::Choice(IdScheme::WORDS),
-    doc: "How chunks are named, as at the gateway. `gmac` is faster; whoever has the store key can then make chunks that share a name, so it is for ends that trust each other.",
+    doc: "The function that computes chunk ids; must be the same at the gateway. `gmac` is faster, but anyone with the \
+          store key can create different chunks with the same id. Use it only if the endpoints trust each other.",
     set: |draft, _, value| draft.link.ids = value.choice(),
     show: |draft, _| Some(draft.link.ids.word().to_owned()),
 };
@@ -107,7 +110,7 @@ pub(super) const CONNECTIONS: Key = Key {
     path: "origin.link.connections",
     flag: None,
     kind: Kind::Count { least: 1, most: 16 },
-    doc: "TCP connections to the gateway. Of several the first is for what is short.",
+    doc: "The number of TCP connections to the gateway. If there are several, the first one carries short messages.",
     set: |draft, _, value| draft.link.connections = value.count(),
     show: |draft, _| Some(draft.link.connections.to_string()),
 };
@@ -119,7 +122,7 @@ pub(super) const PATIENCE: Key = Key {
         least: Duration::from_millis(1),
         most: Duration::from_secs(3600),
     },
-    doc: "Requests under way survive a line that is down for so long. New ones are refused at once.",
+    doc: "How long requests in progress wait while the link is down. New requests fail at once.",
     set: |draft, _, value| draft.link.patience = value.duration(),
     show: |draft, _| Some(duration_text(draft.link.patience)),
 };
@@ -128,7 +131,7 @@ pub(super) const ADMIN: Key = Key {
     path: "origin.link.admin",
     flag: None,
     kind: Kind::AddressOrNone,
-    doc: "Where the link's own `/metrics` and `/status` are served, for `edgeward link status`.",
+    doc: "The address that serves `/metrics` and `/status` of the link, for `edgeward link status`.",
     set: |draft, _, value| draft.link.admin = value.optional(Value::address),
     show: |draft, _| Some(or_none(draft.link.admin.map(|addr| addr.to_string()))),
 };

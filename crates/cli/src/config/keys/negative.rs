@@ -14,8 +14,8 @@ pub(super) const PATH: Key = Key {
     path: "negative.path",
     flag: None,
     kind: Kind::Pattern,
-    doc: "Which paths: one `{id}`, which is one part of the path or of a part, as in `\"/resource/{id}\"` or \
-          `\"/img/{id}.jpg\"`. The first rule that fits decides.",
+    doc: "The pattern of paths, with one `{id}` that matches a segment of the path or part of one, such as \
+          `\"/resource/{id}\"` or `\"/img/{id}.jpg\"`. The first rule that matches applies.",
     set: |draft, item, value| draft.negative(item).pattern = Some(value.pattern()),
     show: |draft, item| Some(draft.negative.get(item)?.pattern.as_ref()?.to_string()),
 };
@@ -24,8 +24,8 @@ pub(super) const FILTER: Key = Key {
     path: "negative.filter",
     flag: None,
     kind: Kind::Filter,
-    doc: "The filter of the ids that exist: a file, looked at once a second, or the URL of a published set, \
-          `\"https://HOST/sets/NAME\"`, which is followed.",
+    doc: "The filter of the ids that exist: a file, which is checked for changes once a second, or the URL of a published \
+          filter, `\"https://HOST/sets/NAME\"`, which is kept up to date.",
     set: |draft, item, value| draft.negative(item).filter = Some(value.filter()),
     show: |draft, item| Some(draft.negative.get(item)?.filter.as_ref()?.to_string()),
 };
@@ -34,7 +34,8 @@ pub(super) const PUBLIC_KEY: Key = Key {
     path: "negative.public_key",
     flag: None,
     kind: Kind::PublicKeys,
-    doc: "Whom a published set is believed of; two while keys are exchanged. Needed unless the URL is `https`.",
+    doc: "The public key that signs the published filter, or two keys during a change of keys. Required unless the URL is \
+          `https`.",
     set: |draft, item, value| draft.negative(item).keys = value.public_keys(),
     show: |draft, item| {
         let keys = &draft.negative.get(item)?.keys;
@@ -50,8 +51,8 @@ pub(super) const MAX_STALENESS: Key = Key {
         least: Duration::from_millis(500),
         most: Duration::from_secs(30 * 86_400),
     },
-    doc: "An id that was committed longer ago than this is never answered 404. Of a published set it must be given. A file \
-          is relied on for so long after it was built, and without it for as long as it is there.",
+    doc: "An id that was committed longer ago than this is never answered 404. Required for a published filter. For a \
+          file, the filter is used for this long after it was built; by default without limit.",
     set: |draft, item, value| draft.negative(item).max_staleness = Some(value.duration()),
     show: |draft, item| draft.negative.get(item)?.max_staleness.map(duration_text),
 };
@@ -60,8 +61,8 @@ pub(super) const IDS: Key = Key {
     path: "negative.ids",
     flag: None,
     kind: Kind::Choice(IdKind::WORDS),
-    doc: "What stands in the path; a filter of other ids is not used. `hex` are bytes in hex digits. What is no id of that \
-          form goes to the origin. Without it the filter says.",
+    doc: "The form of the ids in the path. A filter with ids of another form is not used. `hex`: bytes as hex digits. A \
+          path whose id does not have this form is forwarded to the origin. Default: the form that the filter states.",
     set: |draft, item, value| draft.negative(item).ids = Some(value.choice()),
     show: |draft, item| Some(draft.negative.get(item)?.ids?.word().to_owned()),
 };
@@ -73,8 +74,8 @@ pub(super) const CLOCK_ERROR: Key = Key {
         least: Duration::ZERO,
         most: Duration::from_secs(86_400),
     },
-    doc: "How far this machine's clock and the publisher's can be apart, if somebody answers for that. Then manifests are \
-          believed by their date, out of any cache; without it the publisher itself is asked.",
+    doc: "The largest difference between the clocks of this machine and of the publisher, if you can guarantee one. Then a \
+          manifest is trusted by its date, even from a cache. Without it the publisher itself is queried.",
     set: |draft, item, value| draft.negative(item).clock_error = Some(value.duration()),
     show: |draft, item| draft.negative.get(item)?.clock_error.map(duration_text),
 };
@@ -83,7 +84,7 @@ pub(super) const TLS_ROOTS: Key = Key {
     path: "negative.tls_roots",
     flag: None,
     kind: Kind::InputFile,
-    doc: "PEM file of the roots to trust with an `https` publisher. Without it the system's.",
+    doc: "PEM file of the root certificates that an `https` publisher must chain to. Default: those of the system.",
     set: |draft, item, value| draft.negative(item).roots = Some(value.file()),
     show: |draft, item| draft.negative.get(item)?.roots.as_deref().map(path_text),
 };
@@ -95,7 +96,7 @@ pub(super) const SNAPSHOT_BYTES_MAX: Key = Key {
         least: ByteSize(1024),
         most: ByteSize::gib(64),
     },
-    doc: "A published snapshot above this size is not fetched. Without it 1 GiB.",
+    doc: "The largest published snapshot that is fetched. Default: 1 GiB.",
     set: |draft, item, value| draft.negative(item).snapshot_bytes_max = Some(value.size()),
     show: |draft, item| draft.negative.get(item)?.snapshot_bytes_max.map(size_text),
 };

@@ -12,7 +12,9 @@ pub(super) const CLIENT_SHARE_PERCENT: Key = Key {
         least: 1,
         most: 100,
     },
-    doc: "Share of a worker's connections that one client address (IPv6: one /64) may have in use while no other has any. The more addresses have connections in use, the less each may have, so that some stay free. 100 is no bound, for an edge that only a trusted load balancer reaches.",
+    doc: "The share of a worker's connections that one client address (IPv6: one /64) may use while no other client uses \
+          any. The more clients use connections, the smaller the share, so that some connections stay free. 100 is no \
+          limit, for an edge that only a trusted load balancer reaches.",
     set: |draft, _, value| draft.edge.origin.client_share_percent = value.number32(),
     show: |draft, _| Some(draft.edge.origin.client_share_percent.to_string()),
 };
@@ -24,7 +26,9 @@ pub(super) const UNFINISHED_UPLOADS_PERCENT: Key = Key {
         least: 0,
         most: 100,
     },
-    doc: "Share of a worker's connections that requests may hold whose body has not arrived: bodies of unknown length that stay incomplete for `limits.upload_buffer_wait`, and bodies announced with `Expect: 100-continue`. At least one connection. Beyond it such a body is buffered like a body of known length.",
+    doc: "The share of a worker's connections that requests with an incomplete body may use: bodies of unknown length that \
+          stay incomplete for `limits.upload_buffer_wait`, and bodies announced with `Expect: 100-continue`. At least one \
+          connection. Above it, such a body is buffered like a body of known length.",
     set: |draft, _, value| draft.edge.origin.unfinished_uploads_percent = value.number32(),
     show: |draft, _| Some(draft.edge.origin.unfinished_uploads_percent.to_string()),
 };
@@ -36,7 +40,8 @@ pub(super) const QUEUE_MAX: Key = Key {
         least: 0,
         most: 1 << 20,
     },
-    doc: "Requests of a worker that may wait for a connection. Addresses take turns; beyond the bound the address with the most waiting requests gets 503.",
+    doc: "The maximum of requests per worker that wait for a connection. Client addresses take turns. Above the maximum, \
+          the address with the most waiting requests gets 503.",
     set: |draft, _, value| draft.edge.origin.queue_max = value.count(),
     show: |draft, _| Some(draft.edge.origin.queue_max.to_string()),
 };
@@ -45,7 +50,7 @@ pub(super) const QUEUE_TIMEOUT: Key = Key {
     path: "origin.queue_timeout",
     flag: None,
     kind: DURATION,
-    doc: "Longest wait for a connection; then 503 with `Retry-After`.",
+    doc: "The longest wait for a connection. Then the request gets 503 with `Retry-After`.",
     set: |draft, _, value| draft.edge.origin.queue_timeout = value.duration(),
     show: |draft, _| Some(duration_text(draft.edge.origin.queue_timeout)),
 };
@@ -54,7 +59,8 @@ pub(super) const EXPECT_TIMEOUT: Key = Key {
     path: "origin.expect_timeout",
     flag: None,
     kind: DURATION_OR_ZERO,
-    doc: "Longest time that the body of a request with `Expect: 100-continue` waits for the origin's `100 Continue`. Then it is sent without. Over HTTP/1.1 to the origin.",
+    doc: "The longest time that the body of a request with `Expect: 100-continue` waits for the origin's `100 Continue`. \
+          Then the body is sent without it. Applies to HTTP/1.1 to the origin.",
     set: |draft, _, value| draft.edge.origin.expect_timeout = value.duration(),
     show: |draft, _| Some(duration_text(draft.edge.origin.expect_timeout)),
 };
@@ -66,7 +72,8 @@ pub(super) const UPLOAD_BUFFER_BYTES: Key = Key {
         least: ByteSize(0),
         most: ByteSize::mib(16),
     },
-    doc: "Bytes of a request's body that are read before a connection to the origin is asked for, so that a slow small upload holds none.",
+    doc: "The bytes of a request body that are buffered before the request takes a connection to the origin, so that a \
+          small slow upload occupies no connection.",
     set: |draft, _, value| draft.edge.limits.upload_buffer_bytes = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.upload_buffer_bytes)),
 };
@@ -78,7 +85,7 @@ pub(super) const UPLOAD_BUFFERS_BYTES_MAX: Key = Key {
         least: ByteSize(0),
         most: ByteSize::gib(64),
     },
-    doc: "Memory of all such buffers. Beyond it bodies are streamed to the origin at once.",
+    doc: "The memory of all upload buffers. At the limit, bodies are streamed to the origin at once.",
     set: |draft, _, value| draft.edge.limits.upload_buffers_bytes_max = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.upload_buffers_bytes_max)),
 };
@@ -87,7 +94,7 @@ pub(super) const UPLOAD_BUFFER_WAIT: Key = Key {
     path: "limits.upload_buffer_wait",
     flag: None,
     kind: DURATION_OR_ZERO,
-    doc: "Longest wait for the end of a body of unknown length, whose client may wait for an answer before it sends more.",
+    doc: "The longest wait for the end of a body of unknown length. Its client may wait for a response before it sends more.",
     set: |draft, _, value| draft.edge.limits.upload_buffer_wait = value.duration(),
     show: |draft, _| Some(duration_text(draft.edge.limits.upload_buffer_wait)),
 };
@@ -99,7 +106,8 @@ pub(super) const UPLOAD_RATE_MIN: Key = Key {
         least: ByteSize(0),
         most: ByteSize::mib(1),
     },
-    doc: "Least rate of an upload, in bytes a second over `rate_window`; a slower one gets 408. Only time in which the edge waits for the client counts. 0 is no bound.",
+    doc: "The minimum rate of an upload, in bytes per second over `rate_window`. A slower upload gets 408. Only time in \
+          which the edge waits for the client counts. 0 is no limit.",
     set: |draft, _, value| draft.edge.limits.upload_rate_min = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.upload_rate_min)),
 };
@@ -111,7 +119,8 @@ pub(super) const RESPONSE_RATE_MIN: Key = Key {
         least: ByteSize(0),
         most: ByteSize::mib(1),
     },
-    doc: "Least rate at which a client takes a response, in bytes a second. Only time in which the edge has bytes that the client does not take counts, so streams of events and slow origins are left alone. 0 is no bound.",
+    doc: "The minimum rate at which a client takes a response, in bytes per second. Only time in which the edge has bytes \
+          that the client does not take counts, so that event streams and slow origins are not affected. 0 is no limit.",
     set: |draft, _, value| draft.edge.limits.response_rate_min = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.response_rate_min)),
 };
@@ -120,7 +129,8 @@ pub(super) const RATE_WINDOW: Key = Key {
     path: "limits.rate_window",
     flag: None,
     kind: DURATION,
-    doc: "How long a client may move nothing. For a response over HTTP/1.1 at least `body_idle_timeout`, unless requests wait for the connection to the origin that the response holds.",
+    doc: "The longest time that a client may transfer no bytes. For a response over HTTP/1.1 it is at least \
+          `body_idle_timeout`, unless requests wait for the origin connection that the response occupies.",
     set: |draft, _, value| draft.edge.limits.rate_window = value.duration(),
     show: |draft, _| Some(duration_text(draft.edge.limits.rate_window)),
 };
@@ -132,7 +142,8 @@ pub(super) const READ_AHEAD_BYTES: Key = Key {
         least: ByteSize(0),
         most: ByteSize::mib(64),
     },
-    doc: "Bytes of a response that are read from the origin and kept while its client takes nothing; part of `fill_bytes_max`. A smaller body frees its connection to the origin.",
+    doc: "The bytes of a response that are read from the origin and buffered while its client takes none; part of \
+          `fill_bytes_max`. A body that fits frees its connection to the origin.",
     set: |draft, _, value| draft.edge.limits.read_ahead_bytes = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.read_ahead_bytes)),
 };
@@ -144,7 +155,8 @@ pub(super) const READ_AHEAD_RATE_MAX: Key = Key {
         least: ByteSize(0),
         most: ByteSize::gib(64),
     },
-    doc: "Bytes a second that a worker reads of bodies whose clients are all behind by more than 128 KiB (1 MiB for up to 64 bodies). Clients that keep up do not wait for it. 0 is no bound.",
+    doc: "The rate in bytes per second at which a worker reads bodies all of whose clients are more than 128 KiB behind \
+          (1 MiB for up to 64 bodies). Clients that keep up are not limited. 0 is no limit.",
     set: |draft, _, value| draft.edge.limits.read_ahead_rate_max = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.read_ahead_rate_max)),
 };

@@ -17,7 +17,7 @@ impl Kind {
             Self::CountOrNone { .. } => "number or `\"none\"`".to_owned(),
             Self::Seed => "number".to_owned(),
             Self::SeedOrNone => "number or `\"none\"`".to_owned(),
-            Self::Switch => "switch".to_owned(),
+            Self::Switch => "boolean".to_owned(),
             Self::Choice(words) => words
                 .iter()
                 .map(|word| format!("`\"{word}\"`"))
@@ -39,10 +39,10 @@ impl Kind {
             Self::Token => "name".to_owned(),
             Self::Pattern => "path with `{id}`".to_owned(),
             Self::Filter => "file or URL".to_owned(),
-            Self::PublicKeys => "public keys, with commas between".to_owned(),
-            Self::Networks => "networks, with commas between, or `\"none\"`".to_owned(),
-            Self::FieldNames => "field names, with commas between, or `\"none\"`".to_owned(),
-            Self::Hosts => "host names, with commas between".to_owned(),
+            Self::PublicKeys => "public keys, separated by commas".to_owned(),
+            Self::Networks => "networks, separated by commas, or `\"none\"`".to_owned(),
+            Self::FieldNames => "field names, separated by commas, or `\"none\"`".to_owned(),
+            Self::Hosts => "host names, separated by commas".to_owned(),
             Self::Policy => "policy".to_owned(),
         }
     }
@@ -80,8 +80,8 @@ impl Kind {
             Self::Count { .. } | Self::CountOrNone { .. } | Self::Seed | Self::SeedOrNone => {
                 "a whole number"
             }
-            Self::Switch => "a switch",
-            Self::Choice(_) => "one of the words it may be",
+            Self::Switch => "a boolean",
+            Self::Choice(_) => "one of the allowed words",
             Self::Address | Self::AddressOrNone => "an address",
             Self::Url => "a URL",
             Self::InputFile | Self::OutputFile => "the path of a file",
@@ -91,7 +91,7 @@ impl Kind {
             Self::Host(_) | Self::HostPattern => "a host",
             Self::HostPort => "a host and port",
             Self::Token => "a name",
-            Self::Pattern => "a path with {id} in it",
+            Self::Pattern => "a path with {id}",
             Self::Filter => "a file or a URL",
             Self::PublicKeys => "a public key",
             Self::Networks => "a list of networks",

@@ -1,4 +1,4 @@
-//! `edgeward check-config`: is this file right, and what does it mean?
+//! `edgeward check-config`: checks a configuration file and prints its settings.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::complaint::{self, Complaint, Complaints};
 use crate::config::{self, Checked, LoadError, Setting};
 use crate::output::{self, Column, Table};
 
-/// Check a configuration file and show what it means
+/// Check a configuration file and list its settings
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct CheckConfigArgs {
@@ -19,7 +19,7 @@ pub(crate) struct CheckConfigArgs {
     #[arg(value_name = "FILE", required_unless_present = "reference")]
     file: Option<PathBuf>,
 
-    /// Print the verdict as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 
@@ -28,7 +28,7 @@ pub(crate) struct CheckConfigArgs {
     reference: bool,
 }
 
-/// Code 0: the file can be served. 1: it cannot. 2: it could not be read.
+/// Exit codes: 0 the file is valid, 1 it is invalid, 2 it could not be read.
 pub(crate) fn run(args: &CheckConfigArgs) -> anyhow::Result<ExitCode> {
     let Some(file) = &args.file else {
         let mut out = output::stdout();

@@ -1,4 +1,4 @@
-//! `edgeward filter`: id filters from lists of ids, questions to them, what they hold, and their publisher.
+//! `edgeward filter`: builds, queries, inspects, compares and publishes id filters.
 
 mod answer;
 mod build;
@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-/// Build id filters, ask them, look into them, publish them
+/// Build, query, inspect and publish id filters
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct FilterArgs {
@@ -35,10 +35,10 @@ enum Action {
 }
 
 impl FilterArgs {
-    /// A publisher is a server and says what it does.
+    /// The default log filter: `info` for the publisher, which is a server, `warn` for tools.
     pub(crate) fn default_log(&self) -> &'static str {
-        // A Cassandra node's warnings come with each page of a scan, some hundred times the same; what goes
-        // wrong with it the scan tells itself.
+        // scylla logs a node's warnings with each page of a scan, hundreds of times; the scan reports its
+        // errors itself.
         match self.action {
             Action::Serve(_) => "info,scylla=error",
             _ => "warn,scylla=error",
@@ -46,7 +46,7 @@ impl FilterArgs {
     }
 }
 
-/// Carries it out.
+/// Runs the subcommand.
 pub(crate) fn run(args: FilterArgs) -> anyhow::Result<ExitCode> {
     match args.action {
         Action::Build(args) => build::run(&args),

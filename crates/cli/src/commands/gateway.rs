@@ -1,4 +1,4 @@
-//! `edgeward gateway`: the end of links near the origin, until a signal ends it.
+//! `edgeward gateway`: runs the gateway of a link until a signal stops it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,68 +18,67 @@ use super::link::end::{EndArgs, OnOff, admin, announce, until_signal, with_way_o
 use super::typed::address;
 use crate::complaint::Complaint;
 
-/// Be the end near the origin of links to edges
+/// Run the gateway of a link, near the origin
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct GatewayArgs {
-    /// Where edges connect; port 0 takes a free one
+    /// Address on which edges connect; port 0 selects a free port
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:7443", value_parser = listen)]
     listen: SocketAddr,
 
-    /// Whom edges' misses ask, as http://HOST:PORT
+    /// The origin of the edges' misses, as http://HOST:PORT
     #[arg(long, value_name = "URL", value_parser = origin)]
     origin: Option<HostPort>,
 
-    /// Where else it connects, as db:3306, *.example.com:443, 10.0.0.0/8:3306; may be given again
+    /// Another permitted target: db:3306, *.example.com:443, 10.0.0.0/8:3306; repeatable
     ///
-    /// A name is permitted to lead to addresses of the internet. Loopback, link-local, private and other
-    /// special addresses need a rule that names the address or its network, beside the rule for the name.
+    /// A permitted name may resolve to public addresses. Loopback, link-local, private and other special
+    /// addresses need a rule with the address or its network, in addition to the rule for the name.
     #[arg(long, value_name = "HOST:PORT")]
     allow: Vec<Rule>,
 
     #[command(flatten)]
     end: EndArgs,
 
-    /// Edges whose chunks are remembered
+    /// Maximum of edges whose chunks are remembered
     #[arg(long, value_name = "N", default_value_t = 64, hide_short_help = true)]
     peers_max: usize,
 
-    /// Of those, edges with one certificate [default: three quarters]
+    /// Maximum of these edges with the same certificate [default: three quarters]
     #[arg(long, value_name = "N", hide_short_help = true)]
     peers_per_certificate: Option<usize>,
 
-    /// Connections whose handshake is not complete; beyond it the oldest makes room
+    /// Maximum of connections in the handshake; above it the oldest is closed
     #[arg(long, value_name = "N", default_value_t = 512, hide_short_help = true)]
     pending_max: usize,
 
-    /// Certificates to refuse: a file with a SHA-256 fingerprint on each line, read again when it changes
+    /// File of denied certificates, one SHA-256 fingerprint per line; read again when it changes
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     deny: Option<PathBuf>,
 
-    /// What the origin is asked for: identity, which saves most, or what the client asked for
+    /// Encodings requested from the origin: identity, which dedups best, or those of the client
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Encoding::Identity, hide_short_help = true)]
     accept_encoding: Encoding,
 
-    /// Let edges name chunks of each other: for edges of one owner
+    /// Let edges reference chunks of other edges; only for edges of one owner
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::Off, hide_short_help = true)]
     share: OnOff,
 
-    /// Keep all that edges are sent: sent again it takes no memory, and sent back it has a name; else only what
-    /// later versions may resemble
+    /// Store all data sent to edges: saves memory when it is sent again and bytes when it is sent back
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::Off, hide_short_help = true)]
     keep_sent: OnOff,
 }
 
-/// What the origin is asked for.
+/// The `Accept-Encoding` of requests to the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Encoding {
-    /// Bodies that are not compressed
+    /// Request uncompressed bodies
     Identity,
-    /// What the client takes
+    /// Forward the client's `Accept-Encoding`
     Forward,
 }
 
-/// `:7443` is what people write for all addresses.
+/// Parses a listen address. `:PORT` means all IPv4 addresses.
 fn listen(text: &str) -> Result<SocketAddr, String> {
     match text.strip_prefix(':') {
         Some(port) => address(&format!("0.0.0.0:{port}")),
@@ -103,7 +102,7 @@ fn origin(text: &str) -> Result<HostPort, String> {
     place.map_err(|error: edgeward_link::NotHostPort| error.to_string())
 }
 
-/// Serves until a signal.
+/// Runs the gateway until a signal.
 pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
     if args.origin.is_none() && args.allow.is_empty() {
         return Err(Complaint::new("there is nowhere to connect to")
@@ -178,7 +177,7 @@ fn deny(args: &GatewayArgs) -> anyhow::Result<Option<DenyList>> {
 async fn stop(running: (Arc<Gateway>, Option<Admin>)) -> anyhow::Result<()> {
     let (gateway, admin) = running;
     gateway.drain(GRACE).await;
-    // With its last question gone nobody else has the gateway.
+    // The admin server holds a reference to the gateway until its last request has ended.
     drop(admin);
     while Arc::strong_count(&gateway) > 1 {
         tokio::task::yield_now().await;
@@ -189,7 +188,7 @@ async fn stop(running: (Arc<Gateway>, Option<Admin>)) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A download of some MB on a slow line; another signal ends it sooner.
+/// Enough for a download of some MB over a slow link. A second signal ends the wait.
 const GRACE: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = "\

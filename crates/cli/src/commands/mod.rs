@@ -1,8 +1,8 @@
-//! One file a command: its arguments as typed, and a `run` that carries it out.
+//! The commands. Each has a file with its arguments and a `run` function.
 //!
-//! To add one: a file with `pub(crate) struct XArgs` (`#[derive(clap::Args)]`) and
-//! `pub(crate) fn run(args: XArgs) -> anyhow::Result<ExitCode>`, a variant and an arm here.
-//! The test in `tests/whole_cli/help.rs` then holds its `-h` to one screen.
+//! To add a command: write a file with `pub(crate) struct XArgs` (`#[derive(clap::Args)]`) and
+//! `pub(crate) fn run(args: XArgs) -> anyhow::Result<ExitCode>`; add a variant and a match arm here.
+//! A test in `tests/whole_cli/help.rs` checks that its `-h` fits a screen.
 
 mod analyze;
 mod bench_filter;
@@ -26,7 +26,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-/// What edgeward can be asked to do.
+/// The commands of `edgeward`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Serve(serve::ServeArgs),
@@ -37,7 +37,7 @@ pub(crate) enum Command {
     Replay(replay::ReplayArgs),
     Trace(trace::TraceArgs),
     Filter(filter::FilterArgs),
-    // The list of commands is to fit a screen; docs/explanation/id-filter.md names this one.
+    // Hidden, so that the list of commands fits a screen; docs/id-filter.md describes it.
     #[command(hide = true)]
     BenchFilter(bench_filter::BenchFilterArgs),
     Store(store::StoreArgs),
@@ -45,13 +45,13 @@ pub(crate) enum Command {
     CheckConfig(check_config::CheckConfigArgs),
     Lab(lab::LabArgs),
     Demo(demo::DemoArgs),
-    // The list of commands is to fit a screen; `make help` names this one.
+    // Hidden, so that the list of commands fits a screen; `make help` lists it.
     #[command(hide = true)]
     DemoFilter(demo_filter::DemoFilterArgs),
 }
 
 impl Command {
-    /// Carries the command out.
+    /// Runs the command.
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Serve(args) => serve::run(&args),
@@ -72,7 +72,7 @@ impl Command {
         }
     }
 
-    /// What is logged when nobody asked: servers say what they do, tools only what is wrong.
+    /// The default log filter: servers log at `info`, tools at `warn`.
     pub(crate) fn default_log(&self) -> &'static str {
         match self {
             Self::Serve(_) | Self::Gateway(_) => "info",

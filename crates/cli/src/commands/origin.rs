@@ -1,4 +1,4 @@
-//! `edgeward origin`: the synthetic origin, until a signal ends it.
+//! `edgeward origin`: runs a synthetic origin until a signal stops it.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -16,55 +16,55 @@ use edgeward_types::{ByteSize, Seed};
 use super::typed::{address, duration};
 use crate::output;
 
-/// Serve objects of any size, stored nowhere: /o/ID?size=BYTES
+/// Serve synthetic objects of any size: /o/ID?size=BYTES
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct OriginArgs {
-    /// Where to listen; port 0 takes a free one
+    /// Address to listen on; port 0 selects a free port
     #[arg(long, default_value = "127.0.0.1:9000", value_parser = address, value_name = "ADDR")]
     listen: SocketAddr,
 
-    /// How long each answer takes to begin, as 20ms
+    /// Time before each response, such as 20ms
     #[arg(long, default_value = "0ms", value_parser = duration, value_name = "TIME")]
     latency: Duration,
 
-    /// How far the latency strays to either side
+    /// Random deviation from the latency, up or down
     #[arg(long, default_value = "0ms", value_parser = duration, value_name = "TIME")]
     jitter: Duration,
 
-    /// The share of requests answered with an error
+    /// Fraction of requests that get an error
     #[arg(long, default_value_t = 0.0, value_parser = share, value_name = "SHARE")]
     error_rate: f64,
 
-    /// What an error is
+    /// Status code of errors
     #[arg(long, default_value_t = 503, value_parser = clap::value_parser!(u16).range(400..=599), value_name = "STATUS", hide_short_help = true)]
     error_status: u16,
 
-    /// Cache-Control of every object; empty sends none
+    /// Cache-Control of every object; empty sends no such field
     #[arg(long, default_value = "max-age=86400", value_name = "VALUE")]
     cache_control: String,
 
-    /// Send an ETag, and answer 304 by it
+    /// Send an ETag and answer conditional requests
     #[arg(long)]
     etag: bool,
 
-    /// Send a Last-Modified, and answer 304 by it
+    /// Send Last-Modified and answer conditional requests
     #[arg(long)]
     last_modified: bool,
 
-    /// One more header, as "Name: value"; may be given again
+    /// Additional header field, as "Name: value"; repeatable
     #[arg(long = "header", value_parser = header, value_name = "LINE")]
     headers: Vec<(http::HeaderName, http::HeaderValue)>,
 
-    /// Threads, each with a listener of its own
+    /// Threads, each with its own listener
     #[arg(long, default_value = "1", value_name = "N")]
     workers: NonZeroUsize,
 
-    /// The largest object served
+    /// Largest object
     #[arg(long, default_value_t = ByteSize(OBJECT_BYTES_MAX), value_name = "SIZE", hide_short_help = true)]
     max_size: ByteSize,
 
-    /// Connections served at once; others wait
+    /// Maximum of open connections; further ones wait
     #[arg(
         long,
         default_value = "16384",
@@ -73,22 +73,22 @@ pub(crate) struct OriginArgs {
     )]
     max_connections: NonZeroUsize,
 
-    /// Where the draws for jitter and errors come from
+    /// Seed of the random jitter and errors
     #[arg(long, default_value_t = 1, hide_short_help = true)]
     seed: u64,
 
-    /// Print address and final counts as lines of JSON
+    /// Print the address and the final counts as lines of JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Serves until SIGINT or SIGTERM, then prints what it did.
+/// Serves until SIGINT or SIGTERM, then prints its counts.
 pub(crate) fn run(args: OriginArgs) -> anyhow::Result<ExitCode> {
     let json = args.json;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    // Before the origin is announced: a signal that comes at once must not be missed.
+    // Signals are handled before the address is printed, so that a signal sent at once is not lost.
     let ended = {
         let _entered = runtime.enter();
         ended()?
@@ -139,7 +139,7 @@ impl OriginArgs {
     }
 }
 
-/// Becomes ready at the first signal to end.
+/// Returns a future that completes at SIGINT or SIGTERM.
 fn ended() -> std::io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
 
@@ -171,7 +171,7 @@ fn print(counts: &OriginCounts) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `0.01` or `1%`.
+/// Parses a fraction such as `0.01` or `1%`.
 fn share(text: &str) -> Result<f64, String> {
     let number = match text.strip_suffix('%') {
         Some(percent) => percent.trim().parse().map(|percent: f64| percent / 100.0),
@@ -187,7 +187,7 @@ fn header(text: &str) -> Result<(http::HeaderName, http::HeaderValue), String> {
     let unclear = || format!("`{text}` is no header line; write \"Name: value\"");
     let (name, value) = text.split_once(':').ok_or_else(unclear)?;
     let name: http::HeaderName = name.trim().parse().map_err(|_| unclear())?;
-    // Blanks around it belong to the line, other control characters to nothing.
+            // Spaces and tabs around the value are not part of it (RFC 9110 §5.5).
     let value = value
         .trim_matches([' ', '\t'])
         .parse()

@@ -1,4 +1,4 @@
-//! `edgeward replay`: a trace sent to a target over HTTP, every byte of the answers checked.
+//! `edgeward replay`: sends a trace to a server over HTTP and checks every byte of the responses.
 
 mod page;
 mod text;
@@ -23,14 +23,14 @@ use crate::complaint::Complaint;
 use crate::input::{Inputs, TraceArgs as TraceInputArgs};
 use crate::output::{self, Progress};
 
-/// Send a trace to a cache and report hits, latency and what it used
+/// Send a trace to a cache and report hits, latency and resources
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct ReplayArgs {
     #[command(flatten)]
     trace: TraceInputArgs,
 
-    /// Where the requests go, as http://127.0.0.1:8080
+    /// The server under test, as http://127.0.0.1:8080
     #[arg(long, short, value_name = "URL")]
     target: String,
 
@@ -38,45 +38,45 @@ pub(crate) struct ReplayArgs {
     #[arg(long, short, default_value = "32", value_name = "N")]
     connections: NonZeroUsize,
 
-    /// Threads that drive them
+    /// Threads
     #[arg(long, default_value = "1", value_name = "N")]
     workers: NonZeroUsize,
 
-    /// Open loop: so many requests a second
+    /// Open loop: send N requests per second
     #[arg(long, value_parser = positive, value_name = "N", conflicts_with = "speedup")]
     rate: Option<f64>,
 
-    /// Open loop: at the trace's times, X times as fast
+    /// Open loop: send at the times of the trace, X times as fast
     #[arg(long, value_parser = positive, value_name = "X")]
     speedup: Option<f64>,
 
-    /// Leave out requests for larger objects
+    /// Skip requests for objects above this size
     #[arg(long, value_name = "SIZE")]
     max_size: Option<ByteSize>,
 
-    /// What fills the cache and is not counted: a share (20%) or a number of requests
+    /// Requests that warm the cache and are not counted: 20% or a number
     #[arg(long, default_value = "0", value_name = "SHARE")]
     warmup: Warmup,
 
-    /// Ask for each object in the size its request says, not in the one it came with first
+    /// Request each object in the size of each trace record instead of the size of its first
     #[arg(long, hide_short_help = true)]
     sizes_as_recorded: bool,
 
-    /// A request during which nothing arrives for so long has failed
+    /// A request fails if no byte arrives for this long
     #[arg(long, default_value = "30s", value_parser = duration, value_name = "TIME", hide_short_help = true)]
     timeout: Duration,
 
-    /// Give up after so many failures in a row
+    /// Stop after so many consecutive failures
     #[arg(long, default_value = "1000", value_name = "N", hide_short_help = true)]
     max_failures: NonZeroU64,
 
-    /// Watch this process: CPU, memory, disk, descriptors
+    /// Measure this process: CPU, memory, disk, descriptors
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
 
-    /// Fetch this page with every sample
+    /// Fetch this URL with every sample
     ///
-    /// As http://127.0.0.1:9900/status, the admin listener of an edge.
+    /// For an edge, /status of its admin server: http://127.0.0.1:9900/status.
     #[arg(long, value_name = "URL")]
     status: Option<String>,
 
@@ -88,12 +88,12 @@ pub(crate) struct ReplayArgs {
     #[arg(long)]
     json: bool,
 
-    /// Write a page with plots
+    /// Write an HTML page with plots
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
 }
 
-/// Code 0: every answer was right. 1: some were not.
+/// Exit codes: 0 every response was correct, 1 some were not.
 pub(crate) fn run(args: ReplayArgs) -> anyhow::Result<ExitCode> {
     let inputs = args.trace.inputs()?;
     let total = match &args.warmup {
@@ -148,7 +148,7 @@ impl ReplayArgs {
     }
 }
 
-/// The first reading, for what the warmup is a share of.
+/// Reads the trace once to count its requests, because the warm-up is a fraction of them.
 fn count(inputs: &Inputs, max_size: Option<ByteSize>) -> anyhow::Result<u64> {
     if inputs.read_once() {
         return Err(Complaint::new(
@@ -179,7 +179,7 @@ fn replay(plan: &ReplayPlan, inputs: &Inputs, total: Option<u64>) -> anyhow::Res
     });
     match result {
         Ok(Ok(report)) => Ok(report),
-        // The reader's own words are better than that there were some.
+        // The error of the reader says more than the library's wrapper.
         Ok(Err(ReplayError::Trace { requests, source })) => {
             let error = match source.downcast::<Broken>() {
                 Ok(broken) => broken.0,
@@ -196,7 +196,7 @@ fn replay(plan: &ReplayPlan, inputs: &Inputs, total: Option<u64>) -> anyhow::Res
     }
 }
 
-/// Reads the trace into the queue for as long as the queue takes it.
+/// Reads the trace into the queue until the trace or the replay ends.
 fn feed(inputs: &Inputs, feeder: &mut Feeder) -> Result<(), Broken> {
     let mut enough = false;
     let reading = inputs.read(None, |records| {
@@ -228,7 +228,7 @@ fn feed(inputs: &Inputs, feeder: &mut Feeder) -> Result<(), Broken> {
     }
 }
 
-/// An error on its way through the library, kept whole: it knows its place and the way out.
+/// Passes an error with its location and hint through the library.
 #[derive(Debug)]
 struct Broken(anyhow::Error);
 

@@ -1,4 +1,4 @@
-//! `edgeward serve`: the edge itself, until a signal ends it.
+//! `edgeward serve`: runs the edge until a signal stops it.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -21,44 +21,44 @@ use crate::negative;
 use crate::output;
 use crate::signals::Signals;
 
-/// Serve an origin's responses from memory and disk
+/// Run the edge: a caching reverse proxy, in memory and on disk
 ///
-/// A reverse proxy that caches by RFC 9111 and keeps what is worth its bytes. It runs until it
-/// gets SIGTERM or SIGINT, then takes no more connections and lets requests under way finish; a
-/// second signal ends it at once. SIGHUP and SIGUSR1 reopen the access log, SIGUSR2 is ignored.
+/// Caches responses of an origin as RFC 9111 says, by a size-aware policy. SIGTERM and SIGINT stop it: it
+/// accepts no more connections and finishes requests in progress. A second signal stops it at once. SIGHUP and
+/// SIGUSR1 reopen the access log; SIGUSR2 is ignored.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct ServeArgs {
-    /// Address to answer on; may be given again
+    /// Address to listen on; repeatable
     ///
-    /// Port 0 takes a free one, which the start line names.
+    /// Port 0 selects a free port, which the first line of output names.
     #[arg(long, value_name = "ADDR")]
     listen: Vec<String>,
 
-    /// Whom a miss asks, as http://HOST:PORT
+    /// The origin, as http://HOST:PORT
     ///
-    /// Scheme, host and port; `https` verifies the origin's certificate.
+    /// Scheme, host and port. With `https` the certificate of the origin is verified.
     #[arg(long, value_name = "URL")]
     origin: Option<String>,
 
-    /// Memory for hot objects, as in 256MiB
+    /// Size of the memory tier, such as 256MiB
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     hot: Option<String>,
 
-    /// What enters and what leaves: lru, adaptsize, …
+    /// Policy of the memory tier: lru, adaptsize, …
     ///
-    /// `lru`, `threshold:SIZE`, `exp:SIZE`, `adaptsize`, `adaptsize-horizon`, `gdsf` or
-    /// `infinite`. `edgeward simulate` tells beforehand what each would bring.
+    /// `lru`, `threshold:SIZE`, `exp:SIZE`, `adaptsize`, `adaptsize-horizon`, `gdsf` or `infinite`.
+    /// `edgeward simulate` predicts the hit ratio of each.
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
 
-    /// Directory, file or device for the cache on disk; may be given again
+    /// Directory, file or device of the disk cache; repeatable
     ///
-    /// A directory gets a file of the size that is named. Without it nothing is written to disk.
+    /// In a directory, a file of --disk-size is created. Without --disk there is no disk cache.
     #[arg(long, value_name = "PATH")]
     disk: Vec<String>,
 
-    /// How much of it to use, as in 10GiB; once for each --disk
+    /// Bytes to use of it, such as 10GiB; once for each --disk
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     disk_size: Vec<String>,
 
@@ -68,69 +68,69 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "RULE")]
     disk_admission: Option<String>,
 
-    /// Distinct keys admission to disk remembers for a period
+    /// Number of distinct keys that admission to disk remembers
     #[arg(long, value_name = "N", hide_short_help = true)]
     disk_expected_keys: Option<String>,
 
-    /// Threads; by default one a core
+    /// Worker threads [default: one per core]
     #[arg(long, value_name = "N")]
     workers: Option<String>,
 
-    /// Listen although another edge of this user listens on the same addresses
+    /// Share the addresses with another edge of the same user
     ///
-    /// The kernel then spreads connections over both, each with a cache of its own.
+    /// The kernel distributes connections to both; each has its own cache.
     #[arg(long, hide_short_help = true)]
     share_ports: bool,
 
-    /// Where /metrics and /status are served
+    /// Address of /metrics and /status
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
 
-    /// Answer by TLS: PEM file of certificate and chain
+    /// PEM file of the TLS certificate and its chain
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<String>,
 
-    /// PEM file of its private key
+    /// PEM file of the private key
     #[arg(long, value_name = "FILE")]
     tls_key: Option<String>,
 
-    /// Write requests down here; - for stdout
+    /// File of the access log; - for stdout
     #[arg(long, value_name = "FILE")]
     access_log: Option<String>,
 
-    /// The log's form: json, combined or combined-cache
+    /// Format of the access log: json, combined or combined-cache
     #[arg(long, value_name = "FORM", hide_short_help = true)]
     access_log_format: Option<String>,
 
-    /// File with these settings and more; flags win
+    /// Configuration file; flags override it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Any setting of the file
+    /// Any key of the configuration file
     ///
-    /// As in `--set limits.headers_max=50`; docs/reference/configuration.md lists them.
+    /// For example `--set limits.headers_max=50`; docs/configuration.md lists the keys.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
 
-    /// Where the policy's draws start: the same seed and requests make the same decisions
+    /// Seed of the policy's random numbers, for reproducible runs
     #[arg(long, value_name = "N", hide_short_help = true)]
     seed: Option<String>,
 
-    /// Key of the hash objects are found by; fix it only to compare runs
+    /// Seed of the hash of cache keys, for reproducible runs
     #[arg(long, value_name = "N", hide_short_help = true)]
     hash_seed: Option<String>,
 
-    /// Requests between two tunings of a policy that tunes itself
+    /// Requests between two runs of a policy's tuner
     #[arg(long, value_name = "N", hide_short_help = true)]
     window_requests: Option<String>,
 
-    /// Print the start line as JSON
+    /// Print the first line as JSON
     #[arg(long, hide_short_help = true)]
     json: bool,
 }
 
 impl ServeArgs {
-    /// What was typed, by the keys of the file that mean the same.
+    /// The flags as settings of the configuration file.
     fn settings(&self) -> Result<Vec<FlagSetting>, Complaint> {
         let mut settings: Vec<FlagSetting> = self
             .listen
@@ -196,7 +196,7 @@ fn setting(flag: &str, key: &str, text: &str) -> FlagSetting {
     }
 }
 
-/// Runs until a signal; code 0 when every request under way was finished.
+/// Runs the edge until a signal. Exit code 0: every request in progress was finished.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let checked = config::load(args.config.as_deref(), &args.settings()?)?;
     descriptors::raise_limit();
@@ -207,7 +207,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let link = checked.link.as_ref().map(EdgeLink::start).transpose()?;
     edge_config.origin.dial = link.as_ref().map(EdgeLink::dial);
     let drain = edge_config.drain_timeout;
-    // Before the start line: whoever has read it may send a signal at once.
+    // Signals are handled before the first line is printed, because its reader may send one at once.
     let mut signals = Signals::of_server()?;
     let edge = Edge::start(edge_config.clone()).map_err(with_way_out)?;
     if let Some(reopener) = edge.log_reopener() {
@@ -223,7 +223,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let (drained, done) = tokio::sync::oneshot::channel();
     let waiting = std::thread::spawn(move || {
         let joined = stopping.join();
-        // Nobody waits any more when a second signal came first.
+        // After a second signal the receiver is gone.
         _ = drained.send(());
         joined
     });
@@ -239,7 +239,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Adds what an operator does about an edge that did not start.
+/// Adds a hint to the error of an edge that could not start.
 fn with_way_out(error: StartError) -> anyhow::Error {
     let hint = match &error {
         StartError::Listen { source, .. } => match source.kind() {
@@ -263,7 +263,7 @@ fn with_way_out(error: StartError) -> anyhow::Error {
     Complaint::of(&error).hint(hint).into()
 }
 
-/// One line that says where it listens, for people and for the program that started it.
+/// Prints one line with the addresses, for people and for the program that started the edge.
 fn announce(
     edge: &RunningEdge,
     config: &EdgeConfig,
@@ -325,7 +325,7 @@ fn announce(
         .map_err(Into::into)
     };
     match written {
-        // Started with its stdout closed: it serves all the same.
+        // A closed stdout is not an error: the edge serves without it.
         Err(error) if output::stdout_closed(&error) => Ok(()),
         other => other,
     }

@@ -1,4 +1,4 @@
-//! `edgeward trace`: what a trace holds, traces from one format to another, and made-up ones.
+//! `edgeward trace`: inspects, converts and generates traces.
 
 mod convert;
 mod generate;
@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-/// Look into request traces, convert them, make some up
+/// Inspect, convert and generate request traces
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TraceArgs {
@@ -24,7 +24,7 @@ enum Action {
     Generate(generate::GenerateArgs),
 }
 
-/// Carries it out.
+/// Runs the subcommand.
 pub(crate) fn run(args: TraceArgs) -> anyhow::Result<ExitCode> {
     match args.action {
         Action::Info(args) => info::run(args),

@@ -1,9 +1,9 @@
-//! Values as people type them, for flags of several commands.
+//! Parsers of flag values that several commands use.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// `20ms`, `1.5s`, `300us`.
+/// Parses a duration such as `20ms`, `1.5s` or `300us`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let unclear = || format!("`{text}` is no time; write 20ms, 1.5s or 300us");
     let unit_at = text
@@ -21,7 +21,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * scale).map_err(|_| unclear())
 }
 
-/// `127.0.0.1:8080`.
+/// Parses an address and port such as `127.0.0.1:8080`.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         format!("`{text}` is no address and port; write 127.0.0.1:8080, or 0.0.0.0:8080 for all")

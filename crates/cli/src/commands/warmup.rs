@@ -1,10 +1,10 @@
-//! `--warmup`: what fills the cache before anything counts.
+//! The value of `--warmup`: requests that fill the cache and are not counted.
 
 use std::str::FromStr;
 
 use edgeward_sim::{ParseShareError, Share};
 
-/// How much of the trace that is.
+/// The length of the warm-up.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Warmup {
     Requests(u64),
@@ -12,7 +12,7 @@ pub(super) enum Warmup {
 }
 
 impl Warmup {
-    /// In requests; a share is one of `total`.
+    /// The number of requests. A share is a share of `total`.
     pub(super) fn requests(self, total: Option<u64>) -> u64 {
         match self {
             Self::Requests(requests) => requests,

@@ -1,4 +1,4 @@
-//! What every end of a link is told at the prompt, and how it runs until a signal.
+//! Options of the endpoints of a link, and how an endpoint runs until a signal.
 
 use std::future::Future;
 use std::io::Write as _;
@@ -25,54 +25,54 @@ use crate::descriptors;
 use crate::output;
 use crate::signals::AsyncSignals;
 
-/// Keys, store, and what is done to bodies.
+/// Options of an endpoint: keys, store, compression and limits.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct EndArgs {
-    /// This end's keys, from `edgeward link keygen`
+    /// This endpoint's keys, from `edgeward link keygen`
     #[arg(long, value_name = "DIR")]
     pub(crate) keys: PathBuf,
 
-    /// Folder, file or device for chunks, its own
+    /// Folder, file or device of the chunk store
     #[arg(long, value_name = "PATH")]
     pub(crate) store: PathBuf,
 
-    /// How much of it to use, as in 1TiB
+    /// Bytes to use of it, such as 1TiB
     #[arg(long, value_name = "SIZE", default_value = "4GiB")]
     pub(crate) store_size: ByteSize,
 
-    /// Where /metrics and /status are served
+    /// Address of /metrics and /status
     #[arg(long, value_parser = address, value_name = "ADDR")]
     pub(crate) admin: Option<SocketAddr>,
 
-    /// TLS 1.3 with the keys, or off: inside a VPN, and at both ends
+    /// TLS 1.3; turn it off only inside a VPN, at both endpoints
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::On, hide_short_help = true)]
     pub(crate) encryption: OnOff,
 
-    /// What bodies are compressed with; it gives way where the line is faster
+    /// Compression on the link; faster or none if the network is faster than the CPU
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Compression::Zstd, hide_short_help = true)]
     pub(crate) compression: Compression,
 
-    /// What the store is compressed with: several times as much of text, for some of the processor
+    /// Compression of the store: stores several times as much text, for some CPU time
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Compression::None, hide_short_help = true)]
     pub(crate) store_compression: Compression,
 
-    /// Name what was sent before instead of sending it
+    /// Replace chunks that were sent before by references
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::On, hide_short_help = true)]
     pub(crate) dedup: OnOff,
 
-    /// Compress what is new against what was sent before
+    /// Send new chunks as deltas against similar data sent before
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::On, hide_short_help = true)]
     pub(crate) delta: OnOff,
 
-    /// How chunks are named, at both ends; gmac is faster, for ends that trust each other
+    /// Function of chunk ids, the same at both endpoints; gmac is faster, for endpoints that trust each other
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = IdScheme::Blake3, hide_short_help = true)]
     pub(crate) ids: IdScheme,
 
-    /// Leave alone what begins like something encrypted or compressed
+    /// Do not chunk data that looks encrypted or compressed
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::On, hide_short_help = true)]
     pub(crate) probe: OnOff,
 
-    /// Bytes of a chunk on average, 4KiB to 64KiB; what the gateway says counts
+    /// Mean size of chunks, 4KiB to 64KiB; the gateway's value applies
     #[arg(
         long,
         value_name = "SIZE",
@@ -81,11 +81,11 @@ pub(crate) struct EndArgs {
     )]
     pub(crate) chunk: ByteSize,
 
-    /// Streams of one peer at the same time
+    /// Maximum of concurrent streams per peer
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65536), hide_short_help = true)]
     pub(crate) streams_max: u32,
 
-    /// Memory for what one peer sends and nobody took yet
+    /// Memory per peer for received data that was not read yet
     #[arg(
         long,
         value_name = "SIZE",
@@ -94,7 +94,7 @@ pub(crate) struct EndArgs {
     )]
     pub(crate) receive_memory: ByteSize,
 
-    /// Memory for what one peer was sent and did not acknowledge
+    /// Memory per peer for sent data that was not acknowledged yet
     #[arg(
         long,
         value_name = "SIZE",
@@ -103,16 +103,16 @@ pub(crate) struct EndArgs {
     )]
     pub(crate) send_memory: ByteSize,
 
-    /// Conversations survive a line that is down for so long
+    /// How long streams wait while the link is down
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "15s", hide_short_help = true)]
     pub(crate) patience: Duration,
 
-    /// Print the start line as JSON
+    /// Print the first line as JSON
     #[arg(long, hide_short_help = true)]
     pub(crate) json: bool,
 }
 
-/// A switch.
+/// The value of a boolean option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnOff {
     /// Yes
@@ -121,19 +121,19 @@ pub(crate) enum OnOff {
     Off,
 }
 
-/// What bodies, or chunks in the store, are compressed with.
+/// The compression of bodies on the link or of chunks in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Compression {
-    /// zstd at level 1; on the line LZ4 or nothing instead, as it asks for
+    /// zstd at level 1; on the link LZ4 or none if the network is faster
     Zstd,
     /// LZ4
     Lz4,
-    /// Nothing
+    /// No compression
     None,
 }
 
 impl Compression {
-    /// The one itself.
+    /// The method with this name.
     pub(crate) fn method(self) -> Method {
         match self {
             Self::Zstd => Method::Zstd,
@@ -143,12 +143,12 @@ impl Compression {
     }
 }
 
-/// How chunks are named.
+/// The function that computes chunk ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum IdScheme {
-    /// By keyed BLAKE3
+    /// Keyed BLAKE3
     Blake3,
-    /// By AES-GCM's tag, under a key of both ends: who has the key can make chunks that share a name
+    /// The tag of AES-GCM with a shared key, whose owner can create chunks with equal ids
     Gmac,
 }
 
@@ -162,7 +162,7 @@ impl From<IdScheme> for Ids {
 }
 
 impl EndArgs {
-    /// Opens the store and reads the keys.
+    /// Reads the keys and opens the store.
     pub(crate) fn config(&self) -> anyhow::Result<LinkConfig> {
         let (encryption, ids) = keys(&self.keys, self.encryption == OnOff::On)?;
         let chunk_bytes = u32::try_from(self.chunk.bytes()).unwrap_or(u32::MAX);
@@ -193,7 +193,7 @@ impl EndArgs {
     }
 }
 
-/// An end's keys, and whether they are used for TLS.
+/// Loads an endpoint's keys. With `encrypted`, they include those of TLS.
 pub(crate) fn keys(
     folder: &Path,
     encrypted: bool,
@@ -214,7 +214,7 @@ pub(crate) fn keys(
     })
 }
 
-/// Opens the store, or begins one.
+/// Opens the store, or creates it.
 pub(crate) fn open_store(
     path: &Path,
     size: ByteSize,
@@ -252,7 +252,8 @@ pub(crate) fn open_store(
     })
 }
 
-/// Where it is written down what peers have: beside the chunks. A device has no room for it, and its end forgets.
+/// The folder in which the knowledge of peers' chunks is persisted, next to the store. A block device has none,
+/// so that its endpoint loses this knowledge at a restart.
 pub(crate) fn knowledge_folder(store: &Path) -> Option<PathBuf> {
     if store.is_dir() {
         return Some(store.join("knowledge"));
@@ -262,7 +263,7 @@ pub(crate) fn knowledge_folder(store: &Path) -> Option<PathBuf> {
     store.is_file().then_some(beside)
 }
 
-/// Why an end did not start, with the way out.
+/// Adds a hint to the error of an endpoint that could not start.
 pub(crate) fn with_way_out(error: SetupError) -> anyhow::Error {
     let hint = match &error {
         SetupError::Listen { .. } => "`ss -ltnp` says who listens there; port 0 takes a free one",
@@ -272,7 +273,7 @@ pub(crate) fn with_way_out(error: SetupError) -> anyhow::Error {
     Complaint::of(&error).hint(hint).into()
 }
 
-/// Runs what `start` starts until a signal ends it, and hands it to `stop`.
+/// Runs `start`, waits for a signal, and passes the result of `start` to `stop`.
 pub(crate) fn until_signal<T, S: Future<Output = anyhow::Result<()>>>(
     start: impl AsyncFnOnce() -> anyhow::Result<T>,
     stop: impl FnOnce(T) -> S,
@@ -283,7 +284,7 @@ pub(crate) fn until_signal<T, S: Future<Output = anyhow::Result<()>>>(
         .build()
         .context("the runtime cannot be started")?;
     runtime.block_on(async {
-        // Before the start line: whoever has read it may send a signal at once.
+        // Signals are handled before the first line is printed, because its reader may send one at once.
         let mut signals = AsyncSignals::of_server()?;
         let running = start().await?;
         let name = signals.ended().await;
@@ -295,7 +296,7 @@ pub(crate) fn until_signal<T, S: Future<Output = anyhow::Result<()>>>(
     })
 }
 
-/// The listener for figures, if there is to be one.
+/// Starts the admin server if it has an address.
 pub(crate) async fn admin(
     addr: Option<SocketAddr>,
     report: Report,
@@ -306,7 +307,7 @@ pub(crate) async fn admin(
     }
 }
 
-/// One line that says where an end listens, for people and for the program that started it.
+/// Prints one line with the addresses, for people and for the program that started the endpoint.
 pub(crate) fn announce(
     as_json: bool,
     text: &str,
@@ -326,7 +327,7 @@ pub(crate) fn announce(
             .map_err(Into::into)
     };
     match written {
-        // Started with its stdout closed: it serves all the same.
+        // A closed stdout is not an error: the endpoint serves without it.
         Err(error) if output::stdout_closed(&error) => Ok(()),
         other => other,
     }

@@ -1,7 +1,8 @@
-//! `edgeward link estimate`: what a link would save, before there is one.
+//! `edgeward link estimate`: predicts the savings of a link.
 //!
-//! Files go through the link's own sender in the order in which they are named, so an older version named first is known when the
-//! newer one comes. Of a capture, what TCP connections said is sent. An access log has no bodies; of it is told how many bytes it sent again.
+//! Files go through the link's own sender in the order of the arguments, so that a newer version is
+//! deduplicated against an older one. From a capture, the data of its TCP connections is sent. An access log
+//! has no bodies: only the bytes of repeated URLs are counted.
 
 mod bodies;
 mod capture;
@@ -29,16 +30,16 @@ use crate::output::{self, Progress};
 
 use document::Document;
 
-/// Say what a link would save
+/// Predict the savings of a link
 ///
-/// Files and folders: each file is a body, sent in the order of the arguments by the link's own sender, with
-/// the compression it uses on a line slower than the processor. Name an older version first to see what an
-/// update costs.
+/// Files and folders: each file is a body. The link's own sender sends them in the order of the arguments, with
+/// the compression that it uses when the network is slower than the CPU. To see the cost of an update, give the
+/// older version first.
 ///
-/// Captures (pcap, pcapng): each direction of each TCP connection is a body. TLS and SSH would be passed by.
+/// Captures (pcap, pcapng): each direction of each TCP connection is a body. TLS and SSH are not deduplicated.
 ///
-/// Access logs: how many bytes were sent again for a URL that was sent before. They hold no bodies, so what
-/// lies in common between different URLs is not seen.
+/// Access logs: counts the bytes that were sent for a URL whose response was sent before. Logs hold no bodies,
+/// so that data common to different URLs is not counted.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct EstimateArgs {
@@ -46,27 +47,27 @@ pub(crate) struct EstimateArgs {
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 
-    /// What the paths are
+    /// Type of the paths
     #[arg(long = "as", value_name = "KIND", value_enum, default_value_t = Kind::Auto)]
     kind: Kind,
 
-    /// Bytes of a chunk on average: 4KiB to 64KiB
+    /// Mean size of chunks, 4KiB to 64KiB
     #[arg(long, value_name = "SIZE", default_value = "8KiB")]
     chunk: ByteSize,
 
-    /// Size of the store at both ends
+    /// Size of the stores of both endpoints
     #[arg(long, value_name = "SIZE", default_value = "4GiB")]
     store_size: ByteSize,
 
-    /// Where it lies meanwhile [default: TMPDIR, or /tmp]
+    /// Folder of the temporary store [default: TMPDIR, or /tmp]
     #[arg(long, value_name = "DIR")]
     temp: Option<PathBuf>,
 
-    /// Do not compress new chunks against old ones
+    /// Do not send new chunks as deltas against old ones
     #[arg(long)]
     no_delta: bool,
 
-    /// Do not compress at all
+    /// Do not compress
     #[arg(long)]
     no_compression: bool,
 
@@ -75,20 +76,20 @@ pub(crate) struct EstimateArgs {
     json: bool,
 }
 
-/// What a path is taken for.
+/// The type of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Kind {
-    /// Told from the file's beginning
+    /// Detected from the first bytes
     Auto,
-    /// Bodies
+    /// Files or folders of bodies
     Files,
-    /// Packets
+    /// Captured packets
     Capture,
-    /// A log of requests
+    /// An access log
     Log,
 }
 
-/// Carries it out. What was counted is shown even if some of it could not be read.
+/// Runs the estimate. Prints the result even if some files could not be read.
 pub(crate) fn run(args: &EstimateArgs) -> anyhow::Result<ExitCode> {
     let mut estimate = Estimate {
         estimator: args.estimator()?,
@@ -121,11 +122,11 @@ pub(crate) fn run(args: &EstimateArgs) -> anyhow::Result<ExitCode> {
     .into())
 }
 
-/// An estimate that goes on.
+/// An estimate in progress.
 struct Estimate {
     estimator: Estimator,
     document: Document,
-    /// What could not be read.
+    /// Files that could not be read, with the errors.
     problems: Vec<String>,
     progress: Progress,
 }
@@ -183,7 +184,7 @@ impl EstimateArgs {
     }
 }
 
-/// Enough to tell what a file is.
+/// Reads the first bytes of a file, enough to detect its type.
 fn beginning(path: &Path) -> io::Result<Vec<u8>> {
     let mut beginning = Vec::new();
     let file = File::open(path)?;
@@ -191,7 +192,7 @@ fn beginning(path: &Path) -> io::Result<Vec<u8>> {
     Ok(beginning)
 }
 
-/// As many streams as a link has.
+/// The maximum of streams of a link.
 const BODIES_MAX: usize = 1024;
 
 const BEGINNING_BYTES: u64 = 16 << 10;

@@ -1,4 +1,4 @@
-//! `edgeward link forward` and `edgeward link socks`: ways into a link for whoever speaks TCP.
+//! `edgeward link forward` and `edgeward link socks`: TCP entries to a link for other programs.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -14,18 +14,18 @@ use super::end::{EndArgs, admin, announce, until_signal, with_way_out};
 use crate::commands::typed::address;
 use crate::complaint::Complaint;
 
-/// Lead a local port to a target behind the gateway
+/// Forward a local port to a target behind the gateway
 #[derive(Args, Debug)]
 #[command(
     after_long_help = FORWARD_EXAMPLES,
     override_usage = "edgeward link forward [OPTIONS] --listen ADDR --to HOST:PORT --gateway …"
 )]
 pub(crate) struct ForwardArgs {
-    /// Where programs connect; may be given again, once for each --to
+    /// Local address; repeatable, once for each --to
     #[arg(long, value_parser = address, value_name = "ADDR", required = true)]
     listen: Vec<SocketAddr>,
 
-    /// Where the gateway connects, as db:3306
+    /// The target, to which the gateway connects, such as db:3306
     #[arg(long, value_name = "HOST:PORT", required = true)]
     to: Vec<HostPort>,
 
@@ -33,14 +33,14 @@ pub(crate) struct ForwardArgs {
     link: ClientArgs,
 }
 
-/// Take SOCKS5 and HTTP CONNECT on a port, and let the gateway connect
+/// Run a SOCKS5 and HTTP CONNECT proxy whose connections the gateway opens
 #[derive(Args, Debug)]
 #[command(
     after_long_help = SOCKS_EXAMPLES,
     override_usage = "edgeward link socks [OPTIONS] --gateway HOST:PORT --keys DIR --store PATH"
 )]
 pub(crate) struct SocksArgs {
-    /// Where programs connect; whoever can may use it
+    /// Local address; every program that can reach it may use it
     #[arg(long, value_parser = address, value_name = "ADDR", default_value = "127.0.0.1:1080")]
     listen: SocketAddr,
 
@@ -50,23 +50,23 @@ pub(crate) struct SocksArgs {
 
 #[derive(Args, Debug)]
 struct ClientArgs {
-    /// The gateway
+    /// Address of the gateway
     #[arg(long, value_name = "HOST:PORT")]
     gateway: HostPort,
 
     #[command(flatten)]
     end: EndArgs,
 
-    /// TCP connections to the gateway, one of them for what is short
+    /// TCP connections to the gateway; the first is for short messages
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16), hide_short_help = true)]
     connections: u8,
 
-    /// Connections of programs at the same time; others wait
+    /// Maximum of open connections of programs; further ones wait
     #[arg(long, value_name = "N", default_value_t = 1000, hide_short_help = true)]
     connections_max: usize,
 }
 
-/// Forwards until a signal.
+/// Forwards connections until a signal.
 pub(crate) fn forward(args: &ForwardArgs) -> anyhow::Result<ExitCode> {
     if args.listen.len() != args.to.len() {
         let message = format!(
@@ -83,7 +83,7 @@ pub(crate) fn forward(args: &ForwardArgs) -> anyhow::Result<ExitCode> {
     serve(&args.link, ways.collect())
 }
 
-/// Takes a proxy's clients until a signal.
+/// Runs the proxy until a signal.
 pub(crate) fn socks(args: &SocksArgs) -> anyhow::Result<ExitCode> {
     serve(&args.link, vec![(args.listen, Way::Proxy)])
 }
@@ -121,14 +121,14 @@ fn serve(args: &ClientArgs, ways: Vec<(SocketAddr, Way)>) -> anyhow::Result<Exit
 
 async fn stop(running: (Client, Vec<Entry>, Option<Admin>)) -> anyhow::Result<()> {
     let (client, entries, admin) = running;
-    // Nobody new; who is there may finish.
+    // Accepts no new connections and lets open ones finish.
     client.drain(GRACE).await;
     drop((entries, admin));
     client.shutdown(Duration::ZERO).await?;
     Ok(())
 }
 
-/// A download of some MB on a slow line; another signal ends it sooner.
+/// Enough for a download of some MB over a slow link. A second signal ends the wait.
 const GRACE: Duration = Duration::from_secs(10);
 
 const FORWARD_EXAMPLES: &str = "\

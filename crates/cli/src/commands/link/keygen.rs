@@ -1,4 +1,4 @@
-//! `edgeward link keygen`: all the keys of a link in one go.
+//! `edgeward link keygen`: creates all keys of a link.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -11,16 +11,16 @@ use edgeward_link::{KeysError, generate};
 use crate::complaint::Complaint;
 use crate::output;
 
-/// Make a link's keys: a private CA, and a folder for each end
+/// Create the keys of a link: a private CA, and a folder for each endpoint
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct KeygenArgs {
-    /// Where they go; files that are there are not overwritten
+    /// Folder of the keys; existing files are not overwritten
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 }
 
-/// Makes them.
+/// Creates the keys and says where each folder goes.
 pub(crate) fn run(args: &KeygenArgs) -> anyhow::Result<ExitCode> {
     generate(&args.out).map_err(|error| match &error {
         KeysError::File { path, source } if source.kind() == std::io::ErrorKind::AlreadyExists => {

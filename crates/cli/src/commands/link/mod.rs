@@ -1,4 +1,4 @@
-//! `edgeward link`: keys, ways in, what was saved, and what would be. The gateway is a command of its own.
+//! `edgeward link`: keys, TCP entries, status and estimate. The gateway is a command of its own.
 
 pub(crate) mod end;
 mod estimate;
@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-/// Links to gateways: keys, ways in, what they save or would save
+/// Links to gateways: keys, forwarding, status and estimates
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LinkArgs {
@@ -28,7 +28,7 @@ enum Action {
 }
 
 impl LinkArgs {
-    /// Ways into a link are servers and say what they do.
+    /// The default log filter: `info` for `forward` and `socks`, which are servers, `warn` for tools.
     pub(crate) fn default_log(&self) -> &'static str {
         match self.action {
             Action::Forward(_) | Action::Socks(_) => "info",
@@ -37,7 +37,7 @@ impl LinkArgs {
     }
 }
 
-/// What a start line adds, so that nobody overlooks it.
+/// The warning that the first line of output ends with if encryption is off.
 pub(crate) fn unencrypted(encryption: end::OnOff) -> &'static str {
     match encryption {
         end::OnOff::On => "",
@@ -45,7 +45,7 @@ pub(crate) fn unencrypted(encryption: end::OnOff) -> &'static str {
     }
 }
 
-/// Carries it out.
+/// Runs the subcommand.
 pub(crate) fn run(args: &LinkArgs) -> anyhow::Result<ExitCode> {
     match &args.action {
         Action::Keygen(args) => keygen::run(args),

@@ -1,4 +1,4 @@
-//! `edgeward link status`: what an end says of itself.
+//! `edgeward link status`: prints the status of a running endpoint.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -14,20 +14,20 @@ use edgeward_types::ByteSize;
 use crate::complaint::Complaint;
 use crate::output::{self, Column, Table};
 
-/// Show what a running end saved, per peer and per host
+/// Show what a running endpoint saved, per peer and per host
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct StatusArgs {
-    /// The end's admin address, as HOST:PORT
+    /// The endpoint's admin address, as HOST:PORT
     #[arg(value_name = "ADDR")]
     addr: String,
 
-    /// As JSON
+    /// Print one JSON document
     #[arg(long)]
     json: bool,
 }
 
-/// Asks and prints.
+/// Fetches the status and prints it.
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let addr = args
         .addr
@@ -51,7 +51,7 @@ fn ask(addr: &str) -> anyhow::Result<Value> {
     let mut tcp = TcpStream::connect(addr)?;
     tcp.set_read_timeout(Some(TIMEOUT))?;
     tcp.set_write_timeout(Some(TIMEOUT))?;
-    // Without keep-alive the body ends with the connection.
+    // In HTTP/1.0 without keep-alive, the body ends with the connection.
     write!(tcp, "GET /status HTTP/1.0\r\nHost: {addr}\r\n\r\n")?;
     let mut bytes = Vec::new();
     tcp.take(STATUS_BYTES_MAX).read_to_end(&mut bytes)?;
@@ -168,7 +168,7 @@ fn size(value: &Value) -> String {
     ByteSize(number(value)).to_string()
 }
 
-/// What did not travel; frames are more than bodies where nothing could be saved.
+/// The saved share. Negative if frames took more bytes than the bodies.
 fn saved(bytes: u64, wire: u64) -> String {
     if bytes == 0 {
         return "-".to_owned();

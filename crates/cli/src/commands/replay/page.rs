@@ -1,4 +1,4 @@
-//! The page of `replay --report`.
+//! The HTML page of `replay --report`.
 
 use edgeward_replay::ReplayReport;
 use edgeward_replay::monitor::Sample;
@@ -170,7 +170,7 @@ fn failures(report: &ReplayReport) -> Table {
     table
 }
 
-/// Ratios between two samples, not since the start, so that a change shows when it comes.
+/// Hit ratios between two samples instead of since the start, so that changes are visible at their time.
 fn hit_ratios(series: &[Sample]) -> Plot {
     let mut plot = Plot::new(
         "Hit ratios between samples",
@@ -195,7 +195,7 @@ fn hit_ratios(series: &[Sample]) -> Plot {
 
 type Counter = (&'static str, fn(&Sample) -> Option<f64>);
 
-/// What counters gained per second between samples.
+/// The increase of counters per second between samples.
 fn rate(title: &str, unit: Unit, series: &[Sample], counters: &[Counter]) -> Plot {
     let y = Axis::new(title.to_lowercase(), unit);
     let mut plot = Plot::new(title, Axis::new("time", Unit::Seconds), y);
@@ -203,7 +203,7 @@ fn rate(title: &str, unit: Unit, series: &[Sample], counters: &[Counter]) -> Plo
         let points = series.windows(2).filter_map(|pair| {
             let gained = counter(&pair[1])? - counter(&pair[0])?;
             let seconds = pair[1].seconds - pair[0].seconds;
-            // The last sample may follow the one before at once: no rate worth a point.
+            // The last sample can directly follow the one before; the rate over so short a time is noise.
             (seconds > 0.05).then_some((pair[1].seconds, gained / seconds))
         });
         plot.add(Series::line(name, points));

@@ -1,4 +1,4 @@
-//! What `replay` prints for people.
+//! The text output of `replay`.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -86,7 +86,7 @@ pub(super) fn print(report: &ReplayReport) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether no answer told what the cache did, so that a hit ratio of nothing means nothing.
+/// Returns true if no response states its cache status, so that the hit ratio has no meaning.
 pub(super) fn says_nothing(report: &ReplayReport) -> bool {
     let told = report
         .classes
@@ -98,7 +98,7 @@ pub(super) fn says_nothing(report: &ReplayReport) -> bool {
 pub(super) const SAYS_NOTHING: &str =
     "No answer says what came from a cache: there is no Cache-Status (RFC 9211) and no X-Cache.";
 
-/// `closed loop, 32 connections`.
+/// The load in a few words, such as `closed loop, 32 connections`.
 pub(super) fn manner(report: &ReplayReport) -> String {
     let pacing = match report.plan.pacing {
         PacingReport::Closed => "closed loop".to_owned(),
@@ -113,7 +113,7 @@ pub(super) fn manner(report: &ReplayReport) -> String {
     }
 }
 
-/// The distributions that hold anything, by name.
+/// The distributions that are not empty, by name.
 pub(super) fn distributions(report: &ReplayReport) -> Vec<(&'static str, LatencyMs)> {
     let mut rows = vec![
         ("latency", report.latency_ms),

@@ -14,26 +14,26 @@ use edgeward_types::ByteSize;
 use crate::complaint::Complaint;
 use crate::output::{self, Column, Progress, Table, count, duration};
 
-/// Say what a disk cache holds: segments, objects, purges, ages
+/// Show the contents of a disk cache: segments, objects, purges, ages
 ///
-/// Reads the two ends of every segment, and all of those that were not filled when the server ended.
-/// Nothing is written. A server that uses the store must be stopped first.
+/// Reads the header and the footer of every segment, and segments without a footer completely. Writes nothing.
+/// The server that uses the store must be stopped first.
 #[derive(Args, Debug)]
 #[command(after_long_help = INSPECT_EXAMPLES)]
 pub(crate) struct InspectArgs {
     #[command(flatten)]
     stores: Stores,
 
-    /// A line for every segment in use
+    /// Print a line for every segment in use
     #[arg(long)]
     segments: bool,
 }
 
-/// Read every record of a disk cache and compare it with its checksums
+/// Read every record of a disk cache and verify its checksums
 ///
-/// Exits with 1 if a record is not what was written. To the server such a record is a miss, so
-/// nothing has to be repaired; a device that has many should be replaced. Nothing is written. A
-/// server that uses the store must be stopped first.
+/// Exits with 1 if a record is corrupt. The server treats a corrupt record as a miss, so that no repair is
+/// needed; replace a device with many of them. Writes nothing. The server that uses the store must be stopped
+/// first.
 #[derive(Args, Debug)]
 #[command(after_long_help = VERIFY_EXAMPLES)]
 pub(crate) struct VerifyArgs {
@@ -52,7 +52,7 @@ struct Stores {
     json: bool,
 }
 
-/// Carries `inspect` out.
+/// Runs `inspect`.
 pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<ExitCode> {
     let reports = look(&args.stores, "reading", |path, progress| {
         disk::inspect(path, progress)
@@ -60,7 +60,7 @@ pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<ExitCode> {
     show(&args.stores, &reports, false, args.segments)
 }
 
-/// Carries `verify` out.
+/// Runs `verify`.
 pub(crate) fn verify(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let reports = look(&args.stores, "verifying", |path, progress| {
         disk::verify(path, progress)
@@ -125,7 +125,7 @@ fn show(
     })
 }
 
-/// A report as a person reads it.
+/// The text form of a report.
 fn told(report: &Inspection, verified: bool) -> String {
     let total = |of: fn(&SegmentInspection) -> u64| report.total(of);
     let size = |bytes: u64| ByteSize(bytes).to_string();
@@ -211,7 +211,7 @@ fn segment_table(report: &Inspection) -> Table {
     table
 }
 
-/// How long ago.
+/// The time since `unix_secs`.
 fn age(unix_secs: u64) -> String {
     let then = UNIX_EPOCH + Duration::from_secs(unix_secs);
     match SystemTime::now().duration_since(then) {
@@ -237,7 +237,7 @@ struct Store<'a> {
     purges: u64,
     record_bytes: u64,
     in_use: Vec<Segment>,
-    /// None if the records were not read.
+    /// `None` if the records were not verified.
     verification: Option<Verification<'a>>,
 }
 

@@ -1,4 +1,4 @@
-//! `edgeward store`: what a disk cache holds, and whether it is what was written.
+//! `edgeward store`: inspects and verifies a disk cache.
 
 mod look;
 
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-/// Look into a disk cache that no server is using
+/// Inspect a disk cache while its server is stopped
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct StoreArgs {
@@ -20,7 +20,7 @@ enum Action {
     Verify(look::VerifyArgs),
 }
 
-/// Carries it out.
+/// Runs the subcommand.
 pub(crate) fn run(args: &StoreArgs) -> anyhow::Result<ExitCode> {
     match &args.action {
         Action::Inspect(args) => look::inspect(args),

@@ -1,4 +1,4 @@
-//! `edgeward trace convert`: from any format to one that others read.
+//! `edgeward trace convert`: writes traces in another format.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -13,10 +13,10 @@ use super::output_file::{OutputArgs, refuse_overwriting};
 use crate::input::{TraceArgs as TraceInputArgs, warn_of_skipped};
 use crate::output::{self, Progress};
 
-/// Write traces again in another format
+/// Convert traces to another format
 ///
-/// Several traces become one, in the order given. A trace that breaks off is written as far as
-/// it goes, and the exit code is 2.
+/// Several traces are joined in the given order. If a trace cannot be read to its end, the requests before the
+/// error are written and the exit code is 2.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct ConvertArgs {
@@ -30,16 +30,16 @@ pub(crate) struct ConvertArgs {
     #[command(flatten)]
     output: OutputArgs,
 
-    /// Number the keys from 0 in order of first appearance
+    /// Replace keys by numbers from 0, in order of first appearance
     #[arg(long)]
     dense: bool,
 
-    /// Let time begin at 0
+    /// Shift times so that the first is 0
     #[arg(long)]
     rebase: bool,
 }
 
-/// Carries it out.
+/// Reads the traces and writes them.
 pub(crate) fn run(args: ConvertArgs) -> anyhow::Result<ExitCode> {
     let inputs = args.trace.inputs()?;
     refuse_overwriting(inputs.files(), &args.out)?;

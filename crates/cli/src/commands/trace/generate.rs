@@ -1,4 +1,4 @@
-//! `edgeward trace generate`: CDN-like traffic out of a seed.
+//! `edgeward trace generate`: generates synthetic CDN traffic from a seed.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,43 +12,42 @@ use edgeward_types::Seed;
 use super::output_file::OutputArgs;
 use crate::output::{self, Progress};
 
-/// Make up a trace: Zipf popularity, one-hit wonders, churn, all sizes
+/// Generate a trace: Zipf popularity, one-hit wonders, churn, all sizes
 ///
-/// The same options and seed give the same trace on every machine. Presets: web (pages, images,
-/// API), video, mixed (all classes), switch (the classes take turns), small (for replaying over
-/// HTTP within a minute).
+/// The same options and seed give the same trace on every machine. Presets: web (pages, images, API), video,
+/// mixed (all classes), switch (the classes alternate), small (replays over HTTP within a minute).
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct GenerateArgs {
-    /// The kind of traffic: web, video, mixed, switch, small
+    /// Type of traffic: web, video, mixed, switch, small
     #[arg(long, short, default_value = "mixed", value_name = "NAME")]
     preset: Preset,
 
-    /// How many requests [default: 1000000, for small 300000]
+    /// Number of requests [default: 1000000, for small 300000]
     #[arg(long, value_name = "N")]
     requests: Option<u64>,
 
-    /// How many distinct objects [default: the preset's, in proportion to the requests]
+    /// Number of objects [default: the preset's, in proportion to the requests]
     #[arg(long, value_name = "N")]
     objects: Option<u64>,
 
-    /// The share of the objects asked for exactly once, as 0.7 or 70%
+    /// Fraction of objects requested exactly once, as 0.7 or 70%
     #[arg(long, value_name = "SHARE")]
     one_hit_share: Option<Proportion>,
 
-    /// The share of the others that is born during the trace
+    /// Fraction of the other objects that first appear during the trace
     #[arg(long, value_name = "SHARE")]
     churn: Option<Proportion>,
 
-    /// Requests a second, averaged over a day
+    /// Requests per second, averaged over a day
     #[arg(long, value_name = "RATE")]
     rate: Option<f64>,
 
-    /// How far the rate swings over a day: 0 flat, 1 to nothing
+    /// Daily variation of the rate, from 0 (flat) to 1 (down to zero)
     #[arg(long, value_name = "SHARE")]
     diurnal: Option<Proportion>,
 
-    /// Where all draws come from
+    /// Seed of all random numbers
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
@@ -60,7 +59,7 @@ pub(crate) struct GenerateArgs {
     writing: OutputArgs,
 }
 
-/// Carries it out.
+/// Generates the trace and writes it.
 pub(crate) fn run(args: GenerateArgs) -> anyhow::Result<ExitCode> {
     let mut workload = args.preset.workload();
     if let Some(requests) = args.requests {
@@ -96,7 +95,7 @@ pub(crate) fn run(args: GenerateArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A number from 0 to 1, written as such or in percent. Its range is the workload's to check.
+/// A number from 0 to 1, written as a fraction or in percent. The workload checks its range.
 #[derive(Clone, Copy, Debug)]
 struct Proportion(f64);
 

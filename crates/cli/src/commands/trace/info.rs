@@ -1,4 +1,4 @@
-//! `edgeward trace info`: requests, objects, bytes, one-hit wonders, sizes.
+//! `edgeward trace info`: prints a summary of a trace.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -12,10 +12,9 @@ use edgeward_types::ByteSize;
 use crate::input::{FileRead, TraceArgs as TraceInputArgs, warn_of_skipped};
 use crate::output::{self, Column, Progress, Table};
 
-/// Say what a trace holds: requests, objects, bytes, one-hit wonders, sizes
+/// Show a summary of a trace: requests, objects, bytes, one-hit wonders, sizes
 ///
-/// The counts are exact, so memory grows with the objects: 20 to 40 bytes each. Several traces
-/// count as one.
+/// The counts are exact: memory is 20 to 40 bytes per object. Several traces are counted as one.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct InfoArgs {
@@ -27,7 +26,7 @@ pub(crate) struct InfoArgs {
     json: bool,
 }
 
-/// Carries it out. What was read of a trace that breaks off is shown before the error.
+/// Reads the trace and prints the summary. After a read error, the summary of the part before it is printed first.
 pub(crate) fn run(args: InfoArgs) -> anyhow::Result<ExitCode> {
     let inputs = args.trace.inputs()?;
     let progress = Progress::new("reading", "bytes", inputs.bytes());
@@ -53,10 +52,10 @@ pub(crate) fn run(args: InfoArgs) -> anyhow::Result<ExitCode> {
     reading.broke_off.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
-/// The JSON document.
+/// The summary as a JSON document.
 #[derive(Serialize)]
 struct Info {
-    /// Whether all of the trace was read.
+    /// True if the whole trace was read.
     complete: bool,
     requests: u64,
     objects: u64,
@@ -68,9 +67,9 @@ struct Info {
     first_seconds: f64,
     last_seconds: f64,
     span_seconds: f64,
-    /// Requests whose size was not the object's size before.
+    /// Requests whose size differs from that of the previous request for the object.
     size_changes: u64,
-    /// Requests earlier than the one before them.
+    /// Requests with an earlier time than the previous request.
     times_backwards: u64,
     files: Vec<FileInfo>,
 }
@@ -89,7 +88,7 @@ struct FileInfo {
     file: String,
     format: String,
     compression: String,
-    /// Blank lines, comments, and lines of an access log that are no requests to a cache.
+    /// Blank lines, comments, and lines of an access log that are not cacheable requests.
     lines_passed_over: u64,
     lines_malformed: u64,
 }
@@ -210,7 +209,7 @@ fn print_table(info: &Info) -> anyhow::Result<()> {
             row(name, output::count(figure), note.to_owned());
         }
     }
-    // The columns speak for themselves: their empty headings are a line less.
+    // The headings are empty: leave their line out.
     let table = table.to_string();
     let rows = table.split_once('\n').map_or("", |(_headings, rows)| rows);
     let mut out = output::stdout();

@@ -1,4 +1,4 @@
-//! Where a trace is written: format and compression from options or the file's name.
+//! The output of a trace: file, format and compression.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -12,18 +12,18 @@ use edgeward_trace::{Compression, OutputFormat, Record, WriteOptions, Writer};
 use crate::complaint::Complaint;
 use crate::output;
 
-/// How a trace is written.
+/// Options of the output.
 #[derive(Args, Debug)]
 pub(super) struct OutputArgs {
     /// The format [default: by the name: .csv, .lrb, .oracleGeneral, .log, else text]
     #[arg(long, value_name = "FORMAT")]
     to: Option<FormatChoice>,
 
-    /// The compression [default: from the name's ending, .zst, .gz or .bz2, else none]
+    /// The compression [default: by the name: .zst, .gz or .bz2, else none]
     #[arg(long, value_name = "KIND", hide_short_help = true)]
     compress: Option<CompressionChoice>,
 
-    /// The most requests of an oracle-general trace, which wait in memory: 24 bytes each
+    /// Maximum of requests of an oracle-general trace, which take 24 bytes of memory each
     #[arg(
         long,
         value_name = "N",
@@ -37,14 +37,14 @@ pub(super) struct OutputArgs {
 enum FormatChoice {
     /// Lines of `time key size`
     Text,
-    /// `time,key,size` under that header
+    /// CSV with the header `time,key,size`
     Csv,
-    /// libCacheSim's oracleGeneral, next access included
+    /// oracleGeneral of libCacheSim, with the next access of each object
     #[value(alias = "oracleGeneral")]
     OracleGeneral,
-    /// Lines of `time id size` for LRB's simulator
+    /// Lines of `time id size` for the LRB simulator
     Lrb,
-    /// NCSA combined, with made-up clients
+    /// NCSA combined, with synthetic clients
     Combined,
 }
 
@@ -56,14 +56,14 @@ enum CompressionChoice {
     Bzip2,
 }
 
-/// A trace being written to a file or stdout.
+/// A trace that is being written to a file or stdout.
 pub(super) struct TraceOutput {
     writer: Writer<Box<dyn Write>>,
     label: String,
 }
 
 impl OutputArgs {
-    /// Starts writing to `path`, `-` being stdout.
+    /// Starts writing to `path`; `-` is stdout.
     pub(super) fn create(&self, path: &Path) -> anyhow::Result<TraceOutput> {
         let (label, file): (String, Box<dyn Write>) = if path.as_os_str() == "-" {
             ("stdout".to_owned(), Box::new(output::stdout()))
@@ -123,7 +123,7 @@ impl TraceOutput {
             .with_context(|| format!("cannot write {}", self.label))
     }
 
-    /// Brings the last bytes out and says how many records there are.
+    /// Flushes the output and returns the number of records.
     pub(super) fn finish(self) -> anyhow::Result<u64> {
         let records = self.writer.records();
         let context = || format!("cannot write {}", self.label);
@@ -133,11 +133,11 @@ impl TraceOutput {
     }
 }
 
-/// Refuses to write over one of the files being read: it would be empty by the time it is.
+/// Fails if the output is one of the inputs, because creating it would erase the input before it is read.
 pub(super) fn refuse_overwriting(inputs: &[PathBuf], path: &Path) -> anyhow::Result<()> {
     let real = |path: &Path| -> io::Result<PathBuf> { path.canonicalize() };
     let Ok(target) = real(path) else {
-        // Not there yet, or stdout.
+        // The path does not exist yet, or is stdout.
         return Ok(());
     };
     let clash = inputs

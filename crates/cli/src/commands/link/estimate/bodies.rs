@@ -1,4 +1,4 @@
-//! Files and folders: each file is a body.
+//! Files and folders. Each file is a body.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -10,10 +10,10 @@ use super::Estimate;
 use super::document::Row;
 
 impl Estimate {
-    /// All files at or within `path`, in the order of their names. Links and devices are passed over.
+    /// Sends all files at or below `path`, in the order of their names. Symbolic links and devices are skipped.
     pub(super) fn files(&mut self, path: &Path) -> anyhow::Result<()> {
         let before = self.estimator.saved();
-        // What was named must be there; what lies within may be gone by now.
+        // The argument must exist. A file inside a folder may disappear meanwhile.
         fs::metadata(path).with_context(|| format!("{}", path.display()))?;
         let mut waiting = vec![path.to_owned()];
         while let Some(path) = waiting.pop() {
@@ -32,7 +32,7 @@ impl Estimate {
         Ok(())
     }
 
-    /// One body.
+    /// Sends one file as a body.
     fn file(&mut self, path: &Path) -> io::Result<()> {
         let mut file = File::open(path)?;
         let stream = self

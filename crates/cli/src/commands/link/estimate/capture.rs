@@ -1,4 +1,4 @@
-//! Captures: each direction of each TCP connection is a body, told apart by the port that was connected to.
+//! Captures. Each direction of each TCP connection is a body; rows are grouped by the server's port.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -21,7 +21,8 @@ use super::Estimate;
 use super::document::{CaptureRow, Row};
 
 impl Estimate {
-    /// Puts together what TCP connections said and sends it. What is encrypted would be sent as it is.
+    /// Reassembles the TCP connections of a capture and sends their data. Encrypted data is counted as sent
+    /// unchanged.
     pub(super) fn capture(&mut self, path: &Path) -> anyhow::Result<()> {
         let name = path.display().to_string();
         let file = File::open(path).with_context(|| name.clone())?;
@@ -56,7 +57,7 @@ impl Estimate {
         };
         flows.finish(|heard| hearing.take(heard));
         let services = hearing.services;
-        // What was read before is told all the same.
+        // Data before the error counts.
         if let Some(error) = broken {
             self.problems.push(format!("{name}: {error}"));
         }
@@ -90,14 +91,14 @@ impl Estimate {
     }
 }
 
-/// What is told apart.
+/// The key of a row: port and protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Service {
     port: u16,
     speech: Speech,
 }
 
-/// Sends what is heard.
+/// Sends the data of reassembled connections to the estimator.
 struct Hearing<'e> {
     estimator: &'e mut Estimator,
     flows: HashMap<FlowId, Flow>,
@@ -107,7 +108,7 @@ struct Hearing<'e> {
 struct Flow {
     service: Service,
     spoke: Direction,
-    /// One way and the other, if they began and are not passed by.
+    /// The bodies of both directions, if they have begun and are not encrypted.
     bodies: [Option<StreamId>; 2],
     ended: usize,
 }
@@ -158,8 +159,8 @@ impl Hearing<'_> {
         let Some(of) = self.flows.get_mut(&flow) else {
             return;
         };
-        let way = usize::from(direction == Direction::Reverse);
-        // The first to speak says what is spoken; what was sent of it by then is nothing, or a greeting.
+        let way = usize::from(direction == Direction::Back);
+        // The first bytes of a connection reveal the protocol. Before them, at most a greeting was sent as a body.
         if of.service.speech == Speech::Plain && of.bodies[way].is_none() {
             of.service.speech = recognise(bytes);
         }
@@ -175,7 +176,7 @@ impl Hearing<'_> {
             });
             return;
         }
-        // Whoever waits for an answer has let nothing wait.
+        // When the direction changes, the previous sender waits for a response, so its data is complete.
         let turn = std::mem::replace(&mut of.spoke, direction) != direction;
         let other = of.bodies[1 - way].filter(|_| turn);
         let begun = of.bodies[way];
@@ -185,7 +186,7 @@ impl Hearing<'_> {
                 estimator.flush(other);
             }
             let begin = || estimator.begin(b"", true).ok();
-            // There are as many bodies as directions of connections, and a room for each.
+            // The limit of flows leaves room for a body in each direction.
             body = begun.or_else(begin);
             if let Some(body) = body {
                 estimator.write(body, bytes).expect("it is open");
@@ -205,12 +206,12 @@ impl Hearing<'_> {
     }
 }
 
-/// The port that was connected to: the lower one, for a capture may begin in the middle.
+/// The server's port: the lower one, because a capture may begin in the middle of a connection.
 fn port(endpoints: &Endpoints) -> u16 {
     endpoints.from.port().min(endpoints.to.port())
 }
 
-/// Tells how far it was read.
+/// A reader that reports its progress.
 struct Counted<'p, R> {
     input: R,
     progress: &'p Progress,
@@ -224,7 +225,7 @@ impl<R: Read> Read for Counted<'_, R> {
     }
 }
 
-/// Two bodies a connection, and half a MiB for each.
+/// Two bodies per connection; 4 MiB of out-of-order data per connection and 64 MiB in total.
 const LIMITS: FlowLimits = FlowLimits {
     flows_max: super::BODIES_MAX / 2,
     waiting_max: 4 << 20,

@@ -1,4 +1,4 @@
-//! What is told of an estimate: once, as a table or as JSON.
+//! The result of an estimate, as a table or as JSON.
 
 use std::io::Write as _;
 
@@ -11,22 +11,22 @@ use crate::output::{self, Column, Table, count, percent};
 
 use super::EstimateArgs;
 
-/// All of it.
+/// The result of an estimate.
 #[derive(Debug, Serialize)]
 pub(super) struct Document {
     chunk_bytes: u64,
     store_bytes: u64,
     compression: bool,
     delta: bool,
-    /// What was sent, in this order.
+    /// The savings of bodies, in the order in which they were sent.
     pub(super) rows: Vec<Row>,
-    /// What captures held besides.
+    /// The packet counts of captures.
     pub(super) captures: Vec<CaptureRow>,
-    /// What logs say.
+    /// The results of access logs.
     pub(super) logs: Vec<LogRow>,
 }
 
-/// Bodies that were sent.
+/// The savings of a group of bodies.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     name: String,
@@ -45,7 +45,7 @@ pub(super) struct Row {
     plain_bytes: u64,
 }
 
-/// A capture.
+/// The packet counts of a capture.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct CaptureRow {
     pub(super) name: String,
@@ -56,7 +56,7 @@ pub(super) struct CaptureRow {
     pub(super) lost_bytes: u64,
 }
 
-/// A log.
+/// The result of an access log.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct LogRow {
     pub(super) name: String,
@@ -67,7 +67,7 @@ pub(super) struct LogRow {
 }
 
 impl Row {
-    /// What was saved of something.
+    /// A row with the given name.
     pub(super) fn of(name: String, kind: &'static str, saved: &Saved) -> Self {
         Self {
             name,
@@ -115,7 +115,7 @@ impl Document {
         }
     }
 
-    /// As tables.
+    /// Prints the result as tables.
     pub(super) fn print(&self) -> anyhow::Result<()> {
         let mut out = output::stdout();
         if !self.rows.is_empty() {
@@ -200,12 +200,12 @@ impl Document {
     }
 }
 
-/// NaN where there was nothing to save.
+/// The saved share of `bytes`; NaN if there were no bytes.
 fn saved_share(sent: u64, bytes: u64) -> f64 {
     1.0 - sent as f64 / bytes as f64
 }
 
-/// JSON has no infinities.
+/// Serializes NaN and infinities, which JSON does not have, as null.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it so")]
 fn finite<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     value.is_finite().then_some(*value).serialize(serializer)

@@ -1,4 +1,4 @@
-//! Access logs: which bytes were sent before.
+//! Access logs: counts the bytes of repeated responses.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::document::LogRow;
 use super::{Estimate, EstimateArgs};
 
 impl Estimate {
-    /// Counts a log's bytes, by URL. Of each URL one answer had to be sent; the others were sent again.
+    /// Counts a log's bytes by URL. The first response of each URL is new, all others are repeated.
     pub(super) fn log(&mut self, path: &Path, args: &EstimateArgs) -> anyhow::Result<()> {
         let sources = edgeward_logs::find(&[PathBuf::from(path)])?;
         let settings = Settings {
@@ -62,5 +62,5 @@ impl Estimate {
     }
 }
 
-/// For tables; what does not fit goes to a temporary file.
+/// Memory for the tables. The rest goes to a temporary file.
 const MEMORY: ByteSize = ByteSize::mib(512);

@@ -55,7 +55,7 @@ pub(crate) fn run(args: &CheckConfigArgs) -> anyhow::Result<ExitCode> {
                 table.row([key, value, source.to_string()]);
             }
             let mut out = output::stdout();
-            writeln!(out, "ok: {} can be served\n\n{table}", file.display())?;
+            writeln!(out, "ok: {} is valid\n\n{table}", file.display())?;
             out.flush()?;
             Ok(ExitCode::SUCCESS)
         }
@@ -94,7 +94,7 @@ impl<'a> From<&'a Setting> for SettingJson<'a> {
 }
 
 const EXAMPLES: &str = "\
-Exit codes: 0 the file can be served, 1 it cannot, 2 it could not be read.
+Exit codes: 0 the file is valid, 1 it is invalid, 2 it could not be read.
 
 Examples:
   edgeward check-config edgeward.toml

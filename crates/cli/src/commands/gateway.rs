@@ -88,7 +88,7 @@ fn listen(text: &str) -> Result<SocketAddr, String> {
 
 fn origin(text: &str) -> Result<HostPort, String> {
     let rest = text.strip_prefix("http://").ok_or(
-        "an origin is http://HOST:PORT; for one by TLS put the gateway next to it, or a proxy between",
+        "the origin must be http://HOST:PORT; for an https origin put a TLS proxy next to the gateway",
     )?;
     let rest = rest.trim_end_matches('/');
     let has_port = rest.rsplit_once(':').is_some_and(|(_, port)| {
@@ -105,7 +105,7 @@ fn origin(text: &str) -> Result<HostPort, String> {
 /// Runs the gateway until a signal.
 pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
     if args.origin.is_none() && args.allow.is_empty() {
-        return Err(Complaint::new("there is nowhere to connect to")
+        return Err(Complaint::new("the gateway has no permitted target")
             .hint("give --origin http://HOST:PORT, or --allow HOST:PORT")
             .into());
     }
@@ -157,17 +157,17 @@ fn deny(args: &GatewayArgs) -> anyhow::Result<Option<DenyList>> {
     };
     if args.end.encryption == OnOff::Off {
         return Err(Complaint::new(
-            "--deny has no effect: without encryption no edge has a certificate",
+            "--deny has no effect without encryption, because edges then have no certificates",
         )
-        .hint("leave out --encryption off, or --deny")
+        .hint("remove --encryption off or --deny")
         .into());
     }
     let list = DenyList::load(path).map_err(|error| {
         let hint = match &error {
             DenyError::Line { .. } => {
-                "`openssl x509 -in cert.pem -noout -fingerprint -sha256` prints one"
+                "`openssl x509 -in cert.pem -noout -fingerprint -sha256` prints a fingerprint"
             }
-            _ => "make the file; it may be empty",
+            _ => "create the file; it may be empty",
         };
         Complaint::of(&error).hint(hint)
     })?;
@@ -192,14 +192,14 @@ async fn stop(running: (Arc<Gateway>, Option<Admin>)) -> anyhow::Result<()> {
 const GRACE: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = "\
-The edge beside it: `[origin.link]` in its configuration, `edgeward link forward` or
-`edgeward link socks`. docs/explanation/link.md sets a link up in five minutes.
+Edges connect with `[origin.link]` in their configuration, with `edgeward link forward` or with
+`edgeward link socks`. docs/link.md sets a link up in five minutes.
 
 Examples:
   edgeward link keygen --out keys
   edgeward gateway --listen :7443 --origin http://127.0.0.1:8080 --keys keys/gateway \\
     --store /var/lib/edgeward/link --store-size 1TiB --admin 127.0.0.1:7444
-  For databases and an intranet as well, whose addresses are private:
+  To permit databases and an intranet with private addresses as well:
     … --allow db:3306 --allow '*.intranet.example:80' --allow '10.0.0.0/8:*'
   Inside a VPN:
     … --encryption off";

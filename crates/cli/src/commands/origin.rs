@@ -118,7 +118,7 @@ impl OriginArgs {
             "" => None,
             text => Some(
                 text.parse()
-                    .with_context(|| format!("--cache-control {text:?} cannot be sent"))?,
+                    .with_context(|| format!("--cache-control {text:?} is not a header value"))?,
             ),
         };
         Ok(OriginConfig {
@@ -158,7 +158,7 @@ fn print(counts: &OriginCounts) -> anyhow::Result<()> {
     writeln!(
         out,
         "{} requests on {} connections, {} of bodies sent, {} parts, {} not modified, \
-         {} errors drawn, {} refused",
+         {} random errors, {} refused",
         output::count(counts.requests),
         output::count(counts.connections),
         ByteSize(counts.body_bytes),
@@ -180,20 +180,20 @@ fn share(text: &str) -> Result<f64, String> {
     number
         .ok()
         .filter(|share| (0.0..=1.0).contains(share))
-        .ok_or_else(|| format!("`{text}` is no share; write 0.01 or 1%"))
+        .ok_or_else(|| format!("`{text}` is not a fraction; write 0.01 or 1%"))
 }
 
 fn header(text: &str) -> Result<(http::HeaderName, http::HeaderValue), String> {
-    let unclear = || format!("`{text}` is no header line; write \"Name: value\"");
+    let unclear = || format!("`{text}` is not a header line; write \"Name: value\"");
     let (name, value) = text.split_once(':').ok_or_else(unclear)?;
     let name: http::HeaderName = name.trim().parse().map_err(|_| unclear())?;
-            // Spaces and tabs around the value are not part of it (RFC 9110 §5.5).
+    // Spaces and tabs around the value are not part of it (RFC 9110 §5.5).
     let value = value
         .trim_matches([' ', '\t'])
         .parse()
         .map_err(|_| unclear())?;
     if ["content-length", "transfer-encoding", "connection"].contains(&name.as_str()) {
-        return Err(format!("{name} is the origin's own to send"));
+        return Err(format!("{name} is set by the origin itself"));
     }
     Ok((name, value))
 }
@@ -204,7 +204,7 @@ Examples:
   edgeward origin --listen 127.0.0.1:9000 --latency 20ms --jitter 5ms --error-rate 1%
   curl -r 0-99 'http://127.0.0.1:9000/o/42?size=1000000'
 
-Each byte is a function of the id and its offset. A request may shape its answer:
+Each byte is a function of the id and its offset. Parameters of the query change the response:
   cc=VALUE        another Cache-Control (percent-encoded; empty for none)
   ct=TYPE         Content-Type
   vary=FIELDS     Vary

@@ -152,9 +152,9 @@ impl ReplayArgs {
 fn count(inputs: &Inputs, max_size: Option<ByteSize>) -> anyhow::Result<u64> {
     if inputs.read_once() {
         return Err(Complaint::new(
-            "a share of the trace needs two readings, and stdin can be read once",
+            "a share of the trace needs two passes, and stdin can be read only once",
         )
-        .hint("give --warmup in requests, or put the trace in a file")
+        .hint("give --warmup as a number of requests, or put the trace in a file")
         .into());
     }
     let size_bytes_max = max_size.map_or(u64::MAX, ByteSize::bytes);
@@ -189,7 +189,7 @@ fn replay(plan: &ReplayPlan, inputs: &Inputs, total: Option<u64>) -> anyhow::Res
             Err(error)
         }
         Ok(Err(error @ ReplayError::Connect { .. })) => Err(Complaint::of(&error)
-            .hint("start what is to be measured, or say with --target where it listens")
+            .hint("start the server under test, or give its address with --target")
             .into()),
         Ok(Err(error)) => Err(error.into()),
         Err(panic) => std::panic::resume_unwind(panic),
@@ -203,7 +203,7 @@ fn feed(inputs: &Inputs, feeder: &mut Feeder) -> Result<(), Broken> {
         for &record in records {
             if feeder.push(record).is_break() {
                 enough = true;
-                anyhow::bail!("no more are wanted");
+                anyhow::bail!("the replay takes no more records");
             }
         }
         Ok(())
@@ -216,10 +216,7 @@ fn feed(inputs: &Inputs, feeder: &mut Feeder) -> Result<(), Broken> {
     for file in &reading.files {
         if file.skipped.lines > 0 {
             let lines = output::count(file.skipped.lines);
-            eprintln!(
-                "warning: {lines} malformed lines of {} left out",
-                file.label
-            );
+            eprintln!("warning: {lines} malformed lines of {} skipped", file.label);
         }
     }
     match reading.broke_off {
@@ -244,7 +241,7 @@ fn positive(text: &str) -> Result<f64, String> {
     text.parse()
         .ok()
         .filter(|number: &f64| number.is_finite() && *number > 0.0)
-        .ok_or_else(|| format!("`{text}` is no number above zero"))
+        .ok_or_else(|| format!("`{text}` is not a positive number"))
 }
 
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
@@ -256,12 +253,12 @@ Examples:
   edgeward replay day.tr.zst -t http://127.0.0.1:8080 --speedup 10 --status http://127.0.0.1:9900/status
   edgeward replay bu98.tr.zst -t http://127.0.0.1:8080 --connections 1 --json | jq .object_hit_ratio
 
-Asks for /o/KEY?size=SIZE; `edgeward origin` behind the target knows the answers.
-In a closed loop (neither --rate nor --speedup) a connection sends its next request
-once it has the answer to the last. In an open loop every request has a time it is
-due, and its latency counts from then, whether a connection was free or not.
+Requests are for /o/KEY?size=SIZE; `edgeward origin` behind the target serves these objects.
+In a closed loop (neither --rate nor --speedup) a connection sends its next request after
+the response to the last. In an open loop every request has a scheduled time, and its
+latency counts from this time, even if no connection was free.
 
-Exit codes: 0 every answer was right, 1 some were not, 2 it could not be done.";
+Exit codes: 0 every response was correct, 1 some were not, 2 the replay failed.";
 
 #[cfg(test)]
 mod tests {

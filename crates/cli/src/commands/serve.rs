@@ -179,8 +179,8 @@ impl ServeArgs {
         }
         for text in &self.settings {
             let (key, value) = text.split_once('=').ok_or_else(|| {
-                Complaint::new(format!("--set {text} sets nothing"))
-                    .hint("write --set KEY=VALUE, as in --set limits.headers_max=50")
+                Complaint::new(format!("--set {text} is not KEY=VALUE"))
+                    .hint("write for example --set limits.headers_max=50")
             })?;
             settings.push(setting(&format!("--set {key}"), key, value));
         }
@@ -228,7 +228,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         joined
     });
     if let Some(name) = signals.next_before(done) {
-        tracing::warn!(signal = name, "ended before every request was finished");
+        tracing::warn!(signal = name, "stopped before all requests were finished");
         return Ok(ExitCode::from(1));
     }
     if waiting.join().is_ok_and(|joined| joined.is_ok()) {
@@ -244,19 +244,19 @@ fn with_way_out(error: StartError) -> anyhow::Error {
     let hint = match &error {
         StartError::Listen { source, .. } => match source.kind() {
             io::ErrorKind::AddrInUse => {
-                "another program listens there; `ss -ltnp` says which. --share-ports shares the port with \
+                "another program uses the address; `ss -ltnp` shows it. --share-ports shares the port with \
                  another edge of the same user"
             }
             io::ErrorKind::PermissionDenied => {
-                "ports below 1024 take the capability CAP_NET_BIND_SERVICE"
+                "ports below 1024 need the capability CAP_NET_BIND_SERVICE"
             }
             io::ErrorKind::AddrNotAvailable => {
-                "no interface of this machine has that address; 0.0.0.0 stands for all"
+                "no interface of this machine has the address; use 0.0.0.0 for all addresses"
             }
             _ => return error.into(),
         },
         StartError::OpenFiles { .. } => {
-            "raise the hard limit: `ulimit -Hn`, or LimitNOFILE= of a systemd unit"
+            "raise the hard limit: `ulimit -Hn`, or LimitNOFILE= in a systemd unit"
         }
         _ => return error.into(),
     };
@@ -311,11 +311,11 @@ fn announce(
         let on_disk = config.disk.as_ref().map_or_else(String::new, |disk| {
             let sizes = disk.settings.devices.iter().filter_map(|d| d.capacity);
             let bytes = sizes.map(ByteSize::bytes).sum();
-            format!(", {} on disk by {}", ByteSize(bytes), disk.admission)
+            format!(", disk {} with {}", ByteSize(bytes), disk.admission)
         });
         writeln!(
             out,
-            "listening on {}, origin {}, {} of memory for hot objects by {}{on_disk}{told}",
+            "listening on {}, origin {}, memory {} with {}{on_disk}{told}",
             urls.join(" and "),
             config.origin.url,
             hot.capacity,
@@ -332,18 +332,18 @@ fn announce(
 }
 
 const EXAMPLES: &str = "\
-Exit codes: 0 every request under way was finished, 1 a second signal ended it before, 2 it
-could not start. docs/reference/configuration.md lists every setting; `edgeward check-config FILE` shows
-what a file means.
+Exit codes: 0 all requests in progress were finished, 1 a second signal stopped it before, 2 it
+could not start. docs/configuration.md lists every setting; `edgeward check-config FILE` checks a
+file.
 
 Examples:
   In front of an origin on the same machine:
     edgeward serve --listen 127.0.0.1:8080 --origin http://127.0.0.1:9000 --hot 256MiB
-  By TLS, with metrics:
+  With TLS and metrics:
     edgeward serve --listen 0.0.0.0:443 --tls-cert full.pem --tls-key key.pem \\
       --origin http://10.0.0.7 --admin 127.0.0.1:9900
-  With 100 GiB on disk behind the memory:
+  With a disk cache of 100 GiB:
     edgeward serve --listen 0.0.0.0:80 --origin http://10.0.0.7 --hot 4GiB \\
       --disk /var/cache/edgeward --disk-size 100GiB
-  From a file, with another policy for once:
+  With a configuration file, and another policy than the file's:
     edgeward serve --config edgeward.toml --policy lru";

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Parses a duration such as `20ms`, `1.5s` or `300us`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let unclear = || format!("`{text}` is no time; write 20ms, 1.5s or 300us");
+    let unclear = || format!("`{text}` is not a duration; write 20ms, 1.5s or 300us");
     let unit_at = text
         .find(|c: char| c.is_ascii_alphabetic())
         .ok_or_else(unclear)?;
@@ -24,7 +24,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 /// Parses an address and port such as `127.0.0.1:8080`.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
-        format!("`{text}` is no address and port; write 127.0.0.1:8080, or 0.0.0.0:8080 for all")
+        format!("`{text}` is not an address and port; write 127.0.0.1:8080, or 0.0.0.0:8080 for all addresses")
     })
 }
 

@@ -206,9 +206,9 @@ pub(crate) fn keys(
     loaded.map_err(|error| {
         let hint = match &error {
             KeysError::File { .. } => {
-                "`edgeward link keygen --out DIR` makes DIR/gateway and DIR/edge; name one of them"
+                "`edgeward link keygen --out DIR` creates DIR/gateway and DIR/edge; give one of them"
             }
-            _ => "copy the folder that `edgeward link keygen` made as it is",
+            _ => "copy the folder that `edgeward link keygen` created, without changes",
         };
         Complaint::of(&error).hint(hint).into()
     })
@@ -223,30 +223,32 @@ pub(crate) fn open_store(
 ) -> anyhow::Result<Chunks> {
     if !path.exists() {
         std::fs::create_dir_all(path)
-            .with_context(|| format!("the folder {} cannot be made", path.display()))?;
+            .with_context(|| format!("cannot create the folder {}", path.display()))?;
     }
     let device = FileDevice::open(path, Some(size.bytes())).map_err(|error| {
         let hint = match error.kind() {
-            std::io::ErrorKind::WouldBlock => "another program uses it: give each end its own",
+            std::io::ErrorKind::WouldBlock => {
+                "another program uses it: give each endpoint its own store"
+            }
             std::io::ErrorKind::StorageFull => "give a smaller --store-size",
-            _ => "name a folder, file or device that can be written",
+            _ => "give a folder, file or device that can be written",
         };
-        Complaint::new(format!("the store cannot be used: {error}"))
+        Complaint::new(format!("the chunk store cannot be opened: {error}"))
             .in_file(path)
             .hint(hint)
     })?;
     let mut epoch = [0; 8];
     rustix::rand::getrandom(&mut epoch[..], rustix::rand::GetRandomFlags::empty())
-        .context("the system has no randomness")?;
+        .context("cannot get random bytes from the system")?;
     let settings = ChunkSettings {
         compression,
         ..ChunkSettings::new(chunk_bytes, u64::from_le_bytes(epoch))
     };
     Chunks::open(Arc::new(device), settings).map_err(|error| {
         let hint = match &error {
-            OpenError::TooSmall { .. } => "give a larger --store-size: 64MiB at least",
-            OpenError::Superblock { .. } => "it holds something else; name another place",
-            _ => "look at the disk",
+            OpenError::TooSmall { .. } => "give --store-size 64MiB or more",
+            OpenError::Superblock { .. } => "it is not a chunk store; give another path",
+            _ => "check the disk",
         };
         Complaint::of(&error).hint(hint).into()
     })
@@ -266,7 +268,9 @@ pub(crate) fn knowledge_folder(store: &Path) -> Option<PathBuf> {
 /// Adds a hint to the error of an endpoint that could not start.
 pub(crate) fn with_way_out(error: SetupError) -> anyhow::Error {
     let hint = match &error {
-        SetupError::Listen { .. } => "`ss -ltnp` says who listens there; port 0 takes a free one",
+        SetupError::Listen { .. } => {
+            "`ss -ltnp` shows the program that uses the port; port 0 selects a free one"
+        }
         SetupError::Chunks(_) => "give --chunk 4KiB, 8KiB, 16KiB, 32KiB or 64KiB",
         _ => return error.into(),
     };
@@ -282,7 +286,7 @@ pub(crate) fn until_signal<T, S: Future<Output = anyhow::Result<()>>>(
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("the runtime cannot be started")?;
+        .context("cannot start the runtime")?;
     runtime.block_on(async {
         // Signals are handled before the first line is printed, because its reader may send one at once.
         let mut signals = AsyncSignals::of_server()?;

@@ -116,7 +116,7 @@ pub(crate) fn run(args: &EstimateArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     };
     Err(Complaint::new(format!(
-        "{} of the files could not be read and are left out, the first: {first}",
+        "{} files could not be read and are not counted, the first: {first}",
         problems.len()
     ))
     .into())
@@ -138,9 +138,9 @@ impl EstimateArgs {
             .map_err(|error| Complaint::new(format!("--chunk {}: {error}", self.chunk)))?;
         let folder = self.temp_folder();
         let device = ScratchDevice::new(&folder, self.store_size.0).map_err(|error| {
-            Complaint::new(format!("no temporary file can be made: {error}"))
+            Complaint::new(format!("cannot create a temporary file: {error}"))
                 .in_file(&folder)
-                .hint("name another folder with --temp")
+                .hint("give another folder with --temp")
         })?;
         let settings = EstimateSettings {
             chunker,
@@ -153,12 +153,11 @@ impl EstimateArgs {
             bodies_max: BODIES_MAX,
         };
         Estimator::new(Arc::new(device), settings).map_err(|error| match error {
-            OpenError::TooSmall { .. } => Complaint::new(format!(
-                "--store-size {} is less than a store can have",
-                self.store_size
-            ))
-            .hint("give 4MiB or more")
-            .into(),
+            OpenError::TooSmall { .. } => {
+                Complaint::new(format!("--store-size {} is too small", self.store_size))
+                    .hint("give 4MiB or more")
+                    .into()
+            }
             error => anyhow::Error::new(error),
         })
     }

@@ -75,7 +75,7 @@ pub(crate) fn forward(args: &ForwardArgs) -> anyhow::Result<ExitCode> {
             args.to.len()
         );
         return Err(Complaint::new(message)
-            .hint("each --listen leads to the --to in the same place")
+            .hint("give one --to for each --listen, in the same order")
             .into());
     }
     let targets = args.to.iter().cloned().map(Target::Tcp);
@@ -140,7 +140,7 @@ Examples:
   mysql --host 127.0.0.1 --port 3307";
 
 const SOCKS_EXAMPLES: &str = "\
-Names are looked up by the gateway, which must allow the targets.
+The gateway resolves names and must permit the targets.
 
 Examples:
   edgeward link socks --listen 127.0.0.1:1080 --gateway gw.example:7443 \\

@@ -24,29 +24,29 @@ pub(crate) struct KeygenArgs {
 pub(crate) fn run(args: &KeygenArgs) -> anyhow::Result<ExitCode> {
     generate(&args.out).map_err(|error| match &error {
         KeysError::File { path, source } if source.kind() == std::io::ErrorKind::AlreadyExists => {
-            Complaint::new("there are keys already")
+            Complaint::new("keys exist already")
                 .in_file(path)
-                .hint("ends with other keys would not be let in: name another folder")
+                .hint("endpoints with the old keys would be rejected: give another folder")
                 .into()
         }
         _ => anyhow::Error::from(Complaint::of(&error)),
     })?;
     let mut out = output::stdout();
     let shown = args.out.display();
-    writeln!(out, "{shown}/gateway goes to the gateway,")?;
-    writeln!(out, "{shown}/edge to the edges; both are secret.")?;
+    writeln!(out, "Copy {shown}/gateway to the gateway")?;
+    writeln!(out, "and {shown}/edge to the edges; both are secret.")?;
     writeln!(
         out,
-        "{shown}/ca is needed for more certificates only: keep it off both."
+        "Keep {shown}/ca elsewhere: it is needed only to create more certificates."
     )?;
     out.flush()?;
     Ok(ExitCode::SUCCESS)
 }
 
 const EXAMPLES: &str = "\
-Each end's folder has ca.pem, cert.pem, key.pem, and store.key, which names chunks and
-must be the same at both ends. The certificates do not expire; to shut an end out, make
-new keys for all the others.
+Each endpoint's folder has ca.pem, cert.pem, key.pem, and store.key, the key of chunk ids,
+which must be the same at both endpoints. The certificates do not expire; to exclude an
+endpoint, deny its certificate with `edgeward gateway --deny`, or create new keys for all others.
 
 Examples:
   edgeward link keygen --out keys

@@ -34,8 +34,8 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
         .trim_start_matches("http://")
         .trim_end_matches('/');
     let status = ask(addr).map_err(|error| {
-        Complaint::new(format!("{addr} does not answer: {error:#}"))
-            .hint("give the end's --admin address, or that of link.admin on an edge")
+        Complaint::new(format!("{addr} did not return a status: {error:#}"))
+            .hint("give the --admin address of the endpoint, or origin.link.admin of an edge")
     })?;
     if args.json {
         output::print_json(&status)?;
@@ -56,15 +56,19 @@ fn ask(addr: &str) -> anyhow::Result<Value> {
     let mut bytes = Vec::new();
     tcp.take(STATUS_BYTES_MAX).read_to_end(&mut bytes)?;
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
-    let end = end.context("this is no HTTP")?;
+    let end = end.context("the response is not HTTP")?;
     let head = String::from_utf8_lossy(&bytes[..end]);
     anyhow::ensure!(
         head.split(' ').nth(1) == Some("200"),
         "{}",
         head.lines().next().unwrap_or_default()
     );
-    let status: Value = serde_json::from_slice(&bytes[end + 4..]).context("this is no JSON")?;
-    anyhow::ensure!(status["peers"].is_array(), "this is no end of a link");
+    let status: Value =
+        serde_json::from_slice(&bytes[end + 4..]).context("the response is not JSON")?;
+    anyhow::ensure!(
+        status["peers"].is_array(),
+        "the server is not an endpoint of a link"
+    );
     Ok(status)
 }
 
@@ -75,7 +79,7 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
     let store = &status["store"];
     writeln!(
         out,
-        "store {} of {} for {} of bodies and the names of {}, {} chunks, index {} of memory",
+        "store {} of {} for {} of bodies and the hashes of {}, {} chunks, index {} of memory",
         size(&store["bytes"]),
         size(&store["bytes_max"]),
         size(&store["raw_bytes"]),
@@ -87,7 +91,7 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
     if door.is_object() {
         writeln!(
             out,
-            "{} connections, {} refused, {} displaced, {} denied, {} malformed, {} violations; {} conversations, {} not allowed, {} unreachable",
+            "{} connections, {} refused, {} displaced, {} denied, {} malformed, {} violations; {} streams, {} not allowed, {} unreachable",
             number(&door["connections"]),
             number(&door["refused"]),
             number(&door["displaced"]),
@@ -103,12 +107,12 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
         [Column::words("peer"), Column::words("")]
             .into_iter()
             .chain(FIGURES.map(Column::figures))
-            .chain(["naks", "lines"].map(Column::figures)),
+            .chain(["naks", "connections"].map(Column::figures)),
     );
     let mut hosts = Table::new(
         [Column::words("host"), Column::words("")]
             .into_iter()
-            .chain(["bytes", "on the line", "saved", "named"].map(Column::figures)),
+            .chain(["bytes", "on the wire", "saved", "referenced"].map(Column::figures)),
     );
     for peer in status["peers"].as_array().into_iter().flatten() {
         let name = text(&peer["peer"]);
@@ -183,16 +187,16 @@ fn share(part: u64, bytes: u64) -> String {
     format!("{:.1} %", part as f64 / bytes as f64 * 100.0)
 }
 
-const FIGURES: [&str; 5] = ["bytes", "on the line", "saved", "named", "delta"];
+const FIGURES: [&str; 5] = ["bytes", "on the wire", "saved", "referenced", "delta"];
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 const STATUS_BYTES_MAX: u64 = 64 << 20;
 
 const EXAMPLES: &str = "\
-`saved` is what did not travel, `named` what was there already, `delta` what was sent
-compressed against it. `naks` are frames that had to be sent again as bytes: a few after a
-crash or a lost store.
+`saved` is the share of the bytes that was not sent, `referenced` the share whose chunks the
+peer had, `delta` the share sent as deltas. `naks` are references that the peer could not
+resolve, so that their chunks were sent again: a few after a crash or a lost store.
 
 Examples:
   edgeward link status 127.0.0.1:7444

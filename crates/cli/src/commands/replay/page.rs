@@ -20,17 +20,17 @@ pub(super) fn render(report: &ReplayReport) -> String {
         )
     });
     page.finding(format!(
-        "Half the answers took no longer than {}, 99 of 100 no longer than {}.",
+        "Half of the responses took at most {}, 99 of 100 at most {}.",
         millis(report.latency_ms.p50),
         millis(report.latency_ms.p99),
     ));
     page.finding(match report.errors_total {
-        0 => "Every byte of every answer was right.".to_owned(),
+        0 => "Every byte of every response was correct.".to_owned(),
         n => format!("{} requests failed.", output::count(n)),
     });
     page.fact("requests", output::count(report.requests));
-    page.fact("before these", output::count(report.warmup_requests));
-    page.fact("manner", manner(report));
+    page.fact("warm-up requests", output::count(report.warmup_requests));
+    page.fact("load", manner(report));
     page.fact("duration", seconds(report.duration_seconds));
     let throughput = &report.throughput;
     page.fact(
@@ -39,7 +39,7 @@ pub(super) fn render(report: &ReplayReport) -> String {
     );
     page.fact("bytes", ByteSize(report.body_bytes).to_string());
 
-    page.section("Answers");
+    page.section("Responses");
     page.table(answers(report));
     page.table(times(report));
     if report.errors_total > 0 {
@@ -52,13 +52,13 @@ pub(super) fn render(report: &ReplayReport) -> String {
         page.section("Over time");
         page.plot(hit_ratios(series));
         page.plot(rate(
-            "Requests a second",
+            "Requests per second",
             Unit::Count,
             series,
             &[("requests", |sample| Some(sample.requests as f64))],
         ));
         page.plot(rate(
-            "Body bytes a second",
+            "Body bytes per second",
             Unit::Bytes,
             series,
             &[("bytes", |sample| Some(sample.body_bytes as f64))],
@@ -75,7 +75,7 @@ pub(super) fn render(report: &ReplayReport) -> String {
 
 fn target(page: &mut Page, report: &ReplayReport) {
     let series = &report.target.series;
-    page.section("What the target used");
+    page.section("Resources of the target");
     page.plot(rate(
         "Cores in use",
         Unit::Count,
@@ -94,7 +94,7 @@ fn target(page: &mut Page, report: &ReplayReport) {
     memory.add(over_time("proportional", series, |sample| sample.pss_bytes));
     page.plot(memory);
     page.plot(rate(
-        "Disk bytes a second",
+        "Disk bytes per second",
         Unit::Bytes,
         series,
         &[
@@ -119,11 +119,11 @@ fn target(page: &mut Page, report: &ReplayReport) {
 
 fn answers(report: &ReplayReport) -> Table {
     let mut table = Table::new([
-        Column::words("answers"),
+        Column::words("cache status"),
         Column::figures("requests"),
         Column::figures("bytes"),
     ])
-    .caption("By what the cache said of them");
+    .caption("By the cache status of the response");
     for (class, figures) in &report.classes {
         table.row([
             class.as_str().to_owned(),
@@ -156,9 +156,9 @@ fn failures(report: &ReplayReport) -> Table {
         Column::figures("request"),
         Column::figures("object"),
         Column::words("kind"),
-        Column::words("what"),
+        Column::words("detail"),
     ])
-    .caption("The first of them");
+    .caption("The first failures");
     for sample in &report.error_samples {
         table.row([
             sample.request.to_string(),

@@ -42,7 +42,7 @@ pub(super) fn print(report: &ReplayReport) -> anyhow::Result<()> {
     if let (Some(pid), Some(cpu)) = (target.pid, target.cpu_seconds) {
         write!(out, "process {pid} used {} of CPU", seconds(cpu))?;
         if let Some(rss) = target.rss_bytes_max {
-            write!(out, ", {} resident at the most", ByteSize(rss))?;
+            write!(out, ", at most {} resident", ByteSize(rss))?;
         }
         if let (Some(read), Some(written)) = (target.disk_read_bytes, target.disk_write_bytes) {
             let (read, written) = (ByteSize(read), ByteSize(written));
@@ -53,12 +53,15 @@ pub(super) fn print(report: &ReplayReport) -> anyhow::Result<()> {
     for (count, what) in [
         (
             report.warmup_requests,
-            "requests before these filled the cache",
+            "requests of the warm-up are not counted",
         ),
-        (report.skipped_requests, "requests left out: too large"),
+        (
+            report.skipped_requests,
+            "requests skipped: object too large",
+        ),
         (
             report.resized_requests,
-            "requests in the size their object came with first",
+            "requests with the first size of their object instead of the recorded one",
         ),
     ] {
         if count > 0 {
@@ -80,7 +83,7 @@ pub(super) fn print(report: &ReplayReport) -> anyhow::Result<()> {
         }
     }
     if report.stopped_early {
-        writeln!(out, "gave up: too many failures in a row")?;
+        writeln!(out, "stopped early: too many failures in a row")?;
     }
     out.flush()?;
     Ok(())
@@ -96,7 +99,7 @@ pub(super) fn says_nothing(report: &ReplayReport) -> bool {
 }
 
 pub(super) const SAYS_NOTHING: &str =
-    "No answer says what came from a cache: there is no Cache-Status (RFC 9211) and no X-Cache.";
+    "No response states its cache status: there is no Cache-Status (RFC 9211) and no X-Cache.";
 
 /// The load in a few words, such as `closed loop, 32 connections`.
 pub(super) fn manner(report: &ReplayReport) -> String {
@@ -104,7 +107,7 @@ pub(super) fn manner(report: &ReplayReport) -> String {
         PacingReport::Closed => "closed loop".to_owned(),
         PacingReport::Rate {
             requests_per_second,
-        } => format!("{requests_per_second} a second"),
+        } => format!("{requests_per_second} per second"),
         PacingReport::TraceTime { speedup } => format!("at {speedup} times the trace's speed"),
     };
     match report.plan.connections {
@@ -138,7 +141,7 @@ pub(super) fn seconds(seconds: f64) -> String {
 
 fn classes(report: &ReplayReport) -> Table {
     let mut table = Table::new([
-        Column::words("answers"),
+        Column::words("cache status"),
         Column::figures("requests"),
         Column::figures("share"),
         Column::figures("bytes"),

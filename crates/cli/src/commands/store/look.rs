@@ -89,7 +89,7 @@ fn with_way_out(error: OpenError) -> anyhow::Error {
     match &error {
         OpenError::Device { source, .. } if source.kind() == io::ErrorKind::NotFound => {
             Complaint::of(&error)
-                .hint("no cache lies there: name what `edgeward serve --disk` names")
+                .hint("there is no cache; give the path of `edgeward serve --disk`")
                 .into()
         }
         _ => error.into(),
@@ -313,4 +313,4 @@ Examples:
 const VERIFY_EXAMPLES: &str = "\
 Examples:
   edgeward store verify /var/cache/edgeward
-  edgeward store verify /ssd1 /ssd2 --json || echo 'some records are damaged'";
+  edgeward store verify /ssd1 /ssd2 --json || echo 'some records are corrupt'";

@@ -167,7 +167,7 @@ fn print_table(info: &Info) -> anyhow::Result<()> {
         row(name, counted(bytes), shown_bytes(bytes));
     }
     row(
-        "asked for once",
+        "requested once",
         output::count(info.one_hit_objects),
         format!("{} of the objects", output::percent(info.one_hit_share)),
     );
@@ -187,7 +187,7 @@ fn print_table(info: &Info) -> anyhow::Result<()> {
         (
             "size changes",
             info.size_changes,
-            "an object came in another size than before",
+            "an object has another size than before",
         ),
         (
             "time reversals",
@@ -195,14 +195,14 @@ fn print_table(info: &Info) -> anyhow::Result<()> {
             "a request is earlier than the one before",
         ),
         (
-            "lines passed over",
+            "lines ignored",
             sum(info, |file| file.lines_passed_over),
-            "no requests to a cache",
+            "not cacheable requests",
         ),
         (
             "lines malformed",
             sum(info, |file| file.lines_malformed),
-            "left out",
+            "skipped",
         ),
     ] {
         if figure > 0 {

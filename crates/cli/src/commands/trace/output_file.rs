@@ -146,7 +146,7 @@ pub(super) fn refuse_overwriting(inputs: &[PathBuf], path: &Path) -> anyhow::Res
     if clash && target.is_file() {
         return Err(Complaint::new("the output is one of the inputs")
             .in_file(path)
-            .hint("write to another name and move it")
+            .hint("write to another file and rename it")
             .into());
     }
     Ok(())

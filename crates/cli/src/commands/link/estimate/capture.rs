@@ -33,7 +33,7 @@ impl Estimate {
         let mut packets = PacketReader::new(input).map_err(|error| {
             Complaint::new(error.to_string())
                 .in_file(path)
-                .hint("pcap and pcapng are read; unpack one that is compressed")
+                .hint("the formats are pcap and pcapng; decompress the file first")
         })?;
         let mut flows = Flows::new(LIMITS);
         let mut hearing = Hearing {

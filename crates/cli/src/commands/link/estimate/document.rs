@@ -122,14 +122,14 @@ impl Document {
             write!(out, "{}", self.bodies())?;
             writeln!(
                 out,
-                "\nsaved: of the bytes; zstd: by compression alone; named: found in the store; delta: compressed against \
-                 what is there; new: neither; unkept: beginnings, small or encrypted bodies"
+                "\nsaved: share of the bytes; zstd: saved by compression alone; referenced: found in the store; delta: \
+                 similar to stored data; new: neither; unkept: first bytes of bodies, small or encrypted bodies"
             )?;
         }
         for capture in &self.captures {
             writeln!(
                 out,
-                "{}: {} packets, {} of them not TCP; {} connections; {} sent again by TCP, {} not captured",
+                "{}: {} packets, {} of them not TCP; {} connections; {} retransmitted by TCP, {} not captured",
                 capture.name,
                 count(capture.packets),
                 count(capture.not_tcp),
@@ -145,7 +145,7 @@ impl Document {
             write!(out, "{}", self.requests())?;
             writeln!(
                 out,
-                "\nagain: bytes for URLs that had been sent before; compression and what URLs have in common come on top"
+                "\nrepeated: bytes for URLs that were sent before; compression and data common to several URLs save more"
             )?;
         }
         out.flush()?;
@@ -154,9 +154,17 @@ impl Document {
 
     fn bodies(&self) -> Table {
         let figures = [
-            "bodies", "bytes", "sent", "saved", "zstd", "named", "delta", "new", "unkept",
+            "bodies",
+            "bytes",
+            "sent",
+            "saved",
+            "zstd",
+            "referenced",
+            "delta",
+            "new",
+            "unkept",
         ];
-        let columns = std::iter::once(Column::words("what"));
+        let columns = std::iter::once(Column::words("source"));
         let mut table = Table::new(columns.chain(figures.map(Column::figures)));
         for row in &self.rows {
             table.row(row.cells());
@@ -179,11 +187,11 @@ impl Document {
             literal: sum(|row| row.literal_bytes),
             plain: sum(|row| row.plain_bytes),
         };
-        Row::of("together".to_owned(), "total", &all)
+        Row::of("total".to_owned(), "total", &all)
     }
 
     fn requests(&self) -> Table {
-        let figures = ["requests", "URLs", "bytes", "again", "share"];
+        let figures = ["requests", "URLs", "bytes", "repeated", "share"];
         let columns = std::iter::once(Column::words("log"));
         let mut table = Table::new(columns.chain(figures.map(Column::figures)));
         for row in &self.logs {

@@ -42,13 +42,13 @@ impl Estimate {
         }
         if let Some(error) = &analysis.spill_error {
             return Err(Complaint::new(error.to_string())
-                .hint("give it room with --temp and --store-size")
+                .hint("give more space with --temp and --store-size")
                 .into());
         }
         if analysis.objects.requests() == 0 {
-            return Err(Complaint::new("no line of it tells of a request")
+            return Err(Complaint::new("the log has no line with a request")
                 .in_file(path)
-                .hint("--as files takes it as a body; `edgeward analyze` says what is wrong with a log")
+                .hint("`--as files` reads it as a body; `edgeward analyze` shows what is wrong with a log")
                 .into());
         }
         self.document.logs.push(LogRow {

@@ -1,7 +1,8 @@
-//! `edgeward analyze`: what request logs say of a site, however large they are.
+//! `edgeward analyze`: reports the popularity of URLs, the traffic and a cache prediction from request logs of
+//! any size.
 //!
-//! Crate `logs` reads and counts; [`document`] turns that into the figures that are told, once,
-//! and the table, the JSON and the page are three ways of telling them.
+//! Crate `logs` reads and counts. [`document`] computes the figures; the table, the JSON document and the HTML
+//! page are three forms of it.
 
 mod complaints;
 mod document;
@@ -30,16 +31,16 @@ use complaints::{complaint_of, incomplete, nothing_read, of_analysis};
 use document::Document;
 use prediction::Wished;
 
-/// Say what request logs hold: popularity, one-hit wonders, traffic
+/// Analyze request logs: popularity, one-hit wonders, traffic
 ///
-/// Reads any number of logs of any number of machines with all cores, within the memory given:
-/// what does not fit goes to a temporary file, 16 bytes a request (8 with --counts).
+/// Reads any number of logs of any number of machines with all cores, within the given memory. Data that does not fit
+/// goes to a temporary file, 16 bytes per request (8 with --counts).
 ///
-/// A log that is cut, damaged or unreadable costs its rest: the others are read, the result is
-/// marked incomplete, and the exit code is 2.
+/// If a log is truncated, corrupt or unreadable, its rest is skipped: the other logs are read, the result is marked
+/// incomplete, and the exit code is 2.
 ///
-/// Logs that lie on several machines are analyzed where they are, each with --partial, and `merge`
-/// makes one report of the partial results.
+/// Logs on several machines can be analyzed there, each with --partial; `merge` makes one report of the partial
+/// results.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = EXAMPLES,
@@ -54,21 +55,21 @@ pub(crate) struct AnalyzeArgs {
     #[arg(required = true, value_name = "LOG")]
     logs: Vec<PathBuf>,
 
-    /// Only how often each URL was requested: several times as fast
+    /// Count requests per URL only: several times as fast
     #[arg(long)]
     counts: bool,
 
-    /// Leave the query out of URLs
+    /// Remove the query from URLs
     #[arg(long, hide_short_help = true)]
     cut_query: bool,
 
-    /// The logs' format, where it is not recognised: ncsa, json, w3c, or a format string
+    /// Format of the logs if it is not detected: ncsa, json, w3c, or a format string
     ///
     /// A format string is nginx's log_format, Apache's LogFormat or varnishncsa's -F.
     #[arg(long, value_name = "FORMAT")]
     format: Option<String>,
 
-    /// Names of JSON fields of one's own, as in url=req.path,status=code
+    /// Names of custom JSON fields, as in url=req.path,status=code
     #[arg(
         long,
         value_name = "NAMES",
@@ -82,25 +83,25 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     memory: ByteSize,
 
-    /// Where the temporary file lies [default: TMPDIR, or /tmp]
+    /// Folder of the temporary file [default: TMPDIR, or /tmp]
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     temp: Option<PathBuf>,
 
-    /// How large it may become [default: nine tenths of what is free there]
+    /// Maximum size of the temporary file [default: nine tenths of the free space]
     #[arg(long, value_name = "SIZE", hide_short_help = true)]
     temp_max: Option<ByteSize>,
 
-    /// Threads [default: one a core]
+    /// Threads [default: one per core]
     #[arg(long, value_name = "N", hide_short_help = true)]
     threads: Option<NonZeroUsize>,
 
     #[command(flatten)]
     limits: LimitArgs,
 
-    /// Bits that a URL is known by: 64 or 128
+    /// Bits of the fingerprints that identify URLs: 64 or 128
     ///
-    /// With 64, two of 15 million URLs are taken for one with probability 6e-6, two of a thousand
-    /// million with 3 %. 128 costs eight bytes more a request. Partial results have 128 always.
+    /// With 64 bits, two URLs of 15 million have the same fingerprint with probability 6e-6, two of a thousand
+    /// million with 3 %. 128 bits take eight bytes more per request. Partial results always have 128.
     #[arg(
         long,
         value_name = "BITS",
@@ -110,7 +111,7 @@ pub(crate) struct AnalyzeArgs {
     )]
     fingerprint_bits: FingerprintBits,
 
-    /// Who wrote these logs, where neither they nor their folders tell
+    /// Name of the machine that wrote these logs, if neither they nor their folders state it
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     machine: Option<String>,
 
@@ -118,10 +119,10 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "report", "hot", "disk"])]
     partial: Option<PathBuf>,
 
-    /// Write the requests as Parquet instead of a report, into an empty folder
+    /// Write the requests as Parquet into an empty folder, instead of a report
     ///
-    /// A row a request, a folder a day: for SQL in DuckDB, DataFusion or Spark. Queries that answer
-    /// what a report does are in sql/. Needs a build with the feature `parquet`.
+    /// One row per request, one folder per day: for SQL in DuckDB, DataFusion or Spark. sql/ has queries that compute
+    /// the figures of the report. Needs a build with the feature `parquet`.
     #[arg(
         long,
         value_name = "DIR",
@@ -130,14 +131,14 @@ pub(crate) struct AnalyzeArgs {
     )]
     to_parquet: Option<PathBuf>,
 
-    /// Keep in a folder what was counted, and go on from there after an interruption
+    /// Save the counts in a folder, and continue from there after an interruption
     ///
-    /// Run the same command again: what is in the folder is not read once more. It is removed when
-    /// the analysis is done.
+    /// To continue, run the same command again: logs that were counted are not read again. The folder is
+    /// removed when the analysis is complete.
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     checkpoint: Option<PathBuf>,
 
-    /// How much to read before it is kept, as the logs lie there
+    /// Bytes of log files between two checkpoints
     #[arg(
         long,
         value_name = "SIZE",
@@ -153,20 +154,20 @@ pub(crate) struct AnalyzeArgs {
 
 #[derive(Debug, Subcommand)]
 enum Step {
-    /// Make one report of partial results
+    /// Merge partial results into one report
     ///
-    /// It is the one that analyzing all their logs at once would have made.
+    /// The report equals that of one analysis of all logs.
     Merge(MergeArgs),
 }
 
 #[derive(Args, Debug)]
 #[command(after_long_help = MERGE_EXAMPLES)]
 struct MergeArgs {
-    /// Partial results, as --partial writes them
+    /// Partial results, written with --partial
     #[arg(required = true, value_name = "PART")]
     parts: Vec<PathBuf>,
 
-    /// Threads [default: one a core]
+    /// Threads [default: one per core]
     #[arg(long, value_name = "N", hide_short_help = true)]
     threads: Option<NonZeroUsize>,
 
@@ -178,18 +179,18 @@ struct MergeArgs {
     show: ShowArgs,
 }
 
-/// How the figures are told.
+/// Options of the output.
 #[derive(Args, Debug)]
 struct ShowArgs {
-    /// How many of the most requested URLs, hosts, … are named
+    /// Number of URLs, hosts, … in rankings
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: u16,
 
-    /// RAM of the cache to predict for [default: what suits the logs]
+    /// RAM of the predicted cache [default: a size that suits the logs]
     #[arg(long, value_name = "SIZE", hide_short_help = true)]
     hot: Option<ByteSize>,
 
-    /// Disk of the cache to predict for [default: what suits the logs]
+    /// Disk of the predicted cache [default: a size that suits the logs]
     #[arg(long, value_name = "SIZE", hide_short_help = true)]
     disk: Option<ByteSize>,
 
@@ -197,12 +198,12 @@ struct ShowArgs {
     #[arg(long)]
     json: bool,
 
-    /// Write a page with plots
+    /// Write an HTML page with plots
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 }
 
-/// Carries it out. What was read of logs that break off is shown before the error.
+/// Runs the command. If some logs could not be read completely, the result is printed before the error.
 pub(crate) fn run(args: &AnalyzeArgs) -> anyhow::Result<ExitCode> {
     if let Some(Step::Merge(merge)) = &args.step {
         return merge.run();
@@ -248,7 +249,7 @@ impl MergeArgs {
 }
 
 impl ShowArgs {
-    /// Tells the figures in the ways that were asked for.
+    /// Prints the result as text or JSON, and writes the page.
     fn tell(&self, analysis: Analysis, label: &str) -> anyhow::Result<ExitCode> {
         if analysis.objects.requests() == 0 {
             return Err(nothing_read(&analysis.files).into());
@@ -352,7 +353,7 @@ impl AnalyzeArgs {
     }
 }
 
-/// What to call the logs in a heading.
+/// A short name of the logs, for headings.
 fn label(sources: &[Source]) -> String {
     let name = |source: &Source| {
         let name = source.path.as_ref().and_then(|path| path.file_name());
@@ -385,7 +386,7 @@ fn free_bytes(folder: &Path) -> anyhow::Result<u64> {
     Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
 }
 
-/// `url=req.path`.
+/// Parses `url=req.path`.
 fn field(text: &str) -> Result<(Field, String), String> {
     let (field, name) = text
         .split_once('=')
@@ -398,7 +399,7 @@ fn field(text: &str) -> Result<(Field, String), String> {
     Ok((field, name.to_owned()))
 }
 
-/// 64 or 128.
+/// Parses `64` or `128`.
 fn fingerprint_bits(text: &str) -> Result<FingerprintBits, String> {
     match text {
         "64" => Ok(FingerprintBits::B64),
@@ -407,7 +408,7 @@ fn fingerprint_bits(text: &str) -> Result<FingerprintBits, String> {
     }
 }
 
-/// Less would be buffers of a few rows.
+/// With less, each buffer would hold only a few rows.
 const MEMORY_MIN: ByteSize = ByteSize::mib(16);
 
 const EXAMPLES: &str = r#"Examples:

@@ -1,10 +1,9 @@
-//! `edgeward bench-filter`: our filters beside a hash set, and Guava's on the JVM if it is there.
+//! `edgeward bench-filter`: compares id filters with a hash set and, if Java is available, with Guava.
 //!
-//! Ids are random UUIDs as text, one half put in, the other not. Every figure is the CPU time of one
-//! thread, best of several rounds, from the id's bytes on: hashing is part of it for everybody. What
-//! a filter costs once hashing is done is told apart, since a proxy hashes an id once for all; so is what it
-//! costs when many ids are put in or asked for in one call. A round asks for the same 100,000 ids, which stay in a
-//! cache; whether the filter does, its memory tells.
+//! Ids are random UUIDs as text; one half is inserted, the other half is absent. Each figure is the CPU time of one
+//! thread, best of several rounds, from the bytes of the id, so that it includes hashing. Times without hashing are
+//! listed separately, because a proxy hashes an id once for all filters, and so are times of batch calls. Each round
+//! queries the same 100,000 ids, which stay in the CPU cache; the filter stays there if its memory is small enough.
 
 mod guava;
 mod subjects;
@@ -27,23 +26,23 @@ use crate::output::{self, Column, Table};
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct BenchFilterArgs {
-    /// Ids put in; as many others are asked for
+    /// Number of inserted ids; as many absent ids are queried
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     ids: u64,
 
-    /// The false-positive rate of the filters
+    /// False-positive rate of the filters
     #[arg(long, value_name = "RATE", default_value = "1%")]
     fpr: Rate,
 
-    /// Rounds, of which the best counts
+    /// Rounds; the best one counts
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
 
-    /// Jars of Guava and failureaccess, joined by a colon: also measure Guava
+    /// Jars of Guava and failureaccess, joined by a colon: measure Guava too
     #[arg(long, value_name = "JARS")]
     guava: Option<String>,
 
-    /// The java to run Guava with
+    /// The java program for Guava
     #[arg(
         long,
         value_name = "PROGRAM",
@@ -57,7 +56,7 @@ pub(crate) struct BenchFilterArgs {
     json: bool,
 }
 
-/// Carries it out.
+/// Measures and prints the results.
 pub(crate) fn run(args: &BenchFilterArgs) -> anyhow::Result<ExitCode> {
     let mut rows = subjects::measure(args)?;
     if let Some(jars) = &args.guava {
@@ -77,7 +76,7 @@ pub(crate) fn run(args: &BenchFilterArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What was measured.
+/// The results.
 #[derive(Debug, Serialize)]
 struct Bench {
     ids: u64,
@@ -86,23 +85,23 @@ struct Bench {
     rows: Vec<Row>,
 }
 
-/// One way to keep ids. Times are nanoseconds an id.
+/// The results of one data structure. Times are nanoseconds per id.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 struct Row {
     name: String,
     insert_ns: f64,
-    /// Without hashing, where it can be left out.
+    /// Without hashing, if the structure can be measured so.
     insert_hashed_ns: Option<f64>,
-    /// The same where many are put in at once.
+    /// Without hashing, in batches.
     insert_many_ns: Option<f64>,
     present_ns: f64,
     absent_ns: f64,
-    /// Without hashing; the mean of present and absent ids.
+    /// Without hashing; the mean over present and absent ids.
     query_hashed_ns: Option<f64>,
-    /// The same where many are asked for at once.
+    /// Without hashing, in batches.
     query_many_ns: Option<f64>,
     bytes: u64,
-    /// The share of absent ids that passed.
+    /// The share of absent ids that the filter reported as present.
     false_positives: f64,
 }
 
@@ -151,7 +150,7 @@ impl Bench {
     }
 }
 
-/// CPU time this thread has used.
+/// The CPU time of this thread so far.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(

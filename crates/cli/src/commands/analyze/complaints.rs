@@ -1,4 +1,4 @@
-//! What is said when an analysis comes to nothing, or not to all.
+//! Errors of an analysis that has no result or an incomplete one.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use edgeward_logs::{
 
 use crate::complaint::{Complaint, whole};
 
-/// What went wrong with the analysis itself rather than with a log.
+/// Describes an error of the analysis itself, as opposed to an error in one log.
 pub(super) fn of_analysis(error: AnalyzeError) -> Complaint {
     let hint = match &error {
         AnalyzeError::Partial(error) => partial_hint(error),
@@ -75,7 +75,7 @@ pub(super) fn complaint_of(error: FindError) -> Complaint {
     Complaint::of(&error).hint(hint)
 }
 
-/// There is nothing to show: the first thing wrong is why.
+/// Describes why there is no result: the first error of a log.
 pub(super) fn nothing_read(files: &[FileReport]) -> Complaint {
     if let Some(file) = files.iter().find(|file| file.problem.is_some()) {
         return complaint_about(file);
@@ -103,7 +103,7 @@ fn complaint_about(file: &FileReport) -> Complaint {
     }
 }
 
-/// What the exit code says when there is a result, but not of everything.
+/// Describes why a result is incomplete, or returns `None` if it is complete.
 pub(super) fn incomplete(
     files: &[FileReport],
     spill_error: Option<&SpillError>,

@@ -1,4 +1,4 @@
-//! The figures that are told. Their names are a contract: `docs/how-to/analyze.md`.
+//! The figures of the report. Their JSON keys are stable: `docs/analyze.md`.
 
 use serde::Serialize;
 
@@ -13,9 +13,9 @@ use crate::output::{count, percent};
 /// The JSON document.
 #[derive(Debug, Serialize)]
 pub(super) struct Document {
-    /// Rises when a key changes its meaning or goes.
+    /// Rises when a key is removed or changes its meaning.
     pub(super) version: u32,
-    /// Whether all logs were read to their ends.
+    /// True if all logs were read completely.
     pub(super) complete: bool,
     pub(super) requests: u64,
     pub(super) urls: u64,
@@ -25,7 +25,7 @@ pub(super) struct Document {
     pub(super) popularity: Vec<RankRow>,
     pub(super) zipf: Option<Zipf>,
     pub(super) top: Vec<TopRow>,
-    /// What is not known with `--counts`.
+    /// Absent with `--counts`.
     #[serde(flatten)]
     pub(super) full: Option<Full>,
     pub(super) lines: u64,
@@ -35,14 +35,14 @@ pub(super) struct Document {
     pub(super) temp_bytes: u64,
 }
 
-/// So many URLs were requested exactly so often.
+/// `urls` URLs were requested exactly `requests` times.
 #[derive(Debug, Serialize)]
 pub(super) struct CountRow {
     pub(super) requests: u64,
     pub(super) urls: u64,
 }
 
-/// URLs requested from so often to so often, both included.
+/// URLs with `from` to `to` requests, both inclusive.
 #[derive(Debug)]
 pub(super) struct Bin {
     pub(super) from: u64,
@@ -67,7 +67,7 @@ pub(super) struct Zipf {
 
 #[derive(Debug, Serialize)]
 pub(super) struct TopRow {
-    /// Not known with `--counts`, which keeps fingerprints alone.
+    /// `None` with `--counts`, which stores only fingerprints.
     pub(super) url: Option<String>,
     pub(super) fingerprint: String,
     pub(super) requests: u64,
@@ -77,7 +77,7 @@ pub(super) struct TopRow {
     pub(super) size: Option<u64>,
 }
 
-/// What is counted line by line.
+/// Figures that `--counts` does not compute.
 #[derive(Debug, Serialize)]
 pub(super) struct Full {
     pub(super) from: Option<String>,
@@ -93,11 +93,11 @@ pub(super) struct Full {
     pub(super) hosts: Names,
     pub(super) types: Names,
     pub(super) machines: Names,
-    /// Nothing where there are too few requests a cache could answer.
+    /// `None` if there are too few cacheable requests.
     pub(super) prediction: Option<Prediction>,
 }
 
-/// What the cache that wrote the log did.
+/// The hits and misses of the cache that wrote the log.
 #[derive(Debug, Serialize)]
 pub(super) struct Cache {
     pub(super) hits: u64,
@@ -140,7 +140,7 @@ pub(super) struct HourRow {
     pub(super) share: ShareRow,
 }
 
-/// What was requested under some name or in some hour.
+/// The requests with one name, or of one hour.
 #[derive(Debug, Serialize)]
 pub(super) struct ShareRow {
     pub(super) requests: u64,
@@ -161,9 +161,9 @@ pub(super) struct NamedRow {
 #[derive(Debug, Serialize)]
 pub(super) struct Names {
     pub(super) top: Vec<NamedRow>,
-    /// All others together, if there are any.
+    /// The sum of all other names, if there are any.
     pub(super) others: Option<ShareRow>,
-    /// By how much a count may be too small, because there were more names than are held.
+    /// The largest error of a count: names beyond the limit of the table are not counted.
     pub(super) undercount_max: u64,
 }
 
@@ -180,7 +180,7 @@ pub(super) struct FileRow {
     pub(super) malformed: Vec<MalformedRow>,
     pub(super) lines_backwards: u64,
     pub(super) backwards_seconds_max: f64,
-    /// Why the rest of it was not read.
+    /// The error that stopped reading this log.
     pub(super) problem: Option<String>,
     pub(super) hint: Option<String>,
 }
@@ -240,7 +240,7 @@ impl Document {
         }
     }
 
-    /// What was found, in sentences anybody understands.
+    /// The main results, as sentences.
     pub(super) fn findings(&self) -> Vec<String> {
         let mut once = format!(
             "{} of the {} URLs were requested once.",
@@ -288,7 +288,7 @@ impl Document {
         findings
     }
 
-    /// The histogram of requests per URL in bins that double: 1, 2, 3-4, 5-8, ….
+    /// The histogram of requests per URL. Each bin is twice as wide as the previous one: 1, 2, 3-4, 5-8, ….
     pub(super) fn doublings(&self) -> Vec<Bin> {
         let mut bins: Vec<Bin> = Vec::new();
         for row in &self.requests_per_url {
@@ -309,13 +309,13 @@ impl Document {
         bins
     }
 
-    /// Says on stderr what is wrong with logs.
+    /// Prints the errors of logs to stderr.
     pub(super) fn warn(&self) {
         warn(&self.files);
     }
 }
 
-/// Says on stderr what is wrong with logs of which no document is made.
+/// Prints the errors of logs to stderr, if there is no document.
 pub(super) fn warn_of(files: &[FileReport]) {
     let files: Vec<FileRow> = files.iter().map(FileRow::of).collect();
     warn(&files);
@@ -415,15 +415,15 @@ impl SizeFigures {
     }
 }
 
-/// What names have of the whole, as cells of a table.
+/// The shares of several names in the whole, as cells of a table.
 pub(super) struct ShareCells<'a> {
     pub(super) columns: Vec<&'static str>,
-    /// A name, and a cell for each column.
+    /// A name, and one cell per column.
     pub(super) rows: Vec<(&'a str, Vec<String>)>,
 }
 
 impl<'a> ShareCells<'a> {
-    /// `untold` stands where the log does not say what the cache did.
+    /// `untold` is the cell of the hit ratio if the log does not state the cache status.
     pub(super) fn of(rows: &'a [NamedRow], others: Option<&'a ShareRow>, untold: &str) -> Self {
         let all = || {
             let named = rows.iter().map(|row| (row.name.as_str(), &row.share));
@@ -534,7 +534,7 @@ fn top_rows(objects: &Objects, tally: Option<&Tally>) -> Vec<TopRow> {
 
 const VERSION: u32 = 1;
 
-/// Enough for a smooth curve, a few hundred points in all.
+/// Enough for a smooth curve: a few hundred points in total.
 const POINTS_PER_DOUBLING: u32 = 8;
 
 const FILES_WARNED_OF: usize = 5;

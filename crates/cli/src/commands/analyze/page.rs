@@ -1,4 +1,4 @@
-//! The page of `analyze --report`.
+//! The HTML page of `analyze --report`.
 
 use std::iter;
 
@@ -220,7 +220,7 @@ fn traffic(page: &mut Page, full: &Full) {
     }
 }
 
-/// A value by the hour, and 0 in the hours without a request.
+/// The points of a value per hour; 0 in hours without a request.
 fn over_time(full: &Full, value: impl Fn(&ShareRow) -> f64) -> Vec<(f64, f64)> {
     let mut points: Vec<(f64, f64)> = Vec::new();
     let start = full.hours.first().map_or(0.0, secs);
@@ -323,7 +323,7 @@ fn shares_section(page: &mut Page, full: &Full) {
         ("type", &full.types),
         ("machine", &full.machines),
     ] {
-        // One name says nothing that the whole does not.
+        // A single name equals the whole.
         if names.top.len() + usize::from(names.others.is_some()) > 1 {
             page.table(named(heading, names));
         }

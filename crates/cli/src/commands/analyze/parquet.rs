@@ -1,4 +1,4 @@
-//! `--to-parquet`: requests for whoever asks with SQL.
+//! `--to-parquet`: writes the requests as Parquet files for SQL engines.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -49,7 +49,7 @@ pub(super) fn write(
         None => super::complaints::incomplete(&written.files, None),
     };
     if incomplete.is_some() {
-        // Whoever finds the folder later should know.
+        // Marks the folder for later users.
         let path = folder.join("INCOMPLETE");
         let unwritten =
             |error| Complaint::new(format!("{} cannot be written: {error}", path.display()));

@@ -1,9 +1,8 @@
-//! What caches of other sizes and rules would have done with the logged requests.
+//! Predicts the hit ratios of caches of several sizes and policies for the logged requests.
 //!
-//! All of it is made of the sample that `analysis` kept: all requests for a share of the objects,
-//! so that a cache with the same share of the bytes behaves as the whole one would. An LRU cache
-//! of every size comes from reuse distances; what admission brings is simulated, by the policies
-//! that serve.
+//! The prediction uses a sample: all requests for a random share of the objects. A cache with the same share of
+//! the bytes behaves like the whole cache (SHARDS, FAST 2015). LRU caches of all sizes are computed from reuse
+//! distances. Admission is simulated with the policies of the server.
 
 use edgeward_policy::disk_admission::memory_for_disk;
 use edgeward_policy::log::Reinsertion;
@@ -16,20 +15,20 @@ use edgeward_analysis::{ReuseCurve, Sampled, WorkingSet};
 use edgeward_trace::raw::rfc3339;
 use edgeward_types::Timestamp;
 
-/// What the sample tells.
+/// The prediction from a sample.
 #[derive(Debug, Serialize)]
 pub(super) struct Prediction {
-    /// The share of the objects that is in the sample, and their requests.
+    /// The share of the objects in the sample.
     pub(super) sample_rate: f64,
     pub(super) sample_requests: u64,
     pub(super) lru: Vec<LruRow>,
     pub(super) working_set: Vec<WorkingSetRow>,
     pub(super) caches: Vec<CacheRow>,
-    /// Settings that suit these logs, to paste.
+    /// A configuration that suits these logs.
     pub(super) config: String,
 }
 
-/// What an LRU cache of one size would have hit.
+/// The hit ratios of an LRU cache of one size.
 #[derive(Debug, Serialize)]
 pub(super) struct LruRow {
     pub(super) cache_bytes: u64,
@@ -46,7 +45,7 @@ pub(super) struct WorkingSetRow {
     pub(super) new_bytes: u64,
 }
 
-/// What one cache would have done, beginning empty.
+/// The results of one simulated cache that starts empty.
 #[derive(Debug, Serialize)]
 pub(super) struct CacheRow {
     pub(super) policy: String,
@@ -58,7 +57,7 @@ pub(super) struct CacheRow {
     pub(super) disk_written_bytes: Option<u64>,
 }
 
-/// Sizes that were asked for instead of those that suit.
+/// The sizes that the user requested.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Wished {
     pub(super) ram: Option<ByteSize>,
@@ -66,7 +65,7 @@ pub(super) struct Wished {
 }
 
 impl Prediction {
-    /// Predicts, unless the sample is too small to say anything.
+    /// Computes the prediction, or returns `None` if the sample is too small.
     pub(super) fn of(sampled: &Sampled, wished: Wished) -> Option<Self> {
         let curve = ReuseCurve::of(sampled);
         if sampled.records.len() < REQUESTS_MIN || curve.points.is_empty() {
@@ -86,7 +85,7 @@ impl Prediction {
             lru: curve
                 .points
                 .iter()
-                // A cache of a few bytes would hold what was logged as empty.
+                // Caches of a few bytes hold only empty objects.
                 .skip_while(|point| point.object_hit_ratio < LRU_HIT_RATIO_MIN)
                 .map(|point| LruRow {
                     cache_bytes: point.cache_bytes,
@@ -106,8 +105,7 @@ impl Prediction {
         rows.max_by(|a, b| a.object_hit_ratio.total_cmp(&b.object_hit_ratio))
     }
 
-    /// Of two caches alike but for the disk's rule, the one that writes everything and the one
-    /// that waits for the second request.
+    /// The two simulated caches that differ only in admission to disk: `always` and `second-hit`.
     pub(super) fn disk_pair(&self) -> Option<(&CacheRow, &CacheRow)> {
         let of = |rule: &str| {
             let mut rows = self.caches.iter();
@@ -132,14 +130,14 @@ impl WorkingSetRow {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Sizes {
     ram: u64,
-    /// Nothing where RAM holds what is worth holding.
+    /// `None` if a disk would add less than [`DISK_GAIN`].
     disk: Option<u64>,
 }
 
 impl Sizes {
-    /// RAM for two thirds of the requests that a cache without limits would answer, for those come
-    /// cheapest; disk up to where doubling it stops to bring a point of bytes. Powers of two, as
-    /// machines have them.
+    /// The sizes that suit the logs. RAM: the smallest size with two thirds of the hits of an unlimited cache.
+    /// Disk: the largest size whose last doubling adds a percentage point to the byte hit ratio. Both are
+    /// powers of two.
     fn that_suit(curve: &ReuseCurve, wished: Wished) -> Self {
         let objects = |bytes| curve.at(bytes).map_or(0.0, |point| point.object_hit_ratio);
         let all_bytes = |bytes| curve.at(bytes).map_or(0.0, |point| point.byte_hit_ratio);
@@ -147,7 +145,7 @@ impl Sizes {
             || first_with(RAM_MIN, RAM_MAX, objects(u64::MAX) * RAM_SHARE, objects),
             ByteSize::bytes,
         );
-        // A disk that is not larger than the RAM above it holds what that held.
+        // A disk that is not larger than the RAM tier adds few objects.
         let above = ram.max(1).next_power_of_two().saturating_mul(2);
         let above = above.max(DISK_MIN);
         let disk = wished.disk.map(ByteSize::bytes);
@@ -158,14 +156,14 @@ impl Sizes {
     }
 }
 
-/// The smallest size, doubling from `min`, that brings so much; `max` if none does.
+/// The smallest size, doubling from `min`, whose ratio is at least `wanted`, or `max`.
 fn first_with(min: u64, max: u64, wanted: f64, ratio: impl Fn(u64) -> f64) -> u64 {
     let sizes = std::iter::successors(Some(min), |size| size.checked_mul(2));
     let mut sizes = sizes.take_while(|size| *size < max);
     sizes.find(|size| ratio(*size) >= wanted).unwrap_or(max)
 }
 
-/// The largest size, doubling from `min`, that brings `gain` more than half of it.
+/// The largest size, doubling from `min`, whose ratio exceeds that of half the size by at least `gain`.
 fn last_worth(min: u64, max: u64, gain: f64, ratio: impl Fn(u64) -> f64) -> Option<u64> {
     let sizes = std::iter::successors(Some(min), |size| size.checked_mul(2));
     sizes
@@ -174,12 +172,12 @@ fn last_worth(min: u64, max: u64, gain: f64, ratio: impl Fn(u64) -> f64) -> Opti
         .last()
 }
 
-/// LRU, AdaptSize and GDSF in RAM alone, then the best of them over a disk that writes everything and
-/// over one that waits for the second request.
+/// Simulates LRU, AdaptSize and GDSF in RAM alone, then the best of them with a disk, with the admission rules
+/// `always` and `second-hit`.
 fn simulate(sampled: &Sampled, sizes: Sizes) -> Vec<CacheRow> {
     let policies = [PolicySpec::Lru, PolicySpec::AdaptSize, PolicySpec::Gdsf];
     let rows = policies.map(|policy| run(sampled, policy, sizes.ram, None));
-    // The last of equals: the default.
+    // Of equal ratios, `max_by` returns the last, which is the default policy.
     let ratio = |policy: &usize| rows[*policy].object_hit_ratio;
     let best = (0..rows.len())
         .max_by(|a, b| ratio(a).total_cmp(&ratio(b)))
@@ -208,7 +206,7 @@ fn run(
         warmup_requests: 0,
         object_overhead_bytes: 0,
         seed: Seed(0),
-        // As often as over all requests, but never so that a window says nothing.
+        // Scaled like the cache, but large enough for the tuner's statistics.
         window_requests: Some((WINDOW_REQUESTS * sampled.rate).max(WINDOW_REQUESTS_MIN) as u32),
         interval_requests: requests + 1,
     };
@@ -264,30 +262,30 @@ fn config(sizes: Sizes, caches: &[CacheRow], keys_a_day: u64) -> String {
     text
 }
 
-/// Fewer requests say nothing.
+/// Fewer requests give no meaningful prediction.
 const REQUESTS_MIN: usize = 1000;
 
-/// Where the curve begins.
+/// The hit ratio at which the curve starts.
 const LRU_HIT_RATIO_MIN: f64 = 0.001;
 
-/// The least the server takes, and the most a machine has.
+/// The server's minimum, and the most that a machine has.
 const RAM_MIN: u64 = 1 << 20;
 const RAM_MAX: u64 = 1 << 40;
 const DISK_MIN: u64 = 16 << 20;
 const DISK_MAX: u64 = 1 << 45;
 
-/// What the server does where nothing is said.
+/// The server's default.
 const EVICTION: Reinsertion = Reinsertion::Hit { hits_min: 2 };
 
-/// Two thirds of what can be had from RAM, a point of bytes for twice the disk.
+/// RAM for two thirds of the possible hits; a percentage point of bytes for a doubling of the disk.
 const RAM_SHARE: f64 = 2.0 / 3.0;
 const DISK_GAIN: f64 = 0.01;
 
-/// AdaptSize's Δ, as in its paper.
+/// The default of AdaptSize's Δ in its paper.
 const WINDOW_REQUESTS: f64 = 250_000.0;
 const WINDOW_REQUESTS_MIN: f64 = 5_000.0;
 
-/// 65,536 keys cost 200 KiB; fewer are no saving.
+/// 65,536 keys take 200 KiB; a smaller table saves nothing.
 const KEYS_MIN: u64 = 1 << 16;
 
 #[cfg(test)]
@@ -296,7 +294,7 @@ mod tests {
 
     use super::*;
 
-    /// 2,000 objects of 10,000 bytes, the first asked for most, and as many that are asked for once.
+    /// 2,000 objects of 10,000 bytes with Zipf-like popularity, and 10,000 objects with one request each.
     fn sampled() -> Sampled {
         let mut records = Vec::new();
         let mut state = 7u64;
@@ -329,7 +327,7 @@ mod tests {
         let [lru, adaptsize, gdsf, always, second_hit] = &prediction.caches[..] else {
             panic!("five caches: {:?}", prediction.caches);
         };
-        // 20 MB are asked for again, and the first tenth of them most.
+        // 20 MB are requested repeatedly, most often their first tenth.
         assert!((2 << 20..=32 << 20).contains(&lru.ram_bytes), "{lru:?}");
         assert_eq!(
             [&lru.policy, &adaptsize.policy, &gdsf.policy],

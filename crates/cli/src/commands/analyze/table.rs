@@ -1,4 +1,4 @@
-//! The figures as a person reads them in a terminal.
+//! The report as text for a terminal.
 
 use std::io::{self, Write};
 
@@ -32,7 +32,7 @@ pub(super) fn print(document: &Document) -> anyhow::Result<()> {
             ("Machines", "machine", &full.machines),
         ] {
             let rows = names.top.len() + usize::from(names.others.is_some());
-            // One name says nothing that the whole does not.
+            // A single name equals the whole.
             if rows > 1 {
                 section(&mut out, heading, &named(column, names))?;
             }
@@ -142,7 +142,7 @@ fn caches(prediction: &Prediction) -> Table {
     table
 }
 
-/// The histogram, in doublings.
+/// The histogram of requests per URL.
 fn per_url(document: &Document) -> Table {
     let mut table = Table::new([
         Column::words("requested"),
@@ -215,7 +215,7 @@ fn shares(column: &str, rows: &[NamedRow], others: Option<&ShareRow>) -> Table {
     table
 }
 
-/// A name out of a log in one line of a terminal: nothing that would move its cursor.
+/// A name from a log, truncated and without control characters, which could move the cursor of the terminal.
 fn printable(name: &str, chars_max: usize) -> String {
     let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     let mut text: String = name.chars().take(chars_max).map(shown).collect();

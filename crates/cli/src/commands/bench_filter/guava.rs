@@ -1,4 +1,4 @@
-//! Guava itself, on the JVM: a small Java program is run from source and prints its row as JSON.
+//! Measures Guava on the JVM: runs a small Java program from source, which prints its results as JSON.
 
 use std::process::{Command, Stdio};
 
@@ -8,7 +8,7 @@ use super::subjects::ASKED;
 use super::{BenchFilterArgs, Row};
 use crate::complaint::Complaint;
 
-/// Guava's row.
+/// Returns the results of Guava.
 pub(super) fn measure(args: &BenchFilterArgs, jars: &str) -> anyhow::Result<Row> {
     let folder = std::env::temp_dir().join(format!("edgeward-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder).context("cannot create a temporary folder")?;

@@ -1,4 +1,4 @@
-//! What is measured in this process: a hash set, our filters, and Guava's form in Rust.
+//! The data structures measured in this process: a hash set, this project's filters, and Guava's format in Rust.
 
 use std::collections::HashSet;
 use std::hint::black_box;
@@ -13,10 +13,10 @@ use edgeward_types::mix64;
 
 use super::{BenchFilterArgs, Row, cpu_time};
 
-/// An id as text: a UUID.
+/// An id: a UUID as text.
 type Id = [u8; 36];
 
-/// One row a subject.
+/// Measures all structures and returns one row for each.
 pub(super) fn measure(args: &BenchFilterArgs) -> anyhow::Result<Vec<Row>> {
     let present: Vec<Id> = (0..args.ids).map(|n| id(n << 1)).collect();
     let absent: Vec<Id> = (0..args.ids).map(|n| id(n << 1 | 1)).collect();
@@ -47,8 +47,8 @@ impl Subjects<'_> {
             set.extend(ids.iter().map(|id| Box::<[u8]>::from(&id[..])));
         });
         let (present_ns, absent_ns, passed) = self.ask(|id| set.contains(&id[..]));
-        // hashbrown: 8 of 7 buckets as a power of two, 16 bytes and a control byte each; the
-        // allocator rounds 36 bytes to 48.
+        // hashbrown: 8/7 buckets per id, rounded up to a power of two, with 16 bytes and a control byte each. The
+        // allocator rounds the 36 bytes of an id to 48.
         let buckets = (set.capacity() as u64 * 8 / 7).next_power_of_two();
         Row {
             name: "hash set (std)".to_owned(),
@@ -66,7 +66,7 @@ impl Subjects<'_> {
 
     fn updatable(&self) -> anyhow::Result<Row> {
         let hasher = hasher();
-        // A few ids look present when they come; a little more room than ids, and none is refused.
+        // Ids that are false positives at their insertion are not counted, so that the filter never becomes full.
         let empty = UpdatableFilter::new(self.request(), self.args.ids)?;
         let mut filter = empty.clone();
         let insert_ns = self.best(self.present, |ids| {
@@ -143,7 +143,7 @@ impl Subjects<'_> {
         })
     }
 
-    /// A filter's row, but for its making.
+    /// The results of a filter's queries; the insertion times are left 0.
     fn row(&self, name: &str, filter: &Filter<Vec<u8>>) -> Row {
         let hasher = hasher();
         let (present_ns, absent_ns, passed) = self.ask(|id| filter.contains(hasher.canonical(id)));
@@ -173,7 +173,8 @@ impl Subjects<'_> {
         }
     }
 
-    /// Nanoseconds a present and an absent id, and the share of absent ones that pass.
+    /// The nanoseconds of a query for a present and for an absent id, and the share of absent ids reported as
+    /// present.
     fn ask(&self, contains: impl Fn(&Id) -> bool) -> (f64, f64, f64) {
         let count = |ids: &[Id]| ids.iter().filter(|id| contains(id)).count();
         let found = count(self.present);
@@ -187,7 +188,7 @@ impl Subjects<'_> {
         (measure(self.present), measure(self.absent), passed)
     }
 
-    /// CPU nanoseconds an item, best of the rounds.
+    /// The CPU nanoseconds per item, best of the rounds.
     fn best<T>(&self, items: &[T], mut work: impl FnMut(&[T])) -> f64 {
         let rounds = (0..self.args.rounds).map(|_| {
             let start = cpu_time();
@@ -206,7 +207,7 @@ impl Subjects<'_> {
     }
 }
 
-/// As `filter build` does it with one thread.
+/// Builds a static filter as `filter build` does with one thread.
 fn build(
     request: Request,
     hashes: impl Iterator<Item = IdHash>,
@@ -225,7 +226,7 @@ fn hasher() -> IdHasher {
     }
 }
 
-/// As many as are asked for in a round.
+/// The ids that are queried in a round.
 fn some(ids: &[Id]) -> &[Id] {
     &ids[..ids.len().min(ASKED)]
 }
@@ -234,11 +235,11 @@ fn hashes(ids: &[Id]) -> Vec<IdHash> {
     ids.iter().map(|id| hasher().canonical(id)).collect()
 }
 
-/// Ids of a round of questions. They stay in a cache from round to round, as an id is that was just read from a
-/// request; from memory, fetching them would be measured too.
+/// The number of ids in a round. They stay in the CPU cache from round to round, like an id just read from a request;
+/// otherwise the time to load them from memory would be measured too.
 pub(super) const ASKED: usize = 100_000;
 
-/// The n-th UUID: as good as random, never twice.
+/// The n-th UUID: pseudo-random and unique.
 fn id(n: u64) -> Id {
     let high = scramble(n);
     let low = scramble(!n);
@@ -254,7 +255,7 @@ fn id(n: u64) -> Id {
     text.as_bytes().try_into().expect("36 characters")
 }
 
-/// A permutation, so that no two ids are equal.
+/// A permutation of 64-bit numbers, so that no two ids are equal.
 fn scramble(n: u64) -> u64 {
     mix64(n.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }

@@ -1,4 +1,4 @@
-//! `edgeward filter query`: may these ids exist?
+//! `edgeward filter query`: queries a filter for ids.
 
 use std::io::{BufRead as _, Write as _};
 use std::path::PathBuf;
@@ -13,23 +13,23 @@ use edgeward_filter::guava::Funnel;
 use super::opened::{self, Spelling};
 use crate::output;
 
-/// Ask a filter whether ids may exist
+/// Query a filter: may these ids exist?
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct QueryArgs {
-    /// The filter
+    /// The filter file
     #[arg(value_name = "FILTER")]
     filter: PathBuf,
 
-    /// Ids to ask for; without any, one from each line of stdin
+    /// Ids to query; without any, one id per line of stdin
     #[arg(value_name = "ID")]
     ids: Vec<String>,
 
-    /// The filter is Guava's, read with this funnel: utf8, unencoded-chars, long
+    /// The file is a Guava filter with this funnel: utf8, unencoded-chars, long
     #[arg(long, value_name = "FUNNEL")]
     guava: Option<Funnel>,
 
-    /// What a Guava filter's ids are: text, uuid, integer
+    /// Form of the ids in a Guava filter: text, uuid, integer
     #[arg(long, value_name = "FORM", default_value = "text", requires = "guava")]
     form: IdForm,
 
@@ -38,7 +38,7 @@ pub(crate) struct QueryArgs {
     json: bool,
 }
 
-/// Code 0: at least one of them may exist. 1: none does.
+/// Exit codes: 0 at least one id may exist, 1 all are absent.
 pub(crate) fn run(args: &QueryArgs) -> anyhow::Result<ExitCode> {
     let guava = args.guava.map(|funnel| Spelling {
         form: args.form,

@@ -1,4 +1,4 @@
-//! `edgeward filter build`: from a source of ids to a filter file.
+//! `edgeward filter build`: builds a filter file from a source of ids.
 
 use std::io::Write as _;
 use std::num::NonZeroUsize;
@@ -36,52 +36,52 @@ pub(crate) struct BuildArgs {
     #[command(flatten)]
     pub(super) database: DatabaseArgs,
 
-    /// Where a scan of a database notes how far it is, so that the same command goes on after a crash
+    /// Checkpoint of a database scan, from which the same command continues after a crash
     #[arg(long, value_name = "FILE", requires = "query")]
     pub(super) resume: Option<PathBuf>,
 
-    /// Where the filter goes
+    /// Filter file to write
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
 
-    /// The share of absent ids that may pass for present: 0.01 or 1%
+    /// False-positive rate: the share of absent ids that may be reported as present, 0.01 or 1%
     #[arg(long, value_name = "RATE", default_value = "1%")]
     fpr: Rate,
 
-    /// What the ids are, so that every spelling counts: text, uuid, integer [default: what the
-    /// database's column holds, otherwise text]
+    /// Form of the ids, so that all spellings match: text, uuid, integer [default: by the type of the
+    /// database column, otherwise text]
     #[arg(long, value_name = "FORM")]
     pub(super) ids: Option<IdForm>,
 
-    /// Build one that ids can be added to: half as large again
+    /// Build a filter to which ids can be added; half as large again
     #[arg(long, conflicts_with = "guava")]
     updatable: bool,
 
-    /// Ids an updatable one has room for [default: the source's and a tenth more]
+    /// Capacity of an updatable filter in ids [default: a tenth more than the source has]
     #[arg(long, value_name = "N", requires = "updatable", hide_short_help = true)]
     capacity: Option<u64>,
 
-    /// Write Guava's form for BloomFilter.readFrom: utf8, unencoded-chars, long
+    /// Write Guava's format for BloomFilter.readFrom: utf8, unencoded-chars, long
     #[arg(long, value_name = "FUNNEL")]
     guava: Option<Funnel>,
 
-    /// The build's number; later ones are higher [default: seconds since 1970]
+    /// Number of the build; each build needs a higher one [default: seconds since 1970]
     #[arg(long, value_name = "N", hide_short_help = true)]
     epoch: Option<u64>,
 
-    /// Seed of the ids' hashes, the same for all builds of a set
+    /// Seed of the hash of ids, the same for all builds of a set
     #[arg(long, value_name = "N", default_value_t = 0, hide_short_help = true)]
     hash_seed: u64,
 
-    /// More ids than this are refused: each takes 8 bytes while building (Guava's form: 16)
+    /// Maximum number of ids; each takes 8 bytes while building (16 for Guava)
     #[arg(long, value_name = "N", default_value_t = 1 << 30, hide_short_help = true)]
     pub(super) ids_max: u64,
 
-    /// Leave out what is no id of the form, and count it, instead of stopping
+    /// Skip and count ids that do not have the form, instead of stopping
     #[arg(long, hide_short_help = true)]
     pub(super) skip_malformed: bool,
 
-    /// Threads to build with [default: one a core]
+    /// Threads of the build [default: one per core]
     #[arg(long, value_name = "N", hide_short_help = true)]
     threads: Option<NonZeroUsize>,
 
@@ -90,7 +90,7 @@ pub(crate) struct BuildArgs {
     json: bool,
 }
 
-/// Carries it out.
+/// Builds the filter and prints a report.
 pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     let (reading, report) = if let Some(funnel) = args.guava {
         guava(args, funnel)?
@@ -111,7 +111,7 @@ pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds a filter of our own form.
+/// Builds a filter in edgeward's format.
 fn ours(args: &BuildArgs) -> anyhow::Result<(Reading<'_>, Report)> {
     let start = Instant::now();
     let mut reading = Reading::begin(args, &format!("xxh3 {}", args.hash_seed))?;
@@ -123,7 +123,7 @@ fn ours(args: &BuildArgs) -> anyhow::Result<(Reading<'_>, Report)> {
     let request = Request {
         hasher,
         epoch: args.epoch.unwrap_or(reading.began_ms / 1000),
-        // From then on ids may be missing, however long reading took.
+        // Ids added after this time may be missing, however long the reading took.
         built: Some(Timestamp::from_secs(reading.began_ms / 1000)),
         ids_max: args.ids_max.max(args.capacity.unwrap_or(0)),
         ..Request::with_rate(args.fpr)
@@ -183,7 +183,7 @@ fn ours(args: &BuildArgs) -> anyhow::Result<(Reading<'_>, Report)> {
     Ok((reading, report))
 }
 
-/// Builds one of Guava's.
+/// Builds a filter in Guava's format.
 fn guava(args: &BuildArgs, funnel: Funnel) -> anyhow::Result<(Reading<'_>, Report)> {
     let start = Instant::now();
     let mut reading = Reading::begin(args, &format!("Guava {}", funnel.name()))?;
@@ -226,7 +226,7 @@ fn guava(args: &BuildArgs, funnel: Funnel) -> anyhow::Result<(Reading<'_>, Repor
     Ok((reading, report))
 }
 
-/// Solves a static filter's shards on several threads.
+/// Builds the shards of a static filter with several threads.
 fn solve(builder: StaticBuilder, threads: Option<NonZeroUsize>) -> anyhow::Result<Filter<Vec<u8>>> {
     let progress = Progress::new("building", "ids", Some(builder.gathered()));
     let (assembly, works) = builder.into_plan().map_err(complain)?.split();
@@ -286,7 +286,7 @@ pub(super) fn too_many(ids_max: u64) -> anyhow::Error {
         .into()
 }
 
-/// Writes beside the file and renames, so that nobody ever reads half a filter.
+/// Writes a temporary file and renames it, so that a reader never sees an incomplete filter.
 fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let cannot = || format!("cannot write {}", path.display());
     let mut beside = path.as_os_str().to_owned();
@@ -296,24 +296,24 @@ fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
         .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
         .and_then(|()| std::fs::rename(&beside, path));
     if written.is_err() {
-        // What is there of it is of no use; that it cannot be removed either is not the news.
+        // The first error is reported; an error of the removal is ignored.
         _ = std::fs::remove_file(&beside);
     }
     written.with_context(cannot)
 }
 
-/// What was built.
+/// The report of a build.
 #[derive(Debug, Serialize)]
 struct Report {
     file: PathBuf,
     construction: &'static str,
-    /// Ids added later than this, in milliseconds since 1970, may be missing.
+    /// The time at which the scan began, in milliseconds since 1970. Ids added later may be missing.
     complete_ms: u64,
     ids_read: u64,
-    /// Of these, by a run before that was resumed.
+    /// The part of `ids_read` that was read by interrupted runs.
     ids_read_before: u64,
     ids_malformed: u64,
-    /// How often the database was gone.
+    /// The number of times that the connection to the database was lost.
     setbacks: u64,
     ids: u64,
     capacity_ids: u64,
@@ -382,7 +382,7 @@ impl Report {
     }
 }
 
-/// Enough to see 1 % to within a hundredth of itself; a tenth of a second at the worst.
+/// Measures a rate of 1 % with a relative error of a hundredth; takes at most a tenth of a second.
 const MEASURE_PROBES: u64 = 1_000_000;
 
 const EXAMPLES: &str = "\

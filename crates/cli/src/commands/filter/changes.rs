@@ -1,9 +1,9 @@
 //! Polls a database for added ids between two scans, and feeds them to the publisher.
 //!
-//! A thread asks the changes query again and again. What a poll brings is in the publisher's journal
-//! before the next one begins, and only then does the moment move up to which nothing is missing. While
-//! the database is away, or the journal is full, that moment stands still: clients whose bound it passes
-//! ask the origin instead of hiding ids.
+//! A thread runs the changes query periodically. The ids of a poll are in the publisher's journal before the
+//! next poll starts; only then does the time advance up to which the published set is complete. While the
+//! database is unavailable or the journal is full, this time does not advance: clients then forward requests
+//! instead of answering 404.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -25,17 +25,17 @@ use super::database::complain;
 use crate::commands::typed::duration;
 use crate::complaint::Complaint;
 
-/// How a database is asked for what was added.
+/// Options of the polls.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ChangesArgs {
-    /// Poll for new ids: two columns, id and what grows
+    /// Poll for new ids; returns two columns: the id, and a number or time that grows
     ///
-    /// The query gives an id and a number or time that only grows, takes the one after which to begin as
-    /// its parameter ($1 in PostgreSQL, ? elsewhere), and is ordered by it.
+    /// The query has one parameter ($1 in PostgreSQL, ? elsewhere): the number or time after which to start. It
+    /// must be ordered by this column.
     #[arg(long, value_name = "SQL", requires = "query")]
     changes_query: Option<String>,
 
-    /// From one poll to the next, as 500ms
+    /// Time from one poll to the next, such as 500ms
     #[arg(
         long,
         value_parser = duration,
@@ -46,8 +46,8 @@ pub(super) struct ChangesArgs {
     )]
     changes_every: Duration,
 
-    /// How far each poll looks back, for ids that are committed late: a time, or a count where the
-    /// column is a number [default: 5s, 10000]
+    /// Look-back of each poll, for ids that are committed late: a time, or a number if the column is a
+    /// number [default: 5s, 10000]
     #[arg(
         long,
         value_name = "TIME|N",
@@ -57,7 +57,7 @@ pub(super) struct ChangesArgs {
     look_back: Option<LookBack>,
 }
 
-/// How late an id may be committed, by the column that orders changes.
+/// The look-back, in the unit of the column that orders the changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LookBack {
     Time(Duration),
@@ -78,12 +78,12 @@ impl FromStr for LookBack {
 }
 
 impl ChangesArgs {
-    /// Whether changes are to be polled.
+    /// Returns true if changes are polled.
     pub(super) fn are_polled(&self) -> bool {
         self.changes_query.is_some()
     }
 
-    /// Refuses what makes sense for databases only.
+    /// Fails if an option for databases is given, because the source is a file.
     pub(super) fn refuse(&self) -> anyhow::Result<()> {
         if self.are_polled() {
             let message = "--changes-query asks a database, and the source is a file";
@@ -93,8 +93,8 @@ impl ChangesArgs {
         Ok(())
     }
 
-    /// What is to be polled, if anything. A query that cannot work is told at once; a database that
-    /// is not there is waited for later.
+    /// Prepares the polls, or returns `None` if changes are not polled. An invalid query is an error; an unavailable
+    /// database is retried later.
     pub(super) fn prepare(
         &self,
         source: Arc<dyn Source>,
@@ -118,8 +118,8 @@ impl ChangesArgs {
             Some(LookBack::Numbers(numbers)) => config.overlap = numbers,
             None => {}
         }
-        // The scan's query too: another one may find ids that no change tells of. Not the look-back, so
-        // that another one takes effect where the last stood.
+        // The name includes the scan's query, because another scan may find ids that no change reports. It does not
+        // include the look-back, so that a new look-back continues from the last position.
         let parts = [&source.label(), source.query(), query, form.name()];
         let name = parts.join("\n");
         let label = source.label();
@@ -161,7 +161,7 @@ impl ChangesArgs {
     }
 }
 
-/// Changes that can be asked for.
+/// The checked polls, ready to start.
 pub(super) struct Prepared {
     changes: Changes,
     name: String,
@@ -170,7 +170,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Begins to poll.
+    /// Starts the thread that polls.
     pub(super) fn start(
         self,
         publisher: &RunningPublisher,
@@ -199,7 +199,7 @@ impl Prepared {
     }
 }
 
-/// Polls until it is dropped.
+/// The running polls. Dropping it stops them.
 pub(super) struct Polling {
     stopper: Stopper,
     stop: Option<mpsc::Sender<()>>,
@@ -224,11 +224,11 @@ struct Poller {
     malformed: MalformedLog,
     every: Duration,
     hasher: IdHasher,
-    /// The publisher knows that changes are fed.
+    /// True once the publisher has been told that changes are fed.
     began: bool,
 }
 
-/// Why a poll came to no good end.
+/// Why a poll failed.
 enum PollError {
     Source(SourceError),
     Feed(FeedError),
@@ -261,7 +261,7 @@ impl Poller {
                         tracing::info!("the database is asked for changes again");
                     }
                     failures = 0;
-                    // A slow query takes at most half of the time.
+                    // Waits at least as long as the poll took, so that a slow query runs at most half of the time.
                     let took = began.elapsed();
                     self.every.saturating_sub(took).max(took)
                 }
@@ -299,13 +299,13 @@ impl Poller {
         if !self.began {
             match self.feed.position() {
                 Some(position) => self.changes.go_to(position),
-                // What there is now is for a scan to find, which begins after this.
+                // Existing ids are found by the scan that begins after this.
                 None => _ = self.changes.skip_to_head()?,
             }
             self.feed.begin()?;
             self.began = true;
         }
-        // Read before the query: its answer has what was committed by then.
+        // Taken before the query, whose result contains all ids committed by this time.
         let asked = system_clock()().monotonic;
         let before = self.changes.cursor();
         let (feed, hasher) = (&self.feed, self.hasher);
@@ -326,7 +326,7 @@ impl Poller {
         });
         let position = self.changes.cursor();
         if polled.is_ok() || position != before {
-            // What broke off in the middle is still a piece of the way.
+            // The batches before an error count too: the next poll continues after them.
             self.feed.blocking_send(publish::Changes {
                 complete: polled.is_ok().then_some(asked),
                 position: Some(position),
@@ -382,13 +382,13 @@ impl MalformedLog {
     }
 }
 
-/// Between two log lines about malformed rows. The counter has every row.
+/// The shortest time between two log lines about malformed rows. The counter includes every row.
 const LOG_PAUSE: Duration = Duration::from_secs(60);
 
-/// Shorter would be a load and no gain: a client hears of news some milliseconds later.
+/// A shorter interval loads the database without benefit: clients receive changes some milliseconds later.
 const EVERY_MIN: Duration = Duration::from_millis(10);
 
-/// When it starts, for a database that may not be there.
+/// The longest wait for the database at the start.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 const RETRY_FIRST: Duration = Duration::from_millis(250);

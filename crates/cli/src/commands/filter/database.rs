@@ -1,4 +1,4 @@
-//! Ids out of a database: what was typed about it, and a scan of it with its checkpoint and progress.
+//! Reads ids from a database: its options, and a scan with checkpoint and progress.
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -19,14 +19,14 @@ use edgeward_idsync::{
 use crate::complaint::Complaint;
 use crate::output::{self, Progress};
 
-/// How a database is read.
+/// Options of a database.
 #[derive(Args, Clone, Debug)]
 pub(super) struct DatabaseArgs {
-    /// What to ask a database for; one column, the id
+    /// Query of a database; returns one column, the id
     #[arg(long, value_name = "SQL")]
     query: Option<String>,
 
-    /// Ranges of a Cassandra table to read at the same time
+    /// Ranges of a Cassandra table to read concurrently
     #[arg(
         long,
         value_name = "N",
@@ -36,7 +36,7 @@ pub(super) struct DatabaseArgs {
     )]
     parallel: NonZeroU32,
 
-    /// Seconds to wait for a database that went away during a scan
+    /// Seconds to wait for an unavailable database during a scan
     #[arg(
         long,
         value_name = "SECONDS",
@@ -48,7 +48,7 @@ pub(super) struct DatabaseArgs {
 }
 
 impl DatabaseArgs {
-    /// The database at `address`; `ordered` if a scan is to be able to go on in the middle.
+    /// Opens the database at `address`. `ordered` lets a scan continue from a checkpoint.
     pub(super) fn open(&self, address: &str, ordered: bool) -> anyhow::Result<Arc<dyn Source>> {
         let Some(query) = &self.query else {
             let message = "what to ask the database for is not said";
@@ -63,7 +63,7 @@ impl DatabaseArgs {
         edgeward_idsync::open(address, options).map_err(|error| complain(error, None))
     }
 
-    /// Refuses what makes sense for databases only.
+    /// Fails if an option for databases is given, because the source is a file.
     pub(super) fn refuse(&self) -> anyhow::Result<()> {
         if self.query.is_some() {
             let hint = "give its address: postgres://…, sqlite://…, cassandra://…";
@@ -73,7 +73,7 @@ impl DatabaseArgs {
         Ok(())
     }
 
-    /// How it is scanned.
+    /// The configuration of a scan.
     pub(super) fn config(&self, form: Option<IdForm>, skip_malformed: bool) -> ScanConfig {
         ScanConfig {
             form,
@@ -86,8 +86,8 @@ impl DatabaseArgs {
         }
     }
 
-    /// Begins to scan, or goes on with what is noted in `resume`. `hashed` says how ids are going to
-    /// be hashed, for the note.
+    /// Starts a scan, or continues from the checkpoint `resume`. `hashed` names the hash function; the checkpoint
+    /// stores hashes and is valid only with the same function.
     pub(super) fn begin(
         &self,
         source: Arc<dyn Source>,
@@ -123,7 +123,7 @@ impl DatabaseArgs {
     }
 }
 
-/// A scan under way, noted down if that was asked for.
+/// A scan in progress, with a checkpoint if one is configured.
 pub(super) struct Reader {
     scan: Scan,
     noted: Option<(Checkpoint, PathBuf)>,
@@ -131,22 +131,22 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// What the ids are brought to.
+    /// The canonical form of the ids.
     pub(super) fn form(&self) -> IdForm {
         self.scan.found().form
     }
 
-    /// When the scan began, maybe in an earlier run.
+    /// The time at which the scan began, possibly in an earlier run.
     pub(super) fn began_ms(&self) -> u64 {
         self.began_ms
     }
 
-    /// How far it is.
+    /// The progress of the scan.
     pub(super) fn progress(&self) -> edgeward_idsync::Progress {
         self.scan.progress()
     }
 
-    /// Gives the hash of every id to `insert`, those noted before first.
+    /// Passes the hash of every id to `insert`, those in the checkpoint first.
     pub(super) fn for_each<const N: usize>(
         &mut self,
         hash: impl Fn(&[u8]) -> anyhow::Result<[u64; N]>,
@@ -188,7 +188,7 @@ impl Reader {
         Ok(())
     }
 
-    /// The filter is written: what was noted has served.
+    /// Removes the checkpoint, after the filter was written.
     pub(super) fn finish(self) -> anyhow::Result<()> {
         match self.noted {
             Some((checkpoint, path)) => checkpoint
@@ -199,7 +199,7 @@ impl Reader {
     }
 }
 
-/// Shows how a scan comes along, also while nothing comes.
+/// A thread that shows the progress of a scan, also while the scan waits for the database.
 struct Shown {
     stop: Option<mpsc::Sender<()>>,
     thread: Option<thread::JoinHandle<()>>,
@@ -213,7 +213,7 @@ impl Shown {
             let mut setbacks = 0;
             while stopped.recv_timeout(BETWEEN_LOOKS) == Err(RecvTimeoutError::Timeout) {
                 let progress = watch.progress();
-                // What an earlier run read says nothing about how fast this one is.
+                // Rows of an earlier run would distort the rate.
                 if let Some(rows) = progress.rows_estimated {
                     bar.expect(rows.saturating_sub(progress.rows_before));
                 }
@@ -237,7 +237,7 @@ impl Drop for Shown {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // It has nothing to say any more, and a panic was printed.
+            // The thread has no result, and a panic was printed already.
             _ = thread.join();
         }
     }
@@ -278,5 +278,5 @@ fn unusable(path: &Path, error: CheckpointError) -> anyhow::Error {
     complaint.in_file(path).hint(hint).into()
 }
 
-/// Often enough for a bar that moves.
+/// Short enough for a bar that moves smoothly.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(200);

@@ -1,4 +1,4 @@
-//! `edgeward filter diff`: what two filters say of themselves, and of the same ids.
+//! `edgeward filter diff`: compares two filters and their answers for a list of ids.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use super::opened;
 use super::source::SourceArgs;
 use crate::output::{self, Column, Table};
 
-/// Compare two filters: their facts, and their answers to a list of ids
+/// Compare two filters, and their answers for a list of ids
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct DiffArgs {
@@ -22,19 +22,19 @@ pub(crate) struct DiffArgs {
     #[arg(value_name = "FILTER")]
     old: PathBuf,
 
-    /// The second
+    /// The second filter
     #[arg(value_name = "OTHER")]
     new: PathBuf,
 
-    /// Ids to ask both for: a file with one on each line, a .csv file, or - for stdin
+    /// Ids to query: a file with one id per line, a .csv file, or - for stdin
     #[arg(long, short, value_name = "FILE")]
     source: Option<PathBuf>,
 
-    /// The CSV column that holds the ids, by its name; makes stdin CSV too
+    /// Name of the CSV column with the ids; stdin is then CSV too
     #[arg(long, value_name = "NAME", requires = "source")]
     column: Option<String>,
 
-    /// Ids answered differently to show of each kind
+    /// Examples of each kind of difference
     #[arg(long, value_name = "N", default_value_t = 10)]
     examples: usize,
 
@@ -43,7 +43,7 @@ pub(crate) struct DiffArgs {
     json: bool,
 }
 
-/// Code 0: nothing differs. 1: something does.
+/// Exit codes: 0 no difference, 1 a difference.
 pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     let filters = [opened::ours(&args.old)?, opened::ours(&args.new)?];
     let answers = match &args.source {
@@ -90,13 +90,13 @@ fn compare(
         }
         Ok(())
     })?;
-    // Where they agree nobody looks for examples.
+    // Only differences need examples.
     answers.both.examples.clear();
     answers.neither.examples.clear();
     Ok(answers)
 }
 
-/// What differs.
+/// The comparison of two filters.
 #[derive(Debug, Serialize)]
 struct Difference {
     equal: bool,
@@ -104,7 +104,7 @@ struct Difference {
     answers: Option<Answers>,
 }
 
-/// How the ids of a list were answered.
+/// The counts of answers for a list of ids.
 #[derive(Debug, Default, Serialize)]
 struct Answers {
     asked: u64,

@@ -1,4 +1,4 @@
-//! `edgeward filter inspect`: what a filter says of itself, and what it does.
+//! `edgeward filter inspect`: prints a filter's metadata and measures its false-positive rate.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -13,15 +13,15 @@ use edgeward_types::{ByteSize, Seed};
 use super::opened;
 use crate::output::{self, Column, Table};
 
-/// Show what is in a filter, and measure its false-positive rate
+/// Show the metadata of a filter and measure its false-positive rate
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct InspectArgs {
-    /// The filter
+    /// The filter file
     #[arg(value_name = "FILTER")]
     filter: PathBuf,
 
-    /// Random ids to measure the rate with
+    /// Random ids for the measurement
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     probes: u64,
 
@@ -30,7 +30,7 @@ pub(crate) struct InspectArgs {
     json: bool,
 }
 
-/// Code 0 when the filter is whole and keeps its rate, 1 when it holds more ids than it is made for.
+/// Exit codes: 0 the filter is valid, 1 it contains more ids than its capacity.
 pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<ExitCode> {
     let filter = opened::ours(&args.filter)?;
     let seen = Seen::of(&filter, args.probes);
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(seen.overfilled)))
 }
 
-/// What was seen of a filter.
+/// The metadata and measured rate of a filter.
 #[derive(Debug, Serialize)]
 pub(super) struct Seen {
     construction: &'static str,

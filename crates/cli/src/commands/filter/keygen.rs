@@ -1,4 +1,4 @@
-//! `edgeward filter keygen`: a key that signs what a publisher says.
+//! `edgeward filter keygen`: creates a key that signs a publisher's manifests.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read as _, Write as _};
@@ -14,20 +14,20 @@ use edgeward_filter::{Signer, from_hex, to_hex};
 use crate::complaint::Complaint;
 use crate::output;
 
-/// Make a key for a publisher, and print what its clients are told
+/// Create the key of a publisher and print its public key
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct KeygenArgs {
-    /// Where the secret key goes; a file that is there is not overwritten
+    /// File of the secret key; an existing file is not overwritten
     #[arg(long, short, value_name = "FILE", required_unless_present = "public")]
     output: Option<PathBuf>,
 
-    /// Print the public key of this secret key instead
+    /// Print the public key of this existing secret key
     #[arg(long, value_name = "FILE", conflicts_with = "output")]
     public: Option<PathBuf>,
 }
 
-/// Prints the public key.
+/// Creates or reads the key and prints the public key.
 pub(crate) fn run(args: &KeygenArgs) -> anyhow::Result<ExitCode> {
     let signer = match (&args.public, &args.output) {
         (Some(path), _) => read(path)?,
@@ -63,7 +63,7 @@ fn make(path: &Path) -> anyhow::Result<Signer> {
     Ok(Signer::from_secret(secret))
 }
 
-/// Reads a secret key.
+/// Reads a secret key. Warns if other users can read the file.
 pub(super) fn read(path: &Path) -> anyhow::Result<Signer> {
     let cannot = || format!("cannot read {}", path.display());
     let file = std::fs::File::open(path).with_context(cannot)?;

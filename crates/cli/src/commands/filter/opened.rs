@@ -1,4 +1,4 @@
-//! A filter file of either kind, opened for questions.
+//! Opens a filter file in edgeward's or Guava's format.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,13 +9,13 @@ use edgeward_filter::{Filter, IdForm, IdText, OpenError};
 
 use crate::complaint::Complaint;
 
-/// A filter of ours or of Guava's.
+/// An open filter.
 pub(super) enum Opened {
     Ours(Filter<Vec<u8>>),
     Guava(GuavaFilter, Spelling),
 }
 
-/// What a Guava filter does not say of itself.
+/// The facts about a Guava filter that its file does not contain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spelling {
     pub(super) form: IdForm,
@@ -23,7 +23,7 @@ pub(super) struct Spelling {
 }
 
 impl Opened {
-    /// Whether an id may be in it.
+    /// Returns true if the filter may contain the id.
     pub(super) fn contains(&self, id: &[u8]) -> anyhow::Result<bool> {
         match self {
             Self::Ours(filter) => Ok(filter.contains_spelled(id)),
@@ -36,7 +36,7 @@ impl Opened {
     }
 }
 
-/// Opens a filter of ours, checking every byte.
+/// Opens a filter in edgeward's format and checks every byte.
 pub(super) fn ours(path: &Path) -> anyhow::Result<Filter<Vec<u8>>> {
     let unreadable = |error| Complaint::unreadable(path, "cannot read", &error);
     let opened = File::open(path).and_then(|mut file| of(&mut file));
@@ -51,22 +51,22 @@ pub(super) fn ours(path: &Path) -> anyhow::Result<Filter<Vec<u8>>> {
     })
 }
 
-/// Reads the front first, which says what it is and how long: what is no filter may have no end.
+/// Reads the header first and then as many bytes as it states, because a file that is not a filter may be endless.
 fn of(from: &mut impl Read) -> std::io::Result<Result<Filter<Vec<u8>>, OpenError>> {
     let mut bytes = Vec::new();
     from.by_ref().take(FRONT_BYTES).read_to_end(&mut bytes)?;
     if let Err(OpenError::Truncated { whole, .. }) = Filter::open(&bytes[..]) {
-        // One more, so that a filter with something behind it is told from a whole one.
+        // Reads one byte more, to detect trailing bytes.
         let rest = whole.saturating_sub(bytes.len() as u64).saturating_add(1);
         from.take(rest).read_to_end(&mut bytes)?;
     }
     Ok(Filter::open(bytes))
 }
 
-/// More than a header, less than anybody waits for.
+/// More than a header, and quick to read.
 const FRONT_BYTES: u64 = 4096;
 
-/// Opens a filter; as Guava's where its funnel is named.
+/// Opens a filter, in Guava's format if `guava` is given.
 pub(super) fn open(path: &Path, guava: Option<Spelling>) -> anyhow::Result<Opened> {
     let Some(spelling) = guava else {
         return ours(path).map(Opened::Ours);

@@ -1,4 +1,4 @@
-//! Every id of a source, as a hash: from a file line by line, or from a database.
+//! Reads the hashes of all ids of a source: a file or a database.
 
 use std::time::SystemTime;
 
@@ -9,23 +9,23 @@ use super::build::{BuildArgs, too_many};
 use super::database::Reader;
 use super::source::{LineNumber, Source};
 
-/// A source being read.
+/// A source that is being read.
 pub(super) struct Reading<'a> {
     args: &'a BuildArgs,
     input: Input,
-    /// What it is called.
+    /// The name of the source in messages.
     pub(super) label: String,
-    /// What its ids are.
+    /// The form of the ids.
     pub(super) form: IdForm,
-    /// When it began to be read, in milliseconds since 1970: what was added later may be missing.
+    /// The time at which reading began, in milliseconds since 1970. Ids added later may be missing.
     pub(super) began_ms: u64,
-    /// Ids read.
+    /// The number of ids read.
     pub(super) ids: u64,
-    /// Of these, the ones that an earlier run had read.
+    /// The part of `ids` that an earlier run had read.
     pub(super) ids_before: u64,
-    /// What was left out because it is no id.
+    /// The number of lines or rows that were skipped because they are not ids.
     pub(super) malformed: u64,
-    /// How often a database was gone.
+    /// The number of times that the connection to the database was lost.
     pub(super) setbacks: u64,
 }
 
@@ -35,7 +35,7 @@ enum Input {
 }
 
 impl<'a> Reading<'a> {
-    /// Opens the source. `hashed` tells how ids are going to be hashed, for who goes on later.
+    /// Opens the source. `hashed` names the hash function, for the checkpoint.
     pub(super) fn begin(args: &'a BuildArgs, hashed: &str) -> anyhow::Result<Self> {
         let now_ms = Timestamp::from(SystemTime::now()).as_millis();
         let (input, label, form, began_ms) = if let Some(address) = args.source.database() {
@@ -66,7 +66,7 @@ impl<'a> Reading<'a> {
         })
     }
 
-    /// Gives the hash of every id to `insert`.
+    /// Passes the hash of every id to `insert`.
     pub(super) fn for_each<const N: usize>(
         &mut self,
         hash: impl Fn(&[u8]) -> anyhow::Result<[u64; N]>,
@@ -109,7 +109,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// To be called when the filter is written.
+    /// Removes the checkpoint, after the filter was written.
     pub(super) fn finish(self) -> anyhow::Result<()> {
         match self.input {
             Input::Database(reader) => reader.finish(),

@@ -1,4 +1,4 @@
-//! `edgeward filter serve`: publishes a set of ids until a signal ends it.
+//! `edgeward filter serve`: publishes a set of ids until a signal stops it.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ use crate::descriptors;
 use crate::output;
 use crate::signals::Signals;
 
-/// Publish an id filter by HTTP: snapshots on a schedule, added ids at once
+/// Publish an id filter by HTTP: scheduled snapshots, and deltas for added ids
 #[derive(Args, Debug)]
 #[command(
     after_long_help = EXAMPLES,
@@ -46,56 +46,56 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     changes: ChangesArgs,
 
-    /// The set's name, as in /sets/NAME
+    /// Name of the set, as in /sets/NAME
     #[arg(long, value_name = "NAME")]
     set: String,
 
-    /// Folder for journal and snapshot, its own
+    /// Folder of the journal and the snapshot
     #[arg(long, value_name = "DIR")]
     state: PathBuf,
 
-    /// Where clients are answered; port 0 takes a free one
+    /// Address for clients; port 0 selects a free port
     #[arg(long, default_value = "127.0.0.1:8090", value_parser = address, value_name = "ADDR")]
     listen: SocketAddr,
 
-    /// Where /metrics and /status are served
+    /// Address of /metrics and /status
     #[arg(long, value_parser = address, value_name = "ADDR", hide_short_help = true)]
     admin: Option<SocketAddr>,
 
-    /// The key that signs, from `edgeward filter keygen`
+    /// Secret key that signs manifests, from `edgeward filter keygen`
     #[arg(long, value_name = "FILE", required_unless_present = "unsigned")]
     key: Option<PathBuf>,
 
-    /// Sign nothing: clients believe whoever answers
+    /// Do not sign: clients must trust the connection
     #[arg(long, conflicts_with = "key", hide_short_help = true)]
     unsigned: bool,
 
-    /// File with the token that writers show to post ids
+    /// File of the token that writers need to post ids
     #[arg(long, value_name = "FILE")]
     token: Option<PathBuf>,
 
-    /// The share of absent ids that may pass for present: 0.01 or 1%
+    /// False-positive rate: the share of absent ids that may be reported as present, 0.01 or 1%
     #[arg(long, value_name = "RATE", default_value = "1%")]
     fpr: Rate,
 
-    /// What the ids are: text, uuid, integer
+    /// Form of the ids: text, uuid, integer
     #[arg(long, value_name = "FORM", default_value = "text")]
     ids: IdForm,
 
-    /// From one scan's beginning to the next's, as 10min
+    /// Time between the starts of two scans, such as 10min
     #[arg(long, value_parser = duration, default_value = "60min", value_name = "TIME")]
     every: Duration,
 
-    /// What says that no id is missing: scans, posts or changes [default: changes if they are
-    /// polled, else scans]
+    /// Source of the guarantee that no id is missing: scans, posts or changes [default: changes if they
+    /// are polled, else scans]
     #[arg(long, value_enum, value_name = "WHAT", hide_short_help = true)]
     covered_by: Option<CoveredBy>,
 
-    /// A writer commits a posted id within this time, or posts it again
+    /// Time within which a writer commits a posted id or posts it again
     #[arg(long, value_parser = duration, default_value = "5min", value_name = "TIME", hide_short_help = true)]
     commit_within: Duration,
 
-    /// A scan with less than this share of the last one's ids is refused
+    /// A scan with less than this share of the last scan's ids is rejected
     #[arg(
         long,
         default_value_t = 0.5,
@@ -104,52 +104,52 @@ pub(crate) struct ServeArgs {
     )]
     least_share: f64,
 
-    /// For how long a cache may keep a manifest
+    /// Time for which caches may store a manifest
     #[arg(long, value_parser = duration, default_value = "1s", value_name = "TIME", hide_short_help = true)]
     manifest_max_age: Duration,
 
-    /// Seed of the ids' hashes, the same for all builds of a set
+    /// Seed of the hash of ids, the same for all builds of a set
     #[arg(long, value_name = "N", default_value_t = 0, hide_short_help = true)]
     hash_seed: u64,
 
-    /// More ids than this are refused: each takes 8 bytes while building
+    /// Maximum number of ids; each takes 8 bytes while building
     #[arg(long, value_name = "N", default_value_t = 1 << 30, hide_short_help = true)]
     ids_max: u64,
 
-    /// Leave out what is no id of the form, and count it, instead of refusing the scan
+    /// Skip and count ids that do not have the form, instead of rejecting the scan
     #[arg(long, hide_short_help = true)]
     skip_malformed: bool,
 
-    /// Make each scan's ids a file in Guava's form, too, at /sets/NAME/guava: utf8,
-    /// unencoded-chars, long
+    /// Also publish each snapshot in Guava's format, at /sets/NAME/guava: utf8, unencoded-chars,
+    /// long
     #[arg(long, value_name = "FUNNEL", hide_short_help = true)]
     guava: Option<Funnel>,
 
-    /// Let pages of this origin read what is published: `https://shop.example`, several times, or *
+    /// Origin whose web pages may read the set, such as `https://shop.example`; repeatable; * for all
     #[arg(long, value_name = "ORIGIN", hide_short_help = true)]
     allow_origin: Vec<String>,
 
-    /// Connections at once; beyond it the one that has waited longest for its client is closed
+    /// Maximum of open connections; above it the one that has waited longest for its client is closed
     #[arg(long, value_name = "N", default_value_t = 4096, hide_short_help = true)]
     connections_max: usize,
 
-    /// Of those, connections of one IPv4 address or IPv6 network of 64 bits [default: half]
+    /// Maximum of these per IPv4 address or IPv6 network of 64 bits [default: half]
     #[arg(long, value_name = "N", hide_short_help = true)]
     connections_per_client: Option<usize>,
 
-    /// Print the start line as JSON
+    /// Print the first line as JSON
     #[arg(long, hide_short_help = true)]
     json: bool,
 }
 
-/// What says that no id is missing.
+/// The source of the guarantee that no id is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum CoveredBy {
-    /// A scan, up to when it began
+    /// A scan guarantees it for ids committed before the scan began
     Scans,
-    /// Writers post each id and wait for the answer before they commit it
+    /// Writers post each id and wait for the response before they commit it
     Posts,
-    /// Polls of the database's changes, up to when each began
+    /// A poll guarantees it for ids committed before the poll began
     Changes,
 }
 
@@ -159,7 +159,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let config = config(args)?;
     let hasher = config.hasher;
     let (source, changes) = source(args)?;
-    // Before the start line: whoever has read it may send a signal at once.
+    // Signals are handled before the first line is printed, because its reader may send one at once.
     let mut signals = Signals::of_server()?;
     let public = config
         .signer
@@ -176,7 +176,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is scanned again and again, and what is polled in between.
+/// The source of scans, and the polls between them.
 fn source(args: &ServeArgs) -> anyhow::Result<(Box<dyn IdSource>, Option<Prepared>)> {
     if let Some(address) = args.source.database() {
         let source = args.database.open(address, false)?;
@@ -230,7 +230,7 @@ fn config(args: &ServeArgs) -> anyhow::Result<PublishConfig> {
     if polled {
         config.feed_wait = FEED_WAIT;
         if config.token.is_none() {
-            // Whoever polls sees what is committed: nobody has said anything that is not yet.
+            // Polls return only committed ids, and without a token no writer can post others.
             config.commit_within = Duration::ZERO;
         }
     }
@@ -245,7 +245,7 @@ fn config(args: &ServeArgs) -> anyhow::Result<PublishConfig> {
     config.allowed_origins = allowed_origins(&args.allow_origin)?;
     config.limits.connections_max = args.connections_max.max(1);
     config.limits.per_client_max = args.connections_per_client;
-    // A quarter, as by default.
+    // The default: a quarter.
     config.limits.unserved_max = (config.limits.connections_max / 4).max(1);
     Ok(config)
 }
@@ -278,7 +278,7 @@ fn token(path: &Path) -> anyhow::Result<Token> {
     })
 }
 
-/// A file, read from its beginning for each scan.
+/// A file that each scan reads from its beginning.
 struct Rescanned(Source);
 
 impl IdSource for Rescanned {
@@ -294,7 +294,7 @@ impl IdSource for Rescanned {
     }
 }
 
-/// A database, which a new scan reads as it is then.
+/// A database that each scan reads in its current state.
 struct Database {
     source: Arc<dyn edgeward_idsync::Source>,
     config: ScanConfig,
@@ -329,7 +329,7 @@ fn with_way_out(error: PublishError) -> anyhow::Error {
     Complaint::of(&error).hint(hint).into()
 }
 
-/// One line that says where it listens, for people and for the program that started it.
+/// Prints one line with the address, for people and for the program that started the publisher.
 fn announce(
     args: &ServeArgs,
     publisher: &RunningPublisher,
@@ -353,14 +353,13 @@ fn announce(
             .map_err(Into::into)
     };
     match written {
-        // Started with its stdout closed: it serves all the same.
+        // A closed stdout is not an error: the publisher serves without it.
         Err(error) if output::stdout_closed(&error) => Ok(()),
         other => other,
     }
 }
 
-/// For a database that does not answer at once, the first scan does not wait longer: should changes be
-/// polled only later, there is another scan after that.
+/// The longest time that the first scan waits for the first poll. If polls start later, another scan follows them.
 const FEED_WAIT: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = "\

@@ -1,7 +1,6 @@
-//! Where ids come from: text with one id a line, CSV with a named column, files or stdin.
+//! Reads ids from a file or stdin: text with one id per line, or CSV with a heading.
 //!
-//! A source hands out one id after the other and holds none of them. Databases are read by
-//! `edgeward_idsync`.
+//! A source passes on one id after the other and stores no ids. `edgeward_idsync` reads databases.
 
 mod csv;
 mod lines;
@@ -17,18 +16,18 @@ use clap::Args;
 use crate::complaint::Complaint;
 use crate::output::Progress;
 
-/// Which ids to read, and how.
+/// Options of the source of ids.
 #[derive(Args, Clone, Debug)]
 pub(super) struct SourceArgs {
-    /// Ids: a file with one on each line, a .csv file, - for stdin, or a database's address
+    /// Source of ids: a file with one id per line, a .csv file, - for stdin, or the address of a database
     #[arg(long, short, value_name = "SOURCE")]
     source: PathBuf,
 
-    /// The CSV column that holds the ids, by its name; makes stdin CSV too
+    /// Name of the CSV column with the ids; stdin is then CSV too
     #[arg(long, value_name = "NAME")]
     column: Option<String>,
 
-    /// The longest id or CSV line, in bytes
+    /// Maximum length of an id or CSV line, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = LINE_BYTES_MAX, hide_short_help = true)]
     line_bytes_max: usize,
 }
@@ -47,14 +46,14 @@ enum Form {
     Csv { column: Option<String> },
 }
 
-/// Which of a source's lines an id stands on, counted from 1.
+/// The line number of an id, counted from 1.
 pub(super) type LineNumber = u64;
 
-/// Longer than any id that is one, and short enough to hold.
+/// Longer than any real id, and small enough to buffer.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
 impl SourceArgs {
-    /// Where ids need not be given.
+    /// The options for a source without command-line arguments of its own.
     pub(super) fn new(source: PathBuf, column: Option<String>) -> Self {
         Self {
             source,
@@ -63,13 +62,13 @@ impl SourceArgs {
         }
     }
 
-    /// The address of a database, if it is one.
+    /// The address of the database, if the source is one.
     pub(super) fn database(&self) -> Option<&str> {
         let text = self.source.to_str()?;
         edgeward_idsync::is_database(text).then_some(text)
     }
 
-    /// The checked form of a file.
+    /// Checks the options of a file. Fails if the source is a database.
     pub(super) fn checked(&self) -> anyhow::Result<Source> {
         if self.database().is_some() {
             let message = "a file of ids is wanted here, and the source is a database";
@@ -96,24 +95,24 @@ impl SourceArgs {
 }
 
 impl Source {
-    /// Whether it can be read but once.
+    /// Returns true if the source can be read only once.
     pub(super) fn is_stdin(&self) -> bool {
         self.path.as_os_str() == "-"
     }
 
-    /// What to call it.
+    /// The name of the source in messages.
     pub(super) fn label(&self) -> String {
         label(&self.path)
     }
 
-    /// A complaint about one of its lines.
+    /// An error about a line of the source.
     pub(super) fn complain(&self, line: LineNumber, message: impl Into<String>) -> Complaint {
         Complaint::new(message)
             .in_file(self.label())
             .at_line(usize::try_from(line).unwrap_or(usize::MAX))
     }
 
-    /// Gives every id to `each`, with its line.
+    /// Passes every id to `each`, with its line number.
     pub(super) fn for_each(
         &self,
         mut each: impl FnMut(LineNumber, &[u8]) -> anyhow::Result<()>,
@@ -148,7 +147,7 @@ impl Source {
     }
 }
 
-/// What to call an input.
+/// The name of an input in messages.
 pub(super) fn label(path: &Path) -> String {
     if path.as_os_str() == "-" {
         "stdin".to_owned()
@@ -157,7 +156,7 @@ pub(super) fn label(path: &Path) -> String {
     }
 }
 
-/// An input that counts its bytes.
+/// A reader that counts its bytes.
 struct Metered {
     input: Box<dyn Read>,
     read: Arc<AtomicU64>,

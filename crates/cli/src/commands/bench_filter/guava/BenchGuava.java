@@ -1,4 +1,4 @@
-// Guava's BloomFilter under the same task as the others: random UUIDs as text, CPU time of one thread.
+// Measures Guava's BloomFilter like the other filters: random UUIDs as text, CPU time of one thread.
 import com.google.common.hash.BloomFilter;
 import com.google.common.hash.Funnels;
 import java.io.ByteArrayOutputStream;
@@ -30,13 +30,13 @@ public final class BenchGuava {
         int asked = Math.min(count, Integer.parseInt(arguments[3]));
         String[] present = ids(count, 1);
         String[] absent = ids(count, 2);
-        // So many are asked for in a round, and stay in a cache.
+        // The ids of a round, few enough to stay in the CPU cache.
         String[] somePresent = Arrays.copyOf(present, asked);
         String[] someAbsent = Arrays.copyOf(absent, asked);
         double insert = Double.MAX_VALUE, ask = Double.MAX_VALUE, miss = Double.MAX_VALUE;
         int passed = 0;
         BloomFilter<CharSequence> filter = null;
-        // Three rounds more, for the compiler to warm up; the best of all counts.
+        // Three more rounds for the JIT compiler to warm up; the best round counts.
         for (int round = 0; round < rounds + 3; round++) {
             filter = BloomFilter.create(Funnels.stringFunnel(StandardCharsets.UTF_8), count, rate);
             long start = THREADS.getCurrentThreadCpuTime();
@@ -44,7 +44,7 @@ public final class BenchGuava {
                 filter.put(id);
             }
             insert = Math.min(insert, THREADS.getCurrentThreadCpuTime() - start);
-            // What is asked for is little, so that the compiler wants to see it more often.
+            // A round has few queries: repeat it in the first rounds, so that the JIT compiler compiles the loop.
             for (int pass = 0; pass < (round < 3 ? WARMING_PASSES : 1); pass++) {
                 int found = 0;
                 start = THREADS.getCurrentThreadCpuTime();

@@ -1,4 +1,4 @@
-//! CSV with a heading (RFC 4180): one column holds the ids.
+//! CSV with a heading (RFC 4180). One column contains the ids.
 
 use std::io::BufRead;
 
@@ -6,14 +6,14 @@ use crate::complaint::Complaint;
 
 use super::{LineNumber, Source};
 
-/// Gives every id to `each`.
+/// Passes every id to `each`.
 pub(super) fn read(
     source: &Source,
     input: impl BufRead,
     column: Option<&str>,
     each: &mut dyn FnMut(LineNumber, &[u8]) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    // A quote that never closes would make one field of the rest of the file.
+    // Without a limit, a missing closing quote would turn the rest of the file into one field.
     let bounded = Bounded {
         input,
         since_record: 0,
@@ -86,7 +86,7 @@ fn broken(source: &Source, error: &csv::Error) -> anyhow::Error {
         .into()
 }
 
-/// An input that stops where a record has become too long.
+/// A reader that fails if a record exceeds the limit.
 struct Bounded<R> {
     input: R,
     since_record: usize,

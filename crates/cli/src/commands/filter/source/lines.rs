@@ -1,4 +1,4 @@
-//! One id a line, in whatever bytes. Empty lines are no ids.
+//! Text with one id per line. An id is any sequence of bytes; empty lines are skipped.
 
 use std::io::{BufRead, Read as _};
 
@@ -6,7 +6,7 @@ use anyhow::Context as _;
 
 use super::{LineNumber, Source};
 
-/// Gives every id to `each`.
+/// Passes every id to `each`.
 pub(super) fn read(
     source: &Source,
     mut input: impl BufRead,

@@ -315,7 +315,7 @@ impl AnalyzeArgs {
             Some("w3c") => Some(Format::W3c),
             Some(text) => Some(Format::Template(Template::compile(text).map_err(|error| {
                 Complaint::new(format!("--format: {error}"))
-                    .hint("ncsa, json and w3c are known by name; docs/how-to/analyze.md tells of format strings")
+                    .hint("use ncsa, json, w3c or a format string; docs/analyze.md describes format strings")
             })?)),
         };
         let temp_folder = self.temp.clone().unwrap_or_else(std::env::temp_dir);
@@ -378,10 +378,10 @@ fn progress(sources: &[Source]) -> Progress {
 fn free_bytes(folder: &Path) -> anyhow::Result<u64> {
     let facts = rustix::fs::statvfs(folder).map_err(|error| {
         Complaint::new(format!(
-            "the folder for the temporary file cannot be used: {error}"
+            "the folder of the temporary file cannot be used: {error}"
         ))
         .in_file(folder)
-        .hint("name another with --temp")
+        .hint("give another folder with --temp")
     })?;
     Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
 }
@@ -391,10 +391,10 @@ fn field(text: &str) -> Result<(Field, String), String> {
     let (field, name) = text
         .split_once('=')
         .filter(|(_, name)| !name.is_empty())
-        .ok_or_else(|| format!("`{text}` is not FIELD=NAME, as in url=req.path"))?;
+        .ok_or_else(|| format!("`{text}` is not FIELD=NAME, such as url=req.path"))?;
     let Some(field) = Field::named(field) else {
         let known = Field::ALL.map(|(name, _)| name).join(", ");
-        return Err(format!("`{field}` is no field; use {known}"));
+        return Err(format!("`{field}` is not a field; use {known}"));
     };
     Ok((field, name.to_owned()))
 }
@@ -404,7 +404,7 @@ fn fingerprint_bits(text: &str) -> Result<FingerprintBits, String> {
     match text {
         "64" => Ok(FingerprintBits::B64),
         "128" => Ok(FingerprintBits::B128),
-        _ => Err("fingerprints have 64 bits or 128".to_owned()),
+        _ => Err("the number of fingerprint bits must be 64 or 128".to_owned()),
     }
 }
 

@@ -108,7 +108,7 @@ struct Row {
 impl Bench {
     fn print(&self) -> anyhow::Result<()> {
         let mut table = Table::new([
-            Column::words("ns an id"),
+            Column::words("ns per id"),
             Column::figures("insert"),
             Column::figures("(hashed)"),
             Column::figures("(many)"),
@@ -164,7 +164,7 @@ Examples:
   edgeward bench-filter --ids 620000 --fpr 3%
   edgeward bench-filter --guava guava.jar:failureaccess.jar --json
 
-The hash set's memory is computed: its buckets, and its ids as the allocator
-rounds them. The static filter's insert is gathering and building together.
-A round asks for 100,000 ids of each kind, again and again, so that they come
-out of a cache; the filter does if the cache has room for its memory.";
+The memory of the hash set is computed: its buckets, and its ids as the allocator
+rounds them. The insert time of the static filter includes its construction.
+Each round queries the same 100,000 ids of each kind, so that they stay in the CPU
+cache; the filter stays there if it is small enough.";

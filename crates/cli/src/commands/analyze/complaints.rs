@@ -27,7 +27,7 @@ pub(super) fn of_analysis(error: AnalyzeError) -> Complaint {
 fn partial_hint(error: &PartialError) -> Option<&'static str> {
     match error {
         PartialError::NotOne { .. } => Some(
-            "`edgeward analyze LOG… --partial FILE` writes one; logs are analyzed without `merge`",
+            "`edgeward analyze LOG… --partial FILE` writes a partial result; analyze logs without `merge`",
         ),
         PartialError::Version { .. } => {
             Some("merge with the version of edgeward that wrote it, or analyze the logs again")
@@ -36,9 +36,9 @@ fn partial_hint(error: &PartialError) -> Option<&'static str> {
             Some("copy it again, or analyze the logs again")
         }
         PartialError::Differs { .. } => Some("analyze all logs with the same options"),
-        PartialError::Twice { .. } => Some("name each once"),
+        PartialError::Twice { .. } => Some("give each partial result once"),
         PartialError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-            Some("name what `edgeward analyze LOG… --partial FILE` wrote")
+            Some("give a file that `edgeward analyze LOG… --partial FILE` wrote")
         }
         _ => None,
     }
@@ -47,14 +47,14 @@ fn partial_hint(error: &PartialError) -> Option<&'static str> {
 fn checkpoint_hint(error: &CheckpointError) -> Option<&'static str> {
     match error {
         CheckpointError::Asked { .. } | CheckpointError::Stranger { .. } => {
-            Some("run the command as it was, or remove the folder to begin anew")
+            Some("run the command with the same options, or remove the folder to start again")
         }
         CheckpointError::Changed { .. } => Some(
-            "its part cannot be taken out of what was counted: remove the checkpoint folder to begin anew",
+            "its part of the counts cannot be removed: remove the checkpoint folder to start again",
         ),
-        CheckpointError::Pipe { .. } => Some("leave --checkpoint out, or put it into a file"),
+        CheckpointError::Pipe { .. } => Some("remove --checkpoint, or write the logs to a file"),
         CheckpointError::Folder { .. } | CheckpointError::Busy { .. } => {
-            Some("name another with --checkpoint")
+            Some("give another folder with --checkpoint")
         }
         _ => None,
     }
@@ -62,13 +62,13 @@ fn checkpoint_hint(error: &CheckpointError) -> Option<&'static str> {
 
 pub(super) fn complaint_of(error: FindError) -> Complaint {
     let hint = match &error {
-        FindError::StdinTwice => "name `-` once".to_owned(),
+        FindError::StdinTwice => "give `-` once".to_owned(),
         FindError::EmptyFolder { .. } => {
-            "hidden files are passed over; name them to have them read".to_owned()
+            "hidden files are skipped; give their names to read them".to_owned()
         }
         FindError::TooMany => "analyze them in parts".to_owned(),
         FindError::Missing { path, source } if source.kind() == io::ErrorKind::NotFound => {
-            format!("looked for {}", whole(path))
+            format!("the full path is {}", whole(path))
         }
         _ => return Complaint::of(&error),
     };
@@ -83,7 +83,7 @@ pub(super) fn nothing_read(files: &[FileReport]) -> Complaint {
     let malformed = files.iter().find(|file| file.malformed.lines > 0);
     if let Some(file) = malformed {
         let mut complaint =
-            Complaint::new("no line of it could be understood").in_file(&file.label);
+            Complaint::new("no line of the log could be parsed").in_file(&file.label);
         if let Some((number, what, _)) = file.malformed.examples.first() {
             complaint = complaint
                 .at_line(usize::try_from(*number).unwrap_or(usize::MAX))
@@ -91,7 +91,7 @@ pub(super) fn nothing_read(files: &[FileReport]) -> Complaint {
         }
         return complaint;
     }
-    Complaint::new("the logs hold no requests")
+    Complaint::new("the logs contain no requests")
 }
 
 fn complaint_about(file: &FileReport) -> Complaint {
@@ -113,13 +113,13 @@ pub(super) fn incomplete(
         let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
         let message = format!("the result is incomplete: {error}{cause}");
         return Some(Complaint::new(message).hint(
-            "give it more room with --temp DIR and --temp-max SIZE, or analyze fewer logs at a time",
+            "give more space with --temp DIR and --temp-max SIZE, or analyze fewer logs at a time",
         ));
     }
     let cut = files.iter().filter(|file| file.problem.is_some()).count();
     (cut > 0).then(|| {
         Complaint::new(format!(
-            "the result is incomplete: {cut} of {} logs were not read to the end",
+            "the result is incomplete: {cut} of {} logs were not read completely",
             files.len()
         ))
     })

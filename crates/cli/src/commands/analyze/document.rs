@@ -252,7 +252,7 @@ impl Document {
         };
         if full.storable.bytes > 0 {
             once += &format!(
-                " Not storing what is asked for once would avoid {} of the disk writes.",
+                " Not storing objects at their first request would avoid {} of the disk writes.",
                 percent(full.storable.writes_avoided)
             );
         }
@@ -261,7 +261,7 @@ impl Document {
         let ram_alone = prediction.and_then(Prediction::best_in_ram);
         if let Some(row) = ram_alone {
             findings.push(format!(
-                "{} of RAM under {} would answer {} of the requests that a cache can answer.",
+                "{} of RAM with {} would answer {} of the cacheable requests.",
                 ByteSize(row.ram_bytes),
                 row.policy,
                 percent(row.object_hit_ratio)
@@ -276,7 +276,7 @@ impl Document {
             )
         {
             findings.push(format!(
-                "With {} of disk under it, storing at the second request would write {} instead of {} and \
+                "With an additional disk of {}, storing at the second request would write {} instead of {} and \
                  answer {} of the requests instead of {}.",
                 ByteSize(disk),
                 ByteSize(some),
@@ -334,7 +334,7 @@ fn warn(files: &[FileRow]) {
         }
         if file.lines_malformed > 0 {
             let lines = count(file.lines_malformed);
-            eprintln!("warning: {lines} malformed lines of {label} left out, such as");
+            eprintln!("warning: {lines} malformed lines of {label} skipped, for example");
             for MalformedRow { line, what, text } in &file.malformed {
                 eprintln!("  line {line}: {what}: `{text}`");
             }
@@ -342,7 +342,7 @@ fn warn(files: &[FileRow]) {
     }
     let more = files.count();
     if more > 0 {
-        eprintln!("warning: {more} more logs have such trouble; --json lists them all");
+        eprintln!("warning: {more} more logs have errors; --json lists them all");
     }
 }
 

@@ -13,10 +13,10 @@ use super::prediction::{CacheRow, Prediction};
 use crate::output::{count, percent};
 
 pub(super) fn render(document: &Document, label: &str) -> String {
-    let mut page = Page::new(format!("What do the logs say? {label}"));
+    let mut page = Page::new(format!("Request logs: {label}"));
     if !document.complete {
         page.finding(
-            "Incomplete: some of the logs were not read to the end; see the table of logs.",
+            "Incomplete: some of the logs were not read completely; see the table of logs.",
         );
     }
     for sentence in document.findings() {
@@ -64,7 +64,7 @@ fn facts(page: &mut Page, document: &Document) {
             page.fact(
                 "sample for predictions",
                 format!(
-                    "{} of the objects, {} requests",
+                    "{} of the objects with {} requests",
                     percent(prediction.sample_rate),
                     count(prediction.sample_requests)
                 ),
@@ -83,8 +83,8 @@ fn facts(page: &mut Page, document: &Document) {
         );
     }
     page.fact("lines", count(document.lines));
-    page.fact("malformed lines left out", count(document.lines_malformed));
-    page.fact("made by", format!("edgeward {}", env!("CARGO_PKG_VERSION")));
+    page.fact("malformed lines, skipped", count(document.lines_malformed));
+    page.fact("version", format!("edgeward {}", env!("CARGO_PKG_VERSION")));
 }
 
 fn popularity(document: &Document) -> Plot {
@@ -108,11 +108,11 @@ fn popularity(document: &Document) -> Plot {
 
 fn per_url(document: &Document) -> Plot {
     let mut plot = Plot::new(
-        "URLs by how often they were requested",
-        Axis::new("requests per URL, in doublings up to", Unit::Count).log(),
+        "URLs by number of requests",
+        Axis::new("requests per URL, in bins up to", Unit::Count).log(),
         Axis::new("share", Unit::Share),
     )
-    .note("The same requests twice: how many URLs they were for, and how many they were.");
+    .note("Two shares per bin: of the URLs, and of the requests for them.");
     let bins = document.doublings();
     let whole = document.urls as f64;
     plot.add(Series::columns(
@@ -189,7 +189,7 @@ fn traffic(page: &mut Page, full: &Full) {
         first.from.replace('T', " ").replace(":00Z", " UTC")
     );
     let mut plot = Plot::new(
-        "Requests an hour",
+        "Requests per hour",
         Axis::new(since.clone(), Unit::Seconds),
         Axis::new("requests", Unit::Count),
     );
@@ -199,7 +199,7 @@ fn traffic(page: &mut Page, full: &Full) {
     ));
     page.plot(plot);
     let mut plot = Plot::new(
-        "Bytes sent an hour",
+        "Bytes sent per hour",
         Axis::new(since.clone(), Unit::Seconds),
         Axis::new("bytes", Unit::Bytes),
     );
@@ -212,7 +212,7 @@ fn traffic(page: &mut Page, full: &Full) {
         let mut plot = Plot::new(
             "Hit ratio of the cache that wrote the logs",
             Axis::new(since, Unit::Seconds),
-            Axis::new("hits among hits and misses", Unit::Share),
+            Axis::new("hits / (hits + misses)", Unit::Share),
         );
         let ratio = |share: &ShareRow| share.hit_ratio.unwrap_or(f64::NAN);
         plot.add(Series::steps("hit ratio", over_time(full, ratio)));
@@ -244,13 +244,13 @@ fn secs(hour: &HourRow) -> f64 {
 }
 
 fn prediction_section(page: &mut Page, prediction: &Prediction) {
-    page.section("What a cache would do");
+    page.section("Prediction for a cache");
     let mut plot = Plot::new(
         "Hit ratio of an LRU cache by its size",
         Axis::new("cache size", Unit::Bytes).log(),
         Axis::new("hit ratio", Unit::Share),
     )
-    .note("From an empty cache, with nothing that expires, all machines' requests to one cache.");
+    .note("The cache starts empty, no object expires, and one cache serves the requests of all machines.");
     let rows = || prediction.lru.iter();
     plot.add(Series::line(
         "of requests",
@@ -262,7 +262,7 @@ fn prediction_section(page: &mut Page, prediction: &Prediction) {
     ));
     page.plot(plot);
     page.table(caches(&prediction.caches));
-    page.text("Settings that suit these logs, for edgeward.toml:");
+    page.text("Configuration that suits these logs, for edgeward.toml:");
     page.code(prediction.config.clone());
     let Some(first) = prediction.working_set.first() else {
         return;
@@ -271,7 +271,7 @@ fn prediction_section(page: &mut Page, prediction: &Prediction) {
     let start = time(&first.from);
     let mut plot = Plot::new(
         "Working set: bytes of the distinct objects requested in an hour",
-        Axis::new("time since the first request's hour", Unit::Seconds),
+        Axis::new("time since the first hour", Unit::Seconds),
         Axis::new("bytes", Unit::Bytes),
     );
     let rows = || prediction.working_set.iter();
@@ -280,7 +280,7 @@ fn prediction_section(page: &mut Page, prediction: &Prediction) {
         rows().map(|row| (time(&row.from) - start, row.bytes as f64)),
     ));
     plot.add(Series::steps(
-        "never asked for before",
+        "first requested in this hour",
         rows().map(|row| (time(&row.from) - start, row.new_bytes as f64)),
     ));
     page.plot(plot);
@@ -291,12 +291,12 @@ fn caches(rows: &[CacheRow]) -> Table {
         Column::words("RAM policy"),
         Column::figures("RAM"),
         Column::figures("disk"),
-        Column::words("written to disk"),
-        Column::figures("requests hit"),
-        Column::figures("bytes hit"),
+        Column::words("disk admission"),
+        Column::figures("object hit ratio"),
+        Column::figures("byte hit ratio"),
         Column::figures("bytes written"),
     ])
-    .caption("Simulated from an empty cache");
+    .caption("Simulated; the caches start empty");
     let size = |bytes: Option<u64>| {
         bytes.map_or_else(|| "–".to_owned(), |bytes| ByteSize(bytes).to_string())
     };
@@ -315,7 +315,7 @@ fn caches(rows: &[CacheRow]) -> Table {
 }
 
 fn shares_section(page: &mut Page, full: &Full) {
-    page.section("Who asked for what");
+    page.section("Requests by kind");
     page.table(shares("status", &full.statuses, None));
     for (heading, names) in [
         ("method", &full.methods),
@@ -350,7 +350,7 @@ fn logs(document: &Document) -> Table {
         Column::words("format"),
         Column::figures("lines"),
         Column::figures("malformed"),
-        Column::words("trouble"),
+        Column::words("error"),
     ]);
     for file in document.files.iter().take(FILES_SHOWN) {
         table.row([

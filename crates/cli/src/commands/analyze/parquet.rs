@@ -35,9 +35,9 @@ pub(super) fn write(
         let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
         let complaint = Complaint::new(format!("{error}{cause}"));
         match error {
-            ToParquetError::NotEmpty { .. } => complaint.hint("name a new folder"),
+            ToParquetError::NotEmpty { .. } => complaint.hint("give a new folder"),
             ToParquetError::TooManyFiles => {
-                complaint.hint("`edgeward analyze` says what times the logs have")
+                complaint.hint("`edgeward analyze` shows the times in the logs")
             }
             _ => complaint,
         }
@@ -51,9 +51,8 @@ pub(super) fn write(
     if incomplete.is_some() {
         // Marks the folder for later users.
         let path = folder.join("INCOMPLETE");
-        let unwritten =
-            |error| Complaint::new(format!("{} cannot be written: {error}", path.display()));
-        std::fs::write(&path, "Not all logs were read to their ends.\n").map_err(unwritten)?;
+        let unwritten = |error| Complaint::new(format!("cannot write {}: {error}", path.display()));
+        std::fs::write(&path, "Not all logs were read completely.\n").map_err(unwritten)?;
     }
     eprintln!(
         "{}: {} requests in {} files",

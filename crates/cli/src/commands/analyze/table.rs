@@ -13,7 +13,7 @@ pub(super) fn print(document: &Document) -> anyhow::Result<()> {
     if !document.complete {
         writeln!(
             out,
-            "INCOMPLETE: some of the logs were not read to the end.\n"
+            "INCOMPLETE: some of the logs were not read completely.\n"
         )?;
     }
     for sentence in document.findings() {
@@ -46,7 +46,7 @@ pub(super) fn print(document: &Document) -> anyhow::Result<()> {
         section(&mut out, "Simulated caches", &caches(prediction))?;
         writeln!(
             out,
-            "\nSettings that suit these logs\n{}",
+            "\nConfiguration that suits these logs\n{}",
             prediction.config
         )?;
     }
@@ -72,7 +72,7 @@ fn facts(document: &Document) -> Table {
     }
     row("lines", count(document.lines));
     if document.lines_passed_over > 0 {
-        row("  passed over", count(document.lines_passed_over));
+        row("  ignored", count(document.lines_passed_over));
     }
     if document.lines_malformed > 0 {
         row("  malformed", count(document.lines_malformed));
@@ -102,10 +102,10 @@ fn full_facts(full: &Full, row: &mut impl FnMut(&str, String)) {
         ByteSize(full.storable.once_bytes).to_string(),
     );
     let sizes = &full.object_sizes;
-    row("object size, half are below", size(sizes.p50));
-    row("  nine in ten", size(sizes.p90));
-    row("  99 in a hundred", size(sizes.p99));
-    row("  all", size(sizes.max));
+    row("object size, median", size(sizes.p50));
+    row("  p90", size(sizes.p90));
+    row("  p99", size(sizes.p99));
+    row("  maximum", size(sizes.max));
     let busiest = full.hours.iter().max_by_key(|hour| hour.share.requests);
     if let Some(hour) = busiest {
         row(
@@ -120,9 +120,9 @@ fn caches(prediction: &Prediction) -> Table {
         Column::words("RAM policy"),
         Column::figures("RAM"),
         Column::figures("disk"),
-        Column::words("stores"),
-        Column::figures("requests hit"),
-        Column::figures("bytes hit"),
+        Column::words("disk admission"),
+        Column::figures("object hit ratio"),
+        Column::figures("byte hit ratio"),
         Column::figures("written"),
     ]);
     let size = |bytes: Option<u64>| {

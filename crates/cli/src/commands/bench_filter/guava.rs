@@ -30,13 +30,13 @@ pub(super) fn measure(args: &BenchFilterArgs, jars: &str) -> anyhow::Result<Row>
     _ = std::fs::remove_dir_all(&folder);
     let output = result?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let first = said.lines().next().unwrap_or("it said nothing").to_owned();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let first = stderr.lines().next().unwrap_or("no message").to_owned();
         return Err(Complaint::new(format!("Guava could not be measured: {first}"))
-            .hint("--guava takes the jars of guava and failureaccess, joined by a colon; Java 17 or later")
+            .hint("--guava needs the jars of guava and failureaccess, joined by a colon, and Java 17 or later")
             .into());
     }
-    serde_json::from_slice(&output.stdout).context("the Java program printed something else")
+    serde_json::from_slice(&output.stdout).context("the output of the Java program is not JSON")
 }
 
 const SOURCE: &str = include_str!("guava/BenchGuava.java");

@@ -115,11 +115,7 @@ impl Subjects<'_> {
     }
 
     fn guava_in_rust(&self) -> anyhow::Result<Row> {
-        let hash = |id: &Id| {
-            Funnel::Utf8
-                .hash(id)
-                .expect("any bytes go through this funnel")
-        };
+        let hash = |id: &Id| Funnel::Utf8.hash(id).expect("the funnel accepts any bytes");
         let build = |ids: &[Id]| {
             let mut builder = GuavaBuilder::new();
             ids.iter().for_each(|id| builder.insert(hash(id)));
@@ -178,7 +174,7 @@ impl Subjects<'_> {
     fn ask(&self, contains: impl Fn(&Id) -> bool) -> (f64, f64, f64) {
         let count = |ids: &[Id]| ids.iter().filter(|id| contains(id)).count();
         let found = count(self.present);
-        assert_eq!(found, self.present.len(), "an id that was put in is found");
+        assert_eq!(found, self.present.len(), "an inserted id is found");
         let passed = count(self.absent) as f64 / self.absent.len() as f64;
         let measure = |ids| {
             self.best(some(ids), |ids| {

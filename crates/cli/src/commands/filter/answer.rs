@@ -93,4 +93,4 @@ Examples:
   cut -d, -f1 wanted.csv | edgeward filter query resource.ids | grep ^maybe
 
 `absent` is certain. `maybe` is wrong for a share of the absent ids, which
-`edgeward filter inspect` tells. Exit code 1: every id asked for is absent.";
+`edgeward filter inspect` shows. Exit code 1: all ids are absent.";

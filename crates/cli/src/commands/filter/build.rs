@@ -100,7 +100,7 @@ pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     if reading.malformed > 0 {
         let count = output::count(reading.malformed);
         let label = &reading.label;
-        eprintln!("warning: {count} lines of {label} are no ids and were left out");
+        eprintln!("warning: {count} lines of {label} are not ids and were skipped");
     }
     reading.finish()?;
     if args.json {
@@ -267,22 +267,22 @@ fn solve(builder: StaticBuilder, threads: Option<NonZeroUsize>) -> anyhow::Resul
 
 fn full(error: Full) -> anyhow::Error {
     Complaint::new(error.to_string())
-        .hint("a higher --capacity, or none to have it counted")
+        .hint("give a higher --capacity, or omit it to have the ids counted")
         .into()
 }
 
 fn complain(error: BuildError) -> anyhow::Error {
     let hint = match error {
         BuildError::TooMany { ids_max } => return too_many(ids_max),
-        BuildError::RateTooLow => "ask for a higher --fpr, or leave --updatable out",
-        _ => "another --hash-seed",
+        BuildError::RateTooLow => "give a higher --fpr, or omit --updatable",
+        _ => "give another --hash-seed",
     };
     Complaint::new(error.to_string()).hint(hint).into()
 }
 
 pub(super) fn too_many(ids_max: u64) -> anyhow::Error {
     Complaint::new(format!("the source has more than {ids_max} ids"))
-        .hint("--ids-max allows more; each takes 8 bytes while building (Guava's form: 16)")
+        .hint("give a higher --ids-max; each id takes 8 bytes while building (16 for Guava)")
         .into()
 }
 
@@ -341,17 +341,17 @@ impl Report {
             ),
         );
         if self.capacity_ids > self.ids {
-            row("room for", output::count(self.capacity_ids));
+            row("capacity", output::count(self.capacity_ids));
         }
         let size = format!(
-            "{}, {:.2} bits an id, {:.2} times the limit",
+            "{}, {:.2} bits per id, {:.2} times the lower bound",
             ByteSize(self.bytes),
             self.bits_per_id,
             self.times_the_limit
         );
         row("size", size);
         let rates = format!(
-            "{} asked, {} expected, {} measured",
+            "{} requested, {} expected, {} measured",
             output::percent(self.asked_rate),
             output::percent(self.expected_rate),
             output::percent(self.measured_rate)
@@ -363,11 +363,11 @@ impl Report {
             format!("{time}, {speed} ids")
         };
         if self.ids_read_before > 0 {
-            row("read before", output::count(self.ids_read_before));
+            row("read by earlier runs", output::count(self.ids_read_before));
         }
         if self.setbacks > 0 {
             let times = output::count(self.setbacks);
-            row("source was gone", format!("{times} times"));
+            row("connection lost", format!("{times} times"));
         }
         let now = self.ids_read - self.ids_read_before;
         row("reading", step(now, self.read_seconds));
@@ -395,5 +395,5 @@ Examples:
   mysql -BNe 'SELECT id FROM resource' | edgeward filter build -s - -o resource.ids
   edgeward filter build --source ids.txt --guava utf8 -o resource.bloom
 
-A static filter is the smallest; --updatable makes one that ids can be added to.
-What an id is, and what becomes of its spellings, is in docs/explanation/id-filter.md.";
+A static filter is the smallest; --updatable builds a filter to which ids can be added.
+docs/id-filter.md describes the forms of ids and which spellings are equal.";

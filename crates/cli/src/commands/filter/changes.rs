@@ -71,7 +71,7 @@ impl FromStr for LookBack {
         match text.parse() {
             Ok(numbers) => Ok(Self::Numbers(numbers)),
             Err(_) => duration(text).map(Self::Time).map_err(|_| {
-                format!("`{text}` is neither a time, as 5s, nor a count of numbers, as 10000")
+                format!("`{text}` is neither a duration such as 5s nor a number such as 10000")
             }),
         }
     }
@@ -86,8 +86,8 @@ impl ChangesArgs {
     /// Fails if an option for databases is given, because the source is a file.
     pub(super) fn refuse(&self) -> anyhow::Result<()> {
         if self.are_polled() {
-            let message = "--changes-query asks a database, and the source is a file";
-            let hint = "give its address: postgres://…, sqlite://…, cassandra://…";
+            let message = "--changes-query needs a database, and the source is a file";
+            let hint = "give the address of a database: postgres://…, sqlite://…, cassandra://…";
             return Err(Complaint::new(message).hint(hint).into());
         }
         Ok(())
@@ -104,9 +104,9 @@ impl ChangesArgs {
             return Ok(None);
         };
         if self.changes_every < EVERY_MIN {
-            let message = "--changes-every is too short for a database";
+            let message = "--changes-every is too short";
             return Err(Complaint::new(message)
-                .hint("at least 10ms; 500ms is usual")
+                .hint("give at least 10ms; 500ms is usual")
                 .into());
         }
         let mut config = ChangesConfig {
@@ -128,7 +128,7 @@ impl ChangesArgs {
         match changes.connect(CONNECT_MAX) {
             Ok(unit) => self.check(unit)?,
             Err(error) if error.is_transient() => {
-                tracing::warn!(error = %error.chain(), "the database cannot be asked for changes yet");
+                tracing::warn!(error = %error.chain(), "cannot poll the database for changes; will retry");
             }
             Err(error @ SourceError::Columns { .. }) => {
                 let hint =
@@ -149,14 +149,15 @@ impl ChangesArgs {
     fn check(&self, unit: Unit) -> anyhow::Result<()> {
         let (is, hint) = match (self.look_back, unit) {
             (Some(LookBack::Time(_)), Unit::Number) => {
-                ("a number", "--look-back 10000 looks back as many")
+                ("a number", "give a number, such as --look-back 10000")
             }
             (Some(LookBack::Numbers(_)), Unit::Time { .. }) => {
-                ("a time", "--look-back 5s looks back as far")
+                ("a time", "give a duration, such as --look-back 5s")
             }
             _ => return Ok(()),
         };
-        let message = format!("--look-back does not fit: the column that orders changes is {is}");
+        let message =
+            format!("--look-back has the wrong unit: the column that orders changes is {is}");
         Err(Complaint::new(message).hint(hint).into())
     }
 }
@@ -190,7 +191,7 @@ impl Prepared {
         let thread = thread::Builder::new()
             .name("id changes".to_owned())
             .spawn(move || poller.run(&stopped))
-            .context("a thread that polls cannot be started")?;
+            .context("cannot start the thread that polls")?;
         Ok(Polling {
             stopper,
             stop: Some(stop),
@@ -213,7 +214,7 @@ impl Drop for Polling {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread that polls had panicked");
+            tracing::error!("the thread that polls panicked");
         }
     }
 }
@@ -258,7 +259,7 @@ impl Poller {
             let wait = match polled {
                 Ok(()) => {
                     if failures > 0 {
-                        tracing::info!("the database is asked for changes again");
+                        tracing::info!("polling the database for changes again");
                     }
                     failures = 0;
                     // Waits at least as long as the poll took, so that a slow query runs at most half of the time.
@@ -283,7 +284,7 @@ impl Poller {
                     tracing::warn!(
                         error = why,
                         failures,
-                        "changes are not known; nothing is promised meanwhile"
+                        "poll for changes failed; clients get no guarantee for new ids meanwhile"
                     );
                     wait
                 }

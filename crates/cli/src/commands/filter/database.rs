@@ -51,8 +51,8 @@ impl DatabaseArgs {
     /// Opens the database at `address`. `ordered` lets a scan continue from a checkpoint.
     pub(super) fn open(&self, address: &str, ordered: bool) -> anyhow::Result<Arc<dyn Source>> {
         let Some(query) = &self.query else {
-            let message = "what to ask the database for is not said";
-            let hint = "--query 'SELECT id FROM resource'";
+            let message = "--source is a database, but --query is missing";
+            let hint = "give for example --query 'SELECT id FROM resource'";
             return Err(Complaint::new(message).hint(hint).into());
         };
         let options = Options {
@@ -66,8 +66,8 @@ impl DatabaseArgs {
     /// Fails if an option for databases is given, because the source is a file.
     pub(super) fn refuse(&self) -> anyhow::Result<()> {
         if self.query.is_some() {
-            let hint = "give its address: postgres://…, sqlite://…, cassandra://…";
-            let message = "--query asks a database, and the source is a file";
+            let hint = "give the address of a database: postgres://…, sqlite://…, cassandra://…";
+            let message = "--query needs a database, and the source is a file";
             return Err(Complaint::new(message).hint(hint).into());
         }
         Ok(())
@@ -105,7 +105,9 @@ impl DatabaseArgs {
             if resumed.torn_bytes > 0 {
                 let bytes = output::count(resumed.torn_bytes);
                 let path = path.display();
-                eprintln!("warning: the last {bytes} bytes of {path} are torn and are read again");
+                eprintln!(
+                    "warning: the last {bytes} bytes of {path} are incomplete and are read again"
+                );
             }
             noted = Some((checkpoint, path.to_owned()));
             (ledger, began_ms) = (resumed.ledger, resumed.began_ms);
@@ -222,7 +224,7 @@ impl Shown {
                     && progress.setbacks > setbacks
                 {
                     setbacks = progress.setbacks;
-                    bar.note(&format!("warning: {why}; trying again"));
+                    bar.note(&format!("warning: {why}; retrying"));
                 }
             }
         });
@@ -247,7 +249,7 @@ pub(super) fn complain(error: SourceError, resume: Option<&Path>) -> anyhow::Err
     let hint = match (error.hint(), resume) {
         (Some(hint), _) => Some(hint.to_owned()),
         (None, Some(path)) if error.is_transient() => Some(format!(
-            "the same command goes on where this one stopped: {} says where",
+            "the same command continues from the checkpoint {}",
             path.display()
         )),
         _ => None,
@@ -269,9 +271,9 @@ pub(super) fn complain(error: SourceError, resume: Option<&Path>) -> anyhow::Err
 fn unusable(path: &Path, error: CheckpointError) -> anyhow::Error {
     let hint = match error {
         CheckpointError::OtherScan => {
-            "name another file, or delete it to begin anew; source, query, --ids and --hash-seed make a scan"
+            "give another file, or delete it to start again; a checkpoint is for one source, query, --ids and --hash-seed"
         }
-        CheckpointError::Foreign => "name a file that does not exist yet",
+        CheckpointError::Foreign => "give a file that does not exist yet",
         _ => return anyhow::Error::new(error).context(path.display().to_string()),
     };
     let complaint = Complaint::new(error.to_string());

@@ -142,7 +142,7 @@ impl Difference {
         let content = if self.equal { "equal" } else { "different" };
         writeln!(out, "\nthe two files are {content}")?;
         if let Some(answers) = &self.answers {
-            writeln!(out, "of {} ids asked for", output::count(answers.asked))?;
+            writeln!(out, "of {} queried ids", output::count(answers.asked))?;
             for (kind, name) in [
                 (&answers.both, "maybe in both"),
                 (&answers.neither, "absent from both"),
@@ -167,5 +167,5 @@ Examples:
   edgeward filter diff yesterday.ids today.ids
   edgeward filter diff yesterday.ids today.ids --source ids.txt --json
 
-A filter cannot list its ids, so what changed shows in the answers to a list.
-Exit code 1: the answers differ, or without a list the files do.";
+A filter cannot list its ids: changes are visible only in the answers for a list.
+Exit code 1: the answers differ, or without a list the files differ.";

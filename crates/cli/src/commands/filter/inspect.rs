@@ -92,7 +92,7 @@ impl Seen {
 
     pub(super) fn rows(&self) -> Vec<(&'static str, String)> {
         let built = self.built_ms.map_or_else(
-            || "not said".to_owned(),
+            || "unknown".to_owned(),
             |ms| format!("{} s after 1970", ms / 1000),
         );
         vec![
@@ -103,15 +103,18 @@ impl Seen {
                 "ids",
                 format!("{} ({})", output::count(self.ids), self.form),
             ),
-            ("room for", output::count(self.capacity_ids)),
+            ("capacity", output::count(self.capacity_ids)),
             ("hash seed", self.hash_seed.to_string()),
             ("size", ByteSize(self.bytes).to_string()),
-            ("bits an id", format!("{:.2}", self.bits_per_id)),
-            ("times the limit", format!("{:.2}", self.times_the_limit)),
-            ("rate asked for", output::percent(self.asked_rate)),
-            ("rate expected", output::percent(self.expected_rate)),
+            ("bits per id", format!("{:.2}", self.bits_per_id)),
+            (
+                "times the lower bound",
+                format!("{:.2}", self.times_the_limit),
+            ),
+            ("requested rate", output::percent(self.asked_rate)),
+            ("expected rate", output::percent(self.expected_rate)),
             ("rate by its bits", output::percent(self.exact_rate)),
-            ("rate measured", output::percent(self.measured_rate)),
+            ("measured rate", output::percent(self.measured_rate)),
         ]
     }
 }
@@ -121,5 +124,5 @@ Examples:
   edgeward filter inspect resource.ids
   edgeward filter inspect --json resource.ids | jq .measured_rate
 
-Every byte is checked on the way. Exit code 1: it holds more ids than it is
-made for, so its rate is above the one asked for.";
+Every byte of the file is checked. Exit code 1: the filter contains more ids than its
+capacity, so that its rate is above the requested one.";

@@ -43,7 +43,7 @@ pub(crate) fn run(args: &KeygenArgs) -> anyhow::Result<ExitCode> {
 fn make(path: &Path) -> anyhow::Result<Signer> {
     let mut secret = [0; 32];
     rustix::rand::getrandom(&mut secret[..], rustix::rand::GetRandomFlags::empty())
-        .context("the system has no randomness")?;
+        .context("cannot get random bytes from the system")?;
     let file = OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -51,9 +51,9 @@ fn make(path: &Path) -> anyhow::Result<Signer> {
         .open(path);
     let mut file = file.map_err(|error| {
         let complaint = match error.kind() {
-            io::ErrorKind::AlreadyExists => Complaint::new("there is a file already")
-                .hint("clients would not believe a new key: name another file"),
-            _ => Complaint::new(format!("the key cannot be written: {error}")),
+            io::ErrorKind::AlreadyExists => Complaint::new("the key file exists already")
+                .hint("clients would not trust a new key: give another file"),
+            _ => Complaint::new(format!("cannot write the key: {error}")),
         };
         complaint.in_file(path)
     })?;
@@ -69,15 +69,15 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Signer> {
     let file = std::fs::File::open(path).with_context(cannot)?;
     let mode = file.metadata().with_context(cannot)?.permissions().mode();
     if mode & 0o077 != 0 {
-        tracing::warn!(path = %path.display(), "others may read the secret key; chmod 600 it");
+        tracing::warn!(path = %path.display(), "other users can read the secret key; run chmod 600");
     }
     let mut text = String::new();
     let read = file.take(KEY_BYTES_MAX).read_to_string(&mut text);
     read.with_context(cannot)?;
     let secret = from_hex(text.trim()).map_err(|error| {
-        Complaint::new(format!("this is no secret key: {error}"))
+        Complaint::new(format!("the file is not a secret key: {error}"))
             .in_file(path)
-            .hint("`edgeward filter keygen -o FILE` makes one")
+            .hint("create a key with `edgeward filter keygen -o FILE`")
     })?;
     Ok(Signer::from_secret(secret))
 }
@@ -89,5 +89,5 @@ Examples:
   edgeward filter keygen -o publisher.key
   edgeward filter keygen --public publisher.key
 
-The file is secret and stays with the publisher; the line that is printed is
-public and goes to every client.";
+The file is secret and stays with the publisher; the printed line is the public key
+for every client.";

@@ -43,8 +43,10 @@ pub(super) fn ours(path: &Path) -> anyhow::Result<Filter<Vec<u8>>> {
     let opened = opened.map_err(unreadable)?;
     opened.map_err(|error| {
         let way_out = match error {
-            OpenError::Version { .. } => "use a newer edgeward, or build it again with this one",
-            _ => "build or fetch it again; a Guava filter is asked with --guava",
+            OpenError::Version { .. } => {
+                "use a newer edgeward, or build the filter again with this one"
+            }
+            _ => "build or fetch the filter again; for a Guava filter give --guava",
         };
         let complaint = Complaint::new(error.to_string()).in_file(path);
         complaint.hint(way_out).into()

@@ -100,7 +100,8 @@ impl<'a> Reading<'a> {
                             Ok(())
                         }
                         Err(error) => {
-                            let hint = "--ids says what the ids are, --skip-malformed leaves such lines out";
+                            let hint =
+                                "--ids sets the form of the ids, --skip-malformed skips such lines";
                             Err(source.complain(line, error.to_string()).hint(hint).into())
                         }
                     }

@@ -190,9 +190,9 @@ fn source(args: &ServeArgs) -> anyhow::Result<(Box<dyn IdSource>, Option<Prepare
     let source = args.source.checked()?;
     if source.is_stdin() {
         return Err(Complaint::new(
-            "stdin can be read once, and a publisher scans again and again",
+            "stdin can be read only once, but a publisher scans its source repeatedly",
         )
-        .hint("write the ids to a file and name it; it is read anew for each scan")
+        .hint("write the ids to a file; it is read again for each scan")
         .into());
     }
     Ok((Box::new(Rescanned(source)), None))
@@ -223,7 +223,7 @@ fn config(args: &ServeArgs) -> anyhow::Result<PublishConfig> {
         (Some(CoveredBy::Changes), true) | (None, true) => Coverage::Feed,
         (Some(CoveredBy::Changes), false) => {
             let hint = "give --changes-query, and --source with the address of a database";
-            let message = "--covered-by changes, but no changes are polled";
+            let message = "--covered-by changes needs polls of changes";
             return Err(Complaint::new(message).hint(hint).into());
         }
     };
@@ -235,9 +235,11 @@ fn config(args: &ServeArgs) -> anyhow::Result<PublishConfig> {
         }
     }
     if config.coverage == Coverage::Posts && config.token.is_none() {
-        return Err(Complaint::new("--covered-by posts, but nobody can post")
-            .hint("give --token FILE with what writers show; at least 16 characters")
-            .into());
+        return Err(
+            Complaint::new("--covered-by posts needs a token for writers")
+                .hint("give --token FILE; the token has at least 16 characters")
+                .into(),
+        );
     }
     config.least_share = args.least_share;
     config.manifest_max_age = args.manifest_max_age;
@@ -259,7 +261,7 @@ fn allowed_origins(texts: &[String]) -> anyhow::Result<AllowedOrigins> {
         Ok(origins) if origins.is_empty() => Ok(AllowedOrigins::Nobody),
         Ok(origins) => Ok(AllowedOrigins::These(origins)),
         Err(error) => {
-            let hint = "--allow-origin https://shop.example, as the browser's address line begins; * is every page";
+            let hint = "give scheme and host, such as https://shop.example, or * for all pages";
             Err(Complaint::new(format!("--allow-origin: {error}"))
                 .hint(hint)
                 .into())
@@ -273,7 +275,7 @@ fn token(path: &Path) -> anyhow::Result<Token> {
     Token::new(&text).map_err(|error| {
         Complaint::new(error.to_string())
             .in_file(path)
-            .hint("`openssl rand -hex 16` prints one")
+            .hint("`openssl rand -hex 16` prints a token")
             .into()
     })
 }
@@ -319,11 +321,15 @@ impl IdSource for Database {
 
 fn with_way_out(error: PublishError) -> anyhow::Error {
     let hint = match &error {
-        PublishError::State(StateError::Taken { .. }) => "stop it, or give another --state",
+        PublishError::State(StateError::Taken { .. }) => {
+            "stop the other publisher, or give another --state"
+        }
         PublishError::State(StateError::Other { .. }) => {
             "give the same --set, --ids and --hash-seed as before, or another --state"
         }
-        PublishError::Listen { .. } => "`ss -ltnp` says who listens there; port 0 takes a free one",
+        PublishError::Listen { .. } => {
+            "`ss -ltnp` shows the program that uses the port; port 0 selects a free one"
+        }
         _ => return error.into(),
     };
     Complaint::of(&error).hint(hint).into()
@@ -372,11 +378,11 @@ Examples:
     curl -H \"Authorization: Bearer $(cat token.txt)\" --data-binary $ID \\
       http://127.0.0.1:8090/sets/resource/ids
 
-  From a database, whose new ids are known within a second or two:
+  From a database; new ids are published within a second or two:
     edgeward filter serve --set resource --ids uuid --key publisher.key \\
       --state /var/lib/edgeward/resource --source postgres://me@db/shop \\
       --query 'SELECT id FROM resource' --changes-query 'SELECT id, created_at
         FROM resource WHERE created_at > $1 ORDER BY created_at'
 
-The source is read anew for each scan. docs/explanation/id-filter.md has the protocol and
-what clients may rely on.";
+The source is read again for each scan. docs/id-filter.md describes the protocol and the
+guarantees for clients.";

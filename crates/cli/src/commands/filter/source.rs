@@ -71,8 +71,8 @@ impl SourceArgs {
     /// Checks the options of a file. Fails if the source is a database.
     pub(super) fn checked(&self) -> anyhow::Result<Source> {
         if self.database().is_some() {
-            let message = "a file of ids is wanted here, and the source is a database";
-            let hint = "build a filter from it: edgeward filter build";
+            let message = "this command needs a file of ids, and the source is a database";
+            let hint = "build a filter from the database with `edgeward filter build`";
             return Err(Complaint::new(message).hint(hint).into());
         }
         let named = self

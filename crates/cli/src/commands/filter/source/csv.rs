@@ -34,8 +34,8 @@ pub(super) fn read(
         }
         _ => {
             let message = column.map_or_else(
-                || "which column holds the ids is not said".to_owned(),
-                |column| format!("there is no column `{column}`"),
+                || "the CSV file has several columns, but --column is missing".to_owned(),
+                |column| format!("the CSV file has no column `{column}`"),
             );
             let complaint = Complaint::new(message).in_file(source.label()).at_line(1);
             let listed = names
@@ -43,7 +43,7 @@ pub(super) fn read(
                 .take(20)
                 .map(|name| name.chars().take(40).collect());
             let listed: Vec<String> = listed.collect();
-            let hint = format!("--column with one of: {}", listed.join(", "));
+            let hint = format!("give --column with one of: {}", listed.join(", "));
             return Err(complaint.hint(hint).into());
         }
     };
@@ -62,7 +62,7 @@ pub(super) fn read(
             let message = format!("an id is longer than {} bytes", source.line_bytes_max);
             return Err(source
                 .complain(line, message)
-                .hint("--line-bytes-max allows more")
+                .hint("--line-bytes-max raises the limit")
                 .into());
         }
         if !id.is_empty() {
@@ -76,13 +76,13 @@ fn broken(source: &Source, error: &csv::Error) -> anyhow::Error {
     let message = match error.kind() {
         csv::ErrorKind::UnequalLengths {
             expected_len, len, ..
-        } => format!("this line has {len} fields, the heading {expected_len}"),
-        csv::ErrorKind::Io(error) => format!("cannot read on: {error}"),
+        } => format!("the line has {len} fields, the heading {expected_len}"),
+        csv::ErrorKind::Io(error) => format!("cannot read the file: {error}"),
         _ => error.to_string(),
     };
     source
         .complain(line, message)
-        .hint("ids are read from CSV as RFC 4180 describes it: commas, double quotes")
+        .hint("the format is CSV as in RFC 4180: commas, double quotes")
         .into()
 }
 
@@ -97,7 +97,7 @@ impl<R: BufRead> std::io::Read for Bounded<R> {
     fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
         if self.since_record > self.limit {
             return Err(std::io::Error::other(
-                "a record does not end; is a quote left open?",
+                "the record exceeds the limit; a closing quote may be missing",
             ));
         }
         let count = self.input.read(out)?;

@@ -32,7 +32,7 @@ pub(super) fn read(
         }
         if line.len() as u64 > limit {
             let message = format!("a line is longer than {limit} bytes");
-            let hint = "a source of ids has one on each line; --line-bytes-max allows more";
+            let hint = "write one id per line; --line-bytes-max raises the limit";
             return Err(source.complain(number, message).hint(hint).into());
         }
         if !line.is_empty() {

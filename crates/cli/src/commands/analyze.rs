@@ -315,7 +315,7 @@ impl AnalyzeArgs {
             Some("w3c") => Some(Format::W3c),
             Some(text) => Some(Format::Template(Template::compile(text).map_err(|error| {
                 Complaint::new(format!("--format: {error}"))
-                    .hint("use ncsa, json, w3c or a format string; docs/analyze.md describes format strings")
+                    .hint("use ncsa, json, w3c or a format string; docs/how-to/analyze.md describes format strings")
             })?)),
         };
         let temp_folder = self.temp.clone().unwrap_or_else(std::env::temp_dir);

@@ -37,7 +37,7 @@ pub(crate) enum Command {
     Replay(replay::ReplayArgs),
     Trace(trace::TraceArgs),
     Filter(filter::FilterArgs),
-    // Hidden, so that the list of commands fits a screen; docs/id-filter.md describes it.
+    // Hidden, so that the list of commands fits a screen; docs/explanation/id-filter.md describes it.
     #[command(hide = true)]
     BenchFilter(bench_filter::BenchFilterArgs),
     Store(store::StoreArgs),

@@ -108,7 +108,7 @@ pub(crate) struct ServeArgs {
 
     /// Any key of the configuration file
     ///
-    /// For example `--set limits.headers_max=50`; docs/configuration.md lists the keys.
+    /// For example `--set limits.headers_max=50`; docs/reference/configuration.md lists the keys.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
 
@@ -333,7 +333,7 @@ fn announce(
 
 const EXAMPLES: &str = "\
 Exit codes: 0 all requests in progress were finished, 1 a second signal stopped it before, 2 it
-could not start. docs/configuration.md lists every setting; `edgeward check-config FILE` checks a
+could not start. docs/reference/configuration.md lists every setting; `edgeward check-config FILE` checks a
 file.
 
 Examples:

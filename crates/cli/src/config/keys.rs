@@ -1,6 +1,6 @@
 //! The list of all settings: key, type, bounds, description, and the field that a setting changes.
 //!
-//! The file, the flags, `check-config` and docs/configuration.md are generated from this list. Defaults are defined, with
+//! The file, the flags, `check-config` and docs/reference/configuration.md are generated from this list. Defaults are defined, with
 //! their reasons, in `edgeward_proxy::config`.
 //!
 //! The list is one table, because its order is the order of the reference. Longer groups of entries are in submodules.
@@ -70,13 +70,13 @@ pub(super) const TABLES: [(&str, &str); 14] = [
     (
         "origin.link",
         "The link to a gateway near the origin. Misses are fetched through it; the gateway sends them to its own \
-         `--origin`, and `origin.url` only sets `Host`. Without `gateway` there is no link. See docs/link.md.",
+         `--origin`, and `origin.url` only sets `Host`. Without `gateway` there is no link. See docs/explanation/link.md.",
     ),
     ("hot", "The memory tier of the cache."),
     (
         "disk_device",
         "The devices of the disk cache. Write `[[disk_device]]` once for each device; each key is stored on one of them. \
-         Without devices there is no disk cache. See docs/disk-cache.md.",
+         Without devices there is no disk cache. See docs/explanation/disk-cache.md.",
     ),
     ("disk", "What is written to the disk cache, and how."),
     (
@@ -90,7 +90,7 @@ pub(super) const TABLES: [(&str, &str); 14] = [
     (
         "negative",
         "Paths for which the edge answers 404 itself if the id in the path certainly does not exist. Write `[[negative]]` \
-         once for each path. See docs/id-filter.md.",
+         once for each path. See docs/explanation/id-filter.md.",
     ),
     (
         "forwarding",
@@ -336,7 +336,7 @@ pub(super) static KEYS: &[Key] = &[
         flag: Some("--policy"),
         kind: Kind::Policy,
         doc: "The policy of admission and eviction: `lru`, `threshold:SIZE`, `exp:SIZE`, `adaptsize`, \
-              `adaptsize-horizon`, `gdsf` or `infinite`. [policies.md](policies.md) says which policy suits which traffic.",
+              `adaptsize-horizon`, `gdsf` or `infinite`. [policies.md](../explanation/policies.md) says which policy suits which traffic.",
         set: |draft, _, value| draft.edge.hot.policy = value.policy(),
         show: |draft, _| Some(draft.edge.hot.policy.to_string()),
     },

@@ -142,7 +142,7 @@ const REPEATED: [&str; 3] = [
     "disk_device.capacity",
 ];
 
-/// Returns the reference of all settings as Markdown: `docs/configuration.md`.
+/// Returns the reference of all settings as Markdown: `docs/reference/configuration.md`.
 pub(crate) use reference::markdown as reference_markdown;
 
 /// One setting as given, not yet checked.

@@ -1,4 +1,4 @@
-//! Generates docs/configuration.md from the list of keys.
+//! Generates docs/reference/configuration.md from the list of keys.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! The figures of the report. Their JSON keys are stable: `docs/analyze.md`.
+//! The figures of the report. Their JSON keys are stable: `docs/how-to/analyze.md`.
 
 use serde::Serialize;
 

@@ -1,9 +1,9 @@
 //! `edgeward demo`: LRU, AdaptSize and GDSF over real HTTP, predicted and measured.
 //!
-//! One synthetic origin and one edge at a time, each a process of its own so that CPU and memory
-//! are its own, all on free loopback ports. A generated trace is first simulated, then replayed
-//! through the edge, and the two are put side by side. The edges run one after the other: on a
-//! small machine they would otherwise take each other's cores.
+//! The demo starts one synthetic origin and one edge at a time, each in a process of its own, so that its CPU
+//! time and memory can be measured. All use free loopback ports. A generated trace is first simulated and then
+//! replayed through the edge. The edges run one after the other, because on a small machine they would compete
+//! for cores.
 
 mod page;
 mod process;
@@ -33,10 +33,10 @@ use edgeward_types::{ByteSize, Seed, allocated_bytes};
 use crate::output::{self, Progress};
 use process::Process;
 
-/// Compare cache policies over real HTTP, predicted and measured
+/// Compare cache policies over real HTTP: predictions and measurements
 ///
-/// Starts a synthetic origin and an edge for each policy on free loopback ports, replays one
-/// generated trace through them, and compares what the simulator predicted with what was measured.
+/// Starts a synthetic origin and an edge for each policy on free loopback ports, replays one generated trace through
+/// them, and compares the simulator's predictions with the measurements.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct DemoArgs {
@@ -54,11 +54,11 @@ pub(crate) struct DemoArgs {
     #[arg(long, default_value_t = 300_000, value_parser = clap::value_parser!(u64).range(1000..=10_000_000), value_name = "N")]
     requests: u64,
 
-    /// Memory for hot objects
+    /// Size of the memory tier
     #[arg(long, default_value = "16MiB", value_name = "SIZE")]
     hot: ByteSize,
 
-    /// Page to write, or folder to write edgeward-demo.html in
+    /// Page to write, or folder for edgeward-demo.html
     #[arg(long, default_value = REPORT_FOLDER, value_name = "FILE")]
     report: PathBuf,
 
@@ -66,7 +66,7 @@ pub(crate) struct DemoArgs {
     #[arg(long)]
     json: bool,
 
-    /// How long the origin takes to begin an answer
+    /// Time until the origin starts each response
     #[arg(long, default_value = "2ms", value_parser = super::typed::duration, value_name = "TIME", hide_short_help = true)]
     origin_latency: Duration,
 
@@ -74,7 +74,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, default_value = "16", value_name = "N", hide_short_help = true)]
     connections: NonZeroUsize,
 
-    /// Requests between two tunings of AdaptSize; few, so that a short run shows some
+    /// Requests between two runs of AdaptSize's tuner; few, so that a short run shows some
     #[arg(
         long,
         default_value = "50000",
@@ -83,12 +83,12 @@ pub(crate) struct DemoArgs {
     )]
     window_requests: NonZeroU32,
 
-    /// Where all draws come from
+    /// Seed of all random numbers
     #[arg(long, default_value_t = 1, value_name = "N", hide_short_help = true)]
     seed: u64,
 }
 
-/// Code 0: it ran, and every byte was right. 1: some were not.
+/// Exit codes: 0 every byte was correct, 1 some were not.
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     let report_path = report_path(&args.report)?;
     let interrupted = Interrupted::watch()?;
@@ -147,7 +147,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Everything the demo found; the JSON document holds these keys.
+/// The results of the demo, and the JSON document.
 #[derive(Debug, Serialize)]
 struct Outcome {
     trace: TraceFacts,
@@ -162,13 +162,13 @@ struct Outcome {
     report: PathBuf,
 }
 
-/// One policy, foretold and seen.
+/// The prediction and the measurement of one policy.
 #[derive(Debug, Serialize)]
 struct EdgeOutcome {
     policy: String,
     predicted: RunReport,
     measured: ReplayReport,
-    /// What the origin was asked for, warm-up included.
+    /// Requests to the origin, including the warm-up.
     origin_requests: u64,
     origin_bytes: u64,
 }
@@ -219,7 +219,7 @@ fn predict(
     run.report()
 }
 
-/// What an object costs the edge beside its body: asked of a real one, with one real object.
+/// The memory of an object in addition to its body, measured by storing one object in a real edge.
 fn overhead(args: &DemoArgs, origin: SocketAddr, records: &[Record]) -> anyhow::Result<u64> {
     let edge = Edge::start(args, PolicySpec::Lru, origin)?;
     let sample = records
@@ -288,7 +288,7 @@ fn measure(
     }
 }
 
-/// An edge at work.
+/// A running edge.
 struct Edge {
     process: Process,
     url: String,
@@ -337,8 +337,8 @@ fn origin_command(args: &DemoArgs) -> Vec<String> {
     ]
 }
 
-/// Whether someone asked for an end. Children have a process group of their own, so that Ctrl-C
-/// reaches this process alone, which then ends them in order.
+/// Set to true by the first SIGINT or SIGTERM. The children are in process groups of their own, so that Ctrl-C
+/// reaches only this process, which stops them in order.
 #[derive(Clone, Debug)]
 struct Interrupted(Arc<AtomicBool>);
 
@@ -358,7 +358,7 @@ impl Interrupted {
             )
         };
         let raised = flag.clone();
-        // Ends with the process: it only ever waits.
+        // The thread ends with the process.
         thread::Builder::new()
             .name("demo-signals".to_owned())
             .spawn(move || {
@@ -386,7 +386,7 @@ impl Interrupted {
     }
 }
 
-/// Where the page goes, known to be writable before minutes are spent.
+/// The path of the page. Fails early if it is not writable.
 fn report_path(asked: &Path) -> anyhow::Result<PathBuf> {
     let names_a_file = asked.extension().is_some_and(|ending| ending == "html");
     let path = if names_a_file {
@@ -404,7 +404,7 @@ fn report_path(asked: &Path) -> anyhow::Result<PathBuf> {
     Ok(std::path::absolute(&path)?)
 }
 
-/// A fifth of the trace fills the cache and is not counted, predicted or measured.
+/// The length of the warm-up: a fifth of the trace, which is not counted.
 fn warmup(records: &[Record]) -> u64 {
     records.len() as u64 / 5
 }
@@ -413,7 +413,7 @@ const REPORT_FOLDER: &str = "demo-report";
 
 const REPORT_NAME: &str = "edgeward-demo.html";
 
-/// Points of the predicted series: as many as a plot of this width can show.
+/// The number of points of the predicted series, as many as the plot can show.
 const INTERVALS: u64 = 60;
 
 const BATCH: usize = 1 << 14;

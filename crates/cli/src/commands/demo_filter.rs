@@ -1,11 +1,12 @@
 //! `edgeward demo-filter`: a service where nearly every lookup is a 404, with and without an id filter.
 //!
-//! A table of UUIDs in SQLite, a service that takes its time, a publisher that scans the table, and
-//! lookups of which one is present: first all go to the service, then the edge answers the absent ones
-//! by the filter, then the clients do so themselves. All of it real, on loopback ports of one process.
+//! The demo creates a table of UUIDs in SQLite, a slow service, and a publisher that scans the table. It sends
+//! lookups of absent ids and of one present id. In the first run, all lookups go to the service; in the second,
+//! the edge answers absent ids by the filter; in the third, the clients query the filter themselves. All parts
+//! run in one process, on loopback ports.
 //!
-//! The experiment is one that was reported of a Dropwizard service over Cassandra with a filter of
-//! Guava's; its figures stand beside ours.
+//! The experiment repeats a published one with a Dropwizard service over Cassandra and a filter of Guava. The
+//! table lists its published figures too.
 
 mod database;
 mod load;
@@ -36,8 +37,8 @@ use service::Service;
 
 /// Lookups that are nearly all 404, with and without an id filter
 ///
-/// Starts a service with a delay, a publisher of its ids out of SQLite and an edge on free loopback
-/// ports, and sends lookups of random ids and one that is present.
+/// Starts a slow service, a publisher of its ids from SQLite and an edge on free loopback ports, and sends lookups of
+/// random ids and of one present id.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct DemoFilterArgs {
@@ -45,11 +46,11 @@ pub(crate) struct DemoFilterArgs {
     #[arg(long, default_value_t = 620_000, value_parser = clap::value_parser!(u64).range(1..=20_000_000), value_name = "N")]
     ids: u64,
 
-    /// Lookups of absent ids; one of a present id comes on top
+    /// Lookups of absent ids; one lookup of a present id is added
     #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000), value_name = "N")]
     lookups: u64,
 
-    /// How long the service takes to begin an answer
+    /// Time until the service starts each response
     #[arg(long, default_value = "20ms", value_parser = super::typed::duration, value_name = "TIME")]
     latency: Duration,
 
@@ -70,12 +71,12 @@ pub(crate) struct DemoFilterArgs {
     #[arg(long)]
     json: bool,
 
-    /// Where all draws come from
+    /// Seed of all random numbers
     #[arg(long, default_value_t = 1, value_name = "N", hide_short_help = true)]
     seed: u64,
 }
 
-/// Code 0: every lookup was answered rightly. 1: some were not.
+/// Exit codes: 0 every response was correct, 1 some were not.
 pub(crate) fn run(args: &DemoFilterArgs) -> anyhow::Result<ExitCode> {
     let folder = Scratch::new()?;
     let started = Instant::now();
@@ -169,7 +170,7 @@ fn say(text: &str) {
     tracing::info!("{text}");
 }
 
-/// An edge before the service.
+/// Starts an edge in front of the service.
 fn start_edge(
     service: &Service,
     negative: Vec<edgeward_proxy::negative::NegativeRule>,
@@ -183,7 +184,7 @@ fn start_edge(
 
 struct Published {
     publisher: RunningPublisher,
-    /// What scan and build took.
+    /// The duration of scan and build.
     scan: Duration,
 }
 
@@ -214,10 +215,10 @@ fn publish(
     })
 }
 
-/// One run of all lookups.
+/// The results of one run of all lookups.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
-    /// Where absent ids are skipped.
+    /// The part that queries the filter: "without", "edge" or "clients".
     skipping: &'static str,
     rate: Option<f64>,
     filter_bytes: Option<u64>,
@@ -262,7 +263,7 @@ fn row(
         lookups: lookups.len() as u64,
         skipped: outcome.skipped,
         service_requests: asked,
-        // What came through and was not there.
+        // Lookups that the filter passed although the id is absent.
         false_positives: if rate.is_some() {
             asked - outcome.found
         } else {
@@ -344,7 +345,7 @@ impl Report {
     }
 }
 
-/// As reported of the experiment this repeats, on another machine, whose delay is not known.
+/// The figures of the published experiment, on another machine; its service's delay is unknown.
 const SOURCE: [(&str, &str, &str, &str, &str, &str); 3] = [
     ("reported: nobody", "", "", "", "", "36.6"),
     (
@@ -358,7 +359,7 @@ const SOURCE: [(&str, &str, &str, &str, &str, &str); 3] = [
     ("reported: the client", "1 %", "600 KB", "97 %", "", ""),
 ];
 
-/// A folder that vanishes with the demo.
+/// A temporary folder that is removed at the end.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -372,12 +373,12 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What is left of it is in the system's folder for such things.
+        // If the removal fails, the files remain in the system's temporary folder.
         _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// Longer than the demo, which scans once.
+/// Longer than the demo, which scans only once.
 const MAX_STALENESS: Duration = Duration::from_secs(3600);
 const PATIENCE: Duration = Duration::from_secs(120);
 

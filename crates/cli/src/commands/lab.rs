@@ -1,8 +1,8 @@
-//! `edgeward lab`: an experiment by plan, with edges and other servers behind one trace.
+//! `edgeward lab`: runs an experiment by plan: replays one trace through edges and other servers.
 //!
-//! The plan is read, and the settings it gives to edges are held against the very list that
-//! `serve` reads; then `edgeward_lab` carries it out. After each contender's turn the report and the
-//! figures so far are written, so that whatever ends the run, what was measured is there.
+//! The settings that the plan gives to edges are checked against the list of keys of `serve`; then
+//! `edgeward_lab` runs the plan. After each contender the report and the results so far are written, so that
+//! they remain if the run stops.
 
 mod plans;
 mod text;
@@ -28,11 +28,11 @@ use crate::signals::Signals;
 
 /// Run an experiment by plan: settings, other caches, one trace
 ///
-/// Starts the plan's contenders (edges with different settings, nginx, Varnish, Traffic Server) behind one
-/// synthetic origin, sends one trace through each, checks every byte, looks each second at what they
-/// use, and writes a report with all curves on one time axis.
+/// Starts the plan's contenders (edges with different settings, nginx, Varnish, Traffic Server) in front of one
+/// synthetic origin, replays one trace through each, checks every byte, samples their resources every second,
+/// and writes a report with all curves on one time axis.
 ///
-/// Three plans come with the program: second-hit, adaptsize-vs-peers and latency.
+/// Three plans are built in: second-hit, adaptsize-vs-peers and latency.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct LabArgs {
@@ -40,11 +40,11 @@ pub(crate) struct LabArgs {
     #[arg(value_name = "PLAN.toml")]
     plan: PathBuf,
 
-    /// Another trace than the plan's, of any known format
+    /// Trace to use instead of the plan's, in any known format
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
-    /// Another number of requests than the plan's
+    /// Number of requests to use instead of the plan's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(100..=100_000_000))]
     requests: Option<u64>,
 
@@ -52,7 +52,7 @@ pub(crate) struct LabArgs {
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
 
-    /// Folder for outcome.json and a table of samples for each contender
+    /// Folder for outcome.json and a table of samples per contender
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
@@ -60,20 +60,20 @@ pub(crate) struct LabArgs {
     #[arg(long)]
     json: bool,
 
-    /// Where the caches lie meanwhile [default: the system's temporary folder]
+    /// Folder of the caches [default: the system's temporary folder]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 
-    /// Another edgeward than this one, to put versions side by side
+    /// Another edgeward binary to use, to compare versions
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     edgeward: Option<PathBuf>,
 
-    /// Print the plan instead of carrying it out
+    /// Print the plan and exit
     #[arg(long, hide_short_help = true)]
     print_plan: bool,
 }
 
-/// Code 0: all of it ran, and every byte was right. 1: something did not.
+/// Exit codes: 0 all contenders ran and every byte was correct, 1 otherwise.
 pub(crate) fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
     let (file, text) = read(&args.plan)?;
     if args.print_plan {
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
     } else if let TraceOrigin::File(path) = &mut plan.trace.origin
         && let (true, Some(folder)) = (path.is_relative(), file.parent())
     {
-        // As in a configuration: it is found wherever the plan is started.
+        // A relative path starts at the plan's folder, as in a configuration file.
         *path = folder.join(&path);
     }
     plan.trace.requests = args.requests.unwrap_or(plan.trace.requests);
@@ -131,7 +131,7 @@ pub(crate) fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The plan's text and what to call it: a file, or one that comes with the program.
+/// The name and the text of the plan: a file, or a built-in plan.
 fn read(asked: &Path) -> anyhow::Result<(PathBuf, String)> {
     if !asked.exists()
         && let Some((name, text)) = plans::named(asked)
@@ -157,7 +157,7 @@ fn read(asked: &Path) -> anyhow::Result<(PathBuf, String)> {
     Ok((asked.to_owned(), text))
 }
 
-/// The plan, with the settings of its edges checked as `serve` would check them.
+/// Parses the plan and checks the settings of its edges as `serve` would.
 fn parse(file: &Path, text: &str) -> Result<Plan, Complaints> {
     let placed = |message: &str, line: usize, hint: Option<String>| {
         let complaint = Complaint::new(message).in_file(file).at_line(line);
@@ -191,7 +191,7 @@ fn parse(file: &Path, text: &str) -> Result<Plan, Complaints> {
     }
 }
 
-/// What an edge would refuse, each at its line.
+/// The errors in the settings of an edge, each with its line.
 fn wrong_settings(contender: &Contender, settings: &[Setting], file: &Path) -> Vec<Complaint> {
     let flag = |key: &str, text: &str| FlagSetting {
         flag: key.to_owned(),
@@ -207,7 +207,7 @@ fn wrong_settings(contender: &Contender, settings: &[Setting], file: &Path) -> V
         given.push(flag("disk_device.path", "store"));
         given.push(flag("disk_device.capacity", "1GiB"));
     }
-    // One after the other, so that each complaint has its line.
+    // Each setting is checked alone, so that its errors get its line.
     let mut complaints = Vec::new();
     for setting in settings {
         let mut flags = given.clone();
@@ -224,7 +224,7 @@ fn wrong_settings(contender: &Contender, settings: &[Setting], file: &Path) -> V
     complaints
 }
 
-/// A failure of the whole, with the plan's line where that helps.
+/// Adds a location and a hint to an error of the run.
 fn explained(error: LabError, plan: &Plan, file: &Path) -> anyhow::Error {
     let message = error.to_string();
     match error {
@@ -240,13 +240,13 @@ fn explained(error: LabError, plan: &Plan, file: &Path) -> anyhow::Error {
     }
 }
 
-/// A wish to stop that the first signal makes. The children have a process group of their own and are ended in
-/// order.
+/// Returns a [`Stop`] that the first signal triggers. The children are in process groups of their own and are
+/// stopped in order.
 fn stop_by_signal() -> anyhow::Result<Stop> {
     let stop = Stop::default();
     let mut signals = Signals::listen()?;
     let asked = stop.clone();
-    // Ends with the process: it only ever waits.
+    // The thread ends with the process.
     thread::Builder::new()
         .name("lab-signals".to_owned())
         .spawn(move || {
@@ -256,11 +256,11 @@ fn stop_by_signal() -> anyhow::Result<Stop> {
     Ok(stop)
 }
 
-/// Where results are kept, known to be writable before minutes are spent.
+/// The files of the results. Creation fails early if they are not writable.
 struct Kept {
     report: PathBuf,
     out: Option<PathBuf>,
-    /// What repeats the run.
+    /// The command that repeats the run.
     command: String,
 }
 
@@ -296,7 +296,7 @@ impl Kept {
         })
     }
 
-    /// Writes everything there is. Each file is replaced whole, so that a reader never sees half of one.
+    /// Writes all results so far. Each file is replaced atomically, so that a reader never sees half of it.
     fn keep(&self, outcome: &Outcome) -> anyhow::Result<()> {
         replace(&self.report, page(outcome, &self.command).as_bytes())?;
         let Some(out) = &self.out else {
@@ -333,20 +333,20 @@ fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Shows how far the run is, and keeps what it has.
+/// Shows the progress of the run and writes the results so far.
 struct Shown {
     progress: Mutex<Option<Progress>>,
     kept: Kept,
-    /// Of how many contenders the end was told.
+    /// The number of contenders whose end was printed.
     told: Mutex<usize>,
-    /// Why results could not be kept, the first time.
+    /// The first error of writing the results.
     unkept: Mutex<Option<anyhow::Error>>,
 }
 
 impl Watcher for Shown {
     fn begin(&self, what: &str, requests: u64) {
         let mut progress = lock(&self.progress);
-        // The former bar goes before the next one comes.
+        // Drops the previous bar before the next one is drawn.
         *progress = None;
         *progress = Some(Progress::new(what.to_owned(), "requests", Some(requests)));
     }

@@ -1,8 +1,8 @@
-//! `edgeward simulate`: what the serving policies would do with a trace.
+//! `edgeward simulate`: runs a trace through the server's cache policies.
 //!
-//! The trace is read once for its facts where a share of it is asked for (`--capacity 1%`), then
-//! once for all runs together. Batches go to every run in turn, the runs spread over threads. With
-//! `--disk` every run has a disk tier under its RAM, one run for each combination.
+//! If an option is a share of the trace (`--capacity 1%`), the trace is read once for its size. Then it is read
+//! once for all runs: each batch goes to every run, and the runs are distributed over threads. With `--disk`,
+//! every run has a disk tier below its RAM tier, one run for each combination.
 
 mod disk;
 mod page;
@@ -44,7 +44,7 @@ pub(crate) struct SimulateArgs {
     )]
     policy: Vec<PolicySpec>,
 
-    /// RAM cache sizes: bytes (64MiB) or a share of the objects' bytes (1%)
+    /// RAM tier sizes: bytes (64MiB) or a share of the trace's footprint (1%)
     #[arg(
         long,
         visible_alias = "hot",
@@ -58,27 +58,27 @@ pub(crate) struct SimulateArgs {
     #[command(flatten)]
     disk: disk::DiskArgs,
 
-    /// What fills the caches and is not counted: a share (20%) or a number of requests
+    /// Requests that warm the cache and are not counted: 20% or a number
     #[arg(long, default_value = "0", value_name = "SHARE")]
     warmup: Warmup,
 
-    /// Bytes charged for each object beside its body, which is then rounded up as a live edge does
+    /// Bytes per object in addition to its body, which is then rounded up as in a live edge
     #[arg(long, default_value = "0", value_name = "SIZE", hide_short_help = true)]
     object_overhead: ByteSize,
 
-    /// Where the policies' draws come from
+    /// Seed of the policies' random numbers
     #[arg(long, default_value_t = 0, hide_short_help = true)]
     seed: u64,
 
-    /// Requests between two tunings of AdaptSize [default: 250000, as in the paper]
+    /// Requests between two runs of AdaptSize's tuner [default: 250000, as in the paper]
     #[arg(long, value_name = "REQUESTS", hide_short_help = true)]
     window: Option<NonZeroU32>,
 
-    /// Threads the runs are spread over [default: one a core]
+    /// Threads of the runs [default: one per core]
     #[arg(long, hide_short_help = true)]
     threads: Option<NonZeroUsize>,
 
-    /// Leave hit ratios over time out of the JSON
+    /// Omit hit ratios over time from the JSON
     #[arg(long, hide_short_help = true)]
     no_series: bool,
 
@@ -86,12 +86,12 @@ pub(crate) struct SimulateArgs {
     #[arg(long)]
     json: bool,
 
-    /// Write a page with plots
+    /// Write an HTML page with plots
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 }
 
-/// Carries it out.
+/// Runs the simulation and prints the results.
 pub(crate) fn run(args: SimulateArgs) -> anyhow::Result<ExitCode> {
     let inputs = args.trace.inputs()?;
     let before = if args.needs_facts() {
@@ -116,7 +116,7 @@ pub(crate) fn run(args: SimulateArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl SimulateArgs {
-    /// Whether something is given as a share of a trace that has not been read yet.
+    /// Returns true if an option is a share of the trace, so that the trace must be read first.
     fn needs_facts(&self) -> bool {
         let share = |capacity: &Capacity| matches!(capacity, Capacity::OfFootprint(_));
         self.capacity.iter().any(share)
@@ -125,7 +125,7 @@ impl SimulateArgs {
     }
 }
 
-/// The first reading, for what shares are shares of.
+/// Reads the trace once for the figures that shares refer to.
 fn measure(inputs: &Inputs) -> anyhow::Result<TraceFacts> {
     if inputs.read_once() {
         return Err(Complaint::new(
@@ -210,7 +210,7 @@ fn simulate(
     })
 }
 
-/// Gives a batch to every run, the runs dealt out to `threads`.
+/// Passes a batch to every run, with the runs distributed over `threads`.
 fn feed_all(runs: &mut [TimedRun], batch: &[Record], threads: usize) {
     if threads <= 1 {
         return runs.iter_mut().for_each(|run| run.feed(batch));
@@ -269,14 +269,14 @@ fn print_table(simulation: &Simulation) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the JSON document holds.
+/// The results, and the JSON document.
 #[derive(Debug, Serialize)]
 struct Simulation {
     trace: TraceFacts,
     runs: Vec<RunReport>,
 }
 
-/// A run and the time it took.
+/// A run and the time it has taken so far.
 #[derive(Debug)]
 struct TimedRun {
     run: Run,
@@ -310,10 +310,10 @@ impl TimedRun {
     }
 }
 
-/// Points of a series over time: as many as a plot can show.
+/// The number of points of a series over time, as many as a plot can show.
 const INTERVALS: u64 = 200;
 
-/// Where the length is not known beforehand.
+/// The length of an interval if the length of the trace is unknown.
 const INTERVAL_REQUESTS: u64 = 50_000;
 
 const EXAMPLES: &str = "\

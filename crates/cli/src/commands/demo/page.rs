@@ -1,4 +1,4 @@
-//! The demo's report page.
+//! The HTML page of the demo.
 
 use edgeward_replay::monitor::Sample;
 use edgeward_report::{Axis, Bars, Column, Page, Plot, Series, Table, Unit};
@@ -62,7 +62,7 @@ fn hit_ratios(outcome: &Outcome) -> Plot {
     for (n, edge) in outcome.edges.iter().enumerate() {
         plot.add(Series::line(&edge.policy, measured(edge, outcome)).colour(n));
         let predicted = edge.predicted.series.iter();
-        // The rest at the end is too short to be as calm as the others.
+        // The last, shorter interval would be noisy.
         let whole = outcome.trace.requests / super::INTERVALS * super::INTERVALS;
         let predicted = predicted.take_while(|interval| interval.requests_end <= whole);
         let points = predicted.map(|i| (i.requests_end as f64, i.object_hit_ratio));
@@ -73,12 +73,12 @@ fn hit_ratios(outcome: &Outcome) -> Plot {
     plot
 }
 
-/// The same bottom for all plots over the run, so that they can be read under each other.
+/// The horizontal axis of all plots over the run; the same range, so that they are comparable.
 fn requests_axis(outcome: &Outcome) -> Axis {
     Axis::new("requests so far", Unit::Count).range(0.0, outcome.trace.requests as f64)
 }
 
-/// Hit ratios between samples far enough apart to be as calm as the predicted ones.
+/// Hit ratios between samples that are as far apart as the points of the prediction.
 fn measured(edge: &EdgeOutcome, outcome: &Outcome) -> Vec<(f64, f64)> {
     let stretch = (outcome.trace.requests / super::INTERVALS).max(1);
     let mut points = Vec::new();
@@ -94,7 +94,7 @@ fn measured(edge: &EdgeOutcome, outcome: &Outcome) -> Vec<(f64, f64)> {
     points
 }
 
-/// `c` of each policy that tunes it, as the edge's status page told it and as simulated.
+/// The parameter `c` of each self-tuning policy: the values of the edge's status page and of the simulation.
 fn size_parameter(outcome: &Outcome) -> Option<Plot> {
     let mut plot = Plot::new(
         "AdaptSize's parameter c",

@@ -1,4 +1,4 @@
-//! A child of the same binary: started, heard out, ended.
+//! Starts a child process of the same binary and stops it.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// A running `edgeward` of our own. Dropping it ends it: politely, and then not.
+/// A running child. Dropping it sends SIGTERM, and SIGKILL if the child does not end in time.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
@@ -19,7 +19,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts this binary with `args` and waits for its start line, a line of JSON on stdout.
+    /// Starts this binary with `args` and waits for its first line, which is JSON on stdout.
     pub(super) fn start(args: &[String]) -> anyhow::Result<Self> {
         let name = args.first().map_or("", String::as_str);
         let program = std::env::current_exe().context("this program's file is not known")?;
@@ -27,19 +27,19 @@ impl Process {
             .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            // Ctrl-C is for the parent, which ends its children in order.
+            // Ctrl-C goes only to the parent, which stops its children in order.
             .process_group(0)
             .spawn()
             .with_context(|| format!("`edgeward {name}` cannot be started"))?;
         let stdout = child.stdout.take().expect("it was asked for");
         let (send, heard) = mpsc::sync_channel(1);
-        // Reads on after the start line, so that the child never waits for a reader. It ends with
+        // Reads on after the first line, so that the child never blocks on a full pipe. The thread ends with
         // the child's stdout.
         thread::Builder::new()
             .name("demo-reader".to_owned())
             .spawn(move || {
                 let mut lines = BufReader::new(stdout).lines();
-                // The parent may have given up by then.
+                // The parent may have timed out.
                 _ = send.send(lines.next());
                 lines.for_each(drop);
             })?;
@@ -58,7 +58,7 @@ impl Process {
         Ok(process)
     }
 
-    /// A text of the start line, by its JSON pointer.
+    /// Returns a string of the first line, by its JSON pointer.
     pub(super) fn told(&self, pointer: &str) -> anyhow::Result<&str> {
         self.start_line
             .pointer(pointer)
@@ -73,7 +73,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Failing here means that it is gone already.
+        // An error means that the child has ended already.
         _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let deadline = Instant::now() + END_TIME_MAX;
         while Instant::now() < deadline {
@@ -90,5 +90,5 @@ impl Drop for Process {
 /// Far more than a start takes on a busy machine.
 const START_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// Beyond the drain time the children are given.
+/// Longer than the drain timeout of the children.
 const END_TIME_MAX: Duration = Duration::from_secs(5);

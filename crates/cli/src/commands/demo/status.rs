@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use serde_json::Value;
 
-/// What the status page says.
+/// Fetches the status of an origin or an edge.
 pub(super) fn fetch(addr: SocketAddr) -> anyhow::Result<Value> {
     ask(addr).with_context(|| format!("http://{addr}/status cannot be read"))
 }
@@ -16,7 +16,7 @@ fn ask(addr: SocketAddr) -> anyhow::Result<Value> {
     let mut stream = TcpStream::connect_timeout(&addr, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
-    // HTTP/1.0: no chunks, and the end of the connection is the end of the body.
+    // In HTTP/1.0 the body is not chunked and ends with the connection.
     write!(stream, "GET /status HTTP/1.0\r\nHost: {addr}\r\n\r\n")?;
     let mut answer = Vec::new();
     stream.take(BYTES_MAX).read_to_end(&mut answer)?;

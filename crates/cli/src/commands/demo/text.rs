@@ -1,4 +1,4 @@
-//! The outcome as figures: what the terminal shows, and the page's table.
+//! The results as text: the output on the terminal, and the table of the page.
 
 use std::io::Write as _;
 
@@ -26,7 +26,7 @@ pub(super) fn print(outcome: &Outcome) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The policy with the highest measured hit ratio, as a heading.
+/// The heading of the page: the policy with the highest measured hit ratio.
 pub(super) fn headline(outcome: &Outcome) -> String {
     let memory = ByteSize(outcome.hot_bytes);
     match best_first(outcome).as_slice() {
@@ -36,7 +36,7 @@ pub(super) fn headline(outcome: &Outcome) -> String {
     }
 }
 
-/// The edges by measured object hit ratio, the highest first.
+/// The edges in descending order of the measured object hit ratio.
 fn best_first(outcome: &Outcome) -> Vec<&EdgeOutcome> {
     let mut edges: Vec<&EdgeOutcome> = outcome.edges.iter().collect();
     let ratio = |edge: &EdgeOutcome| edge.measured.object_hit_ratio;
@@ -44,7 +44,7 @@ fn best_first(outcome: &Outcome) -> Vec<&EdgeOutcome> {
     edges
 }
 
-/// What was found, in plain words.
+/// The main results, as sentences.
 pub(super) fn findings(outcome: &Outcome) -> Vec<String> {
     let mut findings = Vec::new();
     let of_hundred = |edge: &EdgeOutcome| format!("{:.1}", edge.measured.object_hit_ratio * 100.0);
@@ -91,14 +91,14 @@ pub(super) fn findings(outcome: &Outcome) -> Vec<String> {
     findings
 }
 
-/// Measured less predicted.
+/// The measured minus the predicted object hit ratio.
 pub(super) fn difference(edge: &EdgeOutcome) -> f64 {
     edge.measured.object_hit_ratio - edge.predicted.object_hit_ratio
 }
 
 type Figure = fn(&EdgeOutcome) -> String;
 
-/// What is compared, in order.
+/// The rows of the table, in order.
 pub(super) const ROWS: &[(&str, Figure)] = &[
     ("object hit ratio, predicted", |edge| {
         output::percent(edge.predicted.object_hit_ratio)

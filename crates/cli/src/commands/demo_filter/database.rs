@@ -1,4 +1,4 @@
-//! A table of UUIDs in SQLite, and lookups of which one finds something.
+//! A table of UUIDs in SQLite, and lookups of absent ids and of one present id.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use rusqlite::Connection;
 use edgeward_idsync::{Ledger, Options, Scan, ScanConfig, SourceError};
 use edgeward_publish::{IdSource, ScanError};
 
-/// The table, and what is in it.
+/// The table and the parameters of its ids.
 pub(super) struct IdTable {
     address: String,
     ids: u64,
     seed: u64,
 }
 
-/// Makes the table.
+/// Creates the table.
 pub(super) fn create(path: &Path, ids: u64, seed: u64) -> anyhow::Result<IdTable> {
     let mut connection = Connection::open(path).context("SQLite cannot make its file")?;
-    // Nobody misses this table after a crash.
+    // The table need not survive a crash.
     connection.execute_batch(
         "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;
          CREATE TABLE resource (id TEXT NOT NULL);",
@@ -41,13 +41,13 @@ pub(super) fn create(path: &Path, ids: u64, seed: u64) -> anyhow::Result<IdTable
 }
 
 impl IdTable {
-    /// All that are present.
+    /// All ids in the table.
     pub(super) fn ids(&self) -> impl Iterator<Item = String> {
         let seed = self.seed;
         (0..self.ids).map(move |n| uuid(seed, n))
     }
 
-    /// So many that are absent, and one that is present among them.
+    /// `absent` ids that are not in the table, and one that is.
     pub(super) fn lookups(&self, absent: u64) -> Vec<String> {
         let first = self.ids;
         let mut lookups: Vec<_> = (first..first + absent)
@@ -58,14 +58,14 @@ impl IdTable {
         lookups
     }
 
-    /// For the publisher, which scans it.
+    /// The source of ids for the publisher.
     pub(super) fn source(&self) -> anyhow::Result<Rows> {
         let options = Options::new("SELECT id FROM resource");
         Ok(Rows(edgeward_idsync::open(&self.address, options)?))
     }
 }
 
-/// The table as it is when it is scanned.
+/// The table, read anew by each scan.
 pub(super) struct Rows(Arc<dyn edgeward_idsync::Source>);
 
 impl IdSource for Rows {
@@ -84,7 +84,7 @@ impl IdSource for Rows {
     }
 }
 
-/// The `n`th of a seed's UUIDs: version 4 (RFC 9562 §5.4) with SplitMix64 for chance.
+/// The `n`th UUID of a seed: version 4 (RFC 9562 §5.4), with SplitMix64 as the random generator.
 fn uuid(seed: u64, n: u64) -> String {
     let draw = |k: u64| mix64(seed.wrapping_add((2 * n + k).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
     let (high, low) = (draw(1), draw(2));

@@ -1,4 +1,4 @@
-//! The clients: lookups one after the other on each of a number of connections.
+//! The clients of the demo: each connection sends one lookup after the other.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,31 +12,31 @@ use tokio::task::JoinSet;
 
 use edgeward_filter_client::FilterClient;
 
-/// Lookups to send.
+/// The lookups to send, and how.
 #[derive(Clone)]
 pub(super) struct Load {
     pub(super) addr: SocketAddr,
     pub(super) connections: usize,
     pub(super) lookups: Arc<Vec<String>>,
-    /// Asked before a request is sent.
+    /// Queried before each request, if given.
     pub(super) client: Option<Arc<FilterClient>>,
 }
 
-/// What came of them.
+/// The counts of responses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outcome {
-    /// Answered by a filter, whosever.
+    /// Lookups that a filter answered, at the edge or at the client.
     pub(super) skipped: u64,
-    /// Answered 200.
+    /// Lookups with status 200.
     pub(super) found: u64,
-    /// Answered neither 200 nor 404.
+    /// Lookups with a status other than 200 and 404.
     pub(super) wrong: u64,
     pub(super) time: Duration,
 }
 
 #[derive(Default)]
 struct Counts {
-    /// The lookup that is sent next.
+    /// The index of the next lookup.
     next: AtomicUsize,
     skipped: AtomicU64,
     found: AtomicU64,
@@ -98,7 +98,7 @@ impl Load {
     }
 }
 
-/// One lookup: its status, and whether a filter at the edge answered.
+/// Sends one lookup. Returns its status, and true if a filter at the edge answered.
 async fn lookup(stream: &mut TcpStream, id: &str) -> anyhow::Result<(u16, bool)> {
     let request = format!("GET /resource/{id} HTTP/1.1\r\nhost: service\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
@@ -126,7 +126,7 @@ async fn lookup(stream: &mut TcpStream, id: &str) -> anyhow::Result<(u16, bool)>
     }
 }
 
-/// Waits until the edge's filter is there.
+/// Waits until the edge has its filter.
 pub(super) fn wait_until_skipped(addr: SocketAddr, time_max: Duration) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

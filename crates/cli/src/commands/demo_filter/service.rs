@@ -1,4 +1,4 @@
-//! The service whose lookups are nearly all 404: knows its ids, and takes its time.
+//! The service of the demo: looks ids up after a fixed delay. Nearly all lookups are 404.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
-/// Answers on a thread of its own until it is dropped.
+/// A service on a thread of its own. Dropping it stops it.
 pub(super) struct Service {
     addr: SocketAddr,
     requests: Arc<AtomicU64>,
@@ -45,7 +45,7 @@ impl Service {
         });
         let (stop, stopped) = oneshot::channel();
         let serve = async move {
-            // An accept that fails on loopback ends the demo by its silence.
+            // If accept fails, the clients' connections fail and the demo ends with an error.
             while let Ok((stream, _)) = listener.accept().await {
                 tokio::spawn(converse(stream, Arc::clone(&shared)));
             }
@@ -71,7 +71,7 @@ impl Service {
         self.addr
     }
 
-    /// Answered so far.
+    /// The number of requests answered so far.
     pub(super) fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
@@ -86,7 +86,7 @@ impl Drop for Service {
     }
 }
 
-/// One connection: `GET /resource/ID`, again and again.
+/// Serves one connection: requests `GET /resource/ID`.
 async fn converse(mut stream: TcpStream, shared: Arc<Shared>) -> Option<()> {
     stream.set_nodelay(true).ok()?;
     let mut inbox = Vec::new();
@@ -110,7 +110,7 @@ async fn converse(mut stream: TcpStream, shared: Arc<Shared>) -> Option<()> {
         } else {
             ("404 Not Found", "{\"found\":false}")
         };
-        // Nothing is cached: what the filter saves is to be seen alone.
+        // `no-store`: only the filter can save requests.
         let answer = format!(
             "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncache-control: no-store\r\n\
              content-length: {}\r\n\r\n{body}",

@@ -1,8 +1,8 @@
-//! The plans that come with the program.
+//! The built-in plans.
 
 use std::path::Path;
 
-/// The plan of this name, with or without its ending.
+/// Returns the built-in plan with this name, with or without `.toml`.
 pub(super) fn named(asked: &Path) -> Option<(&'static str, &'static str)> {
     let asked = asked.to_str()?;
     let asked = asked.strip_suffix(".toml").unwrap_or(asked);
@@ -11,7 +11,7 @@ pub(super) fn named(asked: &Path) -> Option<(&'static str, &'static str)> {
         .find(|(name, _)| name.strip_suffix(".toml") == Some(asked))
 }
 
-/// What they are called.
+/// The names of the built-in plans.
 pub(super) fn names() -> Vec<&'static str> {
     PLANS.map(|(name, _)| name).into()
 }
@@ -35,7 +35,7 @@ const PLANS: [(&str, &str); 3] = [
 mod tests {
     use super::*;
 
-    /// Also the settings of their edges, against the list that `serve` reads.
+    /// Also checks the settings of the plans' edges.
     #[test]
     fn every_plan_that_comes_with_the_program_can_be_carried_out() {
         for (name, text) in PLANS {

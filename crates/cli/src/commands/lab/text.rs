@@ -1,4 +1,4 @@
-//! The outcome on a terminal: the findings, and the figures side by side.
+//! The results on a terminal: the findings and a table.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -17,7 +17,7 @@ pub(super) fn print(outcome: &Outcome, report: &Path) -> anyhow::Result<()> {
     let mut out = output::stdout();
     writeln!(out, "{}\n", findings(outcome).join("\n"))?;
     if !ran.is_empty() {
-        // A row each: there are more contenders than a terminal has columns for.
+        // One row per contender: their number may exceed the columns that fit a terminal.
         let mut table = Table::new([
             Column::words("contender"),
             Column::figures("hits"),
@@ -41,7 +41,7 @@ pub(super) fn print(outcome: &Outcome, report: &Path) -> anyhow::Result<()> {
 
 fn cells(one: &ContenderOutcome, totals: &Totals) -> [String; 9] {
     let bytes = |bytes: Option<u64>| {
-        // To a tenth of a MiB: the exact figure is in the JSON.
+        // Rounded to a tenth of a MiB; the JSON document has the exact figure.
         bytes.map_or_else(
             || "-".to_owned(),
             |bytes| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)),
@@ -64,7 +64,7 @@ fn cells(one: &ContenderOutcome, totals: &Totals) -> [String; 9] {
     ]
 }
 
-/// What came of one contender, as soon as it had its turn.
+/// The result of one contender, printed when it ends.
 pub(super) fn line(one: &ContenderOutcome) -> String {
     let ended = match &one.end {
         End::Whole => String::new(),
@@ -87,7 +87,7 @@ pub(super) fn line(one: &ContenderOutcome) -> String {
     }
 }
 
-/// How many requests failed, and the first of them: why the program will end with code 1.
+/// The number of failed requests and the first failure, which explain exit code 1.
 fn failures(one: &ContenderOutcome, totals: &Totals) -> String {
     if totals.errors == 0 {
         return String::new();

@@ -1,4 +1,4 @@
-//! The disk tier's part of `simulate`: its flags, its combinations, its table.
+//! The disk tier of `simulate`: its options, combinations and table.
 
 use std::num::NonZeroU64;
 
@@ -13,14 +13,14 @@ use edgeward_types::ByteSize;
 
 use crate::output::{self, Column, Table};
 
-/// A disk under the RAM cache.
+/// Options of the disk tier.
 #[derive(Args, Debug)]
 pub(super) struct DiskArgs {
-    /// Disk sizes under each RAM size, in the same words
+    /// Disk tier sizes for each RAM size, in the same form
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     disk: Vec<Capacity>,
 
-    /// What is written: second-hit, nth-hit:N, always, never, size-density, size-density:SIZE
+    /// Admission to disk: second-hit, nth-hit:N, always, never, size-density, size-density:SIZE
     #[arg(
         long,
         value_delimiter = ',',
@@ -30,7 +30,7 @@ pub(super) struct DiskArgs {
     )]
     disk_admission: Vec<DiskAdmissionSpec>,
 
-    /// What of the oldest segment is written again: fifo, fifo-reinsertion, fifo-reinsertion:N, hits-per-byte
+    /// Objects that are written again at eviction: fifo, fifo-reinsertion, fifo-reinsertion:N, hits-per-byte
     #[arg(
         long,
         value_delimiter = ',',
@@ -41,11 +41,11 @@ pub(super) struct DiskArgs {
     )]
     disk_eviction: Vec<Reinsertion>,
 
-    /// Distinct keys the rule of admission remembers a period [default: one for each 32 KiB of disk]
+    /// Distinct keys that admission remembers in a period [default: one for each 32 KiB of disk]
     #[arg(long, requires = "disk", value_name = "KEYS", hide_short_help = true)]
     disk_filter_keys: Option<NonZeroU64>,
 
-    /// The share of a filter's bits at which it is full [default: where 1 % of first requests pass wrongly]
+    /// Share of set bits at which a filter is full [default: where 1 % of first requests are false positives]
     #[arg(
         long,
         requires = "disk",
@@ -55,23 +55,23 @@ pub(super) struct DiskArgs {
     )]
     disk_filter_fill: Option<f64>,
 
-    /// Write nothing to disk when it leaves RAM
+    /// Do not offer objects evicted from RAM to the disk
     #[arg(long, requires = "disk", hide_short_help = true)]
     no_disk_from_ram: bool,
 
-    /// Count hits on disk as requests when a later miss asks for admission
+    /// Count hits on disk as requests for later decisions of admission
     #[arg(long, requires = "disk", hide_short_help = true)]
     count_disk_hits: bool,
 }
 
 impl DiskArgs {
-    /// Whether a size is a share of a trace that has not been read yet.
+    /// Returns true if a size is a share of the trace, so that the trace must be read first.
     pub(super) fn needs_facts(&self) -> bool {
         let share = |capacity: &Capacity| matches!(capacity, Capacity::OfFootprint(_));
         self.disk.iter().any(share)
     }
 
-    /// Every combination; none if there is no disk.
+    /// Every combination of the options; empty without a disk.
     pub(super) fn configs(&self, footprint_bytes: u64) -> Vec<DiskConfig> {
         let mut configs = Vec::new();
         for capacity in &self.disk {
@@ -102,7 +102,7 @@ impl DiskArgs {
     }
 }
 
-/// A share from 1 % to 90 %.
+/// Parses a fraction from 0.01 to 0.9.
 fn fill_max(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(share) if (0.01..=0.9).contains(&share) => Ok(share),
@@ -112,7 +112,7 @@ fn fill_max(text: &str) -> Result<f64, String> {
     }
 }
 
-/// What the disks did, under the table of all runs.
+/// The table of runs with a disk.
 pub(super) fn table(runs: &[RunReport]) -> Option<Table> {
     let mut table = Table::new([
         Column::words("policy"),
@@ -153,7 +153,7 @@ pub(super) fn table(runs: &[RunReport]) -> Option<Table> {
     (rows > 0).then_some(table)
 }
 
-/// The runs that had a disk, with what it did.
+/// The runs with a disk tier, and the results of the disk.
 pub(super) fn with_disk(runs: &[RunReport]) -> impl Iterator<Item = (&RunReport, &DiskReport)> {
     runs.iter()
         .filter_map(|run| run.disk.as_ref().map(|disk| (run, disk)))

@@ -1,4 +1,4 @@
-//! The page of `simulate --report`.
+//! The HTML page of `simulate --report`.
 
 mod disk;
 
@@ -58,7 +58,7 @@ pub(super) fn render(simulation: &Simulation, label: &str) -> String {
     page.render()
 }
 
-/// The best against LRU where LRU ran, else the best alone; at the smallest capacity.
+/// Compares the best policy with LRU at the smallest capacity, or names the best one if LRU did not run.
 fn finding(runs: &[RunReport]) -> Option<String> {
     let capacity = capacities(runs).into_iter().next()?;
     let there = || {
@@ -172,7 +172,7 @@ fn table(runs: &[RunReport]) -> Table {
     table
 }
 
-/// The capacities that ran, smallest first.
+/// The simulated capacities in ascending order.
 fn capacities(runs: &[RunReport]) -> Vec<u64> {
     let mut capacities: Vec<u64> = runs.iter().map(|run| run.capacity_bytes).collect();
     capacities.sort_unstable();

@@ -1,4 +1,4 @@
-//! The page's part about disks: what each rule of admission wrote, and what it cost.
+//! The part of the page about disks: bytes written and hit ratios by rule of admission.
 
 use edgeward_report::{Axis, Bars, Column, Page, Plot, Series, Table, Unit};
 use edgeward_sim::{DiskReport, RunReport, TierInterval};
@@ -7,8 +7,8 @@ use edgeward_types::ByteSize;
 use crate::commands::simulate::disk::with_disk;
 use crate::output;
 
-/// What the rule that hits most, of those that write less, spares against always; at the first policy and sizes that ran
-/// both.
+/// Compares `always` with the rule of the highest hit ratio among those that write less, for the first policy
+/// and sizes with both.
 pub(super) fn finding(runs: &[RunReport]) -> Option<String> {
     let same = |a: &(&RunReport, &DiskReport), b: &(&RunReport, &DiskReport)| {
         (
@@ -44,7 +44,7 @@ pub(super) fn finding(runs: &[RunReport]) -> Option<String> {
     ))
 }
 
-/// Bars, a table, and what happened over time.
+/// Adds bars, a table and plots over time.
 pub(super) fn render(page: &mut Page, runs: &[RunReport]) {
     page.section("RAM and disk");
     let mut hits = Bars::new(
@@ -174,5 +174,5 @@ fn name(run: &RunReport, disk: &DiskReport) -> String {
     )
 }
 
-/// Lines a plot can hold and still be read.
+/// The most lines in a readable plot.
 const SERIES_MAX: usize = 8;

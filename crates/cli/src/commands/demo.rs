@@ -185,8 +185,7 @@ fn generate(args: &DemoArgs) -> anyhow::Result<(Vec<Record>, TraceFacts)> {
         .collect();
     anyhow::ensure!(
         !records.is_empty(),
-        "a cache of {} can hold none of the trace's objects",
-        args.hot
+        "the generated trace is empty: give a higher --requests"
     );
     progress.set(records.len() as u64);
     Ok((records, traffic.facts()))
@@ -232,13 +231,13 @@ fn overhead(args: &DemoArgs, origin: SocketAddr, records: &[Record]) -> anyhow::
         &plan,
         [Ok::<_, std::convert::Infallible>(*sample)].into_iter(),
     )?;
-    anyhow::ensure!(probed.errors_total == 0, "the edge does not answer");
+    anyhow::ensure!(probed.errors_total == 0, "the edge does not respond");
     let status = status::fetch(edge.admin)?;
     let used = status["hot"]["used_bytes"].as_u64().unwrap_or(0);
     let body = allocated_bytes(sample.size);
     anyhow::ensure!(
         used > body && status["hot"]["objects"] == 1,
-        "the edge did not keep an object of {} bytes",
+        "the edge did not store an object of {} bytes",
         sample.size
     );
     Ok(used - body)
@@ -380,7 +379,7 @@ impl Interrupted {
     fn check(&self) -> anyhow::Result<()> {
         anyhow::ensure!(
             !self.seen(),
-            "interrupted; everything that was started is ended"
+            "interrupted; all started processes were stopped"
         );
         Ok(())
     }
@@ -393,7 +392,7 @@ fn report_path(asked: &Path) -> anyhow::Result<PathBuf> {
         asked.to_owned()
     } else {
         std::fs::create_dir_all(asked)
-            .with_context(|| format!("cannot make the folder {}", asked.display()))?;
+            .with_context(|| format!("cannot create the folder {}", asked.display()))?;
         asked.join(REPORT_NAME)
     };
     std::fs::OpenOptions::new()
@@ -421,7 +420,7 @@ const BATCH: usize = 1 << 14;
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
 
 const EXAMPLES: &str = "\
-Exit codes: 0 it ran and every byte was right, 1 some were not, 2 it could not be done.
+Exit codes: 0 every byte was correct, 1 some were not, 2 the demo failed.
 
 Examples:
   edgeward demo

@@ -119,7 +119,7 @@ pub(crate) fn run(args: &DemoFilterArgs) -> anyhow::Result<ExitCode> {
         let client = FilterClient::start(config)?;
         ensure!(
             client.wait_fresh(PATIENCE),
-            "no filter came: {:?}",
+            "no filter arrived: {:?}",
             client.status().last_error
         );
         let bytes = client.status().facts.map(|facts| facts.bytes);
@@ -207,7 +207,7 @@ fn publish(
     let publisher = Publisher::start(config, Box::new(table.source()?))?;
     ensure!(
         publisher.wait_published(0, PATIENCE),
-        "no snapshot was made"
+        "no snapshot was published"
     );
     Ok(Published {
         publisher,
@@ -286,12 +286,12 @@ struct Report {
 impl Report {
     fn print(&self) -> anyhow::Result<()> {
         let mut table = Table::new([
-            Column::words("absent ids skipped by"),
-            Column::figures("asked rate"),
+            Column::words("filter queried by"),
+            Column::figures("requested rate"),
             Column::figures("filter"),
             Column::figures("lookups"),
             Column::figures("skipped"),
-            Column::figures("at the service"),
+            Column::figures("sent to the service"),
             Column::figures("false positives"),
             Column::figures("seconds"),
         ]);
@@ -299,7 +299,7 @@ impl Report {
         for row in &self.rows {
             table.row([
                 match row.skipping {
-                    "without" => "nobody".to_owned(),
+                    "without" => "not used".to_owned(),
                     other => format!("the {other}"),
                 },
                 row.rate.map_or_else(String::new, output::percent),
@@ -329,7 +329,7 @@ impl Report {
         let mut out = output::stdout();
         writeln!(
             out,
-            "{} UUIDs in SQLite, a service that takes {} ms, {} connections\n\n{table}",
+            "{} UUIDs in SQLite, a service with a delay of {} ms, {} connections\n\n{table}",
             output::count(self.ids),
             self.latency_ms,
             self.connections
@@ -337,7 +337,7 @@ impl Report {
         if let Some(scan) = self.rows.iter().find_map(|row| row.scan_and_build_seconds) {
             writeln!(
                 out,
-                "scan of the table, build and publication: {scan:.2} s (reported: 30 s)"
+                "scan of the table, build and publication: {scan:.2} s (published: 30 s)"
             )?;
         }
         out.flush()?;
@@ -347,16 +347,16 @@ impl Report {
 
 /// The figures of the published experiment, on another machine; its service's delay is unknown.
 const SOURCE: [(&str, &str, &str, &str, &str, &str); 3] = [
-    ("reported: nobody", "", "", "", "", "36.6"),
+    ("published: not used", "", "", "", "", "36.6"),
     (
-        "reported: the client",
+        "published: the client",
         "3 %",
         "450 KB",
         "94 %",
         "3 147 (6.3 %)",
         "3.9",
     ),
-    ("reported: the client", "1 %", "600 KB", "97 %", "", ""),
+    ("published: the client", "1 %", "600 KB", "97 %", "", ""),
 ];
 
 /// A temporary folder that is removed at the end.
@@ -366,7 +366,8 @@ impl Scratch {
     fn new() -> anyhow::Result<Self> {
         let folder =
             std::env::temp_dir().join(format!("edgeward-demo-filter-{}", std::process::id()));
-        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot create the folder {}", folder.display()))?;
         Ok(Self(folder))
     }
 }
@@ -383,7 +384,7 @@ const MAX_STALENESS: Duration = Duration::from_secs(3600);
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const EXAMPLES: &str = "\
-Exit codes: 0 every lookup was answered rightly, 1 some were not, 2 it could not run.
+Exit codes: 0 every response was correct, 1 some were not, 2 the demo failed.
 
 Examples:
   edgeward demo-filter

@@ -96,15 +96,15 @@ pub(crate) fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
     let bench = Bench {
         edgeward: match &args.edgeward {
             Some(program) => fs::canonicalize(program)
-                .with_context(|| format!("there is no {}", program.display()))?,
-            None => std::env::current_exe().context("this program's file is not known")?,
+                .with_context(|| format!("{} does not exist", program.display()))?,
+            None => std::env::current_exe().context("cannot find the file of this program")?,
         },
         folder: args.dir.clone().unwrap_or_else(std::env::temp_dir),
     };
     anyhow::ensure!(
         bench.folder.is_dir(),
         Complaint::new(format!("{} is not a folder", bench.folder.display()))
-            .hint("--dir names one that is there")
+            .hint("give an existing folder with --dir")
     );
     let stop = stop_by_signal()?;
     let shown = Shown {
@@ -143,17 +143,17 @@ fn read(asked: &Path) -> anyhow::Result<(PathBuf, String)> {
     fs::File::open(asked)
         .and_then(|file| file.take(PLAN_BYTES_MAX + 1).read_to_end(&mut bytes))
         .map_err(|error| {
-            in_file(format!("the plan cannot be read: {error}")).hint(format!(
-                "name a file, or one that comes with the program: {}",
+            in_file(format!("cannot read the plan: {error}")).hint(format!(
+                "give a file, or a built-in plan: {}",
                 plans::names().join(", ")
             ))
         })?;
     anyhow::ensure!(
         bytes.len() as u64 <= PLAN_BYTES_MAX,
-        in_file("the plan is larger than 1 MiB".to_owned())
+        in_file("the plan exceeds 1 MiB".to_owned())
     );
-    let text = String::from_utf8(bytes)
-        .map_err(|_| in_file("the plan is not text: TOML is UTF-8".to_owned()))?;
+    let text =
+        String::from_utf8(bytes).map_err(|_| in_file("the plan is not valid UTF-8".to_owned()))?;
     Ok((asked.to_owned(), text))
 }
 
@@ -231,10 +231,10 @@ fn explained(error: LabError, plan: &Plan, file: &Path) -> anyhow::Error {
         LabError::Trace(TraceError::Workload(_) | TraceError::Empty) => Complaint::new(message)
             .in_file(file)
             .at_line(plan.trace.line)
-            .hint("[trace] says what to make up, and what to leave out of it")
+            .hint("change [trace], which sets what is generated and what is left out")
             .into(),
         LabError::NoRoom { .. } => Complaint::new(message)
-            .hint("give the contenders less, or name a folder with more room with --dir")
+            .hint("give the contenders less space, or another folder with --dir")
             .into(),
         other => anyhow::Error::new(other),
     }
@@ -274,7 +274,7 @@ impl Kept {
         };
         for folder in [report.parent(), args.out.as_deref()].into_iter().flatten() {
             fs::create_dir_all(folder)
-                .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+                .with_context(|| format!("cannot create the folder {}", folder.display()))?;
         }
         fs::OpenOptions::new()
             .create(true)
@@ -317,7 +317,9 @@ impl Kept {
             for sample in &one.series {
                 csv.write_record(sample.cells())?;
             }
-            let bytes = csv.into_inner().context("a table of samples")?;
+            let bytes = csv
+                .into_inner()
+                .context("cannot write a table of samples")?;
             replace(&out.join(format!("{}-{name}.csv", n + 1)), &bytes)?;
         }
         Ok(())
@@ -380,8 +382,8 @@ const PLAN_BYTES_MAX: u64 = 1 << 20;
 const REPORT_FOLDER: &str = "lab-report";
 
 const EXAMPLES: &str = "\
-Exit codes: 0 all of it ran and every byte was right, 1 something did not, 2 it could not be done.
-A server that is not installed is left out and named. Ctrl-C ends the run; what was measured is kept.
+Exit codes: 0 all contenders ran and every byte was correct, 1 otherwise, 2 the lab failed.
+A server that is not installed is left out. Ctrl-C ends the run; the results so far are kept.
 
 Examples:
   edgeward lab second-hit
@@ -389,4 +391,4 @@ Examples:
   edgeward lab latency --print-plan > mine.toml
   edgeward lab mine.toml --out results --json | jq '.contenders[] | {name, hits: .totals.hit_ratio}'
 
-The keys of a plan are described in docs/how-to/lab.md.";
+docs/how-to/lab.md describes the keys of a plan.";

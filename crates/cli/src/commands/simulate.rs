@@ -129,7 +129,7 @@ impl SimulateArgs {
 fn measure(inputs: &Inputs) -> anyhow::Result<TraceFacts> {
     if inputs.read_once() {
         return Err(Complaint::new(
-            "a share of the trace needs two readings, and stdin can be read once",
+            "a share of the trace needs two passes, and stdin can be read only once",
         )
         .hint("give --capacity in bytes and --warmup in requests, or put the trace in a file")
         .into());
@@ -196,8 +196,8 @@ fn simulate(
     let facts = traffic.facts();
     if facts.requests == 0 {
         return Err(
-            Complaint::new(format!("{} holds no requests", inputs.label()))
-                .hint("`edgeward trace info` shows what is read from it")
+            Complaint::new(format!("{} contains no requests", inputs.label()))
+                .hint("`edgeward trace info` shows the contents of a trace")
                 .into(),
         );
     }
@@ -323,6 +323,6 @@ Examples:
   edgeward simulate day.tr.zst -p adaptsize -c 1GiB --object-overhead 600 --json
   edgeward simulate day.tr.zst -p adaptsize --hot 64MiB --disk 10GiB --disk-admission second-hit,always
 
-With --object-overhead the figures predict a live edge: the code that decides is the same. The
+With --object-overhead the results predict a live edge, which uses the same policies. The
 overhead is hot.object_overhead_bytes of its /status and the allocations of key, head and two
 counters (docs/explanation/memory.md). Bodies are then rounded up to the allocator's size classes.";

@@ -18,7 +18,7 @@ pub(super) fn render(outcome: &Outcome) -> String {
     if let Some(plot) = size_parameter(outcome) {
         page.plot(plot);
     }
-    page.section("What it means for visitors and for the origin")
+    page.section("Effect on visitors and on the origin")
         .bars(latencies(outcome))
         .bars(origin(
             outcome,
@@ -29,7 +29,7 @@ pub(super) fn render(outcome: &Outcome) -> String {
         .bars(origin(outcome, "Bytes from the origin", Unit::Bytes, |e| {
             e.origin_bytes
         }));
-    page.section("What it takes")
+    page.section("Resources of the edge")
         .plot(memory(outcome))
         .bars(cpu(outcome));
     facts(&mut page, outcome);
@@ -56,9 +56,9 @@ fn hit_ratios(outcome: &Outcome) -> Plot {
     let mut plot = Plot::new(
         "Object hit ratio",
         requests_axis(outcome),
-        Axis::new("hits per request, stretch by stretch", Unit::Share),
+        Axis::new("hits per request, by interval", Unit::Share),
     )
-    .note("Solid: measured over HTTP. Dashed: what the simulator said beforehand.");
+    .note("Solid: measured over HTTP. Dashed: predicted by the simulator.");
     for (n, edge) in outcome.edges.iter().enumerate() {
         plot.add(Series::line(&edge.policy, measured(edge, outcome)).colour(n));
         let predicted = edge.predicted.series.iter();
@@ -69,7 +69,7 @@ fn hit_ratios(outcome: &Outcome) -> Plot {
         let name = format!("{}, predicted", edge.policy);
         plot.add(Series::line(name, points).colour(n).dashed());
     }
-    plot.mark(outcome.warmup_requests as f64, "counted from here");
+    plot.mark(outcome.warmup_requests as f64, "end of the warm-up");
     plot
 }
 
@@ -101,7 +101,7 @@ fn size_parameter(outcome: &Outcome) -> Option<Plot> {
         requests_axis(outcome),
         Axis::new("c", Unit::Bytes).log(),
     )
-    .note("An object of c bytes is let in with probability 1/e = 37 %, a larger one less often.");
+    .note("An object of c bytes is admitted with probability 1/e = 37 %, a larger one less often.");
     let mut any = false;
     for (n, edge) in outcome.edges.iter().enumerate() {
         let told = |sample: &Sample| {
@@ -138,14 +138,14 @@ fn latencies(outcome: &Outcome) -> Bars {
         names,
     )
     .note(format!(
-        "The origin takes {:.1} ms to begin an answer. Shorter is better.",
+        "The origin starts each response after {:.1} ms. Shorter is better.",
         outcome.origin_latency_ms
     ));
     let rows: [(&str, Milliseconds); 4] = [
-        ("half the requests within", |e| e.measured.latency_ms.p50),
-        ("90 % within", |e| e.measured.latency_ms.p90),
-        ("99 % within", |e| e.measured.latency_ms.p99),
-        ("99.9 % within", |e| e.measured.latency_ms.p99_9),
+        ("median", |e| e.measured.latency_ms.p50),
+        ("p90", |e| e.measured.latency_ms.p90),
+        ("p99", |e| e.measured.latency_ms.p99),
+        ("p99.9", |e| e.measured.latency_ms.p99_9),
     ];
     for (name, figure) in rows {
         bars.group(name, outcome.edges.iter().map(|e| figure(e) / 1e3));
@@ -155,7 +155,7 @@ fn latencies(outcome: &Outcome) -> Bars {
 
 fn origin(outcome: &Outcome, title: &str, unit: Unit, of: fn(&EdgeOutcome) -> u64) -> Bars {
     let label = format!(
-        "of {} asked for",
+        "of {} requested",
         match unit {
             Unit::Bytes => ByteSize(outcome.trace.bytes).to_string(),
             _ => output::count(outcome.trace.requests),
@@ -180,7 +180,7 @@ fn memory(outcome: &Outcome) -> Plot {
         plot.add(Series::line(&edge.policy, points).colour(n));
     }
     plot.add(
-        Series::level("memory for hot objects", outcome.hot_bytes as f64)
+        Series::level("size of the memory tier", outcome.hot_bytes as f64)
             .colour(6)
             .dashed(),
     );
@@ -209,7 +209,7 @@ fn facts(page: &mut Page, outcome: &Outcome) {
             "trace",
             format!(
                 "generated, preset {}, seed {}: {} requests for {} objects of {}, {} of them \
-                 asked for once",
+                 requested once",
                 outcome.preset,
                 Seed(outcome.seed),
                 output::count(trace.requests),
@@ -219,7 +219,7 @@ fn facts(page: &mut Page, outcome: &Outcome) {
             ),
         )
         .fact(
-            "memory for hot objects",
+            "size of the memory tier",
             ByteSize(outcome.hot_bytes).to_string(),
         )
         .fact(
@@ -230,16 +230,16 @@ fn facts(page: &mut Page, outcome: &Outcome) {
             ),
         )
         .fact(
-            "an object's overhead",
+            "overhead per object",
             format!(
-                "{} bytes beside its body, measured on an edge and given to the simulator",
+                "{} bytes in addition to its body, measured on an edge and used by the simulator",
                 output::count(outcome.object_overhead_bytes)
             ),
         )
         .fact(
             "AdaptSize's window",
             format!(
-                "{} requests instead of the paper's 250,000, so that a short run shows some steps",
+                "{} requests instead of the paper's 250,000, so that a short run shows several steps",
                 output::count(u64::from(outcome.window_requests))
             ),
         );
@@ -247,7 +247,7 @@ fn facts(page: &mut Page, outcome: &Outcome) {
         page.fact(
             "load",
             format!(
-                "{} connections, each sending its next request when it has the last answer",
+                "{} connections, each sends its next request after the last response",
                 edge.measured.plan.connections
             ),
         );

@@ -22,7 +22,7 @@ impl Process {
     /// Starts this binary with `args` and waits for its first line, which is JSON on stdout.
     pub(super) fn start(args: &[String]) -> anyhow::Result<Self> {
         let name = args.first().map_or("", String::as_str);
-        let program = std::env::current_exe().context("this program's file is not known")?;
+        let program = std::env::current_exe().context("cannot find the file of this program")?;
         let mut child = Command::new(program)
             .args(args)
             .stdin(Stdio::null())
@@ -30,7 +30,7 @@ impl Process {
             // Ctrl-C goes only to the parent, which stops its children in order.
             .process_group(0)
             .spawn()
-            .with_context(|| format!("`edgeward {name}` cannot be started"))?;
+            .with_context(|| format!("cannot start `edgeward {name}`"))?;
         let stdout = child.stdout.take().expect("it was asked for");
         let (send, heard) = mpsc::sync_channel(1);
         // Reads on after the first line, so that the child never blocks on a full pipe. The thread ends with
@@ -51,10 +51,11 @@ impl Process {
             .recv_timeout(START_TIME_MAX)
             .ok()
             .flatten()
-            .with_context(|| format!("`edgeward {name}` did not start"))?
-            .with_context(|| format!("`edgeward {name}` cannot be heard"))?;
-        process.start_line = serde_json::from_str(&line)
-            .with_context(|| format!("`edgeward {name}` said {line:?}"))?;
+            .with_context(|| format!("`edgeward {name}` did not start in time"))?
+            .with_context(|| format!("cannot read the output of `edgeward {name}`"))?;
+        process.start_line = serde_json::from_str(&line).with_context(|| {
+            format!("the first line of `edgeward {name}` is not JSON: {line:?}")
+        })?;
         Ok(process)
     }
 
@@ -63,7 +64,7 @@ impl Process {
         self.start_line
             .pointer(pointer)
             .and_then(Value::as_str)
-            .with_context(|| format!("{} does not tell {pointer}", self.start_line))
+            .with_context(|| format!("{} has no string {pointer}", self.start_line))
     }
 
     pub(super) fn id(&self) -> u32 {

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// Fetches the status of an origin or an edge.
 pub(super) fn fetch(addr: SocketAddr) -> anyhow::Result<Value> {
-    ask(addr).with_context(|| format!("http://{addr}/status cannot be read"))
+    ask(addr).with_context(|| format!("cannot read http://{addr}/status"))
 }
 
 fn ask(addr: SocketAddr) -> anyhow::Result<Value> {
@@ -23,10 +23,10 @@ fn ask(addr: SocketAddr) -> anyhow::Result<Value> {
     let head_end = answer
         .windows(4)
         .position(|four| four == b"\r\n\r\n")
-        .context("the answer has no end of its head")?;
+        .context("the response has no complete head")?;
     anyhow::ensure!(
         answer.starts_with(b"HTTP/1.") && answer.get(9..12) == Some(b"200"),
-        "the answer is not 200"
+        "the status of the response is not 200"
     );
     Ok(serde_json::from_slice(&answer[head_end + 4..])?)
 }

@@ -51,7 +51,7 @@ pub(super) fn findings(outcome: &Outcome) -> Vec<String> {
     let memory = ByteSize(outcome.hot_bytes);
     if let [first, others @ ..] = best_first(outcome).as_slice() {
         let mut sentence = format!(
-            "With {memory} of memory, {} answered {} of 100 requests without asking the origin",
+            "With {memory} of memory, {} answered {} of 100 requests from the cache",
             first.policy,
             of_hundred(first)
         );
@@ -67,12 +67,12 @@ pub(super) fn findings(outcome: &Outcome) -> Vec<String> {
         .fold(0.0, f64::max);
     findings.push(if worst <= 0.01 {
         format!(
-            "The simulator had said so beforehand: its figures are off by {:.2} points at most.",
+            "The predictions of the simulator differ by at most {:.2} percentage points.",
             worst * 100.0
         )
     } else {
         format!(
-            "The simulator had predicted otherwise: its figures are off by up to {:.1} points.",
+            "The predictions of the simulator differ by up to {:.1} percentage points.",
             worst * 100.0
         )
     });
@@ -82,9 +82,9 @@ pub(super) fn findings(outcome: &Outcome) -> Vec<String> {
         .map(|edge| edge.measured.errors_total)
         .sum();
     findings.push(match errors {
-        0 => "Every byte of every answer was checked and right.".to_owned(),
+        0 => "Every byte of every response was checked and correct.".to_owned(),
         n => format!(
-            "{} requests failed or were answered wrongly.",
+            "{} requests failed or had wrong responses.",
             output::count(n)
         ),
     });
@@ -121,13 +121,13 @@ pub(super) const ROWS: &[(&str, Figure)] = &[
     ("bytes from the origin", |edge| {
         ByteSize(edge.origin_bytes).to_string()
     }),
-    ("latency, half within", |edge| {
+    ("latency, median", |edge| {
         milliseconds(edge.measured.latency_ms.p50)
     }),
-    ("latency, 99 % within", |edge| {
+    ("latency, p99", |edge| {
         milliseconds(edge.measured.latency_ms.p99)
     }),
-    ("requests a second", |edge| {
+    ("requests per second", |edge| {
         output::count(edge.measured.throughput.requests_per_second.round() as u64)
     }),
     ("CPU of the edge", |edge| {

@@ -19,7 +19,7 @@ pub(super) struct IdTable {
 
 /// Creates the table.
 pub(super) fn create(path: &Path, ids: u64, seed: u64) -> anyhow::Result<IdTable> {
-    let mut connection = Connection::open(path).context("SQLite cannot make its file")?;
+    let mut connection = Connection::open(path).context("SQLite cannot create its file")?;
     // The table need not survive a crash.
     connection.execute_batch(
         "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;

@@ -48,7 +48,7 @@ impl Load {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .context("the clients' runtime cannot be started")?;
+            .context("cannot start the runtime of the clients")?;
         let started = Instant::now();
         let counts = Arc::new(Counts::default());
         runtime.block_on(async {
@@ -105,23 +105,30 @@ async fn lookup(stream: &mut TcpStream, id: &str) -> anyhow::Result<(u16, bool)>
     let mut answer = Vec::with_capacity(512);
     loop {
         if let Some(end) = answer.windows(4).position(|four| four == b"\r\n\r\n") {
-            let head = std::str::from_utf8(&answer[..end]).context("a head that is no text")?;
+            let head =
+                std::str::from_utf8(&answer[..end]).context("the response head is not text")?;
             let field = |name: &str| {
                 head.lines().find_map(|line| {
                     let (field, value) = line.split_once(": ")?;
                     field.eq_ignore_ascii_case(name).then_some(value)
                 })
             };
-            let length: usize = field("content-length").context("no length")?.parse()?;
+            let length: usize = field("content-length")
+                .context("the response has no Content-Length")?
+                .parse()?;
             if answer.len() >= end + 4 + length {
-                let status = head.split(' ').nth(1).context("no status")?.parse()?;
+                let status = head
+                    .split(' ')
+                    .nth(1)
+                    .context("the response has no status")?
+                    .parse()?;
                 let by_filter =
                     field("cache-status").is_some_and(|value| value.contains("detail=id-filter"));
                 return Ok((status, by_filter));
             }
         }
         if stream.read_buf(&mut answer).await? == 0 {
-            bail!("a connection was closed in the middle of an answer");
+            bail!("a connection was closed in the middle of a response");
         }
     }
 }
@@ -142,6 +149,6 @@ pub(super) fn wait_until_skipped(addr: SocketAddr, time_max: Duration) -> anyhow
                 return Ok(());
             }
         }
-        bail!("the edge's filter did not come")
+        bail!("the filter of the edge did not arrive")
     })
 }

@@ -34,7 +34,7 @@ impl Service {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .context("the service's runtime cannot be started")?;
+            .context("cannot start the runtime of the service")?;
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
         let addr = listener.local_addr()?;
         let requests = Arc::new(AtomicU64::new(0));

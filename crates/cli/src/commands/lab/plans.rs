@@ -42,10 +42,7 @@ mod tests {
             let plan = super::super::parse(Path::new(name), text);
             let plan = plan.unwrap_or_else(|error| panic!("{name}: {error}"));
             assert!(plan.contenders.len() >= 2, "{name}");
-            assert!(
-                !plan.sources.is_empty(),
-                "{name}: what did the source measure?"
-            );
+            assert!(!plan.sources.is_empty(), "{name}: the plan has no source");
             let named = Path::new(name.trim_end_matches(".toml"));
             assert_eq!(super::named(named), Some((name, text)));
         }

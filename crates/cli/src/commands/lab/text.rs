@@ -20,8 +20,8 @@ pub(super) fn print(outcome: &Outcome, report: &Path) -> anyhow::Result<()> {
         // One row per contender: their number may exceed the columns that fit a terminal.
         let mut table = Table::new([
             Column::words("contender"),
-            Column::figures("hits"),
-            Column::figures("bytes hit"),
+            Column::figures("object hit ratio"),
+            Column::figures("byte hit ratio"),
             Column::figures("from origin"),
             Column::figures("CPU"),
             Column::figures("memory"),
@@ -68,7 +68,7 @@ fn cells(one: &ContenderOutcome, totals: &Totals) -> [String; 9] {
 pub(super) fn line(one: &ContenderOutcome) -> String {
     let ended = match &one.end {
         End::Whole => String::new(),
-        End::Missing { hint } => return format!("{}: left out, {hint}", one.name),
+        End::Missing { hint } => return format!("{}: not installed, {hint}", one.name),
         End::Failed { why } => return format!("{}: {why}", one.name),
         End::Cut { why } => format!(" before {why}"),
         _ => " before the end".to_owned(),
@@ -83,7 +83,7 @@ pub(super) fn line(one: &ContenderOutcome) -> String {
             totals.seconds,
             failures(one, totals),
         ),
-        None => format!("{}: nothing counted{ended}", one.name),
+        None => format!("{}: no requests counted{ended}", one.name),
     }
 }
 

@@ -107,7 +107,7 @@ fn fill_max(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(share) if (0.01..=0.9).contains(&share) => Ok(share),
         _ => Err(format!(
-            "`{text}` is no share of bits from 0.01 to 0.9; write 0.5"
+            "`{text}` is not a fraction from 0.01 to 0.9; write for example 0.5"
         )),
     }
 }
@@ -127,7 +127,7 @@ pub(super) fn table(runs: &[RunReport]) -> Option<Table> {
         Column::figures("written"),
         Column::figures("records"),
         Column::figures("read"),
-        Column::figures("w.a."),
+        Column::figures("write ampl."),
         Column::figures("origin"),
     ]);
     let mut rows = 0;

@@ -11,7 +11,7 @@ use crate::output;
 
 pub(super) fn render(simulation: &Simulation, label: &str) -> String {
     let facts = &simulation.trace;
-    let mut page = Page::new(format!("What would a cache do with {label}?"));
+    let mut page = Page::new(format!("Simulated caches: {label}"));
     let has_disk = simulation.runs.iter().any(|run| run.disk.is_some());
     let sentence = if has_disk {
         disk::finding(&simulation.runs)
@@ -139,7 +139,7 @@ fn parameter<'a>(runs: impl Iterator<Item = &'a RunReport>) -> Plot {
         Axis::new("requests", Unit::Count),
         Axis::new("c", Unit::Bytes).log(),
     )
-    .note("An object of c bytes is admitted once in e. Gaps: everything is admitted.");
+    .note("An object of c bytes is admitted with probability 1/e. Gaps: all objects are admitted.");
     for run in runs.filter(|run| !run.tuned.is_empty()) {
         let points = run
             .tuned
@@ -157,7 +157,7 @@ fn table(runs: &[RunReport]) -> Table {
         Column::figures("object hit ratio"),
         Column::figures("byte hit ratio"),
         Column::figures("hits"),
-        Column::figures("residents at the end"),
+        Column::figures("objects at the end"),
     ]);
     for run in runs {
         table.row([

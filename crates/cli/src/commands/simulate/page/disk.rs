@@ -34,8 +34,8 @@ pub(super) fn finding(runs: &[RunReport]) -> Option<String> {
     }
     let times = always_disk.done.written_bytes as f64 / disk.done.written_bytes as f64;
     Some(format!(
-        "With {} of RAM and {} of disk, {} writes {times:.1} times fewer bytes than writing everything, and {} of \
-         the requests are answered from the cache instead of {}.",
+        "With {} of RAM and {} of disk, {} writes {times:.1} times fewer bytes than `always`, and {} of the requests \
+         are answered from the cache instead of {}.",
         ByteSize(run.capacity_bytes),
         ByteSize(disk.capacity_bytes),
         disk.admission,
@@ -117,7 +117,7 @@ fn over_time(
     }
     if with_disk(runs).count() > SERIES_MAX {
         return plot.note(format!(
-            "The first {SERIES_MAX} runs. All of them are in the table."
+            "Only the first {SERIES_MAX} runs; the table has all of them."
         ));
     }
     plot

@@ -1,4 +1,4 @@
-//! `edgeward analyze` as a person runs it.
+//! Tests `edgeward analyze` as a user runs it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use edgeward_trace::Compression;
 use edgeward_trace::raw::Encoder;
 
-/// A combined log in which URL `n` is requested `40 / n` times, and who was requested how often.
+/// A combined log in which URL `n` is requested `40 / n` times, and the requests per URL.
 fn log() -> (String, HashMap<String, u64>) {
     let (mut lines, mut counts) = (Vec::new(), HashMap::new());
     for n in 1..=40u64 {
@@ -96,7 +96,7 @@ fn all_of_it_is_told_of_several_machines() {
     }
 }
 
-/// Method: by awk, sort and uniq, as people did it before.
+/// Method: compares the counts with those of awk, sort and uniq.
 #[test]
 fn a_real_log_is_counted_as_awk_counts_it() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
@@ -122,7 +122,8 @@ fn a_real_log_is_counted_as_awk_counts_it() {
     }
 }
 
-/// Method: a made-up site's log; the settings go through `check-config`, the page is a page.
+/// Method: analyzes the log of a generated trace; passes the suggested configuration to `check-config`; reads
+/// the page.
 #[test]
 fn settings_that_suit_a_log_are_valid_and_the_page_tells_them() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -281,7 +282,7 @@ fn what_is_no_log_is_refused_by_name() {
 
 #[test]
 fn a_full_disk_ends_the_reading_and_keeps_what_was_read() {
-    // Two million bytes of rows do not fit the smallest buffers, and the limit is a megabyte.
+    // 400,000 rows of 16 bytes exceed the smallest buffers, and the limit of the temporary file is a mebibyte.
     let mut text = String::new();
     for n in 0..400_000u64 {
         let url = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -306,7 +307,7 @@ fn a_full_disk_ends_the_reading_and_keeps_what_was_read() {
     );
 }
 
-/// Compresses by the name's ending.
+/// Compresses the text as the extension of the file says.
 fn compress(path: &Path, text: &[u8]) {
     let file = fs::File::create(path).expect("a file");
     let compression = match path.extension().and_then(|ending| ending.to_str()) {
@@ -340,7 +341,7 @@ fn filter(command: &mut Command, input: &[u8]) -> Output {
     let mut child = piped.spawn().expect("the program starts");
     let mut stdin = child.stdin.take().expect("it was asked for");
     std::thread::scope(|scope| {
-        // A program that has seen enough closes its end.
+        // A program that needs no more input closes the pipe.
         scope.spawn(move || _ = stdin.write_all(input));
         child.wait_with_output().expect("it ends")
     })

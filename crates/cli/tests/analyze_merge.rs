@@ -1,4 +1,4 @@
-//! Partial results, interrupted analyses and full disks, as a person meets them.
+//! Tests partial results, interrupted analyses and full disks of `edgeward analyze`.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// A log of so many requests for up to a third as many URLs, each line about 100 bytes.
+/// A log of `requests` requests for at most a third as many URLs, about 100 bytes per line.
 fn log(requests: u64, seed: u64) -> String {
     let mut text = String::new();
     for n in 0..requests {
         let mixed = (n + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-        // Some of them far more often than others, so that who comes first is no matter of chance.
+        // Skewed, so that the ranking of the URLs does not depend on chance.
         let url = mixed % (1 + (mixed >> 12) % (requests / 3));
         let (minute, second) = (n / 60 % 60, n % 60);
         text += &format!(
@@ -33,7 +33,7 @@ fn machines(folder: &Path) {
     }
 }
 
-/// Method: each machine alone; table and JSON are those of all logs at once.
+/// Method: analyzes each machine alone; the merged table and JSON must equal those of all logs at once.
 #[test]
 fn partial_results_merge_into_the_report_of_all_logs() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -111,8 +111,8 @@ fn what_is_no_whole_partial_result_is_refused_by_name() {
     assert!(said.contains("no partial result"), "{said}");
 }
 
-/// Method: killed with -9 while it reads the second of two logs; the first is then made junk of the
-/// same size and time, so that reading it again would show.
+/// Method: kills the analysis with SIGKILL while it reads the second of two logs. Then overwrites the first log
+/// with junk of the same size and modification time, so that reading it again would change the result.
 #[test]
 fn an_analysis_that_was_killed_goes_on_from_where_it_was() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -131,7 +131,7 @@ fn an_analysis_that_was_killed_goes_on_from_where_it_was() {
         "1KiB",
     ];
     let mut child = command(folder.path(), &kept).spawn().expect("it starts");
-    // A round reads a thousand lines, so the 40th is in the middle of the second log.
+    // A checkpoint is written every thousand lines, so that the 40th is in the second log.
     let mark = folder.path().join("kept/000040.partial");
     let patience = Instant::now() + Duration::from_secs(60);
     while !mark.exists() && Instant::now() < patience {
@@ -161,7 +161,7 @@ fn an_analysis_that_was_killed_goes_on_from_where_it_was() {
     assert!(!folder.path().join("kept").exists());
 }
 
-/// Method: a tmpfs of a megabyte in a mount namespace of its own.
+/// Method: mounts a tmpfs of a mebibyte in a mount namespace of the test.
 #[test]
 fn a_temporary_folder_that_is_full_ends_the_reading_and_keeps_what_was_read() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -210,7 +210,7 @@ fn a_temporary_folder_that_is_full_ends_the_reading_and_keeps_what_was_read() {
     );
 }
 
-/// The document, but for what says how the run went rather than what was found.
+/// The JSON document without the fields that differ between runs with the same result.
 fn json(folder: &Path, args: &[&str]) -> Value {
     let out = edgeward(folder, &[args, &["--json"]].concat());
     let said = String::from_utf8_lossy(&out.stderr);

@@ -1,5 +1,5 @@
-//! `edgeward analyze --to-parquet`, as far as it can be seen without an engine: `make
-//! test-analyze-sql` asks three.
+//! Tests `edgeward analyze --to-parquet` without an SQL engine. `make test-analyze-sql` runs queries in three
+//! engines.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `edgeward filter` as a person runs it.
+//! Tests `edgeward filter` as a user runs it.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn run(folder: &Path, arguments: &[&str], stdin: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary runs");
-    // Who refuses its arguments never reads.
+    // A command that rejects its arguments does not read stdin.
     _ = child
         .stdin
         .take()
@@ -39,7 +39,7 @@ fn ids(count: u32) -> String {
     (0..count).map(|n| format!("{n}\n")).collect()
 }
 
-/// Every construction, from stdin to answers: what was put in is found, the rest mostly is not.
+/// Tests every construction from stdin to query: inserted ids are found, most others are absent.
 #[test]
 fn what_was_built_answers() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -51,7 +51,7 @@ fn what_was_built_answers() {
     ] {
         let mut arguments = vec!["build", "-s", "-", "--ids", "integer", "-o", name, "--json"];
         arguments.extend_from_slice(extra);
-        // Twice: the second time is no new id.
+        // All ids are given twice; the second time adds no id.
         let report = json(&run(folder.path(), &arguments, &ids(4000).repeat(2)));
         assert_eq!(report["ids_read"], 8000, "{name}");
         let distinct = report["ids"].as_u64().expect("a number");
@@ -85,7 +85,7 @@ fn what_was_built_answers() {
             .code(),
         Some(0)
     );
-    // Ten ids of which all pass at 1 % would be a wonder.
+    // At 1 %, ten false positives of ten are practically impossible.
     let absent = (1_000_000..1_000_010).map(|n| format!("{n}\n"));
     let codes = absent.map(|id| run(folder.path(), &["query", "static"], &id).status.code());
     assert!(codes.into_iter().any(|code| code == Some(1)));
@@ -193,7 +193,7 @@ fn inspect_and_diff_tell_what_is_there() {
     );
 }
 
-/// A publisher as an operator starts it: a key, a token, a file, and ids that are posted to it.
+/// A publisher with a key, a token and a file of ids, and ids that are posted to it.
 #[test]
 fn a_publisher_serves_what_a_file_has_and_what_is_posted() {
     use std::io::{BufRead as _, BufReader, Read as _};
@@ -251,7 +251,7 @@ fn a_publisher_serves_what_a_file_has_and_what_is_posted() {
     assert!(manifest().contains("\"head\":1"));
     let pid = rustix::process::Pid::from_child(&child);
     use rustix::process::{Signal, kill_process};
-    // None of the first three ends a server.
+    // The first three signals do not stop a server.
     for signal in [Signal::HUP, Signal::USR1, Signal::USR2, Signal::TERM] {
         kill_process(pid, signal).expect("it runs");
     }

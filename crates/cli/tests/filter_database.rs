@@ -1,4 +1,4 @@
-//! `edgeward filter build` from a database, as a person runs it.
+//! Tests `edgeward filter build` from a database, as a user runs it.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -44,8 +44,8 @@ fn complaint(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Every kind of filter from a database, with and without a checkpoint: what is in the table is
-/// found in any spelling, and the rest mostly is not.
+/// Tests every kind of filter from a database, with and without a checkpoint: the ids of the table are found in any
+/// spelling, most others are absent.
 #[test]
 fn a_filter_of_a_database_answers() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -73,7 +73,7 @@ fn a_filter_of_a_database_answers() {
         let answers = run(folder.path(), &[&question[..], &[&first, &last]].concat());
         let said = String::from_utf8_lossy(&answers.stdout).into_owned();
         assert_eq!(said.matches("maybe").count(), 2, "{extra:?}: {said}");
-        // One absent id passes with 1 %, three of them never in practice.
+        // An absent id is a false positive with 1 %, three of them practically never.
         let others = [absent, id(IDS + 8), id(IDS + 9)];
         let others: Vec<_> = others.iter().map(String::as_str).collect();
         let answers = run(folder.path(), &[&question[..], &others].concat());
@@ -82,8 +82,8 @@ fn a_filter_of_a_database_answers() {
     }
 }
 
-/// A build that cannot go on leaves its checkpoint, and the same command goes on from there: a row
-/// that is no id stops the first, and is then put right.
+/// A build that fails leaves its checkpoint, and the same command continues from there. An invalid row stops
+/// the first run; it is deleted before the second.
 #[test]
 fn a_build_goes_on_where_one_before_stopped() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -114,7 +114,7 @@ fn a_build_goes_on_where_one_before_stopped() {
     let before = report["ids_read_before"].as_u64().expect("a number");
     assert!(before > 40_000, "{report}");
     let read = report["ids_read"].as_u64().expect("a number");
-    // The last one before is read twice.
+    // The last row before the error is read twice.
     assert!(read <= u64::from(IDS) + 1, "{report}");
     assert_eq!(report["ids"], IDS);
     for n in [1, 2, IDS / 2, IDS] {

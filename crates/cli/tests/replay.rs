@@ -1,4 +1,4 @@
-//! `edgeward origin` and `edgeward replay` as a person runs them.
+//! Tests `edgeward origin` and `edgeward replay` as a user runs them.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -9,7 +9,7 @@ fn edgeward() -> Command {
     Command::new(env!("CARGO_BIN_EXE_edgeward"))
 }
 
-/// A running origin; ended and reaped when dropped.
+/// A running origin. Dropping it kills and reaps the process.
 struct Origin {
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -33,7 +33,7 @@ impl Origin {
         Self { child, stdout, url }
     }
 
-    /// Ends it as an operator would, and returns its counts.
+    /// Stops the origin with SIGTERM and returns its counts.
     fn stop(mut self) -> Value {
         let id = self.child.id().to_string();
         let status = Command::new("kill").args(["-TERM", &id]).status();
@@ -62,7 +62,7 @@ fn replay(trace: &str, url: &str, options: &[&str]) -> Output {
         .spawn()
         .expect("the binary runs");
     let mut stdin = child.stdin.take().expect("a pipe");
-    // A replay that refuses its arguments never reads.
+    // A replay that rejects its arguments does not read stdin.
     _ = stdin.write_all(trace.as_bytes());
     drop(stdin);
     child.wait_with_output().expect("an end")

@@ -1,4 +1,4 @@
-//! `edgeward trace` as a person runs it.
+//! Tests `edgeward trace` as a user runs it.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -85,7 +85,7 @@ fn a_trace_converted_there_and_back_is_the_same() {
     let path = |name: &str| dir.path().join(name).display().to_string();
     let original = std::fs::read(fixture("eight.txt")).expect("a fixture");
     let mut from = fixture("eight.txt");
-    // Each format and compression by its ending.
+    // The extensions select each format and compression.
     for name in ["a.oracleGeneral.zst", "b.csv.gz", "c.lrb", "d.txt"] {
         let out = edgeward(&["trace", "convert", &from, &path(name)], b"");
         assert!(
@@ -161,7 +161,7 @@ fn a_generated_trace_holds_what_was_asked_for_and_is_known_by_its_seed() {
     assert_eq!(info["one_hit_share"], 0.75);
 }
 
-/// `edgeward trace generate | head -1` is no error.
+/// `edgeward trace generate | head -1` succeeds.
 #[test]
 fn a_reader_that_has_seen_enough_is_no_error() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_edgeward"))
@@ -218,7 +218,7 @@ fn json(args: &[&str]) -> Value {
     serde_json::from_slice(&out.stdout).expect("JSON")
 }
 
-/// Runs it to its end with these bytes on stdin.
+/// Runs the command with these bytes on stdin until it ends.
 fn edgeward(args: &[&str], stdin: &[u8]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_edgeward"))
         .args(args)
@@ -229,7 +229,7 @@ fn edgeward(args: &[&str], stdin: &[u8]) -> Output {
         .expect("the binary runs");
     let mut pipe = child.stdin.take().expect("a pipe");
     let bytes = stdin.to_vec();
-    // A thread, for a trace larger than the pipe; one that refuses before reading closes it.
+    // A thread, because the trace may exceed the buffer of the pipe. A command that ends early closes the pipe.
     let feeder = std::thread::spawn(move || _ = pipe.write_all(&bytes));
     let out = child.wait_with_output().expect("it ends");
     feeder.join().expect("the feeder ends");

@@ -1,5 +1,5 @@
-//! `edgeward filter serve --changes-query`: a process, a database that is written to, and a client that
-//! is asked about the ids.
+//! Tests `edgeward filter serve --changes-query` with a publisher process, a database that is changed, and a
+//! client that queries the ids.
 
 #[expect(dead_code, reason = "the tests of the scans use the rest of it")]
 #[path = "../../../idsync/tests/postgres/server.rs"]
@@ -19,8 +19,8 @@ use rustix::process::Signal;
 use run::until;
 use stand::{Dice, Psql, Stand, id};
 
-/// A row is known without anybody posting it. A publisher that was killed goes on where it was: a row
-/// from the time when it was dead is known before the client skips anything, although its scans fail.
+/// New rows become known without posts. A publisher that was killed continues where it stopped: a row inserted
+/// meanwhile is known before the client reports any id as absent, although the publisher's scans fail.
 #[test]
 fn a_row_of_a_sqlite_file_is_known_and_stays_known() {
     let stand = Stand::new();
@@ -63,7 +63,7 @@ fn a_row_of_a_sqlite_file_is_known_and_stays_known() {
     drop((running, client));
 
     insert(while_dead);
-    // The next scan finds too little and is refused.
+    // The next scan finds too few ids and is rejected.
     let sql = "DELETE FROM resource WHERE seq < 500";
     database.execute(sql, []).expect("deleted");
     let running = publisher();
@@ -80,7 +80,7 @@ fn a_row_of_a_sqlite_file_is_known_and_stays_known() {
     });
     assert_eq!(stand.count(&running, "scans"), 0);
     assert!(stand.count(&running, "changes_polls") > 0);
-    // It did not begin anew: the look-back, and what came since.
+    // The polls did not start again: only the look-back and the new rows were fed.
     let fed = stand.count(&running, "changes_ids");
     assert!((1..=102).contains(&fed), "{fed}");
 }
@@ -128,9 +128,9 @@ fn a_malformed_row_does_not_hide_the_rows_after_it() {
     }
 }
 
-/// Rows are inserted one by one at random moments, some by transactions that commit late: how long until
-/// a client asks about them? Then the server crashes: the client stops skipping within its bound, and
-/// skips again, with what came meanwhile, when the server is back.
+/// Measures the time from the insertion of a row until a client answers *maybe* for it. Rows are inserted at
+/// random moments, some by transactions that commit late. Then the server crashes: the client stops answering
+/// *absent* within its bound, and starts again, with the rows inserted meanwhile, when the server is back.
 #[test]
 fn a_row_of_postgresql_is_asked_about_within_two_seconds() {
     const ROWS: usize = 300;
@@ -160,7 +160,7 @@ fn a_row_of_postgresql_is_asked_about_within_two_seconds() {
     let (mut psql, mut slow) = (Psql::of(&server), Psql::of(&server));
     let (mut waiting, mut took) = (VecDeque::new(), Vec::new());
     let (mut next, mut inserted, mut late) = (1_000_000, 0, 0);
-    // Of the slow transaction: the row, and when it is to be committed.
+    // The row of the slow transaction, and the time of its commit.
     let mut open: Option<(u64, Instant)> = None;
     let mut insert_at = Instant::now();
     let deadline = Instant::now() + Duration::from_secs(180);
@@ -168,7 +168,7 @@ fn a_row_of_postgresql_is_asked_about_within_two_seconds() {
         assert!(Instant::now() < deadline, "{} of {ROWS}", took.len());
         if inserted < ROWS && Instant::now() >= insert_at {
             insert_at = Instant::now() + Duration::from_millis(dice.roll(60));
-            // One that it does not take for present by chance.
+            // A row that is not a false positive of the filter.
             let row = until("the client is fresh", || {
                 (next..next + 100).find(|n| client.answer(id(*n)) == Answer::Absent)
             });
@@ -225,7 +225,7 @@ fn a_row_of_postgresql_is_asked_about_within_two_seconds() {
     let row = next + 1000;
     server.sql(&format!("INSERT INTO resource (id) VALUES ('{}')", id(row)));
     until("what is absent is skipped again", || {
-        // Asked in this order: once something is skipped, the row must be known.
+        // The order matters: once an id is answered absent, the new row must be known.
         let skips = (0..100).any(|n| client.answer(id(n)) == Answer::Absent);
         let hidden = client.answer(id(row)) == Answer::Absent;
         (skips && !hidden).then_some(())

@@ -1,4 +1,4 @@
-//! A folder with keys, a publisher as a process, a client, and a session of psql.
+//! Test helpers: a folder with keys, a publisher process, a client, and a session of psql.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::postgres;
 use super::run::{self, Server};
 
-/// Where a publisher lives.
+/// The folder of a publisher, with its key.
 pub(crate) struct Stand {
     folder: tempfile::TempDir,
     public: String,
@@ -32,7 +32,7 @@ impl Stand {
         self.folder.path().join(name).display().to_string()
     }
 
-    /// A publisher of UUIDs with this stand's state.
+    /// Starts a publisher of UUIDs with the state of this folder.
     pub(crate) fn serve(&self, arguments: &[&str]) -> Server {
         let (state, key) = (self.path("state"), self.path("key"));
         let (state, key) = (format!("--state={state}"), format!("--key={key}"));
@@ -50,7 +50,7 @@ impl Stand {
         FilterClient::start(config).expect("it starts")
     }
 
-    /// What the publisher has counted since it started.
+    /// A counter of the publisher's status.
     pub(crate) fn count(&self, publisher: &Server, name: &str) -> u64 {
         let mut stream = TcpStream::connect(publisher.addr("/admin")).expect("it listens");
         let request = b"GET /status HTTP/1.1\r\nhost: p\r\nconnection: close\r\n\r\n";
@@ -64,12 +64,12 @@ impl Stand {
     }
 }
 
-/// The id with a number.
+/// The UUID for a number.
 pub(crate) fn id(n: u64) -> String {
     format!("550e8400-e29b-41d4-a716-{n:012}")
 }
 
-/// A session that stays open and carries out one thing after the other.
+/// A session of psql that runs one statement after the other.
 pub(crate) struct Psql {
     process: Child,
     input: ChildStdin,
@@ -108,11 +108,11 @@ impl Drop for Psql {
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood, 2014).
+/// A random generator: SplitMix64 (Steele, Lea, Flood, 2014).
 pub(crate) struct Dice(SplitMix64);
 
 impl Dice {
-    /// With a seed that is printed, or the one of the environment.
+    /// Uses the seed of the environment or a default, and prints it.
     pub(crate) fn seeded() -> Self {
         let told = std::env::var("EDGEWARD_SIM_SEED").ok();
         let seed = told.and_then(|seed| seed.parse().ok());

@@ -1,12 +1,10 @@
-//! A real site through the edge, asked by real clients.
+//! Tests the edge with a real site and real clients.
 //!
-//! nginx as Debian ships it serves a part of /usr/share/doc: thousands of files that other people
-//! named and wrote, directory listings included. wget, curl, h2load and Chromium then fetch it
-//! through `edgeward serve`, over TCP and TLS. What is right is decided by somebody else each
-//! time: nginx's own answers, its own access log, and the clients' verdicts.
+//! nginx as Debian ships it serves a part of /usr/share/doc: thousands of real files, and directory listings.
+//! wget, curl, h2load and Chromium fetch it through `edgeward serve`, over TCP and TLS. The expected results
+//! come from other programs: nginx's responses, nginx's access log, and the clients' checks.
 //!
-//! Without one of the programs a test says that it skips; under `EDGEWARD_REQUIRE_TOOLS=1`, as
-//! in `make test`, it fails instead.
+//! If a program is missing, a test skips. With `EDGEWARD_REQUIRE_TOOLS=1`, as in `make test`, it fails instead.
 
 mod programs;
 mod site;
@@ -17,12 +15,11 @@ use std::path::Path;
 use programs::{Output, have, run};
 use site::{Edge, Site};
 
-/// Twice through the edge gives what nginx gives, byte for byte, and the second time the edge
-/// gives it by itself.
+/// Two mirrors through the edge equal nginx's files byte for byte, and the second one comes from the cache.
 ///
-/// Method: mirror the site from nginx, then twice through each listener of the edge (another port
-/// is another site to a cache); compare the trees; count in nginx's log what reached it. Directory
-/// listings carry neither validator nor date, so they may never be reused: each pass asks again.
+/// Method: mirrors the site from nginx, then twice through each listener of the edge (another port is another
+/// cache key); compares the trees; counts requests in nginx's log. Directory listings have neither validator
+/// nor date, so that they are never reused: each pass fetches them again.
 #[test]
 fn a_mirror_through_the_edge_equals_the_direct_one_and_then_comes_from_the_cache() {
     if !have(&["nginx", "wget", "diff", "setpriv"]) {
@@ -52,7 +49,7 @@ fn a_mirror_through_the_edge_equals_the_direct_one_and_then_comes_from_the_cache
             .chain(ca)
             .chain([format!("{base}/doc/")]),
         );
-        // 8: some answer was an error, such as a link in a document to a file that is not there.
+        // Exit code 8: some response was an error, for example for a broken link in a document.
         assert!(
             matches!(output.code, 0 | 8),
             "wget {name}: {}",
@@ -94,7 +91,7 @@ fn a_mirror_through_the_edge_equals_the_direct_one_and_then_comes_from_the_cache
                 "{name}, pass {pass}: {} files asked for at nginx",
                 files.len()
             );
-            // AdaptSize may refuse a few of the largest.
+            // AdaptSize may reject a few of the largest files.
             assert!(
                 pass == 1 || files.len() * 20 < asked_directly.len() - listings,
                 "{name}, pass {pass}: nginx was asked again for {files:?}"
@@ -103,7 +100,7 @@ fn a_mirror_through_the_edge_equals_the_direct_one_and_then_comes_from_the_cache
     }
 }
 
-/// What curl checks of HTTP works the same over each protocol.
+/// The features of HTTP that curl can check work the same over each protocol.
 #[test]
 fn curl_gets_whole_files_ranges_heads_and_not_modified_over_each_protocol() {
     if !have(&["nginx", "curl", "setpriv"]) {
@@ -158,7 +155,7 @@ fn curl_gets_whole_files_ranges_heads_and_not_modified_over_each_protocol() {
         assert!(!again.header("age").is_empty(), "{what}: {:?}", again.head);
         assert_eq!(again.body, body, "{what}: the body of the hit differs");
 
-        // curl prints the head of a HEAD as its body, and how many bytes followed it.
+        // For HEAD, curl prints the head as the body, and then the number of body bytes.
         let count = [
             "--head",
             "--output",
@@ -198,7 +195,7 @@ fn curl_gets_whole_files_ranges_heads_and_not_modified_over_each_protocol() {
         );
 
         assert_eq!(curl(&[], "/page/nowhere").status, 404, "{what}");
-        // nginx does not take a POST to a static file; the answer is its own.
+        // nginx answers a POST to a static file with 405.
         assert_eq!(
             curl(&["--data", "x=1"], "/page/long.txt").status,
             405,
@@ -207,7 +204,7 @@ fn curl_gets_whole_files_ranges_heads_and_not_modified_over_each_protocol() {
     }
 }
 
-/// Many streams at once over few connections, as browsers do.
+/// Many concurrent streams over few connections, as in browsers.
 #[test]
 fn h2load_gets_every_answer_over_http_1_and_2() {
     if !have(&["nginx", "h2load", "setpriv"]) {
@@ -245,7 +242,7 @@ fn h2load_gets_every_answer_over_http_1_and_2() {
     }
 }
 
-/// A page with a style sheet, an image and a script that fetches, as a browser sees it.
+/// A page with a style sheet, an image and a script that fetches, in a browser.
 #[test]
 fn chromium_shows_a_page_with_all_its_parts_over_tcp_and_tls() {
     if !have(&["nginx", "chromium", "setpriv"]) {
@@ -253,7 +250,7 @@ fn chromium_shows_a_page_with_all_its_parts_over_tcp_and_tls() {
     }
     let site = Site::of_a_page();
     let edge = Edge::before(&site);
-    // The second visit is a new browser, so all of it comes from the edge's cache.
+    // Each visit is a new browser, so that a repeated page comes from the edge's cache.
     for base in [edge.plain_url(), edge.tls_url(), edge.plain_url()] {
         let profile = tempfile::tempdir().expect("a temporary folder");
         let output = run(
@@ -290,7 +287,7 @@ fn chromium_shows_a_page_with_all_its_parts_over_tcp_and_tls() {
     }
 }
 
-/// An answer as `curl --dump-header -` prints it.
+/// A response as `curl --dump-header -` prints it.
 struct Answer {
     status: u16,
     version: String,
@@ -323,7 +320,7 @@ impl Answer {
         }
     }
 
-    /// The value of a field, or nothing.
+    /// The value of a field, or an empty string.
     fn header(&self, name: &str) -> &str {
         let found = self.head.iter().find_map(|line| {
             let (field, value) = line.split_once(':')?;
@@ -333,7 +330,7 @@ impl Answer {
     }
 }
 
-/// Reads a file that the test itself wrote.
+/// Reads a file that the test wrote.
 fn bytes(path: &Path) -> Vec<u8> {
     fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }

@@ -1,4 +1,4 @@
-//! Other people's programs: are they here, and what do they say within a minute?
+//! Test helpers that run other programs, with time limits.
 
 use std::env;
 use std::net::{Ipv4Addr, TcpStream};
@@ -7,11 +7,11 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Longest run of a client. A mirror in a debug build takes about ten seconds.
+/// The longest run of a client. A mirror in a debug build takes about ten seconds.
 const TIMEOUT_SECS: &str = "120";
 
-/// True if all of `programs` are installed. If not, says that the test skips, or fails it where
-/// the programs are required.
+/// Returns true if all of `programs` are installed. If not, prints that the test skips, or fails it if the
+/// programs are required.
 pub(crate) fn have(programs: &[&str]) -> bool {
     let missing: Vec<_> = programs
         .iter()
@@ -20,7 +20,7 @@ pub(crate) fn have(programs: &[&str]) -> bool {
     missing.is_empty() || !skip(&format!("not installed: {missing:?}"))
 }
 
-/// Says that the test skips; where everything is required that is a failure. Always true.
+/// Prints that the test skips and returns true. Fails the test if nothing may be skipped.
 pub(crate) fn skip(why: &str) -> bool {
     let required = env::var("EDGEWARD_REQUIRE_TOOLS").is_ok_and(|value| value == "1");
     assert!(
@@ -31,7 +31,7 @@ pub(crate) fn skip(why: &str) -> bool {
     true
 }
 
-/// Where a program is; nginx lives outside an ordinary user's path.
+/// The path of a program. nginx is outside an ordinary user's PATH.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = env::var("PATH").unwrap_or_default();
     path.split(':')
@@ -40,7 +40,7 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
-/// How a program ended and what it said.
+/// The exit code and the output of a program.
 pub(crate) struct Output {
     pub(crate) code: i32,
     pub(crate) stdout: Vec<u8>,
@@ -52,7 +52,7 @@ impl Output {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// The last lines it said, for a message.
+    /// The last lines of the output, for a message.
     pub(crate) fn tail(&self) -> String {
         let both = [self.stdout.as_slice(), self.stderr.as_slice()].concat();
         let text = String::from_utf8_lossy(&both).into_owned();
@@ -62,7 +62,7 @@ impl Output {
     }
 }
 
-/// Runs a program to its end, which coreutils' `timeout` brings about if it does not come.
+/// Runs a program to its end, with coreutils' `timeout` as the limit.
 pub(crate) fn run(program: &str, arguments: impl Iterator<Item = String>) -> Output {
     let output = Command::new("timeout")
         .args(["--kill-after=5", TIMEOUT_SECS])
@@ -78,15 +78,15 @@ pub(crate) fn run(program: &str, arguments: impl Iterator<Item = String>) -> Out
     }
 }
 
-/// A server that ends with the test.
+/// A server that the end of the test stops.
 pub(crate) struct Server {
     child: Child,
 }
 
 impl Server {
-    /// Starts it and waits until it accepts connections on each of `ports`.
+    /// Starts a server and waits until it accepts connections on each of `ports`.
     pub(crate) fn start(program: &Path, arguments: &[String], ports: &[u16]) -> Self {
-        // Should the test be killed, the kernel ends the server.
+        // If the test is killed, the kernel stops the server.
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "TERM", "--"])
             .arg(program)
@@ -106,7 +106,7 @@ impl Server {
                     "{} does not listen",
                     program.display()
                 );
-                // Neither server tells us when it is ready.
+                // Neither server reports when it is ready.
                 sleep(Duration::from_millis(10));
             }
         }
@@ -116,7 +116,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // TERM, so that nginx's master takes its worker along and the edge drains.
+        // SIGTERM, so that nginx's master stops its worker and the edge drains.
         _ = Command::new("kill")
             .arg(self.child.id().to_string())
             .status();

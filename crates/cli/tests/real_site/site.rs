@@ -1,4 +1,4 @@
-//! The origin (nginx, with a log that the tests read) and the edge before it.
+//! Test helpers: the origin (nginx with an access log) and the edge in front of it.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
@@ -12,18 +12,18 @@ use tempfile::TempDir;
 use crate::bytes;
 use crate::programs::{Server, find, skip};
 
-/// The documentation that every Debian has, and how much of it a debug build serves in seconds.
+/// The documentation of every Debian system; the limits let a debug build serve it in seconds.
 const DOCUMENTATION: &str = "/usr/share/doc";
 const FILES_MAX: usize = 1200;
 const BYTES_MAX: u64 = 40 << 20;
-/// A package with more would leave no room for others.
+/// A larger package would take the space of many others.
 const PACKAGE_BYTES_MAX: u64 = 6 << 20;
 
 /// nginx and the folder that it serves.
 pub(crate) struct Site {
     folder: TempDir,
     port: u16,
-    /// How much of the log was read.
+    /// The bytes of the log that were read.
     log_read: Mutex<usize>,
     _server: Server,
 }
@@ -35,14 +35,14 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Whether it asked for the list of a folder's files, which nginx writes anew each time.
+    /// Returns true if the request is for a directory listing, which nginx generates for each request.
     pub(crate) fn is_listing(&self) -> bool {
         self.path.ends_with('/')
     }
 }
 
 impl Site {
-    /// Whole packages of /usr/share/doc, as many as the limits allow, with their dates.
+    /// Serves whole packages of /usr/share/doc, as many as the limits allow, with their modification times.
     pub(crate) fn of_documentation() -> Option<Self> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let mut packages: Vec<_> = match fs::read_dir(DOCUMENTATION) {
@@ -80,7 +80,7 @@ impl Site {
         Some(Self::serve(folder))
     }
 
-    /// A page with its parts, small enough for tests of single requests.
+    /// Serves a page with its parts, small enough for tests of single requests.
     pub(crate) fn of_a_page() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let page = folder.path().join("www/page");
@@ -104,7 +104,7 @@ impl Site {
     fn serve(folder: TempDir) -> Self {
         let port = free_port();
         let here = folder.path().display();
-        // As root nginx would serve as nobody, who may not enter a temporary folder.
+        // As root, nginx would run its workers as user nobody, which cannot enter a temporary folder.
         let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
         let user = if is_root { "user root;" } else { "" };
         let config = format!(
@@ -148,7 +148,7 @@ impl Site {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// The bytes of one of the site's files.
+    /// The bytes of a file of the site.
     pub(crate) fn file(&self, path: &str) -> Vec<u8> {
         bytes(&self.folder.path().join("www").join(path))
     }
@@ -167,7 +167,7 @@ impl Site {
     }
 }
 
-/// `edgeward serve` with a listener in clear and one with TLS.
+/// `edgeward serve` with a listener for plaintext and one for TLS.
 pub(crate) struct Edge {
     plain: u16,
     tls: u16,
@@ -176,7 +176,7 @@ pub(crate) struct Edge {
 }
 
 impl Edge {
-    /// Starts the binary under test in front of `site`, configured by a file.
+    /// Starts the binary under test in front of `site`, with a configuration file.
     pub(crate) fn before(site: &Site) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         certificates(folder.path());
@@ -213,17 +213,17 @@ impl Edge {
         format!("https://127.0.0.1:{}", self.tls)
     }
 
-    /// Whom clients must trust to believe the TLS listener.
+    /// The CA certificate that clients must trust for the TLS listener.
     pub(crate) fn ca_file(&self) -> PathBuf {
         self.folder.path().join("ca.pem")
     }
 }
 
-/// An authority of our own and a certificate for loopback that it signed.
+/// Creates a CA and a certificate for loopback addresses.
 fn certificates(folder: &Path) {
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    // With one name for both the certificate would look signed by itself.
+    // With the same name for both, the certificate would look self-signed.
     authority
         .distinguished_name
         .push(DnType::CommonName, "authority of a test");
@@ -248,8 +248,8 @@ fn free_port() -> u16 {
     listener.local_addr().expect("it is bound").port()
 }
 
-/// The ordinary files below `path` with their sizes. Symbolic links are left out: some lead
-/// outside, some in circles.
+/// Lists the regular files below `path` with their sizes. Symbolic links are skipped: some lead outside, some
+/// form cycles.
 fn list(path: &Path, found: &mut Vec<(PathBuf, u64)>) {
     let Ok(kind) = fs::symlink_metadata(path) else {
         return;
@@ -263,7 +263,7 @@ fn list(path: &Path, found: &mut Vec<(PathBuf, u64)>) {
     }
 }
 
-/// Copies a file with its date, from which its freshness follows.
+/// Copies a file with its modification time, which determines its freshness.
 fn copy(from: &Path, to: &Path) {
     let folder = to.parent().expect("a file lies in a folder");
     fs::create_dir_all(folder).expect("a folder of our own");

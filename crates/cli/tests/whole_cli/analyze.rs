@@ -1,4 +1,4 @@
-//! `analyze` on logs that servers wrote: edgeward itself, and nginx where it is installed.
+//! Tests `analyze` on logs of real servers: edgeward, and nginx if it is installed.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::run::{Server, output, text, until};
 
-/// What is asked for: the first page three times, the second twice, all others once.
+/// The requests: the first page three times, the second twice, all others once.
 const PATHS: [&str; 8] = [
     "/o/1?size=100",
     "/o/2?size=200",
@@ -66,8 +66,8 @@ fn the_edge_s_own_logs_are_counted_in_both_forms() {
     }
 }
 
-/// Method: nginx caches what it answers itself on another port; both of its logs, the combined one
-/// and one of a format that tells what its cache did, hold the same requests.
+/// Method: nginx caches the responses of another port of its own. It writes the same requests to two logs: one
+/// in combined format, and one in a custom format with the cache status.
 #[test]
 fn nginx_s_logs_are_counted_by_content_and_by_format_string() {
     let nginx = ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"];
@@ -84,7 +84,7 @@ fn nginx_s_logs_are_counted_by_content_and_by_format_string() {
     let here = folder.path().display();
     let (port, origin) = (free_port(), free_port());
     let format = r#"$host|[$time_local]|"$request"|$status|$body_bytes_sent|$upstream_cache_status|$sent_http_content_type"#;
-    // As root nginx would serve as nobody, who may not enter a temporary folder.
+    // As root, nginx would run its workers as user nobody, which cannot enter a temporary folder.
     let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
     let user = if is_root { "user root;" } else { "" };
     let config = format!(

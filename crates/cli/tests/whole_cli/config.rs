@@ -1,4 +1,4 @@
-//! `check-config` and the files it is given.
+//! Tests `check-config` and configuration files.
 
 use std::fs;
 
@@ -129,7 +129,7 @@ fn serve_refuses_what_check_config_refuses() {
     ");
 }
 
-/// Certificates named in the file are looked for beside the file, wherever the edge is started.
+/// Relative paths of certificates start at the folder of the file, not at the working directory.
 #[test]
 fn paths_in_a_file_start_at_its_folder() {
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -1,4 +1,4 @@
-//! `demo`, small: what was predicted is measured, and nothing is left behind.
+//! Tests `demo` on a small scale: predictions match measurements, and all child processes end.
 
 use std::fs;
 use std::path::Path;
@@ -79,7 +79,7 @@ fn an_interrupted_demo_ends_what_it_started() {
         .spawn()
         .expect("the binary starts");
     let pid = child.id();
-    // The origin, and an edge that is measured.
+    // The origin, and an edge that is being measured.
     let children = until("the demo has its children", || {
         let children = children(pid);
         (children.len() >= 2).then_some(children)
@@ -109,7 +109,7 @@ fn a_report_that_cannot_be_written_is_told_before_anything_runs() {
     );
 }
 
-/// The processes `pid` started, on any of its threads.
+/// The child processes of `pid`, started by any of its threads.
 fn children(pid: u32) -> Vec<u64> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
@@ -125,7 +125,7 @@ fn children(pid: u32) -> Vec<u64> {
         .collect()
 }
 
-/// Whether that process is there and runs the binary under test: numbers are given again.
+/// Returns true if the process exists and runs the binary under test. Process ids are reused.
 fn is_edgeward(pid: u64) -> bool {
     fs::read_link(format!("/proc/{pid}/exe"))
         .is_ok_and(|exe| exe == Path::new(env!("CARGO_BIN_EXE_edgeward")))

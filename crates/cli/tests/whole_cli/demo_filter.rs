@@ -1,4 +1,4 @@
-//! `demo-filter`, small: what is skipped is absent, what is present is found, and the rates are kept.
+//! Tests `demo-filter` on a small scale: absent ids are skipped, the present id is found, the rates are kept.
 
 use serde_json::Value;
 
@@ -35,7 +35,7 @@ fn nearly_all_absent_lookups_are_skipped_and_the_present_one_is_found() {
         if row["skipping"] == "without" {
             assert_eq!(number("skipped"), 0);
         } else {
-            // Of 4,000 at 5 % about 200; less than 100 or more than 300 is no chance.
+            // The expectation is 200 of 4,000 at 5 %; the bounds are seven standard deviations away.
             assert!((100..300).contains(&number("false_positives")), "{row}");
             assert!(row["filter_bytes"].as_u64().expect("a number") < 20_000);
         }

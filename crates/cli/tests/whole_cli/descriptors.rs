@@ -1,4 +1,4 @@
-//! Open files: the limit is raised at the start, divided, and survived when it is reached.
+//! Tests the limit of open files: it is raised at the start and divided, and the edge survives when it is reached.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -121,9 +121,9 @@ fn a_limit_too_low_for_any_client_is_said_at_the_start() {
     assert!(said.contains("hint:"), "{said}");
 }
 
-/// Other parts of the system can take descriptors that the edge counted on.
+/// Other parts of the process can take descriptors that the edge has reserved.
 ///
-/// Method: lower the limit of the running process to what it has open.
+/// Method: lowers the limit of the running process below the number of its open files.
 #[test]
 fn an_edge_out_of_descriptors_closes_idle_clients_and_does_not_spin() {
     let (_origin, edge) = origin_and_edge(2048, &["--log=warn"]);
@@ -158,7 +158,7 @@ fn an_edge_out_of_descriptors_closes_idle_clients_and_does_not_spin() {
     );
 }
 
-/// Killed when dropped.
+/// A child process that is killed and reaped when dropped.
 struct Reaped(Child);
 
 impl Drop for Reaped {
@@ -168,7 +168,7 @@ impl Drop for Reaped {
     }
 }
 
-/// The binary under these limits of open files.
+/// The binary with these limits of open files.
 fn with_limits(soft: u64, hard: u64, args: &[&str]) -> Command {
     let binary = edgeward(&[]);
     let script = format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$0\" \"$@\"");
@@ -201,7 +201,7 @@ fn origin_and_edge(hard: u64, args: &[&str]) -> (Server, Server) {
     (origin, edge)
 }
 
-/// The soft limit in force.
+/// The soft limit of the process.
 fn open_files_limit(server: &Server) -> u64 {
     let limits = fs::read_to_string(format!("/proc/{}/limits", server.process_id()));
     let limits = limits.expect("the process runs");
@@ -218,7 +218,7 @@ fn open_files(server: &Server) -> u64 {
     files.count() as u64
 }
 
-/// Processor time of the process in hundredths of a second.
+/// The CPU time of the process in hundredths of a second.
 fn processor_ticks(server: &Server) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{}/stat", server.process_id()));
     let stat = stat.expect("the process runs");
@@ -232,7 +232,7 @@ fn processor_ticks(server: &Server) -> u64 {
     number(11) + number(12)
 }
 
-/// The whole answer as text, or what came of it.
+/// The whole response as text, or the part that arrived.
 fn get(addr: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(addr).expect("it listens");
     stream

@@ -1,4 +1,4 @@
-//! What is said when it cannot be done: code 2, on stderr, with the way out.
+//! Tests error messages: exit code 2, on stderr, with a hint.
 
 use super::run::{Server, edgeward, output, text};
 
@@ -57,7 +57,7 @@ fn a_log_filter_that_is_none_is_refused_by_the_name_it_came_under() {
     }
 }
 
-/// A word that is no level would be taken for a module's name, and nothing would be logged.
+/// The parser of the log filter would take an unknown level for a module's name and log nothing.
 #[test]
 fn a_log_level_that_there_is_not_is_refused() {
     for filter in ["loud", "info,loud", "verbose", "warning"] {
@@ -133,7 +133,7 @@ fn an_admin_address_that_is_a_listener_s_is_called_that() {
     }
 }
 
-/// It starts all the same: the cache may never become full.
+/// The edge starts anyway, because the cache may never become full.
 #[test]
 fn more_memory_than_the_machine_has_is_warned_about() {
     let start = |hot: &str| {

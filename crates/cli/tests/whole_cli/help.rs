@@ -1,4 +1,4 @@
-//! `-h` fits a screen, `--help` tells all.
+//! Tests the help: `-h` fits a screen, `--help` has all options and examples.
 
 use super::run::{output, text};
 
@@ -43,7 +43,7 @@ fn every_command_says_what_it_is_for() {
     }
 }
 
-/// All commands, those within others too, as the help itself lists them.
+/// All commands and subcommands, as the help lists them.
 fn commands() -> Vec<Vec<String>> {
     let mut found: Vec<Vec<String>> = vec![Vec::new()];
     let mut next = 0;
@@ -56,7 +56,7 @@ fn commands() -> Vec<Vec<String>> {
             .skip(1)
             .take_while(|line| !line.is_empty());
         for line in list {
-            // A continued description is indented further than a name.
+            // A continuation line of a description is indented further than a name.
             let Some(name) = line.strip_prefix("  ").filter(|l| !l.starts_with(' ')) else {
                 continue;
             };

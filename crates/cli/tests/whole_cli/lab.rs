@@ -1,4 +1,4 @@
-//! `lab`, small: a plan from end to end, what is wrong with others, and an end by signal.
+//! Tests `lab` on a small scale: a plan from end to end, invalid plans, and an interruption.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::run::{edgeward, output, text, until, wait};
 
-/// Two edges, one of which changes its rule half-way, and nginx where it is installed.
+/// Two edges, one of which changes its rule half-way, and nginx if it is installed.
 const PLAN: &str = r#"
 title = "Two rules and a peer"
 
@@ -105,7 +105,7 @@ fn a_plan_is_carried_out_compared_and_reported() {
                 .unwrap_or_else(|| panic!("{key}: {totals:#}"))
         };
         assert!(number("hit_ratio") > 0.1, "{totals:#}");
-        // What the server says of its hits, and what the origin heard; the warm-up ends between two looks.
+        // The hit ratio by the server's report and by the origin's count; the warm-up ends between two samples.
         assert!(
             (number("hit_ratio") - number("spared_ratio")).abs() < 0.06,
             "{totals:#}"
@@ -199,7 +199,7 @@ fn a_wrong_plan_is_told_by_line_key_and_way_out_before_anything_starts() {
 fn an_interrupted_run_keeps_what_it_has_and_ends_what_it_started() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let plan = folder.path().join("plan.toml");
-    // So slow that it cannot end before the signal.
+    // Too slow to end before the signal.
     let slow = PLAN.replace("connections = 4", "connections = 4\nrate = 20");
     fs::write(&plan, slow).expect("the plan is written");
     let (page, caches) = (
@@ -216,7 +216,7 @@ fn an_interrupted_run_keeps_what_it_has_and_ends_what_it_started() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary starts");
-    // Its store is open as soon as the edge serves.
+    // The store is open as soon as the edge serves.
     let store = until("the edge has its store", || {
         let lab = fs::read_dir(&caches).ok()?.next()?.ok()?.path();
         let store = lab.join("store/edgeward.store");

@@ -1,7 +1,7 @@
-//! An object larger than the memory: it streams through, is stored, and is served from disk, whole and by ranges.
+//! Tests an object larger than the memory: it is streamed, stored, and served from disk, whole and by ranges.
 //!
-//! 256 MiB with 16 MiB of memory here; `EDGEWARD_LARGE_OBJECT=4GiB` with 256 MiB of memory takes minutes and 13
-//! GiB of disk in `TMPDIR`.
+//! The object has 256 MiB with 16 MiB of memory; `EDGEWARD_LARGE_OBJECT=4GiB` with 256 MiB of memory takes
+//! minutes and 13 GiB of disk in `TMPDIR`.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -15,9 +15,9 @@ use socket2::SockRef;
 
 use super::run::{Server, until};
 
-/// Method: the object is asked for once and comes from the origin, at the pace at which the disk takes it; then
-/// again, and by ranges, each of which must come from disk. Every byte is compared with what the origin makes
-/// of the name. The kernel says how much memory the process ever had.
+/// Method: the object is fetched from the origin at the pace of the disk, then requested again, whole and by
+/// ranges; each of these responses must come from disk. Every byte is compared with the origin's function of
+/// the name. The peak of the process's memory is read from the kernel.
 #[test]
 fn an_object_larger_than_the_memory_is_stored_and_served_by_ranges() {
     let (size, hot) = match std::env::var("EDGEWARD_LARGE_OBJECT") {
@@ -37,7 +37,7 @@ fn an_object_larger_than_the_memory_is_stored_and_served_by_ranges() {
         "--workers=1",
         &format!("--hot={}", hot.bytes()),
         "--disk-admission=always",
-        // Objects are at most half of the log, beside what it keeps free.
+        // An object may take at most half of the log.
         &format!("--disk-size={}", 3 * size.bytes()),
         &format!("--set=disk.queue_bytes={QUEUE_BYTES}"),
         "--log=off",
@@ -65,7 +65,7 @@ fn an_object_larger_than_the_memory_is_stored_and_served_by_ranges() {
     for (first, last) in [
         (0, 0),
         (1, 70_000),
-        // Pieces have a mebibyte, blocks 64 KiB.
+        // Ranges around the boundaries of pieces (1 MiB) and blocks (64 KiB).
         ((1 << 20) - 1, 1 << 20),
         (size / 2 - 3_000_000, size / 2 + 3_000_000),
         (size - 100_001, size - 1),
@@ -86,11 +86,11 @@ fn an_object_larger_than_the_memory_is_stored_and_served_by_ranges() {
     assert!(most <= allowed, "{most} bytes of memory, {allowed} allowed");
 }
 
-/// On its way to the disk.
+/// The memory for bodies that wait to be written.
 const QUEUE_BYTES: u64 = 16 << 20;
 
-/// The process itself (15 MiB by docs/explanation/memory.md, and what a debug build has more of), what the
-/// disk's index and table of checked blocks take, and what is mapped of the store for a second.
+/// The process itself (15 MiB by docs/explanation/memory.md, more in a debug build), the index of the disk and
+/// its table of checked blocks, and the part of the store that is mapped for a second.
 const BASE_BYTES: u64 = 32 << 20;
 
 struct Client {
@@ -100,10 +100,10 @@ struct Client {
 }
 
 impl Client {
-    /// Asks for the object or a range of it and compares every byte. The head.
+    /// Requests the object or a range of it, compares every byte, and returns the response head.
     fn fetch(&self, range: Option<(u64, u64)>) -> String {
         let mut stream = connect(self.addr);
-        // Where a system lets it grow to 32 MiB the edge would be ahead of us by more than may wait for the disk.
+        // With a receive buffer of 32 MiB, the edge would read more from the origin than may wait for the disk.
         let bound = SockRef::from(&stream).set_recv_buffer_size(PART_BYTES / 8);
         bound.expect("a socket has one");
         let field = range.map_or_else(String::new, |(first, last)| {
@@ -130,7 +130,7 @@ impl Client {
             answer.read_exact(part).expect("the body is whole");
             assert_eq!(Pattern::of("1").first_wrong(at, part), None, "{head}");
             at += part.len() as u64;
-            // A client that is faster than the disk would have the write dropped.
+            // If the client were faster than the disk, the write would be dropped.
             until("the disk takes it", || {
                 (self.device("queue_bytes") < QUEUE_BYTES / 4).then_some(())
             });
@@ -170,7 +170,7 @@ fn connect(addr: SocketAddr) -> TcpStream {
     stream
 }
 
-/// The most the process ever had in memory.
+/// The peak of the resident memory of the process.
 fn memory_peak(process: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,4 +1,4 @@
-//! `link estimate` on files and logs.
+//! Tests `link estimate` on files, logs and captures.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::run::{output, text};
 
-/// An edited copy of a folder costs a few percent of it, and one that is sent again next to nothing.
+/// An edited copy of a folder takes a few percent of its size, and an identical copy nearly nothing.
 #[test]
 fn a_version_that_follows_another_is_hardly_sent() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -40,7 +40,7 @@ fn a_version_that_follows_another_is_hardly_sent() {
         assert_eq!(row["kind"], "files");
     }
 
-    // Without deltas the edited chunk travels whole.
+    // Without deltas the edited chunk is sent whole.
     let plain = estimated(&[one, two, "--no-delta"]);
     assert_eq!(plain["rows"][1]["delta_bytes"], 0);
     let sent = |found: &Value| found["rows"][1]["link_bytes"].as_u64().expect("bytes");
@@ -79,7 +79,7 @@ fn a_log_tells_what_it_sent_again() {
     assert_eq!(as_body["rows"][0]["bodies"], 1);
 }
 
-/// A page that two clients fetch is sent once; what is encrypted is passed by. Made of packets in any order.
+/// A page that two clients fetch is sent once; encrypted data is not chunked. The capture has packets out of order.
 #[test]
 fn a_capture_is_put_together_and_sent() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -92,7 +92,7 @@ fn a_capture_is_put_together_and_sent() {
         let mut parts: Vec<_> = parts
             .map(|(nth, part)| segment(80, client, part, 1 + 1400 * nth as u32))
             .collect();
-        // The first is what the direction is known by.
+        // The first packet stays first, because it reveals the protocol.
         parts[1..].reverse();
         packets.extend(parts);
     }
@@ -129,7 +129,7 @@ fn a_capture_is_put_together_and_sent() {
     assert_eq!(found["captures"][0]["connections"], 3);
     assert_eq!(found["captures"][0]["lost_bytes"], 0);
 
-    // Cut off it tells what was before, and that it was cut.
+    // From a truncated capture, the data before the end is counted, and the error is reported.
     fs::write(&capture, &file[..file.len() - 10]).expect("a file");
     let out = output(&["link", "estimate", name(&capture)]);
     assert_eq!(out.status.code(), Some(2));

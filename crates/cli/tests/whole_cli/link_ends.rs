@@ -1,4 +1,4 @@
-//! `gateway`, `link keygen`, `link forward`, `link socks` and `link status`, as an operator runs them.
+//! Tests `gateway`, `link keygen`, `link forward`, `link socks` and `link status`, as an operator runs them.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::run::{Server, output, text, until};
 
-/// Sends back what it gets. Its threads end with the test's process.
+/// An echo server. Its threads end with the test process.
 fn echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("it listens");
     let addr = listener.local_addr().expect("an address");
@@ -31,7 +31,7 @@ fn echo() -> SocketAddr {
     addr
 }
 
-/// Says the same to everybody who is done asking.
+/// A server that sends `body` to each client that has shut down its sending side.
 fn giving(body: Vec<u8>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("it listens");
     let addr = listener.local_addr().expect("an address");
@@ -44,13 +44,13 @@ fn giving(body: Vec<u8>) -> SocketAddr {
     addr
 }
 
-/// A body there and back; what came, and whether it ended well.
+/// Sends a body and reads it back. Returns the received bytes, or an error if the connection broke.
 fn through(addr: SocketAddr, body: &[u8]) -> std::io::Result<Vec<u8>> {
     let tcp = TcpStream::connect(addr)?;
     tcp.set_read_timeout(Some(Duration::from_secs(60)))?;
     thread::scope(|scope| {
         scope.spawn(|| {
-            // A link that breaks resets the connection.
+            // A broken link resets the connection.
             _ = (&tcp).write_all(body);
             _ = tcp.shutdown(Shutdown::Write);
         });
@@ -154,8 +154,7 @@ fn status(of: &Server) -> Value {
     serde_json::from_slice(&out.stdout).expect("JSON")
 }
 
-/// Keys, gateway and a forwarded port in four commands; the second time a body goes by name; both ends end in good order and remember
-/// their chunks.
+/// The second transfer of a body is sent by reference. Both endpoints stop cleanly and keep their chunks.
 #[test]
 fn a_forwarded_port_saves_what_was_sent_before() {
     let ends = Ends::new(&[]);
@@ -183,7 +182,7 @@ fn a_forwarded_port_saves_what_was_sent_before() {
         "{table}"
     );
     for end in [forward, gateway] {
-        // None of the first three ends a server.
+        // The first three signals do not stop a server.
         for signal in [Signal::HUP, Signal::USR1, Signal::USR2, Signal::TERM] {
             end.signal(signal);
         }
@@ -195,7 +194,7 @@ fn a_forwarded_port_saves_what_was_sent_before() {
     assert!(chunks > 30, "{chunks} chunks after a restart");
 }
 
-/// Without deltas a gateway keeps the names of what it sends, and the bytes as well if it is told to.
+/// Without deltas, a gateway stores only the hashes of chunks that it sends, and their bytes with `--keep-sent on`.
 #[test]
 fn a_gateway_keeps_names_unless_it_is_told_otherwise() {
     let body = noise(3_000_000, 9);
@@ -236,7 +235,7 @@ fn a_gateway_keeps_names_unless_it_is_told_otherwise() {
     }
 }
 
-/// Compressed at rest, bodies take a fraction of themselves; whoever opens the store without compression finds them all the same.
+/// Compressed bodies take a fraction of their size, and an endpoint without store compression can read them.
 #[test]
 fn a_compressed_store_keeps_more_and_opens_without() {
     let body: Vec<u8> = (0..60_000)
@@ -272,16 +271,16 @@ fn status_of_store(of: &Server) -> u64 {
     status(of)["store"]["chunks"].as_u64().expect("a number")
 }
 
-/// Either end is killed in the middle of it: bodies come back as they were or not at all, and after that all do.
+/// One endpoint is killed during transfers: bodies are returned unchanged or not at all, and later transfers succeed.
 #[test]
 fn a_killed_end_costs_no_wrong_byte() {
-    // While a gateway is away nobody waits for it to come back.
+    // A short timeout, so that no stream waits long for a gateway that is down.
     let ends = Ends::new(&["--patience", "200ms"]);
     let mut gateway = ends.gateway("127.0.0.1:0");
     let addr = listening(&gateway);
     let mut forward = ends.forward(addr);
     let bodies: Vec<Vec<u8>> = (0..4).map(|n| noise(2_000_000, n % 2)).collect();
-    // Whoever comes before the link is up waits for that no longer than for one that is down.
+    // Before the link is up, streams wait no longer than for a link that is down.
     until("the link is up", || {
         through(forward.addr("/listening/0"), b"hello")
             .ok()
@@ -294,7 +293,7 @@ fn a_killed_end_costs_no_wrong_byte() {
                 .iter()
                 .map(|body| scope.spawn(move || (body, through(port, body))))
                 .collect();
-            // Somewhere within them; where does not matter.
+            // Somewhere in the middle of the transfers; the exact moment does not matter.
             until("something is under way", || {
                 let bytes = &status(&gateway)["peers"][0]["received"]["bytes"];
                 bytes.as_u64().filter(|bytes| *bytes > 0)
@@ -307,7 +306,7 @@ fn a_killed_end_costs_no_wrong_byte() {
             for body in under_way {
                 let (body, back) = body.join().expect("it ends");
                 if let Ok(back) = back {
-                    // A killed forwarder cannot even reset: what came is a beginning.
+                    // A killed forwarder cannot reset the connection: the received bytes are a prefix.
                     assert!(body.starts_with(&back), "round {round}");
                     assert!(
                         round % 2 == 1 || back == *body,
@@ -332,7 +331,7 @@ fn a_killed_end_costs_no_wrong_byte() {
     }
 }
 
-/// Any program that speaks SOCKS5; what the gateway does not allow is refused, and without encryption it is said.
+/// A SOCKS5 client reaches permitted targets only. Without encryption the status says so.
 #[test]
 fn a_proxy_port_leads_where_the_gateway_allows() {
     let ends = Ends::new(&["--encryption", "off"]);
@@ -377,7 +376,7 @@ fn a_proxy_port_leads_where_the_gateway_allows() {
     assert!(table.starts_with("NOT ENCRYPTED"), "{table}");
 }
 
-/// An origin that serves one body under every path, and counts requests that do not ask for it as it is.
+/// An origin that serves one body under every path, and counts requests with another Accept-Encoding than identity.
 fn origin(body: Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("it listens");
     let addr = listener.local_addr().expect("an address");
@@ -422,8 +421,8 @@ fn origin(body: Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
     (addr, compressed)
 }
 
-/// An edge's misses travel the link, the second body of the same bytes by name; hits do not travel at all; without the gateway misses
-/// are refused, and with it again they are not.
+/// Misses are fetched over the link, and a second body with the same bytes is sent by reference. Hits do not
+/// use the link. Without the gateway misses fail, and with it they succeed again.
 #[test]
 fn an_edge_s_misses_travel_the_link() {
     let ends = Ends::new(&[]);
@@ -495,7 +494,7 @@ fn an_edge_s_misses_travel_the_link() {
     });
 }
 
-/// What is wrong is said with the way out.
+/// Each mistake gets an error with a hint.
 #[test]
 fn mistakes_have_a_way_out() {
     let ends = Ends::new(&[]);

@@ -1,4 +1,4 @@
-//! The whole binary as a person or a script meets it: help, errors, pipes, signals.
+//! Tests the binary as users and scripts run it: help, errors, pipes, signals.
 #![forbid(unsafe_code)]
 
 mod analyze;

@@ -1,4 +1,5 @@
-//! Memory under churn: objects of all sizes come and go, and the process stays within what was configured.
+//! Tests memory under churn: objects of all sizes are stored and evicted, and the process stays within its configured
+//! memory.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -13,8 +14,7 @@ use super::run::Server;
 
 const HOT: ByteSize = ByteSize::mib(64);
 
-/// Method: four clients ask for objects that nobody asked for before. Until they have what they want, the edge is asked twenty times a
-/// second how much memory it has.
+/// Method: four clients request new objects. Meanwhile the memory of the edge is read twenty times a second.
 #[test]
 fn memory_stays_within_what_was_configured_while_objects_come_and_go() {
     for sizes in [Sizes::Small, Sizes::Mixed, Sizes::Equal] {
@@ -37,13 +37,13 @@ enum Sizes {
     Small,
     /// 200 B to 1 MiB.
     Mixed,
-    /// 1 MiB: what one worker frees must serve the next fill of another.
+    /// 1 MiB: memory that one worker frees must serve the next fill of another.
     Equal,
 }
 
 impl Sizes {
-    /// Bytes that each of four clients takes: together the cache is filled 1.5 times with small objects, of which there are many,
-    /// and eight times with mixed ones.
+    /// The bytes that each of four clients requests: together they fill the cache 1.5 times with small objects,
+    /// of which there are many, and eight times with mixed ones.
     fn client_bytes(self) -> u64 {
         match self {
             Self::Small => 24 << 20,
@@ -52,7 +52,7 @@ impl Sizes {
         }
     }
 
-    /// The size of an object, the same for the same number.
+    /// The size of an object, a function of its number.
     fn of(self, object: u64) -> u64 {
         let most = match self {
             Self::Small => 10_240.0_f64,
@@ -64,7 +64,7 @@ impl Sizes {
     }
 }
 
-/// The most memory above what was configured, and the capacity.
+/// The most memory above the configured one, and the capacity of the cache.
 fn churn(sizes: Sizes) -> (u64, u64) {
     let origin = Server::start(&["origin", "--json", "--listen=127.0.0.1:0"]);
     let edge = Server::start(&[
@@ -104,7 +104,7 @@ fn churn(sizes: Sizes) -> (u64, u64) {
     (over, HOT.bytes())
 }
 
-/// Asks for objects nobody asked for before, with every fourth one again.
+/// Requests new objects, and every fourth one a second time.
 fn take(addr: SocketAddr, sizes: Sizes, client: u64) {
     let stream = TcpStream::connect(addr).expect("it listens");
     stream

@@ -1,4 +1,4 @@
-//! `[[negative]]`: publisher, edge and origin as three processes.
+//! Tests `[[negative]]` with publisher, edge and origin as three processes.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -20,8 +20,8 @@ fn get(addr: SocketAddr, path: &str) -> String {
     )
 }
 
-/// A set that is followed and a file, each for its own path. An id that is posted is asked about at
-/// once; when the publisher is gone, everything is.
+/// One path uses a published filter, another one a file. A posted id is forwarded at once; when the publisher
+/// is gone, all ids are forwarded.
 #[test]
 fn an_edge_follows_a_publisher() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -74,7 +74,7 @@ fn an_edge_follows_a_publisher() {
         answer.starts_with("HTTP/1.1 404") && answer.contains("detail=id-filter")
     };
     assert!((0..20).any(|id| is_skipped(&format!("/file/{}", 5000 + id))));
-    // Nothing is stored: each is asked for once.
+    // No 404 is stored, because each id is requested only once.
     let mut id = 1_000_000;
     until("absent ids are skipped", || {
         id += 1;

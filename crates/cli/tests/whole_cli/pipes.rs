@@ -1,17 +1,17 @@
-//! A reader that goes away early is not an error.
+//! A closed stdout is not an error.
 
 use std::process::Stdio;
 
 use super::run::{edgeward, text, wait};
 
-/// Each command writes into a pipe whose reader is gone before it starts.
+/// Each command writes into a pipe whose reader was closed before the start.
 #[test]
 fn a_closed_stdout_ends_a_command_quietly() {
     for args in [
         &["--help"][..],
         &["--version"],
         &["check-config", "--reference"],
-        // More than a pipe holds, line by line.
+        // More than a pipe buffers, line by line.
         &[
             "trace",
             "generate",

@@ -1,4 +1,4 @@
-//! Runs the binary, with a bound on everything.
+//! Test helpers that run the binary, with time limits.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// The binary, on a terminal of 80 columns that is none.
+/// The binary with a width of 80 columns, without a terminal.
 pub(crate) fn edgeward(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_edgeward"));
     command
@@ -21,7 +21,7 @@ pub(crate) fn edgeward(args: &[&str]) -> Command {
     command
 }
 
-/// What it says and how it ends.
+/// Runs the binary to its end.
 pub(crate) fn output(args: &[&str]) -> Output {
     edgeward(args).output().expect("the binary runs")
 }
@@ -30,7 +30,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("it speaks UTF-8")
 }
 
-/// A server under test. Killed when dropped, so that no test leaves one behind.
+/// A server under test. Dropping it kills the process.
 pub(crate) struct Server {
     child: Child,
     start_line: Value,
@@ -38,12 +38,12 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts it and hears its start line out.
+    /// Starts a server and reads its first line.
     pub(crate) fn start(args: &[&str]) -> Self {
         Self::from_command(edgeward(args))
     }
 
-    /// The same of a command that was put together elsewhere.
+    /// Starts a server by the given command and reads its first line.
     pub(crate) fn from_command(mut command: Command) -> Self {
         let mut child = command
             .stdout(Stdio::piped())
@@ -77,13 +77,13 @@ impl Server {
         }
     }
 
-    /// What the start line says, by its JSON pointer.
+    /// A string of the first line, by its JSON pointer.
     pub(crate) fn text(&self, pointer: &str) -> &str {
         let told = self.start_line.pointer(pointer).and_then(Value::as_str);
         told.unwrap_or_else(|| panic!("{} lacks {pointer}", self.start_line))
     }
 
-    /// An address of the start line, by its JSON pointer.
+    /// An address of the first line, by its JSON pointer.
     pub(crate) fn addr(&self, pointer: &str) -> SocketAddr {
         let told = self.text(pointer);
         let addr = told.split_once("://").map_or(told, |(_, addr)| addr);
@@ -99,7 +99,7 @@ impl Server {
         kill_process(Pid::from_child(&self.child), signal).expect("it runs");
     }
 
-    /// Waits for its end; what it wrote after the start line, and its stderr.
+    /// Waits for the end. Returns the exit status, stdout after the first line, and stderr.
     pub(crate) fn ended(mut self) -> (ExitStatus, String, String) {
         let status = wait(&mut self.child);
         let (mut out, mut err) = (String::new(), String::new());
@@ -117,12 +117,12 @@ impl Drop for Server {
     }
 }
 
-/// Waits for the child's end, and not forever.
+/// Waits for the end of a child process, with a timeout.
 pub(crate) fn wait(child: &mut Child) -> ExitStatus {
     until("the process ends", || child.try_wait().expect("it is ours"))
 }
 
-/// Asks again until there is an answer, within the bound.
+/// Repeats `ask` until it returns a value, with a timeout.
 pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -135,5 +135,5 @@ pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// For a machine that is busy with the other tests as well.
+/// Long enough for a machine that runs other tests at the same time.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! `serve`: it says where it listens, serves, and ends when asked.
+//! Tests `serve`: its first line, its responses, and its reaction to signals.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -49,7 +49,7 @@ fn without_json_the_start_line_is_for_people() {
     assert!(line.contains("8 MiB") && line.contains("lru"), "{line}");
 }
 
-/// A request is under way when the signal comes: its answer arrives whole, then the edge ends.
+/// A request that is in progress at the signal gets its whole response before the edge ends.
 #[test]
 fn sigterm_lets_requests_under_way_finish() {
     let (origin, edge) = origin_and_edge("700ms", &[]);
@@ -100,7 +100,7 @@ fn a_port_in_use_is_code_2_with_the_way_out() {
     );
 }
 
-/// Method: the origin's port is closed, then open, while requests arrive.
+/// Method: requests arrive while the origin's port is closed and then open.
 #[test]
 fn an_origin_that_goes_down_and_comes_back_is_one_log_line_each() {
     let place = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -147,7 +147,7 @@ fn an_origin_that_goes_down_and_comes_back_is_one_log_line_each() {
     );
 }
 
-/// Method: a rotation renames the file, the signal comes, and the next line is in a new file.
+/// Method: renames the log file, sends the signal, and expects the next line in a new file.
 #[test]
 fn hup_and_usr1_reopen_the_access_log_and_usr2_is_ignored() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -195,7 +195,7 @@ fn a_second_edge_on_a_port_is_refused_unless_it_is_told_to_share_it() {
         "--listen",
         &addr,
     ];
-    // Killed where it is not refused.
+    // Killed here if it was not refused.
     let mut second = super::run::edgeward(&args)
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
@@ -251,20 +251,20 @@ fn origin_and_edge(latency: &str, args: &[&str]) -> (Server, Server) {
     (origin, edge)
 }
 
-/// Waits until the origin has seen a request for an object.
+/// Waits until a request for an object has reached the origin.
 fn reached(origin: &Server) {
     let addr = origin.addr("/listen");
     until("the origin is asked", || {
         let status = get(addr, "/status");
         let body = status.split_once("\r\n\r\n")?.1;
         let counts: Value = serde_json::from_str(body).ok()?;
-        // The questions for the status are requests as well.
+        // The connection of the status request counts too.
         (counts["connections"].as_u64()? > 0 && counts["open_connections"].as_u64()? > 1)
             .then_some(())
     });
 }
 
-/// The whole answer as text; bodies of the synthetic origin are cut to their length in bytes.
+/// The whole response as text, with one character per byte.
 fn get(addr: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(addr).expect("it listens");
     stream
@@ -277,6 +277,6 @@ fn get(addr: SocketAddr, path: &str) -> String {
     .expect("it is asked");
     let mut answer = Vec::new();
     _ = stream.read_to_end(&mut answer);
-    // One character a byte, so that lengths can be compared.
+    // One character per byte, so that lengths are comparable.
     answer.into_iter().map(char::from).collect()
 }

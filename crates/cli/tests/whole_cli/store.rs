@@ -1,4 +1,4 @@
-//! `edgeward store`: what is inside, whether it is sound, and what it says when it cannot look.
+//! Tests `edgeward store`: the contents, corrupt records, and stores that cannot be opened.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ fn filled(folder: &Path) {
             .expect("there is room");
         write.finish().expect("it is whole");
     }
-    // Else the purge would only cancel the write.
+    // A synced write: otherwise the purge would only cancel it.
     cache.sync().expect("it syncs");
     cache.purge(KeyHash(2), &[1]);
     cache.close().expect("it closes");

@@ -1,4 +1,4 @@
-//! One request, and every byte of its answer compared with the right one.
+//! Sends one request and compares every byte of the response body with the expected one.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use edgeward_replay::Pattern;
 
-/// What came.
+/// The result of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub(super) whole: bool,
@@ -15,18 +15,19 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// None if it was cut short.
+    /// `None` if the body was truncated; otherwise true if it came from disk.
     pub(super) fn whole_from_disk(self) -> Option<bool> {
         self.whole.then_some(self.from_disk)
     }
 }
 
-/// Every fifth object has about the same size.
+/// The size of an object. Every fifth object has about the same size.
 pub(super) fn size_of(id: u64) -> u64 {
     [100, 5_000, 70_000, 400_000, 2_000_000][(id % 5) as usize] + id
 }
 
-/// Panics if a byte of the answer is wrong. A POST is whole if it was answered well.
+/// Sends a request. Panics if a byte of the body is wrong. The response to a POST counts as whole if its status
+/// is 2xx.
 pub(super) fn ask(addr: SocketAddr, method: &str, id: u64, range: Option<(u64, u64)>) -> Asked {
     let nothing = Asked {
         whole: false,
@@ -67,7 +68,7 @@ pub(super) fn ask(addr: SocketAddr, method: &str, id: u64, range: Option<(u64, u
     }
 }
 
-/// Head and body of the answer; none if not even the head came.
+/// The head and the body of the response, or `None` if the head did not arrive.
 pub(super) fn exchange(addr: SocketAddr, request: &str) -> Option<(String, Vec<u8>)> {
     let mut stream = TcpStream::connect(addr).ok()?;
     stream
@@ -75,14 +76,14 @@ pub(super) fn exchange(addr: SocketAddr, request: &str) -> Option<(String, Vec<u
         .expect("a bound");
     stream.write_all(request.as_bytes()).ok()?;
     let mut answer = Vec::new();
-    // A reset leaves what came before it.
+    // A reset keeps the bytes that arrived before it.
     _ = stream.read_to_end(&mut answer);
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n")?;
     let body = answer.split_off(end + 4);
     Some((String::from_utf8(answer).expect("a head is text"), body))
 }
 
-/// The kill comes a moment before its flag is set: nobody listens then.
+/// Returns true if the edge no longer listens. The kill precedes the setting of its flag by a moment.
 pub(super) fn may_be_killed(addr: SocketAddr) -> bool {
     thread::sleep(Duration::from_millis(20));
     TcpStream::connect(addr).is_err()

@@ -1,10 +1,11 @@
-//! What is known to be durable, from outside.
+//! Records which objects are known to be durable on disk.
 //!
-//! An object that came from disk had been written when its answer began. What the edge tells next of its syncs may count
-//! one that began before that, and one more may have been under way; the second to end after it began later. So an object
-//! is durable once the count has risen by two.
+//! An object that is served from disk was written when its response began. The next sync count that the edge
+//! reports may include a sync that began before this write, and another one may have been running. The second
+//! sync to end after the report began after the write. So an object is durable once the sync count has risen by
+//! two.
 //!
-//! An object that is invalidated meanwhile is a new one: each has a generation, and a request knows which it asked for.
+//! Invalidation makes a new object: each id has a generation, and a request records the generation that it asked for.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard};
@@ -17,14 +18,14 @@ pub(super) struct Ledger {
 #[derive(Debug, Default)]
 struct State {
     generations: HashMap<u64, u64>,
-    /// Came from disk since the edge last told its syncs.
+    /// Objects served from disk since the edge last reported its sync count.
     written: Vec<Ticket>,
-    /// With the count from which on they are durable.
+    /// Objects with the sync count at which they are durable.
     waiting: Vec<(Ticket, u64)>,
     durable: HashSet<Ticket>,
 }
 
-/// An object in the state in which it was asked for.
+/// One generation of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Ticket {
     id: u64,
@@ -32,7 +33,7 @@ pub(super) struct Ticket {
 }
 
 impl Ledger {
-    /// Before an object is asked for.
+    /// The current generation of an object. Called before its request.
     pub(super) fn ask(&self, id: u64) -> Ticket {
         let generation = self.state().generations.get(&id).copied();
         Ticket {
@@ -41,22 +42,22 @@ impl Ledger {
         }
     }
 
-    /// Before an object is invalidated, and again after it.
+    /// Starts a new generation. Called before and after an invalidation.
     pub(super) fn invalidating(&self, id: u64) {
         *self.state().generations.entry(id).or_default() += 1;
     }
 
-    /// It came from disk.
+    /// Records that the object was served from disk.
     pub(super) fn is_written(&self, ticket: Ticket) {
         self.state().written.push(ticket);
     }
 
-    /// It came from disk and was there before a kill.
+    /// Records that the object was served from disk after a restart, so that it is durable.
     pub(super) fn is_durable(&self, ticket: Ticket) {
         self.state().durable.insert(ticket);
     }
 
-    /// Asks the edge how many syncs it has done. None: it did not answer.
+    /// Reads the edge's sync count. Returns `None` if the edge did not respond.
     pub(super) fn ask_for_syncs(&self, syncs: impl FnOnce() -> Option<u64>) -> Option<()> {
         let written = std::mem::take(&mut self.state().written);
         let syncs = syncs()?;
@@ -75,12 +76,12 @@ impl Ledger {
         Some(())
     }
 
-    /// Whether it is known to be durable.
+    /// Returns true if the object is known to be durable.
     pub(super) fn holds(&self, ticket: Ticket) -> bool {
         self.state().durable.contains(&ticket)
     }
 
-    /// What was durable and not invalidated when the edge was killed. What is known begins anew: nothing.
+    /// Returns the ids that were durable and not invalidated when the edge was killed, and clears the ledger.
     pub(super) fn begin_again(&self) -> Vec<u64> {
         let mut state = self.state();
         state.written.clear();

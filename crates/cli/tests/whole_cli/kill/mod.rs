@@ -1,8 +1,8 @@
-//! `serve --disk`, killed at any moment under load: what it serves afterwards is right to the last byte, what was durable
-//! is there, and what was purged is not.
+//! Kills `serve --disk` at random moments under load. Afterwards every byte it serves must be correct, durable
+//! objects must be there, and purged ones must not.
 //!
-//! The origin's bodies follow from their names, so every byte that comes can be checked. Ten kills here;
-//! `EDGEWARD_KILLS=300` makes it a long run. The seed is printed.
+//! The origin's bodies are a function of their names, so that every byte can be checked. The test kills ten times;
+//! `EDGEWARD_KILLS=300` makes a long run. It prints its seed.
 
 mod ask;
 mod ledger;
@@ -22,11 +22,12 @@ use ask::{ask, may_be_killed, size_of};
 use ledger::Ledger;
 use witness::Witness;
 
-/// Method: clients ask for objects of 100 bytes to 2 MB, some by ranges, now and then one is invalidated by a POST; a
-/// witness purges objects of its own and asks the edge how far it has synced. After a random while the edge gets SIGKILL
-/// and is started on the same directory. Whatever comes must be a beginning of the right bytes, and whole unless the edge
-/// was killed meanwhile. After each start all that was known to be durable is asked for, before anything else: 99 of 100
-/// must come from disk. What was purged and synced must not, neither at the next start nor at the end.
+/// Method: clients request objects of 100 bytes to 2 MB, some by ranges; now and then a POST invalidates one. A
+/// witness purges objects of its own and reads the edge's sync count. After a random time the edge gets SIGKILL
+/// and is started on the same directory. Every body must be a prefix of the correct bytes, and whole unless the
+/// edge was killed meanwhile. After each start, all objects known to be durable are requested first: 99 of 100
+/// must come from disk. Objects purged durably must not come from disk, neither at the next start nor at the
+/// end.
 #[test]
 fn killed_under_load_it_serves_the_right_bytes_or_none() {
     let kills: u64 = std::env::var("EDGEWARD_KILLS").map_or(10, |text| {
@@ -47,7 +48,7 @@ fn killed_under_load_it_serves_the_right_bytes_or_none() {
         let addr = edge.addr("/listening/0");
         found.add(after_a_start(addr, &ledger, &mut witness, kill == kills));
         let pause = Duration::from_millis(50 + random.below(400));
-        // Every other time not before there is something to lose.
+        // In every other round, waits until the witness has purged something.
         let rounds = u64::from(kill % 2 == 0);
         load.run(&edge, &mut random, &ledger, &mut witness, (rounds, pause));
         let (status, _, _) = edge.ended();
@@ -70,7 +71,7 @@ fn killed_under_load_it_serves_the_right_bytes_or_none() {
         "too few: {found:?}"
     );
     assert!(evicted < durable / 2, "the disk is too small: {found:?}");
-    // What made room did so before the kill, and rightly.
+    // Objects evicted before the kill are not lost.
     assert!(hits + evicted >= durable * 99 / 100, "lost: {found:?}");
 }
 
@@ -86,7 +87,7 @@ fn edge_on(folder: &Path, origin: &Server) -> Server {
         "--disk-size=160MiB",
         "--disk-admission=always",
         "--set=disk.segment_bytes=1MiB",
-        // So that much becomes durable before the kill.
+        // A short interval, so that many objects are durable before the kill.
         "--set=disk.sync_interval=20ms",
         "--log=off",
         &format!("--origin=http://{}", origin.addr("/listen")),
@@ -94,16 +95,16 @@ fn edge_on(folder: &Path, origin: &Server) -> Server {
     ])
 }
 
-/// What was asked after the starts.
+/// The results of the requests after the starts.
 #[derive(Clone, Copy, Debug, Default)]
 struct Found {
     /// Objects that were durable when the edge was killed.
     durable: u64,
-    /// Of these, those that came from disk.
+    /// The part of `durable` that was served from disk.
     hits: u64,
-    /// Objects that had made room before the kills.
+    /// Objects that had been evicted before the kills.
     evicted: u64,
-    /// Objects that were purged, durably, and asked for.
+    /// Objects that were purged durably and then requested.
     purged: u64,
 }
 
@@ -116,7 +117,7 @@ impl Found {
     }
 }
 
-/// RAM is empty: what is a hit comes from disk.
+/// Requests the durable objects after a start. The memory tier is empty, so that every hit comes from disk.
 fn after_a_start(addr: SocketAddr, ledger: &Ledger, witness: &mut Witness, last: bool) -> Found {
     let durable = ledger.begin_again();
     let hits = durable.iter().filter(|&&id| {
@@ -143,7 +144,7 @@ struct Load {
 }
 
 impl Load {
-    /// Until the kill, which comes when the witness has done so many rounds, and so long after.
+    /// Runs the clients until the kill, which happens `pause` after the witness has done `rounds` rounds.
     fn run(
         &self,
         edge: &Server,
@@ -185,7 +186,7 @@ impl Load {
         });
     }
 
-    /// One request of a client. True if its answer was whole.
+    /// Sends one request of a client. Returns true if the response was whole.
     fn one(&self, addr: SocketAddr, random: &mut SplitMix64, ledger: &Ledger) -> bool {
         let id = random.below(OBJECTS);
         let kind = random.below(20);
@@ -194,7 +195,7 @@ impl Load {
         let asked = if kind == 0 {
             ledger.invalidating(id);
             let asked = ask(addr, "POST", id, None);
-            // Answers to requests that overlap with it say nothing.
+            // Responses to requests that overlap with the POST prove nothing.
             ledger.invalidating(id);
             asked
         } else {
@@ -213,7 +214,7 @@ impl Load {
     }
 }
 
-/// The kill, also where the test fails: nobody else ends the clients.
+/// Kills the edge when dropped, so that the clients end even if the test fails.
 struct End<'a> {
     edge: &'a Server,
     killed: &'a AtomicBool,
@@ -230,7 +231,7 @@ const CLIENTS: usize = 4;
 
 const OBJECTS: u64 = 60;
 
-/// The edge syncs nothing by itself for an hour, and is killed as soon as the client has the answer to its POST.
+/// The edge does not sync by itself for an hour, and is killed as soon as the client has the response to its POST.
 #[test]
 fn what_was_invalidated_is_not_back_after_a_kill() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -251,7 +252,7 @@ fn what_was_invalidated_is_not_back_after_a_kill() {
             &format!("--disk={}", folder.path().display()),
         ])
     };
-    // Too large for RAM, so that a hit comes from disk.
+    // Larger than the memory tier, so that a hit comes from disk.
     let (invalidated, kept) = (4, 9);
     let edge = start();
     let addr = edge.addr("/listening/0");

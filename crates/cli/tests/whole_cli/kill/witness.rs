@@ -1,7 +1,7 @@
-//! Purges objects that nobody else asks for, and knows which purges are durable.
+//! Purges objects that no other client requests, and records which purges are durable.
 //!
-//! What comes to the disk is written in the order in which it came. So a purge is durable when an object that was asked
-//! for after it is, and of objects that is known ([`Ledger`]).
+//! The edge writes to the disk in the order of the operations. So a purge is durable if an object requested
+//! after it is durable, which the [`Ledger`] records.
 
 use std::net::SocketAddr;
 
@@ -10,23 +10,23 @@ use serde_json::Value;
 use super::ask::{ask, exchange};
 use super::ledger::Ledger;
 
-/// Each of its objects has a name of its own.
+/// A client whose objects have names of their own.
 #[derive(Debug, Default)]
 pub(super) struct Witness {
     names: u64,
-    /// Asked for since the start.
+    /// Objects requested since the start.
     asked: Vec<u64>,
-    /// Were on disk after the start.
+    /// Objects that were on disk after the start.
     on_disk: Vec<u64>,
-    /// Purged durably; to be asked for at the next start, and at the end.
+    /// Durably purged objects, to be requested at the next start or at the end.
     gone: Vec<u64>,
     gone_until_the_end: Vec<u64>,
-    /// Objects that had made room when the edge last told.
+    /// The edge's count of evicted objects when it last reported.
     evicted: u64,
 }
 
 impl Witness {
-    /// Purges, and waits until the purges are durable. False if the edge was killed meanwhile.
+    /// Purges objects and waits until the purges are durable. Returns false if the edge was killed meanwhile.
     pub(super) fn round(&mut self, addr: SocketAddr, admin: SocketAddr, ledger: &Ledger) -> bool {
         self.try_round(addr, admin, ledger).is_some()
     }
@@ -38,13 +38,13 @@ impl Witness {
         for &id in &purged {
             ask(addr, "POST", id, None).whole.then_some(())?;
         }
-        // Something to purge after the next start: as durable as what comes after it.
+        // Objects to purge after the next start; they are as durable as the marker after them.
         for kind in 0..FETCHES_A_ROUND {
             let id = self.name(kind % 4);
             ask(addr, "GET", id, None).whole.then_some(())?;
             self.asked.push(id);
         }
-        // Too large for RAM, so that a hit says that it is on disk.
+        // Larger than the memory tier, so that a hit proves that the marker is on disk.
         let marker = self.name(4);
         let ticket = ledger.ask(marker);
         ask(addr, "GET", marker, None).whole.then_some(())?;
@@ -55,7 +55,7 @@ impl Witness {
             if ledger.holds(ticket) {
                 break;
             }
-            // Something to sync.
+            // A write, so that the next sync has something to do.
             let id = self.name(0);
             ask(addr, "GET", id, None).whole.then_some(())?;
         }
@@ -68,8 +68,8 @@ impl Witness {
         Some(())
     }
 
-    /// Asks for what was durably purged: how many. None of it may be a hit. Of the last round's objects those that are on
-    /// disk are the next to be purged.
+    /// Requests the durably purged objects, none of which may be a hit, and returns their number. The latest
+    /// objects that are on disk are the next to be purged.
     pub(super) fn after_a_start(&mut self, addr: SocketAddr, last: bool) -> u64 {
         let mut gone = std::mem::take(&mut self.gone);
         if last {
@@ -89,7 +89,7 @@ impl Witness {
         gone.len() as u64
     }
 
-    /// Objects that had made room before the kill, as far as it was told.
+    /// The number of objects evicted before the kill, as last reported.
     pub(super) fn evicted(&self) -> u64 {
         self.evicted
     }
@@ -103,17 +103,17 @@ impl Witness {
         Some(device["syncs"].as_u64().expect("a count"))
     }
 
-    /// One that nobody has asked for, of this kind of size.
+    /// The name of an object that was not requested before, with this kind of size.
     fn name(&mut self, kind: u64) -> u64 {
         self.names += 1;
         10_000 + 5 * self.names + kind
     }
 }
 
-/// Few enough to be asked for at each start.
+/// Few enough to be requested at each start.
 const KNOWN_MAX: usize = 16;
 
-/// Twice what is purged in a round: one that the kill cuts short leaves enough for the next.
+/// Twice the number purged in a round: a round that the kill interrupts leaves enough for the next.
 const FETCHES_A_ROUND: u64 = 6;
 
 const PURGES_A_ROUND: usize = 3;

@@ -43,7 +43,7 @@ impl Complaint {
     pub(crate) fn unreadable(path: &Path, cannot: &str, error: &io::Error) -> Self {
         let complaint = Self::new(format!("{cannot} {}: {error}", path.display()));
         match error.kind() {
-            io::ErrorKind::NotFound => complaint.hint(format!("looked for {}", whole(path))),
+            io::ErrorKind::NotFound => complaint.hint(format!("the full path is {}", whole(path))),
             _ => complaint,
         }
     }

@@ -20,7 +20,7 @@ pub(crate) fn raise_limit() {
             %error,
             soft = limit.current,
             hard = limit.maximum,
-            "the soft limit of open files cannot be raised"
+            "cannot raise the soft limit of open files"
         );
     }
 }

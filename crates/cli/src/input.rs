@@ -23,15 +23,15 @@ pub(crate) struct TraceArgs {
     #[arg(required = true, value_name = "TRACE")]
     files: Vec<PathBuf>,
 
-    /// The traces' format, where it is not recognised: text, csv, oracle-general, lrb, ncsa
+    /// Format of the traces if it is not detected: text, csv, oracle-general, lrb, ncsa
     #[arg(long, value_name = "FORMAT", hide_short_help = true)]
     format: Option<Format>,
 
-    /// Which CSV columns hold what, as in time=ts,key=url,size=bytes
+    /// Names of the CSV columns, as in time=ts,key=url,size=bytes
     #[arg(long, value_name = "NAMES", hide_short_help = true)]
     columns: Option<Columns>,
 
-    /// The unit of numeric times: s, ms, us, ns
+    /// Unit of numeric times: s, ms, us, ns
     #[arg(long, value_name = "UNIT", default_value = "s", hide_short_help = true)]
     time_unit: TimeUnit,
 
@@ -55,18 +55,18 @@ pub(crate) struct TraceArgs {
     )]
     statuses: Vec<u16>,
 
-    /// Leave the query out of an access log's keys
+    /// Remove the query from the keys of an access log
     #[arg(long, hide_short_help = true)]
     cut_query: bool,
 
-    /// Leave malformed lines out and count them, instead of stopping at the first
+    /// Skip and count malformed lines, instead of stopping at the first
     #[arg(long, hide_short_help = true)]
     skip_malformed: bool,
 
     #[command(flatten)]
     limits: LimitArgs,
 
-    /// Only the first so many requests
+    /// Read only the first N requests
     #[arg(long = "requests", value_name = "N")]
     requests_max: Option<u64>,
 }
@@ -74,7 +74,7 @@ pub(crate) struct TraceArgs {
 /// Limits of the memory that reading a file may take.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct LimitArgs {
-    /// The longest line, in bytes
+    /// Maximum length of a line, in bytes
     #[arg(
         long,
         value_name = "BYTES",
@@ -83,7 +83,7 @@ pub(crate) struct LimitArgs {
     )]
     pub(crate) line_bytes_max: usize,
 
-    /// The largest window a zstd file may use, as a power of two
+    /// Maximum window of a zstd file, as a power of two
     #[arg(
         long,
         value_name = "LOG2",
@@ -99,8 +99,8 @@ impl TraceArgs {
     pub(crate) fn inputs(&self) -> anyhow::Result<Inputs> {
         let stdin = self.files.iter().filter(|file| file.as_os_str() == "-");
         if stdin.count() > 1 {
-            return Err(Complaint::new("stdin is named twice")
-                .hint("name `-` once")
+            return Err(Complaint::new("stdin is given twice")
+                .hint("give `-` once")
                 .into());
         }
         Ok(Inputs(self.clone()))
@@ -311,7 +311,7 @@ pub(crate) fn warn_of_skipped(label: &str, skipped: &Skipped) {
         return;
     }
     eprintln!(
-        "warning: {} malformed lines of {label} left out, such as",
+        "warning: {} malformed lines of {label} skipped, for example",
         output::count(skipped.lines)
     );
     for example in &skipped.examples {

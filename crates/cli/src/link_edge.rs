@@ -74,7 +74,7 @@ impl EdgeLink {
         let (Some(gateway), Some(keys), Some(store)) =
             (&settings.gateway, &settings.keys, &settings.store)
         else {
-            anyhow::bail!("[origin.link] is not whole");
+            anyhow::bail!("[origin.link] is incomplete");
         };
         let (encryption, ids) = end::keys(keys, settings.encryption)?;
         let none = Methods::NONE;
@@ -97,7 +97,7 @@ impl EdgeLink {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .context("the link's runtime cannot be started")?;
+            .context("cannot start the runtime of the link")?;
         let (client, admin) = runtime.block_on(async {
             let client = Client::start(config, &gateway.to_string()).map_err(end::with_way_out)?;
             let asked = client.clone();
@@ -116,11 +116,11 @@ impl EdgeLink {
                     drop(admin);
                     // The edge has ended before, so that no stream is open.
                     if let Err(error) = ending.shutdown(Duration::from_secs(1)).await {
-                        tracing::warn!(%error, "the link's store could not be written");
+                        tracing::warn!(%error, "cannot write the store of the link");
                     }
                 });
             })
-            .context("the link's thread cannot be started")?;
+            .context("cannot start the thread of the link")?;
         Ok(Self {
             client,
             admin: admin_addr,

@@ -11,12 +11,12 @@ use crate::complaint::Complaint;
 pub(crate) struct LogArgs {
     /// What to log: error, warn, info, debug, trace, or per module
     ///
-    /// A level, or levels per module as in `info,edgeward_proxy=debug`. Without it the variable
-    /// EDGEWARD_LOG counts, and without that `info` for servers and `warn` for tools.
+    /// A level, or levels per module as in `info,edgeward_proxy=debug`. The default is the variable EDGEWARD_LOG, or
+    /// `info` for servers and `warn` for tools.
     #[arg(long, global = true, value_name = "FILTER", hide_short_help = true)]
     pub(crate) log: Option<String>,
 
-    /// The form of log lines on stderr
+    /// Format of log lines on stderr
     #[arg(
         long,
         global = true,
@@ -27,12 +27,12 @@ pub(crate) struct LogArgs {
     pub(crate) log_format: LogFormat,
 }
 
-/// The form of a log line.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum LogFormat {
-    /// One line for people, coloured on a terminal
+    /// Text, coloured on a terminal
     Text,
-    /// One JSON object a line
+    /// One JSON object per line
     Json,
 }
 
@@ -50,14 +50,14 @@ pub(crate) fn start(args: &LogArgs, default: &str) -> anyhow::Result<()> {
         .find(|word| is_unknown_level(word))
     {
         return Err(Complaint::new(format!(
-            "{source} `{filter}` is not a log filter: there is no level `{word}`"
+            "{source} `{filter}` is not a log filter: unknown level `{word}`"
         ))
-        .hint("write a level (error, warn, info, debug, trace, off) or module=level pairs")
+        .hint("give a level (error, warn, info, debug, trace, off) or module=level pairs")
         .into());
     }
     let filter = EnvFilter::builder().parse(filter).map_err(|error| {
         Complaint::new(format!("{source} `{filter}` is not a log filter: {error}"))
-            .hint("write a level (error, warn, info, debug, trace, off) or module=level pairs")
+            .hint("give a level (error, warn, info, debug, trace, off) or module=level pairs")
     })?;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)

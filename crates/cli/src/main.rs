@@ -29,7 +29,7 @@ use commands::Command;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// A cache node for content delivery, and the tools that predict what it will do.
+/// A cache node for content delivery, and tools that predict its behaviour.
 #[derive(Debug, Parser)]
 #[command(
     name = "edgeward",
@@ -39,14 +39,14 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
     arg_required_else_help = true,
     disable_help_subcommand = true,
     disable_version_flag = true,
-    after_help = "`edgeward COMMAND -h` shows a command's options, `--help` all, with examples.",
+    after_help = "`edgeward COMMAND -h` shows common options, `--help` all options and examples.",
     after_long_help = LONG_HELP
 )]
 struct Cli {
     #[command(flatten)]
     logging: logging::LogArgs,
 
-    /// No progress on stderr
+    /// Do not show progress on stderr
     #[arg(short, long, global = true, hide_short_help = true)]
     quiet: bool,
 
@@ -89,8 +89,8 @@ Examples:
   edgeward serve --listen 127.0.0.1:8080 --origin http://127.0.0.1:9000 --hot 256MiB
   edgeward simulate access.log.gz --policy lru,adaptsize,gdsf --capacity 64MiB,1%
 
-Exit codes: 0 done, 1 the answer is no, 2 it could not be done.
+Exit codes: 0 done, 1 the answer is no, 2 the command failed.
 
-Results go to stdout, progress, logs and errors to stderr, so that
-`edgeward simulate … --json | jq` works. Logs are set with --log or the
-variable EDGEWARD_LOG, as in --log info,edgeward_proxy=debug.";
+Results go to stdout; progress, logs and errors go to stderr, so that
+`edgeward simulate … --json | jq` works. --log or the variable EDGEWARD_LOG
+sets the level of logs, as in --log info,edgeward_proxy=debug.";

@@ -15,7 +15,7 @@ pub(crate) fn warn_if_beyond(hot: ByteSize) {
         tracing::warn!(
             hot = %hot,
             limit = %ByteSize(limit.bytes),
-            "--hot exceeds {}; the system may kill this process when the cache is full: give less",
+            "--hot exceeds {}; the system may kill this process when the cache is full: lower --hot",
             limit.whose
         );
     }

@@ -27,7 +27,7 @@ impl Signals {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .build()
-            .context("the runtime for signals cannot be started")?;
+            .context("cannot start the runtime for signals")?;
         let inside = runtime.enter();
         let signals = listen()?;
         drop(inside);
@@ -101,7 +101,7 @@ impl AsyncSignals {
                 ("SIGTERM" | "SIGINT", _) => return name,
                 ("SIGUSR2", _) => tracing::warn!(signal = name, "the signal is ignored"),
                 (_, Some(reopen)) => {
-                    tracing::info!(signal = name, "log files are reopened");
+                    tracing::info!(signal = name, "reopening log files");
                     reopen();
                 }
                 (_, None) => {
@@ -141,5 +141,5 @@ impl AsyncSignals {
 }
 
 fn listen(kind: SignalKind) -> anyhow::Result<Signal> {
-    signal(kind).context("signals cannot be listened to")
+    signal(kind).context("cannot handle signals")
 }

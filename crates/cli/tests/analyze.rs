@@ -51,7 +51,7 @@ fn counts_are_exact_whatever_the_compression_and_the_depth() {
 }
 
 #[test]
-fn all_of_it_is_told_of_several_machines() {
+fn one_report_covers_the_logs_of_several_machines() {
     let folder = tempfile::tempdir().expect("a folder");
     let (text, counts) = log();
     for machine in ["edge-1", "edge-2"] {
@@ -61,7 +61,7 @@ fn all_of_it_is_told_of_several_machines() {
     let found = json(&["--json", name(folder.path())]);
     let requests: u64 = counts.values().sum();
     assert_eq!(found["requests"], 2 * requests);
-    assert_eq!(found["once"], 0, "who was asked for once was so on both");
+    assert_eq!(found["once"], 0, "each URL was requested on both machines");
     assert_eq!(found["machines"]["top"][1]["name"], "edge-2");
     assert_eq!(found["machines"]["top"][1]["requests"], requests);
     assert_eq!(found["top"][0]["url"], "/1.css?v=1");
@@ -75,7 +75,11 @@ fn all_of_it_is_told_of_several_machines() {
         2 * 41,
         "each of the 40, and the first once more"
     );
-    assert_eq!(found["cache"], Value::Null, "a combined log does not tell");
+    assert_eq!(
+        found["cache"],
+        Value::Null,
+        "a combined log has no cache status"
+    );
     let bytes: u64 = (1..=40u64).map(|n| n * 100).sum();
     assert_eq!(found["storable"]["bytes"], bytes);
     assert_eq!(found["storable"]["writes_avoided"], 0.0);
@@ -125,7 +129,7 @@ fn a_real_log_is_counted_as_awk_counts_it() {
 /// Method: analyzes the log of a generated trace; passes the suggested configuration to `check-config`; reads
 /// the page.
 #[test]
-fn settings_that_suit_a_log_are_valid_and_the_page_tells_them() {
+fn the_configuration_that_suits_a_log_is_valid_and_is_on_the_page() {
     let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join("access.log.zst");
     let out = Command::new(env!("CARGO_BIN_EXE_edgeward"))
@@ -156,7 +160,7 @@ fn settings_that_suit_a_log_are_valid_and_the_page_tells_them() {
     assert_eq!(
         (&caches[2]["policy"], &caches[3]["policy"]),
         (&"gdsf".into(), &"gdsf".into()),
-        "the policy that hits most is the one over the disk: {caches:?}"
+        "the policy with the highest hit ratio is used with the disk: {caches:?}"
     );
 
     let settings = prediction["config"].as_str().expect("text");
@@ -182,7 +186,7 @@ fn settings_that_suit_a_log_are_valid_and_the_page_tells_them() {
 }
 
 #[test]
-fn a_log_that_is_cut_keeps_what_was_read_and_is_marked() {
+fn a_truncated_log_is_counted_up_to_the_error_and_marked_incomplete() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("access.log.gz");
     let (text, counts) = log();
@@ -251,7 +255,7 @@ fn malformed_lines_are_counted_with_examples_and_not_fatal() {
 }
 
 #[test]
-fn what_is_no_log_is_refused_by_name() {
+fn a_file_that_is_not_a_log_is_rejected_by_name() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("junk.bin");
     let mut junk = b"\x7fELF".to_vec();
@@ -281,7 +285,7 @@ fn what_is_no_log_is_refused_by_name() {
 }
 
 #[test]
-fn a_full_disk_ends_the_reading_and_keeps_what_was_read() {
+fn a_full_disk_ends_the_reading_and_keeps_the_counts() {
     // 400,000 rows of 16 bytes exceed the smallest buffers, and the limit of the temporary file is a mebibyte.
     let mut text = String::new();
     for n in 0..400_000u64 {
@@ -297,7 +301,7 @@ fn a_full_disk_ends_the_reading_and_keeps_what_was_read() {
     assert!((65_536..400_000).contains(&requests), "{requests}");
     assert_eq!(
         found["urls"], requests,
-        "every one of them is a URL of its own"
+        "every request is for a URL of its own"
     );
     assert_eq!(found["temp_bytes"], 1 << 20);
     let said = String::from_utf8_lossy(&out.stderr);

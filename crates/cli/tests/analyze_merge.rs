@@ -82,7 +82,7 @@ fn partial_results_merge_into_the_report_of_all_logs() {
 }
 
 #[test]
-fn what_is_no_whole_partial_result_is_refused_by_name() {
+fn an_invalid_partial_result_is_rejected_by_name() {
     let folder = tempfile::tempdir().expect("a folder");
     machines(&folder.path().join("logs"));
     let made = edgeward(folder.path(), &["logs", "--partial", "a.part"]);
@@ -114,7 +114,7 @@ fn what_is_no_whole_partial_result_is_refused_by_name() {
 /// Method: kills the analysis with SIGKILL while it reads the second of two logs. Then overwrites the first log
 /// with junk of the same size and modification time, so that reading it again would change the result.
 #[test]
-fn an_analysis_that_was_killed_goes_on_from_where_it_was() {
+fn a_killed_analysis_continues_from_its_checkpoint() {
     let folder = tempfile::tempdir().expect("a folder");
     let first = folder.path().join("a.log");
     fs::write(&first, log(30_000, 1)).expect("a file");
@@ -163,7 +163,7 @@ fn an_analysis_that_was_killed_goes_on_from_where_it_was() {
 
 /// Method: mounts a tmpfs of a mebibyte in a mount namespace of the test.
 #[test]
-fn a_temporary_folder_that_is_full_ends_the_reading_and_keeps_what_was_read() {
+fn a_full_temporary_folder_ends_the_reading_and_keeps_the_counts() {
     let folder = tempfile::tempdir().expect("a folder");
     let temp = folder.path().join("temp");
     fs::create_dir(&temp).expect("a folder");
@@ -203,7 +203,10 @@ fn a_temporary_folder_that_is_full_ends_the_reading_and_keeps_what_was_read() {
     assert_eq!(found["complete"], false);
     let requests = found["requests"].as_u64().expect("a number");
     assert!((60_000..400_000).contains(&requests), "{requests}");
-    assert_eq!(found["lines"], requests, "what was read is counted");
+    assert_eq!(
+        found["lines"], requests,
+        "the lines before the error are counted"
+    );
     assert_eq!(
         found["files"][0]["problem"],
         "there was no room for the rest of it"

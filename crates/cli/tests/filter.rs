@@ -41,7 +41,7 @@ fn ids(count: u32) -> String {
 
 /// Tests every construction from stdin to query: inserted ids are found, most others are absent.
 #[test]
-fn what_was_built_answers() {
+fn a_filter_finds_the_ids_of_its_source() {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, extra) in [
         ("static", &[][..]),
@@ -92,7 +92,7 @@ fn what_was_built_answers() {
 }
 
 #[test]
-fn ids_come_out_of_the_named_column() {
+fn ids_are_read_from_the_named_column() {
     let folder = tempfile::tempdir().expect("a folder");
     let csv = "name,id\n\"a, \"\"b\"\"\nc\",550E8400-E29B-41D4-A716-446655440000\nd,\n";
     std::fs::write(folder.path().join("ids.csv"), csv).expect("written");
@@ -109,7 +109,7 @@ fn ids_come_out_of_the_named_column() {
 }
 
 #[test]
-fn a_source_misread_is_noticed_with_its_line() {
+fn a_malformed_id_is_reported_with_its_line() {
     let folder = tempfile::tempdir().expect("a folder");
     let build = ["build", "-s", "-", "--ids", "integer", "-o", "f"];
     let said = complaint(&run(folder.path(), &build, "1\n2\nid\n"));
@@ -130,10 +130,7 @@ fn a_source_misread_is_noticed_with_its_line() {
         &["build", "-s", "postgres://db", "-o", "f"],
         "",
     ));
-    assert!(
-        said.contains("not said") && said.contains("--query"),
-        "{said}"
-    );
+    assert!(said.contains("--query is missing"), "{said}");
     let few = ["build", "-s", "-", "-o", "g", "--ids-max", "2"];
     assert!(complaint(&run(folder.path(), &few, "1\n2\n3\n")).contains("more than 2 ids"));
     let full = [
@@ -150,7 +147,7 @@ fn a_source_misread_is_noticed_with_its_line() {
 }
 
 #[test]
-fn inspect_and_diff_tell_what_is_there() {
+fn inspect_and_diff_report_the_contents_of_filters() {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, count) in [("a", 1000), ("b", 1200)] {
         let build = [
@@ -195,7 +192,7 @@ fn inspect_and_diff_tell_what_is_there() {
 
 /// A publisher with a key, a token and a file of ids, and ids that are posted to it.
 #[test]
-fn a_publisher_serves_what_a_file_has_and_what_is_posted() {
+fn a_publisher_serves_the_ids_of_a_file_and_posted_ids() {
     use std::io::{BufRead as _, BufReader, Read as _};
     use std::net::TcpStream;
 
@@ -207,7 +204,7 @@ fn a_publisher_serves_what_a_file_has_and_what_is_posted() {
     let again = run(folder.path(), &["keygen", "--public", "key"], "");
     assert_eq!(String::from_utf8(again.stdout).expect("text"), public);
     let refused = complaint(&run(folder.path(), &["keygen", "-o", "key"], ""));
-    assert!(refused.contains("there is a file already"), "{refused}");
+    assert!(refused.contains("the key file exists already"), "{refused}");
 
     let arguments = "filter serve --json -s ids.txt --ids integer --set resource --state state \
                      --listen 127.0.0.1:0 --key key --token token --covered-by posts";
@@ -259,13 +256,13 @@ fn a_publisher_serves_what_a_file_has_and_what_is_posted() {
 }
 
 #[test]
-fn a_publisher_says_what_it_lacks() {
+fn a_publisher_reports_missing_options() {
     let folder = tempfile::tempdir().expect("a folder");
     for (arguments, expected) in [
-        ("--source - --unsigned", "scans again and again"),
+        ("--source - --unsigned", "scans its source repeatedly"),
         (
             "--source ids.txt --unsigned --covered-by posts",
-            "nobody can post",
+            "needs a token for writers",
         ),
         (
             "--source ids.txt --unsigned --least-share 2",

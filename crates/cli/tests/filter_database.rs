@@ -47,7 +47,7 @@ fn complaint(output: &Output) -> String {
 /// Tests every kind of filter from a database, with and without a checkpoint: the ids of the table are found in any
 /// spelling, most others are absent.
 #[test]
-fn a_filter_of_a_database_answers() {
+fn a_filter_of_a_database_finds_its_ids() {
     let folder = tempfile::tempdir().expect("a folder");
     let address = database(folder.path());
     for extra in [
@@ -85,7 +85,7 @@ fn a_filter_of_a_database_answers() {
 /// A build that fails leaves its checkpoint, and the same command continues from there. An invalid row stops
 /// the first run; it is deleted before the second.
 #[test]
-fn a_build_goes_on_where_one_before_stopped() {
+fn a_build_continues_where_an_earlier_run_stopped() {
     let folder = tempfile::tempdir().expect("a folder");
     let address = database(folder.path());
     let change = |sql: &str| {
@@ -123,7 +123,7 @@ fn a_build_goes_on_where_one_before_stopped() {
 }
 
 #[test]
-fn mistakes_are_told_with_a_way_out() {
+fn mistakes_get_an_error_with_a_hint() {
     let folder = tempfile::tempdir().expect("a folder");
     let address = database(folder.path());
     let build = |source: &str, extra: &[&str]| {
@@ -131,7 +131,7 @@ fn mistakes_are_told_with_a_way_out() {
         complaint(&run(folder.path(), &arguments))
     };
     for (source, extra, wrong) in [
-        (&address[..], &[][..], "not said"),
+        (&address[..], &[][..], "--query is missing"),
         (
             &address,
             &["--query", "SELECT id, name FROM resource"],
@@ -158,6 +158,6 @@ fn mistakes_are_told_with_a_way_out() {
     );
     assert!(
         !folder.path().join("none.db").exists(),
-        "nothing is made up"
+        "no database is created"
     );
 }

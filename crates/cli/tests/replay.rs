@@ -71,7 +71,7 @@ fn replay(trace: &str, url: &str, options: &[&str]) -> Output {
 const TRACE: &str = "0 1 1000\n0 2 50\n1 1 1000\n2 3 200000\n";
 
 #[test]
-fn a_trace_goes_through_and_every_byte_is_right() {
+fn every_byte_of_a_replayed_trace_is_correct() {
     let origin = Origin::start(&[]);
     let output = replay(TRACE, &origin.url, &["--json", "--connections", "2"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -87,7 +87,7 @@ fn a_trace_goes_through_and_every_byte_is_right() {
 }
 
 #[test]
-fn failures_are_told_and_make_the_code_1() {
+fn failures_are_printed_and_the_exit_code_is_1() {
     let origin = Origin::start(&["--error-rate", "100%", "--error-status", "502"]);
     let output = replay(TRACE, &origin.url, &[]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -98,7 +98,7 @@ fn failures_are_told_and_make_the_code_1() {
 }
 
 #[test]
-fn a_page_with_what_was_found_is_written() {
+fn a_page_with_the_results_is_written() {
     let origin = Origin::start(&[]);
     let folder = tempfile::tempdir().expect("a folder");
     let page = folder.path().join("run.html");
@@ -107,21 +107,21 @@ fn a_page_with_what_was_found_is_written() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let html = std::fs::read_to_string(page).expect("the page");
     assert!(
-        html.contains("Every byte of every answer was right."),
+        html.contains("Every byte of every response was correct."),
         "{html}"
     );
 }
 
 #[test]
-fn what_cannot_be_done_is_told_with_code_2() {
+fn an_impossible_replay_is_an_error_with_exit_code_2() {
     let origin = Origin::start(&[]);
     let url = origin.url.as_str();
     let https = "https://127.0.0.1:1";
     for (trace, url, options, hint) in [
         (TRACE, "http://127.0.0.1:1", &[][..], "cannot connect"),
         (TRACE, https, &[], "http://HOST:PORT"),
-        (TRACE, url, &["--warmup", "20%"], "warmup in requests"),
-        (TRACE, url, &["--rate", "0"], "above zero"),
+        (TRACE, url, &["--warmup", "20%"], "--warmup as a number"),
+        (TRACE, url, &["--rate", "0"], "not a positive number"),
         (
             TRACE,
             url,

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 #[test]
-fn info_counts_a_trace_and_several_as_one() {
+fn info_summarises_a_trace_and_several_as_one() {
     let info = json(&["trace", "info", "--json", &fixture("eight.txt.gz")]);
     assert_eq!(info["complete"], true);
     assert_eq!(info["requests"], 8);
@@ -33,11 +33,11 @@ fn info_counts_a_trace_and_several_as_one() {
     let table = edgeward(&["trace", "info", &fixture("access.log")], b"");
     assert!(table.status.success());
     let text = String::from_utf8_lossy(&table.stdout);
-    assert!(text.contains("lines passed over"), "{text}");
+    assert!(text.contains("lines ignored"), "{text}");
 }
 
 #[test]
-fn what_was_read_of_a_cut_trace_is_shown_before_the_error() {
+fn the_summary_of_a_truncated_trace_is_printed_before_the_error() {
     let bytes = std::fs::read(fixture("eight.txt.gz")).expect("a fixture");
     let out = edgeward(&["trace", "info", "--json", "-"], &bytes[..90]);
     assert_eq!(out.status.code(), Some(2));
@@ -61,7 +61,7 @@ fn what_was_read_of_a_cut_trace_is_shown_before_the_error() {
 }
 
 #[test]
-fn a_malformed_line_stops_unless_such_lines_are_to_be_left_out() {
+fn a_malformed_line_is_an_error_unless_such_lines_are_skipped() {
     let text = b"1 2 3\n1 2 x\n2 2 3\n";
     let out = edgeward(&["trace", "info", "-"], text);
     assert_eq!(out.status.code(), Some(2));
@@ -116,7 +116,7 @@ fn convert_renumbers_and_rebases_through_pipes() {
 }
 
 #[test]
-fn convert_does_not_write_over_what_it_reads() {
+fn convert_does_not_overwrite_its_input() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("t.txt");
     std::fs::write(&file, "1 2 3\n").expect("written");
@@ -127,7 +127,7 @@ fn convert_does_not_write_over_what_it_reads() {
 }
 
 #[test]
-fn a_generated_trace_holds_what_was_asked_for_and_is_known_by_its_seed() {
+fn a_generated_trace_has_the_requested_shape_and_depends_only_on_its_seed() {
     let generate = |seed: &str| {
         let out = edgeward(
             &[
@@ -163,7 +163,7 @@ fn a_generated_trace_holds_what_was_asked_for_and_is_known_by_its_seed() {
 
 /// `edgeward trace generate | head -1` succeeds.
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() {
+fn a_reader_that_closes_the_pipe_early_causes_no_error() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_edgeward"))
         .args(["trace", "generate", "--requests", "200000"])
         .stdout(Stdio::piped())
@@ -177,13 +177,13 @@ fn a_reader_that_has_seen_enough_is_no_error() {
 }
 
 #[test]
-fn what_cannot_be_done_says_why() {
+fn errors_state_their_cause() {
     for (args, says) in [
         (
             &["trace", "info", "/no/such/trace"][..],
             "cannot open /no/such/trace",
         ),
-        (&["trace", "info", "-", "-"], "stdin is named twice"),
+        (&["trace", "info", "-", "-"], "stdin is given twice"),
         (
             &["trace", "generate", "--requests", "5", "--objects", "9"],
             "too few",

@@ -74,7 +74,7 @@ struct Closed;
 
 impl fmt::Display for Closed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the reader of stdout is gone")
+        f.write_str("stdout is closed")
     }
 }
 

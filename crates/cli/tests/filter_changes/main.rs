@@ -22,7 +22,7 @@ use stand::{Dice, Psql, Stand, id};
 /// New rows become known without posts. A publisher that was killed continues where it stopped: a row inserted
 /// meanwhile is known before the client reports any id as absent, although the publisher's scans fail.
 #[test]
-fn a_row_of_a_sqlite_file_is_known_and_stays_known() {
+fn new_rows_of_sqlite_are_known_also_after_a_restart() {
     let stand = Stand::new();
     let path = stand.path("shop.db");
     let database = Connection::open(&path).expect("a new file");
@@ -68,7 +68,7 @@ fn a_row_of_a_sqlite_file_is_known_and_stays_known() {
     database.execute(sql, []).expect("deleted");
     let running = publisher();
     let client = stand.client(&running, Duration::from_secs(20));
-    until("the filter is believed again", || {
+    until("the filter is fresh again", || {
         let skips = (0..100).any(|n| client.answer(id(30_000 + n)) == Answer::Absent);
         for n in [new, while_dead, 1, 999] {
             assert_ne!(client.answer(id(n)), Answer::Absent, "{n}");
@@ -132,7 +132,7 @@ fn a_malformed_row_does_not_hide_the_rows_after_it() {
 /// random moments, some by transactions that commit late. Then the server crashes: the client stops answering
 /// *absent* within its bound, and starts again, with the rows inserted meanwhile, when the server is back.
 #[test]
-fn a_row_of_postgresql_is_asked_about_within_two_seconds() {
+fn a_row_of_postgresql_is_known_to_clients_within_two_seconds() {
     const ROWS: usize = 300;
     let Some(mut server) = postgres::Server::start() else {
         return;
@@ -205,7 +205,7 @@ fn a_row_of_postgresql_is_asked_about_within_two_seconds() {
     took.sort_unstable();
     let at = |share: usize| took[(took.len() * share).div_ceil(100) - 1];
     eprintln!(
-        "{ROWS} rows, {late} of them committed late: asked about after p50 {:?}, p90 {:?}, p99 {:?}, max {:?}",
+        "{ROWS} rows, {late} of them committed late: known after p50 {:?}, p90 {:?}, p99 {:?}, max {:?}",
         at(50),
         at(90),
         at(99),
@@ -216,7 +216,7 @@ fn a_row_of_postgresql_is_asked_about_within_two_seconds() {
 
     drop((psql, slow));
     server.crash();
-    until("nothing is skipped any more", || {
+    until("no id is answered absent any more", || {
         let skips = (0..100).any(|n| client.answer(id(n)) == Answer::Absent);
         (!skips).then_some(())
     });
@@ -224,7 +224,7 @@ fn a_row_of_postgresql_is_asked_about_within_two_seconds() {
     server.restart();
     let row = next + 1000;
     server.sql(&format!("INSERT INTO resource (id) VALUES ('{}')", id(row)));
-    until("what is absent is skipped again", || {
+    until("absent ids are answered absent again", || {
         // The order matters: once an id is answered absent, the new row must be known.
         let skips = (0..100).any(|n| client.answer(id(n)) == Answer::Absent);
         let hidden = client.answer(id(row)) == Answer::Absent;
@@ -233,7 +233,7 @@ fn a_row_of_postgresql_is_asked_about_within_two_seconds() {
 }
 
 #[test]
-fn mistakes_are_told_with_a_way_out() {
+fn mistakes_get_an_error_with_a_hint() {
     let stand = Stand::new();
     let path = stand.path("shop.db");
     let database = Connection::open(&path).expect("a new file");
@@ -243,8 +243,8 @@ fn mistakes_are_told_with_a_way_out() {
     let query = "--query=SELECT id FROM resource";
     let changes = "--changes-query=SELECT id, seq FROM resource WHERE seq > ? ORDER BY seq";
     for (source, extra, wrong) in [
-        ("ids.txt", &[query, changes][..], "asks a database"),
-        (&source, &[query, "--covered-by=changes"], "are polled"),
+        ("ids.txt", &[query, changes][..], "needs a database"),
+        (&source, &[query, "--covered-by=changes"], "needs polls"),
         (&source, &[query, changes, "--look-back=5s"], "is a number"),
         (&source, &[query, changes, "--changes-every=1us"], "10ms"),
         (

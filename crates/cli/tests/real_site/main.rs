@@ -21,7 +21,7 @@ use site::{Edge, Site};
 /// cache key); compares the trees; counts requests in nginx's log. Directory listings have neither validator
 /// nor date, so that they are never reused: each pass fetches them again.
 #[test]
-fn a_mirror_through_the_edge_equals_the_direct_one_and_then_comes_from_the_cache() {
+fn a_mirror_through_the_edge_equals_the_site_and_the_second_one_comes_from_the_cache() {
     if !have(&["nginx", "wget", "diff", "setpriv"]) {
         return;
     }
@@ -64,12 +64,12 @@ fn a_mirror_through_the_edge_equals_the_direct_one_and_then_comes_from_the_cache
         .filter(|request| request.is_listing())
         .count();
     eprintln!(
-        "nginx was asked for {} files and {listings} listings",
+        "nginx got requests for {} files and {listings} listings",
         asked_directly.len() - listings
     );
     assert!(
         asked_directly.len() - listings > 50,
-        "the site is too small to say anything"
+        "the site is too small for this test"
     );
 
     for (name, base) in [("plain", edge.plain_url()), ("TLS", edge.tls_url())] {
@@ -88,13 +88,13 @@ fn a_mirror_through_the_edge_equals_the_direct_one_and_then_comes_from_the_cache
                 .map(|request| request.path.as_str())
                 .collect();
             eprintln!(
-                "{name}, pass {pass}: {} files asked for at nginx",
+                "{name}, pass {pass}: {} files fetched from nginx",
                 files.len()
             );
             // AdaptSize may reject a few of the largest files.
             assert!(
                 pass == 1 || files.len() * 20 < asked_directly.len() - listings,
-                "{name}, pass {pass}: nginx was asked again for {files:?}"
+                "{name}, pass {pass}: fetched again from nginx: {files:?}"
             );
         }
     }
@@ -206,7 +206,7 @@ fn curl_gets_whole_files_ranges_heads_and_not_modified_over_each_protocol() {
 
 /// Many concurrent streams over few connections, as in browsers.
 #[test]
-fn h2load_gets_every_answer_over_http_1_and_2() {
+fn h2load_gets_every_response_over_http_1_and_2() {
     if !have(&["nginx", "h2load", "setpriv"]) {
         return;
     }

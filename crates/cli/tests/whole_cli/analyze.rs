@@ -26,7 +26,7 @@ const PATHS: [&str; 8] = [
 ];
 
 #[test]
-fn the_edge_s_own_logs_are_counted_in_both_forms() {
+fn the_edge_s_own_logs_are_counted_in_both_formats() {
     let folder = tempfile::tempdir().expect("a folder");
     for form in ["json", "combined"] {
         let log = folder.path().join(format!("access.{form}"));

@@ -15,7 +15,7 @@ url = "http://10.0.0.7:9000"
 "#;
 
 #[test]
-fn a_good_file_is_shown_as_it_will_be() {
+fn a_valid_file_is_listed_with_its_final_values() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("edgeward.toml");
     fs::write(&file, GOOD).expect("written");
@@ -44,7 +44,7 @@ fn a_good_file_is_shown_as_it_will_be() {
 }
 
 #[test]
-fn a_bad_file_is_code_1_and_every_problem_names_its_line() {
+fn an_invalid_file_is_code_1_and_every_error_names_its_line() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("edgeward.toml");
     fs::write(&file, GOOD.replace("url", "ulr") + "timeout = 5\n").expect("written");
@@ -54,13 +54,13 @@ fn a_bad_file_is_code_1_and_every_problem_names_its_line() {
     assert_eq!(out.status.code(), Some(1));
     let said = text(&out.stderr).replace(path, "edgeward.toml");
     insta::assert_snapshot!(said, @r#"
-    error: there is no key origin.ulr
+    error: unknown key origin.ulr
       in edgeward.toml, line 6
       hint: did you mean origin.url?
-    error: there is no key origin.timeout
+    error: unknown key origin.timeout
       in edgeward.toml, line 7
       hint: `edgeward check-config --reference` lists all keys
-    error: origin.url is missing: whom should a miss ask?
+    error: origin.url is missing: the edge needs an origin to fetch misses from
       in edgeward.toml
       hint: add [origin] with url = "http://HOST:PORT", or give --origin http://HOST:PORT
     "#);
@@ -83,8 +83,8 @@ fn a_file_that_cannot_be_read_is_code_2() {
     for (path, reason) in [
         (folder.path().join("nowhere.toml"), "does not exist"),
         (folder.path().to_owned(), "cannot be read"),
-        (binary, "is not text: TOML is UTF-8\n  in FILE, line 2"),
-        (large, "is larger than 1 MiB"),
+        (binary, "is not valid UTF-8\n  in FILE, line 2"),
+        (large, "exceeds 1 MiB"),
     ] {
         for command in ["check-config", "serve --config"] {
             let path = path.to_str().expect("UTF-8");
@@ -99,12 +99,12 @@ fn a_file_that_cannot_be_read_is_code_2() {
 }
 
 #[test]
-fn serve_refuses_what_check_config_refuses() {
+fn serve_rejects_the_same_settings_as_check_config() {
     let out = output(&["serve", "--listen", "here", "--hot", "0", "--set", "hot"]);
     assert_eq!(out.status.code(), Some(2));
     insta::assert_snapshot!(text(&out.stderr), @r"
-    error: --set hot sets nothing
-      hint: write --set KEY=VALUE, as in --set limits.headers_max=50
+    error: --set hot is not KEY=VALUE
+      hint: write for example --set limits.headers_max=50
     ");
 
     let out = output(&[
@@ -118,13 +118,13 @@ fn serve_refuses_what_check_config_refuses() {
     ]);
     assert_eq!(out.status.code(), Some(2));
     insta::assert_snapshot!(text(&out.stderr), @r"
-    error: --set hot.sed: there is no such key
+    error: --set hot.sed: unknown key
       hint: did you mean hot.seed?
     error: --listen here is not an address and port
       hint: write 127.0.0.1:8080, 0.0.0.0:8080 for all of IPv4 or [::]:8080 for all
     error: --hot 0 is too small
       hint: use 1MiB to 16TiB
-    error: origin.url is missing: whom should a miss ask?
+    error: origin.url is missing: the edge needs an origin to fetch misses from
       hint: give --origin http://HOST:PORT, or a file with --config
     ");
 }

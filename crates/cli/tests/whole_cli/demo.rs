@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::run::{edgeward, output, text, until, wait};
 
 #[test]
-fn the_demo_measures_what_it_predicted_and_leaves_a_page() {
+fn the_demo_s_measurements_match_its_predictions_and_a_page_is_written() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().to_str().expect("UTF-8");
     let out = output(&[
@@ -70,7 +70,7 @@ fn measured(edge: &Value) -> f64 {
 }
 
 #[test]
-fn an_interrupted_demo_ends_what_it_started() {
+fn an_interrupted_demo_stops_its_children() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut child = edgeward(&["demo", "--requests=200000", "--report"])
         .arg(folder.path())
@@ -86,7 +86,7 @@ fn an_interrupted_demo_ends_what_it_started() {
     });
     kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
     let status = wait(&mut child);
-    let out = child.wait_with_output().expect("its words are read");
+    let out = child.wait_with_output().expect("its output is read");
     assert_eq!(status.code(), Some(2));
     assert!(
         text(&out.stderr).contains("error: interrupted"),
@@ -99,7 +99,7 @@ fn an_interrupted_demo_ends_what_it_started() {
 }
 
 #[test]
-fn a_report_that_cannot_be_written_is_told_before_anything_runs() {
+fn an_unwritable_report_is_an_error_before_anything_runs() {
     let out = output(&["demo", "--report", "/nowhere/at/all.html"]);
     assert_eq!(out.status.code(), Some(2));
     let said = text(&out.stderr);

@@ -41,5 +41,5 @@ fn nearly_all_absent_lookups_are_skipped_and_the_present_one_is_found() {
         }
     }
     let left = std::fs::read_dir(folder.path()).expect("a folder").count();
-    assert_eq!(left, 0, "its folder is gone");
+    assert_eq!(left, 0, "its folder was not removed");
 }

@@ -80,7 +80,7 @@ fn idle_connections_leave_descriptors_for_hits_misses_and_the_admin_server() {
         text.trim().parse().expect("a number")
     };
     let crowded = value("edgeward_client_connections_closed_total{cause=\"crowded\"}");
-    assert!(crowded > 100.0, "{crowded} were closed for newcomers");
+    assert!(crowded > 100.0, "{crowded} idle connections were closed");
     assert_eq!(
         value("edgeward_client_connections_closed_total{cause=\"connection-limit\"}"),
         0.0
@@ -97,12 +97,12 @@ fn idle_connections_leave_descriptors_for_hits_misses_and_the_admin_server() {
     let (_, _, said) = edge.ended();
     assert!(
         said.contains("limits.connections_max is lowered"),
-        "the clamp is logged: {said}"
+        "the lower limit is logged: {said}"
     );
 }
 
 #[test]
-fn a_limit_too_low_for_any_client_is_said_at_the_start() {
+fn a_limit_too_low_for_any_client_is_an_error_at_the_start() {
     let args = [
         "serve",
         "--listen=127.0.0.1:0",
@@ -147,7 +147,7 @@ fn an_edge_out_of_descriptors_closes_idle_clients_and_does_not_spin() {
         assert!(answer.contains("; hit"), "request {n}: {answer:?}");
     }
     let taken = processor_ticks(&edge) - before;
-    assert!(taken < 300, "{taken} hundredths of a second of processor");
+    assert!(taken < 300, "{taken} hundredths of a second of CPU time");
     drop(idle);
     edge.signal(Signal::TERM);
     let (_, _, said) = edge.ended();

@@ -3,7 +3,7 @@
 use super::run::{Server, edgeward, output, text};
 
 #[test]
-fn an_unknown_flag_is_refused_with_the_nearest_known_one() {
+fn an_unknown_flag_is_rejected_with_the_nearest_known_one() {
     let out = output(&["serve", "--orign", "http://127.0.0.1:9"]);
     assert_eq!(out.status.code(), Some(2));
     assert!(out.stdout.is_empty());
@@ -15,21 +15,21 @@ fn an_unknown_flag_is_refused_with_the_nearest_known_one() {
 }
 
 #[test]
-fn an_unknown_command_is_refused() {
+fn an_unknown_command_is_rejected() {
     let out = output(&["serv"]);
     assert_eq!(out.status.code(), Some(2));
     assert!(text(&out.stderr).contains("'serve'"));
 }
 
 #[test]
-fn no_command_at_all_shows_the_help_and_fails() {
+fn a_missing_command_prints_the_help_and_fails() {
     let out = output(&[]);
     assert_eq!(out.status.code(), Some(2));
     assert!(text(&out.stderr).contains("Usage: edgeward"));
 }
 
 #[test]
-fn the_version_is_told() {
+fn the_version_is_printed() {
     let out = output(&["--version"]);
     assert_eq!(out.status.code(), Some(0));
     assert_eq!(
@@ -39,7 +39,7 @@ fn the_version_is_told() {
 }
 
 #[test]
-fn a_log_filter_that_is_none_is_refused_by_the_name_it_came_under() {
+fn an_invalid_log_filter_is_rejected_with_the_name_of_its_option() {
     let check = ["check-config", "nowhere.toml"];
     let flag = output(&["--log", "a=loud", check[0], check[1]]);
     let variable = edgeward(&check)
@@ -59,7 +59,7 @@ fn a_log_filter_that_is_none_is_refused_by_the_name_it_came_under() {
 
 /// The parser of the log filter would take an unknown level for a module's name and log nothing.
 #[test]
-fn a_log_level_that_there_is_not_is_refused() {
+fn an_unknown_log_level_is_rejected() {
     for filter in ["loud", "info,loud", "verbose", "warning"] {
         let out = output(&["--log", filter, "check-config", "nowhere.toml"]);
         let said = text(&out.stderr);
@@ -68,7 +68,7 @@ fn a_log_level_that_there_is_not_is_refused() {
             said.starts_with(&format!("error: --log `{filter}`")),
             "{said}"
         );
-        assert!(said.contains("there is no level"), "{said}");
+        assert!(said.contains("unknown level"), "{said}");
     }
     for filter in [
         "INFO",
@@ -84,7 +84,7 @@ fn a_log_level_that_there_is_not_is_refused() {
 }
 
 #[test]
-fn a_size_below_zero_is_called_that() {
+fn a_negative_size_is_reported_as_negative() {
     let serve = [
         "serve",
         "--listen=127.0.0.1:0",
@@ -99,14 +99,14 @@ fn a_size_below_zero_is_called_that() {
         let said = text(&out.stderr);
         assert_eq!(out.status.code(), Some(2), "{said}");
         assert!(
-            said.contains("-5MiB is below zero\n  hint: write 64MiB"),
+            said.contains("-5MiB is negative\n  hint: write 64MiB"),
             "{said}"
         );
     }
 }
 
 #[test]
-fn an_admin_address_that_is_a_listener_s_is_called_that() {
+fn an_admin_address_on_a_listener_s_port_is_rejected() {
     for (listen, admin) in [
         ("127.0.0.1:18080", "127.0.0.1:18080"),
         ("0.0.0.0:18080", "127.0.0.1:18080"),
@@ -123,7 +123,7 @@ fn an_admin_address_that_is_a_listener_s_is_called_that() {
         let said = text(&out.stderr);
         assert_eq!(out.status.code(), Some(2), "{said}");
         assert!(
-            said.starts_with(&format!("error: --admin {admin} is ")),
+            said.starts_with(&format!("error: --admin {admin} ")),
             "{said}"
         );
         assert!(
@@ -135,7 +135,7 @@ fn an_admin_address_that_is_a_listener_s_is_called_that() {
 
 /// The edge starts anyway, because the cache may never become full.
 #[test]
-fn more_memory_than_the_machine_has_is_warned_about() {
+fn a_memory_tier_larger_than_the_machine_s_memory_gets_a_warning() {
     let start = |hot: &str| {
         let args = [
             "serve",

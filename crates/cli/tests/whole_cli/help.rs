@@ -32,7 +32,7 @@ fn every_command_s_long_help_has_examples() {
 }
 
 #[test]
-fn every_command_says_what_it_is_for() {
+fn every_command_s_help_begins_with_its_purpose() {
     for path in commands() {
         let help = text(&output(&with(&path, "-h")).stdout);
         let first = help.lines().next().unwrap_or_default();

@@ -67,7 +67,7 @@ from = "somebody"
 "#;
 
 #[test]
-fn a_plan_is_carried_out_compared_and_reported() {
+fn a_plan_is_run_compared_and_reported() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let plan = folder.path().join("plan.toml");
     fs::write(&plan, PLAN).expect("the plan is written");
@@ -145,7 +145,7 @@ fn a_plan_is_carried_out_compared_and_reported() {
 }
 
 #[test]
-fn a_wrong_plan_is_told_by_line_key_and_way_out_before_anything_starts() {
+fn an_invalid_plan_is_rejected_with_line_key_and_hint_before_anything_starts() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for (line, instead, expected) in [
         (
@@ -196,7 +196,7 @@ fn a_wrong_plan_is_told_by_line_key_and_way_out_before_anything_starts() {
 }
 
 #[test]
-fn an_interrupted_run_keeps_what_it_has_and_ends_what_it_started() {
+fn an_interrupted_run_keeps_its_results_and_stops_its_children() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let plan = folder.path().join("plan.toml");
     // Too slow to end before the signal.

@@ -9,7 +9,7 @@ use super::run::{output, text};
 
 /// An edited copy of a folder takes a few percent of its size, and an identical copy nearly nothing.
 #[test]
-fn a_version_that_follows_another_is_hardly_sent() {
+fn a_newer_version_is_mostly_sent_by_reference() {
     let folder = tempfile::tempdir().expect("a folder");
     let of = |version: &str| folder.path().join(version);
     let old = noise(600_000);
@@ -48,13 +48,13 @@ fn a_version_that_follows_another_is_hardly_sent() {
 
     let table = text(&output(&["link", "estimate", one, two]).stdout);
     assert!(
-        table.contains("together") && table.contains("saved"),
+        table.contains("total") && table.contains("saved"),
         "{table}"
     );
 }
 
 #[test]
-fn a_log_tells_what_it_sent_again() {
+fn a_log_is_reported_with_its_repeated_bytes() {
     let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join("access.log");
     let line = |url: &str, bytes: u32| {
@@ -81,7 +81,7 @@ fn a_log_tells_what_it_sent_again() {
 
 /// A page that two clients fetch is sent once; encrypted data is not chunked. The capture has packets out of order.
 #[test]
-fn a_capture_is_put_together_and_sent() {
+fn a_capture_is_reassembled_and_sent() {
     let folder = tempfile::tempdir().expect("a folder");
     let page = [&b"HTTP/1.1 200 OK\r\n\r\n"[..], &noise(400_000)].concat();
     let tls = [&[22, 3, 1, 1, 0][..], &noise(50_000)].concat();
@@ -153,7 +153,7 @@ fn segment(from: u16, to: u16, payload: &[u8], sequence: u32) -> Vec<u8> {
 }
 
 #[test]
-fn what_cannot_be_estimated_is_said() {
+fn errors_of_estimates_state_their_cause() {
     let folder = tempfile::tempdir().expect("a folder");
     let missing = folder.path().join("missing");
     let there = folder.path().join("there");
@@ -162,7 +162,7 @@ fn what_cannot_be_estimated_is_said() {
         (vec![name(&missing)], "missing"),
         (vec![name(&there), "--chunk=5KiB"], "not a power of two"),
         (vec![name(&there), "--store-size=1MiB"], "4MiB or more"),
-        (vec![name(&there), "--as=log"], "no line of it"),
+        (vec![name(&there), "--as=log"], "no line with a request"),
     ] {
         let args: Vec<&str> = ["link", "estimate"].into_iter().chain(args).collect();
         let out = output(&args);

@@ -81,7 +81,7 @@ impl Ends {
         let keys = folder.path().join("keys");
         let made = output(&["link", "keygen", "--out", &shown(&keys)]);
         assert!(made.status.success(), "{}", text(&made.stderr));
-        assert!(text(&made.stdout).contains("gateway goes to the gateway"));
+        assert!(text(&made.stdout).contains("gateway to the gateway"));
         Self {
             folder,
             target: echo(),
@@ -156,7 +156,7 @@ fn status(of: &Server) -> Value {
 
 /// The second transfer of a body is sent by reference. Both endpoints stop cleanly and keep their chunks.
 #[test]
-fn a_forwarded_port_saves_what_was_sent_before() {
+fn a_forwarded_port_sends_repeated_bodies_by_reference() {
     let ends = Ends::new(&[]);
     let gateway = ends.gateway("127.0.0.1:0");
     let forward = ends.forward(listening(&gateway));
@@ -196,7 +196,7 @@ fn a_forwarded_port_saves_what_was_sent_before() {
 
 /// Without deltas, a gateway stores only the hashes of chunks that it sends, and their bytes with `--keep-sent on`.
 #[test]
-fn a_gateway_keeps_names_unless_it_is_told_otherwise() {
+fn a_gateway_stores_only_hashes_of_sent_chunks_unless_it_must_keep_them() {
     let body = noise(3_000_000, 9);
     for (keep_sent, names, bytes) in [("off", 2_900_000, 0), ("on", 0, 2_900_000)] {
         let mut ends = Ends::new(&["--delta", "off"]);
@@ -229,7 +229,7 @@ fn a_gateway_keeps_names_unless_it_is_told_otherwise() {
                 .all(|(kept, expected)| expected.contains(kept)),
             "{keep_sent}: {kept:?}"
         );
-        assert_eq!(of(&forward, "listed_bytes"), 0, "edges keep everything");
+        assert_eq!(of(&forward, "listed_bytes"), 0, "edges store all chunks");
         let peer = &status(&gateway)["peers"][0]["sent"];
         assert!(peer["named_bytes"].as_u64() > Some(2_900_000), "{peer}");
     }
@@ -237,7 +237,7 @@ fn a_gateway_keeps_names_unless_it_is_told_otherwise() {
 
 /// Compressed bodies take a fraction of their size, and an endpoint without store compression can read them.
 #[test]
-fn a_compressed_store_keeps_more_and_opens_without() {
+fn a_compressed_store_holds_more_and_opens_without_the_option() {
     let body: Vec<u8> = (0..60_000)
         .flat_map(|n: u32| format!("line {n} of many, which are {} alike\n", n % 7).into_bytes())
         .collect();
@@ -273,7 +273,7 @@ fn status_of_store(of: &Server) -> u64 {
 
 /// One endpoint is killed during transfers: bodies are returned unchanged or not at all, and later transfers succeed.
 #[test]
-fn a_killed_end_costs_no_wrong_byte() {
+fn a_killed_endpoint_causes_no_wrong_byte() {
     // A short timeout, so that no stream waits long for a gateway that is down.
     let ends = Ends::new(&["--patience", "200ms"]);
     let mut gateway = ends.gateway("127.0.0.1:0");
@@ -310,7 +310,7 @@ fn a_killed_end_costs_no_wrong_byte() {
                     assert!(body.starts_with(&back), "round {round}");
                     assert!(
                         round % 2 == 1 || back == *body,
-                        "round {round}: an end that is none"
+                        "round {round}: a truncated body ended like a whole one"
                     );
                 }
             }
@@ -333,7 +333,7 @@ fn a_killed_end_costs_no_wrong_byte() {
 
 /// A SOCKS5 client reaches permitted targets only. Without encryption the status says so.
 #[test]
-fn a_proxy_port_leads_where_the_gateway_allows() {
+fn a_proxy_port_reaches_only_permitted_targets() {
     let ends = Ends::new(&["--encryption", "off"]);
     let gateway = ends.gateway("127.0.0.1:0");
     let to = listening(&gateway).to_string();
@@ -424,7 +424,7 @@ fn origin(body: Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
 /// Misses are fetched over the link, and a second body with the same bytes is sent by reference. Hits do not
 /// use the link. Without the gateway misses fail, and with it they succeed again.
 #[test]
-fn an_edge_s_misses_travel_the_link() {
+fn an_edge_s_misses_are_fetched_over_the_link() {
     let ends = Ends::new(&[]);
     let body = noise(300_000, 7);
     let (origin, compressed) = origin(body.clone());
@@ -483,7 +483,7 @@ fn an_edge_s_misses_travel_the_link() {
     gateway.signal(Signal::KILL);
     drop(gateway);
     until("the link is down", || (get("/2").0 == "502").then_some(()));
-    assert_eq!(get("/1").0, "200", "a hit all the same");
+    assert_eq!(get("/1").0, "200", "hits need no link");
     let listen = at.to_string();
     let _again = ends.start(
         "gateway",
@@ -496,7 +496,7 @@ fn an_edge_s_misses_travel_the_link() {
 
 /// Each mistake gets an error with a hint.
 #[test]
-fn mistakes_have_a_way_out() {
+fn mistakes_get_an_error_with_a_hint() {
     let ends = Ends::new(&[]);
     let folder = ends.folder.path();
     let (keys, store) = (
@@ -526,10 +526,7 @@ fn mistakes_have_a_way_out() {
             .concat(),
             "--chunk 4KiB",
         ),
-        (
-            vec!["link", "keygen", "--out", &out],
-            "there are keys already",
-        ),
+        (vec!["link", "keygen", "--out", &out], "keys exist already"),
         (vec!["link", "status", "127.0.0.1:1"], "--admin address"),
     ];
     for (args, said) in cases {

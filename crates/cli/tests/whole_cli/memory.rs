@@ -16,7 +16,7 @@ const HOT: ByteSize = ByteSize::mib(64);
 
 /// Method: four clients request new objects. Meanwhile the memory of the edge is read twenty times a second.
 #[test]
-fn memory_stays_within_what_was_configured_while_objects_come_and_go() {
+fn memory_stays_within_its_configuration_while_objects_are_stored_and_evicted() {
     for sizes in [Sizes::Small, Sizes::Mixed, Sizes::Equal] {
         let (over, capacity) = churn(sizes);
         eprintln!(
@@ -25,7 +25,7 @@ fn memory_stays_within_what_was_configured_while_objects_come_and_go() {
         );
         assert!(
             over <= capacity / 10,
-            "{sizes:?}: {} KiB above hot.capacity, the fills under way and the process at its start",
+            "{sizes:?}: {} KiB above hot.capacity, the fills in progress and the process at its start",
             over / 1024
         );
     }

@@ -23,7 +23,7 @@ fn get(addr: SocketAddr, path: &str) -> String {
 /// One path uses a published filter, another one a file. A posted id is forwarded at once; when the publisher
 /// is gone, all ids are forwarded.
 #[test]
-fn an_edge_follows_a_publisher() {
+fn an_edge_uses_a_published_filter_and_a_file() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
     let ids: String = (0..1000).map(|id| format!("{id}\n")).collect();
@@ -89,11 +89,11 @@ fn an_edge_follows_a_publisher() {
         absent.len()
     );
     assert!(ask(publisher.addr("/listening"), &post).starts_with("HTTP/1.1 200"));
-    until("the new id is asked for", || {
+    until("the new id is forwarded", || {
         (!is_skipped(&format!("/o/{absent}"))).then_some(())
     });
     drop(publisher);
-    until("everything is asked for", || {
+    until("all ids are forwarded", || {
         id += 1;
         (!is_skipped(&format!("/o/{id}")) && !is_skipped(&format!("/o/{}", id + 500_000)))
             .then_some(())

@@ -27,7 +27,7 @@ pub(crate) fn output(args: &[&str]) -> Output {
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).expect("it speaks UTF-8")
+    String::from_utf8(bytes.to_vec()).expect("the output is UTF-8")
 }
 
 /// A server under test. Dropping it kills the process.
@@ -80,7 +80,7 @@ impl Server {
     /// A string of the first line, by its JSON pointer.
     pub(crate) fn text(&self, pointer: &str) -> &str {
         let told = self.start_line.pointer(pointer).and_then(Value::as_str);
-        told.unwrap_or_else(|| panic!("{} lacks {pointer}", self.start_line))
+        told.unwrap_or_else(|| panic!("{} has no string {pointer}", self.start_line))
     }
 
     /// An address of the first line, by its JSON pointer.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::run::{Server, output, text, until};
 
 #[test]
-fn the_start_line_tells_the_real_port_and_the_edge_serves_there() {
+fn the_first_line_names_the_real_port_and_the_edge_serves_there() {
     let (_origin, edge) = origin_and_edge("0ms", &[]);
     let addr = edge.addr("/listening/0");
     assert_ne!(addr.port(), 0);
@@ -24,7 +24,7 @@ fn the_start_line_tells_the_real_port_and_the_edge_serves_there() {
 }
 
 #[test]
-fn without_json_the_start_line_is_for_people() {
+fn without_json_the_first_line_is_text() {
     let mut child = super::run::edgeward(&[
         "serve",
         "--listen=127.0.0.1:0",
@@ -51,7 +51,7 @@ fn without_json_the_start_line_is_for_people() {
 
 /// A request that is in progress at the signal gets its whole response before the edge ends.
 #[test]
-fn sigterm_lets_requests_under_way_finish() {
+fn sigterm_lets_requests_in_progress_finish() {
     let (origin, edge) = origin_and_edge("700ms", &[]);
     let addr = edge.addr("/listening/0");
     let asked = std::thread::spawn(move || get(addr, "/o/7?size=5000"));
@@ -66,7 +66,7 @@ fn sigterm_lets_requests_under_way_finish() {
 }
 
 #[test]
-fn a_second_signal_ends_it_at_once() {
+fn a_second_signal_stops_the_edge_at_once() {
     let (origin, edge) = origin_and_edge("50s", &[]);
     let addr = edge.addr("/listening/0");
     let asked = std::thread::spawn(move || get(addr, "/o/7?size=5000"));
@@ -84,7 +84,7 @@ fn a_second_signal_ends_it_at_once() {
 }
 
 #[test]
-fn a_port_in_use_is_code_2_with_the_way_out() {
+fn a_port_in_use_is_code_2_with_a_hint() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let addr = taken.local_addr().expect("an address").to_string();
     let out = output(&["serve", "--listen", &addr, "--origin=http://127.0.0.1:9"]);
@@ -95,14 +95,14 @@ fn a_port_in_use_is_code_2_with_the_way_out() {
         "{said}"
     );
     assert!(
-        said.contains("\n  hint: another program listens there"),
+        said.contains("\n  hint: another program uses the address"),
         "{said}"
     );
 }
 
 /// Method: requests arrive while the origin's port is closed and then open.
 #[test]
-fn an_origin_that_goes_down_and_comes_back_is_one_log_line_each() {
+fn an_origin_outage_is_logged_once_when_it_starts_and_once_when_it_ends() {
     let place = TcpListener::bind("127.0.0.1:0").expect("a port");
     let origin = place.local_addr().expect("an address");
     drop(place);
@@ -180,11 +180,11 @@ fn hup_and_usr1_reopen_the_access_log_and_usr2_is_ignored() {
     let (status, _, said) = edge.ended();
     assert_eq!(status.code(), Some(0), "{said}");
     assert!(said.contains("the signal is ignored"), "{said}");
-    assert_eq!(said.matches("log files are reopened").count(), 2, "{said}");
+    assert_eq!(said.matches("reopening log files").count(), 2, "{said}");
 }
 
 #[test]
-fn a_second_edge_on_a_port_is_refused_unless_it_is_told_to_share_it() {
+fn a_second_edge_on_a_port_is_rejected_unless_it_shares_the_port() {
     let (_origin, first) = origin_and_edge("0ms", &[]);
     let addr = first.addr("/listening/0").to_string();
     let args = [
@@ -220,7 +220,7 @@ fn a_second_edge_on_a_port_is_refused_unless_it_is_told_to_share_it() {
 }
 
 #[test]
-fn logs_can_be_json_a_line_an_object() {
+fn a_json_log_has_one_object_per_line() {
     let (_origin, edge) = origin_and_edge("0ms", &["--log-format=json", "--log=info"]);
     edge.signal(Signal::TERM);
     let (status, _, said) = edge.ended();
@@ -254,7 +254,7 @@ fn origin_and_edge(latency: &str, args: &[&str]) -> (Server, Server) {
 /// Waits until a request for an object has reached the origin.
 fn reached(origin: &Server) {
     let addr = origin.addr("/listen");
-    until("the origin is asked", || {
+    until("the origin has a request", || {
         let status = get(addr, "/status");
         let body = status.split_once("\r\n\r\n")?.1;
         let counts: Value = serde_json::from_str(body).ok()?;

@@ -42,7 +42,7 @@ fn json(args: &[&str]) -> (Option<i32>, Value) {
 }
 
 #[test]
-fn a_store_says_what_it_holds() {
+fn inspect_reports_the_contents_of_a_store() {
     let folder = tempfile::tempdir().expect("a folder");
     filled(folder.path());
     let path = folder.path().to_str().expect("a plain path");
@@ -60,7 +60,7 @@ fn a_store_says_what_it_holds() {
 }
 
 #[test]
-fn a_damaged_record_is_named_and_the_answer_is_no() {
+fn a_corrupt_record_is_reported_and_the_exit_code_is_1() {
     let folder = tempfile::tempdir().expect("a folder");
     filled(folder.path());
     let path = folder.path().to_str().expect("a plain path");
@@ -85,7 +85,7 @@ fn a_damaged_record_is_named_and_the_answer_is_no() {
 }
 
 #[test]
-fn what_cannot_be_looked_at_says_why() {
+fn errors_of_unreadable_stores_state_their_cause() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().to_str().expect("a plain path");
     let complaint = || {

@@ -101,6 +101,6 @@ impl Ledger {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nobody panicked")
+        self.state.lock().expect("no thread panicked")
     }
 }

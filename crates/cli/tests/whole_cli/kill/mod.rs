@@ -29,7 +29,7 @@ use witness::Witness;
 /// must come from disk. Objects purged durably must not come from disk, neither at the next start nor at the
 /// end.
 #[test]
-fn killed_under_load_it_serves_the_right_bytes_or_none() {
+fn an_edge_killed_under_load_serves_correct_bytes_or_none() {
     let kills: u64 = std::env::var("EDGEWARD_KILLS").map_or(10, |text| {
         text.parse().expect("EDGEWARD_KILLS is a number of kills")
     });
@@ -58,7 +58,7 @@ fn killed_under_load_it_serves_the_right_bytes_or_none() {
     let (whole, from_disk) = (load.whole.into_inner(), load.from_disk.into_inner());
     eprintln!("{whole} whole responses, {from_disk} of them from disk");
     eprintln!("{found:?}");
-    assert!(whole > kills * 10, "{whole}: too few to say anything");
+    assert!(whole > kills * 10, "{whole}: too few for this test");
     assert!(from_disk > kills, "{from_disk}: the disk served nothing");
     let Found {
         durable,
@@ -233,7 +233,7 @@ const OBJECTS: u64 = 60;
 
 /// The edge does not sync by itself for an hour, and is killed as soon as the client has the response to its POST.
 #[test]
-fn what_was_invalidated_is_not_back_after_a_kill() {
+fn an_invalidated_object_does_not_return_after_a_kill() {
     let folder = tempfile::tempdir().expect("a folder");
     let origin = Server::start(&["origin", "--json", "--listen=127.0.0.1:0"]);
     let start = || {

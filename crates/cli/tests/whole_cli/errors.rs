@@ -99,7 +99,7 @@ fn a_negative_size_is_reported_as_negative() {
         let said = text(&out.stderr);
         assert_eq!(out.status.code(), Some(2), "{said}");
         assert!(
-            said.contains("-5MiB is negative\n  hint: write 64MiB"),
+            said.contains("-5MiB is below zero\n  hint: write 64MiB"),
             "{said}"
         );
     }

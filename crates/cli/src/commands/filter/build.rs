@@ -44,7 +44,9 @@ pub(crate) struct BuildArgs {
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
 
-    /// False-positive rate: the share of absent ids that may be reported as present, 0.01 or 1%
+    /// False-positive rate: 0.01 or 1%
+    ///
+    /// The share of absent ids that may be reported as present.
     #[arg(long, value_name = "RATE", default_value = "1%")]
     fpr: Rate,
 

@@ -28,10 +28,10 @@ use crate::complaint::Complaint;
 /// Options of the polls.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ChangesArgs {
-    /// Poll for new ids; returns two columns: the id, and a number or time that grows
+    /// Poll for new ids; returns an id and a number/time
     ///
-    /// The query has one parameter ($1 in PostgreSQL, ? elsewhere): the number or time after which to start. It
-    /// must be ordered by this column.
+    /// The number or time must grow from row to row. The query has one parameter ($1 in PostgreSQL, ?
+    /// elsewhere): the number or time after which to start. It must be ordered by this column.
     #[arg(long, value_name = "SQL", requires = "query")]
     changes_query: Option<String>,
 

@@ -19,11 +19,13 @@ use crate::output::Progress;
 /// Options of the source of ids.
 #[derive(Args, Clone, Debug)]
 pub(super) struct SourceArgs {
-    /// Source of ids: a file with one id per line, a .csv file, - for stdin, or the address of a database
+    /// Ids: text or .csv file, - for stdin, or database
+    ///
+    /// A text file has one id per line. The address of a database begins with postgres://, sqlite:// or cassandra://.
     #[arg(long, short, value_name = "SOURCE")]
     source: PathBuf,
 
-    /// Name of the CSV column with the ids; stdin is then CSV too
+    /// CSV column with the ids; stdin is then CSV too
     #[arg(long, value_name = "NAME")]
     column: Option<String>,
 

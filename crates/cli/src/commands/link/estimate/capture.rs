@@ -159,7 +159,7 @@ impl Hearing<'_> {
         let Some(of) = self.flows.get_mut(&flow) else {
             return;
         };
-        let way = usize::from(direction == Direction::Back);
+        let way = usize::from(direction == Direction::Reverse);
         // The first bytes of a connection reveal the protocol. Before them, at most a greeting was sent as a body.
         if of.service.speech == Speech::Plain && of.bodies[way].is_none() {
             of.service.speech = recognise(bytes);

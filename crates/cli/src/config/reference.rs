@@ -31,7 +31,7 @@ pub(crate) fn markdown() -> String {
             };
             _ = write!(text, "\n### `{name}`\n\n{}\n\n", wrap(key.doc));
             _ = writeln!(text, "- type: {}", key.kind.name());
-            _ = writeln!(text, "- default: {default}");
+            _ = writeln!(text, "{}", wrap(&format!("- default: {default}")));
             if let Some((least, most)) = key.kind.bounds() {
                 _ = writeln!(text, "- minimum `{least}`, maximum `{most}`");
             }

@@ -1,7 +1,7 @@
-//! Whatever opens as a filter, delta, manifest or Guava filter can be used without harm.
+//! Every input that opens as a filter, delta, manifest or Guava filter can be used without a panic.
 //!
-//! The first byte chooses what the rest is taken for, and whether a filter's checksums are put right
-//! first, so that the fuzzer gets past them. Run: `cargo +nightly fuzz run filter_open`.
+//! The first byte selects the kind of file, and whether the checksums of a filter are corrected first, so that
+//! the fuzzer gets past them. Run: `cargo +nightly fuzz run filter_open`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

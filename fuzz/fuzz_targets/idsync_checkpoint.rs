@@ -1,7 +1,8 @@
-//! The checkpoint of a scan is read up to the first broken record, whatever the bytes.
+//! The checkpoint of a scan is read up to the first invalid record, for any input.
 //!
-//! With an odd first byte the input becomes the payloads of records whose checksums are right: for each a byte for
-//! its kind, one for its length, and so many bytes. Run: `cargo +nightly fuzz run idsync_checkpoint`.
+//! If the first byte is odd, the input becomes the payloads of records with valid checksums: for each record a
+//! byte for its kind, a byte for its length, and this many bytes. Run: `cargo +nightly fuzz run
+//! idsync_checkpoint`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -30,7 +31,7 @@ fuzz_target!(|bytes: &[u8]| {
         read.ledger.done() + read.ledger.open().count(),
         read.ledger.spans().len()
     );
-    // Without what was torn it is the same scan.
+    // Without the torn bytes the contents are the same.
     let whole = &file[..file.len() - usize::try_from(read.torn_bytes).expect("within the file")];
     let mut same = Vec::new();
     let again = Checkpoint::read(whole, scan, &mut |more| same.extend_from_slice(more));

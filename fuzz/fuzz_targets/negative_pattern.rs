@@ -1,6 +1,7 @@
-//! A pattern of `[[negative]]` is what it prints, and finds in a path one non-empty part that stands there.
+//! A pattern of `[[negative]]` equals its printed form, and selects one non-empty part of a path.
 //!
-//! The input is a pattern and a path, apart by a line feed. Run: `cargo +nightly fuzz run negative_pattern`.
+//! The input is a pattern and a path, separated by a line feed. Run: `cargo +nightly fuzz run
+//! negative_pattern`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -28,7 +29,7 @@ fuzz_target!(|text: &str| {
     } else {
         assert_eq!(*id, *raw.as_bytes());
     }
-    // Written with escapes only it is the same id.
+    // The percent-encoded form of the id is the same id.
     let escaped: String = id.iter().map(|byte| format!("%{byte:02X}")).collect();
     assert_eq!(pattern.id(&format!("{before}{escaped}{after}")), Some(id));
 });

@@ -1,7 +1,7 @@
-//! A publisher's journal is read up to the first broken record, and its position is one or none.
+//! A publisher's journal is read up to the first invalid record, and a position is decoded or refused.
 //!
-//! The first byte chooses the file, and whether the records of a journal get the checksums they need, so that the
-//! fuzzer reaches what comes after them. Run: `cargo +nightly fuzz run publish_state`.
+//! The first byte selects the kind of file, and whether the records of a journal get valid checksums, so that
+//! the fuzzer reaches the code behind them. Run: `cargo +nightly fuzz run publish_state`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -31,12 +31,13 @@ fn log(bytes: &[u8]) {
     let written: Vec<u8> = deltas.iter().flat_map(Delta::to_bytes).collect();
     assert_eq!(written, bytes[..end]);
     assert!(!is_lost || end + 64 < bytes.len(), "a record is behind the end");
-    // What is kept of it is whole.
+    // The valid part of the log contains no damage.
     let (again, same_end, is_lost) = read_log(&bytes[..end]);
     assert_eq!((again, same_end, is_lost), (deltas, end as u64, false));
 }
 
-/// Each byte begins a record with so many ids, or, above 0xf0, is itself there in between.
+/// Each byte below 0xf0 becomes a record with this many ids. Other bytes are inserted between records as they
+/// are.
 fn records(input: &[u8]) -> Vec<u8> {
     let mut log = Vec::new();
     for (n, &byte) in input.iter().take(64).enumerate() {

@@ -1,4 +1,4 @@
-//! The machine's clocks, for a filter's client and its publisher.
+//! The system clocks, for filter clients and publishers.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime};
 use edgeward_filter::client::{ClockFn, Now};
 use edgeward_types::Timestamp;
 
-/// The machine's own clocks.
+/// Returns a function that reads the system clocks.
 ///
-/// The monotonic clock is `CLOCK_BOOTTIME`, which goes on while the machine sleeps. After a night of sleep a client knows that
-/// its filter is stale, and a publisher does not sign that its filter was complete two seconds ago.
+/// The monotonic clock is `CLOCK_BOOTTIME`, which runs while the machine sleeps. After a sleep, a client
+/// therefore knows that its filter is stale, and a publisher states the true age of its data.
 pub fn system_clock() -> ClockFn {
     Arc::new(|| {
         let since_boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);

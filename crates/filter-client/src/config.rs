@@ -1,4 +1,4 @@
-//! What a client is told, with every default filled in.
+//! The configuration of a filter client.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,41 +11,41 @@ use http::Uri;
 
 use crate::clock::system_clock;
 
-/// Which set to follow, whom to believe, and how old an answer may be.
+/// The set to follow, the trusted keys, and the largest staleness.
 #[derive(Clone)]
 pub struct FilterConfig {
-    /// The set's manifest.
+    /// The URL of the set's manifest.
     pub url: PublisherUrl,
-    /// Whom manifests and proofs are believed of.
+    /// The manifests and proofs that the client accepts.
     pub trust: Trust,
-    /// An id that was committed longer ago than this is never skipped.
+    /// Ids that were committed longer ago than this are never skipped.
     pub max_staleness: Duration,
-    /// What the ids have to be; a filter of others is not asked. Default: whatever it says.
+    /// The expected form of the ids. The client does not use a filter of another form. Default: any form.
     pub form: Option<IdForm>,
-    /// How far this machine's wall clock and the publisher's can be apart, if somebody answers for that.
+    /// How far this machine's wall clock and the publisher's may differ, if the operator guarantees a bound.
     ///
-    /// Then manifests are believed by their date and fetched as any file, out of whatever cache is
-    /// nearest. Without it each is asked for with a challenge that only the publisher can answer.
+    /// With a bound, the client relies on the date of a manifest and may get it from any cache. Without a
+    /// bound, each request for the manifest has a challenge that only the publisher can answer.
     pub clock_error: Option<Duration>,
-    /// PEM file of the roots to trust with an `https` publisher. Default: the system's.
+    /// A PEM file of root certificates for an `https` publisher. Default: the system's.
     pub roots: Option<PathBuf>,
-    /// A folder in which the newest snapshot is kept over restarts. Default: none, and it is fetched
-    /// again.
+    /// A folder that keeps the newest snapshot over restarts. Default: none, so the snapshot is fetched after
+    /// each start.
     pub keep: Option<PathBuf>,
-    /// Snapshots above this size are refused before they are fetched. Default 1 GiB.
+    /// Larger snapshots are refused before they are fetched. Default 1 GiB.
     pub snapshot_bytes_max: u64,
-    /// Added ids kept beside the snapshot. Default 2²⁰.
+    /// The largest number of added ids kept in addition to the snapshot. Default 2²⁰.
     pub overlay_ids_max: usize,
-    /// For a connection, TLS included. Default 5 s.
+    /// The timeout for connecting, including TLS. Default 5 s.
     pub connect_timeout: Duration,
-    /// For an answer to begin, and between two of its pieces. Default 10 s.
+    /// The timeout for the start of a response and for each further part of it. Default 10 s.
     pub silence_max: Duration,
-    /// Tells the time.
+    /// Reads the clocks.
     pub clock: ClockFn,
 }
 
 impl FilterConfig {
-    /// Follows the set at `url`, all else by default.
+    /// Returns a configuration for the set at `url` with defaults otherwise.
     pub fn new(url: PublisherUrl, trust: Trust, max_staleness: Duration) -> Self {
         Self {
             url,
@@ -73,15 +73,15 @@ impl fmt::Debug for FilterConfig {
     }
 }
 
-/// Where a set is published, such as `https://ids.example/sets/resource`.
+/// The URL of a published set, such as `https://ids.example/sets/resource`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublisherUrl {
     pub(crate) tls: bool,
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// As `Host` has it.
+    /// The value of the `Host` field.
     pub(crate) authority: String,
-    /// Without a slash at its end.
+    /// The path without a trailing slash.
     pub(crate) path: String,
 }
 
@@ -91,7 +91,7 @@ impl PublisherUrl {
         self.path.rsplit('/').next().unwrap_or_default()
     }
 
-    /// Whether what comes is protected by TLS.
+    /// Returns true if the connection is protected by TLS.
     pub fn is_https(&self) -> bool {
         self.tls
     }
@@ -130,7 +130,7 @@ impl FromStr for PublisherUrl {
     }
 }
 
-/// The text is no publisher's URL.
+/// The text is not the URL of a published set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("write http://HOST:PORT/sets/NAME or https://HOST/sets/NAME")]
 pub struct ParseUrlError;

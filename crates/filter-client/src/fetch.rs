@@ -1,4 +1,5 @@
-//! Requests to the publisher: one connection, kept; every answer bounded in size and silence.
+//! Requests to the publisher over one persistent connection. Every response is bounded in size and in idle
+//! time.
 
 use std::io;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use tokio_rustls::TlsConnector;
 use crate::config::FilterConfig;
 use crate::counters::Counters;
 
-/// Why a request brought nothing.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FetchError {
     #[error("no connection to {authority}: {source}")]
@@ -43,7 +44,7 @@ pub(crate) enum FetchError {
     Status(StatusCode),
 }
 
-/// Asks the publisher.
+/// Sends requests to the publisher over one connection.
 pub(crate) struct Fetcher {
     config: Arc<FilterConfig>,
     tls: Option<(TlsConnector, ServerName<'static>)>,
@@ -51,7 +52,7 @@ pub(crate) struct Fetcher {
     sender: Option<Connection>,
 }
 
-/// A connection and the task that moves its bytes, ended with it.
+/// A connection and the task that drives it, which ends with the connection.
 struct Connection {
     sender: SendRequest<Empty<Bytes>>,
     task: JoinHandle<()>,
@@ -77,7 +78,7 @@ impl Fetcher {
         }
     }
 
-    /// Another for requests beside these.
+    /// Returns a fetcher with its own connection, for concurrent requests.
     pub(crate) fn another(&self) -> Self {
         Self::new(
             Arc::clone(&self.config),
@@ -86,8 +87,8 @@ impl Fetcher {
         )
     }
 
-    /// Sends a GET for something beneath the set's path and waits for the head, `patience` more than
-    /// usual. A kept connection that turns out dead is replaced once.
+    /// Sends a GET for a path below the set's path and waits for the response head, `patience` longer than
+    /// usual. If a reused connection turns out closed, the request is sent again on a new one.
     async fn send(
         &mut self,
         beneath: &str,
@@ -128,7 +129,7 @@ impl Fetcher {
         }
     }
 
-    /// A small answer, whole.
+    /// Fetches a small response as a whole.
     pub(crate) async fn get(
         &mut self,
         beneath: &str,
@@ -149,8 +150,8 @@ impl Fetcher {
         Ok((parts.status, parts.headers, bytes))
     }
 
-    /// A file of known size. What a broken connection left is gone on with, where the publisher gives
-    /// ranges.
+    /// Fetches a file of known size. After a connection failure the download continues at the same position, if
+    /// the publisher supports ranges.
     pub(crate) async fn file(
         &mut self,
         beneath: &str,
@@ -198,7 +199,7 @@ impl Fetcher {
             }
             self.sender = None;
             if bytes.len() == before {
-                // No progress: another try at once would be the same.
+                // No progress: an immediate retry would fail too.
                 break;
             }
         }
@@ -224,7 +225,7 @@ impl Fetcher {
             let Some(frame) = frame.map_err(|_| FetchError::Silence(silence))? else {
                 return Ok(());
             };
-            // Trailers mean nothing here.
+            // Trailers are ignored.
             let Ok(piece) = frame?.into_data() else {
                 continue;
             };
@@ -232,7 +233,7 @@ impl Fetcher {
                 return Err(FetchError::TooLarge(bytes_max));
             }
             if bytes.is_empty() {
-                // What is told fits, or nothing is told: then it grows as it comes.
+                // The stated length fits. If no length is stated, the buffer grows as data arrives.
                 let told = usize::try_from(told.unwrap_or(0)).unwrap_or(0);
                 bytes.reserve_exact(told);
             }
@@ -255,7 +256,7 @@ impl Fetcher {
             .map_err(failed)
     }
 
-    /// Tries the name's addresses in turn and keeps the first that answers.
+    /// Connects to the host's addresses in order and uses the first that accepts.
     async fn dial(&self) -> io::Result<Connection> {
         let url = &self.config.url;
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
@@ -283,7 +284,7 @@ async fn handshake(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
 ) -> io::Result<Connection> {
     let mut builder = http1::Builder::new();
-    // A proof and a dozen fields; hyper's own bound is 400 KiB.
+    // Enough for a proof and a dozen fields. hyper's default is 400 KiB.
     builder.max_buf_size(64 << 10);
     let handshake = builder.handshake(TokioIo::new(stream)).await;
     let (sender, connection) = handshake.map_err(io::Error::other)?;

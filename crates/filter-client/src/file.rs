@@ -1,4 +1,4 @@
-//! A filter in a file that somebody else brings up to date.
+//! A filter in a local file that another program updates.
 
 use std::fmt;
 use std::fs;
@@ -15,8 +15,8 @@ use edgeward_filter::{Facts, Filter, IdError, IdForm, IdHash, IdHasher, OpenErro
 
 use crate::clock::system_clock;
 
-/// Answers from a file and looks once a second whether it is another one. A file that cannot be read or
-/// is broken is told about and not used; the last good one stays.
+/// Answers lookups from a file and checks every second whether the file was replaced. A new file that cannot be
+/// read or is corrupt is logged and not used; the last valid filter stays in use.
 pub struct FileFilter {
     shared: Arc<Shared>,
     stop: Option<mpsc::Sender<()>>,
@@ -37,46 +37,46 @@ struct Held {
     refused: u64,
 }
 
-/// What changes when a file is replaced or rewritten.
+/// Inode, size and modification time of a file. They change when the file is replaced or rewritten.
 type Mark = (u64, u64, i64, i64);
 
-/// Why there is no filter to begin with.
+/// Why the filter could not be opened at the start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{} cannot be read", .path.display())]
     Read {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// It is no filter.
+    /// The file is not a valid filter.
     #[error("{} is no filter that can be used", .path.display())]
     Open {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: OpenError,
     },
-    /// It is of other ids.
+    /// The ids of the filter have another form.
     #[error("{} is a filter of {found} ids", .path.display())]
     Form {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// What its ids are.
+        /// The form of the filter's ids.
         found: IdForm,
     },
-    /// The operating system gives no thread.
+    /// The thread cannot be created.
     #[error("the filter's thread cannot be started")]
     Thread(#[source] io::Error),
 }
 
 impl FileFilter {
-    /// Opens the file and follows its changes. With `max_staleness` it is relied on for so long after
-    /// it was built, by this machine's wall clock and the builder's; without, for as long as it is
-    /// there. With `form` a filter of other ids is refused.
+    /// Opens the file and follows its changes. With `max_staleness` the filter is used for this time after its
+    /// build, by this machine's wall clock and the builder's. Without it the filter is used as long as the
+    /// process runs. With `form` a filter of other ids is refused.
     pub fn start(
         path: &Path,
         max_staleness: Option<Duration>,
@@ -112,13 +112,13 @@ impl FileFilter {
         })
     }
 
-    /// What to do about an id, spelled in any way its form allows.
+    /// Looks up an id in any spelling that its form allows.
     pub fn answer(&self, id: impl AsRef<[u8]>) -> Answer {
         self.ask(|hasher| Ok::<_, IdError>(hasher.asked(id.as_ref())))
             .unwrap_or(Answer::Maybe)
     }
 
-    /// The same where something else may stand in an id's place: that is an error.
+    /// Like [`Self::answer`], but fails if the text is not an id of the filter's form.
     pub fn judge(&self, id: impl AsRef<[u8]>) -> Result<Answer, IdError> {
         self.ask(|hasher| hasher.spelled(id.as_ref()))
     }
@@ -140,7 +140,7 @@ impl FileFilter {
         })
     }
 
-    /// How ids are spelled and hashed.
+    /// The form of the ids and the seed of their hash.
     pub fn hasher(&self) -> IdHasher {
         let held = self
             .shared
@@ -150,7 +150,7 @@ impl FileFilter {
         held.filter.hasher()
     }
 
-    /// The filter in use, whether it is relied on, and how many files were refused after it.
+    /// Returns information about the filter in use, true if it is fresh, and the number of files refused.
     pub fn status(&self) -> (Facts, bool, u64) {
         let held = self
             .shared
@@ -171,18 +171,18 @@ impl Shared {
             return true;
         };
         let now = (self.clock)().wall;
-        // Built in the future: the clocks disagree, and nobody knows by how much.
+        // A build time in the future means that the clocks disagree by an unknown amount.
         held.filter
             .facts()
             .built
             .is_some_and(|built| built <= now && now.since(built) <= max_staleness)
     }
 
-    /// Takes the file if it is another one than at the last look.
+    /// Opens the file if it has changed since the last check.
     fn look(&self, seen: Mark) -> Mark {
         let mark = match fs::metadata(&self.path) {
             Ok(facts) => mark_of(&facts),
-            // It is being replaced, or gone: what is here stays.
+            // The file is being replaced or was deleted: the filter in use stays.
             Err(_) => return seen,
         };
         if mark == seen {

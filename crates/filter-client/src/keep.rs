@@ -1,7 +1,7 @@
-//! The newest snapshot on disk, so that a restart fetches deltas alone.
+//! The newest snapshot on disk, so that a client needs to fetch only deltas after a restart.
 //!
-//! What is read back is believed as little as what comes from the network: the manifest by its
-//! signature, the snapshot by its digest. It makes nothing fresh.
+//! Files read back are checked like files from the network: the manifest by its signature, the snapshot by its
+//! digest. They make no filter fresh.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use edgeward_filter::LINE_BYTES_MAX;
 use edgeward_filter::client::{Client, Now};
 
-/// Two files in a folder.
+/// The paths of the manifest and the snapshot.
 #[derive(Clone, Debug)]
 pub(crate) struct Keep {
     manifest: PathBuf,
@@ -26,7 +26,7 @@ impl Keep {
         }
     }
 
-    /// Gives the client what was kept, as far as it believes it.
+    /// Gives the stored manifest and snapshot to the client, which verifies them.
     pub(crate) fn restore(&self, client: &mut Client<Bytes>, now: Now, snapshot_bytes_max: u64) {
         let Ok(line) = read(&self.manifest, LINE_BYTES_MAX as u64) else {
             return;
@@ -45,9 +45,10 @@ impl Keep {
         }
     }
 
-    /// Keeps a snapshot and the manifest that names it.
+    /// Stores a snapshot and its manifest.
     pub(crate) fn save(&self, line: &[u8], snapshot: &[u8]) -> io::Result<()> {
-        // The snapshot first: a manifest that names another one is found out by its digest.
+        // The snapshot is written first. If its manifest is missing after a crash, the digest of the old
+        // manifest does not match.
         write(&self.snapshot, snapshot)?;
         write(&self.manifest, line)
     }

@@ -1,4 +1,4 @@
-//! The client of a published id filter: keeps it fresh in the background and says which ids to skip.
+//! The client of a published id filter: keeps the filter fresh in the background and answers lookups.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -16,13 +16,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`FilterClient::start`] returns at once and works on a thread of its own: it follows the publisher
-//! with one long request after the other, fetches snapshots and deltas by the name of their SHA-256,
-//! and refuses what is not signed, not whole, too large or older than what it has. Until the filter is
-//! there, and whenever it cannot be shown to be fresh, the answer is [`Answer::Ask`]: a dead publisher
-//! costs requests and never an answer. What decides is `edgeward_filter::client`; this crate fetches.
+//! [`FilterClient::start`] returns at once and starts a thread. The thread follows the publisher with long
+//! polls, fetches snapshots and deltas by their SHA-256, and refuses files that are unsigned, incomplete, too
+//! large or older than those in use. Until a filter is present, and while it is not provably fresh, the answer
+//! is [`Answer::Ask`]. A dead publisher therefore costs requests but causes no wrong answer.
+//! `edgeward_filter::client` decides; this crate does the I/O.
 //!
-//! [`FileFilter`] answers from a file that somebody else brings up to date.
+//! [`FileFilter`] answers lookups from a file that another program updates.
 #![forbid(unsafe_code)]
 
 mod clock;

@@ -1,11 +1,12 @@
-//! What the background does: asks for news, fetches what is wanted, hands it to the client.
+//! The background thread: polls the publisher, fetches snapshots and deltas, and passes them to the client.
 //!
-//! Two loops side by side, each with a connection of its own, because a snapshot of a hundred megabytes
-//! must not keep the client from hearing of new ids and of its own freshness meanwhile.
+//! Two loops run concurrently, each with its own connection. The download of a snapshot of a hundred megabytes
+//! must not delay new ids or proofs.
 //!
-//! The *poll* asks for the manifest with a challenge, what it has already, and how long it would wait
-//! for more: a third of `max_staleness`, since an answer counts from when its request was sent. Deltas
-//! it fetches itself. The *download* fetches the snapshot that the newest manifest names.
+//! The *poll* loop requests the manifest with a challenge and the client's position. The publisher delays its
+//! response until there is news, at most a third of `max_staleness`, because a proof counts from when its
+//! request was sent. The poll loop also fetches deltas. The *download* loop fetches the snapshot that the
+//! newest manifest lists.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,11 +28,11 @@ use crate::shared::Shared;
 pub(crate) struct Refresh {
     shared: Arc<Shared>,
     keep: Option<Keep>,
-    /// A snapshot may be wanted.
+    /// Notified when there may be a snapshot to fetch.
     wanted: Notify,
 }
 
-/// Why a round came to nothing.
+/// Why a poll or a download failed.
 #[derive(Debug, thiserror::Error)]
 enum RoundError {
     #[error(transparent)]
@@ -40,7 +41,7 @@ enum RoundError {
     Refused { what: &'static str, source: Refused },
 }
 
-/// What a poll brought.
+/// The result of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Polled {
     News,
@@ -56,7 +57,7 @@ impl Refresh {
         }
     }
 
-    /// Never ends by itself.
+    /// Runs both loops; never returns.
     pub(crate) async fn run(&self, fetcher: Fetcher) {
         let beside = fetcher.another();
         tokio::join!(self.poll_forever(fetcher), self.download_forever(beside));
@@ -82,9 +83,9 @@ impl Refresh {
                 Ok(polled) => {
                     failures = 0;
                     match polled {
-                        // There may be more at once.
+                        // More news may follow immediately.
                         Polled::News => PAUSE_MIN,
-                        // A server that did not wait, such as a cache, is not asked without end.
+                        // A server that did not wait, such as a cache, must not be polled continuously.
                         Polled::Nothing => self.period().saturating_sub(begun.elapsed()),
                     }
                 }
@@ -100,7 +101,7 @@ impl Refresh {
         }
     }
 
-    /// A third of what may be missed, so that one lost answer does no harm.
+    /// A third of `max_staleness`, so that one lost response does not make the filter stale.
     fn period(&self) -> Duration {
         (self.shared.config.max_staleness / 3).clamp(PERIOD_MIN, PERIOD_MAX)
     }
@@ -110,7 +111,7 @@ impl Refresh {
         pause.min(self.period().max(BACKOFF_FIRST))
     }
 
-    /// Asks what there is.
+    /// Requests the manifest, and a proof if the client needs one.
     async fn poll(
         &self,
         fetcher: &mut Fetcher,
@@ -132,7 +133,7 @@ impl Refresh {
                 let challenge = HeaderValue::try_from(challenge).expect("hex digits");
                 fields.push((CHALLENGE, challenge));
             }
-            // RFC 9111 §5.2.1.4: a cache on the way is to ask the publisher.
+            // RFC 9111 §5.2.1.4: an intermediate cache must ask the publisher.
             fields.push((CACHE_CONTROL, HeaderValue::from_static("no-cache")));
             if let Some((lineage, epoch, head)) = self.shared.read().position() {
                 patience = self.period();
@@ -156,7 +157,8 @@ impl Refresh {
                     Some(error) => {
                         self.shared.complain("the snapshot is not fetched", &error);
                         count(&self.shared.counters.snapshots_refused);
-                        // The publisher answers at once while its snapshot is another.
+                        // The publisher answers immediately while its snapshot differs, so wait before the next
+                        // poll.
                         Polled::Nothing
                     }
                 }
@@ -175,7 +177,7 @@ impl Refresh {
         Ok(if dated { Polled::Nothing } else { polled })
     }
 
-    /// Fetches the deltas that are wanted now, in their order.
+    /// Fetches the missing deltas, in order.
     async fn fetch_deltas(&self, fetcher: &mut Fetcher) -> Result<(), RoundError> {
         let wanted = self.shared.read().wants().deltas;
         for entry in wanted {
@@ -185,9 +187,9 @@ impl Refresh {
             }
             let beneath = format!("/delta/{}", entry.sha256);
             let bytes = match fetcher.file(&beneath, entry.bytes, 1).await {
-                // Merged away meanwhile: the next manifest names what took its place.
+                // The delta was merged in the meantime. The next manifest lists its replacement.
                 Err(FetchError::Status(StatusCode::NOT_FOUND)) => return Ok(()),
-                // As good as broken: what is named is not what came.
+                // Counts as refused: the received file is not the listed one.
                 Err(error @ (FetchError::TooLarge(_) | FetchError::Short { .. })) => {
                     count(&self.shared.counters.deltas_refused);
                     return Err(error.into());
@@ -234,13 +236,13 @@ impl Refresh {
         let kept = bytes.clone();
         let opened = tokio::task::spawn_blocking(move || Received::open(bytes)).await;
         let Ok(received) = opened else {
-            // It panicked, which is told elsewhere; the next round tries again.
+            // The thread panicked, which the panic hook logs. The next poll tries again.
             return Ok(());
         };
         let taken = self.shared.write().received(self.shared.now(), received);
         match taken {
             Ok(()) => count(&self.shared.counters.snapshots),
-            // Another manifest came meanwhile; what it names is wanted now.
+            // A newer manifest arrived during the download and lists another snapshot.
             Err(Refused::Older) => return Ok(()),
             Err(Refused::Unlisted)
                 if self
@@ -270,7 +272,7 @@ impl Refresh {
         }
     }
 
-    /// Counts what is refused.
+    /// Counts a refused document or file.
     fn judge(&self, what: &'static str, taken: Result<(), Refused>) -> Result<(), RoundError> {
         let Err(source) = taken else {
             return Ok(());
@@ -287,10 +289,10 @@ impl Refresh {
     }
 }
 
-/// A little more or less, so that many clients do not ask at the same moment.
+/// Varies a pause by up to 20 %, so that many clients do not poll at the same moment.
 fn jittered(pause: Duration) -> Duration {
     let mut random = [0; 2];
-    // Without randomness there is no jitter, which is not worth an error.
+    // If no random bytes are available there is no jitter, which is harmless.
     _ = rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty());
     let share = 0.8 + 0.4 * f64::from(u16::from_le_bytes(random)) / f64::from(u16::MAX);
     pause.mul_f64(share)
@@ -299,14 +301,14 @@ fn jittered(pause: Duration) -> Duration {
 const CHALLENGE: HeaderName = HeaderName::from_static("edgeward-challenge");
 const PROOF: HeaderName = HeaderName::from_static("edgeward-proof");
 
-/// Between two requests, whatever they brought.
+/// The shortest pause between two requests.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PERIOD_MIN: Duration = Duration::from_millis(50);
-/// What proxies on the way bear without a byte.
+/// Below the idle timeout of common proxies.
 const PERIOD_MAX: Duration = Duration::from_secs(25);
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 
-/// With ranges each goes on where the last ended.
+/// Each attempt continues where the last one ended, if the publisher supports ranges.
 const DOWNLOAD_ATTEMPTS: u32 = 8;
 
 const DELTA_HEADER_BYTES: u64 = 64;

@@ -1,4 +1,4 @@
-//! The client as its users hold it: an answer now, whatever the background is doing.
+//! The public handle of a client. Lookups never wait for the background thread's I/O.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -17,58 +17,58 @@ use crate::keep::Keep;
 use crate::refresh::Refresh;
 use crate::tls::{self, TlsError};
 
-/// Follows a set on a thread of its own. Dropping it ends that thread.
+/// Follows a published set on its own thread. Dropping it stops the thread.
 pub struct FilterClient {
     shared: Arc<Shared>,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What users and the background share.
+/// The state that callers and the background thread share.
 pub(crate) struct Shared {
     pub(crate) config: Arc<FilterConfig>,
-    /// Held for a question, or to apply what was checked before; never across I/O.
+    /// Locked for a lookup, or to apply a file that was checked before; never across I/O.
     client: RwLock<Client<Bytes>>,
     pub(crate) counters: Arc<Counters>,
     last_error: Mutex<Option<String>>,
-    /// Changes with every statement or file that was taken.
+    /// Changes after each accepted statement or file.
     pub(crate) changes: watch::Sender<u64>,
 }
 
-/// Why a client did not start. That the publisher cannot be reached is no reason.
+/// Why a client did not start. An unreachable publisher is not an error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// TLS cannot be had.
+    /// TLS cannot be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The operating system gives no thread or runtime.
+    /// The thread or its runtime cannot be created.
     #[error("the client's thread cannot be started")]
     Thread(#[source] std::io::Error),
 }
 
-/// How a client is doing.
+/// The status of a client.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Status {
-    /// Whether absent ids are skipped now …
+    /// True while absent ids are skipped.
     pub fresh: bool,
-    /// … and for how much longer if nothing more is learnt.
+    /// How long absent ids may still be skipped without a further statement.
     pub fresh_for: Duration,
-    /// The snapshot in use.
+    /// The filter in use.
     pub facts: Option<Facts>,
-    /// Added ids beside it.
+    /// The number of ids added since the snapshot.
     pub overlay_ids: usize,
-    /// The newest manifest's number.
+    /// The number of the newest manifest.
     pub serial: u64,
-    /// What happened so far.
+    /// Counters since the start.
     pub counts: Counts,
-    /// The last thing that went wrong.
+    /// The last error.
     pub last_error: Option<String>,
 }
 
 impl FilterClient {
-    /// Begins to follow; returns at once.
+    /// Starts the client; returns at once.
     pub fn start(config: FilterConfig) -> Result<Self, StartError> {
         let tls = tls::connector(&config)?;
         let config = Arc::new(config);
@@ -117,19 +117,19 @@ impl FilterClient {
         })
     }
 
-    /// What to do about an id, spelled in any way its form allows. What is no id of the form is hardly
-    /// in the set, and most likely [`Answer::Absent`].
+    /// Looks up an id in any spelling that its form allows. A text that is not an id of the form most likely
+    /// gets [`Answer::Absent`].
     pub fn answer(&self, id: impl AsRef<[u8]>) -> Answer {
         self.ask(|hasher| Ok::<_, IdError>(hasher.asked(id.as_ref())))
             .unwrap_or(Answer::Maybe)
     }
 
-    /// The same where something else may stand in an id's place: that is an error.
+    /// Like [`Self::answer`], but fails if the text is not an id of the filter's form.
     pub fn judge(&self, id: impl AsRef<[u8]>) -> Result<Answer, IdError> {
         self.ask(|hasher| hasher.spelled(id.as_ref()))
     }
 
-    /// One look at one filter: hashed as it hashes.
+    /// Hashes and looks up an id under one lock, so that both use the same filter.
     fn ask(
         &self,
         hash: impl FnOnce(IdHasher) -> Result<IdHash, IdError>,
@@ -144,17 +144,17 @@ impl FilterClient {
         }
     }
 
-    /// False only if a request for the id can be skipped.
+    /// Returns false only if a request for the id can be skipped.
     pub fn may_exist(&self, id: impl AsRef<[u8]>) -> bool {
         self.answer(id) != Answer::Absent
     }
 
-    /// How ids are spelled and hashed, once a snapshot is there.
+    /// The form of the ids and the seed of their hash, once there is a snapshot.
     pub fn hasher(&self) -> Option<IdHasher> {
         self.shared.read().hasher()
     }
 
-    /// How it is doing.
+    /// The status of the client.
     pub fn status(&self) -> Status {
         let client = self.shared.read();
         let now = (self.shared.config.clock)();
@@ -170,8 +170,8 @@ impl FilterClient {
         }
     }
 
-    /// Waits until `holds` is true of the status; false when that takes too long. For programs that
-    /// would rather start late than ask about everything. Not to be called within a runtime.
+    /// Waits until `holds` returns true for the status. Returns false after `time_max`. For programs that
+    /// prefer a late start to unanswered lookups. Must not be called within a runtime.
     pub fn wait_until(&self, time_max: Duration, holds: impl Fn(&Status) -> bool) -> bool {
         let until = Instant::now() + time_max;
         let mut changes = self.shared.changes.subscribe();
@@ -189,13 +189,13 @@ impl FilterClient {
             if left.is_zero() {
                 return false;
             }
-            // Time alone changes things too.
+            // The status also changes with time alone.
             let look = left.min(LOOK_INTERVAL);
             _ = runtime.block_on(async { tokio::time::timeout(look, changes.changed()).await });
         }
     }
 
-    /// Waits until absent ids are skipped.
+    /// Waits until absent ids are skipped. Returns false after `time_max`.
     pub fn wait_fresh(&self, time_max: Duration) -> bool {
         self.wait_until(time_max, |status| status.fresh)
     }
@@ -221,7 +221,7 @@ impl fmt::Debug for FilterClient {
 }
 
 impl Shared {
-    /// A panic while the state was changed leaves it as the last whole statement left it.
+    /// A poisoned lock is used: a panic leaves the state after the last complete change.
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, Client<Bytes>> {
         self.client.read().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! Whom an `https` publisher is believed to be.
+//! TLS connections to an `https` publisher.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,31 +10,31 @@ use tokio_rustls::TlsConnector;
 
 use crate::config::FilterConfig;
 
-/// Why TLS cannot be had.
+/// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// The file has no certificate that can be a root.
+    /// The file has no valid root certificate.
     #[error("{} holds no root certificate that can be used", .path.display())]
     Roots {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
     },
-    /// No root certificate, so nobody could ever be believed.
+    /// The system has no root certificates, so no publisher could be verified.
     #[error("the system has no root certificates; install ca-certificates or name a file")]
     NoSystemRoots,
-    /// The URL's host cannot stand in a certificate.
+    /// The URL's host is not valid as a server name.
     #[error("`{name}` is neither a host name nor an address")]
     Name {
-        /// What was given.
+        /// The host.
         name: String,
     },
-    /// The crypto provider and the versions do not fit.
+    /// The crypto provider does not support the protocol versions.
     #[error("TLS cannot be set up")]
     Setup(#[source] rustls::Error),
 }
 
-/// What is needed for TLS with the publisher; nothing for plain HTTP.
+/// Returns the connector and the server name for TLS. Returns `None` for plain HTTP.
 pub(crate) fn connector(
     config: &FilterConfig,
 ) -> Result<Option<(TlsConnector, ServerName<'static>)>, TlsError> {
@@ -56,7 +56,7 @@ pub(crate) fn connector(
 fn roots(file: Option<&Path>) -> Result<RootCertStore, TlsError> {
     let mut store = RootCertStore::empty();
     let Some(path) = file else {
-        // A system's store may hold roots rustls does not read; the others still count.
+        // The system's store may contain certificates that rustls cannot parse; the others are used.
         store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if store.is_empty() {
             return Err(TlsError::NoSystemRoots);

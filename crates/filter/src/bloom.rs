@@ -1,13 +1,13 @@
-//! Blocked Bloom filters: the form that ids can be added to.
+//! Blocked Bloom filters: the construction that accepts ids at any time.
 //!
-//! A block is 256 bits, eight lanes of 32, and an id sets one bit in each lane of one block: one
-//! cache line an operation, and all eight lanes at once in a SIMD register (Putze, Sanders, Singler,
-//! "Cache-, Hash- and Space-Efficient Bloom Filters", JEA 2009; the lanes with their eight odd
-//! multipliers are those of the Parquet format's split-block filter, whose block index and hash are
-//! ours too). The number of blocks is any number, not a power of two.
+//! A block has 256 bits: eight lanes of 32. An id selects one block and sets one bit in each of its lanes. An
+//! operation reads one cache line and processes all eight lanes at once in a SIMD register (Putze, Sanders,
+//! Singler, "Cache-, Hash- and Space-Efficient Bloom Filters", JEA 2009). The lanes, their eight odd
+//! multipliers, the block index and the hash are those of the split-block filter of the Parquet format. The
+//! number of blocks need not be a power of two.
 //!
-//! Blocks fill unevenly, so the rate is a mean over the Poisson distribution of ids in a block,
-//! computed with sums and products alone, which every machine rounds alike.
+//! Blocks fill unevenly. The expected rate is therefore a mean over the Poisson distribution of the ids in a
+//! block. It is computed with sums and products only, which every machine rounds alike.
 
 #[cfg(target_arch = "x86_64")]
 mod vector;
@@ -17,25 +17,25 @@ use crate::avx2::Avx2;
 use crate::id::IdHash;
 use crate::rate::Rate;
 
-/// Eight lanes as they lie in a file, and never in two cache lines.
+/// The bytes of eight lanes as in the file. The alignment keeps a block within one cache line.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(32))]
 pub(crate) struct Block(pub(crate) [u8; BLOCK_BYTES]);
 
-/// Bytes of a block.
+/// The size of a block in bytes.
 pub(crate) const BLOCK_BYTES: usize = 4 * LANES;
 
-/// The smallest rate this form is built for: beyond, a tenth of an id's bits buys next to nothing
-/// because single full blocks decide, and a static filter is the better choice.
+/// The smallest rate that this construction supports. Below it a few full blocks dominate, and more bits per id
+/// hardly lower the rate. A static filter is the better choice there.
 pub(crate) const RATE_MIN: f64 = 1e-6;
 
-/// An id's block among `blocks`.
+/// Returns the index of an id's block among `blocks`.
 #[inline]
 pub(crate) fn block_of(hash: u64, blocks: u32) -> usize {
     (((hash >> 32) * u64::from(blocks)) >> 32) as usize
 }
 
-/// How this processor goes about a block's lanes: all at once, or one after the other.
+/// The implementation of the lane operations that suits this processor: AVX2 or portable.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lanes {
     #[cfg(target_arch = "x86_64")]
@@ -43,7 +43,7 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// The best this processor can do.
+    /// Chooses the fastest implementation that this processor supports.
     pub(crate) fn detect() -> Self {
         Self {
             #[cfg(target_arch = "x86_64")]
@@ -51,7 +51,7 @@ impl Lanes {
         }
     }
 
-    /// Whether all bits of `hash` are set in `block`.
+    /// Returns true if all bits of `hash` are set in `block`.
     #[inline]
     pub(crate) fn are_set(self, hash: u64, block: &[u8; BLOCK_BYTES]) -> bool {
         #[cfg(target_arch = "x86_64")]
@@ -61,13 +61,13 @@ impl Lanes {
         are_set(hash, block)
     }
 
-    /// Whether they are in the block at its place in `area`, which has so many blocks.
+    /// Returns true if all bits of `hash` are set in its block of `area`, which has `blocks` blocks.
     #[inline]
     pub(crate) fn match_one(self, hash: u64, blocks: u32, area: &[u8]) -> bool {
         block_at(area, block_of(hash, blocks)).is_none_or(|block| self.are_set(hash, block))
     }
 
-    /// [`Self::match_one`] for each of `ids`.
+    /// Writes the result of [`Self::match_one`] for each of `ids` to `answers`.
     pub(crate) fn match_many(self, ids: &[IdHash], blocks: u32, area: &[u8], answers: &mut [bool]) {
         #[cfg(target_arch = "x86_64")]
         if let Some(avx2) = self.avx2 {
@@ -78,7 +78,7 @@ impl Lanes {
         }
     }
 
-    /// Sets all bits of `hash`. True if one was not set before.
+    /// Sets all bits of `hash`. Returns true if one of them was clear before.
     #[inline]
     pub(crate) fn set(self, hash: u64, blocks: &mut [Block]) -> bool {
         #[cfg(target_arch = "x86_64")]
@@ -88,7 +88,7 @@ impl Lanes {
         set(hash, blocks)
     }
 
-    /// [`Self::set`] for each of `ids`: of how many one was not.
+    /// Calls [`Self::set`] for each of `ids`. Returns the number of ids that changed a bit.
     pub(crate) fn set_many(self, ids: &[IdHash], blocks: &mut [Block]) -> u64 {
         #[cfg(target_arch = "x86_64")]
         if let Some(avx2) = self.avx2 {
@@ -99,23 +99,23 @@ impl Lanes {
     }
 }
 
-/// One bit in each lane.
+/// Returns one bit for each lane.
 fn bits_of(hash: u64) -> [u32; LANES] {
-    // The block took the upper half; the lower decides the bits.
+    // The upper half of the hash selects the block, the lower half the bits.
     let low = hash as u32;
     SALTS.map(|salt| 1 << (low.wrapping_mul(salt) >> 27))
 }
 
-/// A block of a file's.
+/// Returns the block with index `at` of a file's payload.
 ///
-/// `None` where the area is shorter than was said: not one that was opened. Its ids count as present, so that the origin is
-/// asked.
+/// Returns `None` if `area` is too short. This cannot happen for an opened filter. The caller then answers
+/// "maybe", so that the request goes to the origin.
 #[inline]
 fn block_at(area: &[u8], at: usize) -> Option<&[u8; BLOCK_BYTES]> {
     area.get(at * BLOCK_BYTES..)?.first_chunk()
 }
 
-/// As [`Lanes::are_set`], on any processor.
+/// Like [`Lanes::are_set`], on any processor.
 fn are_set(hash: u64, block: &[u8; BLOCK_BYTES]) -> bool {
     let mut missing = 0;
     for (lane, bit) in block.as_chunks().0.iter().zip(bits_of(hash)) {
@@ -124,7 +124,7 @@ fn are_set(hash: u64, block: &[u8; BLOCK_BYTES]) -> bool {
     missing == 0
 }
 
-/// As [`Lanes::set`], on any processor.
+/// Like [`Lanes::set`], on any processor.
 fn set(hash: u64, blocks: &mut [Block]) -> bool {
     let block = &mut blocks[block_of(hash, blocks.len() as u32)];
     let mut missing = 0;
@@ -136,11 +136,12 @@ fn set(hash: u64, blocks: &mut [Block]) -> bool {
     missing != 0
 }
 
-/// The fewest blocks that keep `rate` with `ids` ids; `None` when the file could not hold them.
+/// Returns the smallest number of blocks that keeps `rate` with `ids` ids. Returns `None` if the file format
+/// cannot represent so many.
 pub(crate) fn blocks_for(ids: u64, rate: Rate) -> Option<u32> {
     let keeps = |blocks: u64| expected_rate(ids as f64 / blocks as f64) <= rate.share();
-    // A block of 256 bits and eight bits an id: more than 200 ids a block keep no rate, less than
-    // one keeps any down to RATE_MIN.
+    // Bounds of the search: more than 256 ids per block keep no rate. A quarter of an id per block keeps every
+    // rate down to RATE_MIN.
     let mut low = (ids / 256).max(1);
     let mut high = ids.saturating_mul(4).max(1);
     if keeps(low) {
@@ -157,11 +158,11 @@ pub(crate) fn blocks_for(ids: u64, rate: Rate) -> Option<u32> {
     u32::try_from(high).ok()
 }
 
-/// The chance that an absent id passes where blocks hold `load` ids on average.
+/// Returns the probability that an absent id gets "maybe" if blocks hold `load` ids on average.
 pub(crate) fn expected_rate(load: f64) -> f64 {
-    // Weights of the Poisson distribution without their common factor e^-load, which cancels.
+    // The weights of the Poisson distribution without their common factor e^-load, which cancels.
     let (mut weight, mut weights, mut hits) = (1.0f64, 0.0, 0.0);
-    // The share of a lane's bits that are still clear with n ids.
+    // The share of a lane's bits that are clear after `ids` ids.
     let mut clear = 1.0f64;
     let mut ids = 0.0;
     loop {
@@ -180,8 +181,8 @@ pub(crate) fn expected_rate(load: f64) -> f64 {
     }
 }
 
-/// The chance that an absent id passes, from the bits that are set: the mean over all blocks of the
-/// chance to hit a set bit in each lane.
+/// Returns the false-positive rate that follows from the bits that are set. This is the mean over all blocks of
+/// the probability that a random bit of each lane is set.
 pub(crate) fn rate_of(area: &[u8]) -> f64 {
     let blocks = area.chunks_exact(BLOCK_BYTES);
     let count = blocks.len().max(1) as f64;
@@ -217,7 +218,7 @@ mod tests {
 
     use super::*;
 
-    /// The bits of an id in an area of so many blocks, by the format's page.
+    /// The bits of an id in an area of `blocks` blocks, computed as `docs/filter-format.md` says.
     fn bits_by_the_page(hash: u64, blocks: u64) -> impl Iterator<Item = usize> {
         let block = ((hash >> 32) * blocks) >> 32;
         SALTS.into_iter().zip(0..).map(move |(salt, lane)| {
@@ -229,8 +230,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(256))]
 
-        /// All lanes at once or one after the other, one id or many: the bytes are the same, and those of the format's page;
-        /// so is what is said of each id.
+        /// All implementations set the same bits as the format's page says and give the same answers: AVX2 or
+        /// portable, one id or many.
         #[test]
         fn all_ways_set_and_find_the_same_bits(
             hashes in prop::collection::vec(any::<u64>(), 0..300),
@@ -276,7 +277,7 @@ mod tests {
             }
         }
 
-        /// Bytes that went away never make an id absent.
+        /// A truncated area never makes an id absent.
         #[test]
         fn what_is_cut_off_hides_nothing(hash: u64, blocks in 1u32..100, left in 0usize..3_200) {
             let area = vec![255; left.min(blocks as usize * BLOCK_BYTES)];
@@ -295,7 +296,7 @@ mod tests {
         assert!((10.4..10.7).contains(&bits), "{bits}");
     }
 
-    /// Blocks are the fewest: one less would break the rate.
+    /// One block less would exceed the rate.
     #[test]
     fn blocks_are_the_fewest_that_keep_the_rate() {
         for ids in [1u64, 2, 100, 12_345, 620_000] {

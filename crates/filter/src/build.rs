@@ -1,10 +1,10 @@
-//! From a stream of ids to a static filter.
+//! Builds a static filter from a stream of ids.
 //!
-//! Hashes are gathered in pieces of 1 MiB, 8 bytes an id, duplicates and all. When the stream ends
-//! they are dealt to shards, each piece freed as soon as it is dealt, and every shard is solved by
-//! itself: sequentially by [`StaticBuilder::finish`], or in any order and on any thread by whoever
-//! takes [`StaticBuilder::into_plan`] apart. The most memory in use is therefore 8 bytes an id, the
-//! finished shards, and 34 MB for each shard being solved.
+//! Hashes are gathered in pieces of 1 MiB, 8 bytes per id, including duplicates. At the end of the stream they
+//! are distributed to shards; each piece is freed afterwards. Each shard is solved independently:
+//! [`StaticBuilder::finish`] solves them one after the other, and a caller of [`StaticBuilder::into_plan`] may
+//! solve them in any order on any thread. Peak memory is 8 bytes per id, the finished shards, and 34 MB for
+//! each shard that is being solved.
 
 use edgeward_types::Timestamp;
 use xxhash_rust::xxh3::Xxh3Default;
@@ -15,30 +15,30 @@ use crate::fuse::{self, SHARD_IDS, Solved, Width, shard_of};
 use crate::id::{IdHash, IdHasher};
 use crate::rate::Rate;
 
-/// What a filter is built for, whatever its construction.
+/// The parameters of a filter, for both constructions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Request {
-    /// The share of absent ids that may pass.
+    /// The largest share of absent ids that may get "maybe".
     pub rate: Rate,
-    /// How ids are spelled and hashed.
+    /// The form of the ids and the seed of their hash.
     pub hasher: IdHasher,
-    /// Which build of its set this is.
+    /// The number of this build of the set.
     pub epoch: u64,
-    /// When it is built, for those who inspect it later.
+    /// The time of the build, for reports.
     pub built: Option<Timestamp>,
-    /// More ids than this are refused: a source gone wrong must not take all memory.
+    /// The largest number of ids. Protects against a faulty source that would take all memory.
     pub ids_max: u64,
 }
 
 impl Request {
-    /// One for text ids with a rate, nothing else said.
+    /// Returns the parameters for text ids with this rate and defaults otherwise.
     pub fn with_rate(rate: Rate) -> Self {
         Self {
             rate,
             hasher: IdHasher::default(),
             epoch: 0,
             built: None,
-            // 32 GiB of hashes. Who has more ids says so.
+            // 32 GiB of hashes. Larger sets need an explicit limit.
             ids_max: 1 << 32,
         }
     }
@@ -53,7 +53,7 @@ pub struct StaticBuilder {
 }
 
 impl StaticBuilder {
-    /// Begins one.
+    /// Creates an empty builder.
     pub fn new(request: Request) -> Self {
         Self {
             request,
@@ -62,7 +62,7 @@ impl StaticBuilder {
         }
     }
 
-    /// Adds an id; one that is there already does no harm.
+    /// Adds an id. Duplicates are allowed.
     pub fn insert(&mut self, id: IdHash) -> Result<(), BuildError> {
         if self.last.len() == PIECE {
             self.close_piece()?;
@@ -71,7 +71,7 @@ impl StaticBuilder {
         Ok(())
     }
 
-    /// Ids added so far, duplicates included.
+    /// The number of ids added so far, including duplicates.
     pub fn gathered(&self) -> u64 {
         (self.full.len() * PIECE + self.last.len()) as u64
     }
@@ -91,7 +91,7 @@ impl StaticBuilder {
         Ok(())
     }
 
-    /// Deals the ids to shards.
+    /// Distributes the ids to shards.
     pub fn into_plan(mut self) -> Result<Plan, BuildError> {
         self.check_count()?;
         let ids = self.gathered();
@@ -137,7 +137,7 @@ impl StaticBuilder {
         self.finish_with(Tables::default())
     }
 
-    /// [`Self::finish`] with tables of the caller's.
+    /// Like [`Self::finish`], with tables that the caller provides.
     pub fn finish_with(self, mut tables: Tables) -> Result<Filter<Vec<u8>>, BuildError> {
         let plan = self.into_plan()?;
         let (assembly, works) = plan.split();
@@ -150,7 +150,7 @@ impl StaticBuilder {
     }
 }
 
-/// The shards of a filter to be, ready to be solved in any order.
+/// The shards of a filter, ready to be solved in any order.
 #[derive(Debug)]
 pub struct Plan {
     request: Request,
@@ -158,7 +158,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What to solve, and what puts the solved together.
+    /// Splits the plan into the shards to solve and the assembly that joins them.
     pub fn split(self) -> (Assembly, Vec<ShardWork>) {
         let assembly = Assembly {
             request: self.request,
@@ -168,7 +168,7 @@ impl Plan {
     }
 }
 
-/// One shard's ids.
+/// The ids of one shard.
 #[derive(Debug)]
 pub struct ShardWork {
     number: u32,
@@ -177,12 +177,12 @@ pub struct ShardWork {
 }
 
 impl ShardWork {
-    /// Ids in it, duplicates included.
+    /// The number of ids, including duplicates.
     pub fn gathered(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.len() as u64).sum()
     }
 
-    /// Solves it: some 35 ns an id.
+    /// Solves the shard, in about 35 ns per id.
     pub fn solve(self, tables: &mut Tables) -> Result<ShardPart, BuildError> {
         let shard = self.number;
         let solved = fuse::build(&mut tables.0, self.pieces, self.width, u64::from(shard))
@@ -191,29 +191,29 @@ impl ShardWork {
     }
 }
 
-/// What solving needs beside a shard's ids, kept from one shard to the next.
+/// Memory for solving shards, reused from one shard to the next.
 #[derive(Debug, Default)]
 pub struct Tables(fuse::Room);
 
 impl Tables {
-    /// Memory that is enough for most shards.
+    /// The size in bytes that suffices for most shards.
     pub const BYTES: usize = 24 << 20;
 
-    /// Tables in memory of the caller's, whatever is in it. Who has pages larger than 4 KiB saves a fifth of a build of
-    /// a million ids, which otherwise the system takes to bring so many. Shards for which it is too small get other memory.
+    /// Uses memory that the caller provides; its contents do not matter. Memory with pages larger than 4 KiB
+    /// saves a fifth of the time of a build of a million ids, because the system spends this fifth on page
+    /// faults. A shard for which the memory is too small uses other memory.
     pub fn within(memory: impl AsMut<[u8]> + Send + 'static) -> Self {
         Self(fuse::Room::within(Box::new(memory)))
     }
 }
 
-/// A solved shard.
 #[derive(Debug)]
 pub struct ShardPart {
     shard: u32,
     solved: Solved,
 }
 
-/// Puts solved shards together.
+/// Joins solved shards to a filter.
 #[derive(Debug)]
 pub struct Assembly {
     request: Request,
@@ -221,10 +221,9 @@ pub struct Assembly {
 }
 
 impl Assembly {
-    /// The filter, from all parts of its plan in any order.
+    /// Returns the filter made of all parts of the plan, in any order.
     ///
-    /// # Panics
-    /// When a part is missing or comes twice: parts are made by this plan's work alone.
+    /// If a part is missing or duplicate. Parts can only come from the work of this plan.
     pub fn join(self, mut parts: Vec<ShardPart>) -> Result<Filter<Vec<u8>>, BuildError> {
         parts.sort_by_key(|part| part.shard);
         let whole = parts
@@ -250,7 +249,7 @@ impl Assembly {
             ids += part.solved.ids as u64;
         }
         for part in parts {
-            // Freed one by one: the shards never lie in memory twice.
+            // Each part is freed after it was copied, so that the shards are never in memory twice.
             bytes.extend_from_slice(&part.solved.area);
         }
         let header = header(&self.request, Kind::Fuse, ids, ids, self.shards as u32);
@@ -258,7 +257,7 @@ impl Assembly {
     }
 }
 
-/// A header for `request`, without what [`seal`] fills in.
+/// Returns a header for `request`, without the fields that [`seal`] fills in.
 pub(crate) fn header(
     request: &Request,
     kind: Kind,
@@ -280,7 +279,7 @@ pub(crate) fn header(
     }
 }
 
-/// Writes the header over the room left for it, with length and checksum of what follows.
+/// Writes the header, with the length and the checksum of the payload, into the space reserved for it.
 pub(crate) fn seal(mut header: Header, mut bytes: Vec<u8>) -> Filter<Vec<u8>> {
     let payload = &bytes[HEADER_BYTES..];
     header.payload_bytes = payload.len() as u64;
@@ -291,28 +290,28 @@ pub(crate) fn seal(mut header: Header, mut bytes: Vec<u8>) -> Filter<Vec<u8>> {
     Filter::open_trusted(bytes).expect("what was just written can be opened")
 }
 
-/// Hashes of a piece: 1 MiB.
+/// The number of hashes in a piece of 1 MiB.
 const PIECE: usize = 1 << 17;
 
 /// Why a filter could not be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The source has more ids than were allowed for.
+    /// The source has more ids than allowed.
     #[error("there are more than {ids_max} ids")]
     TooMany {
-        /// How many were allowed.
+        /// The largest number allowed.
         ids_max: u64,
     },
-    /// The rate is below what an updatable filter keeps.
+    /// The rate is below the smallest rate of an updatable filter.
     #[error("an updatable filter keeps no rate below 0.0001 %")]
     RateTooLow,
-    /// No solution in 64 attempts: chance does not do that.
+    /// A shard was not solvable in 64 attempts, which chance alone does not cause.
     #[error(
         "shard {shard} cannot be solved: its ids seem chosen to prevent it; use another hash seed"
     )]
     Unsolvable {
-        /// Which, counted from 0.
+        /// The index of the shard, from 0.
         shard: u32,
     },
 }

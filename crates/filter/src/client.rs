@@ -1,31 +1,31 @@
-//! When a client may still rely on its filter.
+//! The state of a filter client: decides how long the client may rely on its filter.
 //!
-//! **The guarantee**: an id that was committed more than `max_staleness` ago is never skipped. It
-//! holds when updates are lost, doubled or out of order, when wall clocks are stepped, when old
-//! manifests are replayed and when the publisher dies; in all of these the client stops skipping in
-//! time and asks the origin ("fails open"), because [`Client::answer`] says [`Answer::Absent`] only
-//! while a deadline lies ahead.
+//! **The guarantee**: an id that was committed more than `max_staleness` ago is never skipped. The guarantee
+//! holds if updates are lost, duplicated or reordered, if wall clocks are stepped, if old manifests are
+//! replayed, and if the publisher dies. In each of these cases the client stops skipping in time and sends
+//! requests to the origin ("fails open"), because [`Client::answer`] returns [`Answer::Absent`] only before a
+//! deadline.
 //!
-//! A deadline comes from a statement of the publisher: *all ids committed by time `c` are in a snapshot
-//! of lineage `l` and epoch `e` or later, together with the journal up to number `h`*. A client that
-//! holds such a snapshot and has applied everything up to `h` may skip until `c + max_staleness`; to any
-//! other client the statement says nothing yet. Within a lineage these numbers only grow, and a
-//! statement with a smaller one is refused. What remains is to know `c` on the client's own clock:
+//! A deadline follows from a statement of the publisher: *all ids committed by time `c` are in a snapshot of
+//! lineage `l` and epoch `e` or later, together with the journal up to number `h`*. A client that has this
+//! snapshot or a newer one, and has applied the journal up to `h`, may skip until `c + max_staleness`. Other
+//! clients keep the statement for later. Within a lineage these numbers only grow; a statement with a smaller
+//! number is refused. It remains to determine `c` on the client's own clock:
 //!
-//! - A **proof** echoes 16 random bytes of the client's request, sent at `s`. It was made after `s`,
-//!   so `c ≥ s - lag`, where `lag` is the publisher's own count. No clock is compared with another,
-//!   a replay cannot have the bytes, and a publisher that is dead cannot answer.
-//! - A **manifest** from a cache carries `c` by the publisher's wall clock. It counts only where the
-//!   operator states how far the two wall clocks can be apart ([`ClientConfig::clock_error`]).
+//! - A **proof** echoes 16 random bytes of the client's request, sent at `s`. The proof was made after `s`, so
+//!   `c ≥ s - lag`, where `lag` is measured by the publisher. No two clocks are compared, a replayed proof has
+//!   other bytes, and a dead publisher cannot answer.
+//! - A **manifest** from a cache states `c` by the publisher's wall clock. It counts only if the operator
+//!   states how far the two wall clocks may differ ([`ClientConfig::clock_error`]).
 //!
-//! From then on time passes by whichever of the client's monotonic and wall clock says more: stepping
-//! the wall clock back wins nothing, and a machine that slept, its monotonic clock with it, wakes up
-//! stale. What is assumed: clocks run at the same rate (a minute a month is nothing here), and a
-//! wall clock is not stepped back between a sleep and the first look at it afterwards, unless the
-//! monotonic clock goes on while the machine sleeps, as `CLOCK_BOOTTIME` does.
+//! Afterwards the elapsed time is the larger of what the client's monotonic and wall clocks show. Stepping the
+//! wall clock back therefore gains nothing. If a machine slept and its monotonic clock stopped, the filter is
+//! stale at wake-up. The assumptions: clocks run at the same rate (a minute per month is negligible). A wall
+//! clock is not stepped back between a sleep and the first observation afterwards, unless the monotonic clock
+//! runs during sleep, as `CLOCK_BOOTTIME` does.
 //!
-//! The client fetches nothing. [`Client::wants`] says what to fetch; what came, from anywhere and in
-//! any order, is handed in, and believed only if a believed manifest names its digest.
+//! The client does no I/O. [`Client::wants`] lists what to fetch. The caller passes in what was fetched, from
+//! any source and in any order. A file is accepted only if an accepted manifest lists its digest.
 
 mod clock;
 mod overlay;
@@ -47,29 +47,29 @@ use overlay::Overlay;
 pub use received::Received;
 pub use refused::Refused;
 
-/// What a client is told by its operator.
+/// The configuration of a client.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// The set of ids it follows.
+    /// The name of the set of ids.
     pub set: String,
-    /// Whom it believes.
+    /// The statements that the client accepts.
     pub trust: Trust,
-    /// The age from which on no existing id may be skipped.
+    /// Ids that were committed longer ago than this are never skipped.
     pub max_staleness: Duration,
-    /// How far this machine's wall clock and the publisher's can be apart, if somebody answers for
-    /// that. Without it only proofs make a filter fresh.
+    /// How far this machine's wall clock and the publisher's may differ, if the operator guarantees a bound.
+    /// Without a bound only proofs make a filter fresh.
     pub clock_error: Option<Duration>,
-    /// Manifests below this number are replays: what [`Client::serial`] said before a restart.
+    /// Manifests below this number are refused as replays. The value of [`Client::serial`] before a restart.
     pub serial_min: u64,
-    /// Snapshots above this size are refused before they are fetched.
+    /// Larger snapshots are refused before they are fetched.
     pub snapshot_bytes_max: u64,
-    /// Added ids kept beside the snapshot; about 34 bytes each at the worst. Beyond, the client waits
-    /// for the next snapshot and fails open meanwhile.
+    /// The largest number of added ids kept in addition to the snapshot; each takes at most about 34 bytes.
+    /// Beyond it the client waits for the next snapshot, and fails open once its filter is stale.
     pub overlay_ids_max: usize,
 }
 
 impl ClientConfig {
-    /// Follows `set` with the given bound.
+    /// Returns a configuration for `set` with this bound and defaults otherwise.
     pub fn new(set: impl Into<String>, trust: Trust, max_staleness: Duration) -> Self {
         Self {
             set: set.into(),
@@ -77,88 +77,88 @@ impl ClientConfig {
             max_staleness,
             clock_error: None,
             serial_min: 0,
-            // A hundred million ids at one in a thousand are 135 MB.
+            // A hundred million ids at a rate of 0.1 % take 180 MB.
             snapshot_bytes_max: 1 << 30,
-            // A tenth of ten million ids; a publisher rebuilds about then.
+            // A tenth of ten million ids. A publisher rebuilds at about this size.
             overlay_ids_max: 1 << 20,
         }
     }
 }
 
-/// What to do about an id.
+/// The result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It does not exist, or not for as long as `max_staleness`: skip the request.
+    /// The id does not exist, or was committed less than `max_staleness` ago: skip the request.
     Absent,
-    /// It may exist: send the request.
+    /// The id may exist: send the request.
     Maybe,
-    /// Nothing can be said: send the request.
+    /// The client cannot decide: send the request.
     Ask(Reason),
 }
 
-/// Why nothing can be said.
+/// Why the client cannot decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// No snapshot has arrived yet.
+    /// No snapshot was received yet.
     NoFilter,
-    /// What is here was never shown to be complete, or too long ago.
+    /// The filter was not proved complete recently enough.
     Stale,
 }
 
-/// What to fetch, in this order.
+/// The files to fetch, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wants {
     /// A newer snapshot.
     pub snapshot: Option<Snapshot>,
-    /// Deltas for the snapshot that is here.
+    /// Deltas for the snapshot in use.
     pub deltas: Vec<DeltaEntry>,
 }
 
-/// A client's state. `B` is what holds a snapshot's bytes: a vector, or a mapped file.
+/// The state of a client. `B` holds a snapshot's bytes, for example a vector or a mapped file.
 #[derive(Clone, Debug)]
 pub struct Client<B> {
     config: ClientConfig,
     clock: Clock,
     holding: Option<Holding<B>>,
     newest: Option<Manifest>,
-    /// As it came.
+    /// The newest manifest as it was received.
     newest_line: Vec<u8>,
-    /// What believed manifests listed lately, so that a delta that was merged away while it was
-    /// fetched is still welcome.
+    /// The deltas that recent manifests listed, with their lineage. A delta that was merged away during its
+    /// download is then still accepted.
     listed: VecDeque<(u64, DeltaEntry)>,
-    /// Requests under way: what they carry and when they were sent.
+    /// Requests in flight: their challenges and when they were sent.
     challenges: VecDeque<([u8; 16], Moment)>,
-    /// Statements whose ids are not all here yet.
+    /// Statements whose ids were not all received yet.
     pending: VecDeque<Statement>,
     deadline: Option<Moment>,
     highest: Highest,
 }
 
-/// The highest numbers that believed statements had.
+/// The highest numbers of all accepted statements.
 #[derive(Clone, Copy, Debug, Default)]
 struct Highest {
     serial: u64,
-    /// The numbers below belong to this lineage.
+    /// The lineage of the numbers below.
     lineage: u64,
     head: u64,
     epoch_min: u64,
 }
 
-/// A snapshot and what was added to it.
+/// The snapshot in use and the ids added since.
 #[derive(Clone, Debug)]
 struct Holding<B> {
     lineage: u64,
     sha256: Digest,
     epoch: u64,
     base: u64,
-    /// All ids up to this number of the journal are here.
+    /// All ids up to this number of the journal were received.
     applied: u64,
     filter: Filter<B>,
     overlay: Overlay,
 }
 
-/// "All ids committed `max_staleness` before the deadline are in a snapshot of `epoch_min` or later,
-/// together with the journal up to `head`."
+/// The statement "all ids committed `max_staleness` before the deadline are in a snapshot of `epoch_min` or
+/// later, together with the journal up to `head`".
 #[derive(Clone, Copy, Debug)]
 struct Statement {
     lineage: u64,
@@ -168,7 +168,7 @@ struct Statement {
 }
 
 impl<B: AsRef<[u8]>> Client<B> {
-    /// A client that has nothing yet and asks about everything.
+    /// Creates a client without a filter. It answers [`Answer::Ask`] for every id.
     pub fn new(config: ClientConfig) -> Self {
         let highest = Highest {
             serial: config.serial_min,
@@ -188,7 +188,7 @@ impl<B: AsRef<[u8]>> Client<B> {
         }
     }
 
-    /// What to do about an id.
+    /// Looks up an id.
     #[inline]
     pub fn answer(&self, now: Now, id: IdHash) -> Answer {
         let Some(holding) = &self.holding else {
@@ -204,56 +204,56 @@ impl<B: AsRef<[u8]>> Client<B> {
         }
     }
 
-    /// Whether absent ids are skipped now.
+    /// Returns true while absent ids are skipped.
     #[inline]
     pub fn is_fresh(&self, now: Now) -> bool {
         self.deadline
             .is_some_and(|deadline| self.clock.moment(now) <= deadline)
     }
 
-    /// How ids are hashed for [`Self::answer`], once there is a filter.
+    /// The hash function for [`Self::answer`], once there is a filter.
     pub fn hasher(&self) -> Option<IdHasher> {
         self.holding.as_ref().map(|holding| holding.filter.hasher())
     }
 
-    /// The epoch of the snapshot in use, and the number of ids beside it.
+    /// The epoch of the snapshot in use, and the number of ids added since.
     pub fn holds(&self) -> Option<(u64, usize)> {
         let holding = self.holding.as_ref()?;
         Some((holding.epoch, holding.overlay.len()))
     }
 
-    /// How far the journal is known here: its lineage, the snapshot's epoch and the number up to which
-    /// all added ids are here.
+    /// The position of the client: the lineage, the snapshot's epoch, and the journal number up to which all
+    /// added ids were received.
     pub fn position(&self) -> Option<(u64, u64, u64)> {
         let holding = self.holding.as_ref()?;
         Some((holding.lineage, holding.epoch, holding.applied))
     }
 
-    /// For how long absent ids may still be skipped if nothing more is learnt.
+    /// How long absent ids may still be skipped without a further statement.
     pub fn fresh_for(&self, now: Now) -> Duration {
         let left = self.deadline.map(|deadline| self.clock.left(now, deadline));
         left.unwrap_or_default()
     }
 
-    /// The filter in use.
+    /// Information about the filter in use.
     pub fn facts(&self) -> Option<crate::filter::Facts> {
         self.holding.as_ref().map(|holding| holding.filter.facts())
     }
 
-    /// The newest manifest's number: to be kept over a restart as [`ClientConfig::serial_min`].
+    /// The number of the newest manifest. Persist it as [`ClientConfig::serial_min`] for the next start.
     pub fn serial(&self) -> u64 {
         self.newest
             .as_ref()
             .map_or(self.config.serial_min, |manifest| manifest.serial)
     }
 
-    /// The newest manifest as it came, to be kept with the snapshot it names.
+    /// The newest manifest as it was received, to be stored with its snapshot.
     pub fn manifest_line(&self) -> Option<Vec<u8>> {
         (!self.newest_line.is_empty()).then(|| self.newest_line.clone())
     }
 
-    /// Begins a request to the publisher, to be sent now at the earliest; `random` must be
-    /// unpredictable. Returns what the request carries.
+    /// Registers a request to the publisher, which must be sent after this call. `random` must be
+    /// unpredictable. Returns the challenge that the request carries.
     pub fn challenge(&mut self, now: Now, random: [u8; 16]) -> String {
         let sent = self.clock.observe(now);
         if self.challenges.len() == CHALLENGES_MAX {
@@ -263,7 +263,7 @@ impl<B: AsRef<[u8]>> Client<B> {
         to_hex(&random)
     }
 
-    /// Takes a manifest, from whomever.
+    /// Accepts a manifest from any source.
     pub fn manifest(&mut self, now: Now, line: &[u8]) -> Result<(), Refused> {
         self.clock.observe(now);
         let manifest = Manifest::from_line(line, &self.config.trust)?;
@@ -303,7 +303,7 @@ impl<B: AsRef<[u8]>> Client<B> {
         Ok(())
     }
 
-    /// Takes a proof: the answer to a challenge.
+    /// Accepts a proof, the answer to a challenge.
     pub fn proof(&mut self, now: Now, line: &[u8]) -> Result<(), Refused> {
         self.clock.observe(now);
         let proof = Proof::from_line(line, &self.config.trust)?;
@@ -332,12 +332,12 @@ impl<B: AsRef<[u8]>> Client<B> {
         Ok(())
     }
 
-    /// Takes a snapshot that a manifest named.
+    /// Accepts a snapshot that the newest manifest lists.
     pub fn snapshot(&mut self, now: Now, bytes: B) -> Result<(), Refused> {
         self.received(now, Received::open(bytes))
     }
 
-    /// Takes a snapshot that was [read](Received::open) before, without this client.
+    /// Accepts a snapshot that was opened before with [`Received::open`], which needs no access to the client.
     pub fn received(&mut self, now: Now, received: Received<B>) -> Result<(), Refused> {
         self.clock.observe(now);
         let manifest = self.newest.as_ref().ok_or(Refused::Unlisted)?;
@@ -367,12 +367,12 @@ impl<B: AsRef<[u8]>> Client<B> {
                     self.holding = Some(old);
                     return Err(Refused::Older);
                 }
-                // What was added after the new base is complete up to where the old one was.
+                // The added ids after the new base are complete up to the same number as before.
                 holding.applied = old.applied.max(named.base);
                 holding.overlay = old.overlay;
                 holding.overlay.forget_up_to(named.base);
             }
-            // What was shown of another journal says nothing about this one.
+            // A deadline of another journal does not apply to this one.
             _ => self.deadline = None,
         }
         self.holding = Some(holding);
@@ -380,7 +380,7 @@ impl<B: AsRef<[u8]>> Client<B> {
         Ok(())
     }
 
-    /// Takes a delta that a manifest named.
+    /// Accepts a delta that a recent manifest listed.
     pub fn delta(&mut self, now: Now, bytes: &[u8]) -> Result<(), Refused> {
         self.clock.observe(now);
         let digest = Digest::of(bytes);
@@ -399,7 +399,7 @@ impl<B: AsRef<[u8]>> Client<B> {
             return Err(Refused::Early);
         }
         if entry.to <= holding.applied {
-            // Doubled, or covered by another: harmless and nothing to do.
+            // A duplicate, or already covered by another delta.
             return Ok(());
         }
         let room = self
@@ -417,7 +417,8 @@ impl<B: AsRef<[u8]>> Client<B> {
         Ok(())
     }
 
-    /// Why the newest snapshot, which is wanted, is not fetched: it is larger than the operator allows.
+    /// Returns the reason if the newest snapshot is newer than the one in use but larger than the operator
+    /// allows.
     pub fn snapshot_refused(&self) -> Option<Refused> {
         let manifest = self.newest.as_ref()?;
         let wanted = self.is_wanted(manifest);
@@ -430,7 +431,7 @@ impl<B: AsRef<[u8]>> Client<B> {
         })
     }
 
-    /// What to fetch now.
+    /// The files to fetch now.
     pub fn wants(&self) -> Wants {
         let Some(manifest) = &self.newest else {
             return Wants::default();
@@ -454,31 +455,31 @@ impl<B: AsRef<[u8]>> Client<B> {
                 .first()
                 .is_none_or(|first| first.from <= holding.applied);
             if !begins {
-                // The journal no longer reaches back to what is here: only a snapshot helps.
+                // The oldest delta begins after the position of the client, so only a new snapshot helps.
                 wants.deltas.clear();
             }
         }
         wants
     }
 
-    /// The wall clock is right now, whatever it showed before: to be called by an operator, after a
-    /// clock was far ahead and was put back. Only dated manifests depend on it.
+    /// Resets the client's reckoning of time to the wall clock. An operator calls this after a wall clock that
+    /// was far ahead was corrected. Only manifests with a date depend on it.
     pub fn trust_wall_clock_again(&mut self, now: Now) {
         self.clock = Clock::default();
         self.clock.observe(now);
-        // Reckoned by the clock that was wrong.
+        // These were computed with the wrong clock.
         self.challenges.clear();
         self.pending.clear();
         self.deadline = None;
     }
 
-    /// Looks at the clocks. Every other change does so too; a driver that was idle calls it when it
-    /// wakes up.
+    /// Reads the clocks. Every other change does so too. A driver calls this when it wakes up after an idle
+    /// time.
     pub fn observe(&mut self, now: Now) {
         self.clock.observe(now);
     }
 
-    /// A dated manifest counts where clocks are vouched for.
+    /// Uses the date of a manifest, if the operator bounds the error of the clocks.
     fn consider_date(&mut self, now: Now, manifest: &Manifest) {
         let Some(error) = self.config.clock_error else {
             return;
@@ -496,12 +497,11 @@ impl<B: AsRef<[u8]>> Client<B> {
         }
     }
 
-    /// Takes the snapshot in use for that of a new lineage, if the manifest names the same file: the
-    /// publisher was restarted.
+    /// Moves the snapshot in use to a new lineage, if the manifest lists the same file: the publisher was
+    /// restarted.
     ///
-    /// The filter, the ids beside it and the deadline stay: what they were complete for, they still are.
-    /// The next snapshot of the new lineage comes from a scan that began after the restart, so it has all
-    /// ids committed before.
+    /// The filter, the added ids and the deadline stay valid. The next snapshot of the new lineage comes from a
+    /// scan that began after the restart, so it contains all ids committed before.
     fn adopt(&mut self, manifest: &Manifest) {
         let named = manifest.snapshot;
         if let Some(holding) = &mut self.holding
@@ -541,7 +541,7 @@ impl<B: AsRef<[u8]>> Client<B> {
         };
     }
 
-    /// Remembers a statement until its ids are here.
+    /// Stores a statement until its ids are received.
     fn state(&mut self, statement: Statement) {
         let same = |known: &&mut Statement| {
             known.lineage == statement.lineage
@@ -553,13 +553,14 @@ impl<B: AsRef<[u8]>> Client<B> {
             return;
         }
         if self.pending.len() == PENDING_MAX {
-            // The oldest is nearest to being fulfilled, and the newest is the best to have.
+            // Keep both ends: the oldest statement will be satisfied first, and the newest has the latest
+            // deadline.
             self.pending.remove(PENDING_MAX / 2);
         }
         self.pending.push_back(statement);
     }
 
-    /// Lets the statements count whose ids are all here.
+    /// Applies the statements whose ids were all received.
     fn settle(&mut self) {
         let Some(holding) = &self.holding else {
             return;
@@ -609,11 +610,12 @@ fn rising(what: &'static str, found: u64, newest: u64) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Requests whose answers are still waited for: more than a client has under way.
+/// The largest number of challenges that wait for a proof. A client has fewer requests in flight.
 const CHALLENGES_MAX: usize = 8;
 
-/// Statements that wait for their ids.
+/// The largest number of statements that wait for their ids.
 const PENDING_MAX: usize = 16;
 
-/// Deltas remembered as named: those of the newest manifest and as many that were merged away.
+/// The number of listed deltas that are remembered: those of the newest manifest and as many that were merged
+/// away.
 const LISTED_MAX: usize = 2 * DELTAS_MAX;

@@ -1,4 +1,4 @@
-//! Up to when a publisher's ids are complete, and which snapshots a client needs for that.
+//! Computes up to which time a publisher's ids are complete, and which snapshots a client needs for that.
 //!
 //! The publisher states: *all ids committed by time `c` are in a snapshot of epoch `epoch_min` or
 //! later, together with the journal up to `head`*. A scan that is published changes `c` and
@@ -10,11 +10,11 @@
 
 use std::time::Duration;
 
-/// How the publisher learns that it has all ids committed up to some time.
+/// The source from which the publisher knows that it has all ids committed up to some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coverage {
-    /// A scan covers all ids committed before it began. Posted ids are known sooner; they promise
-    /// nothing.
+    /// A scan covers all ids committed before it began. Posted ids are published earlier, but extend no
+    /// guarantee.
     Scans,
     /// Writers post each id and wait for the answer *before* they commit it. Then no committed id is
     /// ever missing.
@@ -24,7 +24,7 @@ pub enum Coverage {
     Feed,
 }
 
-/// Up to when all committed ids are published.
+/// The time up to which all committed ids are published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Covers {
     /// Unknown: the publisher states nothing.
@@ -35,7 +35,7 @@ pub enum Covers {
     Always,
 }
 
-/// What a publisher may state.
+/// The statements that a publisher may make about its completeness.
 #[derive(Clone, Debug)]
 pub struct Completeness {
     by: Coverage,
@@ -50,7 +50,7 @@ pub struct Completeness {
 }
 
 impl Completeness {
-    /// A publisher that starts.
+    /// Creates the state of a publisher that starts.
     ///
     /// `kept` is the epoch of the snapshot in the state folder. With `lost_until` acknowledged ids may
     /// be missing from the state (it was damaged, or restored from a backup), and their writers commit
@@ -73,7 +73,7 @@ impl Completeness {
         }
     }
 
-    /// Up to when all committed ids are published.
+    /// The time up to which all committed ids are published.
     pub const fn covers(&self) -> Covers {
         self.covers
     }
@@ -142,7 +142,8 @@ impl Completeness {
         self.lost_until.is_some()
     }
 
-    /// When a scan has to begin, at the earliest, for posts to be relied on. `None` if none has to.
+    /// The earliest time at which a scan must begin so that posts can be relied on again. `None` if no scan is
+    /// needed.
     pub fn scan_wanted_at(&self) -> Option<Duration> {
         self.lost_until.filter(|_| self.by == Coverage::Posts)
     }

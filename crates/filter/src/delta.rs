@@ -1,31 +1,31 @@
-//! Deltas: the ids that were added between two points of a publisher's journal.
+//! Deltas: the ids that were added between two numbers of a publisher's journal.
 //!
-//! A delta covers the journal numbers after `from` up to `to`. Applying one twice, or two that
-//! overlap, changes nothing, for adding an id is idempotent; so a publisher may replace many small
-//! deltas by one that covers them all, and a client that has some of it already just takes it. Byte
-//! by byte in `docs/reference/filter-format.md`.
+//! A delta covers the journal numbers after `from` up to `to`. Adding an id twice has no effect, so deltas may
+//! be applied twice and may overlap. A publisher may therefore replace many small deltas by one that covers all
+//! of them, and a client that already has some of the ids can apply it. `docs/filter-format.md` lists every
+//! byte.
 
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::id::IdHash;
 
-/// The ids added after one number of the journal and up to another.
+/// The ids added after one number of the journal, up to another number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delta {
-    /// The journal it is of.
+    /// The lineage of the journal.
     pub lineage: u64,
     /// The last number it does not cover.
     pub from: u64,
     /// The last number it covers.
     pub to: u64,
-    /// What ids were hashed with.
+    /// The seed of the ids' hashes.
     pub hash_seed: u64,
-    /// The ids' hashes, ascending, each once.
+    /// The hashes of the ids in ascending order, without duplicates.
     ids: Vec<IdHash>,
 }
 
 impl Delta {
-    /// A delta of these ids, in any order.
+    /// Returns a delta of these ids, given in any order.
     pub fn new(lineage: u64, from: u64, to: u64, hash_seed: u64, mut ids: Vec<IdHash>) -> Self {
         ids.sort_unstable();
         ids.dedup();
@@ -38,12 +38,12 @@ impl Delta {
         }
     }
 
-    /// The ids' hashes, ascending, each once.
+    /// The hashes of the ids in ascending order, without duplicates.
     pub fn ids(&self) -> &[IdHash] {
         &self.ids
     }
 
-    /// As it is published.
+    /// Encodes the delta as a file.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER_BYTES + self.ids.len() * 8);
         bytes.extend_from_slice(&MAGIC);
@@ -66,15 +66,15 @@ impl Delta {
         bytes
     }
 
-    /// The length a delta says it has, of which `bytes` may be the beginning: for whoever keeps several
-    /// in one file. `None` if no delta begins like this.
+    /// Returns the length that the header of a delta states, if `bytes` begins with such a header. Readers of a
+    /// file with several deltas use this.
     pub fn whole_bytes(bytes: &[u8]) -> Option<u64> {
         let ids = bytes.starts_with(&MAGIC).then(|| bytes.get(48..56))??;
         let ids = u64::from_le_bytes(ids.try_into().expect("eight bytes"));
         (HEADER_BYTES as u64).checked_add(ids.checked_mul(8)?)
     }
 
-    /// Reads one.
+    /// Decodes a delta.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, DeltaError> {
         let found = bytes.len() as u64;
         if !bytes.starts_with(&MAGIC) {
@@ -114,7 +114,7 @@ impl Delta {
     }
 }
 
-/// Of everything but itself.
+/// Returns the checksum of all bytes except the checksum field.
 fn checksum(bytes: &[u8]) -> u64 {
     let mut checksum = Xxh3Default::new();
     checksum.update(&bytes[..CHECKSUM_AT]);
@@ -127,31 +127,31 @@ const VERSION: u64 = 1;
 const HEADER_BYTES: usize = 64;
 const CHECKSUM_AT: usize = 56;
 
-/// Why bytes are no delta to be applied.
+/// Why bytes are not a valid delta.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeltaError {
-    /// Something else altogether.
+    /// The magic bytes are missing.
     #[error("this is no delta of an edgeward id filter")]
     NotADelta,
-    /// Written by a later edgeward.
+    /// The delta was written by another version of edgeward.
     #[error("the delta has format version {found}, and this edgeward reads version {VERSION}")]
     Version {
-        /// The version it has.
+        /// The version of the delta.
         found: u64,
     },
-    /// Cut off, or followed by something.
+    /// The delta is truncated, or bytes follow it.
     #[error("the delta has {found} bytes where its header says {whole}")]
     Length {
-        /// Bytes that are here.
+        /// The number of bytes given.
         found: u64,
-        /// Bytes it says.
+        /// The number of bytes that the header states.
         whole: u64,
     },
-    /// Bits changed on the way.
+    /// Bytes changed since the delta was written.
     #[error("the delta is corrupt: its checksum is another")]
     Corrupt,
-    /// No delta of ours is like that.
+    /// The numbers or the ids are not in ascending order.
     #[error("the delta's numbers or ids are not in order")]
     Order,
 }
@@ -173,7 +173,7 @@ mod tests {
         }
     }
 
-    /// All cuts and all bits.
+    /// Method: truncate at every length and flip every bit.
     #[test]
     fn a_cut_or_flipped_delta_is_refused() {
         let whole = Delta::new(9, 3, 5, 0, (0..20).map(IdHash).collect()).to_bytes();

@@ -1,4 +1,4 @@
-//! SHA-256, by which manifests name the files they speak of.
+//! SHA-256 digests, by which manifests refer to files, and hexadecimal text.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// Of these bytes.
+    /// Returns the SHA-256 of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         let mut digest = [0; 32];
         digest.copy_from_slice(&Sha256::digest(bytes));
@@ -54,7 +54,7 @@ impl TryFrom<String> for Digest {
     }
 }
 
-/// Lower-case hex digits.
+/// Returns the bytes as lower-case hex digits.
 pub fn to_hex(bytes: &[u8]) -> String {
     let digit = |n: u8| char::from(b"0123456789abcdef"[usize::from(n)]);
     bytes
@@ -63,7 +63,7 @@ pub fn to_hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Exactly `N` bytes in hex digits.
+/// Parses exactly `N` bytes in hex digits.
 pub fn from_hex<const N: usize>(text: &str) -> Result<[u8; N], HexError> {
     let mut bytes = [0; N];
     let digits = text.as_bytes();
@@ -81,7 +81,8 @@ pub fn from_hex<const N: usize>(text: &str) -> Result<[u8; N], HexError> {
     Ok(bytes)
 }
 
-/// Bytes of any number in hex digits, or nothing.
+/// Parses any number of bytes in hex digits. Returns `None` if the text is not hexadecimal or has an odd
+/// length.
 pub fn from_hex_any(digits: &[u8]) -> Option<Vec<u8>> {
     let (pairs, []) = digits.as_chunks::<2>() else {
         return None;
@@ -91,11 +92,11 @@ pub fn from_hex_any(digits: &[u8]) -> Option<Vec<u8>> {
     pairs.iter().map(byte).collect()
 }
 
-/// Not the hex digits that belong here.
+/// The text is not hexadecimal or has the wrong length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected {digits} hex digits")]
 pub struct HexError {
-    /// How many belong here.
+    /// The expected number of digits.
     pub digits: usize,
 }
 

@@ -1,9 +1,8 @@
-//! A filter that can be asked, over whatever holds its bytes.
+//! An opened filter file that answers lookups.
 //!
-//! Opening reads the header (128 bytes) and, of a static filter, a directory of 32 bytes for each
-//! million ids. Everything else stays where it is: `&[u8]`, `Vec<u8>`, `Arc<[u8]>` and a
-//! memory-mapped file serve alike, and a question touches one cache line of an updatable filter and
-//! four of a static one.
+//! Opening reads the header (128 bytes) and, for a static filter, a directory of 32 bytes per million ids. All
+//! other bytes stay where they are: `&[u8]`, `Vec<u8>`, `Arc<[u8]>` and a memory-mapped file all work. A lookup
+//! reads one cache line of an updatable filter and four of a static one.
 
 use edgeward_types::{Seed, Timestamp};
 use xxhash_rust::xxh3::xxh3_64;
@@ -14,8 +13,8 @@ use crate::fuse::{BATCH, Shape, mix};
 use crate::id::{IdHash, IdHasher};
 use crate::rate::Rate;
 
-/// An id filter. "Absent" is certain for every id that was not put in before; "maybe" is wrong for
-/// the share of absent ids that [`Facts::expected_rate`] tells.
+/// An id filter. The answer "absent" is certain for every id that was not inserted. The answer "maybe" is wrong
+/// for a share of absent ids, [`Facts::expected_rate`].
 #[derive(Clone, Debug)]
 pub struct Filter<B> {
     bytes: B,
@@ -23,43 +22,44 @@ pub struct Filter<B> {
     layout: Layout,
 }
 
-/// What a filter's header says of it, and what follows from that.
+/// The contents of a filter's header, and the values computed from them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Facts {
-    /// What may be done with it.
+    /// The construction, which decides whether ids can be added.
     pub construction: Construction,
-    /// How its ids are spelled and hashed.
+    /// The form of the ids and the seed of their hash.
     pub hasher: IdHasher,
-    /// Which build of its set it is; a later one has a higher number.
+    /// The number of the build. A later build of the same set has a higher number.
     pub epoch: u64,
-    /// When it was built, if somebody said.
+    /// The time of the build, if the builder recorded one.
     pub built: Option<Timestamp>,
-    /// Distinct ids in it.
+    /// The number of distinct ids in the filter.
     pub ids: u64,
-    /// Ids it is made for: an updatable one refuses more.
+    /// The number of ids that the filter can hold. An updatable filter refuses more.
     pub capacity_ids: u64,
-    /// The false-positive rate asked for.
+    /// The false-positive rate that the filter was built for.
     pub asked_rate: f64,
-    /// The rate it has. Of a static filter by its shape, of an updatable one by its load.
+    /// The expected false-positive rate: computed from the shape of a static filter, from the load of an
+    /// updatable one.
     pub expected_rate: f64,
-    /// Bytes of the whole file.
+    /// The size of the whole file in bytes.
     pub bytes: u64,
-    /// Bytes that no filter of this rate with as many ids can do without.
+    /// The smallest size in bytes of any filter with this rate and this number of ids (the information limit).
     pub bytes_limit: f64,
 }
 
-/// How a filter is made, which decides whether ids can be added.
+/// The construction of a filter, which decides whether ids can be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Construction {
-    /// A binary fuse filter: near the least size, built once.
+    /// A binary fuse filter: close to the smallest size, built once.
     Static,
-    /// A blocked Bloom filter: half as large again, and ids can be added.
+    /// A blocked Bloom filter: about 1.5 times as large, and ids can be added.
     Updatable,
 }
 
 impl Construction {
-    /// As reports name it.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Static => "static (binary fuse)",
@@ -69,7 +69,7 @@ impl Construction {
 }
 
 impl<B: AsRef<[u8]>> Filter<B> {
-    /// Opens a filter and checks every byte of it.
+    /// Opens a filter and verifies the checksum of every byte.
     pub fn open(bytes: B) -> Result<Self, OpenError> {
         let (header, layout) = open(bytes.as_ref(), true)?;
         Ok(Self {
@@ -79,10 +79,11 @@ impl<B: AsRef<[u8]>> Filter<B> {
         })
     }
 
-    /// Opens a filter without reading more than its header and directory, such as one mapped into
-    /// memory whose checksum was verified when it was fetched.
+    /// Opens a filter and reads only its header and directory. Use this for a mapped file whose checksum was
+    /// verified when it was downloaded.
     ///
-    /// Bytes that changed since can make an id look absent; they cannot do worse.
+    /// If bytes have changed since, the filter may answer "absent" for an id that exists. No other harm is
+    /// possible.
     pub fn open_trusted(bytes: B) -> Result<Self, OpenError> {
         let (header, layout) = open(bytes.as_ref(), false)?;
         Ok(Self {
@@ -92,8 +93,9 @@ impl<B: AsRef<[u8]>> Filter<B> {
         })
     }
 
-    /// False if the id is certainly absent, true if it may be there.
-    // Left to itself, the compiler takes both forms' code for too much to join to a caller's loop: 1 to 3 ns a question.
+    /// Returns false if the id is certainly absent, true if it may exist.
+    // Without the attribute the compiler does not inline this: both constructions together exceed its size
+    // limit. The call would cost 1 to 3 ns per lookup.
     #[inline(always)]
     pub fn contains(&self, id: IdHash) -> bool {
         let bytes = self.bytes.as_ref();
@@ -105,13 +107,12 @@ impl<B: AsRef<[u8]>> Filter<B> {
         }
     }
 
-    /// What [`Self::contains`] says of each of `ids`, in their order.
+    /// Writes the result of [`Self::contains`] for each of `ids` to `answers`, in the same order.
     ///
-    /// It takes about three quarters of the time an id, of an updatable filter two thirds, and less when the filter is larger
-    /// than the processor's cache: questions are worked on side by side.
+    /// Takes about three quarters of the time per id, two thirds for an updatable filter. The gain is larger if
+    /// the filter does not fit into the processor's cache, because several lookups run in parallel.
     ///
-    /// # Panics
-    /// When there are not as many answers as ids.
+    /// If `ids` and `answers` differ in length.
     pub fn contains_many(&self, ids: &[IdHash], answers: &mut [bool]) {
         assert_eq!(ids.len(), answers.len(), "an answer for each id");
         match &self.layout {
@@ -123,17 +124,17 @@ impl<B: AsRef<[u8]>> Filter<B> {
         }
     }
 
-    /// False if no id is spelled like this, in whatever spelling its form allows.
+    /// Looks up an id in any spelling that its form allows. Returns false if the id is certainly absent.
     pub fn contains_spelled(&self, spelling: &[u8]) -> bool {
         self.contains(self.header.hasher.asked(spelling))
     }
 
-    /// How the filter's ids become hashes.
+    /// The hash function of the filter's ids.
     pub fn hasher(&self) -> IdHasher {
         self.header.hasher
     }
 
-    /// What there is to know of it, without reading more of it.
+    /// The contents of the header, and the values computed from them. Reads no other part of the file.
     pub fn facts(&self) -> Facts {
         let header = &self.header;
         let expected_rate = match &self.layout {
@@ -163,9 +164,11 @@ impl<B: AsRef<[u8]>> Filter<B> {
         }
     }
 
-    /// The rate with which hashes drawn at random pass, from `probes` of them.
+    /// Measures the false-positive rate: the share of `probes` random hashes for which the filter answers
+    /// "maybe".
     ///
-    /// Of random 64-bit hashes none is likely to be an id's, so what passes passes wrongly.
+    /// A random 64-bit hash is practically never the hash of an inserted id, so each "maybe" is a false
+    /// positive.
     pub fn measured_rate(&self, probes: u64, seed: Seed) -> f64 {
         let start = mix(seed.0, MEASURE);
         let mut answers = [false; MEASURE_STEP];
@@ -181,7 +184,8 @@ impl<B: AsRef<[u8]>> Filter<B> {
         passed as f64 / probes.max(1) as f64
     }
 
-    /// Of an updatable filter the rate that its very bits have; of a static one the expected rate.
+    /// Returns the false-positive rate that follows from the bits set in an updatable filter. For a static
+    /// filter this is the expected rate.
     pub fn exact_rate(&self) -> f64 {
         match &self.layout {
             Layout::Fuse { .. } => self.facts().expected_rate,
@@ -189,18 +193,19 @@ impl<B: AsRef<[u8]>> Filter<B> {
         }
     }
 
-    /// A number that two filters share if and only if they hold the same bytes, but for an accident
-    /// of 64 bits. Told by the header; see [`Self::open`] for whether it is true.
+    /// Returns a hash of the header. Two filters with equal fingerprints hold the same bytes, except with a
+    /// probability of 2⁻⁶⁴. The header contains the checksum of the payload, which only [`Self::open`]
+    /// verifies.
     pub fn fingerprint(&self) -> u64 {
         xxh3_64(&self.header.to_bytes())
     }
 
-    /// The bytes it was opened from.
+    /// The bytes of the file.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.as_ref()
     }
 
-    /// Gives the bytes back.
+    /// Returns the bytes of the file.
     pub fn into_bytes(self) -> B {
         self.bytes
     }
@@ -210,13 +215,13 @@ impl<B: AsRef<[u8]>> Filter<B> {
     }
 }
 
-/// Bytes below which no filter with `ids` ids and this rate can be.
+/// Returns the smallest size in bytes of any filter with `ids` ids and this rate (the information limit).
 pub fn bytes_limit(ids: u64, rate: f64) -> f64 {
     ids as f64 * -rate.log2() / 8.0
 }
 
-/// Keeps measuring streams apart from others with the same seed.
+/// Separates the random numbers of measurements from other streams with the same seed.
 const MEASURE: u64 = 0x6d65_6173_7572_6521;
 
-/// Random hashes that are asked for at once.
+/// The number of random hashes in one batch of lookups.
 const MEASURE_STEP: usize = 8 * BATCH;

@@ -1,8 +1,7 @@
-//! The file: a header of 128 bytes that says everything, then the filter's own bytes.
+//! The filter file: a header of 128 bytes, then the payload.
 //!
-//! Byte by byte in `docs/reference/filter-format.md`. Everything is little-endian. What is read from outside
-//! is believed only after it was held against the size of what is there: no number in a header makes
-//! anybody allocate.
+//! `docs/filter-format.md` lists every byte. All numbers are little-endian. A length in a header is used only
+//! after it was compared with the size of the file, so a header cannot cause a large allocation.
 
 mod header;
 mod open;

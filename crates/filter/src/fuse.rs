@@ -1,19 +1,18 @@
-//! Binary fuse filters with four probes and any width, whole or in between: the static form.
+//! Binary fuse filters with four probes and a fractional number of bits per slot: the static construction.
 //!
-//! Every id owns an equation: the four slots its hash points to, XORed, equal its fingerprint. The
-//! slots lie in four neighbouring segments, which makes the equations solvable by peeling with only
-//! 7.5 % more slots than ids (Graf and Lemire, "Binary Fuse Filters: Fast and Smaller Than Xor
-//! Filters", JEA 2022). An absent id passes when four slots happen to XOR to its fingerprint:
-//! with `b` bits, one time in 2ᵇ.
+//! Every id has an equation: the XOR of the four slots that its hash selects equals its fingerprint. The slots
+//! lie in four neighbouring segments. This makes the equations solvable by peeling with only 7.5 % more slots
+//! than ids (Graf and Lemire, "Binary Fuse Filters: Fast and Smaller Than Xor Filters", JEA 2022). An absent id
+//! gets "maybe" if its four slots happen to XOR to its fingerprint. With `b` bits the probability is 2⁻ᵇ.
 //!
-//! Whole bits alone would waste up to a fifth of the room, for between 1/32 and 1/64 nothing could
-//! be had. Here the slots from [`Shape::wide_from`] on are one bit wider than those before. An id
-//! whose first slot is a wide one has only wide slots, since its others lie in later segments; it
-//! checks the additional bit, the others do not. With a share `p` of narrow ids the rate is
-//! `p·2⁻ᵇ + (1-p)·2⁻⁽ᵇ⁺¹⁾`: any rate at all, at most 0.086 bits an id above the one that mixes best.
+//! Slots of a whole number of bits would waste up to a fifth of the space, because there is no rate between
+//! 1/32 and 1/64. Here the slots from [`Shape::wide_from`] on are one bit wider than the slots before. If the
+//! first slot of an id is wide, all its slots are, since the others lie in later segments. Such an id compares
+//! the additional bit; other ids do not. With a share `p` of narrow ids the rate is `p·2⁻ᵇ + (1-p)·2⁻⁽ᵇ⁺¹⁾`.
+//! Any rate is possible, at most 0.086 bits per id above the optimum.
 //!
-//! Sets are cut into shards of at most a million ids, so that building one touches only what a
-//! CPU's cache holds and needs the same memory for a hundred million ids as for one.
+//! Ids are divided into shards of about a million. Building a shard then touches only memory that fits a CPU's
+//! cache, and needs the same memory for a hundred million ids as for one million.
 
 mod ask;
 mod build;
@@ -29,18 +28,18 @@ pub(crate) use ask::{BATCH, Shard};
 pub(crate) use build::{BuildError, Room, Solved, build};
 pub(crate) use shape::{Shape, Width, mix};
 
-/// All shards of a filter, and how this processor asks them.
+/// All shards of a filter, and the implementation of lookups that suits this processor.
 #[derive(Clone, Debug)]
 pub(crate) struct Shards {
     all: Box<[Shard]>,
-    /// Whether each has ids.
+    /// True if every shard has ids.
     are_full: bool,
     #[cfg(target_arch = "x86_64")]
     avx2: Option<Avx2>,
 }
 
 impl Shards {
-    /// Those of a filter, of which there is at least one.
+    /// Takes the shards of a filter, at least one.
     pub(crate) fn new(all: Vec<Shard>) -> Self {
         Self {
             are_full: all.iter().all(|shard| !shard.is_empty()),
@@ -50,7 +49,7 @@ impl Shards {
         }
     }
 
-    /// Whether the shard that would have `hash` does, or looks as if.
+    /// Returns true if the shard of `hash` contains it, or gives a false positive.
     #[inline(always)]
     pub(crate) fn has(&self, hash: u64, bytes: &[u8]) -> bool {
         let shard = ask::shard_for(&self.all, hash);
@@ -61,7 +60,7 @@ impl Shards {
         shard.has(hash, bytes)
     }
 
-    /// [`Self::has`] for each of `ids`, which takes less than one after the other.
+    /// Writes the result of [`Self::has`] for each of `ids` to `answers`, faster than one by one.
     pub(crate) fn have(&self, ids: &[IdHash], bytes: &[u8], answers: &mut [bool]) {
         if !self.are_full {
             for (id, answer) in ids.iter().zip(answers) {
@@ -76,17 +75,17 @@ impl Shards {
         ask::many(ids, &self.all, bytes, answers);
     }
 
-    /// The shapes, one after the other.
+    /// The shapes of all shards, in order.
     pub(crate) fn shapes(&self) -> impl ExactSizeIterator<Item = Shape> {
         self.all.iter().map(Shard::shape)
     }
 }
 
-/// Ids of a shard, at most on average: below, the four segments of a window no longer pay for
-/// themselves; above, the tables of a build (22 bytes an id) outgrow a CPU's cache.
+/// The largest mean number of ids in a shard. In smaller shards the additional slots of the segments cost more
+/// space. In larger shards the tables of a build (22 bytes per id) exceed a CPU's cache.
 pub(crate) const SHARD_IDS: u64 = 1 << 20;
 
-/// Which of `shards` an id belongs to: its hash scaled to their number.
+/// Returns the shard of an id: its hash scaled to the number of shards.
 #[inline]
 pub(crate) fn shard_of(hash: u64, shards: u32) -> usize {
     // The product is below 2^96 and the quotient below `shards`.

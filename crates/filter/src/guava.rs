@@ -1,15 +1,16 @@
-//! Guava's `BloomFilter`, byte for byte, so that a client on the JVM calls `BloomFilter.readFrom`.
+//! Writes and reads the file format of Guava's `BloomFilter`, so that a client on the JVM can call
+//! `BloomFilter.readFrom`.
 //!
-//! The serial form: one byte strategy (1 for `MURMUR128_MITZ_64`, the only one Guava has written
-//! since 2014), one byte number of hash functions, four bytes number of 64-bit words, the words; all
-//! big-endian. An id goes through its *funnel* into MurmurHash3's 128 bits, and the n-th bit is
-//! `(first half + n · second half) mod bits` (Kirsch and Mitzenmacher, "Less Hashing, Same
-//! Performance", ESA 2006). Sizes follow Guava's own formulas; the number of hash functions is that
-//! of Guava 33.4 and later, which older versions read as well, since it is in the file.
+//! The format: one byte for the strategy (1 for `MURMUR128_MITZ_64`, the only one that Guava has written since
+//! 2014), one byte for the number of hash functions, four bytes for the number of 64-bit words, then the words.
+//! Numbers are big-endian. A *funnel* turns an id into bytes, which MurmurHash3 hashes to 128 bits. The n-th
+//! bit is `(first half + n · second half) mod bits` (Kirsch and Mitzenmacher, "Less Hashing, Same Performance",
+//! ESA 2006). Sizes follow Guava's formulas. The number of hash functions is that of Guava 33.4 and later;
+//! older versions read it from the file.
 //!
-//! A Guava filter is 1.44 times the information limit and needs its size before the first id. So ids
-//! are gathered as their 128-bit hashes, 16 bytes each, and the filter is made for exactly the
-//! distinct ones: it cannot be overfilled.
+//! A Guava filter has 1.44 times the size of the information limit, and its size must be known before the first
+//! id is added. The builder therefore gathers ids as 128-bit hashes, 16 bytes each, and sizes the filter for
+//! the distinct ids. It cannot be overfilled.
 
 mod murmur;
 
@@ -19,7 +20,7 @@ use crate::fuse::mix;
 use crate::rate::Rate;
 use murmur::murmur3_128;
 
-/// How Guava feeds an id to the hash: the reader's funnel must be the same.
+/// How Guava converts an id to the bytes that it hashes. The reader must use the same funnel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Funnel {
     /// `Funnels.stringFunnel(StandardCharsets.UTF_8)` or `Funnels.byteArrayFunnel()`: the bytes.
@@ -32,7 +33,7 @@ pub enum Funnel {
 }
 
 impl Funnel {
-    /// As a command line names it.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Utf8 => "utf8",
@@ -41,7 +42,7 @@ impl Funnel {
         }
     }
 
-    /// The hash of an id in its canonical form.
+    /// Returns the hash of an id in its canonical form.
     pub fn hash(self, canonical: &[u8]) -> Result<GuavaHash, FunnelError> {
         let text = || {
             std::str::from_utf8(canonical).map_err(|_| FunnelError {
@@ -66,7 +67,7 @@ impl Funnel {
     }
 }
 
-/// `utf8`, `unencoded-chars` or `long`.
+/// Parses `utf8`, `unencoded-chars` or `long`.
 impl std::str::FromStr for Funnel {
     type Err = String;
 
@@ -78,7 +79,7 @@ impl std::str::FromStr for Funnel {
     }
 }
 
-/// An id that a funnel cannot take.
+/// An id that a funnel cannot convert.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{id}` cannot go through the funnel {}", funnel.name())]
 pub struct FunnelError {
@@ -88,27 +89,27 @@ pub struct FunnelError {
     pub id: String,
 }
 
-/// What a Guava filter sees of an id.
+/// The 128-bit hash of an id for Guava filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GuavaHash([u64; 2]);
 
 impl GuavaHash {
-    /// From what [`Self::words`] gave.
+    /// Restores a hash from its words.
     pub fn from_words(words: [u64; 2]) -> Self {
         Self(words)
     }
 
-    /// Its 128 bits, to be kept for a build that goes on later.
+    /// The 128 bits of the hash, for a build that continues later.
     pub fn words(self) -> [u64; 2] {
         self.0
     }
 
-    /// Its bits in a filter of `bits` bits with `functions` hash functions.
+    /// Returns the indexes of the id's bits in a filter of `bits` bits with `functions` hash functions.
     fn bits(self, bits: u64, functions: u8) -> impl Iterator<Item = u64> {
         let [first, second] = self.0;
         (0..u64::from(functions)).map(move |n| {
             let combined = first.wrapping_add(n.wrapping_mul(second));
-            // Java has no unsigned remainder: the sign bit goes first.
+            // Guava clears the sign bit, because Java has no unsigned remainder.
             (combined & i64::MAX as u64) % bits
         })
     }
@@ -121,17 +122,17 @@ pub struct GuavaBuilder {
 }
 
 impl GuavaBuilder {
-    /// Begins one.
+    /// Creates an empty builder.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds an id; one that is there already does no harm.
+    /// Adds an id. Duplicates are allowed.
     pub fn insert(&mut self, id: GuavaHash) {
         self.ids.push(id);
     }
 
-    /// Makes the filter for the distinct ids at `rate`, and says how many they are.
+    /// Builds the filter for the distinct ids at `rate`. Returns it with the number of distinct ids.
     pub fn finish(mut self, rate: Rate) -> Result<(GuavaFilter, u64), GuavaError> {
         self.ids.sort_unstable();
         self.ids.dedup();
@@ -152,9 +153,9 @@ pub struct GuavaFilter {
 }
 
 impl GuavaFilter {
-    /// What `BloomFilter.create(funnel, ids, rate)` makes.
+    /// Returns the filter that `BloomFilter.create(funnel, ids, rate)` creates.
     pub fn with_room(ids: u64, rate: Rate) -> Result<Self, GuavaError> {
-        // Guava takes 1 where 0 is said.
+        // Guava replaces 0 by 1.
         let ids = ids.max(1) as f64;
         let ln_rate = rate.share().ln();
         let bits = (-ids * ln_rate / (LN_2 * LN_2)) as u64;
@@ -169,7 +170,7 @@ impl GuavaFilter {
         })
     }
 
-    /// `put`: true if it changed a bit.
+    /// Guava's `put`: adds an id. Returns true if a bit changed.
     pub fn put(&mut self, id: GuavaHash) -> bool {
         let bits = self.words.len() as u64 * 64;
         let mut fresh = false;
@@ -181,14 +182,14 @@ impl GuavaFilter {
         fresh
     }
 
-    /// `mightContain`.
+    /// Guava's `mightContain`: returns false if the id is certainly absent.
     pub fn might_contain(&self, id: GuavaHash) -> bool {
         let bits = self.words.len() as u64 * 64;
         id.bits(bits, self.functions)
             .all(|bit| self.words[(bit / 64) as usize] & 1 << (bit % 64) != 0)
     }
 
-    /// `expectedFpp`: the share of set bits to the power of the hash functions.
+    /// Guava's `expectedFpp`: the share of set bits to the power of the number of hash functions.
     pub fn expected_rate(&self) -> f64 {
         let set: u64 = self
             .words
@@ -198,19 +199,19 @@ impl GuavaFilter {
         (set as f64 / (self.words.len() as f64 * 64.0)).powi(i32::from(self.functions))
     }
 
-    /// The rate with which hashes drawn at random pass, from `probes` of them.
+    /// Measures the false-positive rate with `probes` random hashes.
     pub fn measured_rate(&self, probes: u64, seed: Seed) -> f64 {
         let random = |n: u64| GuavaHash([mix(n, seed.0), mix(!n, seed.0)]);
         let passed = (0..probes).filter(|n| self.might_contain(random(*n)));
         passed.count() as f64 / probes.max(1) as f64
     }
 
-    /// Bits an id sets.
+    /// The number of hash functions: bits set per id.
     pub fn functions(&self) -> u8 {
         self.functions
     }
 
-    /// What `writeTo` writes.
+    /// Encodes the filter as Guava's `writeTo`.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER_BYTES + self.words.len() * 8);
         bytes.push(MURMUR128_MITZ_64);
@@ -223,7 +224,7 @@ impl GuavaFilter {
         bytes
     }
 
-    /// What `readFrom` reads.
+    /// Decodes a filter as Guava's `readFrom`.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, GuavaError> {
         let Some((head, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
             return Err(GuavaError::Length {
@@ -259,7 +260,7 @@ impl GuavaFilter {
 
 const LN_2: f64 = std::f64::consts::LN_2;
 
-/// The strategy's number in Guava's enum.
+/// The number of the strategy in Guava's enum.
 const MURMUR128_MITZ_64: u8 = 1;
 
 const HEADER_BYTES: usize = 6;
@@ -271,31 +272,31 @@ const WORDS_MAX: u64 = i32::MAX as u64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GuavaError {
-    /// Guava could not address so many bits.
+    /// Guava cannot address so many bits.
     #[error(
         "Guava holds at most 2^31 - 1 words, and {words} would be needed; ask for a higher rate"
     )]
     TooLarge {
-        /// How many.
+        /// The number of words needed.
         words: u64,
     },
-    /// The first byte names another strategy, or the file is something else.
+    /// The first byte is another strategy, or the file is not a Guava filter.
     #[error(
         "this is no Guava Bloom filter of strategy 1 (MURMUR128_MITZ_64): its strategy is {found}"
     )]
     Strategy {
-        /// The byte.
+        /// The first byte.
         found: u8,
     },
-    /// No bit would be looked at.
+    /// The number of hash functions is 0.
     #[error("a Guava Bloom filter without hash functions")]
     NoFunctions,
-    /// Cut off, too long or something else.
+    /// The file is truncated, too long or not a Guava filter.
     #[error("the Guava Bloom filter has {found} bytes where its head says {whole}")]
     Length {
-        /// Bytes that are here.
+        /// The number of bytes given.
         found: u64,
-        /// Bytes it says.
+        /// The number of bytes that the header states.
         whole: u64,
     },
 }
@@ -308,7 +309,7 @@ mod tests {
         Rate::new(share).expect("a rate")
     }
 
-    /// The sizes that `BloomFilter.create` picks, as known for 620,000 ids.
+    /// The sizes that `BloomFilter.create` chooses for 620,000 ids.
     #[test]
     fn sizes_are_guavas() {
         let one = GuavaFilter::with_room(620_000, rate(0.01)).expect("it fits");

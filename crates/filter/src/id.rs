@@ -1,9 +1,9 @@
-//! Ids in one canonical byte form, and the hash of it that every filter works on.
+//! The canonical form of ids, and the hash of it that every filter uses.
 //!
-//! The same id is spelled in many ways: a UUID is 16 bytes in the database, 36 lower-case
-//! characters in one log and upper-case in another URL; an integer has a column type there and
-//! digits here. A filter that hashed spellings would call an existing id absent. So an id is its
-//! **canonical text**, and that is what is hashed:
+//! The same id has several spellings. A UUID is 16 bytes in the database, 36 lower-case characters in a log and
+//! upper-case in a URL. An integer has a column type in the database and digits in a URL. A filter that hashed
+//! spellings would answer "absent" for an existing id. The filter therefore hashes the **canonical text** of an
+//! id:
 //!
 //! | id | canonical form |
 //! |---|---|
@@ -11,40 +11,41 @@
 //! | integer | decimal digits, `-` before a negative one, no leading zeros: `42`, `-7`, `0` |
 //! | UUID | 36 characters, lower-case, hyphens at 8-4-4-4-12 (RFC 9562, section 4) |
 //!
-//! What a client finds in a path such as `/resource/{id}` is thus hashed as it stands when it is
-//! spelled normally, whatever type the column has. The filter remembers its [`IdForm`], so that
-//! other spellings (upper case, `urn:uuid:…`, `007`) are brought to the canonical one first.
+//! An id in a path such as `/resource/{id}` usually has its canonical spelling and is hashed as it is, whatever
+//! the type of the database column. The filter stores its [`IdForm`], so that other spellings (upper case,
+//! `urn:uuid:…`, `007`) are converted to the canonical form first.
 //!
-//! The hash is XXH3-64 of the canonical form with the filter's seed. Two of 100 million ids share
-//! a hash with a chance of 1 in 3700, and then an absent id may look present, never the reverse.
+//! The hash is XXH3-64 of the canonical form with the filter's seed. The probability that any two of 100
+//! million ids have the same hash is 1 in 3700. A collision may make an absent id look present, never the
+//! reverse.
 
 use std::fmt;
 use std::str::FromStr;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// What every filter keeps of an id: XXH3-64 of its canonical form.
+/// The hash of an id, which every filter uses: XXH3-64 of its canonical form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IdHash(pub u64);
 
-/// How the ids of a set are spelled, which says how other spellings become the canonical one.
+/// The form of the ids of a set, which determines how spellings are converted to the canonical form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum IdForm {
-    /// Text or bytes: each spelling is an id of its own.
+    /// Text or bytes: different spellings are different ids.
     #[default]
     Text = 0,
-    /// UUIDs, in any of their usual spellings.
+    /// UUIDs in any usual spelling.
     Uuid = 1,
     /// Integers of up to 128 bits.
     Integer = 2,
 }
 
 impl IdForm {
-    /// All of them.
+    /// All forms.
     pub const ALL: [Self; 3] = [Self::Text, Self::Uuid, Self::Integer];
 
-    /// As a command line names it.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -53,10 +54,10 @@ impl IdForm {
         }
     }
 
-    /// Brings a spelling to the canonical form.
+    /// Converts a spelling to the canonical form.
     ///
-    /// What is no id of this form is refused: a source that contains it was misread, and it is
-    /// better to learn that while building.
+    /// Fails if the text is not an id of this form. A source with such a text was misread, and the build should
+    /// reveal this.
     pub fn canonical<'a>(
         self,
         spelling: &'a [u8],
@@ -93,47 +94,47 @@ impl FromStr for IdForm {
     }
 }
 
-/// Hashes ids for one filter: its form and its seed.
+/// The hash function of one filter: the form of its ids and a seed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IdHasher {
-    /// How ids are spelled.
+    /// The form of the ids.
     pub form: IdForm,
-    /// What XXH3 is seeded with; 0 unless an operator wants hashes nobody outside can predict.
+    /// The seed of XXH3. 0 unless the operator wants hashes that outsiders cannot predict.
     pub seed: u64,
 }
 
 impl IdHasher {
-    /// The hash of an id already in its canonical form.
+    /// Returns the hash of an id in its canonical form.
     #[inline]
     pub fn canonical(&self, canonical: &[u8]) -> IdHash {
         IdHash(xxh3_64_with_seed(canonical, self.seed))
     }
 
-    /// The hash of an id as a source spells it. What is no id of this form is refused.
+    /// Returns the hash of an id in any spelling. Fails if the text is not an id of this form.
     pub fn spelled(&self, spelling: &[u8]) -> Result<IdHash, IdError> {
         let mut room = IdText::default();
         Ok(self.canonical(self.form.canonical(spelling, &mut room)?))
     }
 
-    /// The hash of what a client asks for. What is no id of this form is hashed as it stands: it
-    /// is hardly in the filter, and the filter says so.
+    /// Returns the hash for a lookup. A text that is not an id of this form is hashed as it is; the filter most
+    /// likely answers "absent".
     pub fn asked(&self, spelling: &[u8]) -> IdHash {
         self.spelled(spelling)
             .unwrap_or_else(|_| self.canonical(spelling))
     }
 
-    /// The hash of a UUID's 16 bytes.
+    /// Returns the hash of a UUID given as 16 bytes.
     pub fn uuid(&self, uuid: [u8; 16]) -> IdHash {
         self.canonical(IdText::default().uuid(uuid))
     }
 
-    /// The hash of an integer.
+    /// Returns the hash of an integer.
     pub fn integer(&self, number: i128) -> IdHash {
         self.canonical(IdText::default().integer(number))
     }
 }
 
-/// Room for a canonical form that has to be written first.
+/// A buffer for a canonical form.
 #[derive(Clone, Debug)]
 pub struct IdText([u8; 40]);
 
@@ -145,7 +146,7 @@ impl Default for IdText {
 }
 
 impl IdText {
-    /// The canonical form of a UUID's 16 bytes.
+    /// Writes and returns the canonical form of a UUID given as 16 bytes.
     pub fn uuid(&mut self, uuid: [u8; 16]) -> &[u8] {
         let mut at = 0;
         for (n, byte) in uuid.into_iter().enumerate() {
@@ -160,7 +161,7 @@ impl IdText {
         &self.0[..at]
     }
 
-    /// The canonical form of an integer.
+    /// Writes and returns the canonical form of an integer.
     pub fn integer(&mut self, number: i128) -> &[u8] {
         let mut at = self.0.len();
         let mut rest = number.unsigned_abs();
@@ -180,7 +181,7 @@ impl IdText {
     }
 }
 
-/// 32 hex digits, hyphens anywhere between bytes or nowhere, braces or `urn:uuid:` around.
+/// Parses 32 hex digits, with all four hyphens or none, optionally in braces or after `urn:uuid:`.
 fn parse_uuid(spelling: &[u8]) -> Option<[u8; 16]> {
     let mut text = spelling;
     if let Some((head, rest)) = text.split_at_checked(9)
@@ -216,13 +217,13 @@ fn parse_integer(spelling: &[u8]) -> Option<i128> {
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// Something that is no id of the form the set has.
+/// The text is not an id of the form that the set has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{spelling}` is no {form}")]
 pub struct IdError {
-    /// What it should have been.
+    /// The expected form.
     pub form: IdForm,
-    /// How it begins.
+    /// The first 80 bytes of the text.
     pub spelling: String,
 }
 
@@ -295,7 +296,7 @@ mod tests {
     }
 
     proptest! {
-        /// The canonical integer is what the standard library prints.
+        /// The canonical form of an integer equals the text that the standard library formats.
         #[test]
         fn integers_are_written_in_decimal(number: i128) {
             let text = number.to_string();

@@ -1,19 +1,19 @@
-//! The publisher's side: numbers for what is added, deltas of it, merged as they age.
+//! The journal of a publisher: numbered batches of added ids, and the deltas made of them.
 //!
-//! Each batch of new ids gets the next number. Deltas are kept as a logarithmic ladder, as in a
-//! log-structured merge tree: when the newest is at least half as large as the one before, the two
-//! become one. With ten million ids in the journal that is two dozen deltas, a client that is up to
-//! date fetches only the last, and each id is rewritten some twenty times at most.
+//! Each batch of new ids gets the next number. Deltas form a logarithmic ladder, as in a log-structured merge
+//! tree: if the newest delta has at least half as many ids as the one before, the two are merged. A journal of
+//! ten million ids has two dozen deltas. A client that is up to date fetches only the last one. Each id is
+//! rewritten at most about twenty times.
 //!
-//! A snapshot makes the journal before its base superfluous; some of it is kept, so that clients on
-//! the snapshot before stay fresh while they fetch the new one.
+//! A snapshot contains the journal up to its base. A part of the journal before the base is kept, so that
+//! clients with the previous snapshot stay fresh while they fetch the new one.
 
 use crate::delta::Delta;
 use crate::digest::Digest;
 use crate::id::IdHash;
 use crate::manifest::{DELTAS_MAX, DeltaEntry, FORMAT, Manifest, Proof, Snapshot};
 
-/// A publisher's state: what it would answer now.
+/// The journal of a publisher, from which manifests and proofs are made.
 #[derive(Clone, Debug)]
 pub struct Journal {
     set: String,
@@ -23,32 +23,33 @@ pub struct Journal {
     head: u64,
     snapshot: Option<Snapshot>,
     deltas: Vec<Published>,
-    /// Ids after the newest snapshot's base and their numbers. Deltas do not tell: they are merged.
+    /// The ids added after the newest snapshot's base, each with its number. The deltas do not have these
+    /// numbers, because they are merged.
     since_base: Vec<(IdHash, u64)>,
 }
 
-/// A delta and how it is listed.
+/// A delta and its entry in the manifest.
 #[derive(Clone, Debug)]
 pub struct Published {
-    /// As the manifest lists it.
+    /// The entry in the manifest.
     pub entry: DeltaEntry,
-    /// The file.
+    /// The bytes of the file.
     pub bytes: Vec<u8>,
     delta: Delta,
 }
 
 impl Published {
-    /// Ids in it.
+    /// The number of ids in the delta.
     pub fn ids(&self) -> usize {
         self.delta.ids().len()
     }
 }
 
 impl Journal {
-    /// An empty journal.
+    /// Creates an empty journal.
     ///
-    /// `lineage` must be new, a random number. `serial` must not be below that of any manifest of
-    /// this set so far, or clients take the next ones for replays: milliseconds since 1970 will do.
+    /// `lineage` must be a new random number. `serial` must not be below the number of any earlier manifest of
+    /// this set, or clients treat the next manifests as replays. Milliseconds since 1970 are suitable.
     pub fn new(set: impl Into<String>, lineage: u64, serial: u64, hash_seed: u64) -> Self {
         Self {
             set: set.into(),
@@ -62,10 +63,10 @@ impl Journal {
         }
     }
 
-    /// Goes on with a journal as it was: its newest snapshot and the deltas kept, in order.
+    /// Restores a journal from its newest snapshot and the stored deltas, in order.
     ///
-    /// `serial` as for [`Self::new`]. `None` if the deltas leave a gap, belong to another journal, or
-    /// end before the snapshot does.
+    /// `serial` is as for [`Self::new`]. Returns `None` if the deltas leave a gap, belong to another journal,
+    /// or end before the snapshot's base.
     pub fn resume(
         set: impl Into<String>,
         lineage: u64,
@@ -97,10 +98,10 @@ impl Journal {
         (journal.head >= base).then_some(journal)
     }
 
-    /// The same ids and numbers as a journal of another lineage, which must be a new random number.
+    /// Returns the journal with a new lineage, which must be a new random number. Ids and numbers stay.
     ///
-    /// A publisher that starts cannot know whether its state is the newest there was: it may have been
-    /// restored from a backup. Under a new lineage no number means two things.
+    /// A publisher that starts cannot know whether its state is the newest: the state may have been restored
+    /// from a backup. With a new lineage, a number never refers to two different batches.
     pub fn with_lineage(mut self, lineage: u64) -> Self {
         self.lineage = lineage;
         for published in &mut self.deltas {
@@ -115,7 +116,7 @@ impl Journal {
         self.lineage
     }
 
-    /// Adds ids; they are published with the next manifest. Returns their number.
+    /// Adds ids, which are published with the next manifest. Returns their number.
     pub fn append(&mut self, ids: Vec<IdHash>) -> u64 {
         if ids.is_empty() {
             return self.head;
@@ -143,11 +144,10 @@ impl Journal {
         }
     }
 
-    /// Publishes a snapshot that holds all ids up to `base`, and drops the deltas that only clients
-    /// older than `keep_from` need.
+    /// Publishes a snapshot that contains all ids up to `base`. Drops the deltas that only clients with a
+    /// position before `keep_from` need.
     ///
-    /// # Panics
-    /// When `base` lies in the future of the journal.
+    /// If `base` is greater than the newest number.
     pub fn publish(&mut self, snapshot: &[u8], epoch: u64, base: u64, keep_from: u64) {
         let described = Snapshot {
             epoch,
@@ -158,10 +158,10 @@ impl Journal {
         self.publish_described(described, keep_from);
     }
 
-    /// The same for a snapshot whose digest was taken elsewhere: of 100 MB that takes a while.
+    /// Like [`Self::publish`], for a snapshot whose digest is already known. Computing it for 100 MB takes
+    /// noticeable time.
     ///
-    /// # Panics
-    /// When its base lies in the future of the journal.
+    /// If the snapshot's base is greater than the newest number.
     pub fn publish_described(&mut self, snapshot: Snapshot, keep_from: u64) {
         assert!(
             snapshot.base <= self.head,
@@ -175,10 +175,10 @@ impl Journal {
         self.snapshot = Some(snapshot);
     }
 
-    /// The next manifest, once there is a snapshot.
+    /// Returns the next manifest, or `None` before the first snapshot.
     ///
-    /// All ids committed by the wall-clock time `covers_ms` are in a snapshot of `epoch_min` or later,
-    /// together with this journal. Without `epoch_min` no older snapshot than the newest suffices.
+    /// All ids committed before the wall-clock time `covers_ms` are in a snapshot of `epoch_min` or later,
+    /// together with this journal. Without `epoch_min` only the newest snapshot suffices.
     pub fn manifest(&mut self, covers_ms: u64, epoch_min: Option<u64>) -> Option<Manifest> {
         let snapshot = self.snapshot?;
         self.serial += 1;
@@ -195,11 +195,11 @@ impl Journal {
         })
     }
 
-    /// The answer to a challenge: all ids committed up to `lag_ms` ago are in a snapshot of `epoch_min`
-    /// or later, together with this journal.
+    /// Returns the proof for a challenge. It states that all ids committed up to `lag_ms` ago are in a snapshot
+    /// of `epoch_min` or later, together with this journal.
     ///
-    /// To be given only while this publisher is the one that journals: a proof from one that was
-    /// replaced would keep its clients from the ids of its successor.
+    /// A publisher must answer only while it is the active one. A proof of a replaced publisher would hide the
+    /// ids of its successor from clients.
     pub fn prove(&self, echo: [u8; 16], lag_ms: u64, epoch_min: u64) -> Proof {
         Proof {
             format: FORMAT,
@@ -213,12 +213,12 @@ impl Journal {
         }
     }
 
-    /// The deltas that are listed now.
+    /// The deltas that the manifest lists now.
     pub fn deltas(&self) -> &[Published] {
         &self.deltas
     }
 
-    /// The newest number.
+    /// The newest number of the journal.
     pub fn head(&self) -> u64 {
         self.head
     }
@@ -228,21 +228,21 @@ impl Journal {
         self.snapshot.as_ref()
     }
 
-    /// The newest manifest's number.
+    /// The number of the newest manifest.
     pub fn serial(&self) -> u64 {
         self.serial
     }
 
-    /// Ids that were added after the newest snapshot's base: whoever has that snapshot and the journal up
-    /// to its head has them.
+    /// The ids that were added after the newest snapshot's base. A client with this snapshot and the journal up
+    /// to its head has all of them.
     ///
-    /// Ids with smaller numbers may be in neither: they were removed when the scan of the snapshot passed
-    /// by. Such an id that is added again needs another number.
+    /// Ids with smaller numbers may be in neither, because they were deleted before the scan of the snapshot
+    /// reached them. If such an id is added again, it needs a new number.
     pub fn ids_after_snapshot(&self) -> impl Iterator<Item = IdHash> {
         self.since_base.iter().map(|(id, _)| *id)
     }
 
-    /// Ids in the deltas that are kept, each as often as it was added.
+    /// The ids in all stored deltas. An id that was added several times may appear several times.
     pub fn kept_ids(&self) -> impl Iterator<Item = IdHash> {
         self.deltas
             .iter()
@@ -312,7 +312,7 @@ mod tests {
         }
     }
 
-    /// What was kept, read back, is the same journal, and goes on with larger numbers.
+    /// A journal restored from its stored deltas equals the original and continues with larger numbers.
     #[test]
     fn a_journal_goes_on_after_a_restart() {
         let mut journal = journal(100);
@@ -345,7 +345,7 @@ mod tests {
         );
     }
 
-    /// A wrong key, a flipped byte, a proof shown as a manifest, no signature: all refused.
+    /// A wrong key, a flipped byte, a proof in place of a manifest and a missing signature are refused.
     #[test]
     fn only_what_the_key_signed_is_believed() {
         let (signer, other) = (Signer::from_secret([1; 32]), Signer::from_secret([2; 32]));

@@ -1,20 +1,19 @@
-//! Id filters: which ids certainly do not exist, small enough to hand to every client.
+//! Id filters: a compact file that answers whether an id certainly does not exist.
 //!
-//! A service where most lookups end in 404 answers the same question over and over: is there such an
-//! id? A filter answers it beforehand. "Absent" is certain, "maybe" is wrong for a stated share of
-//! the absent ids, and a million ids fit into a megabyte.
+//! A service where most lookups end in 404 answers the same question again and again: does this id exist? A
+//! filter answers the question before the request is sent. The answer "absent" is certain. The answer "maybe"
+//! is wrong for a known share of the absent ids. A filter of a million ids takes about one megabyte.
 //!
-//! - [`StaticBuilder`] gathers ids and makes a filter near the least possible size,
-//!   [`UpdatableFilter`] one that ids can be added to. Both are chosen by what is to be done with
-//!   them and take a [`Rate`].
-//! - [`Filter`] opens what they made, over borrowed or mapped bytes, and answers. The bytes are
-//!   described in `docs/reference/filter-format.md`.
-//! - [`IdHasher`] says what an id is: one canonical form for text, integers and UUIDs.
-//! - [`guava`] writes and reads the form of Guava's `BloomFilter`, for clients on the JVM.
-//! - [`delta`], [`manifest`] and [`journal`] are what a publisher hands out between two builds, and
-//!   [`client`] decides when an answer may still be relied on.
+//! - [`StaticBuilder`] gathers ids and builds a filter close to the smallest possible size. [`UpdatableFilter`]
+//!   is larger and accepts ids at any time. Both take a false-positive [`Rate`].
+//! - [`Filter`] opens a filter file over borrowed or mapped bytes and answers lookups. `docs/filter-format.md`
+//!   describes the file.
+//! - [`IdHasher`] defines what an id is: one canonical form for text, integers and UUIDs.
+//! - [`guava`] writes and reads the format of Guava's `BloomFilter`, for clients on the JVM.
+//! - [`delta`], [`manifest`] and [`journal`] are what a publisher serves between two builds. [`client`] decides
+//!   how long a client may rely on them.
 //!
-//! Everything here is a decision: bytes and times come in as arguments.
+//! This crate does no I/O and reads no clock: bytes and times are arguments.
 #![deny(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]

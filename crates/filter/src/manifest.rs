@@ -1,53 +1,54 @@
-//! What a publisher says: the manifest names what there is, a proof says that it is the newest.
+//! The statements of a publisher: a manifest lists the published files, a proof states that a manifest is the
+//! newest.
 //!
-//! They are two documents because they travel differently. A **manifest** changes when something is
-//! published and may be cached like any file. A **proof** answers one question of one client, which
-//! put 16 random bytes into it: "as I answer you, the newest manifest is number `serial`, and all ids
-//! committed up to `lag_ms` ago are in snapshot `epoch_min` or a later one, together with the journal
-//! up to `head`". Nobody but the publisher can have said that, and not before
-//! it was asked. It is small enough for an HTTP header, on a 304 too.
+//! They are separate documents because they are distributed differently. A **manifest** changes with each
+//! publication and may be cached like any file. A **proof** answers one request of one client and contains 16
+//! random bytes of that request. It states: "at the time of this answer the newest manifest is number `serial`,
+//! and all ids committed up to `lag_ms` ago are in snapshot `epoch_min` or a later one, together with the
+//! journal up to `head`". Only the publisher can sign it, and only after it received the request. A proof is
+//! small enough for an HTTP header, also of a 304 response.
 
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 use crate::signed::{Document, SignedError, Signer, Trust, believe, parse, unsigned};
 
-/// What a client needs to have, to know of every id up to journal number `head`.
+/// The files that together contain every id up to journal number `head`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// The document's form: 2.
+    /// The version of the document: 2.
     pub format: u32,
     /// The name of the set of ids: a manifest of another set is refused.
     pub set: String,
-    /// Goes up by one with each manifest, whatever else happens.
+    /// The number of the manifest. Each manifest has the next number.
     pub serial: u64,
-    /// The publisher's journal. A new one begins at each start of the publisher.
+    /// The lineage of the publisher's journal. Each start of the publisher begins a new lineage.
     pub lineage: u64,
     /// Wall-clock time, in milliseconds since 1970, up to which all committed ids are in a snapshot of
     /// `epoch_min` or later, together with the journal up to `head`.
     pub covers_ms: u64,
-    /// Epoch of the oldest snapshot that suffices for that.
+    /// The epoch of the oldest snapshot for which this holds.
     pub epoch_min: u64,
-    /// The journal's newest number.
+    /// The newest number of the journal.
     pub head: u64,
-    /// The newest build.
+    /// The newest snapshot.
     pub snapshot: Snapshot,
     /// Deltas from the oldest one kept to `head`, each beginning where the one before ends.
     pub deltas: Vec<DeltaEntry>,
 }
 
-/// A built filter.
+/// A snapshot: the filter of one whole scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Snapshot {
-    /// Its epoch, as in its header.
+    /// The epoch, as in the header of the filter.
     pub epoch: u64,
-    /// All ids up to this number of the journal are in it.
+    /// All ids up to this number of the journal are in the snapshot.
     pub base: u64,
-    /// Its size.
+    /// The size of the file in bytes.
     pub bytes: u64,
-    /// Of the file.
+    /// The digest of the file.
     pub sha256: Digest,
 }
 
@@ -55,13 +56,13 @@ pub struct Snapshot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeltaEntry {
-    /// The last journal number it does not cover.
+    /// The last journal number before the delta.
     pub from: u64,
-    /// The last it covers.
+    /// The last journal number that the delta covers.
     pub to: u64,
-    /// Its size.
+    /// The size of the file in bytes.
     pub bytes: u64,
-    /// Of the file.
+    /// The digest of the file.
     pub sha256: Digest,
 }
 
@@ -69,20 +70,20 @@ pub struct DeltaEntry {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proof {
-    /// The document's form: 2.
+    /// The version of the document: 2.
     pub format: u32,
-    /// The name of the set.
+    /// The name of the set of ids.
     pub set: String,
-    /// The newest manifest's number.
+    /// The number of the newest manifest.
     pub serial: u64,
-    /// The journal.
+    /// The lineage of the publisher's journal.
     pub lineage: u64,
-    /// Epoch of the oldest snapshot that, together with the journal up to `head`, has all ids committed
-    /// up to `lag_ms` ago.
+    /// The epoch of the oldest snapshot that, together with the journal up to `head`, contains all ids
+    /// committed up to `lag_ms` ago.
     pub epoch_min: u64,
-    /// The journal's newest number.
+    /// The newest number of the journal.
     pub head: u64,
-    /// How long ago that was last known to be so, by the publisher's monotonic clock.
+    /// The age of this knowledge, by the publisher's monotonic clock.
     pub lag_ms: u64,
     /// The client's challenge, in hex.
     pub echo: String,
@@ -97,12 +98,12 @@ impl Document for Proof {
 }
 
 impl Manifest {
-    /// As it is published.
+    /// Encodes the manifest as a line, signed if there is a signer.
     pub fn to_line(&self, signer: Option<&Signer>) -> String {
         signer.map_or_else(|| unsigned(self), |signer| signer.sign(self))
     }
 
-    /// Reads one and holds it against what a manifest must be.
+    /// Verifies and decodes a manifest, and checks that its deltas leave no gap.
     pub fn from_line(line: &[u8], trust: &Trust) -> Result<Self, ManifestError> {
         let manifest: Self = read_form(line, trust)?;
         manifest.check()?;
@@ -122,7 +123,7 @@ impl Manifest {
             }
             end = Some(delta.to);
         }
-        // With the snapshot and the deltas everything up to the head must be had.
+        // The snapshot and the deltas must cover the journal up to the head.
         let first = self.deltas.first().map_or(self.head, |delta| delta.from);
         if end.unwrap_or(self.head) != self.head || first > self.snapshot.base {
             return Err(ManifestError::Gap { at: first });
@@ -141,20 +142,20 @@ impl Manifest {
 }
 
 impl Proof {
-    /// As it is answered.
+    /// Encodes the proof as a line, signed if there is a signer.
     pub fn to_line(&self, signer: Option<&Signer>) -> String {
         signer.map_or_else(|| unsigned(self), |signer| signer.sign(self))
     }
 
-    /// Reads one.
+    /// Verifies and decodes a proof.
     pub fn from_line(line: &[u8], trust: &Trust) -> Result<Self, ManifestError> {
         read_form(line, trust)
     }
 }
 
-/// Reads a document of the form that this edgeward knows.
+/// Verifies a line and decodes a document of the version that this edgeward supports.
 ///
-/// A statement of form 1 does not name the snapshot that it is about: it must make no filter fresh.
+/// A statement of version 1 does not name its snapshot, so it must not make a filter fresh.
 fn read_form<D: Document>(line: &[u8], trust: &Trust) -> Result<D, ManifestError> {
     #[derive(Deserialize)]
     struct Form {
@@ -169,48 +170,48 @@ fn read_form<D: Document>(line: &[u8], trust: &Trust) -> Result<D, ManifestError
     Ok(parse(json)?)
 }
 
-/// Proofs of form 1 do not state their form.
+/// Proofs of version 1 have no version field.
 const fn first_form() -> u32 {
     1
 }
 
-/// The form this edgeward writes and reads.
+/// The version of documents that this edgeward writes and reads.
 pub const FORMAT: u32 = 2;
 
-/// Deltas of a manifest, at most: a publisher merges old ones into larger ones.
+/// The largest number of deltas in a manifest. A publisher merges old deltas.
 pub const DELTAS_MAX: usize = 128;
 
 /// Why a manifest or proof is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManifestError {
-    /// It is not believed, or no document of this kind.
+    /// The line is not accepted, or is not a document of this kind.
     #[error(transparent)]
     Signed(#[from] SignedError),
-    /// Written by an earlier or a later edgeward.
+    /// The document was written by an earlier or later edgeward.
     #[error("the document has form {found}, and this edgeward reads form {FORMAT}")]
     Format {
-        /// The form it has.
+        /// The version of the document.
         found: u32,
     },
-    /// More than a publisher ever lists.
+    /// The manifest lists more deltas than allowed.
     #[error("the manifest lists {found} deltas, more than {DELTAS_MAX}")]
     TooManyDeltas {
-        /// How many.
+        /// The number of deltas.
         found: usize,
     },
-    /// Some numbers of the journal are in nothing it lists.
+    /// Neither the snapshot nor a delta covers some numbers of the journal.
     #[error("the manifest's deltas leave a gap at journal number {at}")]
     Gap {
-        /// Where.
+        /// The first number of the gap.
         at: u64,
     },
-    /// No snapshot suffices for what it states.
+    /// The manifest requires a snapshot newer than its newest.
     #[error("the manifest requires snapshot {min}, and its newest is {newest}")]
     Epoch {
-        /// The oldest that suffices.
+        /// The oldest epoch that suffices.
         min: u64,
-        /// The newest there is.
+        /// The newest epoch.
         newest: u64,
     },
 }

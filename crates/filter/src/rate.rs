@@ -1,24 +1,24 @@
-//! False-positive rates: what an operator asks for, within what a filter can give.
+//! False-positive rates that an operator may choose.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How many of the ids that do not exist may pass for existing ones, as a share of them.
+/// The share of absent ids that may get "maybe".
 ///
-/// Between 2⁻³² (a fingerprint has 32 bits at most) and one half (a filter that lets more than
-/// every second absent id through avoids too little to be worth asking).
+/// At least 2⁻³², because a fingerprint has at most 32 bits. At most one half: a filter with a higher rate
+/// saves too few requests to be useful.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Rate(f64);
 
 impl Rate {
-    /// The smallest: 2⁻³².
+    /// The smallest rate, 2⁻³².
     pub const MIN: Self = Self(1.0 / 4_294_967_296.0);
-    /// The largest: one half.
+    /// The largest rate, one half.
     pub const MAX: Self = Self(0.5);
 
-    /// A rate given as a share: `0.01` is one in a hundred.
+    /// Returns the rate with this share: `0.01` is one in a hundred.
     pub fn new(share: f64) -> Result<Self, RateError> {
-        // A NaN is in no range.
+        // NaN is not in the range.
         if (Self::MIN.0..=Self::MAX.0).contains(&share) {
             Ok(Self(share))
         } else {
@@ -26,19 +26,19 @@ impl Rate {
         }
     }
 
-    /// As a share of one.
+    /// The rate as a number between 0 and 1.
     pub fn share(self) -> f64 {
         self.0
     }
 
-    /// The least bits an id that any filter of this rate can do with: `log2(1 / rate)`
-    /// (Carter et al., "Exact and approximate membership testers", STOC 1978).
+    /// The smallest number of bits per id of any filter with this rate: `log2(1 / rate)` (Carter et al., "Exact
+    /// and approximate membership testers", STOC 1978).
     pub fn bits_min(self) -> f64 {
         -self.0.log2()
     }
 }
 
-/// `0.01` or `1%`.
+/// Parses `0.01` or `1%`.
 impl FromStr for Rate {
     type Err = RateError;
 
@@ -54,7 +54,7 @@ impl FromStr for Rate {
     }
 }
 
-/// In percent, as many digits as say something.
+/// Formats the rate in percent with three significant digits or fewer.
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = self.0 * 100.0;
@@ -68,20 +68,20 @@ impl fmt::Display for Rate {
     }
 }
 
-/// Why something is no rate.
+/// Why a rate is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RateError {
-    /// It cannot be read.
+    /// The text is not a number.
     #[error("`{text}` is not a rate; write 0.01 or 1%")]
     NotANumber {
-        /// What was written.
+        /// The text.
         text: String,
     },
-    /// It can be read and makes no filter.
+    /// The number is outside the range of rates.
     #[error("a false-positive rate of {share} is not between 2.4e-10 (2^-32) and 0.5")]
     OutOfRange {
-        /// What was asked for.
+        /// The number.
         share: f64,
     },
 }

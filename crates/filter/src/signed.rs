@@ -4,10 +4,10 @@
 //! ed25519 <16 hex digits: key> <128 hex digits: signature> {"set":"resource",…}
 //! ```
 //!
-//! One line, so that it fits into a file as into an HTTP header; the signature comes first, so that
-//! it covers the very bytes that follow and no canonical JSON is needed. What is signed is the
-//! document's kind, a line feed and the JSON: a proof can never be shown as a manifest. RFC 8032,
-//! verified strictly (no keys of small order, no malleable signatures).
+//! A document is one line, so that it fits into a file and into an HTTP header. The signature comes first and
+//! covers exactly the bytes that follow, so no canonical JSON is needed. The signed message is the document's
+//! kind, a line feed and the JSON. A proof can therefore never be used as a manifest. Signatures follow RFC
+//! 8032 and are verified strictly: keys of small order and malleable signatures are refused.
 
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use serde::Serialize;
@@ -15,23 +15,23 @@ use serde::de::DeserializeOwned;
 
 use crate::digest::{Digest, from_hex, to_hex};
 
-/// What may be signed.
+/// A document that can be signed.
 pub(crate) trait Document: Serialize + DeserializeOwned {
-    /// Set apart from other documents under the same key.
+    /// Part of the signed message; distinguishes documents of different kinds under the same key.
     const KIND: &'static str;
 }
 
-/// A publisher's key.
+/// The secret key of a publisher.
 #[derive(Clone, Debug)]
 pub struct Signer(SigningKey);
 
 impl Signer {
-    /// The key grown from these 32 secret bytes.
+    /// Derives the key from 32 secret bytes.
     pub fn from_secret(secret: [u8; 32]) -> Self {
         Self(SigningKey::from_bytes(&secret))
     }
 
-    /// What clients are told.
+    /// The public key, which clients are configured with.
     pub fn public(&self) -> PublicKey {
         PublicKey(self.0.verifying_key())
     }
@@ -47,12 +47,12 @@ impl Signer {
     }
 }
 
-/// A key that signatures are held against, written as 64 hex digits.
+/// A public key that verifies signatures, written as 64 hex digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublicKey(VerifyingKey);
 
 impl PublicKey {
-    /// Its short name in signed lines: the first eight bytes of its SHA-256.
+    /// The key's id in signed lines: the first eight bytes of its SHA-256.
     pub fn id(&self) -> String {
         Digest::of(self.0.as_bytes()).to_string()[..16].to_owned()
     }
@@ -75,17 +75,17 @@ impl std::str::FromStr for PublicKey {
     }
 }
 
-/// Whom a client believes.
+/// The statements that a client accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
-    /// Whoever answers: what comes is protected by TLS or by nothing.
+    /// Statements of any server that answers. They are protected by TLS or not at all.
     #[default]
     Transport,
-    /// The holders of these keys; more than one while keys are exchanged.
+    /// Statements signed with one of these keys. A key rotation needs more than one.
     Keys(Vec<PublicKey>),
 }
 
-/// The line of an unsigned document.
+/// Returns the line of an unsigned document.
 pub(crate) fn unsigned<D: Document>(document: &D) -> String {
     let json = serde_json::to_string(document).expect("our documents are plain values");
     format!("unsigned {json}")
@@ -137,38 +137,38 @@ fn message<D: Document>(json: &str) -> Vec<u8> {
     [D::KIND.as_bytes(), b"\n", json.as_bytes()].concat()
 }
 
-/// Far more than a manifest of as many deltas as are allowed.
+/// The largest signed line in bytes, far more than a manifest with the maximum number of deltas needs.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// Why a line is not believed.
+/// Why a line is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SignedError {
-    /// Not of the form above.
+    /// The line has not the form that the module documentation shows.
     #[error("this is no signed line")]
     Form,
-    /// More than any of ours.
+    /// The line is longer than any valid one.
     #[error("a signed line of {bytes} bytes is longer than {LINE_BYTES_MAX}")]
     TooLong {
-        /// How long it is.
+        /// The length of the line in bytes.
         bytes: usize,
     },
     /// A signature was required.
     #[error("the line is not signed")]
     Unsigned,
-    /// Signed with a key that was not named as trusted.
+    /// The line is signed with a key that is not trusted.
     #[error("the line is signed with the unknown key {id}")]
     UnknownKey {
-        /// The short name it gives.
+        /// The id of the key.
         id: String,
     },
-    /// Forged or changed.
+    /// The signature does not match: the line was forged or changed.
     #[error("the signature is wrong")]
     WrongSignature,
-    /// The document is another.
+    /// The JSON is not a document of the expected kind.
     #[error("the signed document cannot be read: {0}")]
     Json(String),
-    /// Not 64 hex digits of a point on the curve.
+    /// The text is not 64 hex digits of a point on the curve.
     #[error("this is no ed25519 public key of 64 hex digits")]
     Key,
 }

@@ -1,4 +1,4 @@
-//! Filters that ids can be added to, up to the number they were made for.
+//! Filters that accept ids at any time, up to a capacity that is fixed when they are created.
 
 use crate::bloom::{self, BLOCK_BYTES, Block, Lanes};
 use crate::build::{BuildError, Request, header, seal};
@@ -7,7 +7,7 @@ use crate::format::{HEADER_BYTES, Kind, Layout};
 use crate::id::{IdHash, IdHasher};
 use crate::rate::Rate;
 
-/// A filter in memory that takes ids.
+/// A filter in memory that accepts ids.
 #[derive(Clone, Debug)]
 pub struct UpdatableFilter {
     request: Request,
@@ -17,20 +17,20 @@ pub struct UpdatableFilter {
     lanes: Lanes,
 }
 
-/// The filter holds as many ids as its rate allows. The id was not added.
+/// The filter holds as many ids as its false-positive rate allows. The id was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the filter is made for {capacity_ids} ids and holds them: more would break its false-positive rate"
 )]
 pub struct Full {
-    /// Ids it is made for.
+    /// The number of ids that the filter can hold.
     pub capacity_ids: u64,
 }
 
 impl UpdatableFilter {
-    /// Room for `capacity_ids` ids at the rate of `request`.
+    /// Returns an empty filter for `capacity_ids` ids at the rate of `request`.
     ///
-    /// All room is taken now: about 1.4 bytes an id at one in a hundred.
+    /// All memory is allocated now: about 1.4 bytes per id at a rate of 1 %.
     pub fn new(request: Request, capacity_ids: u64) -> Result<Self, BuildError> {
         if request.rate.share() < bloom::RATE_MIN {
             return Err(BuildError::RateTooLow);
@@ -51,7 +51,7 @@ impl UpdatableFilter {
         })
     }
 
-    /// Goes on with one that was written. `None` for a static one.
+    /// Continues with a filter that was saved. Returns `None` for a static filter.
     pub fn resume<B: AsRef<[u8]>>(filter: &Filter<B>) -> Option<Self> {
         let Layout::Bloom { .. } = filter.layout() else {
             return None;
@@ -78,9 +78,9 @@ impl UpdatableFilter {
         })
     }
 
-    /// Adds an id. True if it was not there, or not distinguishable from those that were.
+    /// Adds an id. Returns true if the filter did not already answer "maybe" for it.
     ///
-    /// A full filter refuses what it does not already have.
+    /// Fails if the filter is full and answers "absent" for the id.
     #[inline]
     pub fn insert(&mut self, id: IdHash) -> Result<bool, Full> {
         if self.ids >= self.capacity_ids {
@@ -101,9 +101,10 @@ impl UpdatableFilter {
         })
     }
 
-    /// Adds ids in their order, in less time than one by one. How many [`Self::insert`] would have called fresh.
+    /// Adds several ids, faster than one by one. Returns for how many of them [`Self::insert`] would have
+    /// returned true.
     ///
-    /// At the first that a full filter refuses it stops; those before are in it.
+    /// Stops at the first id that does not fit; the ids before it are added.
     pub fn insert_many(&mut self, ids: &[IdHash]) -> Result<u64, Full> {
         let before = self.ids;
         let mut rest = ids;
@@ -114,7 +115,7 @@ impl UpdatableFilter {
                 rest = others;
                 continue;
             }
-            // So many have room even if all are fresh.
+            // This many ids fit even if all of them are new.
             let step = usize::try_from(room).map_or(rest.len(), |room| room.min(rest.len()));
             let (now, later) = rest.split_at(step);
             self.ids += self.lanes.set_many(now, &mut self.blocks);
@@ -123,35 +124,35 @@ impl UpdatableFilter {
         Ok(self.ids - before)
     }
 
-    /// False if the id is certainly absent.
+    /// Returns false if the id is certainly absent.
     #[inline]
     pub fn contains(&self, id: IdHash) -> bool {
         let Block(block) = &self.blocks[bloom::block_of(id.0, self.blocks.len() as u32)];
         self.lanes.are_set(id.0, block)
     }
 
-    /// Ids in it. Those that looked present when they came are not counted: at full load about half
-    /// the rate times the ids.
+    /// The number of ids in the filter. Ids for which the filter already answered "maybe" are not counted. In a
+    /// full filter this misses a share of about half the false-positive rate.
     pub fn ids(&self) -> u64 {
         self.ids
     }
 
-    /// Ids it is made for.
+    /// The number of ids that the filter can hold.
     pub fn capacity_ids(&self) -> u64 {
         self.capacity_ids
     }
 
-    /// How ids become hashes.
+    /// The hash function of the ids.
     pub fn hasher(&self) -> IdHasher {
         self.request.hasher
     }
 
-    /// The rate it has with the ids that are in it now.
+    /// The expected false-positive rate with the ids that the filter holds now.
     pub fn expected_rate(&self) -> f64 {
         bloom::expected_rate(self.ids as f64 / self.blocks.len() as f64)
     }
 
-    /// As a filter to be written, of the given epoch.
+    /// Returns the filter as a file with the given epoch.
     pub fn to_filter(&self, epoch: u64) -> Filter<Vec<u8>> {
         let request = Request {
             epoch,

@@ -1,31 +1,31 @@
-//! Ids on their way: some thousands of canonical ids, one after the other in one piece of memory.
+//! Batches: several thousand canonical ids in one allocation.
 
 use edgeward_filter::{IdForm, IdText};
 
 use crate::error::SourceError;
 use crate::value::{ID_BYTES_MAX, Value};
 
-/// Some ids, and what of the scan is done once they are taken.
+/// Ids of a scan, and the progress of the scan after them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     bytes: Vec<u8>,
     ends: Vec<u32>,
-    /// How far the scan has come with them.
+    /// The progress of the scan after these ids.
     pub reached: Reached,
 }
 
-/// How far a span of a scan has come with some rows.
+/// The progress of a span of a scan after a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reached {
-    /// The span's number.
+    /// The index of the span.
     pub span: usize,
-    /// Rows read, more than ids where some were left out.
+    /// The number of rows read: ids and malformed rows.
     pub rows: u64,
-    /// Rows left out because they are no ids.
+    /// The number of rows skipped because they are malformed.
     pub malformed: u64,
-    /// Where to go on reading once these ids are safe.
+    /// The position at which reading continues once these ids are persisted.
     pub position: Option<Vec<u8>>,
-    /// Whether the span ends with these rows.
+    /// True if the span ends with these rows.
     pub ends_span: bool,
 }
 
@@ -38,12 +38,12 @@ impl Batch {
         })
     }
 
-    /// How many.
+    /// The number of ids.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there is none; such a batch may still end a span.
+    /// Returns true if the batch has no ids; it may still end a span.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -69,18 +69,18 @@ impl Batch {
     }
 }
 
-/// Fills batches with the rows of one span.
+/// Builds batches from the rows of one span.
 #[derive(Debug)]
 pub struct Gather {
     batch: Batch,
     rules: Rules,
     rows: u64,
-    /// Of what a row's number is counted, if not of the whole scan.
+    /// Describes the range that row numbers count from, if not the whole scan. For messages.
     of: String,
     column: String,
 }
 
-/// What counts as an id, and how many make a batch.
+/// How rows become ids, and the size of a batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     pub(crate) form: IdForm,
@@ -99,7 +99,7 @@ impl Gather {
         }
     }
 
-    /// Takes a row's value. True: the batch is full and wants to be closed.
+    /// Adds a row's value. Returns true if the batch is full and must be closed.
     pub fn row(&mut self, value: Value<'_>) -> Result<bool, SourceError> {
         self.rows += 1;
         self.batch.reached.rows += 1;
@@ -118,7 +118,7 @@ impl Gather {
         Ok(self.batch.is_full(self.rules.batch_ids))
     }
 
-    /// The rows since the last batch; after them, reading goes on at `position`.
+    /// Returns the rows since the last batch. Reading continues at `position`.
     pub fn close(&mut self, position: Option<Vec<u8>>) -> Batch {
         let next = Batch::of(self.batch.reached.span);
         let mut closed = std::mem::replace(&mut self.batch, next);
@@ -126,7 +126,7 @@ impl Gather {
         closed
     }
 
-    /// The last rows of the span.
+    /// Returns the last batch of the span.
     pub fn end(mut self) -> Batch {
         let mut last = self.close(None);
         last.reached.ends_span = true;
@@ -134,7 +134,7 @@ impl Gather {
     }
 }
 
-/// Closes a batch of long ids early. Sixteen of the longest fit, and 28 thousand UUIDs.
+/// Limits the size of a batch with long ids. Fits 16 ids of the maximum length, or 28,000 UUIDs.
 const BATCH_BYTES: usize = 1 << 20;
 const _: () = assert!(BATCH_BYTES >= 16 * ID_BYTES_MAX);
 
@@ -176,7 +176,7 @@ mod tests {
     }
 
     proptest! {
-        /// What goes into a batch comes out, in order.
+        /// A batch returns its ids in the order in which they were added.
         #[test]
         fn a_batch_keeps_its_ids(ids: Vec<Vec<u8>>) {
             let mut batch = Batch::default();

@@ -1,13 +1,13 @@
-//! Ids out of Cassandra (or ScyllaDB), by ranges of tokens.
+//! Reads ids from Cassandra (or ScyllaDB), by token ranges.
 //!
-//! A table has no order that a scan could follow, but its partitions lie on a ring of tokens. The
-//! ring is cut where its nodes' ranges meet, and further into pieces of about the same length; each
-//! is a span of the scan, read page by page with `token(key) > ? AND token(key) <= ?`, several at
-//! the same time. A span that fails is read again as a whole.
+//! A table has no order that a scan could follow, but its partitions lie on a ring of tokens. The ring is
+//! divided at the boundaries of its nodes' ranges, and further into pieces of similar length. Each piece is a
+//! span of the scan, read page by page with `token(key) > ? AND token(key) <= ?`. Several spans are read
+//! concurrently. A failed span is read again from its start.
 //!
-//! Cassandra has no snapshots. A row written before the scan began is seen if the scan and the write
-//! overlap in a replica: writes by quorum and a scan by quorum, or writes to all and a scan of one.
-//! The address says which (`?consistency=local_quorum`, which is the default).
+//! Cassandra has no snapshots. A scan reads a row that was written before the scan began if the replicas of the
+//! write and of the scan overlap. Examples: writes and scan by quorum, or writes to all replicas and a scan of
+//! one. The address selects the consistency (`?consistency=local_quorum`, the default).
 
 mod cql;
 mod place;
@@ -60,7 +60,7 @@ impl Cassandra {
     async fn connect(&self) -> Result<Session, SourceError> {
         let profile = ExecutionProfile::builder()
             .consistency(self.place.consistency)
-            // A page of a cold table under load; what takes longer is tried again.
+            // Enough for a page of an uncached table under load. A request that takes longer is retried.
             .request_timeout(Some(Duration::from_secs(30)))
             .build();
         let mut builder = SessionBuilder::new()
@@ -153,7 +153,7 @@ impl Cassandra {
         let found = Found {
             form: coded.form(),
             column: column.name().to_owned(),
-            // A quarter of the ring tells more than the server's estimates.
+            // The progress on the ring gives a better estimate than the server.
             rows_estimated: None,
         };
         let begun = sink.begin(found, || {
@@ -178,7 +178,7 @@ impl Cassandra {
     }
 }
 
-/// What the spans of an attempt share.
+/// The state that the spans of an attempt share.
 struct Scanning<'a> {
     source: &'a Cassandra,
     session: &'a Session,
@@ -268,7 +268,7 @@ impl Source for Cassandra {
     }
 }
 
-/// A session that is asked for changes.
+/// A session that polls changes.
 struct Following {
     source: Cassandra,
     session: Session,
@@ -294,7 +294,7 @@ impl Feed for Following {
         }
     }
 
-    /// Rows of several partitions come in no order of ours, so they are sorted here first.
+    /// Rows of several partitions have no common order, so they are sorted here first.
     fn poll<'a>(&'a mut self, after: i64, rows: &'a mut Rows<'_>) -> Reading<'a, ()> {
         Box::pin(async move {
             let odd = |error: crate::Cause| self.source.fail(false, error);
@@ -356,7 +356,7 @@ impl Feed for Following {
     }
 }
 
-/// How a column's values are written in CQL's protocol.
+/// The encoding of a column's values in the CQL protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Coded {
     Int1,
@@ -445,7 +445,7 @@ impl Coded {
     }
 }
 
-/// Whether trouble with a request may pass.
+/// Returns true if the error may be temporary.
 fn passes(error: &RequestAttemptError) -> bool {
     match error {
         RequestAttemptError::DbError(said, _) => matches!(
@@ -467,5 +467,5 @@ fn bare(query: &str) -> &str {
     query.trim().trim_end_matches(';')
 }
 
-/// Changes of one poll, which have to be sorted in memory: some 300 MB of UUIDs.
+/// The largest number of changes of one poll, which are sorted in memory: about 300 MB of UUIDs.
 const CHANGES_MAX: usize = 1 << 22;

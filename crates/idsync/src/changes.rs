@@ -1,22 +1,22 @@
-//! Ids added since: a query on a column that only grows, asked again and again.
+//! Polls a database for changes: a query on a column that only grows.
 //!
-//! The query gives two columns, an id and a number (or a time), and takes the number after which to
-//! begin: `SELECT id, seq FROM resource WHERE seq > $1 ORDER BY seq`.
+//! The query returns two columns, an id and a number (or a time). Its parameter is the number after which it
+//! begins: `SELECT id, seq FROM resource WHERE seq > $1 ORDER BY seq`.
 //!
-//! **Numbers are drawn before their rows are committed**, so a row can appear behind one that was
-//! already seen: transaction A draws 7, B draws 8 and commits, we see 8, A commits 7. Each poll
-//! therefore begins [`ChangesConfig::overlap`] below the highest number seen. A row is missed only
-//! if its transaction stays open while the others draw more numbers than that, so the overlap has to
-//! cover the longest transaction that writes ids; where the column is a time, it is that long.
+//! **Numbers are assigned before their rows are committed**, so a row can appear with a smaller number than
+//! rows already read. Example: transaction A takes 7, B takes 8 and commits, a poll reads 8, A commits 7. Each
+//! poll therefore begins [`ChangesConfig::overlap`] below the highest number read. A row is missed only if more
+//! numbers than that were assigned while its transaction was open. The overlap must cover the longest
+//! transaction that writes ids. If the column is a time, [`ChangesConfig::overlap_time`] is used.
 //!
-//! A poll is one statement and sees one state of the database, however many rows it gives: were a
-//! long backlog cut into several statements, rows committed between two of them would lie further
-//! back than the overlap reaches. It comes in batches, so that memory is bounded nevertheless.
-//! What lies in the overlap is remembered and handed over once.
+//! A poll is one statement and reads one state of the database, however many rows it returns. If a long backlog
+//! were read with several statements, rows committed between two of them could lie before the overlap. The rows
+//! are delivered in batches, so memory is bounded. Rows within the overlap are remembered and delivered once.
 //!
-//! **A malformed row stops nothing.** One row whose id is not of the set's form would otherwise fail every poll,
-//! and with it all later changes. Such a row is skipped and counted ([`Changes::take_malformed`]). A row
-//! whose number is missing or of another type has a valid id, which is handed over.
+//! **A malformed row does not stop the polls.** A row whose id does not have the set's form would otherwise
+//! fail every poll and block all later changes. Such a row is skipped and counted
+//! ([`Changes::take_malformed`]). If only the number of a row is missing or has another type, its id is
+//! delivered.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -33,43 +33,43 @@ use crate::error::SourceError;
 use crate::scan::{Reading, Source};
 use crate::value::Value;
 
-/// A connection that answers one query of changes.
+/// A connection that polls one changes query.
 pub trait Feed: Send {
-    /// What the id's column holds.
+    /// The form of the ids, by the type of their column.
     fn form(&self) -> IdForm;
 
-    /// What orders the changes.
+    /// The unit of the column that orders changes.
     fn unit(&self) -> Unit {
         Unit::Number
     }
 
-    /// Gives each row with a number above `after` to `rows`, in the order of their numbers.
+    /// Passes each row with a number above `after` to `rows`, in the order of the numbers.
     fn poll<'a>(&'a mut self, after: i64, rows: &'a mut Rows<'_>) -> Reading<'a, ()>;
 }
 
-/// What the column that orders changes holds.
+/// The unit of the column that orders changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Numbers, of whatever meaning.
+    /// Plain numbers.
     Number,
     /// Times.
     Time {
-        /// What a second is counted as.
+        /// Units per second.
         per_second: i64,
-        /// Where they begin: seconds after 1970.
+        /// The zero of the column's times, in seconds after 1970.
         zero: i64,
-        /// How far ahead of UTC they can rightly be, being of another zone that is not said.
+        /// How far valid times can be ahead of UTC, if they are in an unknown time zone.
         ahead: Duration,
     },
 }
 
 impl Unit {
-    /// How far below the highest a poll begins.
+    /// Returns how far below the highest number a poll begins.
     fn overlap(self, config: &ChangesConfig) -> i64 {
         let overlap = match self {
             Self::Number => config.overlap.into(),
             Self::Time { per_second, .. } => {
-                // Rounded up: the bound is to be covered whole.
+                // Rounded up, so that the whole time is covered.
                 let nanos = config.overlap_time.as_nanos();
                 let ticks = nanos.saturating_mul(u128::from(per_second.unsigned_abs()));
                 ticks.div_ceil(1_000_000_000)
@@ -78,7 +78,7 @@ impl Unit {
         i64::try_from(overlap).unwrap_or(i64::MAX)
     }
 
-    /// The highest value that is no mistake at a moment.
+    /// Returns the highest plausible value at `now`.
     fn highest(self, now: SystemTime) -> i64 {
         let Self::Time {
             per_second,
@@ -95,55 +95,54 @@ impl Unit {
     }
 }
 
-/// How changes are followed.
+/// The configuration of polls.
 #[derive(Clone, Debug)]
 pub struct ChangesConfig {
     /// The query, with two columns and one parameter (`$1` in PostgreSQL, `?` elsewhere).
     pub query: String,
-    /// What the ids are, if not what the column's type says.
+    /// The form of the ids. Default: by the type of their column.
     pub form: Option<IdForm>,
     /// How far below the highest number a poll begins.
     pub overlap: u64,
-    /// The same where the column is a time.
+    /// How far below the highest time a poll begins, if the column is a time.
     pub overlap_time: Duration,
-    /// A poll that brings no row for so long is given up: the connection may be dead without a sign.
+    /// A poll fails if no row arrives for this long, because the connection may be dead.
     pub stall: Duration,
-    /// Ids of a batch.
+    /// The number of ids in a batch.
     pub batch_ids: usize,
 }
 
 impl ChangesConfig {
-    /// One for this query, with an overlap of 10,000 numbers or 5 s: to be set for what the database is
-    /// used for.
+    /// Returns the configuration for a query, with an overlap of 10,000 numbers or 5 s. Adjust the overlap to
+    /// the longest transaction.
     pub fn new(query: impl Into<String>) -> Self {
         Self {
             query: query.into(),
             form: None,
             overlap: 10_000,
-            // Single inserts commit within milliseconds, ordinary transactions within a second or two.
+            // Single inserts commit within milliseconds, ordinary transactions within one or two seconds.
             overlap_time: Duration::from_secs(5),
-            // A query without an index reads its whole table before the first row.
+            // A query without an index reads its whole table before it returns the first row.
             stall: Duration::from_secs(60),
             batch_ids: 8192,
         }
     }
 }
 
-/// What a poll brought.
+/// The result of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Polled {
-    /// Ids handed over.
+    /// The number of ids delivered.
     pub ids: u64,
-    /// Rows left out because they are no ids.
+    /// The number of rows skipped because they are malformed.
     pub malformed: u64,
-    /// The highest number seen so far: a later run begins here.
+    /// The highest number read so far, where a later run begins.
     pub cursor: i64,
-    /// When the poll began. What was committed before it is handed over, as far as the overlap
-    /// covers it.
+    /// The time at which the poll began. All rows committed before are delivered, if the overlap covers them.
     pub as_of: SystemTime,
 }
 
-/// Malformed rows since [`Changes::take_malformed`] was last called.
+/// The malformed rows since the last call of [`Changes::take_malformed`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MalformedRows {
     /// The number of rows.
@@ -152,7 +151,7 @@ pub struct MalformedRows {
     pub first: Option<MalformedRow>,
 }
 
-/// A row of the changes that could not be used as it is.
+/// A malformed row of the changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MalformedRow {
     /// The row's number in the column that orders changes. `None` if that column was the malformed one.
@@ -161,7 +160,7 @@ pub struct MalformedRow {
     pub error: String,
 }
 
-/// Follows a source's changes. Blocks; it is not for use inside a runtime.
+/// Polls a source for changes. Blocks; must not be used within a runtime.
 pub struct Changes {
     source: Arc<dyn Source>,
     config: ChangesConfig,
@@ -173,19 +172,19 @@ pub struct Changes {
     stop: Arc<watch::Sender<bool>>,
 }
 
-/// Ends a poll from another thread.
+/// Stops a poll from another thread.
 #[derive(Clone, Debug)]
 pub struct Stopper(Arc<watch::Sender<bool>>);
 
 impl Stopper {
-    /// The poll that runs and every later one gets [`SourceError::Cancelled`].
+    /// Ends the current poll and every later one with [`SourceError::Cancelled`].
     pub fn stop(&self) {
         self.0.send_replace(true);
     }
 }
 
 impl Changes {
-    /// Follows `source` from `cursor` on: `i64::MIN` for everything there is.
+    /// Polls `source` from `cursor` on; `i64::MIN` includes all rows.
     pub fn new(
         source: Arc<dyn Source>,
         config: ChangesConfig,
@@ -204,12 +203,12 @@ impl Changes {
         })
     }
 
-    /// For whoever wants to end it.
+    /// Returns a handle that stops polls from another thread.
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::clone(&self.stop))
     }
 
-    /// Where the next poll begins, but for the overlap.
+    /// The highest number read so far. The next poll begins the overlap before it.
     pub fn cursor(&self) -> i64 {
         self.cursor
     }
@@ -220,14 +219,14 @@ impl Changes {
         std::mem::take(&mut self.malformed)
     }
 
-    /// Goes on from elsewhere.
+    /// Continues at another number.
     pub fn go_to(&mut self, cursor: i64) {
         self.cursor = cursor;
         self.seen = Seen::default();
     }
 
-    /// Connects if need be, and asks the database what the query gives. A poll does the same; this is
-    /// for who wants to hear of a mistake at once.
+    /// Connects if necessary, and prepares the query. A poll does the same; this reports a configuration error
+    /// early.
     pub fn connect(&mut self, patience: Duration) -> Result<Unit, SourceError> {
         let source = Arc::clone(&self.source);
         let (query, connected) = (&self.config.query, self.feed.take());
@@ -243,10 +242,10 @@ impl Changes {
         Ok(unit)
     }
 
-    /// Hands what came since the last poll to `each`, in batches.
+    /// Passes the ids since the last poll to `each`, in batches.
     ///
-    /// After an error the next poll connects anew, begins where the last batch of this one ended and
-    /// misses nothing; ids may then come twice.
+    /// After an error the next poll reconnects and begins where the last batch of this poll ended. No id is
+    /// missed, but ids may be delivered twice.
     pub fn poll(&mut self, each: &mut dyn FnMut(Batch)) -> Result<Polled, SourceError> {
         self.poll_while(&mut |batch| {
             each(batch);
@@ -254,8 +253,8 @@ impl Changes {
         })
     }
 
-    /// The same, as long as `each` says that it has taken its batch. One that it has not taken comes
-    /// again with the next poll, and this one ends with [`SourceError::NotTaken`].
+    /// Like [`Self::poll`], but stops when `each` returns false for a batch that it could not accept. The poll
+    /// then fails with [`SourceError::NotTaken`], and the next poll delivers the batch again.
     pub fn poll_while(
         &mut self,
         each: &mut dyn FnMut(Batch) -> bool,
@@ -309,7 +308,7 @@ impl Changes {
         let malformed = found.rows;
         self.malformed.rows += found.rows;
         self.malformed.first = self.malformed.first.take().or(found.first);
-        // Only a connection that did its work is kept.
+        // The connection is reused only after success.
         self.feed = Some(done?);
         Ok(Polled {
             ids,
@@ -319,14 +318,14 @@ impl Changes {
         })
     }
 
-    /// Passes over everything there is now, so that the next poll brings what comes later. To be
-    /// called before a scan begins, so that nothing falls between the two.
+    /// Skips all present rows, so that the next poll returns later ones. Call it before a scan begins, so that
+    /// no row falls between the two.
     pub fn skip_to_head(&mut self) -> Result<Polled, SourceError> {
         self.poll(&mut |_| ())
     }
 }
 
-/// Comes back when no row was read for so long.
+/// Returns when no row was read for `patience`.
 async fn stalls(read: &Cell<u64>, patience: Duration) {
     loop {
         let before = read.get();
@@ -352,22 +351,22 @@ impl std::fmt::Debug for Changes {
     }
 }
 
-/// Takes the rows of a poll.
+/// Receives the rows of a poll.
 pub struct Rows<'a> {
     config: &'a ChangesConfig,
     form: IdForm,
     overlap: i64,
-    /// What is above has a wrong time.
+    /// Rows above this number have an implausible time.
     highest: i64,
     seen: &'a mut Seen,
     each: &'a mut dyn FnMut(Batch) -> bool,
     batch: Batch,
-    /// Of the batch: to be remembered once it is taken.
+    /// The rows of the current batch, to be remembered once it is accepted.
     pending: Vec<(i64, u64)>,
     last: Option<i64>,
-    /// The last with a time that can be right.
+    /// The last number with a plausible time.
     placed: Option<i64>,
-    /// All rows up to this one are taken.
+    /// All rows up to this number are accepted.
     handed: Option<i64>,
     ids: u64,
     malformed: MalformedRows,
@@ -376,12 +375,12 @@ pub struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// Takes a row.
+    /// Adds a row.
     pub fn row(&mut self, id: Value<'_>, number: i64) -> Result<(), SourceError> {
         if self.last.is_some_and(|last| number < last) {
             return Err(SourceError::Unordered { number });
         }
-        // A client that blocks is stopped here.
+        // A blocking client is stopped here.
         if self.read.get().is_multiple_of(1024) && *self.stopping.borrow() {
             return Err(SourceError::Cancelled);
         }
@@ -395,10 +394,10 @@ impl Rows<'_> {
         self.flush_if_full()
     }
 
-    /// Takes a row whose number is missing or of another type: `error` says which.
+    /// Adds a row whose number is missing or has another type, as `error` says.
     ///
-    /// The id is handed over, because it may be valid, and the position stays. The database gives such a row
-    /// with each poll or with none, so it is remembered for as long as this process runs.
+    /// The id is delivered, because it may be valid. The position stays. Depending on the query, each poll or
+    /// no poll returns such a row, so it is remembered for the lifetime of this process.
     pub fn row_without_number(&mut self, id: Value<'_>, error: &str) -> Result<(), SourceError> {
         self.read.set(self.read.get() + 1);
         if self.take(id, i64::MAX, None) {
@@ -407,8 +406,8 @@ impl Rows<'_> {
         self.flush_if_full()
     }
 
-    /// Puts the row's id into the batch, or counts the row as malformed. Returns whether the row is a new one
-    /// with a valid id.
+    /// Adds the row's id to the batch, or counts the row as malformed. Returns true if the row is new and has a
+    /// valid id.
     fn take(&mut self, id: Value<'_>, number: i64, position: Option<i64>) -> bool {
         self.batch.reached.rows += 1;
         let mut room = IdText::default();
@@ -442,7 +441,7 @@ impl Rows<'_> {
     fn flush_if_full(&mut self) -> Result<(), SourceError> {
         if self.batch.is_full(self.config.batch_ids.max(1)) {
             self.flush()?;
-            // There may be more with the same number.
+            // More rows with the same number may follow.
             self.handed = self.placed.map(|placed| placed.saturating_sub(1));
         }
         Ok(())
@@ -462,10 +461,10 @@ impl Rows<'_> {
     }
 }
 
-/// What was handed over within the overlap.
+/// The rows within the overlap that were already delivered.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Numbers with the hash of an id, keyed so that nobody can choose ids that collide.
+    /// Numbers and keyed hashes of ids. The random key prevents chosen collisions.
     rows: BTreeSet<(i64, u64)>,
     keys: RandomState,
 }
@@ -475,7 +474,7 @@ impl Seen {
         (number, self.keys.hash_one(id))
     }
 
-    /// The entry of a row whose id is malformed; it differs from that of every id.
+    /// Returns the entry of a row with a malformed id. The entry differs from that of every valid id.
     fn malformed_row(&self, number: i64, id: Value<'_>) -> (i64, u64) {
         (number, self.keys.hash_one(id))
     }
@@ -499,7 +498,8 @@ impl Seen {
     }
 }
 
-/// Beyond it, ids of the overlap are handed over again with each poll. About 20 MB.
+/// The largest number of remembered rows, about 20 MB. Further rows of the overlap are delivered again by each
+/// poll.
 const SEEN_MAX: usize = 1 << 20;
 
 #[cfg(test)]

@@ -1,13 +1,12 @@
-//! A scan written down as it goes, so that the next run of the program goes on from here.
+//! The checkpoint of a scan: a file that lets the next run of a program continue the scan.
 //!
-//! The file holds what was scanned: the plan of spans, then for each batch the hashes of its ids
-//! and how far its span has come. It only grows; the first record whose checksum is wrong is where
-//! a crash tore it, and everything from there on is read again from the database. Each checksum
-//! begins with the one before, so that a piece in the middle that never reached the disk ends the
-//! file there too.
+//! The file contains the plan of spans and, for each batch, the hashes of its ids and the progress of its span.
+//! Records are only appended. If a crash left an invalid record, the file ends before it, and the rest is read
+//! again from the database. Each checksum includes the previous one, so that a missing block in the middle of
+//! the file also ends it.
 //!
-//! The file is of use to the version that wrote it and belongs to one scan: another source, query or
-//! kind of hash is refused.
+//! Only the version of edgeward that wrote the file reads it. A file belongs to one scan: another source, query
+//! or kind of hash is refused.
 
 mod format;
 
@@ -22,12 +21,12 @@ use crate::batch::Reached;
 use crate::ledger::Ledger;
 use format::{HEADER_BYTES, Kind, MAGIC, batch_payload, header, plan_payload, record, replay};
 
-/// Which scan a checkpoint is of.
+/// Identifies the scan of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity([u8; 16]);
 
 impl Identity {
-    /// One made of everything that must be the same: source, query, hash and its seed.
+    /// Returns the identity of a scan, made of everything that must be equal: source, query, hash and its seed.
     pub fn of(parts: &[&str]) -> Self {
         let mut whole = Vec::new();
         for part in parts {
@@ -50,14 +49,14 @@ pub struct Checkpoint {
     unsynced_bytes: usize,
 }
 
-/// What a checkpoint held when it was opened.
+/// The contents of a checkpoint when it was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resumed {
-    /// What was read; empty for a new one.
+    /// The progress of the scan; empty for a new checkpoint.
     pub ledger: Ledger,
-    /// When the scan began, in milliseconds since 1970. What was added later may be missing.
+    /// When the scan began, in milliseconds since 1970. Ids added later may be missing.
     pub began_ms: u64,
-    /// Bytes after the last whole record, cut off.
+    /// The number of bytes after the last valid record, which were removed.
     pub torn_bytes: u64,
 }
 
@@ -65,22 +64,22 @@ pub struct Resumed {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     #[error("cannot use the checkpoint")]
     Io(#[from] io::Error),
-    /// It is something else.
+    /// The file is not a checkpoint.
     #[error("this is no checkpoint of a scan")]
     Foreign,
-    /// It is of another source, query, kind of id or seed.
+    /// The checkpoint belongs to another source, query, form of ids or seed.
     #[error("this checkpoint is of another scan")]
     OtherScan,
-    /// Another program is writing it.
+    /// Another program uses the checkpoint.
     #[error("another program is using this checkpoint")]
     Locked,
 }
 
 impl Checkpoint {
-    /// Opens one, or begins it at `now_ms` where there is none.
+    /// Opens a checkpoint, or creates one with the time `now_ms`.
     pub fn open(
         path: &Path,
         identity: Identity,
@@ -95,7 +94,7 @@ impl Checkpoint {
         })?;
         let length = file.metadata()?.len();
         if length < HEADER_BYTES as u64 {
-            // New, or torn before anything was in it. A short file of somebody else stays his.
+            // A new file, or one with an incomplete header. A short file of another kind is not overwritten.
             let mut head = Vec::new();
             (&mut file).take(8).read_to_end(&mut head)?;
             if !MAGIC.starts_with(&head) {
@@ -134,7 +133,7 @@ impl Checkpoint {
         Ok((checkpoint, resumed))
     }
 
-    /// What the bytes of one say, and its hashes to `each`: what opening one goes by.
+    /// Decodes a checkpoint and passes its hashes to `each`, like [`Self::open`].
     #[doc(hidden)]
     pub fn read(
         bytes: &[u8],
@@ -149,7 +148,7 @@ impl Checkpoint {
         })
     }
 
-    /// Gives the hashes it holds to `each`, some thousands at a time.
+    /// Passes the stored hashes to `each`, several thousand at a time.
     pub fn hashes(&mut self, each: &mut dyn FnMut(&[u64])) -> Result<(), CheckpointError> {
         self.file.seek(SeekFrom::Start(0))?;
         let input = BufReader::with_capacity(1 << 20, &self.file);
@@ -158,7 +157,7 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Writes the plan of a scan that has begun, or sees that it is still the same kind of ids.
+    /// Writes the plan of a new scan, or checks that a resumed scan has the same form of ids.
     pub fn begin(&mut self, form: IdForm, ledger: &Ledger) -> Result<(), CheckpointError> {
         if let Some(before) = self.form {
             return if before == form {
@@ -171,12 +170,12 @@ impl Checkpoint {
         self.write(Kind::Plan, &plan_payload(form, ledger))
     }
 
-    /// Writes down how far a batch came, with the hashes of its ids.
+    /// Appends the progress of a batch and the hashes of its ids.
     pub fn append(&mut self, reached: &Reached, hashes: &[u64]) -> Result<(), CheckpointError> {
         self.write(Kind::Batch, &batch_payload(reached, hashes))
     }
 
-    /// Deletes it: the filter is written, and the next scan is to begin at the beginning.
+    /// Deletes the file after the filter was written, so that the next scan starts from the beginning.
     pub fn remove(self) -> Result<(), CheckpointError> {
         Ok(std::fs::remove_file(&self.path)?)
     }
@@ -194,7 +193,7 @@ impl Checkpoint {
     }
 }
 
-/// What a power cut may cost: a second of scanning.
+/// The bytes between two syncs. A power failure costs at most about a second of scanning.
 const SYNC_BYTES: usize = 8 << 20;
 
 #[cfg(test)]
@@ -223,7 +222,7 @@ mod tests {
         }
     }
 
-    /// Writes a scan with two spans and three batches, and says where each record ends.
+    /// Writes a scan with two spans and three batches. Returns the end of each record.
     fn written(path: &Path) -> Vec<u64> {
         let (mut checkpoint, resumed, _) = open(path);
         assert_eq!((resumed.began_ms, resumed.torn_bytes), (5, 0));
@@ -298,7 +297,7 @@ mod tests {
         assert_ne!(Identity::of(&["ab", "c"]), Identity::of(&["a", "bc"]));
     }
 
-    /// Cut anywhere: the whole records before the cut count, and nothing else.
+    /// Truncated at any length, the file contains exactly the complete records.
     #[test]
     fn a_torn_file_ends_with_its_last_whole_record() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -319,8 +318,7 @@ mod tests {
     }
 
     proptest! {
-        /// A changed byte never brings a wrong hash: what comes back is a beginning of what was
-        /// written.
+        /// After a changed byte, the hashes read are a prefix of those written.
         #[test]
         fn a_changed_byte_ends_the_file(at in 0usize..400, flip in 1u8..) {
             let folder = tempfile::tempdir().expect("a folder");
@@ -336,14 +334,14 @@ mod tests {
             prop_assert!([0, 100, 1, 101, 2, 102].starts_with(&hashes), "{:?}", hashes);
         }
 
-        /// Whatever follows a header is read without harm.
+        /// Any bytes after a header are read without a panic.
         #[test]
         fn any_bytes_are_read_without_harm(bytes: Vec<u8>) {
             let whole = [header(SCAN, 1), bytes].concat();
             prop_assert!(Checkpoint::read(&whole, SCAN, &mut |_| ()).is_ok());
         }
 
-        /// Batches against a plain account of them, with counts that no database has.
+        /// The ledger equals the sums of the batches, also with counts near the maximum.
         #[test]
         fn a_ledger_adds_up_to_what_was_appended(
             batches in prop::collection::vec((0usize..3, any::<u64>(), any::<bool>(), any::<Vec<u64>>()), 0..8),

@@ -1,99 +1,99 @@
-//! Why ids could not be read, told apart by what somebody has to do about it.
+//! Errors of reading ids, distinguished by what an operator can do about them.
 
 use std::error::Error;
 
-/// What underlies an error of a database's client.
+/// The underlying error of a database client.
 pub type Cause = Box<dyn Error + Send + Sync>;
 
 /// Why ids could not be read from a source.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// The source's address says too little, or something else than it may.
+    /// The address of the source is incomplete or invalid.
     #[error("`{url}` is no address of a database: {why}")]
     Address {
-        /// As given, without its password.
+        /// The address without its password.
         url: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// This program was built without the client of this kind of database.
+    /// This program was built without the client for this database.
     #[error("ids cannot be read from {scheme}://")]
     Unsupported {
-        /// What the address begins with.
+        /// The scheme of the address.
         scheme: String,
     },
-    /// Nobody there, or nobody who lets us in.
+    /// The server cannot be reached or refuses the connection.
     #[error("cannot connect to {label}")]
     Connect {
-        /// Which source.
+        /// The source.
         label: String,
-        /// What the client says.
+        /// The error of the database client.
         #[source]
         cause: Cause,
-        /// Whether trying again may help: a server that is down, not a wrong password.
+        /// True if a retry may help: for a server that is down, not for a wrong password.
         transient: bool,
     },
-    /// The database does not understand or does not allow the query.
+    /// The database refuses the query.
     #[error("{label} refuses the query")]
     Query {
-        /// Which source.
+        /// The source.
         label: String,
-        /// What the database says.
+        /// The error of the database.
         #[source]
         cause: Cause,
     },
-    /// The query gives something else than one column, or two where changes are asked for.
+    /// The query has the wrong number of columns or parameters.
     #[error("the query gives {found} columns where {wanted}")]
     Columns {
-        /// How many it gives.
+        /// The number of columns returned.
         found: usize,
-        /// How many it should and what they are.
+        /// The expected columns.
         wanted: &'static str,
     },
-    /// A column whose values are no ids.
+    /// A column has a type that is not supported.
     #[error("column `{column}` is of type {type_name}, which holds no ids")]
     ColumnType {
-        /// Its name.
+        /// The name of the column.
         column: String,
-        /// The database's word for its type.
+        /// The database's name of the type.
         type_name: String,
     },
-    /// A value that is no id.
+    /// A value is not an id.
     #[error("{place}, column `{column}`: {what}")]
     NotAnId {
-        /// Which row: its number, and of what.
+        /// The number of the row, and what it is counted from.
         place: String,
-        /// The column's name.
+        /// The name of the column.
         column: String,
-        /// What stands there instead.
+        /// The reason.
         what: String,
     },
-    /// The connection broke or the server gave up while rows came.
+    /// The connection failed, or the server stopped, while rows were read.
     #[error("{label} stopped in the middle")]
     Lost {
-        /// Which source.
+        /// The source.
         label: String,
-        /// What the client says.
+        /// The error of the database client.
         #[source]
         cause: Cause,
     },
-    /// Changes do not come in the order of their numbers, so that the last is not the highest.
+    /// Changes are not in ascending order of their numbers.
     #[error("changes are not in order: {number} follows a higher number")]
     Unordered {
-        /// The number that came too late.
+        /// The number that is too small.
         number: i64,
     },
-    /// Whoever takes the changes could not take them now. They come again.
+    /// The receiver could not accept the changes now. They are delivered again.
     #[error("the changes were not taken")]
     NotTaken,
-    /// Whoever began it no longer wants it.
+    /// The caller cancelled the operation.
     #[error("cancelled")]
     Cancelled,
 }
 
 impl SourceError {
-    /// The error and what underlies it, on one line.
+    /// Returns the error and its causes on one line.
     pub fn chain(&self) -> String {
         let mut text = self.to_string();
         let mut next = self.source();
@@ -105,7 +105,7 @@ impl SourceError {
         text
     }
 
-    /// Whether the same attempt may succeed a little later.
+    /// Returns true if a retry may succeed.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Connect { transient, .. } => *transient,
@@ -114,7 +114,7 @@ impl SourceError {
         }
     }
 
-    /// What whoever reads it can do about it.
+    /// Returns advice for the operator.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Unsupported { .. } => Some(

@@ -1,35 +1,35 @@
-//! What of a scan is done.
+//! The ledger of a scan: which parts are read.
 //!
-//! A scan falls into spans: one for a query that is read in order, one for each range of tokens of a
-//! ring. A span is read from its beginning, or from the position that was reached in it. What is
-//! read twice does no harm, since a filter holds an id once; what is left out would. So a position
-//! always says "everything before this has been handed over", and whoever is unsure begins again.
+//! A scan consists of spans: one for a query that is read in order, or one for each token range of a ring. A
+//! span is read from its start or from its last position. Reading ids twice is harmless, because a filter
+//! contains an id once; omitting ids is not. A position therefore means that all ids before it were delivered.
+//! If this is uncertain, reading restarts.
 
 use crate::batch::Reached;
 
-/// The spans of a scan and what has been read of each. Empty before the source was asked for them.
+/// The spans of a scan and their progress. Empty until the source has planned them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     pub(crate) spans: Vec<Span>,
 }
 
-/// A part of a scan that can be read by itself.
+/// A part of a scan that can be read independently.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Span {
-    /// What it covers, in the source's own words.
+    /// The bounds of the span, in an encoding of the source.
     pub bounds: Vec<u8>,
-    /// How far it was read, in the source's own words; none at its beginning.
+    /// The position up to which the span is read, in an encoding of the source. `None` at the start.
     pub position: Option<Vec<u8>>,
-    /// Whether all of it was read.
+    /// True if the whole span is read.
     pub done: bool,
-    /// Rows read in it, those of given-up attempts included.
+    /// The number of rows read, including those of failed attempts.
     pub rows: u64,
-    /// Rows of it that were left out because they are no ids.
+    /// The number of rows skipped because they are malformed.
     pub malformed: u64,
 }
 
 impl Ledger {
-    /// One over these spans, nothing read.
+    /// Returns a ledger with these spans, none of them read.
     pub fn over(bounds: impl IntoIterator<Item = Vec<u8>>) -> Self {
         let unread = |bounds| Span {
             bounds,
@@ -40,33 +40,31 @@ impl Ledger {
         }
     }
 
-    /// The same with a span read up to `position`.
+    /// Returns the ledger with one span read up to `position`.
     ///
-    /// # Panics
-    /// When there is no such span.
+    /// If there is no span with this index.
     #[must_use]
     pub fn at(mut self, span: usize, position: Vec<u8>) -> Self {
         self.spans[span].position = Some(position);
         self
     }
 
-    /// Its spans.
+    /// The spans.
     pub fn spans(&self) -> &[Span] {
         &self.spans
     }
 
-    /// The spans that are not read to their end, with their numbers.
+    /// The spans that are not completely read, with their indexes.
     pub fn open(&self) -> impl Iterator<Item = (usize, &Span)> {
         self.spans.iter().enumerate().filter(|(_, span)| !span.done)
     }
 
-    /// Takes note of rows read.
+    /// Records the progress of a batch.
     ///
-    /// # Panics
-    /// When they are of no span of this ledger.
+    /// If the batch belongs to no span of this ledger.
     pub(crate) fn note(&mut self, reached: &Reached) {
         let span = &mut self.spans[reached.span];
-        // A checkpoint that somebody made up may claim any number.
+        // A forged checkpoint may contain any number.
         span.rows = span.rows.saturating_add(reached.rows);
         span.malformed = span.malformed.saturating_add(reached.malformed);
         span.done |= reached.ends_span;
@@ -75,21 +73,21 @@ impl Ledger {
         }
     }
 
-    /// Rows read so far.
+    /// The number of rows read so far.
     pub fn rows(&self) -> u64 {
         self.spans
             .iter()
             .fold(0, |sum, span| sum.saturating_add(span.rows))
     }
 
-    /// Rows left out so far.
+    /// The number of rows skipped so far.
     pub fn malformed(&self) -> u64 {
         self.spans
             .iter()
             .fold(0, |sum, span| sum.saturating_add(span.malformed))
     }
 
-    /// Spans read to their end.
+    /// The number of completed spans.
     pub fn done(&self) -> usize {
         self.spans.iter().filter(|span| span.done).count()
     }

@@ -1,14 +1,14 @@
-//! Ids out of databases, for id filters.
+//! Reads ids from databases, for id filters.
 //!
-//! - A [`Source`] is a database with a query that gives one column. [`open`] makes one from an
-//!   address: `postgres://`, `sqlite://`, `cassandra://`, each behind a cargo feature.
-//! - A [`Scan`] reads all of it in [`Batch`]es of canonical ids, and goes on when the database was
-//!   gone for a while. What of it is done stands in its [`Ledger`].
-//! - A [`Checkpoint`] keeps the ledger and the ids' hashes in a file, so that the next run of a
-//!   program goes on where a crash ended the last.
-//! - [`Changes`] asks again and again for what was added since.
+//! - A [`Source`] is a database with a query that returns one column. [`open`] creates a source from an
+//!   address: `postgres://`, `sqlite://` or `cassandra://`, each behind a cargo feature.
+//! - A [`Scan`] reads all ids in [`Batch`]es of canonical ids, and continues after an outage of the database.
+//!   Its [`Ledger`] records which parts are read.
+//! - A [`Checkpoint`] stores the ledger and the hashes of the ids in a file, so that the next run of a program
+//!   continues where a crash ended the last one.
+//! - [`Changes`] polls the database for the ids added since.
 //!
-//! Everything here blocks the thread that asks; the clients' tasks run on threads of their own.
+//! All functions block the calling thread. Database clients run their tasks on separate threads.
 #![forbid(unsafe_code)]
 
 mod address;

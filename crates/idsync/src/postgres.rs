@@ -1,12 +1,12 @@
-//! Ids out of PostgreSQL, by COPY.
+//! Reads ids from PostgreSQL with COPY.
 //!
-//! A scan is one `COPY (query) TO STDOUT (FORMAT BINARY)` in a transaction that reads alone and sees
-//! one state of the database. An ordered one wraps the query, so that it can begin anywhere:
-//! `SELECT id FROM (query) AS ids(id) WHERE id >= '…' ORDER BY id`; where the query is a plain one
-//! on an indexed column, PostgreSQL reads its index in order instead of sorting.
+//! A scan is one `COPY (query) TO STDOUT (FORMAT BINARY)` in a read-only transaction, which reads one state of
+//! the database. An ordered scan wraps the query, so that it can begin anywhere: `SELECT id FROM (query) AS
+//! ids(id) WHERE id >= '…' ORDER BY id`. For a simple query on an indexed column, PostgreSQL reads the index in
+//! order instead of sorting.
 //!
-//! Changes are polled over a connection that stays open. Logical replication is left for later: it
-//! needs a slot, whose retained log can fill the server's disk when nobody reads it.
+//! Changes are polled over a persistent connection. Logical replication is not used: it needs a slot, and its
+//! retained log can fill the server's disk if no client reads it.
 
 mod column;
 mod tls;
@@ -67,8 +67,8 @@ impl Postgres {
             }
         };
         let session = Session { client, driver };
-        // A quote in a literal is doubled and nothing else is special; and whatever the query says,
-        // nothing is written.
+        // With the first setting, only quotes need escaping in a literal. The second one prevents writes by any
+        // query.
         let settings =
             "SET standard_conforming_strings = on; SET default_transaction_read_only = on";
         let set = session.client.batch_execute(settings).await;
@@ -118,7 +118,7 @@ impl Postgres {
         let select = match (self.options.ordered, &span.position) {
             (false, _) => query.to_owned(),
             (true, position) => {
-                // From the last one on rather than after it: a collation may take others for equal.
+                // The condition includes the last id: with some collations more rows compare equal to it.
                 let from = position.as_ref().map_or_else(String::new, |position| {
                     let position = String::from_utf8_lossy(position).replace('\'', "''");
                     format!("WHERE id >= '{position}'")
@@ -182,7 +182,7 @@ impl Source for Postgres {
     }
 }
 
-/// A connection, and the task that carries it.
+/// A connection, and the task that drives it.
 #[derive(Debug)]
 struct Session {
     client: Client,
@@ -195,7 +195,7 @@ impl Drop for Session {
     }
 }
 
-/// A connection that is asked for changes.
+/// A connection that polls changes.
 struct Following {
     label: String,
     session: Session,
@@ -239,7 +239,7 @@ impl Feed for Following {
     }
 }
 
-/// What the planner expects, if it says so.
+/// Returns the number of rows that the planner estimates, if it is available.
 async fn estimate(client: &Client, query: &str) -> Option<u64> {
     let explain = format!("EXPLAIN (FORMAT JSON) {query}");
     let messages = client.simple_query(&explain).await.ok()?;
@@ -247,14 +247,15 @@ async fn estimate(client: &Client, query: &str) -> Option<u64> {
         tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0),
         _ => None,
     })?;
-    // The outermost plan comes first.
+    // The outermost plan is the first one.
     let (_, rows) = plan.split_once("\"Plan Rows\":")?;
     let digits = rows.trim_start();
     let end = digits.find(|c: char| !c.is_ascii_digit())?;
     digits[..end].parse().ok()
 }
 
-/// A query that something can follow. A comment at its end is ended by the line end after it.
+/// Returns the query without semicolons at its end. Added text must begin on a new line, because a comment may
+/// end the query.
 fn bare(query: &str) -> &str {
     query.trim_end().trim_end_matches(';')
 }
@@ -262,7 +263,7 @@ fn bare(query: &str) -> &str {
 fn refused(label: &str, error: tokio_postgres::Error) -> SourceError {
     let transient = match error.as_db_error() {
         Some(said) => passes(said.code()),
-        // A name that cannot be resolved, a port nobody listens on, a server that hangs up.
+        // A host name that cannot be resolved, a refused connection, or a closed one.
         None => is_io(&error) || error.is_closed(),
     };
     SourceError::Connect {
@@ -285,7 +286,7 @@ fn failed(label: &str, error: tokio_postgres::Error) -> SourceError {
     }
 }
 
-/// What the server said, without the client's "db error" before it.
+/// Returns the server's message without the client's prefix "db error".
 fn cause(error: tokio_postgres::Error) -> crate::Cause {
     match error.as_db_error() {
         Some(said) => said.clone().into(),
@@ -293,11 +294,11 @@ fn cause(error: tokio_postgres::Error) -> crate::Cause {
     }
 }
 
-/// Whether the server's trouble is of the passing kind; by class, PostgreSQL's Appendix A.
+/// Returns true if a server error may be temporary, by the classes of PostgreSQL's Appendix A.
 fn passes(code: &SqlState) -> bool {
     let class = &code.code()[..2];
-    // Connections, transactions rolled back (a standby's conflict with recovery), resources (too many
-    // connections), shutdown and crash, the system's own errors.
+    // 08: connection; 40: rollback (such as a conflict with recovery on a standby); 53: resources (such as too
+    // many connections); 57: shutdown and crash; 58: system errors.
     matches!(class, "08" | "40" | "53" | "57" | "58") && *code != SqlState::QUERY_CANCELED
 }
 

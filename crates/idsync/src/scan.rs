@@ -1,14 +1,14 @@
-//! A scan: every id of a source, in batches, whatever happens to the database meanwhile.
+//! A scan reads every id of a source in batches, and survives outages of the database.
 //!
-//! [`Scan::begin`] connects and asks the source what it has, so that a wrong password or a typo in
-//! the query is told at once. From then on a thread of the scan's own reads, and whoever wants the
-//! ids takes batches from a bounded queue; when he is slow, the database waits. An attempt that
-//! fails for a reason that may pass (the server restarts, the network is gone) is followed by
-//! another that goes on where the last stood, until nothing came for [`Retry::patience`].
+//! [`Scan::begin`] connects and prepares the query, so that a wrong password or an invalid query is reported
+//! immediately. Afterwards a separate thread reads, and the caller takes batches from a bounded queue. If the
+//! caller is slow, the database waits. If an attempt fails with a temporary error (the server restarts, the
+//! network is down), another attempt continues at the last position. The scan fails when no row arrived for
+//! [`Retry::patience`].
 //!
-//! **What a scan promises**: every id that was committed before the scan began, and not removed
-//! since, is among those handed over, some more than once. Ids added while it runs may be among
-//! them. This holds over any number of attempts, because each reads a later state of the database.
+//! **Guarantee**: every id that was committed before the scan began and was not removed since is delivered at
+//! least once. Ids added during the scan may be delivered. This holds for any number of attempts, because each
+//! reads a later state of the database.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -26,49 +26,51 @@ use crate::changes::Feed;
 use crate::error::SourceError;
 use crate::ledger::Ledger;
 
-/// What a source's attempt or poll runs as; on one thread, so it need not be `Send`.
+/// The future of an attempt or poll. It runs on one thread and need not be `Send`.
 pub type Reading<'a, T> = Pin<Box<dyn Future<Output = Result<T, SourceError>> + 'a>>;
 
-/// A database that ids can be read from.
+/// A database from which ids are read.
 pub trait Source: Send + Sync + 'static {
-    /// What to call it, without its password.
+    /// The name of the source in messages, without its password.
     fn label(&self) -> String;
 
-    /// What is read: the part of a checkpoint's identity that a label does not tell.
+    /// The query, which is a part of a checkpoint's identity.
     fn query(&self) -> &str;
 
-    /// One attempt at what [`Sink::begin`] says is open.
+    /// Makes one attempt to read the open spans, which [`Sink::begin`] returns.
     ///
-    /// It connects, tells the sink what it found, and sends batches until all spans are done.
+    /// Connects, reports the column to the sink, and sends batches until all spans are read.
     fn read<'a>(&'a self, sink: &'a Sink) -> Reading<'a, ()>;
 
     /// Connects for polling changes: ids and the numbers that order them.
     fn follow<'a>(&'a self, query: &'a str) -> Reading<'a, Box<dyn Feed>>;
 }
 
-/// What a source says of itself when an attempt begins.
+/// What a source reports when an attempt begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// What its column holds.
+    /// The form of the ids, by the type of their column.
     pub form: IdForm,
-    /// The column's name.
+    /// The name of the column.
     pub column: String,
-    /// How many rows there are, roughly.
+    /// The estimated number of rows.
     pub rows_estimated: Option<u64>,
 }
 
-/// How a scan is done.
+/// The configuration of a scan.
 #[derive(Clone, Debug)]
 pub struct ScanConfig {
-    /// What the ids are, if not what the column's type says.
+    /// The form of the ids. Default: by the type of their column.
     pub form: Option<IdForm>,
-    /// Leave out what is no id, and count it, instead of stopping.
+    /// True to skip and count malformed rows instead of failing.
     pub skip_malformed: bool,
-    /// Ids of a batch. Some thousands, so that handing one over costs nothing beside reading it.
+    /// The number of ids in a batch. With several thousand, passing a batch on is cheap compared with reading
+    /// it.
     pub batch_ids: usize,
-    /// Batches that wait to be taken. With 16 of at most 1 MiB, a scan holds 17 MiB at the worst.
+    /// The largest number of batches in the queue. With 16 batches of at most 1 MiB, a scan uses at most 17
+    /// MiB.
     pub batches_ahead: usize,
-    /// What to do when the database is gone.
+    /// Retries after an outage.
     pub retry: Retry,
 }
 
@@ -84,14 +86,14 @@ impl Default for ScanConfig {
     }
 }
 
-/// How long to wait for a database that is gone.
+/// How to retry after an outage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// Before the second attempt; doubled before each further one.
+    /// The pause before the second attempt; doubled before each further one.
     pub first: Duration,
-    /// Between two attempts at most.
+    /// The longest pause between two attempts.
     pub longest: Duration,
-    /// Without any row for this long, the scan fails.
+    /// The scan fails if no row arrives for this long.
     pub patience: Duration,
 }
 
@@ -99,42 +101,42 @@ impl Default for Retry {
     fn default() -> Self {
         Self {
             first: Duration::from_millis(250),
-            // A server that comes back is noticed within this time.
+            // A restarted server is detected within this time.
             longest: Duration::from_secs(15),
-            // A restart with recovery of its log takes minutes; an hour would hide an outage.
+            // A restart with log recovery takes minutes. An hour would hide an outage.
             patience: Duration::from_secs(600),
         }
     }
 }
 
 impl Retry {
-    /// The wait after so many attempts in vain.
+    /// Returns the pause after `attempts` failed attempts.
     fn wait(&self, attempts: u32) -> Duration {
         let doubled = 1u32.checked_shl(attempts).unwrap_or(u32::MAX);
         self.first.saturating_mul(doubled).min(self.longest)
     }
 }
 
-/// How far a scan has come.
+/// The progress of a scan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Progress {
-    /// Rows read, those of an earlier run that was resumed included.
+    /// The number of rows read, including those of an earlier run that was resumed.
     pub rows: u64,
-    /// Of these, the ones that an earlier run had read.
+    /// The number of rows that an earlier run had read.
     pub rows_before: u64,
-    /// Rows left out because they are no ids.
+    /// The number of rows skipped because they are malformed.
     pub malformed: u64,
-    /// How many there are in all, roughly; known once something says so.
+    /// The estimated total number of rows, once known.
     pub rows_estimated: Option<u64>,
-    /// Spans read, and how many there are.
+    /// The number of completed spans, and of all spans.
     pub spans: (usize, usize),
-    /// Attempts that failed.
+    /// The number of failed attempts.
     pub setbacks: u64,
-    /// What went wrong last, while the scan waits to try again.
+    /// The last error, while the scan waits for the next attempt.
     pub waiting: Option<String>,
 }
 
-/// A scan under way. Dropping it ends it.
+/// A running scan. Dropping it ends it.
 #[derive(Debug)]
 pub struct Scan {
     batches: mpsc::Receiver<Batch>,
@@ -143,7 +145,7 @@ pub struct Scan {
     thread: Option<JoinHandle<Result<(), SourceError>>>,
 }
 
-/// Looks at a scan from another thread, and ends it.
+/// Observes and cancels a scan from another thread.
 #[derive(Clone, Debug)]
 pub struct Watch {
     shared: Arc<Shared>,
@@ -166,19 +168,19 @@ struct State {
 
 impl Shared {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        // Every change of it is complete in itself.
+        // A poisoned lock is used, because every change of the state is complete in itself.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Watch {
-    /// How far it has come.
+    /// The progress of the scan.
     pub fn progress(&self) -> Progress {
         let state = self.shared.state();
         let (done, spans) = (state.ledger.done(), state.ledger.spans().len());
         let rows = state.ledger.rows();
         let stated = state.found.as_ref().and_then(|found| found.rows_estimated);
-        // Spans of a ring are equal by chance, so that their share is the rows' share.
+        // Spans of a ring have random sizes, so the share of spans estimates the share of rows.
         let by_spans = (spans >= 8 && done > 0).then(|| rows * spans as u64 / done as u64);
         Progress {
             rows,
@@ -191,16 +193,16 @@ impl Watch {
         }
     }
 
-    /// Ends it: what waits for it gets [`SourceError::Cancelled`].
+    /// Cancels the scan. The caller gets [`SourceError::Cancelled`].
     pub fn cancel(&self) {
         self.shared.cancel.send_replace(true);
     }
 }
 
 impl Scan {
-    /// Begins a scan of what is open in `ledger`, which is empty for a new one.
+    /// Begins a scan of the open spans of `ledger`, which is empty for a new scan.
     ///
-    /// Waits until the source has been asked what it has. What fails until then is not tried again.
+    /// Waits until the source has prepared its query. Errors before that are not retried.
     pub fn begin(
         source: Arc<dyn Source>,
         ledger: Ledger,
@@ -239,23 +241,23 @@ impl Scan {
         };
         match began.recv() {
             Ok(found) => scan.found = found,
-            // The thread ended without having begun: it has a reason.
+            // The thread ended before it began to read, and returns its error.
             Err(_) => scan.end()?,
         }
         Ok(scan)
     }
 
-    /// What the source said. Its form is what the ids are brought to.
+    /// The report of the source. Ids are converted to its form.
     pub fn found(&self) -> &Found {
         &self.found
     }
 
-    /// The spans as planned, to be written down before the first batch is.
+    /// The planned spans, to be persisted before the first batch.
     pub fn ledger(&self) -> Ledger {
         self.watch.shared.state().ledger.clone()
     }
 
-    /// The next batch; none when all is read.
+    /// Returns the next batch, or `None` at the end.
     pub fn next_batch(&mut self) -> Result<Option<Batch>, SourceError> {
         if let Some(batch) = self.batches.blocking_recv() {
             return Ok(Some(batch));
@@ -263,12 +265,12 @@ impl Scan {
         self.end().map(|()| None)
     }
 
-    /// A view for another thread.
+    /// Returns a handle for another thread.
     pub fn watch(&self) -> Watch {
         self.watch.clone()
     }
 
-    /// How far it has come.
+    /// The progress of the scan.
     pub fn progress(&self) -> Progress {
         self.watch.progress()
     }
@@ -288,13 +290,13 @@ impl Drop for Scan {
         self.watch.cancel();
         self.batches.close();
         if let Some(thread) = self.thread.take() {
-            // Its error is of no interest any more, and a panic was printed.
+            // The error is no longer needed, and a panic was already printed.
             _ = thread.join();
         }
     }
 }
 
-/// Where a source puts what it read.
+/// Receives the batches of a source.
 #[derive(Debug)]
 pub struct Sink {
     sender: mpsc::Sender<Batch>,
@@ -305,8 +307,8 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// To be called when connected: what was found and, if nothing is planned yet, the spans.
-    /// Returns what there is to read.
+    /// Called by a source after it connected, with its report and a function that plans the spans of a new
+    /// scan. Returns the open spans.
     pub fn begin(&self, found: Found, plan: impl FnOnce() -> Vec<Vec<u8>>) -> Begun {
         let form = self.config.form.unwrap_or(found.form);
         let found = Found { form, ..found };
@@ -328,12 +330,12 @@ impl Sink {
             },
             column: found.column.clone(),
         };
-        // Only the first attempt is waited for.
+        // Only the first attempt has a waiting caller.
         _ = self.ready.try_send(found);
         begun
     }
 
-    /// Hands a batch over, waiting for room.
+    /// Sends a batch; waits while the queue is full.
     pub async fn send(&self, batch: Batch) -> Result<(), SourceError> {
         if *self.cancelled.borrow() {
             return Err(SourceError::Cancelled);
@@ -343,18 +345,18 @@ impl Sink {
             sent = self.sender.send(batch) => sent.map_err(|_| SourceError::Cancelled)?,
             () = self.cancelled() => return Err(SourceError::Cancelled),
         }
-        // Only what is in the queue is done, for what follows it in the queue is later.
+        // The progress is recorded only after the batch is in the queue, which keeps the order.
         self.shared.state().ledger.note(&reached);
         Ok(())
     }
 
-    /// For a client that blocks: to be looked at now and then.
+    /// Returns a function that a blocking client calls regularly; it returns true after a cancellation.
     pub fn cancellation(&self) -> impl Fn() -> bool + Send + 'static {
         let cancelled = self.cancelled.clone();
         move || *cancelled.borrow()
     }
 
-    /// Comes back when the scan is cancelled.
+    /// Returns when the scan is cancelled.
     async fn cancelled(&self) {
         let mut cancelled = self.cancelled.clone();
         if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
@@ -363,24 +365,24 @@ impl Sink {
     }
 }
 
-/// An attempt that knows what to do.
+/// An attempt with its open spans.
 #[derive(Debug)]
 pub struct Begun {
-    /// What is open.
+    /// The ledger with the open spans.
     pub ledger: Ledger,
     rules: Rules,
     column: String,
 }
 
 impl Begun {
-    /// Gathers the rows of a span; `of` follows the number of a row that is complained of.
+    /// Returns a builder of batches for the rows of a span. `of` follows the row number in error messages.
     pub fn gather(&self, span: usize, of: impl Into<String>) -> Gather {
         let rows = self.ledger.spans()[span].rows;
         Gather::new(self.rules, span, rows, of.into(), self.column.clone())
     }
 }
 
-/// A runtime for one thread's use.
+/// Creates a runtime for one thread.
 pub(crate) fn runtime(source: &dyn Source) -> Result<Runtime, SourceError> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().build().map_err(|error| {
@@ -393,7 +395,7 @@ pub(crate) fn runtime(source: &dyn Source) -> Result<Runtime, SourceError> {
     })
 }
 
-/// Attempts, until one succeeds or trying again is of no use.
+/// Makes attempts until one succeeds, an error is permanent, or the time is over.
 fn run(source: &dyn Source, sink: &Sink) -> Result<(), SourceError> {
     let runtime = runtime(source)?;
     runtime.block_on(async {

@@ -1,8 +1,8 @@
-//! Ids out of a SQLite file, opened for reading alone.
+//! Reads ids from a SQLite file, opened read-only.
 //!
-//! One statement reads all of it, so it sees one state of the file however long it takes; a database
-//! in WAL mode is written meanwhile. SQLite's client blocks, which on a scan's own thread is nobody's
-//! trouble; whether the scan was cancelled is looked at every few thousand of SQLite's own steps.
+//! One statement reads all rows, so it sees one state of the file however long it takes. A database in WAL mode
+//! can be written meanwhile. SQLite's client blocks its thread, which is the scan's own. A progress handler
+//! checks for cancellation every few thousand SQLite instructions.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -47,9 +47,9 @@ impl Sqlite {
             | OpenFlags::SQLITE_OPEN_URI
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let opened = Connection::open_with_flags(&self.file, flags).and_then(|connection| {
-            // Longer than any checkpoint or commit should hold the file.
+            // Longer than any checkpoint or commit should lock the file.
             connection.busy_timeout(std::time::Duration::from_secs(10))?;
-            // Opening reads nothing yet; this does.
+            // Opening does not read the file; this does.
             connection.query_row("PRAGMA schema_version", [], |_| Ok(()))?;
             Ok(connection)
         });
@@ -85,7 +85,8 @@ impl Sqlite {
         }
     }
 
-    /// How many rows there are, if that is quickly counted: `budget` is what SQLite may spend on it.
+    /// Returns the number of rows, if counting them is quick. `budget` limits the progress callbacks that
+    /// counting may take.
     fn estimate(&self, connection: &Connection, budget: &AtomicU64) -> Option<u64> {
         budget.store(COUNT_LOOKS, Ordering::Relaxed);
         let query = bare(&self.options.query);
@@ -131,8 +132,8 @@ impl Sqlite {
         let query = match (self.options.ordered, &from) {
             (false, _) => query.to_owned(),
             (true, None) => format!("WITH ids(id) AS (\n{query}\n) SELECT id FROM ids ORDER BY id"),
-            // Not above the last one but from it on: with a collation that takes `a` for `A` there
-            // may be more that compare equal.
+            // The condition includes the last id: with a case-insensitive collation more rows may compare equal
+            // to it.
             (true, Some(_)) => format!(
                 "WITH ids(id) AS (\n{query}\n) SELECT id FROM ids WHERE id >= ?1 ORDER BY id"
             ),
@@ -167,7 +168,7 @@ impl Source for Sqlite {
         Box::pin(async move {
             let cancelled = sink.cancellation();
             let read = self.read_all(sink).await;
-            // SQLite says that it was interrupted, which is ours to explain.
+            // SQLite reports only that it was interrupted.
             read.map_err(|error| match error {
                 SourceError::Query { .. } if cancelled() => SourceError::Cancelled,
                 error => error,
@@ -203,7 +204,7 @@ impl Source for Sqlite {
     }
 }
 
-/// A connection that is asked for changes.
+/// A connection that polls changes.
 struct Following {
     source: Sqlite,
     connection: Connection,
@@ -226,7 +227,7 @@ impl Feed for Following {
                 .prepare(&self.connection, &self.source.options.query)?;
             let mut changes = statement.query([after]).map_err(fail)?;
             while let Some(row) = changes.next().map_err(fail)? {
-                // Any value can stand in any column, whatever the column's type.
+                // Any column can contain a value of any type, whatever its declared type.
                 let id = match row.get_ref(0).map_err(fail)? {
                     ValueRef::Real(_) => Value::Other("REAL"),
                     value => id_of(value, &asked)?,
@@ -260,7 +261,7 @@ fn id_of<'a>(value: ValueRef<'a>, asked: &Statement<'_>) -> Result<Value<'a>, So
     })
 }
 
-/// What a declared type says; SQLite itself lets any value into any column.
+/// Returns the form of ids for a declared type. SQLite itself allows any value in any column.
 fn form_of(declared: Option<&str>) -> IdForm {
     let declared = declared.unwrap_or_default().to_ascii_uppercase();
     if declared.contains("INT") {
@@ -272,7 +273,8 @@ fn form_of(declared: Option<&str>) -> IdForm {
     }
 }
 
-/// A query that something can follow. A comment at its end is ended by the line end after it.
+/// Returns the query without semicolons at its end. Added text must begin on a new line, because a comment may
+/// end the query.
 fn bare(query: &str) -> &str {
     query.trim_end().trim_end_matches(';')
 }
@@ -287,7 +289,7 @@ fn passes(error: &rusqlite::Error) -> bool {
     })
 }
 
-/// A value to go on from: its type and its bytes.
+/// The position of a scan: the type and the bytes of the last id.
 #[derive(Clone, Debug, PartialEq)]
 enum Position {
     Integer(i64),
@@ -301,7 +303,7 @@ impl Position {
             ValueRef::Integer(number) => Self::Integer(number),
             ValueRef::Text(text) => Self::Text(text.to_vec()),
             ValueRef::Blob(bytes) => Self::Blob(bytes.to_vec()),
-            // Before everything: NULL comes first, and numbers before text.
+            // The smallest position: NULL sorts first, and numbers before text.
             ValueRef::Null | ValueRef::Real(_) => Self::Integer(i64::MIN),
         }
     }
@@ -336,8 +338,9 @@ impl ToSql for Position {
     }
 }
 
-/// SQLite's steps between two looks at the outside: some 100 µs.
+/// SQLite instructions between two progress callbacks, about 100 µs.
 const STEPS_PER_LOOK: i32 = 10_000;
 
-/// Looks that counting rows may last, for no more than a better progress bar: some 100 ms.
+/// The largest number of progress callbacks while counting rows, about 100 ms: the count only improves a
+/// progress bar.
 const COUNT_LOOKS: u64 = 1000;

@@ -1,4 +1,4 @@
-//! TLS to a database: whom to trust, whom to expect, and how to show who asks.
+//! TLS to a database: trusted roots, expected server name, and client certificate.
 
 use std::sync::Arc;
 
@@ -7,23 +7,23 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-/// Files in PEM, each under the setting's name that gave it.
+/// PEM files, each with the name of the setting that contains it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Files<'a> {
-    /// Authorities; without it the system's.
+    /// Root certificates. Default: the system's.
     pub(crate) roots: Option<(&'a str, &'a str)>,
-    /// Our certificate, with those between it and the authority the server trusts.
+    /// The client certificate, with its intermediate certificates.
     pub(crate) certificate: Option<(&'a str, &'a str)>,
-    /// The key to it.
+    /// The key of the client certificate.
     pub(crate) key: Option<(&'a str, &'a str)>,
 }
 
-/// Whom a certificate has to be for.
+/// The server name that a certificate must be valid for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Expected {
-    /// The name or address that was connected to.
+    /// The name or address of the connection.
     Connected,
-    /// This name, whatever was connected to.
+    /// This name, independent of the connection.
     #[cfg_attr(
         not(any(feature = "cassandra", test)),
         expect(
@@ -32,7 +32,7 @@ pub(crate) enum Expected {
         )
     )]
     Name(ServerName<'static>),
-    /// Anybody the authorities vouch for.
+    /// Any name: every certificate of the authorities is accepted.
     #[cfg_attr(
         not(any(feature = "cassandra", test)),
         expect(dead_code, reason = "only Cassandra's nodes share certificates")
@@ -40,7 +40,7 @@ pub(crate) enum Expected {
     Anybody,
 }
 
-/// A client's side of TLS. The error names the setting and its file.
+/// Returns the TLS configuration of a client. Errors name the setting and its file.
 pub(crate) fn client(files: Files<'_>, expected: Expected) -> Result<ClientConfig, String> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut roots = RootCertStore::empty();
@@ -91,7 +91,7 @@ fn certificates(setting: &str, file: &str) -> Result<Vec<CertificateDer<'static>
     Ok(certificates)
 }
 
-/// Verifies a server that is not expected under the name it was connected to by.
+/// Verifies a server whose expected name is not that of the connection.
 #[derive(Debug)]
 struct Verifier {
     expected: Expected,
@@ -158,7 +158,8 @@ mod tests {
 
     use super::*;
 
-    /// An authority's file, and a chain that it vouches for, of a server called `db.example`.
+    /// Creates an authority and a certificate of it for the server `db.example`. Returns the authority's file
+    /// and the certificate.
     fn made(folder: &std::path::Path) -> (String, CertificateDer<'static>) {
         let mut authority = CertificateParams::default();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -185,7 +186,7 @@ mod tests {
         roots
     }
 
-    /// Every way of expecting somebody, asked about the same certificate by two authorities.
+    /// Method: verify one certificate with every kind of expected name and with two authorities.
     #[test]
     fn a_certificate_counts_for_whom_it_is_expected_to_be() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,11 +1,11 @@
-//! What databases hold in an id's column, and the canonical form of it.
+//! Values of an id column, and their canonical form.
 //!
-//! The canonical form is the filter's: text (see `edgeward_filter`). A UUID column, a text column
-//! with UUIDs and a blob of 16 bytes thus give the same id, and it is the one found in a URL.
+//! The canonical form is that of the filter: text (see `edgeward_filter`). A UUID column, a text column with
+//! UUIDs and a blob of 16 bytes therefore give the same id, which is also the id in a URL.
 
 use edgeward_filter::{IdForm, IdText};
 
-/// One value of a column.
+/// A value of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Value<'a> {
     /// No value.
@@ -14,16 +14,16 @@ pub enum Value<'a> {
     Integer(i64),
     /// The 16 bytes of a UUID.
     Uuid([u8; 16]),
-    /// Characters, in the database's encoding, which is UTF-8.
+    /// Text in UTF-8.
     Text(&'a [u8]),
-    /// Bytes without a meaning.
+    /// Bytes.
     Bytes(&'a [u8]),
-    /// A value of a type that holds no ids: the type's name.
+    /// A value of a type that is not supported for ids: the name of the type.
     Other(&'static str),
 }
 
 impl<'a> Value<'a> {
-    /// The canonical id, or what is wrong with the value.
+    /// Returns the canonical id, or the reason why the value is not an id.
     pub fn canonical(self, form: IdForm, room: &'a mut IdText) -> Result<&'a [u8], String> {
         let canonical = match (self, form) {
             (Self::Null, _) => return Err("NULL is no id".to_owned()),
@@ -50,7 +50,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Longer than any id that is one; a batch holds at least one of them.
+/// The largest length of an id in bytes. A batch fits at least one id of this length.
 pub(crate) const ID_BYTES_MAX: usize = 1 << 16;
 
 #[cfg(test)]
@@ -103,7 +103,7 @@ mod tests {
     }
 
     proptest! {
-        /// An integer column and the same number in a text column are one id.
+        /// An integer column and a text column with the same digits give the same id.
         #[test]
         fn an_integer_is_its_digits(number: i64) {
             let digits = number.to_string();

@@ -1,4 +1,4 @@
-//! Metrics, status and health, on an address of their own.
+//! Metrics, status and health, on a separate address.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The thread that scans the source on a schedule and makes snapshots.
+//! The thread that scans the source on a schedule and builds snapshots.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -23,39 +23,38 @@ use crate::state::StateFolder;
 use crate::tables::tables;
 use crate::writer::{Built, Command, Scan};
 
-/// Where a set's ids can be read from the beginning, again and again.
+/// A source from which all ids of a set can be read repeatedly.
 pub trait IdSource: Send {
-    /// Gives every id that was committed before this call to `each`, in any order and as the source
-    /// spells it. What is committed meanwhile may be left out. An error of `each` ends the scan and is
-    /// returned.
+    /// Calls `each` for every id that was committed before this call, in any order and in the spelling of the
+    /// source. Ids committed during the scan may be missing. An error of `each` ends the scan and is returned.
     fn scan(
         &mut self,
         each: &mut dyn FnMut(&[u8]) -> Result<(), ScanError>,
     ) -> Result<(), ScanError>;
 }
 
-/// Why a scan came to no good end: nothing of it is published, the last snapshot stays.
+/// Why a scan failed. No snapshot is published, and the last one stays.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScanError {
     /// The source failed.
     #[error("the source failed")]
     Source(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// It has something that is no id.
+    /// The source has a value that is not an id of the set's form.
     #[error(transparent)]
     Id(#[from] IdError),
-    /// The ids do not make a filter.
+    /// The filter could not be built.
     #[error(transparent)]
     Build(#[from] BuildError),
-    /// It has an id that Guava's funnel cannot take.
+    /// The source has an id that Guava's funnel cannot convert.
     #[error(transparent)]
     Funnel(#[from] FunnelError),
-    /// Suspiciously few.
+    /// The scan found suspiciously few ids.
     #[error("only {found} ids were found where there were {before}; is the source whole?")]
     TooFew {
-        /// Now.
+        /// The number of ids that this scan found.
         found: u64,
-        /// In the last snapshot.
+        /// The number of ids of the last scan.
         before: u64,
     },
     /// The snapshot could not be written.
@@ -66,14 +65,14 @@ pub enum ScanError {
     Stopped,
 }
 
-/// What wakes the builder before its time.
+/// A message that wakes the builder before its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wake {
-    /// An early build is wanted.
+    /// A scan should begin early.
     Hurry,
-    /// Changes are fed from now on.
+    /// A feed of changes has begun.
     FeedBegan {
-        /// And only a scan that begins now will have what was before.
+        /// True if a scan must begin now to cover earlier changes.
         scan_wanted: bool,
     },
     Stop,
@@ -85,13 +84,13 @@ pub(crate) struct Builder {
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) stop: Arc<AtomicBool>,
-    /// Of the last snapshot.
+    /// The number of ids of the last scan.
     pub(crate) ids_before: u64,
     pub(crate) guava: watch::Sender<Option<Arc<GuavaFile>>>,
 }
 
 impl Builder {
-    /// Scans until it is stopped.
+    /// Scans until the publisher stops.
     pub(crate) fn run(mut self, wakes: &Receiver<Wake>) {
         let mut failures = 0u32;
         if self.waits_for_feed(wakes) {
@@ -116,7 +115,7 @@ impl Builder {
                     pause.min(RETRY_MAX).min(self.config.interval)
                 }
             };
-            // Wishes for an early build take at most half of the time.
+            // Early builds take at most half of the time.
             let least = began.elapsed().max(BUILD_PAUSE_MIN).min(rest);
             if self.pauses(wakes, least, rest) {
                 return;
@@ -124,7 +123,7 @@ impl Builder {
         }
     }
 
-    /// Waits for a feed to begin, if there is to be one. True when it is to stop.
+    /// Waits for a feed to begin, if one is expected. Returns true if the publisher stops.
     fn waits_for_feed(&self, wakes: &Receiver<Wake>) -> bool {
         let begun = Instant::now();
         loop {
@@ -140,7 +139,7 @@ impl Builder {
         }
     }
 
-    /// Waits for `rest`, or for `least` if somebody wishes so. True when it is to stop.
+    /// Waits for `rest`, or for `least` if an early scan is requested. Returns true if the publisher stops.
     fn pauses(&self, wakes: &Receiver<Wake>, least: Duration, rest: Duration) -> bool {
         let begun = Instant::now();
         let mut time = rest;
@@ -154,7 +153,7 @@ impl Builder {
         }
     }
 
-    /// Scans and publishes. Returns when a scan has to begin beside the scheduled ones.
+    /// Scans and publishes. Returns the time at which a scan must begin in addition to the schedule, if any.
     fn build(&mut self) -> Result<Option<Duration>, ScanError> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(ScanError::Stopped);
@@ -247,7 +246,7 @@ impl Builder {
         Ok(wanted_at)
     }
 
-    /// Asks the writer. It is gone only when the publisher stops.
+    /// Sends a command to the writer and waits for the reply. The writer ends only when the publisher stops.
     fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, ScanError> {
         let (reply, answer) = oneshot::channel();
         let sent = self.commands.blocking_send(command(reply));
@@ -256,7 +255,7 @@ impl Builder {
     }
 }
 
-/// Solves the shards on half of the cores: the other half serves.
+/// Solves the shards on half of the cores; the other half serves requests.
 fn solve(builder: StaticBuilder) -> Result<Filter<Vec<u8>>, BuildError> {
     let (assembly, works) = builder.into_plan()?.split();
     let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -289,5 +288,5 @@ fn solve(builder: StaticBuilder) -> Result<Filter<Vec<u8>>, BuildError> {
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
-/// Between two builds however much they are wished for.
+/// The shortest pause between two builds.
 const BUILD_PAUSE_MIN: Duration = Duration::from_millis(100);

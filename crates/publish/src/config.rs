@@ -1,4 +1,4 @@
-//! What a publisher is told, checked and with every default filled in.
+//! The configuration of a publisher.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,61 +15,59 @@ use edgeward_types::ConnectionLimits;
 use crate::origins::AllowedOrigins;
 use crate::token::Token;
 
-/// One set of ids and how it is published.
+/// The configuration of a publisher of one set.
 #[derive(Clone)]
 pub struct PublishConfig {
-    /// The set's name: part of every path and of every signed statement.
+    /// The name of the set: a part of every path and of every signed statement.
     pub set: String,
-    /// Where clients are answered. Port 0 takes a free one.
+    /// The address for clients. Port 0 selects a free port.
     pub listen: SocketAddr,
-    /// Where metrics and status are served. Default: nowhere.
+    /// The address for metrics and status. Default: not served.
     pub admin: Option<SocketAddr>,
-    /// A folder for the journal, the newest snapshot and what must not be forgotten. It belongs to this
-    /// publisher alone.
+    /// The folder of the journal, the newest snapshot and other state. Only one publisher may use it.
     pub state: PathBuf,
-    /// Signs manifests and proofs. Without it clients can only believe the transport.
+    /// The key that signs manifests and proofs. Without it clients can only rely on the transport.
     pub signer: Option<Signer>,
-    /// Who knows it may post ids. Without it nobody may.
+    /// The token that allows posting ids. Without it no client may post.
     pub token: Option<Token>,
-    /// The share of absent ids that may pass for present.
+    /// The false-positive rate of the filter.
     pub rate: Rate,
-    /// How ids are spelled and hashed. Fixed for the life of a state folder.
+    /// The form of the ids and the seed of their hash. Fixed for the lifetime of a state folder.
     pub hasher: IdHasher,
-    /// More ids than this are refused: each takes 8 bytes while building. Default 2³⁰.
+    /// A scan with more ids fails. Each id takes 8 bytes during a build. Default 2³⁰.
     pub ids_max: u64,
-    /// What is no id of the form is left out and counted, instead of ending the scan.
+    /// If true, values that are not ids of the form are skipped and counted. Otherwise they end the scan.
     pub skip_malformed: bool,
-    /// From the beginning of one scan to the next. Default 1 h: removed ids cost nothing but false
-    /// positives until then, and added ones come by journal.
+    /// The time from the start of one scan to the start of the next. Default 1 h: until the next scan, removed
+    /// ids only cause false positives, and added ids are published through the journal.
     pub interval: Duration,
-    /// For how long the first scan waits for a feed to begin, since one that began before it would have
-    /// to be done again. Default: not at all.
+    /// How long the first scan waits for a feed to begin, because a scan that began before the feed would have
+    /// to be repeated. Default: no wait.
     pub feed_wait: Duration,
-    /// What tells that nothing is missing.
+    /// The source of completeness.
     pub coverage: Coverage,
-    /// A writer that posts an id commits it within this time, or posts it again. Default 5 min.
+    /// A writer must commit an id within this time after it posted the id, or post it again. Default 5 min.
     ///
-    /// A scan cannot see what is committed after it, so ids journaled so shortly before a scan are
-    /// united with what it found.
+    /// A scan cannot read ids that are committed later. Ids that were journaled less than this time before a
+    /// scan are therefore added to its result.
     pub commit_within: Duration,
-    /// A scan that finds less than this share of the last one's ids is not published: rather a source
-    /// gone wrong than half of all ids deleted. Default a half.
+    /// A scan that finds less than this share of the previous scan's ids is not published, because a faulty
+    /// source is more likely than the deletion of so many ids. Default 0.5.
     pub least_share: f64,
-    /// For how long a cache may keep a manifest. Default 1 s.
+    /// How long a cache may keep a manifest. Default 1 s.
     pub manifest_max_age: Duration,
-    /// Scans make a second filter, in the form that Guava on the JVM reads. It takes 16 bytes an id
-    /// while building. Default: none.
+    /// Also build a filter in Guava's format, which takes 16 bytes per id during the build. Default: none.
     pub guava: Option<Funnel>,
-    /// Which web pages may read what is published. Default: none.
+    /// The web pages that may read responses. Default: none.
     pub allowed_origins: AllowedOrigins,
-    /// Bounds on all that a stranger can make grow.
+    /// Limits on resources that clients can consume.
     pub limits: PublishLimits,
-    /// Reads the clocks. The monotonic one must go on while the machine sleeps.
+    /// Reads the clocks. The monotonic clock must run while the machine sleeps.
     pub clock: ClockFn,
 }
 
 impl PublishConfig {
-    /// A publisher of `set` with its state in `state`, listening on `listen`, all else by default.
+    /// Returns the configuration of a publisher of `set`, with its state in `state` and defaults otherwise.
     pub fn new(
         set: impl Into<String>,
         listen: SocketAddr,
@@ -112,38 +110,41 @@ impl fmt::Debug for PublishConfig {
     }
 }
 
-/// Bounds on all that a stranger can make grow.
+/// Limits on resources that clients can consume.
 #[derive(Clone, Debug)]
 pub struct PublishLimits {
-    /// Connections at once. Default 4096: each client that waits for news holds one. Beyond it the connection that has
-    /// waited longest for its client is closed; if the publisher works for all of them, more wait in the kernel's queue.
+    /// The largest number of connections. Default 4096: each client that waits for news holds one. Beyond the
+    /// limit, the connection that has waited longest for its client is closed. If requests are in progress on
+    /// all connections, further ones wait in the kernel's queue.
     pub connections_max: usize,
-    /// Of those, connections that have not sent a whole request yet. Default 1024: silent connections close each other
-    /// and not those of clients that are served.
+    /// The largest number of connections that have not sent a complete request yet. Default 1024: silent
+    /// connections displace each other and not those of active clients.
     pub unserved_max: usize,
-    /// Of those, connections of one IPv4 address or IPv6 network of 64 bits. `None` for half of them: behind a proxy
-    /// all clients have one address.
+    /// The largest number of connections of one IPv4 address or IPv6 /64 network. Default (`None`): half of
+    /// `connections_max`, because all clients behind a proxy have one address.
     pub per_client_max: Option<usize>,
-    /// For the first byte of a connection to arrive. Default 5 s: a client sends at once.
+    /// The timeout for the first byte of a connection. Default 5 s: a client sends immediately.
     pub first_byte_timeout: Duration,
-    /// Of a request's head. Default 16 KiB.
+    /// The largest size of a request's head. Default 16 KiB.
     pub head_bytes_max: usize,
-    /// For a head to arrive, and for the next request on an idle connection. Default 60 s.
+    /// The timeout for a request's head, and for the next request on an idle connection. Default 60 s.
     pub head_timeout: Duration,
-    /// A client that takes less than 16 KiB of an answer in this time is given up. Default 30 s.
+    /// A connection is closed if its client reads less than 16 KiB of a response within this time. Default 30
+    /// s.
     pub stall_timeout: Duration,
-    /// How long a request may ask to wait for news. Default 30 s.
+    /// The longest time that a request may wait for news. Default 30 s.
     pub wait_max: Duration,
-    /// Of a posted list of ids. Default 1 MiB.
+    /// The largest size of a posted list of ids. Default 1 MiB.
     pub post_bytes_max: usize,
-    /// Lists waiting to be journaled; more are answered 503. Default 256.
+    /// The largest number of lists that wait to be journaled; further ones get 503. Default 256.
     pub posts_max: usize,
-    /// Ids in the journal since the snapshots that are still in use; more are answered 503 until the
-    /// next build, which is then begun at once. Default 2²⁰, as many as clients take by default.
+    /// The largest number of ids in the stored deltas. Further ids get 503 until the next snapshot, whose scan
+    /// then begins early. Default 2²⁰, the default limit of clients.
     pub journal_ids_max: usize,
-    /// Deltas kept for a client that heard of them just before they were merged. Default 256 …
+    /// The largest number of superseded deltas that are still served, for clients that learnt of them just
+    /// before they were merged. Default 256.
     pub superseded_files_max: usize,
-    /// … and 64 MiB.
+    /// The largest total size of superseded deltas. Default 64 MiB.
     pub superseded_bytes_max: usize,
 }
 
@@ -180,13 +181,13 @@ impl PublishLimits {
             head_bytes_max: self.head_bytes_max,
             head_timeout: self.head_timeout,
             stall_timeout: self.stall_timeout,
-            // What a snapshot of a few MB takes at low bandwidth; a larger one is resumed by range.
+            // Enough for a snapshot of a few MB at low bandwidth. A larger download is resumed by range.
             drain_timeout: Duration::from_secs(5),
         }
     }
 }
 
-/// Whether a name can be a set's: it stands in paths, and in fields of HTTP.
+/// Returns true if a name is valid for a set. It is a part of paths and of HTTP fields.
 pub(crate) fn is_set_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     (1..=64).contains(&name.len()) && name.bytes().all(plain) && !name.starts_with('.')

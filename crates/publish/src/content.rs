@@ -1,4 +1,4 @@
-//! What is handed out: bytes, compressed once where that saves something.
+//! The contents of responses, compressed once if this saves space.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use edgeward_filter::Digest;
 use http::HeaderValue;
 
-/// How a representation is encoded (RFC 9110 §8.4).
+/// The content coding of a representation (RFC 9110 §8.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Coding {
     Identity,
@@ -24,8 +24,8 @@ impl Coding {
         }
     }
 
-    /// The best of those in `Accept-Encoding` (RFC 9110 §12.5.3). A coding with `q=0` is refused; among
-    /// the others our own order decides, since zstd is never worse.
+    /// Returns the best coding that `Accept-Encoding` allows (RFC 9110 §12.5.3). A coding with `q=0` is not
+    /// allowed. Other weights are ignored: zstd is preferred because it is never worse.
     fn choose(accepted: &str, has: impl Fn(Self) -> bool) -> Self {
         let wants = |coding: Self| {
             let name = coding.name().unwrap_or_default();
@@ -50,19 +50,18 @@ impl Coding {
     }
 }
 
-/// Bytes and their encodings.
+/// A content in all its codings.
 #[derive(Clone, Debug)]
 pub(crate) struct Content {
     identity: Bytes,
     gzip: Option<Bytes>,
     zstd: Option<Bytes>,
-    /// Without quotes and without the coding's name.
+    /// The entity tag without quotes and without the name of the coding.
     tag: String,
 }
 
 impl Content {
-    /// Compresses what can be compressed. A filter near the information limit cannot, which a look at
-    /// its first part tells.
+    /// Compresses the content if a sample of it is compressible. A filter near the information limit is not.
     pub(crate) fn new(bytes: Bytes, tag: String) -> Self {
         let sample = &bytes[..bytes.len().min(SAMPLE_BYTES)];
         let promising = bytes.len() >= SMALLEST_BYTES
@@ -87,7 +86,7 @@ impl Content {
         }
     }
 
-    /// The representation for a client, and how it is encoded.
+    /// Returns the representation for a client, and its coding.
     pub(crate) fn select(&self, accepted: &str) -> (Coding, Bytes) {
         let of = |coding| match coding {
             Coding::Identity => Some(&self.identity),
@@ -99,7 +98,7 @@ impl Content {
         (coding, bytes.clone())
     }
 
-    /// A strong validator: another for each encoding (RFC 9110 §8.8.3.3).
+    /// Returns a strong validator, which differs for each coding (RFC 9110 §8.8.3.3).
     pub(crate) fn etag(&self, coding: Coding) -> HeaderValue {
         let tag = match coding.name() {
             None => format!("\"{}\"", self.tag),
@@ -117,7 +116,7 @@ impl Content {
     }
 }
 
-/// Something under the name of its digest.
+/// A file that is served under its digest.
 #[derive(Debug)]
 pub(crate) struct File {
     pub(crate) kind: FileKind,
@@ -125,7 +124,7 @@ pub(crate) struct File {
     pub(crate) content: Content,
 }
 
-/// Which path it lies under.
+/// The kind of a file, which is a part of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileKind {
     Snapshot,
@@ -142,12 +141,12 @@ impl File {
     }
 }
 
-/// A twentieth at least: less is not worth a second representation in every cache.
+/// Compression must save at least a twentieth to justify a second representation in caches.
 fn saves(compressed: usize, whole: usize) -> bool {
     compressed < whole - whole / 20
 }
 
-/// Below, the fields about an encoding weigh as much as it saves.
+/// For smaller contents the additional header fields weigh as much as compression saves.
 const SMALLEST_BYTES: usize = 512;
 const SAMPLE_BYTES: usize = 1 << 18;
 const ZSTD_LEVEL: i32 = 9;
@@ -177,7 +176,7 @@ mod tests {
             vec![b'a'; 10_000]
         );
         assert_ne!(text.etag(Coding::Zstd), text.etag(Coding::Identity));
-        // Random numbers do not compress.
+        // Random numbers are not compressible.
         let noise: Vec<u8> = (1..4096).flat_map(|n| mix64(n).to_le_bytes()).collect();
         let noise = Content::new(Bytes::from(noise), "n".to_owned());
         assert_eq!(noise.select("gzip, zstd").0, Coding::Identity);

@@ -1,9 +1,9 @@
-//! Where a database's changes are put.
+//! Feeds a database's changes to the publisher.
 //!
-//! A feed tells how far it has come with the ids it brings, and is answered when they are on the device.
-//! The publisher keeps the position beside its journal, so that the feed goes on there after a restart,
-//! and what was complete then stays so: nothing was committed behind the position meanwhile but what the
-//! feed's own overlap covers.
+//! With each batch of ids a feed states its position. It is answered when the ids are on the device. The
+//! publisher stores the position next to its journal, so that the feed continues there after a restart.
+//! Completeness is preserved as well: ids committed behind the position in the meantime are covered by the
+//! feed's look-back.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self as std_mpsc, SyncSender};
@@ -17,7 +17,7 @@ use crate::build::Wake;
 use crate::counters::Counters;
 use crate::writer::{Command, NotJournaled};
 
-/// Takes a database's changes. Bounded: a feed that is faster than the device waits.
+/// Sends a database's changes to the publisher. Bounded: a feed that is faster than the device waits.
 #[derive(Clone, Debug)]
 pub struct Feed {
     commands: mpsc::WeakSender<Command>,
@@ -27,18 +27,18 @@ pub struct Feed {
     wake: SyncSender<Wake>,
 }
 
-/// Changes of a database, in their order.
+/// Changes of a database, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Ids that were added.
     pub added: Vec<IdHash>,
-    /// Ids that were removed; one that was added again too stands in both.
+    /// Ids that were removed. An id that was removed and added again is in both lists.
     pub removed: Vec<IdHash>,
-    /// The time up to which nothing is missing once these are in, by the monotonic clock of
-    /// [`PublishConfig::clock`](crate::PublishConfig::clock): a moment before the database was queried for them. None
-    /// if more are to come, or if some were refused.
+    /// The time up to which no id is missing after these changes, by the monotonic clock of
+    /// [`PublishConfig::clock`](crate::PublishConfig::clock): a moment before the database was queried. `None`
+    /// if more changes follow, or if some were refused.
     pub complete: Option<Duration>,
-    /// Where this feed goes on after a restart, in whatever it counts.
+    /// The position at which this feed continues after a restart, in its own unit.
     pub position: Option<i64>,
 }
 
@@ -52,7 +52,7 @@ impl Feed {
         let name = Digest::of(name.as_bytes());
         let (reply, position) = oneshot::channel();
         let asked = commands.blocking_send(Command::FeedAsks { feed: name, reply });
-        // Refused only when the publisher is gone, which the feed's first batch will tell.
+        // Fails only if the publisher has stopped, which the feed's first batch reports.
         let position = asked.ok().and_then(|()| position.blocking_recv().ok());
         Self {
             commands: commands.downgrade(),
@@ -63,31 +63,30 @@ impl Feed {
         }
     }
 
-    /// Where a feed of this name stood when the publisher last ran.
+    /// The stored position of a feed of this name.
     pub fn position(&self) -> Option<i64> {
         self.position
     }
 
-    /// From now on changes are put in: all that are committed after this, or from
-    /// [`position`](Self::position) on if there is one. What was committed before is for a scan to find,
-    /// which is wished for where it is needed. From a thread without a runtime.
+    /// Begins to feed changes: all that are committed after this call, or from [`position`](Self::position) on
+    /// if there is one. Earlier changes must come from a scan, which is requested if necessary. Must be called
+    /// from a thread without a runtime.
     pub fn begin(&self) -> Result<(), FeedError> {
         let commands = self.commands.upgrade().ok_or(FeedError::Closed)?;
         let (feed, (reply, continues)) = (self.name, oneshot::channel());
         let sent = commands.blocking_send(Command::FeedBegins { feed, reply });
         sent.map_err(|_| FeedError::Closed)?;
         let continues = continues.blocking_recv().map_err(|_| FeedError::Closed)?;
-        // Full means that a scan is wished for already.
+        // If the queue is full, a scan is already requested.
         let scan_wanted = !continues;
         _ = self.wake.try_send(Wake::FeedBegan { scan_wanted });
         Ok(())
     }
 
-    /// Hands over changes, and waits until they are on the device and published. What is refused must be
-    /// handed over again before anything is called complete.
+    /// Sends changes and waits until they are on the device and published. Refused changes must be sent again
+    /// before later ones may be called complete.
     ///
-    /// Blocks the thread, which may be one that drives a runtime of its own, as a database's client does
-    /// while it reads rows.
+    /// Blocks the thread. The thread may drive its own runtime, as database clients do while they read rows.
     pub fn blocking_send(&self, changes: Changes) -> Result<(), FeedError> {
         let (done, journaled) = std_mpsc::sync_channel(1);
         let mut command = Command::Changes { changes, done };
@@ -96,7 +95,7 @@ impl Feed {
             match commands.try_send(command) {
                 Ok(()) => break,
                 Err(TrySendError::Closed(_)) => return Err(FeedError::Closed),
-                // It has room for all that may wait, so that this ends with the next thing done.
+                // The queue has room for all waiting commands, so the next completed command ends this loop.
                 Err(TrySendError::Full(refused)) => command = refused,
             }
             drop(commands);
@@ -110,7 +109,7 @@ impl Feed {
         self.counters.changes_malformed.add(rows);
     }
 
-    /// Counts a question to the database that came to no good end.
+    /// Counts a failed query of the database.
     pub fn failed(&self) {
         self.counters.polls_failed.one();
     }
@@ -118,17 +117,17 @@ impl Feed {
 
 const BETWEEN_TRIES: Duration = Duration::from_millis(1);
 
-/// Why changes were not taken.
+/// Why changes were refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FeedError {
-    /// The publisher is gone.
+    /// The publisher has stopped.
     #[error("the publisher has stopped")]
     Closed,
-    /// As many as allowed, until the next snapshot.
+    /// The journal is full until the next snapshot.
     #[error("the journal is full until the next snapshot, which is being built")]
     Full,
-    /// The device.
+    /// The device returned an error.
     #[error("the journal cannot be written")]
     Device,
 }

@@ -1,9 +1,9 @@
-//! The set in the form that Guava's `BloomFilter.readFrom` reads, beside our own.
+//! The set in the format of Guava's `BloomFilter`, served in addition to the id filter.
 //!
-//! It needs the ids themselves: Guava hashes them with a function of its own, and what was posted
-//! lies in the journal as our hashes alone. So it is made of a scan, and says with `Last-Modified` when
-//! that began: every id that was committed before is in it, later ones may be missing until the next
-//! scan. After a restart there is none before the first scan is through.
+//! Guava has its own hash function, so this filter needs the ids themselves. The journal contains only our
+//! hashes. The filter is therefore built from a scan. Its `Last-Modified` is the start of the scan: every id
+//! committed before is in the filter, later ids may be missing until the next scan. After a restart there is no
+//! such filter until the first scan is complete.
 
 use edgeward_filter::guava::{Funnel, GuavaBuilder, GuavaError};
 use edgeward_filter::{Digest, IdForm, IdText, Rate};
@@ -14,16 +14,16 @@ use http::HeaderValue;
 use crate::build::ScanError;
 use crate::content::Content;
 
-/// What is handed out.
+/// A published Guava filter.
 #[derive(Debug)]
 pub(crate) struct GuavaFile {
     pub(crate) content: Content,
-    /// When the scan began.
+    /// The time at which the scan began.
     pub(crate) modified: HeaderValue,
     pub(crate) ids: u64,
 }
 
-/// Ids on their way from a scan into a filter.
+/// Gathers the ids of a scan.
 pub(crate) struct Gathering {
     funnel: Funnel,
     form: IdForm,
@@ -39,7 +39,7 @@ impl Gathering {
         }
     }
 
-    /// Takes an id as the source spells it.
+    /// Adds an id in the spelling of the source.
     pub(crate) fn take(&mut self, spelling: &[u8]) -> Result<(), ScanError> {
         let mut room = IdText::default();
         let canonical = self.form.canonical(spelling, &mut room)?;
@@ -53,7 +53,7 @@ impl Gathering {
         let tag = format!("guava-{}", Digest::of(&bytes));
         Ok(GuavaFile {
             content: Content::new(bytes.into(), tag),
-            // Whole seconds, rounded down: it must not promise more than the scan saw.
+            // Rounded down to whole seconds, so that it is never later than the start of the scan.
             modified: format_http_date(began),
             ids,
         })

@@ -1,21 +1,22 @@
-//! The publisher of id filters: scans, journals, signs, and serves what clients and CDNs fetch.
+//! The publisher of id filters: scans ids, journals changes, signs statements, and serves files to clients and
+//! CDNs.
 //!
-//! [`Publisher::start`] takes a [`PublishConfig`] and an [`IdSource`]. From then on three threads work:
+//! [`Publisher::start`] takes a [`PublishConfig`] and an [`IdSource`], and starts three threads:
 //!
-//! - the **builder** scans the source on a schedule and makes a snapshot of what it found;
-//! - the **writer** owns the journal. Ids that are posted or fed between two scans get a number, lie on
-//!   disk before anybody is told so, and are published as deltas a moment later;
-//! - the **server** answers: manifests and proofs fresh, snapshots and deltas under the name of their
-//!   SHA-256, unchangeable and therefore for any cache to keep.
+//! - the **builder** scans the source on a schedule and builds a snapshot of its ids;
+//! - the **writer** owns the journal. Ids that are posted or fed between two scans get a number. They are
+//!   synced to the device before they are acknowledged, and published as deltas immediately afterwards;
+//! - the **server** serves fresh manifests and proofs. Snapshots and deltas are served under their SHA-256;
+//!   they never change, so any cache may keep them.
 //!
-//! What is published is one immutable value behind a watch channel; a request takes the newest and
-//! never waits for a build. The paths, fields and codes are in `docs/explanation/id-filter.md`; what a client may
-//! conclude is decided by `edgeward_filter::client`.
+//! The published state is one immutable value behind a watch channel. A request uses the newest value and never
+//! waits for a build. `docs/id-filter.md` lists paths, fields and status codes. `edgeward_filter::client`
+//! decides how long a client may rely on its filter.
 //!
-//! **Coverage.** A proof says "all ids committed up to then are in here", so the publisher has to know
-//! where ids come from: see [`Coverage`]. The journal begins before the scan, and a snapshot unites
-//! what the scan saw with what was journaled meanwhile and shortly before, so that an id that is
-//! committed while a scan passes by is in one of the two.
+//! **Coverage.** A proof states that all ids committed up to a time are published, so the publisher must know
+//! all sources of ids: see [`Coverage`]. A snapshot contains the ids that the scan read, and the ids that were
+//! journaled during the scan and shortly before. An id that is committed during the scan is therefore in one of
+//! the two.
 #![forbid(unsafe_code)]
 
 mod admin;

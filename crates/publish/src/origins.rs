@@ -1,9 +1,9 @@
-//! Which web pages may read what is published (CORS, in the Fetch standard).
+//! The web pages that may read responses (CORS, defined in the Fetch standard).
 //!
-//! A browser lets a page of another origin read an answer only if the answer says so, and asks
-//! beforehand (a preflight) because the clients' fields, `Edgeward-Challenge` and `Cache-Control`, are
-//! not among those that any page may send. Only reading is ever allowed: a page cannot post ids, nor
-//! send credentials. Nobody is allowed unless the operator names him.
+//! A browser lets a page of another origin read a response only if the response allows it. The browser sends a
+//! preflight request first, because `Edgeward-Challenge` and `Cache-Control` are not among the header fields
+//! that every page may send. Only reading is allowed: a page cannot post ids or send credentials. By default no
+//! origin is allowed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,24 +14,24 @@ use http::header::{
     HeaderMap, HeaderValue, ORIGIN, VARY,
 };
 
-/// The origins whose pages may read what is published.
+/// The origins whose pages may read responses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AllowedOrigins {
-    /// None: answers say nothing about pages.
+    /// No page; responses have no CORS fields.
     #[default]
     Nobody,
     /// Every page.
     Anyone,
-    /// Pages of these.
+    /// Pages of these origins.
     These(Vec<PageOrigin>),
 }
 
-/// Where a page comes from, as `Origin` spells it: `https://shop.example`, with its port where that is
-/// not the scheme's own.
+/// The origin of a page as in the `Origin` field: `https://shop.example`, with a port unless it is the scheme's
+/// default.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PageOrigin(HeaderValue);
 
-/// Why something is no origin of pages.
+/// Why a text is not an origin.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("`{text}` is no origin of pages: {why}")]
 pub struct OriginError {
@@ -55,7 +55,7 @@ impl FromStr for PageOrigin {
         if host.contains(['/', '?', '#', '@', ',', '*']) || host.contains(char::is_whitespace) {
             return Err(wrong("it ends with the host or its port"));
         }
-        // Browsers send it in this form, and it is compared byte by byte.
+        // Browsers send origins in this form, and the comparison is byte by byte.
         if text.bytes().any(|byte| byte.is_ascii_uppercase()) {
             return Err(wrong("browsers write it in small letters"));
         }
@@ -79,14 +79,13 @@ impl fmt::Debug for PageOrigin {
 }
 
 impl AllowedOrigins {
-    /// Tells the browser who may read an answer, if it asks for a page of `asks`.
+    /// Adds the CORS fields to a response. `asks` is the `Origin` field of the request.
     pub(crate) fn mark(&self, asks: Option<&HeaderValue>, answer: &mut HeaderMap) {
         let allowed = match self {
             Self::Nobody => return,
             Self::Anyone => HeaderValue::from_static("*"),
             Self::These(list) => {
-                // A cache must not hand one page's answer to another's, nor one that was given
-                // without an origin to a page.
+                // A cache must not serve a response for one origin, or for none, to a page of another origin.
                 answer.append(VARY, HeaderValue::from_static("origin"));
                 match list.iter().find(|origin| Some(&origin.0) == asks) {
                     Some(origin) => origin.0.clone(),
@@ -98,14 +97,14 @@ impl AllowedOrigins {
         answer.insert(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
     }
 
-    /// Whether a request is a browser's question about one to come.
+    /// Returns true if a request is a preflight.
     pub(crate) fn is_preflight(&self, request: &HeaderMap) -> bool {
         *self != Self::Nobody
             && request.contains_key(ORIGIN)
             && request.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
     }
 
-    /// The answer to a preflight, beside [`Self::mark`]'s.
+    /// Adds the fields of a response to a preflight, in addition to those of [`Self::mark`].
     pub(crate) fn permit(answer: &mut HeaderMap) {
         answer.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
         answer.insert(ACCESS_CONTROL_ALLOW_HEADERS, SENT);
@@ -114,10 +113,11 @@ impl AllowedOrigins {
 }
 
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD");
-/// What clients send beyond what any page may. `Range` only is in that list in its plain form.
+/// Request fields that clients send and that pages may not send by default. `Range` is allowed by default only
+/// in its simple form.
 const SENT: HeaderValue =
     HeaderValue::from_static("edgeward-challenge, cache-control, if-none-match, if-range, range");
-/// What clients read beyond what any page may.
+/// Response fields that clients read and that pages may not read by default.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
     "edgeward-proof, etag, date, age, content-range, accept-ranges, retry-after",
 );

@@ -1,12 +1,12 @@
-//! How far a feed of changes has come, in a file of the state folder.
+//! The position of a feed of changes, stored in a file of the state folder.
 //!
 //! ```text
-//! changes.json         which feed, its position, and whether nothing was missing then
+//! changes.json         the feed, its position, and whether all earlier ids were published
 //! ```
 //!
-//! A position is written down only when every id up to it is in the journal, so that one that is too old
-//! costs ids that come again, and no more. It is written at most once a second. A file that is not what
-//! it was is the same as none: then nothing is promised until a scan is through.
+//! A position is persisted only after every id up to it was journaled. An outdated position therefore only
+//! causes ids to be read again. Positions are written at most once per second. A corrupt file is treated as
+//! missing: no completeness is stated until a scan is complete.
 
 use std::fs;
 use std::io;
@@ -18,20 +18,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::state::write_whole;
 
-/// How far a feed has come.
+/// The position of a feed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Position {
     version: u32,
-    /// The feed: SHA-256 of what it calls itself.
+    /// The feed: SHA-256 of its name.
     feed: String,
-    /// The journal that has the ids.
+    /// The lineage of the journal that has the ids.
     lineage: u64,
     pub(crate) position: i64,
-    /// The journal's newest number then: an older journal lacks ids that were committed before this
+    /// The newest journal number at that time. An older journal lacks ids that were committed before this
     /// position.
     pub(crate) head: u64,
-    /// The snapshot and the journal had every id that was committed before this position.
+    /// True if the snapshot and the journal had every id that was committed before this position.
     pub(crate) complete: bool,
 }
 
@@ -53,25 +53,25 @@ impl Position {
         }
     }
 
-    /// True if it is of this feed, of a journal with one of these lineages, and of nothing newer than the
-    /// journal: a backup may have been taken file by file.
+    /// Returns true if the position belongs to this feed and to a journal with one of these lineages, and is
+    /// not newer than the journal. A backup may have been taken file by file, so the files may differ in age.
     pub(crate) fn is_of(&self, feed: Digest, lineages: &[u64], head: u64) -> bool {
         self.feed == feed.to_string() && lineages.contains(&self.lineage) && self.head <= head
     }
 
-    /// What a file says, if it is one of ours.
+    /// Decodes a file. Returns `None` if it is invalid.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let read: Self = serde_json::from_slice(bytes).ok()?;
         (read.version == VERSION).then_some(read)
     }
 
-    /// As it stands in the file.
+    /// Encodes the position as a file.
     pub fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec_pretty(self).expect("plain values")
     }
 }
 
-/// Writes positions down, not too often.
+/// Persists positions, at most once per second.
 #[derive(Debug)]
 pub(crate) struct Positions {
     folder: PathBuf,
@@ -81,7 +81,7 @@ pub(crate) struct Positions {
 }
 
 impl Positions {
-    /// What is written down in the folder.
+    /// Reads the position stored in the folder.
     pub(crate) fn open(folder: &Path) -> Self {
         let path = folder.join(FILE);
         let bytes = fs::read(&path).ok();
@@ -101,8 +101,8 @@ impl Positions {
         self.newest.as_ref()
     }
 
-    /// Notes one, and writes it if the last writing was a while ago, or if it is of another feed or
-    /// another completeness: what that costs is not ids that come again, but a scan.
+    /// Records a position. Writes it if the last write was long enough ago, or if the feed or its completeness
+    /// changed. Losing such a change would cost a scan, not only ids that are read again.
     pub(crate) fn note(&mut self, position: Position, now: Duration) -> io::Result<()> {
         let moved = |written: &Position| Position {
             position: position.position,
@@ -117,7 +117,7 @@ impl Positions {
         self.write(now)
     }
 
-    /// Writes the newest if it is not written.
+    /// Writes the newest position unless it is already written.
     pub(crate) fn write(&mut self, now: Duration) -> io::Result<()> {
         let Some(newest) = self.newest.as_ref().filter(|_| self.newest != self.written) else {
             return Ok(());
@@ -129,10 +129,10 @@ impl Positions {
 }
 
 const FILE: &str = "changes.json";
-/// Version 1 did not say how long the journal was. It is not read: a scan takes its place.
+/// Version 1 lacked the journal number. It is not read; a scan replaces it.
 const VERSION: u32 = 2;
 
-/// A crash costs the ids of so long, which come again.
+/// The positions of this much time are lost in a crash; their ids are read again.
 const BETWEEN_WRITES: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -145,7 +145,7 @@ mod tests {
         Position::new(Digest::of(b"feed"), 7, number, 0, true)
     }
 
-    /// Look on both sides of the second.
+    /// Method: record positions on both sides of one second.
     #[test]
     fn positions_are_written_once_a_second_and_at_the_end() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(on_disk(), Some(incomplete));
     }
 
-    /// Whatever part of the file is there: it is whole or it is none.
+    /// A file of any other length than the full one is treated as missing.
     #[test]
     fn a_cut_file_is_none() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -190,7 +190,7 @@ mod tests {
     }
 
     proptest! {
-        /// Also with any byte changed: it is refused, or says something else of the right kind.
+        /// A file with a changed byte is refused, or is another valid position.
         #[test]
         fn a_position_comes_back_from_its_bytes(
             lineage: u64, number: i64, head: u64, complete: bool, place: prop::sample::Index, byte: u8,

@@ -1,4 +1,4 @@
-//! Starting a publisher and stopping it.
+//! Starts and stops a publisher.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
@@ -23,7 +23,7 @@ use crate::writer::{Command, Shown, Writer};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
-    /// Paths and fields could not carry the name.
+    /// The name of the set is not valid in paths and fields.
     #[error(
         "`{name}` cannot be a set's name: 1 to 64 letters, digits, `-`, `_` and `.`, no `.` first"
     )]
@@ -31,33 +31,33 @@ pub enum PublishError {
         /// The name.
         name: String,
     },
-    /// The state folder.
+    /// The state folder cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
-    /// An address cannot be listened on.
+    /// The publisher cannot listen on an address.
     #[error("cannot listen on {addr}")]
     Listen {
         /// The address.
         addr: SocketAddr,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// The operating system gives no thread or runtime.
+    /// A thread or the runtime cannot be created.
     #[error("{what} cannot be started")]
     Thread {
-        /// What was to run.
+        /// The name of the thread or runtime.
         what: &'static str,
-        /// Why it does not.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// The publisher: see [`Publisher::start`].
+/// Starts publishers: see [`Publisher::start`].
 #[derive(Debug)]
 pub struct Publisher;
 
 impl Publisher {
-    /// Listens, serves what the state folder has, and begins the first scan.
+    /// Opens the state folder, listens, serves the stored state and begins the first scan.
     pub fn start(
         config: PublishConfig,
         source: Box<dyn IdSource>,
@@ -101,12 +101,12 @@ impl Publisher {
         }
         let config = Arc::new(config);
         let counters = Arc::new(Counters::default());
-        // Large enough for every list that may wait, and the builder and feed beside them.
+        // Room for every list that may wait, and for commands of the builder and the feed.
         let (commands, receiver) = mpsc::channel(config.limits.posts_max + 16);
         let (wake, wakes) = std_mpsc::sync_channel(4);
         let hurry = {
             let wake = wake.clone();
-            // Full means that the wish is known.
+            // If the queue is full, a request is already pending.
             Arc::new(move || _ = wake.try_send(Wake::Hurry))
         };
         let (writer, shown) =
@@ -189,7 +189,7 @@ fn bind(addr: SocketAddr) -> Result<StdListener, PublishError> {
     bound.map_err(|source| PublishError::Listen { addr, source })
 }
 
-/// A publisher at work. Dropping it stops it.
+/// A running publisher. Dropping it stops it.
 pub struct RunningPublisher {
     addr: SocketAddr,
     admin_addr: Option<SocketAddr>,
@@ -203,29 +203,29 @@ pub struct RunningPublisher {
 }
 
 impl RunningPublisher {
-    /// Where it listens, with its real port.
+    /// The address for clients, with the actual port.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Where metrics and status are served.
+    /// The address for metrics and status.
     pub fn admin_addr(&self) -> Option<SocketAddr> {
         self.admin_addr
     }
 
-    /// The newest snapshot's epoch and ids, once there is one.
+    /// The epoch and the number of ids of the newest snapshot, once there is one.
     pub fn published(&self) -> Option<(u64, u64)> {
         let shown = self.shown.borrow();
         let is_there = shown.manifest.is_some();
         is_there.then_some((shown.epoch, shown.snapshot_ids))
     }
 
-    /// Scans that came to no good end so far.
+    /// The number of failed scans since the start.
     pub fn scans_failed(&self) -> u64 {
         self.counters.scans_failed.value()
     }
 
-    /// Waits until a snapshot newer than `epoch` is published; false when that takes too long. Not to be
+    /// Waits until a snapshot newer than `epoch` is published. Returns false after `time_max`. Must not be
     /// called within a runtime.
     pub fn wait_published(&self, epoch: u64, time_max: Duration) -> bool {
         let mut shown = self.shown.clone();
@@ -243,14 +243,14 @@ impl RunningPublisher {
         })
     }
 
-    /// Wishes for a scan before its time.
+    /// Requests an early scan.
     pub fn rebuild(&self) {
-        // Full means that the wish is known.
+        // If the queue is full, a request is already pending.
         _ = self.wake.try_send(Wake::Hurry);
     }
 
-    /// Where changes of the database are put. `name` tells this feed from another one: what is read and
-    /// how. Not to be called within a runtime.
+    /// Returns a feed for changes of the database. `name` identifies the feed: what it reads and how. Must not
+    /// be called within a runtime.
     pub fn feed(&self, name: &str) -> Feed {
         let commands = self.commands.as_ref();
         let commands = commands.expect("it is taken only when the publisher is gone");
@@ -258,7 +258,7 @@ impl RunningPublisher {
         Feed::new(commands, name, counters, wake)
     }
 
-    /// Ends what is under way within a few seconds and joins every thread.
+    /// Stops the publisher within a few seconds and joins all threads.
     pub fn shutdown(self) {}
 
     fn spawn(
@@ -279,11 +279,11 @@ impl Drop for RunningPublisher {
     fn drop(&mut self) {
         self.stop.send_replace(true);
         self.stop_scan.store(true, Ordering::Relaxed);
-        // The builder may be at work and not listening; then the flag stops it.
+        // The builder may be scanning and not receive the message; then the flag stops it.
         _ = self.wake.try_send(Wake::Stop);
         drop(self.commands.take());
         let (unused, _) = std_mpsc::sync_channel(1);
-        // With the last sender gone the builder's wait ends too.
+        // Dropping the last sender ends the builder's wait.
         drop(std::mem::replace(&mut self.wake, unused));
         for thread in self.threads.drain(..).rev() {
             if thread.join().is_err() {

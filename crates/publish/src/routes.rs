@@ -1,4 +1,4 @@
-//! Requests and their answers: what docs/explanation/id-filter.md describes, path by path.
+//! Routes requests and makes responses, as docs/id-filter.md describes for each path.
 
 mod guava;
 mod ids;
@@ -28,7 +28,7 @@ use crate::guava::GuavaFile;
 use crate::origins::AllowedOrigins;
 use crate::writer::{Command, Shown};
 
-/// What answers are made of.
+/// The handler of all requests, and the state that it reads.
 #[derive(Clone)]
 pub(crate) struct Routes {
     pub(crate) config: Arc<PublishConfig>,
@@ -44,7 +44,7 @@ impl Handler for Routes {
     async fn handle(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         self.counters.requests.one();
         let head_only = request.method() == Method::HEAD;
-        // Only what can be read is ever for pages.
+        // Only readable resources get CORS fields.
         let reads = head_only || matches!(*request.method(), Method::GET | Method::OPTIONS);
         let asked = reads.then(|| request.headers().get(ORIGIN).cloned());
         let mut response = self.route(request).await;
@@ -59,7 +59,7 @@ impl Handler for Routes {
             self.counters.not_modified.one();
         }
         if head_only {
-            // hyper sends the length of what a GET would get, and no body.
+            // hyper sends the length that a GET would have, without a body.
             return response;
         }
         let length = hyper::body::Body::size_hint(response.body_mut()).lower();
@@ -117,7 +117,7 @@ impl Routes {
         refuse(StatusCode::NOT_FOUND, &text)
     }
 
-    /// A snapshot or delta by its digest: it never changes.
+    /// Returns a snapshot or delta by its digest.
     fn file(
         &self,
         kind: FileKind,
@@ -130,7 +130,7 @@ impl Routes {
             shown.files.get(&digest).cloned()
         });
         let Some(file) = file.filter(|file| file.kind == kind) else {
-            // Not for caches to remember: it may have been asked for a moment too soon.
+            // Not cacheable: the request may have come a moment too early.
             return refuse(
                 StatusCode::NOT_FOUND,
                 "it is not kept any more; the manifest names what is",
@@ -144,7 +144,7 @@ impl Routes {
     }
 }
 
-/// What is said of a content beside its bytes.
+/// Header fields of a content.
 struct Kept {
     media_type: HeaderValue,
     cache_control: HeaderValue,
@@ -161,7 +161,7 @@ impl Kept {
     }
 }
 
-/// The best representation, with the client's conditions and range applied.
+/// Returns the best representation, with the client's conditions and range applied.
 fn represent(
     content: &Content,
     method: &Method,
@@ -221,7 +221,7 @@ fn whole(status: StatusCode, headers: HeaderMap, bytes: Bytes) -> Response<Full<
     response
 }
 
-/// Says no, and what would have been right.
+/// Returns an error response with an explanation.
 fn refuse(status: StatusCode, text: &str) -> Response<Full<Bytes>> {
     let mut headers = HeaderMap::with_capacity(4);
     headers.insert(
@@ -243,6 +243,6 @@ fn not_allowed(methods: &'static str) -> Response<Full<Bytes>> {
 }
 
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
-/// A year, which caches take for ever (RFC 8246).
+/// One year, which caches treat as unlimited (RFC 8246).
 const IMMUTABLE: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");

@@ -1,24 +1,24 @@
-//! What must survive a restart: the journal, the newest snapshot, and the numbers that never fall.
+//! The state that survives a restart: the journal, the newest snapshot, and the numbers that must never
+//! decrease.
 //!
 //! ```text
-//! lock                 held by the one publisher the folder belongs to; a copy of the folder has another
-//! state.json           set, hash, lineage, snapshot; rewritten beside itself and renamed
-//! journal.log          deltas one after the other, as docs/reference/filter-format.md has them
-//! snapshot-EPOCH.ids   what state.json names
-//! changes.json         how far a feed of changes has come: see `position`
+//! lock                 locked by the publisher that uses the folder; a copy of the folder has another inode
+//! state.json           set, hash, lineage, snapshot; replaced atomically by rename
+//! journal.log          consecutive deltas in the format of docs/filter-format.md
+//! snapshot-EPOCH.ids   the snapshot that state.json names
+//! changes.json         the position of the feed of changes: see `position`
 //! ```
 //!
-//! An id counts as journaled when its record is on the device. A record at the end that was cut by a
-//! crash was never acknowledged and is dropped. A record that is broken with others behind it means
-//! that acknowledged ids were lost: then the journal begins with all that can be read, and the publisher
-//! claims nothing until a scan has seen everything.
+//! An id is journaled when its record is on the device. A truncated record at the end was never acknowledged
+//! and is dropped. An invalid record before valid ones means that acknowledged ids were lost. The journal then
+//! keeps all readable ids, and the publisher makes no statement until a scan is complete.
 //!
-//! **Each start begins a new lineage.** The folder may have been restored from a backup, which the
-//! publisher cannot always see. In the old lineage it would give journal numbers and epochs a second
-//! time, and clients that hold the first ones would miss the ids of the second. Ids that were
-//! acknowledged after the backup are lost with it; writers may still commit them. So where the folder is
-//! a copy (the inode and creation time of its lock are not those that `state.json` states), or ends in
-//! damage, posts are relied on again only after a scan that began `commit_within` after the start.
+//! **Each start begins a new lineage.** The folder may have been restored from a backup, which the publisher
+//! cannot always detect. In the old lineage it would use journal numbers and epochs a second time, and clients
+//! that have the first ids under these numbers would miss the second. Ids acknowledged after the backup are
+//! lost, but their writers may still commit them. If the folder is a copy or its journal is damaged, posts are
+//! therefore relied on only after a scan that began `commit_within` after the start. A copy is recognised by
+//! the inode and creation time of its lock, which `state.json` records.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
@@ -34,34 +34,34 @@ use edgeward_filter::manifest::Snapshot;
 use edgeward_filter::{Digest, Filter, IdHash, IdHasher};
 use serde::{Deserialize, Serialize};
 
-/// The folder, locked.
+/// The state folder, locked.
 #[derive(Debug)]
 pub(crate) struct StateFolder {
     folder: PathBuf,
     kept: Kept,
     log: File,
     log_bytes: u64,
-    /// The log's end is not known: it has to be written anew before anything is added.
+    /// True if the end of the log is unknown. The log must be rewritten before the next append.
     torn: bool,
     _lock: File,
 }
 
-/// What was found in it.
+/// The state read from the folder.
 pub(crate) struct Restored {
     pub(crate) folder: StateFolder,
     pub(crate) journal: Journal,
     pub(crate) snapshot: Option<Bytes>,
-    /// Lineages that a position of changes in the folder may be of. None if ids were lost.
+    /// The lineages that a stored position of changes may have. Empty if ids were lost.
     pub(crate) earlier: Vec<u64>,
-    /// Acknowledged ids were lost.
+    /// True if acknowledged ids were lost.
     pub(crate) damaged: bool,
-    /// The folder was restored from a backup.
+    /// True if the folder is a copy, for example restored from a backup.
     pub(crate) copied: bool,
-    /// Acknowledged ids may be missing: because of either, or since an earlier start.
+    /// True if acknowledged ids may be missing, because of damage, a copy, or since an earlier start.
     pub(crate) may_miss_posts: bool,
 }
 
-/// `state.json`.
+/// The contents of `state.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Kept {
@@ -70,26 +70,26 @@ struct Kept {
     form: String,
     hash_seed: u64,
     lineage: u64,
-    /// The lineage before: the journal on disk is of one of the two.
+    /// The previous lineage. The journal on disk has one of the two.
     #[serde(default)]
     lineage_before: u64,
-    /// The lock's identity; a restored folder has another.
+    /// The identity of the lock file. A restored folder has another.
     #[serde(default)]
     lock: Option<String>,
-    /// What tells that no id is missing: see [`Coverage`].
+    /// The source of completeness: see [`Coverage`].
     #[serde(default)]
     covered_by: Option<String>,
-    /// Writers may still commit ids whose acknowledgement is not in the journal.
+    /// True while writers may commit ids whose acknowledgement is not in the journal.
     #[serde(default)]
     may_miss_posts: bool,
-    /// No manifest has a higher number.
+    /// The upper bound of all manifest numbers.
     serial_max: u64,
     epoch: u64,
     snapshot: Option<Snapshot>,
 }
 
 impl StateFolder {
-    /// Opens the folder, or begins a new one.
+    /// Opens or creates the state folder.
     pub(crate) fn open(
         folder: &Path,
         set: &str,
@@ -150,8 +150,8 @@ impl StateFolder {
             epoch: wall_ms / 1000,
             snapshot: None,
         });
-        // Above all numbers of an earlier folder that was lost, and of what followed a backup, unless
-        // they were a thousand manifests a second.
+        // Above all numbers of a lost folder and of the time after a backup, unless there were a thousand
+        // manifests per second.
         kept.serial_max = kept.serial_max.max(wall_ms);
         kept.version = VERSION;
         (kept.lock, kept.covered_by) = (Some(lock_is), Some(covered_by));
@@ -193,7 +193,7 @@ impl StateFolder {
         state.kept.may_miss_posts |= is_other || !complete;
         let may_miss_posts = state.kept.may_miss_posts;
         state.reserve_anew(journal.serial()).map_err(failed)?;
-        // Also cuts off a record that was never acknowledged.
+        // Also removes a record that was never acknowledged.
         state.rewrite_log(&journal).map_err(failed)?;
         Ok(Restored {
             snapshot: journal.snapshot().is_some().then_some(snapshot).flatten(),
@@ -214,8 +214,8 @@ impl StateFolder {
         self.kept.epoch
     }
 
-    /// Makes sure that no number up to `serial` is given out again, whatever happens. Cheap but once in
-    /// a few thousand times.
+    /// Makes sure that no manifest number up to `serial` is used again. Writes the state once in a few thousand
+    /// calls.
     pub(crate) fn reserve(&mut self, serial: u64) -> io::Result<()> {
         if serial < self.kept.serial_max && !self.is_unwritten() {
             return Ok(());
@@ -231,7 +231,7 @@ impl StateFolder {
         self.write_kept(kept)
     }
 
-    /// Keeps over a restart that no acknowledged id is missing any more.
+    /// Records that no acknowledged id is missing any more.
     pub(crate) fn misses_no_posts(&mut self) -> io::Result<()> {
         if !self.kept.may_miss_posts {
             return Ok(());
@@ -247,7 +247,7 @@ impl StateFolder {
         !self.folder.join(STATE).exists()
     }
 
-    /// Adds a record. When this returns it will be there after a crash.
+    /// Appends a record and syncs it to the device.
     pub(crate) fn append(&mut self, record: &[u8]) -> io::Result<()> {
         if self.torn {
             return Err(io::Error::other("the journal's end is not known"));
@@ -259,7 +259,7 @@ impl StateFolder {
             .and_then(|()| self.log.sync_data());
         match written {
             Ok(()) => self.log_bytes += record.len() as u64,
-            // After a failed sync nobody knows what the device has.
+            // After a failed sync the contents of the device are unknown.
             Err(_) => self.torn = true,
         }
         written
@@ -269,7 +269,7 @@ impl StateFolder {
         self.torn
     }
 
-    /// Writes the journal's deltas as they are now, merged and without those that were dropped.
+    /// Replaces the log by the current deltas of the journal.
     pub(crate) fn rewrite_log(&mut self, journal: &Journal) -> io::Result<()> {
         let path = self.folder.join(LOG);
         let beside = self.folder.join("journal.log.part");
@@ -288,12 +288,12 @@ impl StateFolder {
         Ok(())
     }
 
-    /// Where a snapshot is written before it is published. Reads and changes nothing else.
+    /// Writes a snapshot before it is published. Changes no other file.
     pub(crate) fn write_snapshot(folder: &Path, epoch: u64, bytes: &[u8]) -> io::Result<()> {
         write_whole(folder, &snapshot_name(epoch), bytes)
     }
 
-    /// A snapshot is the newest now.
+    /// Records a snapshot as the newest and deletes the previous one.
     pub(crate) fn published(&mut self, snapshot: Snapshot) -> io::Result<()> {
         let old = self.kept.snapshot;
         let kept = Kept {
@@ -303,7 +303,7 @@ impl StateFolder {
         };
         self.write_kept(kept)?;
         if let Some(old) = old.filter(|old| old.epoch != snapshot.epoch) {
-            // Nobody reads it any more; left behind it only takes room.
+            // The file is no longer used. If deletion fails it only takes space.
             _ = fs::remove_file(self.folder.join(snapshot_name(old.epoch)));
         }
         Ok(())
@@ -316,7 +316,7 @@ impl StateFolder {
         Ok(())
     }
 
-    /// The snapshot that is named, if it is as it was.
+    /// Reads the snapshot that `state.json` names. Returns `None` if it does not match its digest.
     fn read_snapshot(&self) -> Option<Bytes> {
         let named = self.kept.snapshot?;
         let path = self.folder.join(snapshot_name(named.epoch));
@@ -347,10 +347,11 @@ fn read_kept(folder: &Path, bytes: &[u8], set: &str, hasher: IdHasher) -> Result
     Ok(kept)
 }
 
-/// The whole records from the beginning on, where they end, and whether more than a torn end is lost.
+/// Reads the records of a log. Returns the valid records from the start, their end, and true if acknowledged
+/// records after this end were lost.
 ///
-/// What a crash cut off is the last that was written. So where a whole record stands anywhere behind a
-/// broken place, even one whose beginning or length is what broke, acknowledged ids are missing.
+/// A crash truncates only the last record. A valid record anywhere after an invalid one therefore means that
+/// acknowledged ids are missing, also if the start or the length of the invalid record is corrupt.
 pub fn read_log(bytes: &[u8]) -> (Vec<Delta>, u64, bool) {
     let mut deltas = Vec::new();
     let mut at = 0;
@@ -363,7 +364,7 @@ pub fn read_log(bytes: &[u8]) -> (Vec<Delta>, u64, bool) {
     (deltas, at as u64, is_lost)
 }
 
-/// The record that bytes begin with, and its length.
+/// Returns the record at the start of `bytes`, and its length.
 fn whole_record(bytes: &[u8]) -> Option<(Delta, usize)> {
     let length = usize::try_from(Delta::whole_bytes(bytes)?).ok()?;
     let delta = Delta::from_bytes(bytes.get(..length)?).ok()?;
@@ -379,13 +380,13 @@ pub(crate) fn write_whole(folder: &Path, name: &str, bytes: &[u8]) -> io::Result
     sync_folder(folder)
 }
 
-/// Makes a rename survive a crash of the machine.
+/// Syncs the folder, so that a rename survives a crash of the machine.
 fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// What a copy of a file has not in common with it. Copies on the same file system have another inode;
-/// an inode that is used again has another creation time.
+/// Returns inode and creation time of a file. A copy on the same file system has another inode. A reused inode
+/// has another creation time.
 fn identity(file: &File) -> io::Result<String> {
     let metadata = file.metadata()?;
     let created = metadata.created().ok();
@@ -398,54 +399,54 @@ fn snapshot_name(epoch: u64) -> String {
     format!("snapshot-{epoch}.ids")
 }
 
-/// A number no other journal has; of 53 bits, so that every JSON reader reads it whole.
+/// Returns a random number of 53 bits, which every JSON reader reads exactly.
 fn random_lineage() -> u64 {
     let mut random = [0; 8];
-    // On Linux this fails only before the system has gathered randomness, and then waits instead.
+    // On Linux this call waits until the system has gathered randomness, and does not fail.
     _ = rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty());
     u64::from_le_bytes(random) >> 11
 }
 
 const STATE: &str = "state.json";
 const LOG: &str = "journal.log";
-/// Version 1 had no lineage before, lock, coverage and missing posts.
+/// Version 1 had no previous lineage, lock, coverage or missing posts.
 const VERSION: u32 = 2;
 
-/// Manifests between two writes of the state.
+/// The number of manifests between two writes of the state.
 const SERIALS_RESERVED: u64 = 4096;
 
 /// Why a state folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
-    /// The file system refuses.
+    /// The file system returned an error.
     #[error("the state folder {} cannot be used", .folder.display())]
     Io {
-        /// Which.
+        /// The path of the folder.
         folder: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// Two publishers of one journal would contradict each other.
+    /// Another publisher uses the folder. Two publishers of one journal would contradict each other.
     #[error("the state folder {} belongs to a publisher that runs", .folder.display())]
     Taken {
-        /// Which.
+        /// The path of the folder.
         folder: PathBuf,
     },
-    /// It is not ours, or was edited.
+    /// The file is not a valid state, perhaps edited.
     #[error("{} cannot be read", .path.display())]
     Unreadable {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// The cause.
         source: serde_json::Error,
     },
-    /// It belongs to another set, or ids are hashed otherwise now.
+    /// The folder belongs to another set, or ids are hashed differently now.
     #[error("the state folder {} is of {had}", .folder.display())]
     Other {
-        /// Which.
+        /// The path of the folder.
         folder: PathBuf,
-        /// What it is of.
+        /// The set, the form of its ids and their hash seed.
         had: String,
     },
 }
@@ -477,7 +478,7 @@ mod tests {
         ids
     }
 
-    /// Whatever byte the crash cut the log at: every record before is there, and numbers never fall.
+    /// For every length of the truncated log: all complete records are read, and the lineage is new.
     #[test]
     fn a_torn_end_is_dropped_and_all_before_it_kept() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -531,7 +532,7 @@ mod tests {
         }
     }
 
-    /// Also when the publisher is started again afterwards.
+    /// This holds also after a second start of the publisher.
     #[test]
     fn a_restored_folder_misses_posts_until_a_scan_says_otherwise() {
         let (folder, backup) = (tempfile::tempdir(), tempfile::tempdir());
@@ -557,11 +558,11 @@ mod tests {
         restored.folder.misses_no_posts().expect("written");
         drop(restored);
         assert!(!open(backup.path()).may_miss_posts);
-        // The original knows nothing of the copy.
+        // The original folder is not affected by its copy.
         assert!(!open(folder.path()).may_miss_posts);
     }
 
-    /// A state of version 1 does not say which folder it was written in, nor who posted.
+    /// A state of version 1 records neither its lock nor its coverage.
     #[test]
     fn a_state_of_version_1_is_taken_over_and_promises_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -580,7 +581,7 @@ mod tests {
         assert_eq!(ids(&restored), (0..10).collect::<Vec<_>>());
     }
 
-    /// Whichever file a crash left as it was: the journal is of one of the two lineages.
+    /// Whichever of the two files a crash left old: the journal has one of the two lineages.
     #[test]
     fn a_crash_between_the_state_and_the_journal_loses_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -598,8 +599,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-        /// Whichever byte of a log changed: all records before it are read, it and those behind are not, and
-        /// that there were some is noticed. Whatever was cut off: that is no damage.
+        /// If any byte of a log is changed, all records before it are read, later ones are not, and their loss
+        /// is reported. A truncated log is not reported as damage.
         #[test]
         fn a_changed_record_is_told_from_a_cut_one(
             sizes in prop::collection::vec(0u64..5, 1..5), place: prop::sample::Index, bits in 1u8..,

@@ -1,17 +1,17 @@
 //! Memory for builders of static filters.
 //!
-//! A build goes through some 22 MB that it has never seen. In pages of 4 KiB these are thousands of faults, a fifth of
-//! the time a million ids take; in pages of 2 MiB they are eleven. Most systems give such pages to those alone who ask
-//! for them, and an allocator that asked for all memory would make an edge larger. So builders map their tables
-//! themselves, and unmap them when they are done.
+//! A build uses about 22 MB of fresh memory. With pages of 4 KiB this causes thousands of page faults, a fifth
+//! of the time for a million ids. With pages of 2 MiB it causes eleven. Most systems provide such pages only on
+//! request. If the allocator requested them for all memory, an edge would use more memory. The builder
+//! therefore maps the memory of its tables itself and unmaps it afterwards.
 
 use edgeward_filter::Tables;
 use memmap2::MmapMut;
 
-/// Tables for one thread that solves shards, in large pages where the system has them.
+/// Returns tables for one thread that solves shards, in huge pages if the system has them.
 pub fn tables() -> Tables {
     let Ok(memory) = MmapMut::map_anon(Tables::BYTES) else {
-        // The allocator may still have some.
+        // The allocator may still have free memory.
         return Tables::default();
     };
     #[cfg(target_os = "linux")]

@@ -1,4 +1,4 @@
-//! The secret a writer shows to post ids.
+//! The secret that a client sends to post ids.
 
 use std::fmt;
 
@@ -7,7 +7,8 @@ use std::fmt;
 pub struct Token(String);
 
 impl Token {
-    /// The first line of a file, say. At least 16 visible characters: it must not be guessed.
+    /// Takes a token, for example the first line of a file. It needs at least 16 visible characters, so that it
+    /// cannot be guessed.
     pub fn new(text: &str) -> Result<Self, TokenError> {
         let text = text.trim();
         if text.len() < LEAST_CHARACTERS || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -16,7 +17,7 @@ impl Token {
         Ok(Self(text.to_owned()))
     }
 
-    /// Whether an `Authorization` field shows it. Takes the same time wherever they differ.
+    /// Returns true if an `Authorization` field has this token. The time does not depend on where they differ.
     pub(crate) fn is_shown_by(&self, authorization: &[u8]) -> bool {
         let Some((scheme, shown)) = authorization.split_at_checked(SCHEME.len()) else {
             return false;
@@ -36,7 +37,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// The text is no token.
+/// The text is not a valid token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a token has at least {LEAST_CHARACTERS} visible ASCII characters and no spaces")]
 pub struct TokenError;

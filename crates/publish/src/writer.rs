@@ -1,8 +1,8 @@
-//! The thread that owns the journal: it numbers, writes down, and shows what is published.
+//! The thread that owns the journal: it numbers ids, persists them, and publishes them.
 //!
-//! Lists of ids that arrive while one is being written become one batch: one record, one sync of the
-//! device, one delta, however many writers post. A writer is answered when its ids are on the device
-//! and published; from then on it may commit.
+//! Lists of ids that arrive during a write form one batch: one record, one sync of the device and one delta,
+//! however many writers post. A writer is answered when its ids are on the device and published. Then it may
+//! commit them.
 
 mod fed;
 mod files;
@@ -28,28 +28,29 @@ use crate::position::Positions;
 use crate::state::{Restored, StateFolder};
 use files::Files;
 
-/// What is published now.
+/// The published state.
 #[derive(Debug)]
 pub(crate) struct Shown {
     pub(crate) serial: u64,
     pub(crate) lineage: u64,
     pub(crate) epoch: u64,
     pub(crate) head: u64,
-    /// Nothing before the first snapshot.
+    /// `None` before the first snapshot.
     pub(crate) manifest: Option<Content>,
-    /// When the manifest was made, by the monotonic clock.
+    /// The time at which the manifest was made, by the monotonic clock.
     pub(crate) made: Duration,
-    /// Up to when all committed ids are in a snapshot of `epoch_min` or later and the journal.
+    /// The time up to which all committed ids are in a snapshot of `epoch_min` or later, together with the
+    /// journal.
     pub(crate) covers: Covers,
     pub(crate) epoch_min: Option<u64>,
     pub(crate) files: HashMap<Digest, Arc<File>>,
-    /// For status: ids beside the snapshot, and the snapshot's size.
+    /// For the status page: ids in the journal, size and ids of the snapshot.
     pub(crate) journal_ids: usize,
     pub(crate) snapshot_bytes: u64,
     pub(crate) snapshot_ids: u64,
 }
 
-/// What the thread is asked to do.
+/// A command for the writer.
 pub(crate) enum Command {
     Add {
         ids: Vec<IdHash>,
@@ -59,36 +60,37 @@ pub(crate) enum Command {
         ids: Vec<IdHash>,
         done: oneshot::Sender<Result<u64, NotJournaled>>,
     },
-    /// Of the feed.
+    /// Changes that a feed brought.
     Changes {
         changes: Changes,
         done: SyncSender<Result<(), NotJournaled>>,
     },
-    /// Where did this feed stand when the publisher last ran?
+    /// Asks for the stored position of a feed.
     FeedAsks {
         feed: Digest,
         reply: oneshot::Sender<Option<i64>>,
     },
-    /// From now on changes are fed: what was committed before is for a scan to find, unless the feed
-    /// goes on where it was when nothing was missing.
+    /// A feed begins. Earlier changes must come from a scan, unless the feed continues at a position at which
+    /// no id was missing. Replies true in that case.
     FeedBegins {
         feed: Digest,
         reply: oneshot::Sender<bool>,
     },
-    /// The manifest's date is old.
+    /// Publishes a manifest with a current date.
     Redate { done: oneshot::Sender<()> },
-    /// A scan begins: what is its base and epoch?
+    /// Begins a scan; replies with its base and epoch.
     Begin { reply: oneshot::Sender<Scan> },
-    /// A scan ended: what was journaled about that time?
+    /// Ends a scan; replies with the ids that were journaled during the scan and shortly before.
     Unite { reply: oneshot::Sender<Vec<IdHash>> },
     Publish {
         built: Built,
-        /// Answers when a scan has to begin beside the scheduled ones, by the monotonic clock.
+        /// Replies with the time at which a scan must begin in addition to the schedule, by the monotonic
+        /// clock.
         done: oneshot::Sender<std::io::Result<Option<Duration>>>,
     },
 }
 
-/// A scan that begins.
+/// The position of the journal at the beginning of a scan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scan {
     pub(crate) base: u64,
@@ -96,7 +98,7 @@ pub(crate) struct Scan {
     pub(crate) began: Duration,
 }
 
-/// A snapshot that was built and lies in the state folder.
+/// A snapshot that was built and written to the state folder.
 pub(crate) struct Built {
     pub(crate) scan: Scan,
     pub(crate) snapshot: Snapshot,
@@ -104,12 +106,12 @@ pub(crate) struct Built {
     pub(crate) ids: u64,
 }
 
-/// Why ids were not journaled. Whoever posted them must not commit them.
+/// Why ids were not journaled. The writer that posted them must not commit them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotJournaled {
-    /// As many as allowed, until the next build.
+    /// The journal is full until the next snapshot.
     Full,
-    /// The device.
+    /// The device returned an error.
     Device,
 }
 
@@ -120,22 +122,22 @@ pub(crate) struct Writer {
     lineage: u64,
     counters: Arc<Counters>,
     shown: watch::Sender<Arc<Shown>>,
-    /// Asks for a build before its time.
+    /// Requests an early scan.
     hurry: Arc<dyn Fn() + Send + Sync>,
     complete: Completeness,
-    /// Lineages that the feed's position may be of: the publisher's own, and those before it if no id was
-    /// lost since.
+    /// The lineages that the feed's position may have: the current one, and earlier ones if no id was lost
+    /// since.
     lineages: Vec<u64>,
     snapshot: Option<Arc<File>>,
     snapshot_ids: u64,
     feed: Option<Digest>,
     positions: Positions,
-    /// Bases of the newest snapshots and when their scans began.
+    /// The bases of recent snapshots, each with the time at which its scan began.
     bases: VecDeque<(u64, Duration)>,
-    /// Removed after they were added, and so not to be united with a scan.
+    /// Ids that were removed after they were added. They are not added to the result of a scan.
     cancelled: HashSet<IdHash>,
-    /// Those of them that were removed before the scan under way began. An id that was removed later may
-    /// have been committed again since the scan passed by.
+    /// The ids of `cancelled` that were removed before the current scan began. An id that was removed later may
+    /// have been committed again after the scan read its row.
     left_out: HashSet<IdHash>,
     files: Files,
 }
@@ -204,7 +206,7 @@ impl Writer {
         (writer, watching)
     }
 
-    /// Works until nobody can ask for anything any more.
+    /// Runs until all senders of commands are dropped.
     pub(crate) fn run(mut self, mut commands: mpsc::Receiver<Command>) {
         let mut next = None;
         while let Some(command) = next.take().or_else(|| commands.blocking_recv()) {
@@ -236,7 +238,7 @@ impl Writer {
     }
 
     fn carry_out(&mut self, command: Command) {
-        // Whoever asked may be gone: that is no reason to stop.
+        // A sender that no longer waits for the reply is not an error.
         match command {
             Command::Add { ids, done } => self.add_all(vec![(ids, done)]),
             Command::Remove { ids, done } => {
@@ -286,7 +288,7 @@ impl Writer {
         }
     }
 
-    /// Writes ids down and publishes them.
+    /// Persists ids and publishes them.
     fn add(&mut self, ids: Vec<IdHash>) -> Result<u64, NotJournaled> {
         if ids.is_empty() {
             return Ok(self.journal.head());
@@ -311,7 +313,7 @@ impl Writer {
         self.journal.append(ids);
         self.show();
         if self.kept_ids() as u64 > (self.snapshot_ids / 10).max(HURRY_IDS_MIN) {
-            // A tenth of the snapshot in its deltas: a new one is the cheaper way for clients.
+            // The deltas exceed a tenth of the snapshot. A new snapshot is cheaper for clients.
             (self.hurry)();
         }
         Ok(self.journal.head())
@@ -350,8 +352,7 @@ impl Writer {
             ids,
         } = built;
         self.folder.published(snapshot)?;
-        // Deltas are kept for clients on the snapshot before, and as long as their ids may still be
-        // committed.
+        // Deltas are kept for clients with the previous snapshot, and while their ids may still be committed.
         let now = self.now();
         let settled = |began: Duration| began + self.config.commit_within <= now;
         let before = self.journal.snapshot().map_or(0, |before| before.base);
@@ -368,17 +369,17 @@ impl Writer {
         self.snapshot_ids = ids;
         self.complete.published(scan.began, scan.epoch);
         if !self.complete.may_miss_posts() {
-            // Kept longer than needed it costs a scan at the next start, so that this may fail.
+            // This write may fail: an outdated record only costs one scan at the next start.
             _ = self.must(|folder, _| folder.misses_no_posts());
         }
         self.counters.scans.one();
-        // A larger log than needed does no harm, so that this may fail.
+        // This write may fail: a log that is larger than necessary is harmless.
         _ = self.must(StateFolder::rewrite_log);
         self.show();
         Ok(self.complete.scan_wanted_at())
     }
 
-    /// Makes a manifest of what there is and shows it.
+    /// Makes a manifest of the current state and publishes it.
     fn show(&mut self) {
         let now = (self.config.clock)();
         let (covers, epoch_min) = (self.complete.covers(), self.complete.epoch_min());
@@ -386,7 +387,7 @@ impl Writer {
             Covers::At(at) => now.monotonic.saturating_sub(at),
             _ => Duration::ZERO,
         };
-        // A date that nobody can vouch for is long ago.
+        // Without known coverage the date is 1970.
         let covers_ms = match covers {
             Covers::Unknown => 0,
             _ => now
@@ -439,8 +440,8 @@ fn copy(shown: &Shown) -> Shown {
     }
 }
 
-/// More are not written as one record.
+/// The largest number of ids in one record.
 const BATCH_IDS_MAX: usize = 1 << 16;
 
-/// Below, deltas are cheap however small the snapshot is.
+/// With fewer ids, deltas are cheap even if the snapshot is small.
 const HURRY_IDS_MIN: u64 = 1 << 16;

@@ -1,16 +1,17 @@
-//! A block's eight lanes at once, for processors with AVX2.
+//! Operations on all eight lanes of a block at once, for processors with AVX2.
 //!
-//! Eight products, shifts and comparisons are one instruction each. Of the code for any processor the compiler makes eight
-//! of everything, and as it has not as many registers, it moves half of them about: an insert takes 140 instructions there
-//! and 22 here.
+//! Eight products, shifts or comparisons are one instruction each. In the portable code the compiler processes
+//! each lane separately and runs out of registers: an insert takes 140 instructions there and 22 here.
 //!
-//! Many inserts are begun before the first is done, for none needs what another found. While blocks come from a cache the
-//! processor sees to that itself. From memory it does not see far enough ahead, so blocks are sent for some ids before.
+//! In a batch, several inserts overlap, because no insert depends on the result of another. If the blocks are
+//! in the cache, out-of-order execution suffices for that. For blocks in main memory its window is too short,
+//! so the code prefetches the blocks of later ids.
 //!
 //! # Why `unsafe`
 //!
-//! Holding an [`Avx2`] is the proof that the processor has the instructions; the compiler cannot know. And a block is read
-//! and written through a pointer, for which there are no safe instructions; it comes from a reference to as many bytes.
+//! An [`Avx2`] value proves that the processor has the instructions; the compiler cannot know this. Blocks are
+//! loaded and stored through pointers, because these instructions have no safe form. Each pointer comes from a
+//! reference to a whole block.
 #![expect(
     unsafe_code,
     reason = "instructions not every processor has; the module's doc says what makes it sound"
@@ -26,27 +27,27 @@ use super::{BLOCK_BYTES, Block, SALTS, block_at, block_of};
 use crate::avx2::Avx2;
 use crate::id::IdHash;
 
-/// As [`super::are_set`].
+/// Like [`super::are_set`].
 #[inline]
 pub(super) fn are_set(_: Avx2, hash: u64, block: &[u8; BLOCK_BYTES]) -> bool {
-    // SAFETY: the processor has it, or there were no `Avx2`.
+    // SAFETY: an `Avx2` exists only if the processor has AVX2.
     unsafe { has(hash, block) }
 }
 
-/// As [`super::Lanes::match_many`].
+/// Like [`super::Lanes::match_many`].
 pub(super) fn match_many(_: Avx2, ids: &[IdHash], blocks: u32, area: &[u8], answers: &mut [bool]) {
     // SAFETY: as in `are_set`.
     unsafe { have(ids, blocks, area, answers) }
 }
 
-/// As [`super::set`].
+/// Like [`super::set`].
 #[inline]
 pub(super) fn set(_: Avx2, hash: u64, blocks: &mut [Block]) -> bool {
     // SAFETY: as in `are_set`.
     unsafe { put(hash, blocks) }
 }
 
-/// [`set`] for each of `ids`: how many were not there.
+/// Calls [`set`] for each of `ids`. Returns the number of ids that changed a bit.
 pub(super) fn set_many(_: Avx2, ids: &[IdHash], blocks: &mut [Block]) -> u64 {
     // SAFETY: as in `are_set`.
     unsafe { put_many(ids, blocks) }
@@ -74,7 +75,7 @@ fn put(hash: u64, blocks: &mut [Block]) -> bool {
     let Block(block) = &mut blocks[at];
     let (before, bits) = (lanes(block), bits_of(hash));
     let after = _mm256_or_si256(before, bits);
-    // SAFETY: as many bytes as are written are there, and this is the only reference to them.
+    // SAFETY: the block has 32 bytes, as many as are written, and this is the only reference to it.
     unsafe { _mm256_storeu_si256(block.as_mut_ptr().cast(), after) };
     _mm256_testc_si256(before, bits) == 0
 }
@@ -92,10 +93,10 @@ fn put_many(ids: &[IdHash], blocks: &mut [Block]) -> u64 {
     fresh
 }
 
-/// One bit in each lane.
+/// Returns one bit for each lane.
 #[target_feature(enable = "avx2")]
 fn bits_of(hash: u64) -> __m256i {
-    // SAFETY: there are as many salts as are read.
+    // SAFETY: `SALTS` has 32 bytes, as many as are read.
     let salts = unsafe { _mm256_loadu_si256(SALTS.as_ptr().cast()) };
     let places = _mm256_mullo_epi32(_mm256_set1_epi32(hash as i32), salts);
     _mm256_sllv_epi32(_mm256_set1_epi32(1), _mm256_srli_epi32::<27>(places))
@@ -103,15 +104,15 @@ fn bits_of(hash: u64) -> __m256i {
 
 #[target_feature(enable = "avx2")]
 fn lanes(block: &[u8; BLOCK_BYTES]) -> __m256i {
-    // SAFETY: as many bytes as are read are there.
+    // SAFETY: the block has 32 bytes, as many as are read.
     unsafe { _mm256_loadu_si256(block.as_ptr().cast()) }
 }
 
-/// Has the cache line of `all[at]` brought, if there is one.
+/// Prefetches the cache line of `all[at]`. An index beyond the end has no effect.
 #[target_feature(enable = "avx2")]
 fn send_for<T>(all: &[T], at: usize) {
     _mm_prefetch::<_MM_HINT_T0>(all.as_ptr().wrapping_add(at).cast());
 }
 
-/// How many ids ahead blocks are sent for: some 80 ns, as long as memory takes to answer.
+/// The number of ids by which the prefetch runs ahead: about 80 ns, the latency of main memory.
 const AHEAD: usize = 16;

@@ -1,4 +1,4 @@
-//! One reckoning of time from two clocks that may both be wrong.
+//! A clock that combines the monotonic and the wall clock of a machine, either of which may be wrong.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,31 +8,31 @@ use edgeward_types::Timestamp;
 /// Reads a machine's clocks.
 pub type ClockFn = Arc<dyn Fn() -> Now + Send + Sync>;
 
-/// The time by both of a machine's clocks.
+/// The time shown by both clocks of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
-    /// Since any fixed moment; never falls. Best one that goes on while the machine sleeps.
+    /// Time since a fixed moment; never decreases. Preferably a clock that runs while the machine sleeps.
     pub monotonic: Duration,
-    /// Since 1970; may be stepped in either direction.
+    /// Time since 1970; may be stepped in both directions.
     pub wall: Timestamp,
 }
 
-/// A moment in the client's reckoning, in milliseconds of a wall clock that never falls.
+/// A moment of the combined clock, in milliseconds of a wall clock that never decreases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Moment(i128);
 
-/// Passes by whichever clock says that more has passed since the anchor.
+/// A clock on which the elapsed time since the anchor is the larger of the two clocks' elapsed times.
 ///
-/// When the two part by more than [`JITTER_MS`] the anchor is set anew: a wall clock that was stepped
-/// back would hide as much of a later sleep, and a sleep must still count after a step back. Not for
-/// less, since rounding would add up.
+/// If the two differ by more than [`JITTER_MS`], the anchor is set again. Otherwise a wall clock that was
+/// stepped back would hide a later sleep of the same length. Smaller differences do not move the anchor,
+/// because rounding errors would add up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Clock {
     anchor: Option<(Now, Moment)>,
 }
 
 impl Clock {
-    /// Looks at both clocks.
+    /// Reads both clocks and moves the anchor if they differ.
     pub(super) fn observe(&mut self, now: Now) -> Moment {
         let moment = self.moment(now);
         let parted = self.anchor.is_none_or(|(anchor, _)| {
@@ -45,7 +45,7 @@ impl Clock {
         moment
     }
 
-    /// What time it is.
+    /// Returns the current moment.
     pub(super) fn moment(&self, now: Now) -> Moment {
         let Some((anchor, moment)) = self.anchor else {
             return Moment(i128::from(now.wall.as_millis()));
@@ -54,33 +54,33 @@ impl Clock {
         Moment(moment.0 + monotonic.max(wall))
     }
 
-    /// When `left` will have passed since `from`, less what jitter in both directions can hide.
+    /// Returns the moment `left` after `from`, reduced by the jitter that can hide elapsed time.
     pub(super) fn deadline(&self, from: Moment, left: Duration) -> Moment {
         Moment(from.0 + left.as_millis() as i128 - 2 * JITTER_MS)
     }
 
-    /// What is left until a deadline.
+    /// Returns the time left until a deadline.
     pub(super) fn left(&self, now: Now, deadline: Moment) -> Duration {
         let ms = deadline.0 - self.moment(now).0;
         Duration::from_millis(u64::try_from(ms).unwrap_or(0))
     }
 
-    /// How old something dated `dated_ms` can be, if the clocks are at most `error` apart. `None` if
-    /// it is dated later than they allow, so that they are not.
+    /// Returns the largest possible age of a statement dated `dated_ms`, if the clocks differ by at most
+    /// `error`. Returns `None` if the date is further in the future than the error allows.
     pub(super) fn age_at_most(&self, now: Now, dated_ms: u64, error: Duration) -> Option<Duration> {
         let age = self.moment(now).0 - i128::from(dated_ms) + error.as_millis() as i128;
         u64::try_from(age).ok().map(Duration::from_millis)
     }
 }
 
-/// What has passed by the monotonic and by the wall clock.
+/// Returns the elapsed milliseconds of the monotonic and of the wall clock.
 fn passed_ms(from: Now, to: Now) -> (i128, i128) {
     let monotonic = to.monotonic.as_millis() as i128 - from.monotonic.as_millis() as i128;
     let wall = i128::from(to.wall.as_millis()) - i128::from(from.wall.as_millis());
     (monotonic, wall)
 }
 
-/// More than rounding and slewing make between two looks. A deadline comes twice as much earlier.
+/// More than rounding and slewing cause between two observations. A deadline is reduced by twice this value.
 const JITTER_MS: i128 = 50;
 
 #[cfg(test)]
@@ -94,7 +94,7 @@ mod tests {
         }
     }
 
-    /// Rounding between two looks does not add up.
+    /// Rounding errors of consecutive observations do not add up.
     #[test]
     fn ten_looks_a_second_for_an_hour_lose_nothing() {
         let mut clock = Clock::default();
@@ -107,8 +107,8 @@ mod tests {
         assert!(clock.observe(at(36_000, 0)).0 - start.0 <= 3_600_007);
     }
 
-    /// A step back takes no time away, a step ahead and a sleep add some, and afterwards time passes
-    /// at its usual pace.
+    /// A step back removes no elapsed time. A step ahead and a sleep add elapsed time. Afterwards time passes
+    /// at its usual rate.
     #[test]
     fn as_much_time_passes_as_either_clock_says() {
         let mut clock = Clock::default();

@@ -1,4 +1,4 @@
-//! Ids added since the snapshot, exactly.
+//! An exact set of the ids that were added since the snapshot.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
@@ -35,15 +35,15 @@ impl Overlay {
         }
     }
 
-    /// Drops what a snapshot with this base holds.
+    /// Removes the ids that a snapshot with this base contains.
     pub(super) fn forget_up_to(&mut self, base: u64) {
         self.ids.retain(|_, to| *to > base);
         self.ids.shrink_to_fit();
     }
 }
 
-/// Ids are hashes already; mixed once more with a number from the publisher, so that ids whose
-/// hashes somebody computed do not crowd one place of the table.
+/// A hasher for ids, which are hashes already. It mixes them with a number of the publisher, so that an
+/// attacker who computes hashes cannot cause collisions in the table.
 #[derive(Clone, Copy, Debug)]
 struct Mixing {
     seed: u64,

@@ -1,10 +1,10 @@
-//! The work on a snapshot that needs no client: on 100 MB it takes a good part of a second.
+//! The part of accepting a snapshot that needs no client: for 100 MB it takes several tenths of a second.
 
 use crate::digest::Digest;
 use crate::filter::Filter;
 use crate::format::OpenError;
 
-/// A snapshot's bytes, hashed and opened, to be made where nobody waits.
+/// A snapshot that was hashed and opened, on a thread that blocks no request.
 #[derive(Clone, Debug)]
 pub struct Received<B> {
     pub(super) digest: Digest,
@@ -12,7 +12,7 @@ pub struct Received<B> {
 }
 
 impl<B: AsRef<[u8]>> Received<B> {
-    /// Reads every byte twice.
+    /// Computes the digest and opens the filter. Reads every byte twice.
     pub fn open(bytes: B) -> Self {
         Self {
             digest: Digest::of(bytes.as_ref()),

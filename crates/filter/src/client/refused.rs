@@ -1,4 +1,4 @@
-//! Why something that came was not used. What was there before stays in use.
+//! Why a received document or file was refused. The state of the client stays as it was.
 
 use crate::delta::DeltaError;
 use crate::format::OpenError;
@@ -8,67 +8,66 @@ use crate::manifest::ManifestError;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// It is not believed or cannot be read.
+    /// The document is not accepted or cannot be read.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// The snapshot is broken although its digest is right: the publisher built it so.
+    /// The snapshot is invalid although its digest is right: the publisher built it so.
     #[error(transparent)]
     Snapshot(#[from] OpenError),
-    /// The delta is broken although its digest is right.
+    /// The delta is invalid although its digest is right.
     #[error(transparent)]
     Delta(#[from] DeltaError),
-    /// It speaks of other ids.
+    /// The document belongs to another set.
     #[error("this is about the set `{set}`")]
     OtherSet {
-        /// Which.
+        /// The name of that set.
         set: String,
     },
-    /// A newer statement was seen: a replay, or a cache that lags.
+    /// A newer statement was received before. This one is a replay or comes from a cache that lags.
     #[error("manifest {serial} is older than {newest}, which was seen before")]
     Replayed {
-        /// Its number.
+        /// The number of this statement.
         serial: u64,
-        /// The newest seen.
+        /// The newest number received.
         newest: u64,
     },
-    /// Within one lineage numbers only grow: the publisher's state was put back, or two publishers share
-    /// a key.
+    /// Within one lineage numbers only grow. The publisher's state was restored, or two publishers share a key.
     #[error("the publisher's {what} fell from {newest} to {found} within a lineage")]
     Falling {
-        /// Which number.
+        /// The name of the number.
         what: &'static str,
-        /// The number it states.
+        /// The stated number.
         found: u64,
-        /// The highest it stated before.
+        /// The highest number stated before.
         newest: u64,
     },
-    /// No request that is under way carried these bytes: a replay, or an answer that took very long.
+    /// No request in flight carried these bytes. The proof is a replay or arrived very late.
     #[error("the proof answers no request that is under way")]
     NotAsked,
-    /// No believed manifest names it.
+    /// No accepted manifest lists the file.
     #[error("no manifest names a file with this content")]
     Unlisted,
-    /// Something before it is missing.
+    /// An earlier delta is missing.
     #[error("the delta comes before what it follows")]
     Early,
-    /// What is here is as new.
+    /// The snapshot in use is as new or newer.
     #[error("the snapshot is not newer than the one in use")]
     Older,
-    /// Two statements of the publisher cannot both be true.
+    /// Two statements of the publisher contradict each other.
     #[error("the publisher contradicts itself")]
     Contradiction,
-    /// Larger than the operator allows.
+    /// The snapshot is larger than the operator allows.
     #[error("a snapshot of {bytes} bytes is larger than the {bytes_max} allowed")]
     SnapshotTooLarge {
-        /// Its size.
+        /// The size of the snapshot.
         bytes: u64,
-        /// What is allowed.
+        /// The largest size allowed.
         bytes_max: u64,
     },
     /// Too many ids were added since the snapshot.
     #[error("more than {ids_max} ids were added since the snapshot; waiting for the next one")]
     OverlayFull {
-        /// What is allowed.
+        /// The largest number allowed.
         ids_max: usize,
     },
 }

@@ -1,22 +1,22 @@
-//! The header's fields and their places.
+//! The fields of the header and their offsets.
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::fuse::Shape;
 use crate::id::{IdForm, IdHasher};
 
-/// What the header says.
+/// The fields of the header.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Header {
     pub(crate) kind: Kind,
     pub(crate) hasher: IdHasher,
     pub(crate) epoch: u64,
-    /// Milliseconds since the Unix epoch; 0 where nobody said.
+    /// Milliseconds since the Unix epoch; 0 if unknown.
     pub(crate) built_ms: u64,
     pub(crate) ids: u64,
     pub(crate) capacity_ids: u64,
     pub(crate) rate: f64,
-    /// Shards of a fuse filter, blocks of a Bloom filter.
+    /// The number of shards of a fuse filter, or of blocks of a Bloom filter.
     pub(crate) parts: u32,
     pub(crate) payload_bytes: u64,
     pub(crate) payload_checksum: u64,
@@ -31,7 +31,7 @@ pub(crate) enum Kind {
 }
 
 impl Header {
-    /// As it stands in the file.
+    /// Encodes the header.
     pub(crate) fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
@@ -52,7 +52,7 @@ impl Header {
         bytes
     }
 
-    /// What stands there, or what is wrong with it.
+    /// Decodes and checks a header.
     pub(crate) fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> Result<Self, HeaderError> {
         if bytes[..8] != MAGIC {
             return Err(HeaderError::NotAFilter);
@@ -94,7 +94,7 @@ impl Header {
     }
 }
 
-/// What is wrong with a header by itself.
+/// Why a header is invalid by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeaderError {
     NotAFilter,
@@ -103,12 +103,12 @@ pub(crate) enum HeaderError {
     Field(&'static str),
 }
 
-/// A shard's line in the directory of a fuse filter.
+/// An entry of a shard in the directory of a fuse filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShardEntry {
     pub(crate) shape: Shape,
     pub(crate) seed: u64,
-    /// Where its bytes begin, counted from the payload's first.
+    /// The offset of the shard's bytes from the start of the payload.
     pub(crate) at: u64,
 }
 
@@ -147,16 +147,16 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(field)
 }
 
-/// Bytes of the header.
+/// The size of the header in bytes.
 pub(crate) const HEADER_BYTES: usize = 128;
 
-/// Bytes of a shard's entry in the directory.
+/// The size of a directory entry in bytes.
 pub(crate) const SHARD_BYTES: usize = 32;
 
-/// A byte no text begins with, a name, and line ends that a transfer in text mode would break.
+/// A byte that no text begins with, a name, and line ends that a transfer in text mode would change.
 const MAGIC: [u8; 8] = *b"\x89EWF\r\n\x1a\n";
 
-/// Of the format.
+/// The version of the format.
 pub(crate) const VERSION: u16 = 1;
 
 const CHECKSUM_AT: usize = HEADER_BYTES - 8;

@@ -1,4 +1,4 @@
-//! From bytes that somebody sent to a layout that can be trusted.
+//! Reads header and directory of a file and checks them against its size.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -6,7 +6,7 @@ use super::header::{HEADER_BYTES, Header, HeaderError, Kind, SHARD_BYTES, ShardE
 use crate::bloom::{BLOCK_BYTES, Lanes};
 use crate::fuse::{Shard, Shards};
 
-/// Where things are, checked against the bytes that are there.
+/// The layout of the payload, checked against the size of the file.
 #[derive(Clone, Debug)]
 pub(crate) enum Layout {
     /// All bytes of the shards exist.
@@ -19,12 +19,12 @@ pub(crate) enum Layout {
     },
 }
 
-/// Reads header and directory; with `verify` also holds the payload against its checksum.
+/// Reads header and directory. With `verify`, also verifies the checksum of the payload.
 pub(crate) fn open(bytes: &[u8], verify: bool) -> Result<(Header, Layout), OpenError> {
     let found = bytes.len() as u64;
     let Some((head, payload)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
         let whole = HEADER_BYTES as u64;
-        // A short file that does not even begin like one is something else.
+        // A short file without the magic bytes is not a filter at all.
         return Err(match Header::from_bytes(&padded(bytes)) {
             Err(HeaderError::NotAFilter) => OpenError::NotAFilter,
             _ => OpenError::Truncated { found, whole },
@@ -76,13 +76,13 @@ fn shards(header: &Header, payload: &[u8]) -> Result<Layout, OpenError> {
     if header.parts == 0 {
         return Err(OpenError::Field { field: "shards" });
     }
-    // The directory exists in full, so a vector of as many shards is no more than the file is.
+    // The directory exists in full, so this vector is not larger than the file.
     let mut shards = Vec::with_capacity(header.parts as usize);
     let mut next = directory_bytes as u64;
     for (number, bytes) in directory.as_chunks::<SHARD_BYTES>().0.iter().enumerate() {
         let entry = ShardEntry::from_bytes(bytes);
         let spare = &bytes[26..];
-        // One after the other without gaps: no two filters with the same content differ.
+        // Shards follow each other without gaps, so two filters with the same content have the same bytes.
         if !entry.shape.is_sound() || entry.at != next || spare.iter().any(|&byte| byte != 0) {
             return Err(OpenError::Shard { number });
         }
@@ -109,57 +109,57 @@ fn padded(bytes: &[u8]) -> [u8; HEADER_BYTES] {
     whole
 }
 
-/// Why bytes are no filter to be used.
+/// Why a file cannot be opened as a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Something else altogether.
+    /// The magic bytes are missing.
     #[error("this is no edgeward id filter")]
     NotAFilter,
-    /// Written by a later edgeward.
+    /// The file was written by another version of edgeward.
     #[error("the filter has format version {found}, and this edgeward reads version {VERSION}")]
     Version {
-        /// The version it has.
+        /// The version of the file.
         found: u16,
     },
-    /// The rest is missing, such as after a broken download.
+    /// The end of the file is missing, for example after an interrupted download.
     #[error("the filter is cut off: {found} of {whole} bytes are here")]
     Truncated {
-        /// Bytes that are here.
+        /// The size of the file in bytes.
         found: u64,
-        /// Bytes its header promises.
+        /// The size in bytes that the header states.
         whole: u64,
     },
-    /// There is more than the header says.
+    /// The file is longer than the header states.
     #[error("the filter has {found} bytes where its header says {whole}")]
     TrailingBytes {
-        /// Bytes that are here.
+        /// The size of the file in bytes.
         found: u64,
-        /// Bytes its header promises.
+        /// The size in bytes that the header states.
         whole: u64,
     },
-    /// Bits changed on the way.
+    /// Bytes changed since the file was written.
     #[error(
         "the filter's {part} is corrupt: checksum {stored:#018x} stored, {computed:#018x} computed"
     )]
     Checksum {
-        /// Which part.
+        /// The part of the file: `header` or `payload`.
         part: &'static str,
-        /// What the file says.
+        /// The stored checksum.
         stored: u64,
-        /// What its bytes give.
+        /// The computed checksum.
         computed: u64,
     },
-    /// A field that no filter of ours has, although its checksum is right.
+    /// A field has an impossible value although the checksum is right.
     #[error("the filter's header contradicts itself in: {field}")]
     Field {
-        /// Which.
+        /// The name of the field.
         field: &'static str,
     },
-    /// A shard that does not lie where it must or has no possible shape.
+    /// A shard has an impossible position or shape.
     #[error("shard {number} of the filter has no possible shape or place")]
     Shard {
-        /// Counted from 0.
+        /// The index of the shard, from 0.
         number: usize,
     },
 }

@@ -1,55 +1,59 @@
-//! Asking: a shard made ready when its filter is opened, so that a question does only what depends on
-//! the id.
+//! Lookups in a shard that was prepared when its filter was opened. A lookup computes only what depends on the
+//! id.
 //!
-//! Slots wider than the others make no case of their own: slot `i` begins at bit `i · bits` and as many bits later as it
-//! lies beyond the first wide one, or none. A branch for the ids whose slots have both widths would be foreseen wrongly
-//! for each of them, which costs all questions more than the arithmetic does. Positions count from the file's first byte:
-//! that spares cutting the shard out of it.
+//! Wide slots need no branch: slot `i` begins at bit `i · bits`, plus one bit for each wide slot before it. A
+//! branch for ids with slots of both widths would be mispredicted often, which costs more than the arithmetic.
+//! Bit positions count from the first byte of the file, so that no slice of the shard is needed.
 //!
-//! A question by itself waits: each step of the arithmetic needs the one before, and while the slots
-//! come from memory there is nothing else to do. [`Batch`] takes the steps for many ids side by side, in
-//! loops without branches that compilers turn into vector instructions, and then reads. That takes three
-//! quarters of the time in a cache and about half of it in memory. Both are there compiled for AVX2, too (`vector`).
+//! A single lookup is a chain of dependent operations, and it waits while its slots are loaded from memory.
+//! [`Batch`] computes the steps for many ids side by side, in loops without branches that compilers vectorise,
+//! and then reads the slots. A batch takes three quarters of the time per id if the filter is in the cache, and
+//! about half otherwise. `vector` has both forms compiled for AVX2.
 
 use super::shape::{ARITY, SLOTS_MAX, Shape, fold, mix};
 use super::shard_of;
 use crate::id::IdHash;
 
-/// A shard that can be asked.
+/// A shard prepared for lookups.
 ///
-/// An id has a *place* in each of its four segments: where its slot there would be if its first segment were segment 0.
+/// An id has a *position* in each of its four segments: the index that its slot would have if its first segment
+/// were segment 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shard {
-    /// For each of the four the bit at which place 0 begins, counted from the file's first, if no slot before it is wide.
+    /// For each of the four probes the bit at which position 0 begins, counted from the first bit of the file,
+    /// if no earlier slot is wide.
     pub(super) origins: [u64; ARITY],
-    /// For each of the four the first place whose slot comes after a wide one.
+    /// For each of the four probes the first position after a wide slot.
     pub(super) wide_from: [u64; ARITY],
-    /// For each of the four what is taken of the hash: nothing, and a number below a segment's slots, a power of two.
+    /// For each of the four probes the mask of the hash: 0 for the first, the slots of a segment minus one for
+    /// the others.
     pub(super) masks: [u64; ARITY],
     pub(super) seed: u64,
     pub(super) starts: u64,
-    /// Bits of a narrow slot.
+    /// The width of a narrow slot in bits.
     pub(super) bits: u64,
-    /// How a wide and a narrow sum is compared.
+    /// How the XOR of wide and of narrow slots is compared with the fingerprint.
     agreement: [Agreement; 2],
 }
 
-/// What says that the sum of an id's slots is its fingerprint.
+/// How the XOR of an id's slots is compared with its fingerprint.
 #[derive(Clone, Copy, Debug)]
 struct Agreement {
-    /// Bits of a word beyond the slots': shifting by so many brings the sum to the top, where the fingerprint is.
+    /// The bits of a word beyond a slot. Shifting left by this number moves the sum to the top, where the
+    /// fingerprint is.
     rest: u64,
-    /// What both XOR to is below.
+    /// If sum and fingerprint agree, their XOR is below this number.
     limit: u64,
 }
 
 impl Shard {
-    /// One whose area begins at byte `from` of the file.
+    /// Prepares a shard whose slots begin at byte `from` of the file.
     pub(crate) fn new(shape: Shape, seed: u64, from: usize) -> Self {
         let segment = 1 << shape.segment_log2;
         let bits = u64::from(shape.bits);
         let wide_from = u64::from(shape.wide_from);
-        // Without ids there is no area; what is read instead is there in every file, and not looked at.
+        // A shard without ids has no slots. Its lookups read the start of the file, which always exists, and
+        // ignore it.
         let origin = if shape.is_empty() { 0 } else { from as u64 * 8 };
         let steps = [0, 1, 2, 3].map(|n| n * segment);
         Self {
@@ -61,7 +65,7 @@ impl Shard {
             bits,
             agreement: [bits + 1, bits].map(|width| Agreement {
                 rest: 64 - width,
-                // Without ids nothing agrees.
+                // In a shard without ids no sum agrees.
                 limit: if shape.is_empty() {
                     0
                 } else {
@@ -71,7 +75,7 @@ impl Shard {
         }
     }
 
-    /// What it was made from, without the seed.
+    /// Returns the shape of the shard.
     pub(crate) fn shape(&self) -> Shape {
         if self.is_empty() {
             return Shape::EMPTY;
@@ -85,13 +89,13 @@ impl Shard {
         }
     }
 
-    /// Whether it is without ids.
+    /// Returns true for a shard without ids.
     pub(crate) fn is_empty(&self) -> bool {
         self.starts == 0
     }
 
-    /// Whether the four slots of `hash` XOR to its fingerprint. `bytes` are the whole file; what is not
-    /// there counts as if it did, so that the origin is asked.
+    /// Returns true if the four slots of `hash` XOR to its fingerprint. `bytes` is the whole file. Also returns
+    /// true if a slot lies beyond the end, so that the request goes to the origin.
     pub(crate) fn has(&self, hash: u64, bytes: &[u8]) -> bool {
         let Some(last) = bytes.len().checked_sub(WORD) else {
             return true;
@@ -99,8 +103,8 @@ impl Shard {
         let mixed = mix(hash, self.seed);
         let second = fold(mixed);
         let start = self.start(mixed);
-        // As in `Shape::probe`, but that segments are left to the origins. All numbers have 64 bits, so that none has to
-        // be widened before it is an address.
+        // Like `Shape::probe`, but the origins contain the segment offsets. All numbers have 64 bits, so that
+        // no widening is needed before they are used as addresses.
         let mask = self.masks[1];
         let places = [
             start,
@@ -113,7 +117,7 @@ impl Shard {
             let wide = place.saturating_sub(self.wide_from[probe]);
             let bit = place * self.bits + wide + self.origins[probe];
             let at = (bit / 8) as usize;
-            // In this form the compiler sees that the slice is always there.
+            // With this check the compiler omits the bounds check of the slice.
             if at > last {
                 return true;
             }
@@ -122,20 +126,20 @@ impl Shard {
         self.agrees(start, sum, second)
     }
 
-    /// An id's first slot: its upper half scaled to the number of starts.
+    /// Returns an id's first slot: the upper half of its hash, scaled to the number of first slots.
     #[inline(always)]
     pub(super) fn start(&self, mixed: u64) -> u64 {
         ((mixed >> 32) * self.starts) >> 32
     }
 
-    /// Whether the lowest bits of `sum`, as many as the slots of an id with this start have, are the fingerprint: the
-    /// highest of `second`.
+    /// Returns true if the lowest bits of `sum` equal the fingerprint, the highest bits of `second`. The number
+    /// of bits is the slot width of ids with this first slot.
     #[inline(always)]
     fn agrees(&self, start: u64, sum: u64, second: u64) -> bool {
         self.agree(start < self.wide_from[0], sum, second)
     }
 
-    /// [`Self::agrees`] where it is known how wide the start is.
+    /// Like [`Self::agrees`], for callers that already know whether the first slot is narrow.
     #[inline(always)]
     pub(super) fn agree(&self, is_narrow: bool, sum: u64, second: u64) -> bool {
         let agreement = &self.agreement[usize::from(is_narrow)];
@@ -143,18 +147,18 @@ impl Shard {
     }
 }
 
-/// The shard that would have an id.
+/// Returns the shard of an id.
 #[inline(always)]
 pub(crate) fn shard_for(shards: &[Shard], hash: u64) -> &Shard {
     match shards {
-        // Nearly all filters have one. It spares the product and the look at the slice's length.
+        // Most filters have one shard. This case saves the multiplication and the bounds check.
         [only] => only,
-        // Below the number of shards, which is at least one.
+        // The index is below the number of shards, which is at least one.
         many => &many[shard_of(hash, many.len() as u32)],
     }
 }
 
-/// [`Shard::has`] for each of `ids`. None of the shards may be without ids.
+/// Writes the result of [`Shard::has`] for each of `ids` to `answers`. Every shard must have ids.
 #[inline(always)]
 pub(super) fn many(ids: &[IdHash], shards: &[Shard], bytes: &[u8], answers: &mut [bool]) {
     match shards {
@@ -180,12 +184,13 @@ fn in_batches<'a>(
     }
 }
 
-/// Room for the questions that are asked side by side.
+/// Intermediate results of lookups that run side by side.
 struct Batch {
-    /// Of each slot of each id the byte at which to read, and by how many bits to shift.
+    /// For each slot of each id the byte to read from, and the number of bits to shift by.
     at: [[u64; BATCH]; ARITY],
     shift: [[u64; BATCH]; ARITY],
-    /// What the fingerprint is the top of, and how many bits are not compared.
+    /// The second number of each id, whose top bits are the fingerprint, and the number of bits that are not
+    /// compared.
     second: [u64; BATCH],
     rest: [u64; BATCH],
 }
@@ -200,7 +205,8 @@ impl Batch {
         }
     }
 
-    /// [`Shard::has`] for many hashes, each of the shard that `shard` says. None of these may be without ids.
+    /// Writes the result of [`Shard::has`] for each hash, in the shard that `shard` returns. Every shard must
+    /// have ids.
     #[inline(always)]
     fn has<'a>(
         &mut self,
@@ -213,9 +219,10 @@ impl Batch {
         self.read(bytes, answers);
     }
 
-    /// No branches here, and nothing a vector of 64-bit lanes cannot do: SSE2 has neither comparisons nor
-    /// full products of those, so what is negative is seen in its upper half, and the masks of the
-    /// factors, which change nothing, say that these have 32 bits.
+    /// Computes the positions without branches, and only with operations on vectors of 64-bit lanes that SSE2
+    /// has. SSE2 has neither comparisons nor full products of such lanes. Negative numbers are therefore
+    /// recognised by their upper half. The masks of the factors change no value; they tell the compiler that
+    /// the factors have 32 bits.
     #[inline(always)]
     fn place<'a>(&mut self, hashes: &[u64; BATCH], shard: impl Fn(u64) -> &'a Shard) {
         for (n, &hash) in hashes.iter().enumerate() {
@@ -232,14 +239,14 @@ impl Batch {
             ];
             for (probe, place) in places.into_iter().enumerate() {
                 let beyond = place.wrapping_sub(shard.wide_from[probe]);
-                // `beyond`, or 0 where that is negative.
+                // `beyond`, or 0 if it is negative.
                 let wide = beyond & !(beyond >> 32) & LOW;
                 let bit = (place & LOW) * (shard.bits & 63) + wide + shard.origins[probe];
                 self.at[probe][n] = bit / 8;
                 self.shift[probe][n] = bit % 8;
             }
             self.second[n] = second;
-            // One more where the start is narrow.
+            // One more if the first slot is narrow.
             self.rest[n] = shard.agreement[0].rest + (start.wrapping_sub(shard.wide_from[0]) >> 63);
         }
     }
@@ -267,7 +274,7 @@ impl Batch {
     }
 }
 
-/// The eight bytes from `at` on, which are there.
+/// Returns the eight bytes at `at`, which must exist.
 #[inline(always)]
 pub(super) fn word(bytes: &[u8], at: usize) -> u64 {
     let mut word = [0; WORD];
@@ -275,14 +282,15 @@ pub(super) fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// Ids of a batch: enough for the loads of one to overlap, few enough for its 3 KB to stay in the first cache.
+/// The number of ids in a batch: large enough for memory loads to overlap, small enough for its 3 KB to stay in
+/// the L1 cache.
 pub(crate) const BATCH: usize = 32;
 
 pub(super) const WORD: usize = 8;
 
 const LOW: u64 = u32::MAX as u64;
 
-/// More than a shard's starts.
+/// A mask that covers every number of first slots.
 const STARTS: u64 = SLOTS_MAX as u64 - 1;
 
 #[cfg(test)]
@@ -296,8 +304,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(512))]
 
-        /// A shard made ready, one question at a time or many, says what the format's page says, whatever
-        /// the bytes are, also of shapes that no builder makes and with slots of both widths.
+        /// Single and batched lookups agree with the format's page, for any bytes, for shapes that no builder
+        /// makes, and for slots of both widths.
         #[test]
         fn all_ways_answer_as_the_shape_does(
             ids in 1usize..3_000,
@@ -335,7 +343,7 @@ mod tests {
             }
         }
 
-        /// Bytes that went away never make an id absent that was present.
+        /// A truncated file never makes a present id absent.
         #[test]
         fn what_is_cut_off_hides_nothing(ids in 1usize..2_000, cut in 0usize..4_000, seed: u64) {
             let width = Width::for_rate(Rate::new(0.01).expect("a rate"));

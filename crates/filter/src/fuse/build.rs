@@ -1,28 +1,29 @@
-//! Solving a shard's equations by peeling.
+//! Solves the equations of a shard by peeling.
 //!
-//! A slot that only one id uses can satisfy that id whatever the other slots hold. So such a slot is put
-//! on a list and its id taken out of its other slots, which may leave further slots with one id, and so
-//! on. When all ids are out, slots are filled from the list's end: each id finds three of its slots
-//! settled and one that is its own.
+//! A slot that only one id uses can satisfy this id, whatever the other slots contain. Peeling appends this
+//! slot to a list and removes the id from its other slots. This may leave further slots with one id, and so on.
+//! After all ids are removed, the slots are assigned in reverse order of the list. Each id then finds three of
+//! its slots assigned and one, its own, free.
 //!
-//! Ids are dealt to segments first, so that adding them walks through the tables instead of jumping.
-//! Peeling goes by rounds: what a round takes up was known before it began, so that a CPU works on
-//! several ids at once, where a stack would make each wait for the one before.
+//! Ids are first sorted by segment, so that adding them walks through the tables in order. Peeling works in
+//! rounds: the slots of a round are known before the round begins, so a CPU can process several ids at once.
+//! With a stack each id would wait for the previous one.
 //!
-//! Memory that is new to a process costs a third of all in pages of 4 KiB. So little is touched: an id that was taken out
-//! stays in the sum of its own slot, and the counts of ids become the room for the slots' values. And the tables lie side by
-//! side in memory that is kept from shard to shard and may be the caller's, who knows of larger pages.
+//! The first access to fresh memory costs a third of the total time with pages of 4 KiB. The code therefore
+//! touches little memory: a removed id stays in the sum of its own slot, and the array of use counts later
+//! holds the slot values. The tables share one allocation that is reused for all shards. The caller may provide
+//! it, for example with larger pages.
 
 use std::fmt;
 
 use super::shape::{ARITY, Shape, Width, mix};
 
-/// A solved shard: its shape, the seed that worked, and its slots.
+/// A solved shard: its shape, the seed of the successful attempt, and its slots.
 #[derive(Clone, Debug)]
 pub(crate) struct Solved {
     pub(crate) shape: Shape,
     pub(crate) seed: u64,
-    /// Distinct ids.
+    /// The number of distinct ids.
     pub(crate) ids: usize,
     pub(crate) area: Vec<u8>,
 }
@@ -30,15 +31,15 @@ pub(crate) struct Solved {
 /// Why a shard could not be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BuildError {
-    /// No seed worked. One in ten first attempts fails and each later one has more room, so that
-    /// chance does not do this; ids chosen by somebody who computed their hashes could.
+    /// No seed worked. The first attempt fails one time in ten, and each later attempt has more slots. Chance
+    /// alone cannot cause 64 failures; ids chosen by an attacker who computed their hashes could.
     Unsolvable,
 }
 
-/// Builds a shard from pieces of hashes, among which there may be duplicates.
+/// Builds a shard from pieces of hashes, which may contain duplicates.
 ///
-/// The order of the hashes does not matter for the rate, but it does for which of many equal
-/// solutions is found; `seed` begins the attempts.
+/// The order of the hashes does not affect the rate, but it selects one of many equivalent solutions. The seeds
+/// of all attempts are derived from `seed`.
 pub(crate) fn build(
     room: &mut Room,
     mut pieces: Vec<Vec<u64>>,
@@ -60,8 +61,8 @@ pub(crate) fn build(
             });
         }
         if !distinct {
-            // Two equal hashes share all slots and are never peeled. Looking for them costs a
-            // third of an attempt, so it waits until one failed.
+            // Two equal hashes share all slots, so neither is ever peeled. Removing duplicates costs a third of
+            // an attempt; it is done only after an attempt failed.
             let mut hashes = pieces.concat();
             hashes.sort_unstable();
             hashes.dedup();
@@ -73,13 +74,13 @@ pub(crate) fn build(
     Err(BuildError::Unsolvable)
 }
 
-/// Memory that attempts and shards share.
+/// Memory that attempts and shards reuse.
 #[derive(Default)]
 pub(crate) struct Room {
     given: Option<Box<dyn AsMut<[u8]> + Send>>,
-    /// Where nothing was given, or too little.
+    /// Used if the caller provided no memory, or too little.
     own: Vec<u8>,
-    /// Slots with one id, of this round and of the next.
+    /// The slots with one id: those of this round and those of the next.
     rounds: [Vec<u32>; 2],
 }
 
@@ -90,7 +91,7 @@ impl fmt::Debug for Room {
 }
 
 impl Room {
-    /// Room in memory of the caller's.
+    /// Uses memory that the caller provides.
     pub(crate) fn within(memory: Box<dyn AsMut<[u8]> + Send>) -> Self {
         Self {
             given: Some(memory),
@@ -98,7 +99,7 @@ impl Room {
         }
     }
 
-    /// Tables without ids for so many.
+    /// Returns empty tables for `ids` ids.
     fn tables(&mut self, ids: usize, shape: Shape) -> Tables<'_> {
         let slots = shape.slots() as usize;
         let bytes = ids * (WORD + NUMBER) + slots * (WORD + 1);
@@ -106,7 +107,7 @@ impl Room {
         let (memory, is_fresh) = match given.filter(|given| given.len() >= bytes) {
             Some(given) => (given, false),
             None => {
-                // Fresh memory is zero already, and the system is told that this is enough.
+                // `vec![0; n]` requests zeroed pages from the system, which need no further clearing.
                 let is_fresh = self.own.len() < bytes;
                 if is_fresh {
                     self.own = vec![0; bytes];
@@ -132,21 +133,22 @@ impl Room {
     }
 }
 
-/// What a shard is solved in. Numbers are bytes, as memory that is given has no other form.
+/// The tables in which a shard is solved. Numbers are stored as bytes, because provided memory is a byte slice.
 struct Tables<'a> {
-    /// Mixed hashes, dealt to the segments of their first slots.
+    /// The mixed hashes, sorted by the segment of their first slot.
     dealt: &'a mut [[u8; WORD]],
-    /// For each slot the XOR of the mixed hashes that use it; once one was taken out there, that one.
+    /// For each slot the XOR of the mixed hashes that use it. After an id was peeled from the slot: the mixed
+    /// hash of this id.
     sums: &'a mut [[u8; WORD]],
-    /// Slots that had one id, in the order in which these were taken out.
+    /// The slots from which an id was peeled, in this order.
     order: &'a mut [[u8; NUMBER]],
-    /// For each slot how many use it; later, where that is room enough, its value.
+    /// For each slot the number of ids that use it. Later, if one byte suffices, the slot's value.
     uses: &'a mut [u8],
     rounds: &'a mut [Vec<u32>; 2],
 }
 
 impl Tables<'_> {
-    /// Adds all ids and takes them out again, if it can.
+    /// Adds all ids and peels them. Returns true if every id was peeled.
     fn peel(&mut self, pieces: &[Vec<u64>], shape: Shape, seed: u64) -> bool {
         self.deal(pieces, shape, seed);
         let slots = self.uses.len();
@@ -162,15 +164,16 @@ impl Tables<'_> {
                 most = most.max(count);
             }
         }
-        // Four ids a slot are usual, so many only ever come from duplicates; beyond, counts are wrong.
+        // A mean of four ids per slot is usual. Only duplicates can reach 255; the counts may then have
+        // overflowed.
         most < u8::MAX && self.follow(shape) == self.dealt.len()
     }
 
-    /// Peels from every slot with one id until none is left; returns how many ids it was.
+    /// Peels until no slot with one id is left. Returns the number of ids peeled.
     ///
-    /// The slot an id is peeled from is treated like its other three, which leaves it empty: which of the
-    /// four it is no CPU foresees. Nor does it whether a slot is left with one id, so that this moves the
-    /// end of the next round instead of choosing a way.
+    /// The loop updates all four slots of an id alike, also the one from which the id is peeled, which becomes
+    /// empty. A branch on this would be unpredictable for the CPU. The same holds for the test whether a slot
+    /// is left with one id: it advances the length of the next round instead of branching.
     fn follow(&mut self, shape: Shape) -> usize {
         let uses = &mut *self.uses;
         let slots = uses.len();
@@ -191,7 +194,7 @@ impl Tables<'_> {
                 for &slot in &now[..waiting] {
                     let own = slot as usize;
                     if uses[own] != 1 {
-                        // Its id was peeled from another slot meanwhile.
+                        // Its id was peeled from another slot in the meantime.
                         continue;
                     }
                     let mixed = u64::from_le_bytes(sums[own]);
@@ -205,7 +208,7 @@ impl Tables<'_> {
                         next[coming] = other;
                         coming += usize::from(left == 1);
                     }
-                    // Nobody else uses it any more.
+                    // No other id uses this slot any more.
                     sums[own] = mixed.to_le_bytes();
                 }
                 std::mem::swap(now, next);
@@ -215,7 +218,7 @@ impl Tables<'_> {
         peeled
     }
 
-    /// Writes the mixed hashes to `dealt`, by segment.
+    /// Writes the mixed hashes to `dealt`, sorted by segment.
     fn deal(&mut self, pieces: &[Vec<u64>], shape: Shape, seed: u64) {
         let segment = |mixed: u64| {
             (((mixed >> 32) * u64::from(shape.starts())) >> (32 + shape.segment_log2)) as usize
@@ -237,12 +240,12 @@ impl Tables<'_> {
         }
     }
 
-    /// Settles all slots from the end of the order, and packs them.
+    /// Assigns all slots in reverse order of peeling, and packs them.
     fn fill(&mut self, shape: Shape) -> Vec<u8> {
         let slots = self.uses.len();
-        // The smaller the values, the more of them a cache holds.
+        // Smaller values let more slots fit into the cache.
         match shape.bits + u8::from(shape.wide_from < shape.slots()) {
-            // Nobody uses any slot: all are zero.
+            // After peeling, no id uses any slot: all counts are zero.
             0..=8 => settle(self.sums, self.order, self.uses, shape),
             9..=16 => settle(self.sums, self.order, &mut vec![0u16; slots], shape),
             _ => settle(self.sums, self.order, &mut vec![0u64; slots], shape),
@@ -250,7 +253,6 @@ impl Tables<'_> {
     }
 }
 
-/// XORs a hash into a sum.
 fn add(sum: &mut [u8; WORD], mixed: u64) {
     *sum = (u64::from_le_bytes(*sum) ^ mixed).to_le_bytes();
 }
@@ -265,14 +267,14 @@ fn settle<T: Value>(
         let own = u32::from_le_bytes(own) as usize;
         let probe = shape.probe(u64::from_le_bytes(sums[own]));
         let settled = probe.slots.map(|slot| values[slot as usize].get());
-        // Its own slot is still zero: nobody after it in the order owns it.
+        // The id's own slot is still zero: no later id of the order owns it.
         let value = probe.fingerprint ^ settled[0] ^ settled[1] ^ settled[2] ^ settled[3];
         values[own] = T::of(value & probe.mask);
     }
     pack(values, shape)
 }
 
-/// Slots side by side.
+/// Packs the slot values into consecutive bits.
 fn pack<T: Value>(values: &[T], shape: Shape) -> Vec<u8> {
     let mut area = Vec::with_capacity(shape.bytes() as usize);
     let (mut word, mut filled) = (0u64, 0u32);
@@ -282,7 +284,7 @@ fn pack<T: Value>(values: &[T], shape: Shape) -> Vec<u8> {
         for &value in values {
             word |= value.get() << filled;
             filled += bits;
-            // At most 31 bits stayed and at most 33 came.
+            // At most 31 bits were left over and at most 33 were added.
             if filled >= 32 {
                 area.extend_from_slice(&(word as u32).to_le_bytes());
                 word >>= 32;
@@ -295,9 +297,9 @@ fn pack<T: Value>(values: &[T], shape: Shape) -> Vec<u8> {
     area
 }
 
-/// What a slot holds while it is being settled.
+/// The integer type in which slot values are computed.
 trait Value: Copy {
-    /// From a number that fits.
+    /// Converts a number that fits.
     fn of(value: u64) -> Self;
 
     fn get(self) -> u64;
@@ -333,20 +335,20 @@ impl Value for u64 {
     }
 }
 
-/// Makes a list at least so long, whatever is in it.
+/// Extends a list to at least `len` elements of any value.
 fn make_room(list: &mut Vec<u32>, len: usize) {
     if list.len() < len {
         list.resize(len, 0);
     }
 }
 
-/// Bytes of a hash.
+/// The size of a hash in bytes.
 const WORD: usize = 8;
 
-/// Bytes of a slot's number.
+/// The size of a slot's index in bytes.
 const NUMBER: usize = 4;
 
-/// More than chance ever needs.
+/// More attempts than chance can require.
 const ATTEMPTS_MAX: u32 = 64;
 
 #[cfg(test)]
@@ -374,7 +376,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// No id of the set is ever called absent, duplicates or not, at any rate.
+        /// Every inserted id gets "maybe", with and without duplicates, at any rate.
         #[test]
         fn every_id_is_found(
             count in 1u64..3_000, twice: bool, share in 3e-10f64..0.5, seed in 0u64..1 << 24,
@@ -400,7 +402,7 @@ mod tests {
         assert!(solved.has(7));
     }
 
-    /// Memory that is given, too little of it, what an earlier shard left there: the filter is the same.
+    /// The filter does not depend on whether memory is provided, on its size or on its contents.
     #[test]
     fn whose_memory_it_is_makes_no_difference() {
         let all = hashes(5_000, 9);
@@ -418,7 +420,7 @@ mod tests {
         }
     }
 
-    /// The measured rate is the stated one, which is at most what was asked for.
+    /// The measured rate agrees with the stated rate, which is at most the requested rate.
     #[test]
     fn absent_ids_pass_at_the_stated_rate() {
         for share in [0.4, 0.1, 0.03, 0.01] {
@@ -446,9 +448,10 @@ mod tests {
         }
     }
 
-    /// At each size the first attempt nearly always does, as the table of classes promises.
+    /// At each size at least nine of ten first attempts succeed, as the table of size classes assumes.
     ///
-    /// With `EDGEWARD_LONG_TESTS` up to a million ids, a minute in release: how that table was measured.
+    /// With `EDGEWARD_LONG_TESTS` the test covers up to a million ids, which takes a minute in a release build.
+    /// The table was measured this way.
     #[test]
     fn nine_of_ten_first_attempts_come_out() {
         let mut room = Room::default();

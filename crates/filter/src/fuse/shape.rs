@@ -1,22 +1,22 @@
-//! How a shard is laid out: from the number of ids to slots, and from a hash to four of them.
+//! The layout of a shard: the number of slots for a number of ids, and the four slots of a hash.
 
 use crate::rate::Rate;
 
-/// Bits of a slot: so many, and the share of ids that do with them.
+/// The width of slots, which may be fractional on average.
 ///
-/// `narrow` ids of 2³² check `bits` bits, the others one more.
+/// Of 2³² ids, `narrow` ids compare `bits` bits and the others one bit more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Width {
-    /// Bits of a narrow slot, 1 to 32.
+    /// The width of a narrow slot in bits, 1 to 32.
     pub(crate) bits: u8,
-    /// The share of narrow ids, of 2³².
+    /// The share of narrow ids in units of 2⁻³².
     pub(crate) narrow: u64,
 }
 
 impl Width {
-    /// The least width whose rate is at most `rate`.
+    /// Returns the smallest width whose rate is at most `rate`.
     ///
-    /// Halving and doubling are exact, so every machine arrives at the same width.
+    /// Doubling is exact, so every machine computes the same width.
     pub(crate) fn for_rate(rate: Rate) -> Self {
         let mut bits = 0;
         let mut scaled = rate.share();
@@ -33,7 +33,7 @@ impl Width {
         }
     }
 
-    /// The chance that an absent id passes.
+    /// The probability that an absent id gets "maybe".
     #[cfg(test)]
     fn rate(self) -> f64 {
         let narrow = self.narrow as f64 / WHOLE as f64;
@@ -43,16 +43,17 @@ impl Width {
 
 const WHOLE: u64 = 1 << 32;
 
-/// Where the slots of a shard are and how wide.
+/// The positions and widths of a shard's slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// Bits of a narrow slot.
+    /// The width of a narrow slot in bits.
     pub(crate) bits: u8,
-    /// Slots of a segment, as a power of two.
+    /// The binary logarithm of the number of slots in a segment.
     pub(crate) segment_log2: u8,
-    /// Segments in which an id's first slot may lie; three more follow. 0 for a shard without ids.
+    /// The number of segments in which an id's first slot may lie; three more follow. 0 for a shard without
+    /// ids.
     pub(crate) start_segments: u32,
-    /// The first wide slot.
+    /// The index of the first wide slot.
     pub(crate) wide_from: u32,
 }
 
@@ -65,7 +66,7 @@ impl Shape {
         wide_from: 0,
     };
 
-    /// Room for `ids` ids. `generosity` is 0 at first and grows with failed attempts.
+    /// Returns a shape for `ids` ids. `generosity` is 0 for the first attempt and grows with failed attempts.
     pub(crate) fn for_ids(ids: usize, width: Width, generosity: u32) -> Self {
         if ids == 0 {
             return Self::EMPTY;
@@ -83,27 +84,27 @@ impl Shape {
             bits: width.bits,
             segment_log2: class.segment_log2,
             start_segments: u32::try_from(start_segments).expect("a shard is a few million ids"),
-            // Rounded down: rather a few more wide ids than a rate above the one asked for.
+            // Rounded down: a few more wide ids are better than a rate above the requested one.
             wide_from: ((starts * width.narrow) >> 32) as u32,
         };
         if shape.wide_from == shape.starts() {
-            // No id is wide, so the last three segments need not be either.
+            // No id is wide, so the last three segments are narrow too.
             shape.wide_from = shape.slots();
         }
         shape
     }
 
-    /// Whether it is a shard without ids.
+    /// Returns true for a shard without ids.
     pub(crate) fn is_empty(self) -> bool {
         self.start_segments == 0
     }
 
-    /// Slots in which an id's first may lie.
+    /// The number of slots that can be the first slot of an id.
     pub(crate) fn starts(self) -> u32 {
         self.start_segments << self.segment_log2
     }
 
-    /// All slots.
+    /// The number of all slots.
     pub(crate) fn slots(self) -> u32 {
         if self.is_empty() {
             return 0;
@@ -111,7 +112,7 @@ impl Shape {
         (self.start_segments + ARITY as u32 - 1) << self.segment_log2
     }
 
-    /// Bytes of all slots, and the seven beyond that let each be read as part of eight.
+    /// The size in bytes of all slots and of the padding that lets every slot be read as part of eight bytes.
     pub(crate) fn bytes(self) -> u64 {
         if self.is_empty() {
             return 0;
@@ -119,7 +120,7 @@ impl Shape {
         self.bit_of(self.slots()).div_ceil(8) + PADDING_BYTES
     }
 
-    /// The chance that an absent id passes here.
+    /// The probability that an absent id of this shard gets "maybe".
     pub(crate) fn rate(self) -> f64 {
         if self.is_empty() {
             return 0.0;
@@ -128,7 +129,7 @@ impl Shape {
         (1.0 + narrow) / 2f64.powi(i32::from(self.bits) + 1)
     }
 
-    /// Whether it can be what [`Self::for_ids`] made, and nothing in it overflows.
+    /// Returns true if [`Self::for_ids`] can return this shape and no computation with it overflows.
     pub(crate) fn is_sound(self) -> bool {
         if self.is_empty() {
             return self == Self::EMPTY;
@@ -140,17 +141,17 @@ impl Shape {
             && self.wide_from <= self.slots()
     }
 
-    /// The bit at which slot `slot` begins.
+    /// Returns the bit at which slot `slot` begins.
     pub(crate) fn bit_of(self, slot: u32) -> u64 {
         u64::from(slot) * u64::from(self.bits) + u64::from(slot.saturating_sub(self.wide_from))
     }
 
-    /// What to look at for a hash.
+    /// Returns the slots and the fingerprint of a mixed hash.
     pub(crate) fn probe(self, mixed: u64) -> Probe {
         let segment = 1u32 << self.segment_log2;
         let mask = segment - 1;
         let second = fold(mixed);
-        // The upper half scaled to the number of starts.
+        // The upper half of the hash, scaled to the number of first slots.
         let start = ((mixed >> 32) * u64::from(self.starts())) >> 32;
         let start = start as u32;
         let slots = [
@@ -167,8 +168,8 @@ impl Shape {
         }
     }
 
-    /// Whether the four slots in `area` XOR to the fingerprint of `mixed`: as the format's page has it,
-    /// and what the ways in `ask` are held against.
+    /// Returns true if the four slots in `area` XOR to the fingerprint of `mixed`. This follows the format's
+    /// page literally; the tests compare the fast implementations in `ask` with it.
     #[cfg(test)]
     pub(crate) fn matches(self, mixed: u64, area: &[u8]) -> bool {
         let probe = self.probe(mixed);
@@ -177,7 +178,7 @@ impl Shape {
             let bit = self.bit_of(slot);
             let at = (bit / 8) as usize;
             let Some(word) = area.get(at..).and_then(|rest| rest.first_chunk()) else {
-                // An area shorter than the shape says: not one that was opened. Ask the origin.
+                // The area is too short, which cannot happen for an opened filter. The answer is "maybe".
                 return true;
             };
             sum ^= u64::from_le_bytes(*word) >> (bit % 8);
@@ -186,7 +187,7 @@ impl Shape {
     }
 }
 
-/// The four slots of an id and what they must XOR to.
+/// The four slots of an id and the fingerprint that their XOR must equal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Probe {
     pub(crate) slots: [u32; ARITY],
@@ -194,7 +195,8 @@ pub(crate) struct Probe {
     pub(crate) fingerprint: u64,
 }
 
-/// A hash mixed with an attempt's seed: the finaliser of MurmurHash3 (public domain, Austin Appleby).
+/// Mixes a hash with the seed of an attempt, using the finaliser of MurmurHash3 (public domain, Austin
+/// Appleby).
 #[inline]
 pub(crate) fn mix(hash: u64, seed: u64) -> u64 {
     let mut x = hash ^ seed;
@@ -203,29 +205,29 @@ pub(crate) fn mix(hash: u64, seed: u64) -> u64 {
     x ^ (x >> 33)
 }
 
-/// A second number from a mixed hash: each of its bits depends on many of the first's.
+/// Derives a second number from a mixed hash. Each of its bits depends on many bits of the first.
 #[inline]
 pub(crate) fn fold(mixed: u64) -> u64 {
     let product = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     product ^ (product >> 32)
 }
 
-/// Slots of an id.
+/// The number of slots of an id.
 pub(crate) const ARITY: usize = 4;
 
-/// Bytes after the last slot, so that eight can be read from any slot's first.
+/// Padding after the last slot, so that eight bytes can be read from the first byte of any slot.
 pub(crate) const PADDING_BYTES: u64 = 7;
 
-/// What [`Shape::probe`] takes 16 bits of the hash for.
+/// [`Shape::probe`] takes 16 bits of the hash for a position within a segment.
 const SEGMENT_LOG2_MAX: u8 = 16;
 
-/// More than any shard needs (a million ids, and as much again for luck); keeps sums in 32 bits.
+/// More slots than any shard needs: about a million ids, twice as many by chance. Keeps sums within 32 bits.
 pub(crate) const SLOTS_MAX: u32 = 1 << 28;
 
-// The last bit of the last slot, and what is read beyond, stays far from overflowing.
+// The byte position of the last slot stays within 32 bits.
 const _: () = assert!((SLOTS_MAX as u64) * 33 < u32::MAX as u64 * 8);
 
-/// Segment length and slots per 1000 ids from a number of ids on.
+/// The segment length and the slots per 1000 ids for shards of at least `ids_min` ids.
 struct Class {
     ids_min: usize,
     segment_log2: u8,
@@ -240,9 +242,8 @@ const fn class(ids_min: usize, segment_log2: u8, permille: u64) -> Class {
     }
 }
 
-/// The paper's formulas as steps, in integers only so that every machine builds the same bytes: the
-/// slots are about the fewest with which at least nine of ten first attempts come out, which a test in
-/// `build` measures.
+/// The paper's formulas as steps, in integers only, so that every machine builds the same bytes. The number of
+/// slots is about the smallest with which nine of ten first attempts succeed; a test in `build` measures this.
 const CLASSES: [Class; 16] = [
     class(3 << 18, 12, 1070),
     class(1 << 19, 11, 1075),
@@ -287,7 +288,7 @@ mod tests {
     }
 
     proptest! {
-        /// An id whose first slot is wide reads wide slots only, and all slots exist.
+        /// If the first slot of an id is wide, all its slots are wide. All slots exist.
         #[test]
         fn an_id_with_a_wide_first_slot_has_wide_slots_only(
             ids in 1usize..2_000_000, hash: u64, share in 3e-10f64..0.49,
@@ -303,7 +304,7 @@ mod tests {
             prop_assert!(shape.bit_of(probe.slots[3]) / 8 + 8 <= shape.bytes());
         }
 
-        /// Slots do not overlap: each begins where the one before ends.
+        /// Slots do not overlap: each begins where the previous one ends.
         #[test]
         fn slots_lie_side_by_side(ids in 1usize..5_000, share in 3e-10f64..0.49) {
             let width = Width::for_rate(Rate::new(share).expect("a rate"));

@@ -1,14 +1,15 @@
-//! Questions, compiled for processors with AVX2.
+//! Lookups, compiled for processors with AVX2.
 //!
-//! Many are the same code as [`ask::many`], by which the compiler works on four ids at once and shifts without moving
-//! shift counts about. One is [`Shard::has`] with its four slots side by side. The way to the vector registers and back
-//! makes its answer come later; but what a program does next waits only where it is foreseen wrongly, and meanwhile
-//! the processor is done with two thirds of the instructions. Each that is spared counts: a processor looks ahead by so many
-//! instructions, here those of three questions, and so a question takes a third of the time it waits for its slots.
+//! A batch runs the same code as [`ask::many`]; with AVX2 the compiler processes four ids at once. A single
+//! lookup is [`Shard::has`] with its four slots side by side. Moving values to vector registers and back delays
+//! its result, but later code waits for the result only after a branch misprediction. The lookup needs a third
+//! of the instructions of the portable code. This matters because a processor's out-of-order window holds a
+//! fixed number of instructions, here about three lookups. A lookup therefore takes a third of the latency of
+//! its slots.
 //!
 //! # Why `unsafe`
 //!
-//! That the processor has these instructions the compiler cannot know: holding an [`Avx2`] is the proof.
+//! An [`Avx2`] value proves that the processor has these instructions; the compiler cannot know this.
 #![expect(
     unsafe_code,
     reason = "instructions not every processor has; the module's doc says what makes it sound"
@@ -27,14 +28,14 @@ use super::shape::{fold, mix};
 use crate::avx2::Avx2;
 use crate::id::IdHash;
 
-/// As [`Shard::has`].
+/// Like [`Shard::has`].
 #[inline]
 pub(super) fn ask_one(_: Avx2, shard: &Shard, hash: u64, bytes: &[u8]) -> bool {
-    // SAFETY: the processor has both, or there were no `Avx2`.
+    // SAFETY: an `Avx2` exists only if the processor has AVX2 and BMI2.
     unsafe { has(shard, hash, bytes) }
 }
 
-/// As [`ask::many`].
+/// Like [`ask::many`].
 pub(super) fn ask_many(
     _: Avx2,
     ids: &[IdHash],
@@ -42,7 +43,7 @@ pub(super) fn ask_many(
     bytes: &[u8],
     answers: &mut [bool],
 ) {
-    // SAFETY: the processor has both, or there were no `Avx2`.
+    // SAFETY: an `Avx2` exists only if the processor has AVX2 and BMI2.
     unsafe { many(ids, shards, bytes, answers) }
 }
 
@@ -61,25 +62,25 @@ fn has(shard: &Shard, hash: u64, bytes: &[u8]) -> bool {
     let all = |number: u64| _mm256_set1_epi64x(number as i64);
     let each = |[a, b, c, d]: [u64; 4]| _mm256_set_epi64x(d as i64, c as i64, b as i64, a as i64);
     let everywhere = all(mixed);
-    // As `Shard::start`.
+    // The same as `Shard::start`.
     let start = _mm256_srli_epi64::<32>(_mm256_mul_epu32(
         _mm256_srli_epi64::<32>(everywhere),
         all(shard.starts),
     ));
-    // The last lane has another source.
+    // The last lane takes its bits from `second`.
     let random = _mm256_blend_epi32::<0b1100_0000>(
         _mm256_srlv_epi64(everywhere, each([0, 0, 16, 0])),
         all(second),
     );
     let places = _mm256_xor_si256(_mm256_and_si256(random, each(shard.masks)), start);
-    // Places have 28 bits, and slots 33: halves of 32 bits are enough, and the product is theirs.
+    // Positions have 28 bits and slots at most 33, so 32-bit halves suffice and the product fits.
     let beyond = _mm256_sub_epi32(places, each(shard.wide_from));
     let wide = _mm256_max_epi32(beyond, _mm256_setzero_si256());
     let bit = _mm256_add_epi64(
         _mm256_mul_epu32(places, all(shard.bits)),
         _mm256_add_epi64(wide, each(shard.origins)),
     );
-    // The lowest lane's is the start.
+    // The lowest lane holds the first slot.
     let is_narrow = _mm256_movemask_ps(_mm256_castsi256_ps(beyond)) & 1;
     let at = _mm256_srli_epi64::<3>(bit);
     let (low, high) = (
@@ -93,7 +94,7 @@ fn has(shard: &Shard, hash: u64, bytes: &[u8]) -> bool {
         _mm_extract_epi64::<1>(high),
     ]
     .map(|at| at as usize);
-    // In this form the compiler sees that the slices are always there.
+    // With this check the compiler omits the bounds checks of the slices.
     if a > last || b > last || c > last || d > last {
         return true;
     }

@@ -1,6 +1,6 @@
-//! A plain SELECT, made to read one range of tokens.
+//! Rewrites a simple SELECT to read one token range.
 
-/// `SELECT id FROM t [WHERE …] [ALLOW FILTERING]` with a condition on the token of `keys` put in.
+/// Returns the query `SELECT id FROM t [WHERE …] [ALLOW FILTERING]` with a condition on the token of `keys`.
 pub(super) fn by_tokens(query: &str, keys: &[String]) -> Result<String, String> {
     let words = words(query);
     let find = |wanted: &str| {
@@ -29,19 +29,19 @@ pub(super) fn by_tokens(query: &str, keys: &[String]) -> Result<String, String> 
     )
 }
 
-/// An identifier as it is, whatever its case.
+/// Returns a quoted identifier, which keeps its case.
 fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// The bare words of a query and where they begin; what is in quotes is none.
+/// Returns the words of a query outside quotes, with their offsets.
 fn words(query: &str) -> Vec<(usize, &str)> {
     let mut words = Vec::new();
     let (mut start, mut quote) = (None, None);
     for (at, character) in query.char_indices() {
         let part_of_word = character.is_alphanumeric() || character == '_';
         if let Some(closing) = quote {
-            // Two in a row close and open again, which comes to the same.
+            // A doubled quote closes and opens the text again, with the same result.
             if character == closing {
                 quote = None;
             }

@@ -1,10 +1,9 @@
-//! Where a cluster is and how it is read:
+//! The address of a Cassandra cluster and its settings:
 //! `cassandra://user:password@node:9042,other/keyspace?consistency=local_one&dc=…`.
 //!
-//! With `tls=on` the nodes' certificates are verified, and the addresses they are for; nodes are known
-//! by address alone, so where certificates carry a name, `tls_name` says which. `tls=ca` is content
-//! with anybody the authority vouches for, as the database's own shell is. A password does not travel
-//! in clear unless `tls=off` says that it may.
+//! With `tls=on` the nodes' certificates and addresses are verified. Nodes are known by address only; if
+//! certificates contain a name, `tls_name` states it. `tls=ca` accepts any certificate of the authority, like
+//! Cassandra's own shell. A password is not sent unencrypted unless `tls=off` allows it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use scylla::frame::types::Consistency;
 
 use crate::tls::{Expected, Files, client};
 
-/// A cluster's address, read.
+/// A parsed address of a cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) nodes: Vec<String>,
@@ -23,11 +22,12 @@ pub(super) struct Place {
     pub(super) keyspace: Option<String>,
     pub(super) consistency: Consistency,
     pub(super) datacenter: Option<String>,
-    /// Rows of a page: 20,000 UUIDs are 0.6 MB, which a node holds for each range being read.
+    /// The number of rows in a page. A node buffers a page for each range that is read: 20,000 UUIDs take 0.6
+    /// MB.
     pub(super) page_rows: i32,
-    /// Into how many ranges the ring is cut at least.
+    /// The smallest number of ranges into which the ring is divided.
     pub(super) ranges: u32,
-    /// Nothing: in clear.
+    /// `None`: without TLS.
     pub(super) tls: Option<Arc<ClientConfig>>,
 }
 
@@ -123,7 +123,7 @@ impl Place {
     }
 }
 
-/// What an address says of TLS.
+/// The TLS setting of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tls {
     Off,
@@ -147,10 +147,10 @@ fn server_name(text: &str) -> Result<ServerName<'static>, String> {
     name.map_err(|_| format!("tls_name `{text}` is neither a name nor an address"))
 }
 
-/// On this machine, where nobody listens on the way.
+/// Returns true for an address of this machine, where traffic cannot be intercepted.
 fn is_here(node: &str) -> bool {
     let host = match node.rsplit_once(':') {
-        // An address of IPv6 in brackets, with or without a port.
+        // An IPv6 address in brackets, with or without a port.
         _ if node.starts_with('[') => node[1..].split(']').next().unwrap_or_default(),
         Some((host, _)) if !host.contains(':') => host,
         _ => node,
@@ -173,7 +173,7 @@ fn consistency(name: &str) -> Result<Consistency, String> {
     })
 }
 
-/// Without its `%40`s.
+/// Decodes percent-encoding.
 fn decoded(text: &str) -> Result<String, String> {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();

@@ -1,8 +1,8 @@
-//! The ring of tokens, cut into ranges.
+//! The token ring, divided into ranges.
 
 use std::fmt;
 
-/// The tokens after `after`, up to and with `to`.
+/// A token range: greater than `after`, up to and including `to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub(super) after: i64,
@@ -10,12 +10,12 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// As a ledger keeps it.
+    /// Encodes the range for a ledger.
     pub(super) fn to_bytes(self) -> Vec<u8> {
         [self.after.to_be_bytes(), self.to.to_be_bytes()].concat()
     }
 
-    /// From a ledger.
+    /// Decodes the range of a ledger.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (after, to) = bytes.split_first_chunk()?;
         Some(Self {
@@ -31,10 +31,11 @@ impl fmt::Display for Range {
     }
 }
 
-/// Cuts the ring where its nodes' ranges meet, and what is longer than a `wanted`th of it further.
+/// Divides the ring at the boundaries of its nodes' ranges, and divides ranges longer than `1 / wanted` of the
+/// ring.
 ///
-/// The first range begins after the least number, which is nobody's token: Cassandra's partitioner
-/// makes the greatest of it.
+/// The first range begins after the smallest number, which is not a valid token: Cassandra's partitioner
+/// replaces it by the greatest.
 pub(super) fn ranges(tokens: impl IntoIterator<Item = i64>, wanted: u32) -> Vec<Range> {
     let mut ends: Vec<i64> = tokens.into_iter().collect();
     ends.push(i64::MAX);
@@ -62,7 +63,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// No token is left out or read twice, and the nodes' borders are borders here.
+        /// The ranges contain every token exactly once, and the boundaries of nodes are boundaries of ranges.
         #[test]
         fn the_ranges_cover_the_ring(tokens in prop::collection::vec(any::<i64>(), 0..50), wanted in 1u32..70) {
             let ranges = ranges(tokens.clone(), wanted);

@@ -1,11 +1,11 @@
-//! What is missed and what is not, on a table in memory.
+//! Which rows polls deliver, tested on a table in memory.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::Sink;
 
-/// A table of ids with numbers, some of them not yet visible.
+/// A table of ids with numbers, of which some rows are not yet visible.
 #[derive(Debug, Default)]
 struct Table(std::sync::Mutex<Vec<(i64, i64)>>);
 
@@ -66,13 +66,13 @@ fn poll(changes: &mut Changes) -> Vec<i64> {
 }
 
 proptest! {
-    /// Rows are committed in an order that differs from their numbers by less than the
-    /// overlap, polls fall anywhere: each id comes, and comes once.
+    /// Rows are committed in an order that differs from their numbers by less than the overlap, and polls
+    /// happen at any time: each id is delivered exactly once.
     #[test]
     fn late_commits_within_the_overlap_are_found_once(
         order in prop::collection::vec((0i64..20, prop::bool::ANY), 1..200),
     ) {
-        // A row's delay: how many others draw numbers before it is committed.
+        // The delay of a row: how many later rows get their numbers before it is committed.
         let mut commits: Vec<_> = (0..).zip(&order).map(|(n, (delay, poll))| (n + delay, n, *poll)).collect();
         commits.sort_unstable();
         let table = Arc::new(Table::default());
@@ -91,7 +91,7 @@ proptest! {
     }
 }
 
-/// Look on both sides of the overlap's edge.
+/// Method: commit rows on both sides of the overlap's edge.
 #[test]
 fn a_commit_later_than_the_overlap_is_missed() {
     for (late, found) in [(89, vec![]), (90, vec![]), (91, vec![7])] {
@@ -134,7 +134,7 @@ fn numbers_that_fall_are_refused() {
     assert!(matches!(error, SourceError::Unordered { number: 4 }));
 }
 
-/// A table whose connection breaks after so many rows, and whose numbers are times if it is told so.
+/// A connection that fails after `rows_left` rows. Its numbers may be times.
 struct Shaky {
     table: Arc<Table>,
     rows_left: usize,
@@ -168,9 +168,8 @@ impl Feed for Shaky {
 }
 
 proptest! {
-    /// Commits out of order within the overlap, connections that break in the middle of a poll, batches
-    /// that are not taken, restarts at the position that was written down: no id is ever missed, and
-    /// none comes twice but after trouble.
+    /// With commits out of order within the overlap, connections that fail during a poll, rejected batches, and
+    /// restarts at the persisted position: no id is missed, and ids are delivered twice only after failures.
     #[test]
     fn no_trouble_makes_an_id_missed(
         order in prop::collection::vec((0i64..20, 0u8..8, 0usize..9), 1..150),
@@ -222,8 +221,8 @@ proptest! {
     }
 }
 
-/// A row with a time in the future comes, and those with the right time after it come too. The overlap
-/// is counted in the column's unit.
+/// A row with a time in the future is delivered, and later rows with correct times are too. The overlap uses
+/// the column's unit.
 #[test]
 fn a_time_in_the_future_hides_nothing() {
     let unit = Unit::Time {
@@ -254,7 +253,7 @@ fn a_time_in_the_future_hides_nothing() {
     assert_eq!(poll_times((5, now - 30_000)), none, "beyond the overlap");
 }
 
-/// A database that takes the question and says nothing, and a poll that is stopped.
+/// A poll ends if the database never responds, and if it is stopped.
 #[test]
 fn a_poll_without_an_answer_ends() {
     struct Silent;

@@ -1,10 +1,10 @@
-//! How a checkpoint is written, and read back as far as it is whole.
+//! Encodes and decodes checkpoints, up to the first invalid record.
 //!
 //! ```text
 //! header  8 "edgscan1", 16 identity (XXH3-128), 8 began, milliseconds since 1970, 8 checksum
 //! record  1 kind, 4 length of the payload, the payload, 8 checksum
 //!  plan    1 form, 4 spans, for each: 4 length, bounds
-//!  batch   4 span, 1 flags (1 ends it, 2 has a position), 8 rows, 8 of them no ids,
+//!  batch   4 span, 1 flags (1 ends it, 2 has a position), 8 rows, 8 malformed rows,
 //!          [4 length, position], then 8 for each hash
 //! ```
 //!
@@ -38,7 +38,7 @@ fn length(length: usize) -> [u8; 4] {
     length.to_le_bytes()
 }
 
-/// A record, and the checksum that the next one continues.
+/// Returns a record and its checksum, which the next record continues.
 pub(super) fn record(kind: Kind, payload: &[u8], chain: u64) -> (Vec<u8>, u64) {
     let mut record = Vec::with_capacity(payload.len() + 13);
     record.push(kind as u8);
@@ -76,18 +76,18 @@ pub(super) fn batch_payload(reached: &Reached, hashes: &[u64]) -> Vec<u8> {
     payload
 }
 
-/// What a checkpoint's bytes say.
+/// The decoded contents of a checkpoint.
 #[derive(Debug)]
 pub(super) struct Replayed {
     pub(super) ledger: Ledger,
     pub(super) form: Option<IdForm>,
     pub(super) began_ms: u64,
     pub(super) chain: u64,
-    /// Up to the end of the last whole record.
+    /// The end of the last valid record.
     pub(super) bytes: u64,
 }
 
-/// Reads header and records until the end or the first that is not whole.
+/// Reads the header and all records up to the end or the first invalid record.
 pub(super) fn replay(
     mut input: impl Read,
     identity: Identity,
@@ -137,7 +137,8 @@ pub(super) fn replay(
     Ok(read)
 }
 
-/// A record without its checksum, which comes back; none where the file ends or is torn.
+/// Reads a record without its checksum into `record`. Returns its checksum, or `None` at the end or at an
+/// invalid record.
 fn next_record(
     input: &mut impl Read,
     chain: u64,
@@ -153,7 +154,7 @@ fn next_record(
     if payload > RECORD_BYTES_MAX {
         return Ok(None);
     }
-    // No more is allocated than is there.
+    // Allocates no more than the file contains.
     Read::take(&mut *input, payload as u64).read_to_end(record)?;
     let mut check = Vec::with_capacity(8);
     Read::take(&mut *input, 8).read_to_end(&mut check)?;
@@ -193,7 +194,7 @@ fn batch(payload: &[u8], hashes: &mut Vec<u64>) -> Option<Reached> {
     })
 }
 
-/// Takes fields from the front of some bytes.
+/// Reads fields from the start of some bytes.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -230,5 +231,5 @@ fn not_whole(error: io::Error) -> CheckpointError {
 pub(super) const MAGIC: &[u8; 8] = b"edgscan1";
 pub(super) const HEADER_BYTES: usize = 8 + 16 + 8 + 8;
 
-/// Far above a batch of a million hashes of 16 bytes, and above a plan of a hundred thousand ranges.
+/// Far above a batch of a million hashes of 16 bytes, or a plan of a hundred thousand ranges.
 const RECORD_BYTES_MAX: usize = 1 << 26;

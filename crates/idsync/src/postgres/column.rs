@@ -1,4 +1,4 @@
-//! PostgreSQL's binary forms of what can be an id or a number.
+//! PostgreSQL's binary encodings of ids and numbers.
 
 use std::error::Error;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use crate::changes::Unit;
 use crate::error::SourceError;
 use crate::value::Value;
 
-/// A column with a type that is understood.
+/// A column of a supported type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Column {
     pub(super) name: String,
     coded: Coded,
 }
 
-/// How a value is written.
+/// The encoding of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Coded {
     Int2,
@@ -29,7 +29,7 @@ enum Coded {
     Bytes,
     /// Microseconds since 2000.
     Time,
-    /// The same, of whatever zone it was written in.
+    /// Microseconds since 2000 in an unknown time zone.
     LocalTime,
 }
 
@@ -39,26 +39,26 @@ impl Coded {
     }
 }
 
-/// Seconds from 1970 to 2000, where PostgreSQL's times begin.
+/// Seconds from 1970 to 2000, the zero of PostgreSQL's times.
 const YEAR_2000: i64 = 946_684_800;
 
-/// No zone is further ahead of UTC.
+/// No time zone is further ahead of UTC.
 const ZONE_MAX: Duration = Duration::from_secs(14 * 3600);
 
 impl Column {
-    /// One for ids.
+    /// Returns a column of ids.
     pub(super) fn new(name: &str, of: &Type) -> Result<Self, SourceError> {
         Self::of(name, of, |coded| !coded.is_time())
     }
 
-    /// One for numbers that order changes.
+    /// Returns a column of numbers or times that order changes.
     pub(super) fn number(name: &str, of: &Type) -> Result<Self, SourceError> {
         Self::of(name, of, |coded| {
             coded.is_time() || matches!(coded, Coded::Int2 | Coded::Int4 | Coded::Int8)
         })
     }
 
-    /// What its numbers are.
+    /// The unit of the column's numbers.
     pub(super) fn unit(&self) -> Unit {
         let ahead = match self.coded {
             Coded::Time => Duration::ZERO,
@@ -83,7 +83,7 @@ impl Column {
         }
     }
 
-    /// What its values are.
+    /// The form of the column's ids.
     pub(super) fn form(&self) -> IdForm {
         match self.coded {
             Coded::Int2 | Coded::Int4 | Coded::Int8 | Coded::Time | Coded::LocalTime => {
@@ -94,7 +94,7 @@ impl Column {
         }
     }
 
-    /// An id.
+    /// Decodes an id.
     pub(super) fn value<'a>(&self, raw: Option<&'a [u8]>) -> Result<Value<'a>, SourceError> {
         let Some(raw) = raw else {
             return Ok(Value::Null);
@@ -109,7 +109,7 @@ impl Column {
         })
     }
 
-    /// A number.
+    /// Decodes a number.
     pub(super) fn as_number(&self, raw: Option<&[u8]>) -> Result<i64, SourceError> {
         let raw = raw.unwrap_or_default();
         let number = match self.coded {
@@ -126,7 +126,7 @@ impl Column {
         number.ok_or_else(|| self.odd(raw))
     }
 
-    /// The value as a literal, without its quotes; none for NULL.
+    /// Returns the value as a literal without quotes; `None` for NULL.
     pub(super) fn position(&self, raw: Option<&[u8]>) -> Result<Option<Vec<u8>>, SourceError> {
         let mut room = IdText::default();
         Ok(match self.value(raw)? {
@@ -170,14 +170,14 @@ fn coded(of: &Type) -> Option<Coded> {
         _ => match of.kind() {
             Kind::Domain(of) => return coded(of),
             Kind::Enum(_) => Coded::Text,
-            // An extension, so that it has no number of its own: text without regard to case.
+            // An extension type, which has no constant type number: text that ignores case.
             Kind::Simple if of.name() == "citext" => Coded::Text,
             _ => return None,
         },
     })
 }
 
-/// The bytes of a value of any type.
+/// The undecoded bytes of a value of any type.
 #[derive(Debug)]
 pub(super) struct Raw<'a>(pub(super) Option<&'a [u8]>);
 
@@ -195,7 +195,7 @@ impl<'a> FromSql<'a> for Raw<'a> {
     }
 }
 
-/// A number to begin after, in the width of its parameter.
+/// The parameter of a changes query: a number, encoded with the width of the parameter's type.
 #[derive(Debug)]
 pub(super) struct After<'a> {
     pub(super) column: &'a Column,
@@ -213,7 +213,7 @@ impl ToSql for After<'_> {
                 let number = self.number.clamp(i32::MIN.into(), i32::MAX.into());
                 out.put_i32(i32::try_from(number)?);
             }
-            // For a time the least number is `-infinity`.
+            // As a time, the smallest number is `-infinity`.
             _ => out.put_i64(self.number),
         }
         Ok(IsNull::No)

@@ -1,9 +1,8 @@
-//! How to reach a PostgreSQL server: its address, and TLS as the address asks for it.
+//! The address of a PostgreSQL server, and TLS as the address requires it.
 //!
-//! `sslmode` reads as it does elsewhere, with one difference: whenever TLS is spoken, the server's
-//! certificate and name are verified, by the system's roots or those in `sslrootcert`. So `require`
-//! means what others call `verify-full`. Without a word about it, TLS is required of any server that
-//! is not on this machine.
+//! `sslmode` has its usual values, with one difference: if TLS is used, the server's certificate and name are
+//! always verified, by the system's roots or those in `sslrootcert`. So `require` means what other clients call
+//! `verify-full`. Without `sslmode`, TLS is required for every server that is not on this machine.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use crate::address::without_password;
 use crate::error::SourceError;
 use crate::tls::{Expected, Files, client};
 
-/// What carries the connection.
+/// The transport of the connection.
 #[derive(Clone)]
 pub(super) enum Connector {
     Clear,
@@ -31,7 +30,7 @@ impl std::fmt::Debug for Connector {
     }
 }
 
-/// Reads `postgres://user:password@host:port/database?…`.
+/// Parses `postgres://user:password@host:port/database?…`.
 pub(super) fn parse(address: &str) -> Result<(tokio_postgres::Config, Connector), SourceError> {
     let wrong = |why: String| SourceError::Address {
         url: without_password(address),
@@ -61,7 +60,7 @@ pub(super) fn parse(address: &str) -> Result<(tokio_postgres::Config, Connector)
     if config.get_connect_timeout().is_none() {
         config.connect_timeout(CONNECT_TIMEOUT);
     }
-    // A peer that vanished without a word is noticed within a minute.
+    // A vanished peer is detected within a minute.
     config.keepalives_idle(Duration::from_secs(30));
     config.keepalives_interval(Duration::from_secs(10));
     config.keepalives_retries(3);
@@ -90,7 +89,7 @@ pub(super) fn parse(address: &str) -> Result<(tokio_postgres::Config, Connector)
     Ok((config, Connector::Rustls(MakeRustlsConnect::new(tls))))
 }
 
-/// On this machine, where nobody listens on the way.
+/// Returns true for an address of this machine, where traffic cannot be intercepted.
 fn is_here(host: &Host) -> bool {
     match host {
         Host::Unix(_) => true,

@@ -1,4 +1,4 @@
-//! The set in Guava's form: a file like any other, replaced by each scan.
+//! Serves the set in Guava's format: a file that each scan replaces.
 
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderValue};

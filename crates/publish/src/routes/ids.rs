@@ -1,4 +1,4 @@
-//! Posted ids: who may, how many, and when the poster may go on.
+//! Handles posted ids: authorization, limits, and the response after they are journaled.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use super::{NO_STORE, Routes, refuse, whole};
 use crate::writer::{Command, NotJournaled};
 
-/// Boxed: an answer is much larger than what is usually returned in its place.
+/// Boxed, because a response is much larger than the usual return values.
 type Refused = Box<Response<Full<Bytes>>>;
 
 fn no(status: StatusCode, text: &str) -> Refused {
@@ -24,7 +24,7 @@ fn no(status: StatusCode, text: &str) -> Refused {
 }
 
 impl Routes {
-    /// `POST /sets/NAME/ids`: answered when the ids are on the device and published.
+    /// Handles `POST /sets/NAME/ids`. Responds when the ids are on the device and published.
     pub(super) async fn add(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         self.post(request, |ids, done| Command::Add { ids, done })
             .await
@@ -34,7 +34,7 @@ impl Routes {
             })
     }
 
-    /// `POST /sets/NAME/removed`.
+    /// Handles `POST /sets/NAME/removed`.
     pub(super) async fn remove(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         self.post(request, |ids, done| Command::Remove { ids, done })
             .await
@@ -113,7 +113,7 @@ impl Routes {
         }
     }
 
-    /// One id a line. All or nothing: a list with a mistake in it is not half taken.
+    /// Parses one id per line. An invalid line rejects the whole list.
     fn ids(&self, body: &[u8]) -> Result<Vec<IdHash>, Refused> {
         let mut ids = Vec::new();
         for (line, id) in (1..).zip(body.split(|byte| *byte == b'\n')) {

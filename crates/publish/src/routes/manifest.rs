@@ -1,4 +1,5 @@
-//! The manifest, dated for caches or proven for one client, at once or when there is news.
+//! Serves the manifest: with a date for caches, or with a proof for one client; immediately, or when there is
+//! news.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +16,12 @@ use tokio::sync::oneshot;
 use super::{Kept, NO_STORE, Routes, refuse, represent, whole};
 use crate::writer::{Command, Shown};
 
-/// What a request for the manifest asks for beyond it.
+/// The parameters of a request for the manifest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Question {
-    /// Lineage, epoch and journal number the client has.
+    /// The lineage, epoch and journal number that the client has.
     have: Option<(u64, u64, u64)>,
-    /// How long to wait for something newer.
+    /// How long to wait for a newer state.
     wait: Duration,
     challenge: Option<[u8; 16]>,
 }
@@ -39,7 +40,7 @@ impl Routes {
         let mut shown = self.news(&question).await;
         if question.challenge.is_none() && self.is_old(&shown) {
             let (done, dated) = oneshot::channel();
-            // When the writer has more to do than it can, the date stays as it is for now.
+            // If the writer's queue is full, the date stays as it is for now.
             if self.commands.try_send(Command::Redate { done }).is_ok() {
                 _ = dated.await;
                 shown = Arc::clone(&self.shown.borrow());
@@ -57,7 +58,7 @@ impl Routes {
             let secs = self.config.manifest_max_age.as_secs();
             HeaderValue::try_from(format!("public, max-age={secs}")).expect("digits")
         } else {
-            // An answer to this client, and to this moment.
+            // This response is valid only for this client and this moment.
             NO_STORE
         };
         let mut response = if question.have == Some(position(&shown)) {
@@ -79,7 +80,7 @@ impl Routes {
         response
     }
 
-    /// What is published, if need be after waiting for something the client does not have.
+    /// Returns the published state. If requested, waits until the client does not have it yet.
     async fn news(&self, question: &Question) -> Arc<Shown> {
         let (mut watching, mut stopping) = (self.shown.clone(), self.stopping.clone());
         let is_news =
@@ -101,7 +102,7 @@ impl Routes {
         shown.manifest.is_some() && age > self.config.manifest_max_age
     }
 
-    /// Signs a proof. Whatever was acknowledged before this request was sent is in what is shown.
+    /// Signs a proof. Every id acknowledged before this request was sent is in `shown`.
     fn prove(&self, shown: &Shown, echo: [u8; 16]) -> Option<HeaderValue> {
         let now = (self.config.clock)().monotonic;
         let lag = match shown.covers {
@@ -116,7 +117,7 @@ impl Routes {
             lineage: shown.lineage,
             epoch_min: shown.epoch_min?,
             head: shown.head,
-            // Rounded up: a proof must not promise a millisecond too much.
+            // Rounded up: a proof must not state a smaller lag.
             lag_ms: u64::try_from(lag.as_nanos().div_ceil(1_000_000)).ok()?,
             echo: edgeward_filter::to_hex(&echo),
         };
@@ -145,7 +146,7 @@ impl Question {
                     let wait = wait.parse().map_err(|_| "wait=MILLISECONDS")?;
                     question.wait = Duration::from_millis(wait);
                 }
-                // What later clients may add changes nothing here.
+                // Unknown parameters are ignored, for later clients.
                 _ => {}
             }
         }

@@ -1,5 +1,4 @@
-//! What a feed of changes brings: ids for the journal, a moment up to which nothing is missing, and a
-//! position to go on from.
+//! Applies the changes of a feed: ids, the time up to which no id is missing, and the feed's position.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,7 +17,8 @@ impl Writer {
         kept.filter(|kept| kept.is_of(feed, &self.lineages, self.journal.head()))
     }
 
-    /// True if it goes on where it was when nothing was missing, so that no scan is needed for that.
+    /// Registers a feed. Returns true if it continues at a position at which no id was missing, so that no scan
+    /// is needed.
     pub(super) fn feed_begins(&mut self, feed: Digest) -> bool {
         let was_complete = self.position_of(feed).filter(|kept| kept.complete);
         let snapshot = self.journal.snapshot().filter(|_| self.snapshot.is_some());
@@ -31,8 +31,8 @@ impl Writer {
         continues.is_some()
     }
 
-    /// Takes what a feed brought. If it cannot, the feed brings it again, and what was known to be
-    /// complete stays as it is.
+    /// Journals the changes of a feed. On failure the feed must send them again, and the known completeness
+    /// stays as it is.
     pub(super) fn change(&mut self, changes: Changes) -> Result<(), NotJournaled> {
         let Changes {
             added,
@@ -63,10 +63,10 @@ impl Writer {
         Ok(())
     }
 
-    /// All that was committed before `complete` is published.
+    /// Records that all ids committed before `complete` are published.
     fn cover(&mut self, complete: Duration) {
         self.complete.fed(complete);
-        // The same manifest with another date: no client need hear of it.
+        // The manifest stays the same, so waiting clients are not notified.
         let covers = self.complete.covers();
         self.shown.send_if_modified(|shown| {
             let mut newer = copy(shown);
@@ -76,9 +76,9 @@ impl Writer {
         });
     }
 
-    /// Those that were not added since the newest snapshot: a feed that begins again brings some again,
-    /// and each would take room in the deltas. What was removed meanwhile is new, and what was added before
-    /// the snapshot may be: it may have been removed when the scan passed by.
+    /// Returns the ids that were not added since the newest snapshot. A restarted feed sends some ids again,
+    /// which would take space in the deltas. An id that was removed in the meantime counts as new. An id added
+    /// before the snapshot may also be new: it may have been removed before the scan read its row.
     fn unknown(&self, added: Vec<IdHash>) -> Vec<IdHash> {
         if added.is_empty() {
             return added;
@@ -94,7 +94,7 @@ impl Writer {
 
     pub(super) fn positions_written(&self, written: std::io::Result<()>) {
         if let Err(error) = written {
-            // An old one costs ids that come again.
+            // An outdated position only causes ids to be read again.
             self.counters.journal_errors.one();
             tracing::warn!(%error, "the position of changes cannot be written");
         }

@@ -1,5 +1,5 @@
-//! The files that are served: what the manifest lists, and for a while what it listed before, since whoever read
-//! an older manifest fetches what that one named.
+//! The files that are served: those in the manifest, and for a while those of earlier manifests, because a
+//! client with an earlier manifest still fetches them.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::content::{File, FileKind};
 #[derive(Default)]
 pub(super) struct Files {
     by_digest: HashMap<Digest, Arc<File>>,
-    /// No longer listed, oldest first.
+    /// Files that are no longer listed, oldest first.
     superseded: VecDeque<Digest>,
     superseded_bytes: usize,
 }
@@ -24,7 +24,7 @@ impl Files {
         self.by_digest.clone()
     }
 
-    /// Takes in what is listed now, and lets go of what has not been for long.
+    /// Adds the files that are listed now, and drops those that have not been listed for long.
     pub(super) fn list(
         &mut self,
         snapshot: Option<&Arc<File>>,
@@ -56,7 +56,7 @@ impl Files {
         };
         while self.superseded.len() > limits.superseded_files_max
             || self.superseded_bytes > limits.superseded_bytes_max
-            // The newest, and the one before for those who are fetching it.
+            // Keep the newest snapshot, and the previous one for clients that are fetching it.
             || snapshots(&self.by_digest) > 2
         {
             let oldest_snapshot = self.superseded.iter().position(|digest| {
@@ -76,7 +76,7 @@ impl Files {
     }
 }
 
-/// Of a superseded file: snapshots are bounded by their number.
+/// Returns the bytes that a superseded file counts. Snapshots count 0, because their number is bounded.
 fn counted_bytes(file: &File) -> usize {
     match file.kind {
         FileKind::Snapshot => 0,

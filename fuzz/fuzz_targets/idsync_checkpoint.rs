@@ -22,7 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
     let scan = Identity::of(&[SCAN]);
     let mut hashes = Vec::new();
     let Ok(read) = Checkpoint::read(&file, scan, &mut |more| hashes.extend_from_slice(more)) else {
-        assert!(choice & 1 == 0, "the header is right");
+        assert!(choice & 1 == 0, "the header is valid");
         return;
     };
     assert!(hashes.len() * 8 <= file.len());
@@ -35,7 +35,7 @@ fuzz_target!(|bytes: &[u8]| {
     let whole = &file[..file.len() - usize::try_from(read.torn_bytes).expect("within the file")];
     let mut same = Vec::new();
     let again = Checkpoint::read(whole, scan, &mut |more| same.extend_from_slice(more));
-    let again = again.expect("the header is right");
+    let again = again.expect("the header is valid");
     assert_eq!((again.torn_bytes, again.ledger, same), (0, read.ledger, hashes));
 });
 

@@ -30,7 +30,7 @@ fn log(bytes: &[u8]) {
     let end = usize::try_from(end).expect("within the bytes");
     let written: Vec<u8> = deltas.iter().flat_map(Delta::to_bytes).collect();
     assert_eq!(written, bytes[..end]);
-    assert!(!is_lost || end + 64 < bytes.len(), "a record is behind the end");
+    assert!(!is_lost || end + 64 < bytes.len(), "a valid record follows the end");
     // The valid part of the log contains no damage.
     let (again, same_end, is_lost) = read_log(&bytes[..end]);
     assert_eq!((again, same_end, is_lost), (deltas, end as u64, false));

@@ -132,7 +132,7 @@ impl FromStr for PublisherUrl {
 
 /// The text is not the URL of a published set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("write http://HOST:PORT/sets/NAME or https://HOST/sets/NAME")]
+#[error("not a publisher's URL; write http://HOST:PORT/sets/NAME or https://HOST/sets/NAME")]
 pub struct ParseUrlError;
 
 #[cfg(test)]

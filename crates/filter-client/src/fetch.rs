@@ -27,20 +27,20 @@ use crate::counters::Counters;
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FetchError {
-    #[error("no connection to {authority}: {source}")]
+    #[error("cannot connect to {authority}: {source}")]
     Connect {
         authority: String,
         source: io::Error,
     },
-    #[error("the connection broke: {0}")]
+    #[error("connection to the publisher failed: {0}")]
     Broken(#[from] hyper::Error),
-    #[error("nothing came for {} s", .0.as_secs_f64())]
+    #[error("timeout: no data for {} s", .0.as_secs_f64())]
     Silence(Duration),
-    #[error("the answer is larger than the {0} bytes that belong there")]
+    #[error("the response is larger than {0} bytes")]
     TooLarge(u64),
-    #[error("the answer ended after {found} of {whole} bytes")]
+    #[error("the response ended after {found} of {whole} bytes")]
     Short { found: u64, whole: u64 },
-    #[error("the publisher answers {0}")]
+    #[error("the publisher returned {0}")]
     Status(StatusCode),
 }
 
@@ -259,7 +259,7 @@ impl Fetcher {
     /// Connects to the host's addresses in order and uses the first that accepts.
     async fn dial(&self) -> io::Result<Connection> {
         let url = &self.config.url;
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
         for addr in tokio::net::lookup_host((url.host.as_str(), url.port)).await? {
             let tcp = match TcpStream::connect(addr).await {
                 Ok(tcp) => tcp,
@@ -290,7 +290,7 @@ async fn handshake(
     let (sender, connection) = handshake.map_err(io::Error::other)?;
     let task = tokio::spawn(async move {
         if let Err(error) = connection.await {
-            tracing::debug!(%error, "a connection to the publisher ended");
+            tracing::debug!(%error, "connection to the publisher closed");
         }
     });
     Ok(Connection { sender, task })

@@ -45,7 +45,7 @@ type Mark = (u64, u64, i64, i64);
 #[non_exhaustive]
 pub enum FileError {
     /// The file cannot be read.
-    #[error("{} cannot be read", .path.display())]
+    #[error("cannot read the filter {}", .path.display())]
     Read {
         /// The path of the file.
         path: PathBuf,
@@ -53,7 +53,7 @@ pub enum FileError {
         source: io::Error,
     },
     /// The file is not a valid filter.
-    #[error("{} is no filter that can be used", .path.display())]
+    #[error("{} is not a valid id filter", .path.display())]
     Open {
         /// The path of the file.
         path: PathBuf,
@@ -61,7 +61,7 @@ pub enum FileError {
         source: OpenError,
     },
     /// The ids of the filter have another form.
-    #[error("{} is a filter of {found} ids", .path.display())]
+    #[error("{} is a filter of {found} ids, which is not the configured form", .path.display())]
     Form {
         /// The path of the file.
         path: PathBuf,
@@ -69,7 +69,7 @@ pub enum FileError {
         found: IdForm,
     },
     /// The thread cannot be created.
-    #[error("the filter's thread cannot be started")]
+    #[error("cannot create the filter's thread")]
     Thread(#[source] io::Error),
 }
 
@@ -198,7 +198,7 @@ impl Shared {
             Err(error) => {
                 held.refused += 1;
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
-                tracing::warn!(%error, cause, "the last good filter stays");
+                tracing::warn!(%error, cause, "new filter refused; the last valid filter stays in use");
             }
         }
         mark

@@ -41,7 +41,7 @@ impl Keep {
                 taken.map_err(|error| error.to_string())
             });
         if let Err(error) = taken {
-            tracing::info!(error, "the snapshot that was kept is not used");
+            tracing::info!(error, "stored snapshot not used");
         }
     }
 

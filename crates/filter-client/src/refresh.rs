@@ -37,7 +37,7 @@ pub(crate) struct Refresh {
 enum RoundError {
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    #[error("{what} is refused: {source}")]
+    #[error("{what} was refused: {source}")]
     Refused { what: &'static str, source: Refused },
 }
 
@@ -92,7 +92,7 @@ impl Refresh {
                 Err(error) => {
                     failures += 1;
                     count(&self.shared.counters.failed);
-                    self.shared.complain("polling", &error);
+                    self.shared.complain("poll failed", &error);
                     self.backoff(failures)
                 }
             };
@@ -155,7 +155,7 @@ impl Refresh {
                 match refused {
                     None => Polled::News,
                     Some(error) => {
-                        self.shared.complain("the snapshot is not fetched", &error);
+                        self.shared.complain("snapshot not fetched", &error);
                         count(&self.shared.counters.snapshots_refused);
                         // The publisher answers immediately while its snapshot differs, so wait before the next
                         // poll.
@@ -212,7 +212,8 @@ impl Refresh {
                 Err(error) => {
                     failures += 1;
                     count(&self.shared.counters.failed);
-                    self.shared.complain("fetching the snapshot", &error);
+                    self.shared
+                        .complain("download of the snapshot failed", &error);
                     tokio::time::sleep(jittered(self.backoff(failures))).await;
                     self.wanted.notify_one();
                 }
@@ -268,7 +269,7 @@ impl Refresh {
         };
         let saved = tokio::task::spawn_blocking(move || keep.save(&line, &snapshot)).await;
         if let Ok(Err(error)) = saved {
-            self.shared.complain("keeping the snapshot", &error);
+            self.shared.complain("storing the snapshot failed", &error);
         }
     }
 

@@ -43,7 +43,7 @@ pub enum StartError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// The thread or its runtime cannot be created.
-    #[error("the client's thread cannot be started")]
+    #[error("cannot create the client's thread")]
     Thread(#[source] std::io::Error),
 }
 
@@ -207,7 +207,7 @@ impl Drop for FilterClient {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the filter's thread had panicked");
+            tracing::error!("the filter client's thread panicked");
         }
     }
 }

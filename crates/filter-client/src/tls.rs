@@ -15,22 +15,22 @@ use crate::config::FilterConfig;
 #[non_exhaustive]
 pub enum TlsError {
     /// The file has no valid root certificate.
-    #[error("{} holds no root certificate that can be used", .path.display())]
+    #[error("{} contains no valid root certificate", .path.display())]
     Roots {
         /// The path of the file.
         path: PathBuf,
     },
     /// The system has no root certificates, so no publisher could be verified.
-    #[error("the system has no root certificates; install ca-certificates or name a file")]
+    #[error("the system has no root certificates; install ca-certificates or configure a file")]
     NoSystemRoots,
     /// The URL's host is not valid as a server name.
-    #[error("`{name}` is neither a host name nor an address")]
+    #[error("`{name}` is not a host name or IP address")]
     Name {
         /// The host.
         name: String,
     },
     /// The crypto provider does not support the protocol versions.
-    #[error("TLS cannot be set up")]
+    #[error("cannot set up TLS")]
     Setup(#[source] rustls::Error),
 }
 

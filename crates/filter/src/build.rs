@@ -230,7 +230,7 @@ impl Assembly {
             .iter()
             .map(|part| part.shard as usize)
             .eq(0..self.shards);
-        assert!(whole, "each shard of the plan comes once");
+        assert!(whole, "each shard of the plan appears once");
         let directory_bytes = parts.len() * SHARD_BYTES;
         let areas_bytes: usize = parts.iter().map(|part| part.solved.area.len()).sum();
         let payload_bytes = directory_bytes + areas_bytes;
@@ -287,7 +287,7 @@ pub(crate) fn seal(mut header: Header, mut bytes: Vec<u8>) -> Filter<Vec<u8>> {
     checksum.update(payload);
     header.payload_checksum = checksum.digest();
     bytes[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
-    Filter::open_trusted(bytes).expect("what was just written can be opened")
+    Filter::open_trusted(bytes).expect("a filter that was just written can be opened")
 }
 
 /// The number of hashes in a piece of 1 MiB.
@@ -298,13 +298,13 @@ const PIECE: usize = 1 << 17;
 #[non_exhaustive]
 pub enum BuildError {
     /// The source has more ids than allowed.
-    #[error("there are more than {ids_max} ids")]
+    #[error("the source has more than {ids_max} ids")]
     TooMany {
         /// The largest number allowed.
         ids_max: u64,
     },
     /// The rate is below the smallest rate of an updatable filter.
-    #[error("an updatable filter keeps no rate below 0.0001 %")]
+    #[error("an updatable filter cannot have a rate below 0.0001 %; use a static filter")]
     RateTooLow,
     /// A shard was not solvable in 64 attempts, which chance alone does not cause.
     #[error(

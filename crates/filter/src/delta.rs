@@ -132,7 +132,7 @@ const CHECKSUM_AT: usize = 56;
 #[non_exhaustive]
 pub enum DeltaError {
     /// The magic bytes are missing.
-    #[error("this is no delta of an edgeward id filter")]
+    #[error("not a delta of an edgeward id filter")]
     NotADelta,
     /// The delta was written by another version of edgeward.
     #[error("the delta has format version {found}, and this edgeward reads version {VERSION}")]
@@ -149,10 +149,10 @@ pub enum DeltaError {
         whole: u64,
     },
     /// Bytes changed since the delta was written.
-    #[error("the delta is corrupt: its checksum is another")]
+    #[error("the delta is corrupt: checksum mismatch")]
     Corrupt,
     /// The numbers or the ids are not in ascending order.
-    #[error("the delta's numbers or ids are not in order")]
+    #[error("the delta's numbers or ids are not in ascending order")]
     Order,
 }
 

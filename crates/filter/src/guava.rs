@@ -75,13 +75,13 @@ impl std::str::FromStr for Funnel {
         [Self::Utf8, Self::UnencodedChars, Self::Long]
             .into_iter()
             .find(|funnel| funnel.name() == text)
-            .ok_or_else(|| format!("`{text}` is no funnel; there are utf8, unencoded-chars, long"))
+            .ok_or_else(|| format!("`{text}` is not a funnel; use utf8, unencoded-chars or long"))
     }
 }
 
 /// An id that a funnel cannot convert.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{id}` cannot go through the funnel {}", funnel.name())]
+#[error("the funnel {} cannot convert the id `{id}`", funnel.name())]
 pub struct FunnelError {
     /// The funnel.
     pub funnel: Funnel,
@@ -274,25 +274,23 @@ const WORDS_MAX: u64 = i32::MAX as u64;
 pub enum GuavaError {
     /// Guava cannot address so many bits.
     #[error(
-        "Guava holds at most 2^31 - 1 words, and {words} would be needed; ask for a higher rate"
+        "the filter needs {words} words, but Guava supports at most 2^31 - 1; choose a higher rate"
     )]
     TooLarge {
         /// The number of words needed.
         words: u64,
     },
     /// The first byte is another strategy, or the file is not a Guava filter.
-    #[error(
-        "this is no Guava Bloom filter of strategy 1 (MURMUR128_MITZ_64): its strategy is {found}"
-    )]
+    #[error("not a Guava Bloom filter of strategy 1 (MURMUR128_MITZ_64): the strategy is {found}")]
     Strategy {
         /// The first byte.
         found: u8,
     },
     /// The number of hash functions is 0.
-    #[error("a Guava Bloom filter without hash functions")]
+    #[error("the Guava Bloom filter has no hash functions")]
     NoFunctions,
     /// The file is truncated, too long or not a Guava filter.
-    #[error("the Guava Bloom filter has {found} bytes where its head says {whole}")]
+    #[error("the Guava Bloom filter has {found} bytes where its header says {whole}")]
     Length {
         /// The number of bytes given.
         found: u64,

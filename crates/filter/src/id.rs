@@ -90,7 +90,7 @@ impl FromStr for IdForm {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let named = Self::ALL.into_iter().find(|form| form.name() == text);
-        named.ok_or_else(|| format!("`{text}` is no kind of id; there are text, uuid, integer"))
+        named.ok_or_else(|| format!("`{text}` is not a form of ids; use text, uuid or integer"))
     }
 }
 
@@ -219,7 +219,7 @@ const HEX: &[u8; 16] = b"0123456789abcdef";
 
 /// The text is not an id of the form that the set has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{spelling}` is no {form}")]
+#[error("`{spelling}` is not a valid {form}")]
 pub struct IdError {
     /// The expected form.
     pub form: IdForm,

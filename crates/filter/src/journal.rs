@@ -165,7 +165,7 @@ impl Journal {
     pub fn publish_described(&mut self, snapshot: Snapshot, keep_from: u64) {
         assert!(
             snapshot.base <= self.head,
-            "a snapshot holds what was journaled"
+            "the base of a snapshot is a number of the journal"
         );
         let keep_from = keep_from.min(snapshot.base);
         self.deltas.retain(|delta| delta.entry.to > keep_from);

@@ -189,7 +189,7 @@ pub enum ManifestError {
     #[error(transparent)]
     Signed(#[from] SignedError),
     /// The document was written by an earlier or later edgeward.
-    #[error("the document has form {found}, and this edgeward reads form {FORMAT}")]
+    #[error("the document has version {found}, and this edgeward reads version {FORMAT}")]
     Format {
         /// The version of the document.
         found: u32,
@@ -207,7 +207,7 @@ pub enum ManifestError {
         at: u64,
     },
     /// The manifest requires a snapshot newer than its newest.
-    #[error("the manifest requires snapshot {min}, and its newest is {newest}")]
+    #[error("the manifest requires snapshot {min}, but its newest snapshot is {newest}")]
     Epoch {
         /// The oldest epoch that suffices.
         min: u64,

@@ -145,7 +145,7 @@ pub const LINE_BYTES_MAX: usize = 64 << 10;
 #[non_exhaustive]
 pub enum SignedError {
     /// The line has not the form that the module documentation shows.
-    #[error("this is no signed line")]
+    #[error("not a signed line")]
     Form,
     /// The line is longer than any valid one.
     #[error("a signed line of {bytes} bytes is longer than {LINE_BYTES_MAX}")]
@@ -169,6 +169,6 @@ pub enum SignedError {
     #[error("the signed document cannot be read: {0}")]
     Json(String),
     /// The text is not 64 hex digits of a point on the curve.
-    #[error("this is no ed25519 public key of 64 hex digits")]
+    #[error("not an Ed25519 public key of 64 hex digits")]
     Key,
 }

@@ -19,9 +19,7 @@ pub struct UpdatableFilter {
 
 /// The filter holds as many ids as its false-positive rate allows. The id was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the filter is made for {capacity_ids} ids and holds them: more would break its false-positive rate"
-)]
+#[error("the filter is full: it holds the {capacity_ids} ids that its false-positive rate allows")]
 pub struct Full {
     /// The number of ids that the filter can hold.
     pub capacity_ids: u64,

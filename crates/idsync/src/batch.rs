@@ -158,7 +158,7 @@ mod tests {
         let error = gather(false).row(Value::Text(b"x")).expect_err("no id");
         assert_eq!(
             error.to_string(),
-            "row 11 of tokens, column `id`: `x` is no integer"
+            "row 11 of tokens, column `id`: `x` is not a valid integer"
         );
     }
 

@@ -133,7 +133,7 @@ impl Cassandra {
         let [column] = specs.as_slice() else {
             return Err(SourceError::Columns {
                 found: specs.len(),
-                wanted: "the id is one",
+                wanted: "one, the id, is expected",
             });
         };
         let coded = Coded::id(column)?;
@@ -147,7 +147,7 @@ impl Cassandra {
             })
             .map(|table| &table.partition_key);
         let cut = keys
-            .ok_or_else(|| format!("{} has no schema", table.table_name()))
+            .ok_or_else(|| format!("the table {} has no schema", table.table_name()))
             .and_then(|keys| cql::by_tokens(query, keys))
             .map_err(|why| self.fail(false, why.into()))?;
         let found = Found {
@@ -195,7 +195,7 @@ impl Scanning<'_> {
         let Some(range) = ring::Range::from_bytes(&span.bounds) else {
             return Err(SourceError::Query {
                 label: self.source.label.clone(),
-                cause: "its plan is of another kind of source".into(),
+                cause: "the checkpoint belongs to another kind of database".into(),
             });
         };
         let mut gather = self.begun.gather(number, format!(" of tokens {range}"));
@@ -248,7 +248,7 @@ impl Source for Cassandra {
             let ([id, number], [after]) = (specs.as_slice(), variables.as_slice()) else {
                 return Err(SourceError::Columns {
                     found: specs.len(),
-                    wanted: "id and number are two, and ? says where to begin",
+                    wanted: "two, id and number, and one parameter `?` are expected",
                 });
             };
             let following = Following {
@@ -334,7 +334,7 @@ impl Feed for Following {
                 }
                 if changes.len() > CHANGES_MAX {
                     return Err(odd(format!(
-                        "it gives more than {CHANGES_MAX} changes at once"
+                        "the query returned more than {CHANGES_MAX} changes at once"
                     )
                     .into()));
                 }
@@ -441,7 +441,7 @@ impl Coded {
                 .map(i64::from_be_bytes)
                 .map(Value::Integer),
         };
-        value.ok_or_else(|| format!("{} bytes are no {self:?}", raw.len()))
+        value.ok_or_else(|| format!("{} bytes are not a valid {self:?}", raw.len()))
     }
 }
 

@@ -339,7 +339,7 @@ async fn stalls(read: &Cell<u64>, patience: Duration) {
 fn stalled(source: &dyn Source) -> SourceError {
     SourceError::Lost {
         label: source.label(),
-        cause: "it did not answer in time".into(),
+        cause: "timeout: no row arrived in time".into(),
     }
 }
 

@@ -68,13 +68,13 @@ pub enum CheckpointError {
     #[error("cannot use the checkpoint")]
     Io(#[from] io::Error),
     /// The file is not a checkpoint.
-    #[error("this is no checkpoint of a scan")]
+    #[error("the file is not a checkpoint of a scan")]
     Foreign,
     /// The checkpoint belongs to another source, query, form of ids or seed.
-    #[error("this checkpoint is of another scan")]
+    #[error("the checkpoint belongs to another scan")]
     OtherScan,
     /// Another program uses the checkpoint.
-    #[error("another program is using this checkpoint")]
+    #[error("the checkpoint is in use by another program")]
     Locked,
 }
 
@@ -288,7 +288,7 @@ mod tests {
             std::fs::write(&foreign, contents).expect("written");
             assert!(matches!(try_open(&foreign, SCAN), CheckpointError::Foreign));
             let after = std::fs::read(&foreign).expect("still there");
-            assert_eq!(after, contents, "not ours to change");
+            assert_eq!(after, contents, "the file is unchanged");
         }
     }
 

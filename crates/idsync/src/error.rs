@@ -10,7 +10,7 @@ pub type Cause = Box<dyn Error + Send + Sync>;
 #[non_exhaustive]
 pub enum SourceError {
     /// The address of the source is incomplete or invalid.
-    #[error("`{url}` is no address of a database: {why}")]
+    #[error("`{url}` is not a valid database address: {why}")]
     Address {
         /// The address without its password.
         url: String,
@@ -18,7 +18,7 @@ pub enum SourceError {
         why: String,
     },
     /// This program was built without the client for this database.
-    #[error("ids cannot be read from {scheme}://")]
+    #[error("reading ids from {scheme}:// is not supported")]
     Unsupported {
         /// The scheme of the address.
         scheme: String,
@@ -35,7 +35,7 @@ pub enum SourceError {
         transient: bool,
     },
     /// The database refuses the query.
-    #[error("{label} refuses the query")]
+    #[error("{label} refused the query")]
     Query {
         /// The source.
         label: String,
@@ -44,7 +44,7 @@ pub enum SourceError {
         cause: Cause,
     },
     /// The query has the wrong number of columns or parameters.
-    #[error("the query gives {found} columns where {wanted}")]
+    #[error("the query returns {found} columns; {wanted}")]
     Columns {
         /// The number of columns returned.
         found: usize,
@@ -52,7 +52,7 @@ pub enum SourceError {
         wanted: &'static str,
     },
     /// A column has a type that is not supported.
-    #[error("column `{column}` is of type {type_name}, which holds no ids")]
+    #[error("column `{column}` has the unsupported type {type_name}")]
     ColumnType {
         /// The name of the column.
         column: String,
@@ -70,7 +70,7 @@ pub enum SourceError {
         what: String,
     },
     /// The connection failed, or the server stopped, while rows were read.
-    #[error("{label} stopped in the middle")]
+    #[error("lost the connection to {label} while reading")]
     Lost {
         /// The source.
         label: String,
@@ -79,13 +79,13 @@ pub enum SourceError {
         cause: Cause,
     },
     /// Changes are not in ascending order of their numbers.
-    #[error("changes are not in order: {number} follows a higher number")]
+    #[error("changes are not in ascending order: {number} follows a higher number")]
     Unordered {
         /// The number that is too small.
         number: i64,
     },
     /// The receiver could not accept the changes now. They are delivered again.
-    #[error("the changes were not taken")]
+    #[error("the changes were not accepted")]
     NotTaken,
     /// The caller cancelled the operation.
     #[error("cancelled")]
@@ -118,16 +118,16 @@ impl SourceError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Unsupported { .. } => Some(
-                "there are postgres://, sqlite:// and cassandra://, unless this program was built without them; or let the database's own client write into `--source -`",
+                "use postgres://, sqlite:// or cassandra://, if this program was built with them; or pipe ids from another client into `--source -`",
             ),
-            Self::Columns { .. } => Some("select the id's column alone: SELECT id FROM resource"),
+            Self::Columns { .. } => Some("select only the id column: SELECT id FROM resource"),
             Self::ColumnType { .. } => {
-                Some("integers, text, UUIDs and bytes are ids; cast it in the query to one of them")
+                Some("cast the column to an integer, text, UUID or bytes in the query")
             }
             Self::NotAnId { .. } => Some(
-                "--ids says what the ids are, a WHERE leaves rows out, --skip-malformed leaves out what is no id",
+                "set the form of the ids with --ids, exclude rows with WHERE, or skip malformed ids with --skip-malformed",
             ),
-            Self::Unordered { .. } => Some("end the query with ORDER BY and its second column"),
+            Self::Unordered { .. } => Some("end the query with ORDER BY its second column"),
             _ => None,
         }
     }

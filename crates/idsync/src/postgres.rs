@@ -94,13 +94,13 @@ impl Postgres {
         if !asked.params().is_empty() {
             return Err(SourceError::Query {
                 label: self.label.clone(),
-                cause: "it has a parameter, and a scan gives none".into(),
+                cause: "the query has a parameter, but a scan has no value for it".into(),
             });
         }
         let [column] = asked.columns() else {
             return Err(SourceError::Columns {
                 found: asked.columns().len(),
-                wanted: "the id is one",
+                wanted: "one, the id, is expected",
             });
         };
         let id = Column::new(column.name(), column.type_())?;
@@ -166,7 +166,7 @@ impl Source for Postgres {
             let ([id, number], [after]) = (statement.columns(), statement.params()) else {
                 return Err(SourceError::Columns {
                     found: statement.columns().len(),
-                    wanted: "id and number are two, and $1 says where to begin",
+                    wanted: "two, id and number, and one parameter `$1` are expected",
                 });
             };
             let following = Following {

@@ -228,7 +228,7 @@ impl Scan {
         let thread = thread::Builder::new()
             .name("id scan".to_owned())
             .spawn(move || run(source.as_ref(), &sink))
-            .expect("the system has a thread for us");
+            .expect("the system can create a thread");
         let mut scan = Self {
             batches,
             found: Found {

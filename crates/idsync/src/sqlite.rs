@@ -32,7 +32,7 @@ impl Sqlite {
         if file.is_empty() || file.contains('\0') {
             return Err(SourceError::Address {
                 url: address.to_owned(),
-                why: "a file follows: sqlite://ids.db, sqlite:///var/lib/ids.db".to_owned(),
+                why: "no file given; write sqlite://ids.db or sqlite:///var/lib/ids.db".to_owned(),
             });
         }
         Ok(Self {
@@ -71,7 +71,7 @@ impl Sqlite {
         }
         Err(SourceError::Query {
             label: self.label(),
-            cause: "it would change the database".into(),
+            cause: "the query would change the database".into(),
         })
     }
 
@@ -115,7 +115,7 @@ impl Sqlite {
         let [column] = &columns[..] else {
             return Err(SourceError::Columns {
                 found: columns.len(),
-                wanted: "the id is one",
+                wanted: "one, the id, is expected",
             });
         };
         let found = Found {
@@ -185,7 +185,7 @@ impl Source for Sqlite {
                 if columns.len() != 2 || statement.parameter_count() != 1 {
                     return Err(SourceError::Columns {
                         found: columns.len(),
-                        wanted: "id and number are two, and one parameter says where to begin",
+                        wanted: "two, id and number, and one parameter are expected",
                     });
                 }
                 form_of(columns[0].decl_type())

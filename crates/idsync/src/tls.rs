@@ -28,7 +28,7 @@ pub(crate) enum Expected {
         not(any(feature = "cassandra", test)),
         expect(
             dead_code,
-            reason = "only Cassandra's nodes are known by address alone"
+            reason = "only the nodes of Cassandra are known by address alone"
         )
     )]
     Name(ServerName<'static>),
@@ -71,12 +71,12 @@ pub(crate) fn client(files: Files<'_>, expected: Expected) -> Result<ClientConfi
         (Some((setting, file)), Some((key_setting, key_file))) => {
             let chain = certificates(setting, file)?;
             let key = PrivateKeyDer::from_pem_file(key_file)
-                .map_err(|error| format!("{key_setting} {key_file} cannot be read: {error}"))?;
+                .map_err(|error| format!("cannot read {key_setting} {key_file}: {error}"))?;
             let built = builder.with_client_auth_cert(chain, key);
             built.map_err(|error| format!("{setting} {file} with {key_file}: {error}"))
         }
         (Some((setting, _)), None) | (None, Some((setting, _))) => Err(format!(
-            "{setting} stands alone; a certificate and its key go together"
+            "{setting} is incomplete: a client certificate and its key go together"
         )),
     }
 }
@@ -84,9 +84,9 @@ pub(crate) fn client(files: Files<'_>, expected: Expected) -> Result<ClientConfi
 fn certificates(setting: &str, file: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let certificates: Vec<_> = CertificateDer::pem_file_iter(file)
         .and_then(Iterator::collect::<Result<_, _>>)
-        .map_err(|error| format!("{setting} {file} cannot be read: {error}"))?;
+        .map_err(|error| format!("cannot read {setting} {file}: {error}"))?;
     if certificates.is_empty() {
-        return Err(format!("{setting} {file} holds no certificate"));
+        return Err(format!("{setting} {file} contains no certificate"));
     }
     Ok(certificates)
 }

@@ -26,12 +26,14 @@ impl<'a> Value<'a> {
     /// Returns the canonical id, or the reason why the value is not an id.
     pub fn canonical(self, form: IdForm, room: &'a mut IdText) -> Result<&'a [u8], String> {
         let canonical = match (self, form) {
-            (Self::Null, _) => return Err("NULL is no id".to_owned()),
-            (Self::Other(type_name), _) => return Err(format!("a {type_name} is no id")),
-            (Self::Text([]) | Self::Bytes([]), _) => return Err("nothing is no id".to_owned()),
-            (Self::Integer(number), IdForm::Uuid) => return Err(format!("{number} is no uuid")),
+            (Self::Null, _) => return Err("NULL is not an id".to_owned()),
+            (Self::Other(type_name), _) => return Err(format!("a {type_name} is not an id")),
+            (Self::Text([]) | Self::Bytes([]), _) => {
+                return Err("an empty value is not an id".to_owned());
+            }
+            (Self::Integer(number), IdForm::Uuid) => return Err(format!("{number} is not a uuid")),
             (Self::Integer(number), IdForm::Integer | IdForm::Text) => room.integer(number.into()),
-            (Self::Uuid(_), IdForm::Integer) => return Err("a UUID is no integer".to_owned()),
+            (Self::Uuid(_), IdForm::Integer) => return Err("a UUID is not an integer".to_owned()),
             (Self::Uuid(uuid), IdForm::Uuid | IdForm::Text) => room.uuid(uuid),
             (Self::Bytes(bytes), IdForm::Uuid) if bytes.len() == 16 => {
                 let uuid = bytes.try_into().expect("16 bytes");
@@ -84,16 +86,24 @@ mod tests {
     fn what_is_no_id_says_why() {
         let long = vec![b'a'; ID_BYTES_MAX + 1];
         for (value, form, why) in [
-            (Value::Null, IdForm::Text, "NULL is no id"),
-            (Value::Text(b""), IdForm::Text, "nothing is no id"),
-            (Value::Integer(7), IdForm::Uuid, "7 is no uuid"),
+            (Value::Null, IdForm::Text, "NULL is not an id"),
+            (
+                Value::Text(b""),
+                IdForm::Text,
+                "an empty value is not an id",
+            ),
+            (Value::Integer(7), IdForm::Uuid, "7 is not a uuid"),
             (
                 Value::Uuid([0; 16]),
                 IdForm::Integer,
-                "a UUID is no integer",
+                "a UUID is not an integer",
             ),
-            (Value::Bytes(&[0; 15]), IdForm::Uuid, "is no uuid"),
-            (Value::Text(b"x"), IdForm::Integer, "`x` is no integer"),
+            (Value::Bytes(&[0; 15]), IdForm::Uuid, "is not a valid uuid"),
+            (
+                Value::Text(b"x"),
+                IdForm::Integer,
+                "`x` is not a valid integer",
+            ),
             (Value::Text(&long), IdForm::Text, "65537 bytes are too long"),
         ] {
             let error = canonical(value, form).expect_err("it is none");

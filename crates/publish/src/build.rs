@@ -38,7 +38,7 @@ pub trait IdSource: Send {
 #[non_exhaustive]
 pub enum ScanError {
     /// The source failed.
-    #[error("the source failed")]
+    #[error("cannot scan the ids")]
     Source(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The source has a value that is not an id of the set's form.
     #[error(transparent)]
@@ -50,7 +50,9 @@ pub enum ScanError {
     #[error(transparent)]
     Funnel(#[from] FunnelError),
     /// The scan found suspiciously few ids.
-    #[error("only {found} ids were found where there were {before}; is the source whole?")]
+    #[error(
+        "the scan found only {found} ids, and the last snapshot has {before}; check the source"
+    )]
     TooFew {
         /// The number of ids that this scan found.
         found: u64,
@@ -58,10 +60,10 @@ pub enum ScanError {
         before: u64,
     },
     /// The snapshot could not be written.
-    #[error("the snapshot cannot be written")]
+    #[error("cannot write the snapshot")]
     Write(#[from] std::io::Error),
     /// The publisher is being stopped.
-    #[error("the publisher stops")]
+    #[error("the publisher is stopping")]
     Stopped,
 }
 
@@ -110,7 +112,7 @@ impl Builder {
                     failures += 1;
                     self.counters.scans_failed.one();
                     let cause = std::error::Error::source(&error).map(ToString::to_string);
-                    tracing::error!(%error, cause, failures, "no snapshot was made; the last one stays");
+                    tracing::error!(%error, cause, failures, "scan failed; the last snapshot stays");
                     let pause = RETRY_FIRST * 2u32.saturating_pow(failures.min(10) - 1);
                     pause.min(RETRY_MAX).min(self.config.interval)
                 }
@@ -228,11 +230,11 @@ impl Builder {
                     tracing::info!(
                         ids = file.ids,
                         bytes = file.content.len(),
-                        "in Guava's form, too"
+                        "published a filter in Guava's format"
                     );
                     self.guava.send_replace(Some(Arc::new(file)));
                 }
-                Err(error) => tracing::error!(%error, "no filter in Guava's form was made"),
+                Err(error) => tracing::error!(%error, "cannot build the filter in Guava's format"),
             }
         }
         tracing::info!(
@@ -241,7 +243,7 @@ impl Builder {
             bytes = snapshot.bytes,
             read_ms = read.as_millis() as u64,
             build_ms = (started.elapsed() - read).as_millis() as u64,
-            "a snapshot is published"
+            "snapshot published"
         );
         Ok(wanted_at)
     }
@@ -262,7 +264,7 @@ fn solve(builder: StaticBuilder) -> Result<Filter<Vec<u8>>, BuildError> {
     let threads = cores.div_ceil(2).min(works.len());
     let works = Mutex::new(works.into_iter());
     let next = || {
-        let mut works = works.lock().expect("nobody panics while taking work");
+        let mut works = works.lock().expect("no thread panics while it takes work");
         works.next()
     };
     let mut parts = Vec::new();

@@ -128,7 +128,7 @@ pub enum FeedError {
     #[error("the journal is full until the next snapshot, which is being built")]
     Full,
     /// The device returned an error.
-    #[error("the journal cannot be written")]
+    #[error("cannot write the journal")]
     Device,
 }
 

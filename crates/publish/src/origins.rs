@@ -33,7 +33,7 @@ pub struct PageOrigin(HeaderValue);
 
 /// Why a text is not an origin.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("`{text}` is no origin of pages: {why}")]
+#[error("`{text}` is not a valid origin: {why}")]
 pub struct OriginError {
     text: String,
     why: &'static str,
@@ -47,27 +47,27 @@ impl FromStr for PageOrigin {
             text: text.to_owned(),
             why,
         };
-        let form = "scheme and host, as https://shop.example or http://localhost:3000";
+        let form = "write scheme and host, like https://shop.example or http://localhost:3000";
         let (scheme, host) = text.split_once("://").ok_or_else(|| wrong(form))?;
         if !matches!(scheme, "http" | "https") || host.is_empty() {
             return Err(wrong(form));
         }
         if host.contains(['/', '?', '#', '@', ',', '*']) || host.contains(char::is_whitespace) {
-            return Err(wrong("it ends with the host or its port"));
+            return Err(wrong("an origin ends with the host or its port"));
         }
         // Browsers send origins in this form, and the comparison is byte by byte.
         if text.bytes().any(|byte| byte.is_ascii_uppercase()) {
-            return Err(wrong("browsers write it in small letters"));
+            return Err(wrong("browsers send origins in lower case"));
         }
         let own_port = match scheme {
             "http" => ":80",
             _ => ":443",
         };
         if host.ends_with(own_port) {
-            return Err(wrong("browsers leave the scheme's own port out"));
+            return Err(wrong("browsers omit the scheme's default port"));
         }
         let value = HeaderValue::try_from(text);
-        let value = value.map_err(|_| wrong("other letters are written in Punycode"))?;
+        let value = value.map_err(|_| wrong("write other characters in Punycode"))?;
         Ok(Self(value))
     }
 }
@@ -145,9 +145,9 @@ mod tests {
             ("https://", "scheme and host"),
             ("https://shop.example/", "ends with the host"),
             ("https://*.shop.example", "ends with the host"),
-            ("https://Shop.example", "small letters"),
-            ("https://shop.example:443", "own port"),
-            ("http://shop.example:80", "own port"),
+            ("https://Shop.example", "lower case"),
+            ("https://shop.example:443", "default port"),
+            ("http://shop.example:80", "default port"),
         ] {
             let error = text.parse::<PageOrigin>().expect_err(text);
             assert!(error.to_string().contains(why), "{error}");

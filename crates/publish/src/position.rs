@@ -87,7 +87,7 @@ impl Positions {
         let bytes = fs::read(&path).ok();
         let written = bytes.as_deref().and_then(Position::from_bytes);
         if bytes.is_some() && written.is_none() {
-            tracing::warn!(path = %path.display(), "the position of changes cannot be read; a scan begins anew");
+            tracing::warn!(path = %path.display(), "cannot read the position of the feed; a new scan is needed");
         }
         Self {
             folder: folder.to_owned(),

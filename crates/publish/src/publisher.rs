@@ -25,7 +25,7 @@ use crate::writer::{Command, Shown, Writer};
 pub enum PublishError {
     /// The name of the set is not valid in paths and fields.
     #[error(
-        "`{name}` cannot be a set's name: 1 to 64 letters, digits, `-`, `_` and `.`, no `.` first"
+        "`{name}` is not a valid name of a set: use 1 to 64 letters, digits, `-`, `_` and `.`, not `.` first"
     )]
     Name {
         /// The name.
@@ -43,7 +43,7 @@ pub enum PublishError {
         source: io::Error,
     },
     /// A thread or the runtime cannot be created.
-    #[error("{what} cannot be started")]
+    #[error("cannot start {what}")]
     Thread {
         /// The name of the thread or runtime.
         what: &'static str,
@@ -85,18 +85,18 @@ impl Publisher {
             wall_ms,
         )?;
         if restored.damaged {
-            tracing::warn!("the state was damaged; nothing is promised until a scan is through");
+            tracing::warn!("state damaged; no completeness is stated until a scan is complete");
         }
         if restored.copied {
             tracing::warn!(
                 state = %config.state.display(),
-                "the state folder is a copy, perhaps restored from a backup"
+                "state folder is a copy, perhaps restored from a backup"
             );
         }
         if restored.may_miss_posts && config.coverage == Coverage::Posts {
             tracing::warn!(
                 seconds = config.commit_within.as_secs(),
-                "acknowledged posts may be missing; posts are relied on after a scan that begins in so many seconds"
+                "acknowledged posts may be missing; posts are relied on after a scan that begins in this many seconds"
             );
         }
         let config = Arc::new(config);
@@ -287,7 +287,7 @@ impl Drop for RunningPublisher {
         drop(std::mem::replace(&mut self.wake, unused));
         for thread in self.threads.drain(..).rev() {
             if thread.join().is_err() {
-                tracing::error!("a thread of the publisher had panicked");
+                tracing::error!("a thread of the publisher panicked");
             }
         }
     }

@@ -107,13 +107,13 @@ impl Routes {
             [] | ["snapshot" | "delta", _] | ["guava"] => not_allowed("GET, HEAD"),
             _ => refuse(
                 StatusCode::NOT_FOUND,
-                "there are the manifest, /snapshot/SHA256, /delta/SHA256, /guava, /ids and /removed here",
+                "not found; the paths of this set are /snapshot/SHA256, /delta/SHA256, /guava, /ids and /removed",
             ),
         }
     }
 
     fn no_such_set(&self) -> Response<Full<Bytes>> {
-        let text = format!("there is /sets/{} here", self.config.set);
+        let text = format!("not found; this publisher serves /sets/{}", self.config.set);
         refuse(StatusCode::NOT_FOUND, &text)
     }
 
@@ -133,7 +133,7 @@ impl Routes {
             // Not cacheable: the request may have come a moment too early.
             return refuse(
                 StatusCode::NOT_FOUND,
-                "it is not kept any more; the manifest names what is",
+                "no such file, or superseded; the manifest lists the current files",
             );
         };
         match kind {

@@ -250,7 +250,9 @@ impl StateFolder {
     /// Appends a record and syncs it to the device.
     pub(crate) fn append(&mut self, record: &[u8]) -> io::Result<()> {
         if self.torn {
-            return Err(io::Error::other("the journal's end is not known"));
+            return Err(io::Error::other(
+                "the end of the journal is unknown after a failed write",
+            ));
         }
         let written = self
             .log
@@ -323,7 +325,7 @@ impl StateFolder {
         let bytes = fs::read(&path).ok()?;
         let good = Digest::of(&bytes) == named.sha256 && Filter::open_trusted(&bytes[..]).is_ok();
         if !good {
-            tracing::warn!(path = %path.display(), "the snapshot is not what it was; the next scan makes another");
+            tracing::warn!(path = %path.display(), "stored snapshot is corrupt; the next scan replaces it");
         }
         good.then(|| Bytes::from(bytes))
     }
@@ -420,7 +422,7 @@ const SERIALS_RESERVED: u64 = 4096;
 #[non_exhaustive]
 pub enum StateError {
     /// The file system returned an error.
-    #[error("the state folder {} cannot be used", .folder.display())]
+    #[error("cannot use the state folder {}", .folder.display())]
     Io {
         /// The path of the folder.
         folder: PathBuf,
@@ -428,13 +430,13 @@ pub enum StateError {
         source: io::Error,
     },
     /// Another publisher uses the folder. Two publishers of one journal would contradict each other.
-    #[error("the state folder {} belongs to a publisher that runs", .folder.display())]
+    #[error("the state folder {} is in use by another publisher", .folder.display())]
     Taken {
         /// The path of the folder.
         folder: PathBuf,
     },
     /// The file is not a valid state, perhaps edited.
-    #[error("{} cannot be read", .path.display())]
+    #[error("cannot read {}", .path.display())]
     Unreadable {
         /// The path of the file.
         path: PathBuf,
@@ -442,7 +444,7 @@ pub enum StateError {
         source: serde_json::Error,
     },
     /// The folder belongs to another set, or ids are hashed differently now.
-    #[error("the state folder {} is of {had}", .folder.display())]
+    #[error("the state folder {} belongs to another publisher: {had}; use another folder", .folder.display())]
     Other {
         /// The path of the folder.
         folder: PathBuf,

@@ -16,7 +16,7 @@ pub fn tables() -> Tables {
     };
     #[cfg(target_os = "linux")]
     if let Err(error) = memory.advise(memmap2::Advice::HugePage) {
-        tracing::debug!(%error, "no large pages for building");
+        tracing::debug!(%error, "huge pages unavailable for building");
     }
     Tables::within(memory)
 }

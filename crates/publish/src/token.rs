@@ -39,7 +39,9 @@ impl fmt::Debug for Token {
 
 /// The text is not a valid token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a token has at least {LEAST_CHARACTERS} visible ASCII characters and no spaces")]
+#[error(
+    "invalid token: it must have at least {LEAST_CHARACTERS} visible ASCII characters and no spaces"
+)]
 pub struct TokenError;
 
 const SCHEME: &[u8] = b"Bearer ";

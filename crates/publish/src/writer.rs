@@ -330,7 +330,7 @@ impl Writer {
     ) -> Result<(), NotJournaled> {
         write(&mut self.folder, &self.journal).map_err(|error| {
             self.counters.journal_errors.one();
-            tracing::error!(%error, "the journal cannot be written; ids are refused");
+            tracing::error!(%error, "cannot write the journal; posted ids are refused");
             NotJournaled::Device
         })
     }
@@ -400,7 +400,7 @@ impl Writer {
         };
         if let Err(error) = self.folder.reserve(manifest.serial) {
             self.counters.journal_errors.one();
-            tracing::error!(%error, "the state cannot be written; what is published stays as it is");
+            tracing::error!(%error, "cannot write the state; the published manifest stays");
             return;
         }
         let limits = &self.config.limits;

@@ -14,7 +14,7 @@
 //! reference to a whole block.
 #![expect(
     unsafe_code,
-    reason = "instructions not every processor has; the module's doc says what makes it sound"
+    reason = "AVX2 is not available on every processor; the module's doc explains why the code is sound"
 )]
 
 use std::arch::x86_64::{

@@ -18,13 +18,13 @@ pub enum Refused {
     #[error(transparent)]
     Delta(#[from] DeltaError),
     /// The document belongs to another set.
-    #[error("this is about the set `{set}`")]
+    #[error("the document belongs to the set `{set}`")]
     OtherSet {
         /// The name of that set.
         set: String,
     },
     /// A newer statement was received before. This one is a replay or comes from a cache that lags.
-    #[error("manifest {serial} is older than {newest}, which was seen before")]
+    #[error("manifest {serial} is older than manifest {newest}, which was received before")]
     Replayed {
         /// The number of this statement.
         serial: u64,
@@ -32,7 +32,7 @@ pub enum Refused {
         newest: u64,
     },
     /// Within one lineage numbers only grow. The publisher's state was restored, or two publishers share a key.
-    #[error("the publisher's {what} fell from {newest} to {found} within a lineage")]
+    #[error("the publisher's {what} decreased from {newest} to {found} within a lineage")]
     Falling {
         /// The name of the number.
         what: &'static str,
@@ -42,22 +42,22 @@ pub enum Refused {
         newest: u64,
     },
     /// No request in flight carried these bytes. The proof is a replay or arrived very late.
-    #[error("the proof answers no request that is under way")]
+    #[error("the proof answers no request in flight")]
     NotAsked,
     /// No accepted manifest lists the file.
-    #[error("no manifest names a file with this content")]
+    #[error("no manifest lists a file with this digest")]
     Unlisted,
     /// An earlier delta is missing.
-    #[error("the delta comes before what it follows")]
+    #[error("the delta cannot be applied: an earlier delta or the snapshot is missing")]
     Early,
     /// The snapshot in use is as new or newer.
     #[error("the snapshot is not newer than the one in use")]
     Older,
     /// Two statements of the publisher contradict each other.
-    #[error("the publisher contradicts itself")]
+    #[error("the publisher's statements contradict each other")]
     Contradiction,
     /// The snapshot is larger than the operator allows.
-    #[error("a snapshot of {bytes} bytes is larger than the {bytes_max} allowed")]
+    #[error("the snapshot has {bytes} bytes, more than the {bytes_max} allowed")]
     SnapshotTooLarge {
         /// The size of the snapshot.
         bytes: u64,

@@ -114,7 +114,7 @@ fn padded(bytes: &[u8]) -> [u8; HEADER_BYTES] {
 #[non_exhaustive]
 pub enum OpenError {
     /// The magic bytes are missing.
-    #[error("this is no edgeward id filter")]
+    #[error("not an edgeward id filter")]
     NotAFilter,
     /// The file was written by another version of edgeward.
     #[error("the filter has format version {found}, and this edgeward reads version {VERSION}")]
@@ -123,7 +123,7 @@ pub enum OpenError {
         found: u16,
     },
     /// The end of the file is missing, for example after an interrupted download.
-    #[error("the filter is cut off: {found} of {whole} bytes are here")]
+    #[error("the filter is truncated: it has {found} of {whole} bytes")]
     Truncated {
         /// The size of the file in bytes.
         found: u64,
@@ -157,7 +157,7 @@ pub enum OpenError {
         field: &'static str,
     },
     /// A shard has an impossible position or shape.
-    #[error("shard {number} of the filter has no possible shape or place")]
+    #[error("shard {number} of the filter has an impossible shape or position")]
     Shard {
         /// The index of the shard, from 0.
         number: usize,

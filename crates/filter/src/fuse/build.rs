@@ -469,7 +469,7 @@ mod tests {
                 (0..runs).filter(|&seed| room.tables(ids, shape).peel(&all, shape, mix(seed, 5)));
             let share = good.count() as f64 / runs as f64;
             eprintln!(
-                "{ids} ids: {share:.3}, {:.4} slots an id",
+                "{ids} ids: {share:.3}, {:.4} slots per id",
                 f64::from(shape.slots()) / ids as f64
             );
             poor.extend((share < 0.9).then_some((ids, share)));

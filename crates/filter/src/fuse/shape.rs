@@ -74,7 +74,7 @@ impl Shape {
         let class = CLASSES
             .iter()
             .find(|class| ids >= class.ids_min)
-            .expect("the last class begins at nothing");
+            .expect("the last class begins at 0 ids");
         let segment = 1u64 << class.segment_log2;
         let permille = class.permille + u64::from(generosity) * 10;
         let wanted = (ids as u64 * permille).div_ceil(1000).div_ceil(segment);

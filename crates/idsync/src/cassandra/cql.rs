@@ -9,7 +9,9 @@ pub(super) fn by_tokens(query: &str, keys: &[String]) -> Result<String, String> 
     };
     for unfit in ["ORDER", "GROUP", "LIMIT", "PER"] {
         if let Some((_, word)) = find(unfit) {
-            return Err(format!("it is read in ranges, which {word} does not allow"));
+            return Err(format!(
+                "the query is read in token ranges and must not contain {word}"
+            ));
         }
     }
     let quoted: Vec<_> = keys.iter().map(|key| quoted(key)).collect();

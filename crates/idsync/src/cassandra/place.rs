@@ -33,12 +33,12 @@ pub(super) struct Place {
 
 impl Place {
     pub(super) fn parse(address: &str) -> Result<Self, String> {
-        let (_, rest) = address.split_once("://").ok_or("it has no scheme")?;
+        let (_, rest) = address.split_once("://").ok_or("the scheme is missing")?;
         let (rest, settings) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, keyspace) = rest.split_once('/').unwrap_or((rest, ""));
         let (user, nodes) = match authority.rsplit_once('@') {
             Some((user, nodes)) => {
-                let (user, password) = user.split_once(':').ok_or("a user has a password")?;
+                let (user, password) = user.split_once(':').ok_or("the user has no password")?;
                 (Some((decoded(user)?, decoded(password)?)), nodes)
             }
             None => (None, authority),
@@ -49,7 +49,7 @@ impl Place {
             .map(str::to_owned)
             .collect();
         if nodes.is_empty() {
-            return Err("it names no node: cassandra://node:9042/keyspace".to_owned());
+            return Err("no node given; write cassandra://node:9042/keyspace".to_owned());
         }
         let mut place = Self {
             nodes,
@@ -69,7 +69,7 @@ impl Place {
             let number = |least: u32, most: u32| {
                 let number = value.parse::<u32>().ok();
                 let number = number.filter(|number| (least..=most).contains(number));
-                number.ok_or_else(|| format!("{name} is a number from {least} to {most}"))
+                number.ok_or_else(|| format!("{name} must be a number from {least} to {most}"))
             };
             match name {
                 "consistency" => place.consistency = consistency(value)?,
@@ -85,8 +85,8 @@ impl Place {
                 "key" => key = Some(decoded(value)?),
                 _ => {
                     return Err(format!(
-                        "there is no setting `{name}`; there are consistency, dc, page, ranges, \
-                         tls, tls_name, ca, cert, key"
+                        "unknown setting `{name}`; use consistency, dc, page, ranges, \
+                         tls, tls_name, ca, cert or key"
                     ));
                 }
             }
@@ -94,13 +94,13 @@ impl Place {
         let any = ca.is_some() || cert.is_some() || key.is_some() || tls_name.is_some();
         let tls = match (tls, any) {
             (Some(Tls::Off), true) => {
-                return Err("tls=off, and yet something for TLS is given".to_owned());
+                return Err("tls=off contradicts the other TLS settings".to_owned());
             }
             (Some(tls), _) => tls,
             (None, true) => Tls::On,
             (None, false) if place.user.is_some() && !place.nodes.iter().all(|n| is_here(n)) => {
                 return Err(
-                    "its password would travel in clear; say tls=on, or tls=off if it may"
+                    "the password would be sent unencrypted; add tls=on, or tls=off to allow it"
                         .to_owned(),
                 );
             }
@@ -108,7 +108,9 @@ impl Place {
         };
         let expected = match (tls, tls_name) {
             (Tls::Off, _) => return Ok(place),
-            (Tls::Ca, Some(_)) => return Err("tls=ca expects no name, so no tls_name".to_owned()),
+            (Tls::Ca, Some(_)) => {
+                return Err("tls=ca verifies no name, so it allows no tls_name".to_owned());
+            }
             (Tls::Ca, None) => Expected::Anybody,
             (Tls::On, Some(name)) => Expected::Name(name),
             (Tls::On, None) => Expected::Connected,
@@ -137,14 +139,14 @@ impl Tls {
             "off" => Ok(Self::Off),
             "on" => Ok(Self::On),
             "ca" => Ok(Self::Ca),
-            _ => Err(format!("tls is `{name}`; there are on, ca, off")),
+            _ => Err(format!("tls is `{name}`; use on, ca or off")),
         }
     }
 }
 
 fn server_name(text: &str) -> Result<ServerName<'static>, String> {
     let name = ServerName::try_from(decoded(text)?);
-    name.map_err(|_| format!("tls_name `{text}` is neither a name nor an address"))
+    name.map_err(|_| format!("tls_name `{text}` is not a host name or IP address"))
 }
 
 /// Returns true for an address of this machine, where traffic cannot be intercepted.
@@ -167,7 +169,7 @@ fn consistency(name: &str) -> Result<Consistency, String> {
         "all" => Consistency::All,
         _ => {
             return Err(format!(
-                "consistency is `{name}`; there are local_quorum, local_one, quorum, one, all"
+                "consistency is `{name}`; use local_quorum, local_one, quorum, one or all"
             ));
         }
     })
@@ -187,9 +189,9 @@ fn decoded(text: &str) -> Result<String, String> {
             rest = after;
             u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
         });
-        bytes.push(digits.ok_or("a % is followed by two hex digits")?);
+        bytes.push(digits.ok_or("a `%` must be followed by two hex digits")?);
     }
-    String::from_utf8(bytes).map_err(|_| "it is no UTF-8".to_owned())
+    String::from_utf8(bytes).map_err(|_| "the text is not valid UTF-8".to_owned())
 }
 
 #[cfg(test)]
@@ -242,15 +244,15 @@ mod tests {
             ("cassandra://", "no node"),
             ("cassandra:///shop", "no node"),
             ("cassandra://a/shop?consistency=most", "most"),
-            ("cassandra://a/shop?page=0", "page is a number"),
-            ("cassandra://a/shop?tls=1", "there are on, ca, off"),
-            ("cassandra://a/shop?ssl=1", "no setting `ssl`"),
+            ("cassandra://a/shop?page=0", "page must be a number"),
+            ("cassandra://a/shop?tls=1", "use on, ca or off"),
+            ("cassandra://a/shop?ssl=1", "unknown setting `ssl`"),
             ("cassandra://a/shop?tls=off&ca=/ca.pem", "tls=off"),
             ("cassandra://a/shop?ca=/nowhere.pem", "ca /nowhere.pem"),
             ("cassandra://a/shop?tls=on&cert=/c.pem", "go together"),
-            ("cassandra://a/shop?tls_name=-", "neither"),
+            ("cassandra://a/shop?tls_name=-", "not a host name"),
             ("cassandra://a/shop?tls=ca&tls_name=a", "no tls_name"),
-            ("cassandra://me:secret@a/shop", "in clear"),
+            ("cassandra://me:secret@a/shop", "unencrypted"),
             ("cassandra://me@a/shop", "password"),
             ("cassandra://me:%4@a/shop", "hex"),
         ] {

@@ -19,7 +19,7 @@ impl Source for Arc<Table> {
     }
 
     fn read<'a>(&'a self, _: &'a Sink) -> Reading<'a, ()> {
-        unreachable!("only changes are asked for")
+        unreachable!("the tests poll changes only")
     }
 
     fn follow<'a>(&'a self, _: &'a str) -> Reading<'a, Box<dyn Feed>> {
@@ -34,7 +34,7 @@ impl Feed for Arc<Table> {
 
     fn poll<'a>(&'a mut self, after: i64, rows: &'a mut Rows<'_>) -> Reading<'a, ()> {
         Box::pin(async move {
-            let mut all = self.0.lock().expect("nobody panics").clone();
+            let mut all = self.0.lock().expect("no thread panics").clone();
             all.sort_unstable_by_key(|(_, number)| *number);
             for (id, number) in all {
                 if number > after {
@@ -79,7 +79,7 @@ proptest! {
         let mut changes = follow(&table, 21);
         let mut found = Vec::new();
         for (_, n, then_poll) in commits {
-            table.0.lock().expect("nobody panics").push((1000 + n, n));
+            table.0.lock().expect("no thread panics").push((1000 + n, n));
             if then_poll {
                 found.extend(poll(&mut changes));
             }
@@ -97,9 +97,9 @@ fn a_commit_later_than_the_overlap_is_missed() {
     for (late, found) in [(89, vec![]), (90, vec![]), (91, vec![7])] {
         let table = Arc::new(Table::default());
         let mut changes = follow(&table, 10);
-        table.0.lock().expect("nobody panics").push((1, 100));
+        table.0.lock().expect("no thread panics").push((1, 100));
         assert_eq!(poll(&mut changes), [1]);
-        table.0.lock().expect("nobody panics").push((7, late));
+        table.0.lock().expect("no thread panics").push((7, late));
         assert_eq!(poll(&mut changes), found, "{late}");
     }
 }
@@ -107,10 +107,10 @@ fn a_commit_later_than_the_overlap_is_missed() {
 #[test]
 fn after_skipping_only_what_is_new_comes() {
     let table = Arc::new(Table::default());
-    *table.0.lock().expect("nobody panics") = (0..100).map(|n| (n, n / 2)).collect();
+    *table.0.lock().expect("no thread panics") = (0..100).map(|n| (n, n / 2)).collect();
     let mut changes = follow(&table, 1000);
     assert_eq!(changes.skip_to_head().expect("rows").cursor, 49);
-    table.0.lock().expect("nobody panics").push((500, 49));
+    table.0.lock().expect("no thread panics").push((500, 49));
     assert_eq!(poll(&mut changes), [500]);
 }
 
@@ -152,7 +152,7 @@ impl Feed for Shaky {
 
     fn poll<'a>(&'a mut self, after: i64, rows: &'a mut Rows<'_>) -> Reading<'a, ()> {
         Box::pin(async move {
-            let mut all = self.table.0.lock().expect("nobody panics").clone();
+            let mut all = self.table.0.lock().expect("no thread panics").clone();
             all.sort_unstable_by_key(|(_, number)| *number);
             for (id, number) in all.into_iter().filter(|(_, number)| *number > after) {
                 if self.rows_left == 0 {
@@ -182,7 +182,7 @@ proptest! {
         let mut changes = follow(&table, 21);
         let (mut found, mut troubles) = (Vec::new(), 0);
         for (_, n, act, cut) in commits {
-            table.0.lock().expect("nobody panics").push((1000 + n, n / same));
+            table.0.lock().expect("no thread panics").push((1000 + n, n / same));
             match act {
                 0..=2 => {}
                 3 => found.extend(poll(&mut changes)),
@@ -236,7 +236,7 @@ fn a_time_in_the_future_hides_nothing() {
     let mut changes = follow(&table, 0);
     changes.config.overlap_time = Duration::from_secs(10);
     let mut poll_times = |row| {
-        table.0.lock().expect("nobody panics").push(row);
+        table.0.lock().expect("no thread panics").push(row);
         let (table, rows_left) = (Arc::clone(&table), usize::MAX);
         changes.feed = Some(Box::new(Shaky {
             table,

@@ -150,8 +150,8 @@ impl Column {
             place: "a row".to_owned(),
             column: self.name.clone(),
             what: match raw.len() {
-                0 => "NULL is no number".to_owned(),
-                bytes => format!("{bytes} bytes are no {:?}", self.coded),
+                0 => "NULL is not a number".to_owned(),
+                bytes => format!("{bytes} bytes are not a valid {:?}", self.coded),
             },
         }
     }

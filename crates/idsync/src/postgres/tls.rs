@@ -52,7 +52,7 @@ pub(super) fn parse(address: &str) -> Result<(tokio_postgres::Config, Connector)
         wrong(cause.unwrap_or_else(|| format!("{error}")))
     })?;
     if config.get_hosts().is_empty() {
-        return Err(wrong("it names no host".to_owned()));
+        return Err(wrong("no host given".to_owned()));
     }
     if config.get_application_name().is_none() {
         config.application_name("edgeward");
@@ -74,7 +74,7 @@ pub(super) fn parse(address: &str) -> Result<(tokio_postgres::Config, Connector)
         None => SslMode::Require,
         Some(other) => {
             let modes = "disable, prefer, require, verify-full";
-            return Err(wrong(format!("sslmode is {other}; there are {modes}")));
+            return Err(wrong(format!("sslmode is {other}; use one of {modes}")));
         }
     };
     config.ssl_mode(mode);

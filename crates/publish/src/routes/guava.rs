@@ -10,13 +10,13 @@ use super::{Kept, OCTETS, Routes, refuse, represent};
 impl Routes {
     pub(super) fn guava(&self, method: &Method, headers: &HeaderMap) -> Response<Full<Bytes>> {
         if self.config.guava.is_none() {
-            let text = "this publisher makes no filter in Guava's form; `filter serve --guava utf8` does, \
-                        and FilterClient reads the set's own form on the JVM";
+            let text = "this publisher builds no filter in Guava's format; `filter serve --guava utf8` does, \
+                        and FilterClient reads edgeward's own format on the JVM";
             return refuse(StatusCode::NOT_FOUND, text);
         }
         let file = self.guava.borrow().clone();
         let Some(file) = file else {
-            let text = "the filter in Guava's form is made by the scan that is under way";
+            let text = "the filter in Guava's format is not built yet; a scan is in progress";
             return refuse(StatusCode::SERVICE_UNAVAILABLE, text);
         };
         self.counters.guava.one();

@@ -48,14 +48,14 @@ impl Routes {
     ) -> Result<Response<Full<Bytes>>, Refused> {
         self.check_token(request.headers())?;
         let Ok(_place) = self.posts.try_acquire() else {
-            let text = "too many lists of ids are on their way";
+            let text = "too many lists of ids are being processed; try again later";
             return Err(no(StatusCode::SERVICE_UNAVAILABLE, text));
         };
         let body = self.body(request).await?;
         let ids = self.ids(&body)?;
         let count = ids.len();
         let (done, journaled) = oneshot::channel();
-        let stopped = || no(StatusCode::SERVICE_UNAVAILABLE, "the publisher stops");
+        let stopped = || no(StatusCode::SERVICE_UNAVAILABLE, "the publisher is stopping");
         let sent = self.commands.send(command(ids, done)).await;
         sent.map_err(|_| stopped())?;
         match journaled.await.map_err(|_| stopped())? {
@@ -72,21 +72,21 @@ impl Routes {
             )),
             Err(NotJournaled::Device) => Err(no(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "the journal cannot be written; the publisher's log says why",
+                "cannot write the journal; see the publisher's log",
             )),
         }
     }
 
     fn check_token(&self, headers: &HeaderMap) -> Result<(), Refused> {
         let Some(token) = &self.config.token else {
-            let text = "this publisher takes no ids: it was started without a token";
+            let text = "this publisher accepts no ids: it was started without a token";
             return Err(no(StatusCode::FORBIDDEN, text));
         };
         let shown = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
         if shown.is_some_and(|shown| token.is_shown_by(shown)) {
             return Ok(());
         }
-        let text = "Authorization: Bearer TOKEN is needed, with this publisher's token";
+        let text = "send `Authorization: Bearer TOKEN` with this publisher's token";
         let mut refused = no(StatusCode::UNAUTHORIZED, text);
         let bearer = HeaderValue::from_static("Bearer");
         refused.headers_mut().insert(WWW_AUTHENTICATE, bearer);
@@ -96,7 +96,7 @@ impl Routes {
     async fn body(&self, request: Request<Incoming>) -> Result<Bytes, Refused> {
         let bytes_max = self.config.limits.post_bytes_max;
         let too_large = || {
-            let text = format!("a list has at most {bytes_max} bytes; post several");
+            let text = format!("a list may have at most {bytes_max} bytes; split it");
             no(StatusCode::PAYLOAD_TOO_LARGE, &text)
         };
         let told = request.headers().get(CONTENT_LENGTH);
@@ -108,8 +108,11 @@ impl Routes {
         match tokio::time::timeout(BODY_TIME_MAX, body).await {
             Ok(Ok(body)) => Ok(body.to_bytes()),
             Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-            Ok(Err(_)) => Err(no(StatusCode::BAD_REQUEST, "the list did not come whole")),
-            Err(_) => Err(no(StatusCode::REQUEST_TIMEOUT, "the list took too long")),
+            Ok(Err(_)) => Err(no(StatusCode::BAD_REQUEST, "the list is incomplete")),
+            Err(_) => Err(no(
+                StatusCode::REQUEST_TIMEOUT,
+                "timeout: the list took too long",
+            )),
         }
     }
 
@@ -122,7 +125,7 @@ impl Routes {
                 continue;
             }
             let hash = self.config.hasher.spelled(id).map_err(|error| {
-                let text = format!("line {line}: {error}; nothing was taken");
+                let text = format!("line {line}: {error}; no id of the list was added");
                 no(StatusCode::BAD_REQUEST, &text)
             })?;
             ids.push(hash);

@@ -49,7 +49,7 @@ impl Routes {
         let Some(manifest) = &shown.manifest else {
             return refuse(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "the first snapshot is not built yet",
+                "the first snapshot is not built yet; a scan is in progress",
             );
         };
         self.counters.manifests.one();

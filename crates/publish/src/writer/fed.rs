@@ -96,7 +96,7 @@ impl Writer {
         if let Err(error) = written {
             // An outdated position only causes ids to be read again.
             self.counters.journal_errors.one();
-            tracing::warn!(%error, "the position of changes cannot be written");
+            tracing::warn!(%error, "cannot write the position of the feed");
         }
     }
 }

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_names_a_set() {
+    fn a_url_contains_the_name_of_a_set() {
         let url: PublisherUrl = "https://ids.example/cdn/sets/resource/"
             .parse()
             .expect("a URL");

@@ -233,7 +233,7 @@ mod tests {
         /// All implementations set the same bits as the format's page says and give the same answers: AVX2 or
         /// portable, one id or many.
         #[test]
-        fn all_ways_set_and_find_the_same_bits(
+        fn all_implementations_set_and_find_the_same_bits(
             hashes in prop::collection::vec(any::<u64>(), 0..300),
             again in prop::collection::vec(any::<prop::sample::Index>(), 0..50),
             others in prop::collection::vec(any::<u64>(), 0..100),
@@ -279,7 +279,7 @@ mod tests {
 
         /// A truncated area never makes an id absent.
         #[test]
-        fn what_is_cut_off_hides_nothing(hash: u64, blocks in 1u32..100, left in 0usize..3_200) {
+        fn a_truncated_area_makes_no_id_absent(hash: u64, blocks in 1u32..100, left in 0usize..3_200) {
             let area = vec![255; left.min(blocks as usize * BLOCK_BYTES)];
             let mut answers = [false];
             Lanes::detect().match_many(&[IdHash(hash)], blocks, &area, &mut answers);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn one_in_a_hundred_costs_ten_and_a_half_bits_an_id() {
+    fn a_rate_of_one_percent_takes_ten_and_a_half_bits_per_id() {
         let rate = Rate::new(0.01).expect("a rate");
         let blocks = blocks_for(1_000_000, rate).expect("it fits");
         let bits = f64::from(blocks) * 256.0 / 1e6;
@@ -312,12 +312,12 @@ mod tests {
     }
 
     #[test]
-    fn more_than_a_file_can_hold_is_noticed() {
+    fn more_blocks_than_a_file_can_hold_are_refused() {
         assert_eq!(blocks_for(u64::MAX, Rate::MAX), None);
     }
 
     #[test]
-    fn the_rate_of_empty_and_full_bits_is_nothing_and_all() {
+    fn the_rate_is_0_without_set_bits_and_1_with_all_bits_set() {
         assert_eq!(rate_of(&[0; 64]), 0.0);
         assert_eq!(rate_of(&[255; 64]), 1.0);
         assert_eq!(rate_of(&[]), 0.0);

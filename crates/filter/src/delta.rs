@@ -164,7 +164,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_delta_comes_back_from_its_bytes(
+        fn a_delta_survives_encoding_and_decoding(
             ids in prop::collection::vec(any::<u64>(), 0..50), from in 0u64..1000, more in 1u64..1000,
         ) {
             let ids = ids.into_iter().map(IdHash).collect();
@@ -175,7 +175,7 @@ mod tests {
 
     /// Method: truncate at every length and flip every bit.
     #[test]
-    fn a_cut_or_flipped_delta_is_refused() {
+    fn a_truncated_or_corrupt_delta_is_refused() {
         let whole = Delta::new(9, 3, 5, 0, (0..20).map(IdHash).collect()).to_bytes();
         for cut in 0..whole.len() {
             assert!(Delta::from_bytes(&whole[..cut]).is_err());

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_comes_back_from_its_text() {
+    fn a_digest_survives_formatting_and_parsing() {
         // FIPS 180-4, the example "abc".
         let digest = Digest::of(b"abc");
         let text = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";

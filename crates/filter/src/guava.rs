@@ -309,7 +309,7 @@ mod tests {
 
     /// The sizes that `BloomFilter.create` chooses for 620,000 ids.
     #[test]
-    fn sizes_are_guavas() {
+    fn sizes_equal_guavas() {
         let one = GuavaFilter::with_room(620_000, rate(0.01)).expect("it fits");
         assert_eq!((one.functions, one.words.len() * 8 / 1024), (7, 725));
         let three = GuavaFilter::with_room(620_000, rate(0.03)).expect("it fits");
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_comes_back_from_its_bytes_and_a_broken_one_does_not() {
+    fn a_filter_survives_encoding_and_invalid_bytes_are_refused() {
         let mut builder = GuavaBuilder::new();
         let ids: Vec<_> = (0..100)
             .map(|n: i32| Funnel::Utf8.hash(n.to_string().as_bytes()).expect("bytes"))
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_funnel_refuses_what_java_could_not_have() {
+    fn a_funnel_refuses_ids_that_java_cannot_represent() {
         assert!(Funnel::Long.hash(b"12x").is_err());
         assert!(Funnel::Long.hash(b"9223372036854775808").is_err());
         assert!(Funnel::UnencodedChars.hash(b"\xff").is_err());

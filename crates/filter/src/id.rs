@@ -247,7 +247,7 @@ mod tests {
     };
 
     #[test]
-    fn every_spelling_of_a_uuid_is_the_same_id() {
+    fn all_spellings_of_a_uuid_have_the_same_hash() {
         let canonical = "550e8400-e29b-41d4-a716-446655440000";
         let expected = TEXT.canonical(canonical.as_bytes());
         for spelling in [
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_uuid_is_refused_when_built_and_hashed_as_it_stands_when_asked() {
+    fn text_that_is_not_a_uuid_is_refused_in_builds_and_hashed_verbatim_in_lookups() {
         for spelling in [
             "",
             "550e8400-e29b-41d4-a716-44665544000",
@@ -306,14 +306,14 @@ mod tests {
         }
 
         #[test]
-        fn a_uuid_comes_back_from_its_text(uuid: [u8; 16]) {
+        fn a_uuid_survives_formatting_and_parsing(uuid: [u8; 16]) {
             let mut room = IdText::default();
             prop_assert_eq!(parse_uuid(room.uuid(uuid)), Some(uuid));
         }
     }
 
     #[test]
-    fn the_extremes_fit_their_room() {
+    fn the_longest_integer_fits_the_buffer() {
         assert_eq!(
             IdText::default().integer(i128::MIN),
             i128::MIN.to_string().as_bytes()

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_lets_old_deltas_go_and_leaves_no_gap() {
+    fn publishing_a_snapshot_drops_old_deltas_and_leaves_no_gap() {
         for base in [0, 1, 63, 64, 99, 100] {
             let mut journal = journal(100);
             journal.publish(b"a snapshot", 1, base, base);
@@ -314,7 +314,7 @@ mod tests {
 
     /// A journal restored from its stored deltas equals the original and continues with larger numbers.
     #[test]
-    fn a_journal_goes_on_after_a_restart() {
+    fn a_journal_continues_after_a_restart() {
         let mut journal = journal(100);
         journal.publish(b"a snapshot", 1, 90, 40);
         let kept = |journal: &Journal| -> Vec<Delta> {
@@ -347,7 +347,7 @@ mod tests {
 
     /// A wrong key, a flipped byte, a proof in place of a manifest and a missing signature are refused.
     #[test]
-    fn only_what_the_key_signed_is_believed() {
+    fn only_documents_signed_with_the_key_are_accepted() {
         let (signer, other) = (Signer::from_secret([1; 32]), Signer::from_secret([2; 32]));
         let trust = Trust::Keys(vec![signer.public()]);
         let mut journal = journal(3);

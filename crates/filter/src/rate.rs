@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_filter_is_refused() {
+    fn a_rate_out_of_range_is_refused() {
         for text in ["0", "0.51", "51%", "-1", "NaN", "inf", "1e-10", "", "one"] {
             assert!(text.parse::<Rate>().is_err(), "{text}");
         }

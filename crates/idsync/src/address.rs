@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_no_databases() {
+    fn file_names_are_not_databases() {
         for (address, database) in [
             ("ids.txt", false),
             ("-", false),

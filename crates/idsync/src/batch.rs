@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_no_id_is_named() {
+    fn an_error_names_the_malformed_row() {
         let error = gather(false).row(Value::Text(b"x")).expect_err("no id");
         assert_eq!(
             error.to_string(),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_left_out_are_counted_and_fill_a_batch_too() {
+    fn skipped_rows_are_counted_and_fill_a_batch() {
         let mut gather = gather(true);
         assert!(!gather.row(Value::Null).expect("left out"));
         assert!(!gather.row(Value::Integer(-4)).expect("an id"));

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_comes_back_and_goes_on() {
+    fn a_checkpoint_is_read_back_and_continued() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("scan");
         written(&path);
@@ -293,13 +293,13 @@ mod tests {
     }
 
     #[test]
-    fn identities_differ_where_the_same_letters_fall_into_other_parts() {
+    fn identities_depend_on_the_boundaries_of_their_parts() {
         assert_ne!(Identity::of(&["ab", "c"]), Identity::of(&["a", "bc"]));
     }
 
     /// Truncated at any length, the file contains exactly the complete records.
     #[test]
-    fn a_torn_file_ends_with_its_last_whole_record() {
+    fn a_truncated_file_ends_with_its_last_complete_record() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("scan");
         let ends = written(&path);
@@ -336,14 +336,14 @@ mod tests {
 
         /// Any bytes after a header are read without a panic.
         #[test]
-        fn any_bytes_are_read_without_harm(bytes: Vec<u8>) {
+        fn any_bytes_are_read_without_panic(bytes: Vec<u8>) {
             let whole = [header(SCAN, 1), bytes].concat();
             prop_assert!(Checkpoint::read(&whole, SCAN, &mut |_| ()).is_ok());
         }
 
         /// The ledger equals the sums of the batches, also with counts near the maximum.
         #[test]
-        fn a_ledger_adds_up_to_what_was_appended(
+        fn a_ledger_equals_the_sums_of_its_batches(
             batches in prop::collection::vec((0usize..3, any::<u64>(), any::<bool>(), any::<Vec<u64>>()), 0..8),
         ) {
             let folder = tempfile::tempdir().expect("a folder");

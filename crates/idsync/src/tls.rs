@@ -188,7 +188,7 @@ mod tests {
 
     /// Method: verify one certificate with every kind of expected name and with two authorities.
     #[test]
-    fn a_certificate_counts_for_whom_it_is_expected_to_be() {
+    fn a_certificate_is_accepted_for_the_expected_name_only() {
         let folder = tempfile::tempdir().expect("a folder");
         let (ours, certificate) = made(folder.path());
         let elsewhere = tempfile::tempdir().expect("a folder");
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_does_not_serve_is_named_with_its_setting() {
+    fn an_unusable_file_is_named_with_its_setting() {
         let folder = tempfile::tempdir().expect("a folder");
         let (roots, _) = made(folder.path());
         let path = |name: &str| folder.path().join(name).display().to_string();

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_id_says_why() {
+    fn an_invalid_value_is_refused_with_a_reason() {
         let long = vec![b'a'; ID_BYTES_MAX + 1];
         for (value, form, why) in [
             (Value::Null, IdForm::Text, "NULL is not an id"),
@@ -115,7 +115,7 @@ mod tests {
     proptest! {
         /// An integer column and a text column with the same digits give the same id.
         #[test]
-        fn an_integer_is_its_digits(number: i64) {
+        fn integers_and_their_digits_are_the_same_id(number: i64) {
             let digits = number.to_string();
             for form in [IdForm::Integer, IdForm::Text] {
                 prop_assert_eq!(canonical(Value::Integer(number), form), Ok(digits.clone()));

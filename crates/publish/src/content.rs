@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_shrinks_is_kept_in_three_forms_and_what_does_not_in_one() {
+    fn compressible_content_is_stored_in_three_codings_and_other_content_in_one() {
         let text = Content::new(Bytes::from(vec![b'a'; 10_000]), "t".to_owned());
         for (accepted, coding) in [
             ("", Coding::Identity),

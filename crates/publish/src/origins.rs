@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_browser_would_send_is_no_origin() {
+    fn text_that_no_browser_sends_is_not_an_origin() {
         for good in [
             "https://shop.example",
             "http://localhost:3000",
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn only_pages_that_were_named_may_read() {
+    fn only_pages_of_allowed_origins_may_read() {
         let these = AllowedOrigins::These(vec![origin("https://a.example"), origin("http://b")]);
         for (allowed, asks, answered, varies) in [
             (AllowedOrigins::Nobody, Some("http://b"), None, false),

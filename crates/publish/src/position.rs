@@ -176,7 +176,7 @@ mod tests {
 
     /// A file of any other length than the full one is treated as missing.
     #[test]
-    fn a_cut_file_is_none() {
+    fn a_truncated_file_is_treated_as_missing() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut positions = Positions::open(folder.path());
         let noted = positions.note(position(i64::MIN), Duration::from_secs(9));
@@ -192,7 +192,7 @@ mod tests {
     proptest! {
         /// A file with a changed byte is refused, or is another valid position.
         #[test]
-        fn a_position_comes_back_from_its_bytes(
+        fn a_position_survives_encoding_and_decoding(
             lineage: u64, number: i64, head: u64, complete: bool, place: prop::sample::Index, byte: u8,
         ) {
             let position = Position::new(Digest::of(b"feed"), lineage, number, head, complete);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_is_of_one_feed_and_one_journal() {
+    fn a_position_belongs_to_one_feed_and_one_journal() {
         let feed = Digest::of(b"feed");
         assert!(position(1).is_of(feed, &[6, 7], 0));
         assert!(!position(1).is_of(feed, &[8], 0));

@@ -482,7 +482,7 @@ mod tests {
 
     /// For every length of the truncated log: all complete records are read, and the lineage is new.
     #[test]
-    fn a_torn_end_is_dropped_and_all_before_it_kept() {
+    fn a_truncated_last_record_is_dropped_and_the_others_are_kept() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut restored = open(folder.path());
         let lineage = restored.folder.kept.lineage;
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_record_with_others_behind_it_begins_a_new_lineage() {
+    fn a_corrupt_record_before_valid_ones_is_reported_as_damage() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut restored = open(folder.path());
         let (lineage, serial) = (restored.folder.kept.lineage, restored.journal.serial());
@@ -536,7 +536,7 @@ mod tests {
 
     /// This holds also after a second start of the publisher.
     #[test]
-    fn a_restored_folder_misses_posts_until_a_scan_says_otherwise() {
+    fn a_restored_folder_may_miss_posts_until_a_scan_is_published() {
         let (folder, backup) = (tempfile::tempdir(), tempfile::tempdir());
         let (folder, backup) = (folder.expect("a folder"), backup.expect("a folder"));
         let mut restored = open(folder.path());
@@ -566,7 +566,7 @@ mod tests {
 
     /// A state of version 1 records neither its lock nor its coverage.
     #[test]
-    fn a_state_of_version_1_is_taken_over_and_promises_nothing() {
+    fn a_state_of_version_1_is_migrated_and_may_miss_posts() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut restored = open(folder.path());
         add(&mut restored, 0..10);
@@ -604,7 +604,7 @@ mod tests {
         /// If any byte of a log is changed, all records before it are read, later ones are not, and their loss
         /// is reported. A truncated log is not reported as damage.
         #[test]
-        fn a_changed_record_is_told_from_a_cut_one(
+        fn a_corrupt_record_is_distinguished_from_a_truncated_one(
             sizes in prop::collection::vec(0u64..5, 1..5), place: prop::sample::Index, bits in 1u8..,
         ) {
             let mut log = Vec::new();
@@ -631,7 +631,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_of_one_set_and_one_publisher() {
+    fn a_folder_belongs_to_one_set_and_one_publisher() {
         let folder = tempfile::tempdir().expect("a folder");
         let restored = open(folder.path());
         let hasher = IdHasher::default();

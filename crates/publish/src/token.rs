@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_token_itself_is_taken() {
+    fn only_the_exact_token_is_accepted() {
         let token = Token::new("0123456789abcdef\n").expect("long enough");
         for (field, taken) in [
             ("Bearer 0123456789abcdef", true),

@@ -96,7 +96,7 @@ mod tests {
 
     /// Rounding errors of consecutive observations do not add up.
     #[test]
-    fn ten_looks_a_second_for_an_hour_lose_nothing() {
+    fn ten_observations_per_second_for_an_hour_add_no_error() {
         let mut clock = Clock::default();
         let at = |n: u64, jitter: u64| Now {
             monotonic: Duration::from_millis(n * 100),
@@ -110,7 +110,7 @@ mod tests {
     /// A step back removes no elapsed time. A step ahead and a sleep add elapsed time. Afterwards time passes
     /// at its usual rate.
     #[test]
-    fn as_much_time_passes_as_either_clock_says() {
+    fn elapsed_time_is_the_larger_of_both_clocks() {
         let mut clock = Clock::default();
         let start = clock.observe(now(100, 5000));
         let passed = |moment: Moment| (moment.0 - start.0) / 1000;
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dated_in_the_future_shows_that_clocks_disagree() {
+    fn a_date_beyond_the_clock_error_is_refused() {
         let mut clock = Clock::default();
         clock.observe(now(100, 5000));
         let age = |dated_ms| clock.age_at_most(now(100, 5000), dated_ms, Duration::from_secs(1));

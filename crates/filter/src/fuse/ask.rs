@@ -307,7 +307,7 @@ mod tests {
         /// Single and batched lookups agree with the format's page, for any bytes, for shapes that no builder
         /// makes, and for slots of both widths.
         #[test]
-        fn all_ways_answer_as_the_shape_does(
+        fn all_implementations_agree_with_the_shape(
             ids in 1usize..3_000,
             share in 3e-10f64..0.5,
             border in 0u32..u32::MAX,
@@ -345,7 +345,7 @@ mod tests {
 
         /// A truncated file never makes a present id absent.
         #[test]
-        fn what_is_cut_off_hides_nothing(ids in 1usize..2_000, cut in 0usize..4_000, seed: u64) {
+        fn a_truncated_file_makes_no_id_absent(ids in 1usize..2_000, cut in 0usize..4_000, seed: u64) {
             let width = Width::for_rate(Rate::new(0.01).expect("a rate"));
             let shape = Shape::for_ids(ids, width, 0);
             let bytes: Vec<u8> = (0..shape.bytes()).map(|n| mix(n, seed) as u8).collect();
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_may_ask_several_shards() {
+    fn a_batch_may_use_several_shards() {
         let width = Width::for_rate(Rate::new(0.2).expect("a rate"));
         let shapes = [Shape::for_ids(700, width, 0), Shape::for_ids(20, width, 0)];
         let bytes: Vec<u8> = (0..4_000).map(|n| mix(n, 5) as u8).collect();
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_without_ids_has_none() {
+    fn a_shard_without_ids_answers_absent() {
         let shard = Shard::new(Shape::EMPTY, 3, 64);
         assert_eq!(shard.shape(), Shape::EMPTY);
         let hashes: Vec<IdHash> = (0..1_000).map(|n| IdHash(mix(n, 0))).collect();

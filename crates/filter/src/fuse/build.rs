@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_copies_of_one_id_are_one() {
+    fn a_thousand_copies_of_one_id_count_once() {
         let solved =
             build(&mut Room::default(), vec![vec![7; 1000]], width(0.01), 0).expect("solvable");
         assert_eq!(solved.ids, 1);
@@ -404,7 +404,7 @@ mod tests {
 
     /// The filter does not depend on whether memory is provided, on its size or on its contents.
     #[test]
-    fn whose_memory_it_is_makes_no_difference() {
+    fn a_filter_does_not_depend_on_the_memory_provided() {
         let all = hashes(5_000, 9);
         let solve = |room: &mut Room| {
             let small = build(room, vec![all[..100].to_vec()], width(0.01), 2);
@@ -453,7 +453,7 @@ mod tests {
     /// With `EDGEWARD_LONG_TESTS` the test covers up to a million ids, which takes a minute in a release build.
     /// The table was measured this way.
     #[test]
-    fn nine_of_ten_first_attempts_come_out() {
+    fn nine_of_ten_first_attempts_succeed() {
         let mut room = Room::default();
         let mut poor = Vec::new();
         let sizes = (0..20).flat_map(|log2| [1usize << log2, (2 << log2) - 1, 3 << log2]);

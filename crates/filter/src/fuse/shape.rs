@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_width_is_the_least_that_keeps_the_rate() {
+    fn the_smallest_width_that_keeps_the_rate_is_chosen() {
         let width = |share| Width::for_rate(Rate::new(share).expect("a rate"));
         let whole_bits = |bits| Width {
             bits,
@@ -306,7 +306,7 @@ mod tests {
 
         /// Slots do not overlap: each begins where the previous one ends.
         #[test]
-        fn slots_lie_side_by_side(ids in 1usize..5_000, share in 3e-10f64..0.49) {
+        fn slots_are_adjacent(ids in 1usize..5_000, share in 3e-10f64..0.49) {
             let width = Width::for_rate(Rate::new(share).expect("a rate"));
             let shape = Shape::for_ids(ids, width, 0);
             for slot in 0..shape.slots() {

@@ -61,7 +61,7 @@ mod tests {
 
     /// The values in Guava's own tests.
     #[test]
-    fn known_hashes_come_out() {
+    fn hashes_equal_known_values() {
         let text = b"The quick brown fox jumps over the lazy dog";
         assert_eq!(
             murmur3_128(text),

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_condition_goes_where_a_condition_goes() {
+    fn the_condition_is_inserted_after_where() {
         let range = r#"token("id") > ? AND token("id") <= ?"#;
         for (query, expected) in [
             (
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_the_whole_table_is_refused() {
+    fn a_query_that_needs_the_whole_table_is_refused() {
         for query in [
             "SELECT id FROM t LIMIT 5",
             "SELECT id FROM t PER PARTITION LIMIT 1",

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_says_where_and_how() {
+    fn an_address_contains_nodes_and_settings() {
         let place = Place::parse(
             "cassandra://me:p%40ss@a:9042,b/shop?consistency=LOCAL_ONE&dc=eu&page=5000&ranges=9&tls=off",
         )
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_does_not_travel_in_clear_unawares() {
+    fn a_password_is_not_sent_unencrypted_by_default() {
         for (address, tls) in [
             ("cassandra://a/shop", Some(false)),
             (
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_address_says_what_is_wrong() {
+    fn an_invalid_address_is_refused_with_a_reason() {
         for (address, why) in [
             ("cassandra://", "no node"),
             ("cassandra:///shop", "no node"),

@@ -69,7 +69,7 @@ proptest! {
     /// Rows are committed in an order that differs from their numbers by less than the overlap, and polls
     /// happen at any time: each id is delivered exactly once.
     #[test]
-    fn late_commits_within_the_overlap_are_found_once(
+    fn late_commits_within_the_overlap_are_delivered_once(
         order in prop::collection::vec((0i64..20, prop::bool::ANY), 1..200),
     ) {
         // The delay of a row: how many later rows get their numbers before it is committed.
@@ -105,7 +105,7 @@ fn a_commit_later_than_the_overlap_is_missed() {
 }
 
 #[test]
-fn after_skipping_only_what_is_new_comes() {
+fn after_skipping_only_new_rows_are_delivered() {
     let table = Arc::new(Table::default());
     *table.0.lock().expect("no thread panics") = (0..100).map(|n| (n, n / 2)).collect();
     let mut changes = follow(&table, 1000);
@@ -115,7 +115,7 @@ fn after_skipping_only_what_is_new_comes() {
 }
 
 #[test]
-fn numbers_that_fall_are_refused() {
+fn decreasing_numbers_are_refused() {
     struct Falling;
     impl Feed for Falling {
         fn form(&self) -> IdForm {
@@ -171,7 +171,7 @@ proptest! {
     /// With commits out of order within the overlap, connections that fail during a poll, rejected batches, and
     /// restarts at the persisted position: no id is missed, and ids are delivered twice only after failures.
     #[test]
-    fn no_trouble_makes_an_id_missed(
+    fn no_failure_makes_a_poll_miss_an_id(
         order in prop::collection::vec((0i64..20, 0u8..8, 0usize..9), 1..150),
         same in 1i64..4,
     ) {
@@ -224,7 +224,7 @@ proptest! {
 /// A row with a time in the future is delivered, and later rows with correct times are too. The overlap uses
 /// the column's unit.
 #[test]
-fn a_time_in_the_future_hides_nothing() {
+fn a_time_in_the_future_hides_no_later_row() {
     let unit = Unit::Time {
         per_second: 1000,
         zero: 1_000_000,
@@ -255,7 +255,7 @@ fn a_time_in_the_future_hides_nothing() {
 
 /// A poll ends if the database never responds, and if it is stopped.
 #[test]
-fn a_poll_without_an_answer_ends() {
+fn a_poll_without_a_response_ends() {
     struct Silent;
     impl Feed for Silent {
         fn form(&self) -> IdForm {

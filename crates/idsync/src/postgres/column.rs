@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_come_out_of_their_binary_form() {
+    fn values_are_decoded_from_their_binary_form() {
         let column = |of| Column::new("id", &of).expect("an id");
         let value = |of, raw| column(of).value(Some(raw)).expect("of its type");
         assert_eq!(value(Type::INT2, &[0xff, 0xfe]), Value::Integer(-2));
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_without_ids_is_named() {
+    fn an_unsupported_type_is_named_in_the_error() {
         for of in [Type::FLOAT8, Type::JSONB, Type::NUMERIC, Type::TIMESTAMPTZ] {
             let error = Column::new("price", &of).expect_err("no id");
             assert!(error.to_string().contains(of.name()), "{error}");
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_is_the_literal_that_stands_for_it() {
+    fn a_position_is_the_literal_of_a_value() {
         let literal = |of, raw: &[u8]| {
             let column = Column::new("id", &of).expect("an id");
             let position = column.position(Some(raw)).expect("of its type");

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_is_required_of_every_server_that_is_elsewhere() {
+    fn tls_is_required_for_every_remote_server() {
         for (address, expected) in [
             ("postgres://db.example/x", SslMode::Require),
             ("postgres://10.0.0.1/x", SslMode::Require),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_address_says_why_and_keeps_its_password() {
+    fn an_invalid_address_is_refused_without_showing_its_password() {
         for (address, why) in [
             (
                 "postgres://me:secret@db/x?sslmode=maybe",

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_is_read_or_refused() {
+    fn parameters_are_parsed_or_refused() {
         let read = |query| Question::read(query, &HeaderMap::new());
         assert_eq!(read(""), Ok(Question::default()));
         let question = read("have=7-8-9&wait=250&later=1").expect("well formed");

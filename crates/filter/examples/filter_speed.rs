@@ -1,12 +1,15 @@
-//! Nanoseconds an id of both filters, apart by what they go into, as two tables on stdout.
+//! Measures both filters in nanoseconds per id. Prints two tables to stdout.
 //!
-//! `cargo run --release -p edgeward-filter --example filter_speed [-- IDS..]`, for 1 % and 3 %. Ids are
-//! UUIDs as text. "build" is gathering and solving in memory of the allocator's, "in large pages" with tables that are mapped
-//! anew for each build in such pages, as `filter build` and `filter serve` do. "hash" is their hashing alone, "probe" a question once that is done, "many" the same by
-//! `contains_many`, "ask" hash and probe; "chained" is a probe that must wait for the answer before, which
-//! is what a single question takes. Of the updatable filter "insert" is all ids once they are hashed into a new filter,
-//! one by one and by `insert_many`, and "hash, insert" from their text. The best of
-//! many short passes, since other work on the machine only adds.
+//! Run `cargo run --release -p edgeward-filter --example filter_speed [-- IDS..]` for rates of 1 % and 3 %. Ids
+//! are UUIDs as text. Each figure is the best of many short passes, because other load on the machine only adds
+//! time. The columns:
+//!
+//! - build: gathering and solving, with memory of the allocator; in large pages: with tables that are mapped
+//!   for each build in huge pages, as `filter build` and `filter serve` do;
+//! - hash: hashing alone; probe: a lookup of a hash; many: the same by `contains_many`; ask: hash and lookup;
+//! - chained: a lookup that depends on the previous answer, which is the latency of a single lookup;
+//! - insert (updatable filter only): inserting all hashed ids into a new filter, one by one or by
+//!   `insert_many`; hash, insert: the same from text.
 #![expect(clippy::print_stdout, reason = "a program whose result is its output")]
 
 use std::hint::black_box;
@@ -48,7 +51,7 @@ fn main() {
     }
 }
 
-/// What is put in and what is asked for.
+/// The ids to insert and to look up.
 struct Ids {
     request: Request,
     texts: Vec<Text>,
@@ -77,7 +80,7 @@ impl Ids {
         }
     }
 
-    /// Of absent ids: probe, probe of present ones, many, ask, chained.
+    /// Returns the figures: probe (absent ids), probe (present ids), many, ask, chained.
     fn questions(&self, filter: &Filter<Vec<u8>>) -> [f64; 5] {
         let hasher = self.request.hasher;
         let hashes = &self.absent_hashes;
@@ -175,7 +178,7 @@ fn updatable(ids: &Ids) {
     ids.print(&filter, &figures);
 }
 
-/// Tables in pages of 2 MiB, if the system has them.
+/// Returns tables in pages of 2 MiB, if the system has them.
 fn large_pages() -> Tables {
     let memory = MmapMut::map_anon(Tables::BYTES).expect("memory");
     #[cfg(target_os = "linux")]
@@ -185,7 +188,7 @@ fn large_pages() -> Tables {
     Tables::within(memory)
 }
 
-/// Nanoseconds an item, the best of some passes.
+/// Returns the nanoseconds per item of the best pass.
 fn best<T>(items: &[T], passes: u32, mut work: impl FnMut(&[T])) -> f64 {
     let pass = (0..passes).map(|_| {
         let start = Instant::now();
@@ -195,7 +198,7 @@ fn best<T>(items: &[T], passes: u32, mut work: impl FnMut(&[T])) -> f64 {
     pass.fold(f64::INFINITY, f64::min) / items.len() as f64
 }
 
-/// The n-th UUID: as good as random, never twice.
+/// Returns the n-th of a sequence of distinct pseudorandom UUIDs.
 fn id(n: u64) -> Text {
     let high = mix64(n + 1);
     let low = mix64(high);
@@ -218,10 +221,10 @@ const BUILDS: u32 = 10;
 
 const INSERTS: u32 = 30;
 
-/// Ids that are hashed before they are put in.
+/// The number of ids hashed before they are inserted.
 const BATCH: usize = 256;
 
 const PASSES: u32 = 60;
 
-/// Questions of a pass: a fraction of a millisecond.
+/// The number of lookups in a pass, which takes a fraction of a millisecond.
 const PASS_IDS: u64 = 100_000;

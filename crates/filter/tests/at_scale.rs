@@ -1,8 +1,9 @@
-//! As many ids as a large service has: no false negative, the rate that was asked for, the size that was promised.
+//! Filters with as many ids as a large service has: no false negative, the requested rate and the expected
+//! size.
 //!
-//! A small number by default; `EDGEWARD_FILTER_IDS=100000000 cargo test --release -p edgeward-filter
-//! --test at_scale -- --nocapture` is the real thing and takes 2 GB of memory and a minute or two. Each
-//! filter prints a row of JSON; those that were kept are in `bench/runs/`.
+//! The default number of ids is small. `EDGEWARD_FILTER_IDS=100000000 cargo test --release -p edgeward-filter
+//! --test at_scale -- --nocapture` is the full test; it takes 2 GB of memory and one or two minutes. Each
+//! filter prints a row of JSON. Recorded rows are in `bench/runs/`.
 
 use std::env;
 use std::time::Instant;
@@ -13,8 +14,8 @@ use edgeward_filter::{
 };
 use edgeward_types::mix64;
 
-/// The n-th id, in the canonical form of a UUID, and its hash. A permutation of 64 bits makes them all
-/// different without a list of them.
+/// Returns the hash of the n-th id, a UUID in canonical form. A permutation of 64 bits makes all ids distinct
+/// without a list.
 fn hash(hasher: IdHasher, n: u64) -> IdHash {
     let number = u128::from(mix64(n)) << 64 | u128::from(mix64(!n));
     hasher.uuid(number.to_be_bytes())
@@ -27,7 +28,7 @@ fn ids() -> u64 {
     asked.parse().expect("EDGEWARD_FILTER_IDS is a number")
 }
 
-/// Asks for every id that is in it and for as many that are not.
+/// Looks up every id in the filter, and as many absent ids. Checks the answers and the rate.
 fn hold_to_its_word(filter: &Filter<&[u8]>, ids: u64, rate: Rate, insert_s: f64, build_s: f64) {
     let hasher = filter.hasher();
     let Facts {
@@ -38,7 +39,7 @@ fn hold_to_its_word(filter: &Filter<&[u8]>, ids: u64, rate: Rate, insert_s: f64,
     } = filter.facts();
     match construction {
         Construction::Static => assert_eq!(held, ids, "none is missing, none counts twice"),
-        // One that happens to be answered "maybe" before it is added is not counted.
+        // An id that already gets "maybe" before it is added is not counted.
         Construction::Updatable => assert!(held <= ids && held as f64 > ids as f64 * 0.99),
     }
     let began = Instant::now();
@@ -49,8 +50,8 @@ fn hold_to_its_word(filter: &Filter<&[u8]>, ids: u64, rate: Rate, insert_s: f64,
     let passed = (ids..2 * ids).filter(|n| filter.contains(hash(hasher, *n)));
     let passed = passed.count() as f64 / ids as f64;
     let absent_s = began.elapsed().as_secs_f64();
-    // Five standard deviations of a share measured with so many ids, and a hundredth for the blocks of
-    // an updatable filter, whose rate is itself a mean.
+    // Five standard deviations of the measured share, and 1 % for the blocks of an updatable filter, whose rate
+    // is a mean.
     let p = rate.share();
     let most = p * 1.01 + 5.0 * (p * (1.0 - p) / ids as f64).sqrt();
     assert!(
@@ -67,7 +68,7 @@ fn hold_to_its_word(filter: &Filter<&[u8]>, ids: u64, rate: Rate, insert_s: f64,
     );
 }
 
-/// Method: every id is asked for, through the bytes of the file, as often as there are ids; as many others tell the rate.
+/// Method: looks up every id in the bytes of the file, and measures the rate with as many absent ids.
 #[test]
 fn a_static_filter_of_any_number_of_ids_hides_none() {
     let (ids, rate) = (ids(), Rate::new(0.01).expect("a rate"));

@@ -1,4 +1,4 @@
-//! Both constructions against an exact set, at any rate and size, through bytes and back.
+//! Tests both constructions against an exact set, at any rate and size, in memory and as files.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ fn rate(share: f64) -> Rate {
     Rate::new(share).expect("a rate")
 }
 
-/// Ids that are as good as random and never repeat.
+/// Returns distinct pseudorandom ids.
 fn ids(count: u64, series: u64) -> impl Iterator<Item = IdHash> {
     let hasher = IdHasher::default();
     (0..count).map(move |n| hasher.integer(i128::from(series << 40 | n)))
@@ -29,7 +29,7 @@ fn static_filter(ids: impl Iterator<Item = IdHash>, request: Request) -> Filter<
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Many ids asked at once are answered like each by itself, however many they are.
+    /// A batch of lookups gives the same answers as single lookups, for any number of ids.
     #[test]
     fn many_questions_have_the_answers_of_each(
         held in 0u64..3_000, asked in 0u64..200, share in 1e-6f64..0.5,
@@ -50,8 +50,8 @@ proptest! {
         }
     }
 
-    /// No id that was put in is ever called absent, whatever the construction, the rate, the
-    /// number of ids and duplicates, and however the bytes are held.
+    /// An inserted id is never answered absent, for both constructions, any rate, any number of ids and
+    /// duplicates, and any type that holds the bytes.
     #[test]
     fn there_are_no_false_negatives(
         texts in prop::collection::vec("[a-z0-9-]{0,12}", 0..600),
@@ -79,7 +79,7 @@ proptest! {
         }
     }
 
-    /// Many ids put in at once leave the bytes that each by itself would, and are refused where the first of them would be.
+    /// Inserting many ids at once gives the same bytes as inserting each, and fails at the same id.
     #[test]
     fn many_ids_put_in_are_like_each(
         numbers in prop::collection::vec(0u64..400, 0..400), room in 0u64..400, cut: prop::sample::Index,
@@ -101,7 +101,7 @@ proptest! {
         prop_assert_eq!(many.bytes(), each.bytes());
     }
 
-    /// The order and number of mentions of an id change nothing about what is found.
+    /// A filter that was saved and resumed has the same bytes as one that was not.
     #[test]
     fn a_resumed_filter_goes_on_where_it_was(first in 0u64..500, second in 0u64..500) {
         let request = Request::with_rate(rate(0.01));
@@ -121,7 +121,7 @@ proptest! {
     }
 }
 
-/// The rate that was asked for is kept, told, and seen: five standard deviations of room.
+/// The measured rate is the requested rate, within five standard deviations.
 #[test]
 fn the_rate_asked_for_is_the_rate_measured() {
     for share in [0.3, 0.03, 0.01] {
@@ -129,7 +129,7 @@ fn the_rate_asked_for_is_the_rate_measured() {
         let fixed = static_filter(ids(30_000, 1), request);
         let mut growing = UpdatableFilter::new(request, 30_000).expect("it fits");
         for id in ids(30_000, 1) {
-            // The last of them may be refused: those mistaken for present were not counted.
+            // False positives of earlier ids were not counted, so there is room for all.
             growing.insert(id).expect("room");
         }
         let growing = growing.to_filter(0);
@@ -148,7 +148,7 @@ fn the_rate_asked_for_is_the_rate_measured() {
     }
 }
 
-/// 620,000 ids: within 15 % of the information limit, at any rate.
+/// For 620,000 ids the size is within 15 % of the information limit, at any rate.
 #[test]
 fn a_static_filter_is_near_the_limit_at_any_rate() {
     for share in [0.4, 0.38, 0.03, 0.01] {
@@ -200,7 +200,7 @@ fn a_full_filter_refuses_what_would_break_its_rate() {
     assert!(refused >= 95, "{refused}");
     assert_eq!(filter.ids(), 100);
     assert!(filter.expected_rate() <= 0.01);
-    // What is in it already needs no room.
+    // An id that the filter already contains needs no space.
     let first = ids(1, 1).next().expect("one");
     assert_eq!(filter.insert(first), Ok(false));
 }
@@ -252,7 +252,7 @@ fn the_header_tells_what_was_said() {
 
 /// A file mapped into memory answers without being loaded.
 ///
-/// Method: a filter of which only the header and one page are ever touched, mapped and asked.
+/// Method: open a mapped file and look up its ids.
 #[test]
 fn a_mapped_file_answers() {
     let built = static_filter(ids(50_000, 1), Request::with_rate(rate(0.01)));
@@ -262,7 +262,7 @@ fn a_mapped_file_answers() {
         unsafe_code,
         reason = "mapping a file is unsafe in every crate that does it"
     )]
-    // SAFETY: the file is this test's own and nobody writes to it while it is mapped.
+    // SAFETY: the file belongs to this test, and no other program writes to it while it is mapped.
     let mapped = unsafe { memmap2::Mmap::map(file.as_file()) }.expect("mapped");
     let filter = Filter::open_trusted(mapped).expect("just written");
     assert!(ids(50_000, 1).all(|id| filter.contains(id)));

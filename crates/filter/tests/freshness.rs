@@ -1,10 +1,9 @@
-//! "An id committed more than `max_staleness` ago is never skipped", shown by simulation.
+//! Simulates a client and checks: an id committed more than `max_staleness` ago is never skipped.
 //!
-//! A world of one database, one publisher, one client and a network that loses, delays, doubles,
-//! reorders and replays whatever passes through it. The publisher dies and comes back, with its
-//! journal or without; wall clocks are stepped by up to an hour in either direction; the client's
-//! machine sleeps. Time is a number. Each run has a seed, which a failure prints; run one alone with
-//! `EDGEWARD_SIM_SEED=…`, more with `EDGEWARD_SIM_RUNS=…`.
+//! A simulation has one database, one publisher, one client, and a network that loses, delays, duplicates,
+//! reorders and replays messages. The publisher dies and returns, with its journal or without. Wall clocks are
+//! stepped by up to an hour in both directions; the client's machine sleeps. Time is a number. Each run has a
+//! seed, which a failure prints. `EDGEWARD_SIM_SEED=…` runs one seed, `EDGEWARD_SIM_RUNS=…` runs more.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,7 +14,7 @@ use edgeward_filter::journal::Journal;
 use edgeward_filter::{IdHash, IdHasher, Rate, Request, Signer, StaticBuilder, Trust};
 use edgeward_types::{SplitMix64, Timestamp};
 
-/// SplitMix64 (Steele, Lea, Flood, 2014): one stream a run.
+/// SplitMix64 (Steele, Lea, Flood, 2014): one stream per run.
 struct Dice(SplitMix64);
 
 impl Dice {
@@ -35,9 +34,9 @@ impl Dice {
 /// How a client learns that it is fresh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// It asks the publisher and gets a proof. Wall clocks show anything.
+    /// The client requests proofs. Wall clocks may be arbitrarily wrong.
     Proofs,
-    /// Manifests come out of caches. Clocks agree within a second when the run begins.
+    /// Manifests come from caches. Clocks agree within a second at the beginning.
     Dates,
 }
 
@@ -69,17 +68,17 @@ struct World {
     events: u64,
     messages: Vec<Option<Message>>,
 
-    /// When each id was committed.
+    /// The time at which each id was committed.
     committed: Vec<u64>,
     signer: Signer,
-    /// The publisher: alive or not, its journal, how many of `committed` it has, and up to when.
+    /// The publisher: whether it is alive, its journal, how many of `committed` it has, and up to which time.
     alive: bool,
     journal: Journal,
     journaled: usize,
     covers: u64,
     publisher_wall_ahead: i64,
     epoch: u64,
-    /// Everything ever published: immutable files, and old manifests for replays.
+    /// All published files, and old manifests for replays.
     files: Vec<(String, Message)>,
     manifests: Vec<Vec<u8>>,
     proofs: Vec<Vec<u8>>,
@@ -172,7 +171,7 @@ impl World {
         }
     }
 
-    /// Puts a message on the network: lost, late, or twice.
+    /// Sends a message over the network, which may lose, delay or duplicate it.
     fn send(&mut self, message: &Message) {
         let copies = 1 + u64::from(self.dice.percent(10));
         for _ in 0..copies {
@@ -218,7 +217,7 @@ impl World {
         self.after(delay, Event::Commit);
     }
 
-    /// The publisher reads what was committed and writes it down.
+    /// The publisher reads new ids and journals them.
     fn write_journal(&mut self) {
         if self.alive {
             let fresh = self.journaled..self.committed.len();
@@ -268,7 +267,7 @@ impl World {
         self.after(delay, Event::Build);
     }
 
-    /// The client asks for news and fetches what it wants.
+    /// The client polls and fetches the files that it wants.
     fn poll(&mut self) {
         let mut echo = [0; 16];
         echo[..8].copy_from_slice(&self.dice.roll().to_le_bytes());
@@ -291,7 +290,7 @@ impl World {
 
     fn deliver(&mut self, message: Message) {
         let now = self.now();
-        // What is refused is refused; the law below is what matters.
+        // Refused messages are ignored; only the guarantee below matters.
         match message {
             Message::Ask { echo } => self.answer_poll(echo),
             Message::Manifest(line) => _ = self.client.manifest(now, &line),
@@ -301,7 +300,7 @@ impl World {
         }
     }
 
-    /// Whoever stands where the publisher is asked: itself, a cache, or somebody with old papers.
+    /// Responds to a poll: the publisher itself, a cache, or an attacker who replays old documents.
     fn answer_poll(&mut self, echo: [u8; 16]) {
         if self.dice.percent(15) && !self.manifests.is_empty() {
             self.verdicts.replays += 1;
@@ -314,7 +313,7 @@ impl World {
             }
             return;
         }
-        // A cache goes on serving the last manifest of a publisher that died.
+        // A cache continues to serve the last manifest of a dead publisher.
         if let Some(manifest) = self.manifests.last().cloned() {
             self.send(&Message::Manifest(manifest));
         }
@@ -326,7 +325,7 @@ impl World {
         }
     }
 
-    /// Deaths, steps of clocks, sleep.
+    /// Causes a failure: death, stepped clock or sleep.
     fn trouble(&mut self) {
         let mut rest = 0;
         match self.dice.between(0, 8) {
@@ -334,7 +333,7 @@ impl World {
                 self.alive = !self.alive;
                 self.verdicts.deaths += 1;
                 if self.alive && self.dice.percent(50) {
-                    // It comes back without its journal and scans the database.
+                    // The publisher returns without its journal and scans the database.
                     let serial = self.manifests.len() as u64 * 2 + 1_000 * self.verdicts.deaths;
                     self.journal = Journal::new("resource", self.dice.roll(), serial, 0);
                     self.journal
@@ -344,7 +343,7 @@ impl World {
                 }
             }
             1 | 2 => {
-                // Where dates are relied on, the client's clock was right when the run began.
+                // With dates, the client's clock was right at the beginning.
                 let step = self.dice.between(0, 7_200_000) as i64 - HOUR_MS;
                 self.wall_ahead += step;
                 self.verdicts.steps += 1;
@@ -353,10 +352,10 @@ impl World {
                 self.publisher_wall_ahead += self.dice.between(0, 7_200_000) as i64 - HOUR_MS;
             }
             4 => {
-                // The machine sleeps: its monotonic clock stands still.
+                // The client's machine sleeps, and its monotonic clock stops.
                 let sleep = self.dice.between(100, 20_000);
                 self.sleep(sleep);
-                // The client looks at its clocks when it wakes up, before they are stepped again.
+                // At wake-up the client reads its clocks before they are stepped again.
                 rest = sleep + 1_000;
             }
             _ => {}
@@ -365,10 +364,10 @@ impl World {
         self.after(delay, Event::Trouble);
     }
 
-    /// Time passes for everybody but the client, whose monotonic clock stands.
+    /// The client's machine sleeps; time passes for all others.
     fn sleep(&mut self, duration: u64) {
-        // What would have been delivered meanwhile comes when it wakes: everything of the client's
-        // and of the network is moved, the database and the publisher are simply late.
+        // Events of the client and the network are moved to its wake-up. Events of the database and the
+        // publisher stay.
         let events = std::mem::take(&mut self.queue);
         for Reverse((time, n, event)) in events {
             let moved = match event {
@@ -380,7 +379,7 @@ impl World {
         self.slept += duration;
     }
 
-    /// The law, and a count of how often skipping was possible.
+    /// Checks the guarantee, and counts how often skipping was possible.
     fn query(&mut self) {
         let now = self.now();
         let old = self
@@ -398,7 +397,7 @@ impl World {
                     self.time
                 );
             }
-            // The youngest that must be known is the one most likely to be missed.
+            // The newest id that must be known is the most likely to be missed.
             let youngest = self.client.answer(now, hash(old - 1));
             let committed = self.committed[old - 1];
             assert_ne!(
@@ -428,7 +427,7 @@ fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Runs many worlds; returns what happened in all of them.
+/// Runs many simulations. Returns their total counts.
 fn simulate(way: Way) -> Verdicts {
     let runs = variable("EDGEWARD_SIM_RUNS").unwrap_or(RUNS);
     let seeds = match variable("EDGEWARD_SIM_SEED") {
@@ -456,15 +455,15 @@ fn simulate(way: Way) -> Verdicts {
     all
 }
 
-/// Enough for each kind of trouble to meet each other; a debug build is slow at signatures. A night:
-/// `EDGEWARD_SIM_RUNS=100000`.
+/// Enough runs for all combinations of failures. Debug builds are slow at signatures.
+/// `EDGEWARD_SIM_RUNS=100000` takes a night.
 const RUNS: u64 = if cfg!(debug_assertions) { 60 } else { 2_000 };
 
 #[test]
 fn an_old_id_is_never_skipped_where_proofs_are_asked_for() {
     let all = simulate(Way::Proofs);
     if variable("EDGEWARD_SIM_SEED").is_none() {
-        // The law is easy to keep by never skipping.
+        // A client that never skips would pass, so check that it does skip.
         assert!(all.skipped > all.asked / 2, "{all:?}");
         assert!(all.steps > 0 && all.deaths > 0 && all.replays > 0);
     }

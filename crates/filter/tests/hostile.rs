@@ -1,4 +1,4 @@
-//! Files from somewhere else: cut, flipped, contradictory, or made to hurt.
+//! Invalid files: truncated, corrupt, contradictory or hostile.
 
 use proptest::prelude::*;
 
@@ -26,14 +26,14 @@ fn growing() -> Vec<u8> {
     filter.to_filter(1).into_bytes()
 }
 
-/// Puts the header's checksum right again, as somebody who forges a header would.
+/// Changes a field and corrects the header's checksum, as an attacker would.
 fn forge(bytes: &mut [u8], at: usize, field: &[u8]) {
     bytes[at..at + field.len()].copy_from_slice(field);
     let checksum = xxhash_rust::xxh3::xxh3_64(&bytes[..120]);
     bytes[120..128].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// All cuts, not a sample of them.
+/// Method: truncate at every length.
 #[test]
 fn a_cut_file_is_refused_wherever_it_is_cut() {
     for whole in [fixed(), growing()] {
@@ -61,7 +61,7 @@ fn a_cut_file_is_refused_wherever_it_is_cut() {
     }
 }
 
-/// All bits, not a sample of them.
+/// Method: flip every bit.
 #[test]
 fn any_flipped_bit_is_noticed() {
     for whole in [fixed(), growing()] {
@@ -73,7 +73,8 @@ fn any_flipped_bit_is_noticed() {
     }
 }
 
-/// Numbers that would allocate terabytes, overflow, or point outside are refused by looking.
+/// Numbers that would allocate terabytes, overflow, or point outside the file are refused by comparison with
+/// its size.
 #[test]
 fn a_forged_header_is_refused_without_allocating() {
     for whole in [fixed(), growing()] {
@@ -129,7 +130,7 @@ fn what_is_something_else_is_called_so() {
 }
 
 proptest! {
-    /// Whatever opens unverified can be asked without harm.
+    /// Every file that opens without verification can be used without a panic.
     #[test]
     fn forged_payloads_answer_something(
         forgeries in prop::collection::vec((128usize..400, any::<u8>()), 0..12), id: u64,

@@ -1,4 +1,4 @@
-//! What a client concludes from single statements of a publisher.
+//! Tests which conclusions a client draws from single statements of a publisher.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
@@ -40,7 +40,7 @@ fn client(staleness: u64, change: impl FnOnce(&mut ClientConfig)) -> Client<Vec<
     Client::new(config)
 }
 
-/// A publisher whose ids are covered by scans, and the client that follows it.
+/// A publisher with scan coverage, and a client that follows it.
 struct Followed {
     journal: Journal,
     client: Client<Vec<u8>>,
@@ -57,7 +57,7 @@ impl Followed {
         }
     }
 
-    /// A scan of so many ids that began at `began` is published; returns its file.
+    /// Publishes a scan of `ids` ids that began at `began`. Returns its file.
     fn scan(&mut self, epoch: u64, ids: i128, at: u64, began: u64) -> Vec<u8> {
         let file = snapshot(epoch, ids);
         self.journal.publish(&file, epoch, self.journal.head(), 0);
@@ -71,7 +71,7 @@ impl Followed {
         self.client.manifest(now(at), line.as_bytes())
     }
 
-    /// The client asks, and the answer is changed by `change`.
+    /// Sends a challenge; `change` modifies the proof before it is delivered.
     fn prove(
         &mut self,
         at: u64,
@@ -88,8 +88,8 @@ impl Followed {
     }
 }
 
-/// Scans every 10 minutes, `max_staleness` 11 minutes, and no snapshot after the first arrives: an id that
-/// was committed after the first scan is not hidden for long.
+/// Scans happen every 10 minutes, `max_staleness` is 11 minutes, and no snapshot after the first is received.
+/// An id that was committed after the first scan must not be answered absent for long.
 fn old_snapshot(dated: bool, snapshot_bytes_max: u64) {
     let mut followed = Followed::new(client(11 * MINUTE, |config| {
         config.clock_error = dated.then_some(Duration::from_secs(1));
@@ -127,7 +127,7 @@ fn a_date_of_a_later_scan_does_not_make_an_old_snapshot_fresh() {
     old_snapshot(true, 200);
 }
 
-/// The state of the publisher was put back: what it numbers now is not what the client has.
+/// The publisher's state was restored from a backup: its numbers refer to other ids than the client has.
 #[test]
 fn numbers_that_fall_within_a_lineage_are_refused() {
     let mut followed = Followed::new(client(MINUTE, |_| {}));
@@ -168,8 +168,8 @@ fn numbers_that_fall_within_a_lineage_are_refused() {
     );
 }
 
-/// A restarted publisher names the same file in another lineage: nothing is fetched, and what was fresh
-/// stays so until it would have been stale anyway.
+/// A restarted publisher lists the same file in another lineage. The client fetches nothing, and its deadline
+/// stays.
 #[test]
 fn a_restart_of_the_publisher_costs_no_download() {
     let mut followed = Followed::new(client(MINUTE, |_| {}));
@@ -194,7 +194,7 @@ fn a_restart_of_the_publisher_costs_no_download() {
     assert!(followed.client.fresh_for(now(2000)) > fresh);
     assert_eq!(followed.client.answer(now(2000), id(7000)), Answer::Maybe);
 
-    // Another file is another snapshot: what was shown says nothing about it.
+    // Another file is another snapshot, so the earlier deadline does not apply to it.
     followed.journal = followed.journal.clone().with_lineage(7);
     let other = followed.scan(2, 4, 3000, 3000);
     followed.client.snapshot(now(3000), other).expect("named");

@@ -1,5 +1,5 @@
-//! Scans and changes of a real Cassandra node, which `make test-cassandra` asks for: it takes a JDK,
-//! Maven, 2 GB of memory and some minutes. Otherwise the test says that it skips.
+//! Scans and polls a real Cassandra node in `make test-cassandra`, which takes a JDK, Maven, 2 GB of memory and
+//! several minutes. Otherwise the test is skipped.
 #![cfg(feature = "cassandra")]
 
 use std::collections::BTreeSet;
@@ -26,11 +26,11 @@ use scylla::serialize::value::SerializeValue;
 use scylla::serialize::writers::{CellWriter, WrittenCellProof};
 use scylla::statement::batch::{Batch as Statements, BatchType};
 
-/// A node of its own, ended with the test.
+/// A node for this test, which is stopped with it.
 struct Node {
     folder: tempfile::TempDir,
     port: u16,
-    /// What is appended to its settings.
+    /// A file that is appended to the node's settings.
     settings: Option<PathBuf>,
 }
 
@@ -132,7 +132,7 @@ async fn load(node: &Node, ids: u64) -> Session {
     session
 }
 
-/// The UUID that [`id`] spells.
+/// The UUID whose text [`id`] returns.
 struct Uuid(u64);
 
 impl SerializeValue for Uuid {
@@ -177,8 +177,8 @@ fn scan(address: &str, query: &str) -> Result<(IdForm, BTreeSet<String>), Source
     Ok((scan.found().form, ids))
 }
 
-/// One node, for it takes long to start: a full scan with a filter built of it, a scan during which
-/// the node is killed, other types of ids, errors, changes.
+/// Uses one node, because it takes long to start: a full scan with a filter, a scan during which the node is
+/// killed, other types of ids, errors, changes.
 #[test]
 fn ids_come_out_of_a_real_node() {
     let Ok(ids) = env::var("EDGEWARD_CASSANDRA_IDS") else {
@@ -202,7 +202,7 @@ fn ids_come_out_of_a_real_node() {
     tls_verifies_both_ends();
 }
 
-/// A node that speaks to nobody without a certificate, whose own carries a name rather than its address.
+/// A node that requires client certificates, and whose certificate contains a name instead of its address.
 fn tls_verifies_both_ends() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
@@ -267,12 +267,12 @@ fn tls_verifies_both_ends() {
         assert_eq!(names.into_iter().collect::<Vec<_>>(), ["edgeward"]);
     }
     for bad in [
-        // Its certificate is for a name, and it is known by address.
+        // The certificate contains a name, but the node is known by address.
         me.clone(),
         format!("{me}&tls_name=other.example"),
-        // Another authority's.
+        // Another authority.
         format!("ca={other}&cert={cert}&key={key}&tls=ca"),
-        // Nobody it knows.
+        // No client certificate.
         format!("ca={ca}&tls=ca"),
         "tls=off".to_owned(),
     ] {

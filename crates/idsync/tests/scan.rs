@@ -1,5 +1,4 @@
-//! Scans of a source that follows a script: it breaks where the script says, and what is handed
-//! over must be everything all the same.
+//! Scans a scripted source that fails at given rows. All ids must be delivered.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -12,14 +11,14 @@ use edgeward_idsync::{
 };
 use proptest::prelude::*;
 
-/// `spans` spans of `rows` rows each; every attempt breaks after the rows the script says.
+/// A source with `spans` spans of `rows` rows each. Every attempt fails after the number of rows in the script.
 #[derive(Debug)]
 struct Scripted {
     spans: usize,
     rows: i64,
-    /// Tells positions, so that an attempt goes on in the middle of a span.
+    /// True to report positions, so that an attempt continues within a span.
     positions: bool,
-    /// Rows until the attempt breaks; none left: it does not.
+    /// The rows until each attempt fails. Further attempts succeed.
     breaks: Mutex<Vec<u64>>,
     attempts: Mutex<u32>,
     passes: bool,
@@ -144,8 +143,8 @@ fn all_of(scan: &mut Scan) -> Result<BTreeSet<String>, SourceError> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Wherever attempts break, with positions or without: everything comes, and where it went on
-    /// in the middle it did not begin again.
+    /// Wherever attempts fail, with positions or without, all ids are delivered. With positions no row is read
+    /// twice.
     #[test]
     fn everything_comes_whatever_breaks(
         spans in 1usize..12,
@@ -167,8 +166,8 @@ proptest! {
         }
     }
 
-    /// A program that is killed after any batch goes on with the next run: with what the checkpoint
-    /// holds, nothing is missing.
+    /// After a program is killed at any batch, the next run continues. With the contents of the checkpoint, no
+    /// id is missing.
     #[test]
     fn a_checkpoint_makes_up_for_a_program_that_is_killed(
         spans in 1usize..6,
@@ -198,7 +197,7 @@ proptest! {
                 let Some(batch) = scan.next_batch().expect("nothing breaks") else {
                     break false;
                 };
-                // The hash of a test: the number itself.
+                // In this test the hash of an id is its number.
                 let number = |id| String::from_utf8_lossy(id).parse().expect("a number");
                 let hashes: Vec<u64> = batch.ids().map(number).collect();
                 ids.extend(&hashes);
@@ -247,8 +246,8 @@ fn patience_has_an_end() {
     }
 }
 
-/// A reader that stops taking batches holds the source back: no more than the queue, the batch that
-/// waits to get into it and the one just taken are read.
+/// A slow caller stops the source: it reads at most the queue, the batch waiting for space, and the batch just
+/// taken.
 #[test]
 fn who_does_not_take_batches_stops_the_source() {
     let source = Arc::new(Scripted::new(1, 100_000, &[]));
@@ -274,8 +273,8 @@ fn a_cancelled_scan_says_so_and_one_that_is_dropped_ends() {
     assert_eq!(Arc::strong_count(&source), 1, "its thread has ended");
 }
 
-/// Estimates: the source's word first, the share of spans once there are enough of them, and never
-/// less than is already there.
+/// The estimate is that of the source, later that of the completed spans, and never below the rows already
+/// read.
 #[test]
 fn progress_knows_how_much_there_is() {
     let source = Arc::new(Scripted::new(10, 30, &[]));

@@ -1,4 +1,4 @@
-//! Scans and changes of real SQLite files.
+//! Scans and polls real SQLite files.
 #![cfg(feature = "sqlite")]
 
 use std::collections::BTreeSet;
@@ -78,8 +78,7 @@ fn every_id_comes_and_the_column_says_what_it_holds() {
     }
 }
 
-/// An ordered scan that goes on reads from where it was, whatever the ids' type and however its
-/// collation compares them.
+/// A resumed ordered scan reads from its position, for any type of id and any collation.
 #[test]
 fn an_ordered_scan_goes_on_in_the_middle() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -129,7 +128,7 @@ fn an_ordered_scan_goes_on_in_the_middle() {
     }
 }
 
-/// What a scan gives that begins at a position.
+/// Returns the ids that a scan from a position reads.
 fn from(address: &str, query: &str, position: Option<Vec<u8>>) -> BTreeSet<Vec<u8>> {
     let config = ScanConfig {
         form: Some(IdForm::Text),
@@ -195,7 +194,7 @@ fn errors_say_what_is_wrong() {
 fn a_query_that_never_ends_can_be_cancelled() {
     let folder = tempfile::tempdir().expect("a folder");
     let address = database(folder.path(), THOUSAND);
-    // It has one row, and then it counts forever.
+    // The query returns one row and then counts forever.
     let query = "SELECT 1 UNION ALL SELECT * FROM (
         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
         SELECT count(*) FROM n)";
@@ -246,7 +245,7 @@ fn changes_come_once_and_survive_a_new_connection() {
 /// A malformed row does not stop the changes after it.
 ///
 /// Method: three malformed rows lie between valid ones: text that is not a UUID, a REAL, and a number that is
-/// text, whose row has a valid id. Every valid id is handed over once, and the cursor passes the malformed rows.
+/// text, whose row has a valid id. Every valid id is delivered once, and the cursor passes the malformed rows.
 #[test]
 fn a_malformed_row_does_not_stop_the_changes_after_it() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -282,6 +281,6 @@ fn a_malformed_row_does_not_stop_the_changes_after_it() {
     ));
     add(&format!("INSERT INTO resource VALUES (5, '{}')", id(5)));
     assert_eq!(poll(), (5, 2, vec![id(5), id(4)]));
-    // All rows are within the overlap and come again; each counts once.
+    // All rows are within the overlap and are read again; each counts once.
     assert_eq!(poll(), (5, 0, vec![]));
 }

@@ -1,4 +1,4 @@
-//! Bad input by HTTP: refused, counted, and the last good filter stays in use.
+//! Invalid responses over HTTP are refused and counted, and the last valid filter stays in use.
 
 use std::time::Duration;
 
@@ -13,7 +13,9 @@ use crate::support::{
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// A client with a good filter, and then the lie; the publisher has something newer to be lied about.
+/// Starts a client with a valid filter. Then the publisher publishes something new, and the relay changes the
+/// responses until the client has counted it. Afterwards the relay stops, and the client must get the newest
+/// filter.
 fn lied_to(
     what_is_new: impl FnOnce(&RunningPublisher, &Table),
     lie: impl FnMut(&str, Vec<u8>) -> Option<Vec<u8>> + Send + 'static,
@@ -44,7 +46,7 @@ fn lied_to(
         Answer::Absent,
         "it is still in use"
     );
-    // And when all is well again the newest is taken.
+    // Without the relay's changes the newest filter is fetched.
     relay.be_honest();
     until("the newest is here", || client.may_exist("5000"));
 }
@@ -60,7 +62,7 @@ fn a_new_delta(publisher: &RunningPublisher, _: &Table) {
     assert!(post(publisher.addr(), 5000));
 }
 
-/// Changes the bodies of answers to a kind of request, keeping their length honest or not.
+/// Returns a relay function that changes the responses for one kind of request.
 fn on(
     part: &'static str,
     mut change: impl FnMut(&mut Vec<u8>, usize) + Send + 'static,
@@ -94,7 +96,7 @@ fn a_delta_with_a_flipped_bit_is_refused() {
     lied_to(a_new_delta, flip, |status| status.counts.deltas_refused > 2);
 }
 
-/// Larger than the manifest said, by its length or by never ending.
+/// Method: a response larger than the manifest states, once by its `Content-Length` and once without a length.
 #[test]
 fn an_oversized_snapshot_is_refused() {
     let told = on("/snapshot/", |answer, body| {
@@ -144,7 +146,7 @@ fn a_manifest_that_was_changed_or_is_of_another_key_is_refused() {
     });
 }
 
-/// A manifest in good order that would make the client take a petabyte: nothing is fetched.
+/// A valid manifest that lists a petabyte: the client does not request the snapshot.
 #[test]
 fn a_snapshot_of_a_petabyte_is_not_begun() {
     let folder = tempfile::tempdir().expect("a folder");

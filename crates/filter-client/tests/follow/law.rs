@@ -1,7 +1,7 @@
-//! "No id older than `max_staleness` is ever skipped", over sockets, with everything going wrong.
+//! Checks over sockets, with failures of all kinds: an id older than `max_staleness` is never skipped.
 //!
-//! The decision is simulated over thousands of runs in crate `filter`; here the whole is run: publisher
-//! with its journal on disk, HTTP, relay, client with its threads.
+//! The decision is simulated in thousands of runs in the crate `filter`. This test runs the whole: the
+//! publisher with its journal on disk, HTTP, a relay, and the client with its threads.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -16,8 +16,8 @@ use crate::support::{Clocks, PATIENCE, Relay, body_at, config, post, publisher, 
 const STALENESS: Duration = Duration::from_millis(600);
 const RUN: Duration = Duration::from_secs(6);
 
-/// Answers are lost, replayed and swapped; the network is cut; wall clocks are stepped by an hour; the
-/// publisher is killed and comes back.
+/// Responses are lost, replayed and swapped, the network is cut, wall clocks are stepped by an hour, and the
+/// publisher is killed and restarted.
 #[test]
 fn no_old_id_is_ever_skipped() {
     let seed = std::env::var("EDGEWARD_SIM_SEED")
@@ -67,7 +67,7 @@ fn no_old_id_is_ever_skipped() {
             committed.push((Instant::now(), next_id));
             next_id += 1;
         }
-        // The law: looked at before the question, so that what is old enough then is old enough.
+        // The time is read before the lookup, so that each checked id is old enough.
         let now = Instant::now();
         let due = committed.partition_point(|(at, _)| now - *at >= STALENESS);
         for (at, id) in committed[..due].iter().rev().take(20) {
@@ -88,7 +88,7 @@ fn no_old_id_is_ever_skipped() {
         if now >= trouble_at {
             trouble_at = now + Duration::from_millis(100 + dice.below(400));
             if running.is_none() || is_cut {
-                // Trouble ends before the next begins, or nothing would ever be skipped.
+                // A failure ends before the next begins; otherwise no id would ever be skipped.
                 if running.is_none() {
                     let again = publisher(folder.path(), &table);
                     addr = again.addr();
@@ -123,6 +123,6 @@ fn no_old_id_is_ever_skipped() {
         committed.len()
     );
     eprintln!("{:?}", client.status().counts);
-    // The law is easy to keep by never skipping.
+    // A client that never skips would pass, so check that it does skip.
     assert!(enough(skipped, deaths, cuts) && committed.len() > 20);
 }

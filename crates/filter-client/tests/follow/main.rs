@@ -1,4 +1,4 @@
-//! A client behind a real publisher and a real, bad network.
+//! Tests a client with a real publisher and an unreliable network.
 #![forbid(unsafe_code)]
 
 mod hostile;
@@ -33,7 +33,7 @@ fn absent_ids_are_skipped_and_new_ones_are_not() {
     });
 }
 
-/// The publisher dies: what was learnt is good for as long as was said, and not longer.
+/// After the publisher dies, the filter stays fresh until its deadline and not longer.
 #[test]
 fn a_dead_publisher_makes_the_client_ask() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -50,8 +50,7 @@ fn a_dead_publisher_makes_the_client_ask() {
     assert!(!client.status().fresh);
 }
 
-/// A wall clock that is stepped changes nothing for longer than until the next proof, and never makes
-/// an answer older than it may be.
+/// A stepped wall clock has no effect after the next proof, and never makes the client use a stale filter.
 #[test]
 fn stepped_wall_clocks_do_no_harm() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -75,7 +74,7 @@ fn stepped_wall_clocks_do_no_harm() {
     assert_eq!(client.answer("no such id"), Answer::Ask(Reason::Stale));
 }
 
-/// With a clock that somebody answers for, manifests out of any cache are enough.
+/// With a known bound of the clock error, manifests from any cache suffice.
 #[test]
 fn dated_manifests_are_enough_where_clocks_are_right() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -119,8 +118,8 @@ fn what_was_kept_is_not_fetched_again() {
     assert_eq!(client.answer("6000"), Answer::Maybe);
 }
 
-/// From the answer to a post to the moment the client asks about the id: the 99th percentile is below
-/// two seconds, by far.
+/// The time from the response to a post until the client answers "maybe": the 99th percentile is far below two
+/// seconds.
 #[test]
 fn a_posted_id_is_asked_about_within_two_seconds() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -142,7 +141,7 @@ fn a_posted_id_is_asked_about_within_two_seconds() {
     assert!(p99 < Duration::from_secs(2), "{p99:?}");
 }
 
-/// A download that breaks goes on where it ended, and the deltas come meanwhile.
+/// An interrupted download continues where it ended, and deltas arrive meanwhile.
 #[test]
 fn a_broken_download_is_resumed() {
     let folder = tempfile::tempdir().expect("a folder");

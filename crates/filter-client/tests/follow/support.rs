@@ -1,4 +1,4 @@
-//! A publisher, a relay that tests cut and make lie, and clocks that tests turn.
+//! Helpers: a publisher, a relay that loses and changes responses, and clocks that tests can set.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -68,7 +68,7 @@ pub(crate) fn client(addr: SocketAddr, max_staleness: Duration) -> FilterClient 
     FilterClient::start(config(addr, max_staleness)).expect("it starts")
 }
 
-/// Posts an id; true when it was journaled.
+/// Posts an id. Returns true if it was journaled.
 pub(crate) fn post(addr: SocketAddr, id: u64) -> bool {
     let id = id.to_string();
     let request = format!(
@@ -79,7 +79,7 @@ pub(crate) fn post(addr: SocketAddr, id: u64) -> bool {
     exchange(addr, request.as_bytes()).is_some_and(|answer| answer.starts_with(b"HTTP/1.1 200"))
 }
 
-/// One request that closes its connection, and all that comes back.
+/// Sends one request with `Connection: close` and returns the whole response.
 pub(crate) fn exchange(addr: SocketAddr, request: &[u8]) -> Option<Vec<u8>> {
     let mut stream = TcpStream::connect(addr).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
@@ -89,7 +89,7 @@ pub(crate) fn exchange(addr: SocketAddr, request: &[u8]) -> Option<Vec<u8>> {
     Some(answer)
 }
 
-/// Clocks that show what the machine's show, and what a test adds to them.
+/// Clocks that show the system time plus an offset that tests set.
 #[derive(Clone, Default)]
 pub(crate) struct Clocks(Arc<Mutex<(Duration, i64)>>);
 
@@ -106,7 +106,7 @@ impl Clocks {
         })
     }
 
-    /// Time passes for both.
+    /// Advances both clocks.
     pub(crate) fn pass(&self, time: Duration) {
         let mut added = self.0.lock().expect("no test panics with it");
         added.0 += time;
@@ -118,10 +118,10 @@ impl Clocks {
     }
 }
 
-/// What the relay does with an answer: the request's path, the whole answer, and what becomes of it.
+/// Changes a response, given the request's path. `None` drops the response.
 pub(crate) type Lie = Box<dyn FnMut(&str, Vec<u8>) -> Option<Vec<u8>> + Send>;
 
-/// Stands before a publisher; one request a connection.
+/// A relay between client and publisher; one request per connection.
 pub(crate) struct Relay {
     pub(crate) addr: SocketAddr,
     pub(crate) target: Arc<Mutex<Option<SocketAddr>>>,
@@ -154,7 +154,7 @@ impl Relay {
         *self.lie.lock().expect("no test panics with it") = None;
     }
 
-    /// Connections are taken and closed.
+    /// Accepts connections and closes them.
     pub(crate) fn cut(&self) {
         *self.target.lock().expect("no test panics with it") = None;
     }
@@ -181,7 +181,7 @@ fn pass_on(
     let addr = (*target.lock().ok()?)?;
     let request = text.replacen("\r\n", "\r\nconnection: close\r\n", 1);
     let mut answer = exchange(addr, request.as_bytes())?;
-    // Cut meanwhile: the answer is lost.
+    // If the network was cut in the meantime, the response is lost.
     (*target.lock().ok()?)?;
     if let Some(lie) = lie.lock().ok()?.as_mut() {
         answer = lie(&path, answer)?;
@@ -189,7 +189,7 @@ fn pass_on(
     stream.write_all(&answer).ok()
 }
 
-/// Asks again until it is true, within the bound.
+/// Repeats a check until it returns true, within a time limit.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
@@ -198,7 +198,7 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Where an answer's body begins.
+/// Returns the offset of a response's body.
 pub(crate) fn body_at(answer: &[u8]) -> usize {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
     end.map_or(answer.len(), |end| end + 4)

@@ -1,8 +1,8 @@
-//! The random numbers of a life.
+//! The random numbers of a run.
 
 use edgeward_types::SplitMix64;
 
-/// SplitMix64 (Steele, Lea, Flood, 2014): one stream a life.
+/// SplitMix64 (Steele, Lea, Flood, 2014): one stream per run.
 #[derive(Clone, Debug)]
 pub(crate) struct Dice(pub(crate) SplitMix64);
 
@@ -11,7 +11,7 @@ impl Dice {
         self.0.draw()
     }
 
-    /// A number from `low` up to, and without, `high`.
+    /// Returns a number from `low` up to, but not including, `high`.
     pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.roll() % (high - low)
     }

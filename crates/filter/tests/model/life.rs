@@ -1,5 +1,5 @@
-//! A client's life as it is recorded, in the form of `vectors/filter/scripts.json`, with one more
-//! column: the ids that must not be answered `absent`.
+//! A client's life, recorded in the form of `vectors/filter/scripts.json` with one more column: the ids that
+//! must not be answered `absent`.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::world::hash;
 
-/// What happens to a client.
+/// An event of a client.
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
     Challenge([u8; 16]),
@@ -25,18 +25,18 @@ pub(crate) struct Life {
     config: ClientConfig,
     client: Client<Vec<u8>>,
     ids: usize,
-    /// The newest snapshot and the manifest that named it, as a client keeps them on disk.
+    /// The newest snapshot and its manifest, as a client stores them on disk.
     kept: Option<(String, Vec<u8>)>,
     hidden: Option<String>,
     count: usize,
-    /// Answers of each kind, to ids that were never committed too.
+    /// The numbers of decided and undecided answers, including those for ids that were never committed.
     pub(crate) answered: u64,
     pub(crate) asked: u64,
     pub(crate) outcomes: HashMap<&'static str, u64>,
     record: Option<Record>,
 }
 
-/// What a script has.
+/// The recorded parts of a script.
 #[derive(Default)]
 struct Record {
     documents: Vec<String>,
@@ -66,7 +66,7 @@ impl Record {
     }
 }
 
-/// Steps of a life, at most.
+/// The largest number of steps in a life.
 const STEPS_MAX: usize = 400;
 
 impl Life {
@@ -110,7 +110,7 @@ impl Life {
         self.kept.clone()
     }
 
-    /// The script, one line of JSON. `files` has all that was published.
+    /// Returns the script as one line of JSON. `files` contains all published files.
     pub(crate) fn script(&self, files: &HashMap<Digest, Vec<u8>>) -> String {
         let record = self.record.as_ref().expect("the life is recorded");
         let (config, clock_error) = (&self.config, self.config.clock_error);
@@ -138,13 +138,13 @@ impl Life {
         script.to_string()
     }
 
-    /// The program that holds the client is started anew.
+    /// Restarts the client's program.
     pub(crate) fn restart(&mut self, now: Now) {
         self.client = Client::new(self.config.clone());
         self.step(now, "restart", Value::Null, "taken", &vec![false; self.ids]);
     }
 
-    /// Does it, and asks about every id. `must` says which ids may not be skipped.
+    /// Executes an event and looks up every id. `must` says which ids must not be skipped.
     pub(crate) fn act(&mut self, now: Now, act: Act, must: &[bool]) {
         let client = &mut self.client;
         let (what, taken) = match &act {
@@ -224,7 +224,7 @@ impl Life {
     }
 }
 
-/// What every language calls it.
+/// Returns the name of an error in the scripts for all languages.
 fn name(refused: &Refused) -> &'static str {
     match refused {
         Refused::Manifest(_) => "unbelievable",

@@ -1,15 +1,14 @@
-//! "An id committed more than `max_staleness` ago is never answered `absent`", held to random lives.
+//! Simulates random runs and checks: an id committed more than `max_staleness` ago is never answered `absent`.
 //!
-//! A life has a database, its publisher, a network and one client. The publisher scans, takes posts and
-//! removals, polls changes, dies, returns, and returns with a state folder that was restored from a
-//! backup; feeds break off and continue; downloads of snapshots fail, are larger than the client takes,
-//! or never succeed; manifests and proofs are lost, late, doubled and replayed; the client restarts, its
-//! clocks are stepped and its machine sleeps. Time is a number. The model knows when each id was
-//! committed and asks the client about all of them at each step.
+//! A run ("life") has a database, its publisher, a network and one client. The publisher scans, receives posts
+//! and removals, polls changes, dies and returns, sometimes with a state folder restored from a backup. Feeds
+//! break and continue. Downloads of snapshots fail, are too large for the client, or never succeed. Manifests
+//! and proofs are lost, delayed, duplicated and replayed. The client restarts, its clocks are stepped and its
+//! machine sleeps. Time is a number. The model knows when each id was committed and looks up all of them at
+//! each step.
 //!
-//! Each life has a number, which a failure prints: `EDGEWARD_SIM_SEED=…` lives it alone,
-//! `EDGEWARD_SIM_RUNS=…` lives more. `cargo xtask lives` writes lives as scripts for the clients in other
-//! languages.
+//! Each life has a seed, which a failure prints. `EDGEWARD_SIM_SEED=…` runs one life, `EDGEWARD_SIM_RUNS=…`
+//! runs more. `cargo xtask lives` writes lives as scripts for the clients in other languages.
 #![forbid(unsafe_code)]
 
 mod dice;
@@ -25,7 +24,7 @@ use edgeward_filter::complete::Coverage;
 use publisher::Weakness;
 use world::World;
 
-/// In `make test`; a quarter of an hour: `EDGEWARD_SIM_RUNS=100000`.
+/// The number of lives in `make test`. `EDGEWARD_SIM_RUNS=100000` takes a quarter of an hour.
 const RUNS: u64 = 1000;
 
 fn variable(name: &str) -> Option<u64> {
@@ -41,7 +40,7 @@ fn an_id_older_than_max_staleness_is_never_hidden() {
     };
     let (mut answered, mut asked, mut steps) = (BTreeMap::new(), 0, BTreeMap::new());
     for seed in seeds {
-        // Signatures take most of the time; a part of the lives has them.
+        // Signatures take most of the time, so only some lives have them.
         let signer = (seed % 32 == 0).then(|| Signer::from_secret([7; 32]));
         let mut world = World::new(seed, signer, Weakness::None);
         if let Err(hidden) = world.run() {
@@ -60,7 +59,7 @@ fn an_id_older_than_max_staleness_is_never_hidden() {
     }
     eprintln!("answered {answered:?}, asked {asked}, steps {steps:?}");
     if variable("EDGEWARD_SIM_SEED").is_none() {
-        // The law is easy to keep by never answering.
+        // A client that never answers would pass, so check that it does answer.
         assert_eq!(answered.len(), 6, "{answered:?}");
         let answers: u64 = answered.values().sum();
         assert!(answers > asked / 3, "{answered:?}, asked {asked}");
@@ -68,7 +67,7 @@ fn an_id_older_than_max_staleness_is_never_hidden() {
     }
 }
 
-/// A publisher that breaks the law is noticed within the first thousand lives.
+/// A faulty publisher is detected within the first thousand lives.
 #[test]
 fn each_weakness_of_a_publisher_hides_an_id() {
     for weakness in [
@@ -83,8 +82,8 @@ fn each_weakness_of_a_publisher_hides_an_id() {
     }
 }
 
-/// Writes the scripts of as many lives as `EDGEWARD_LIVES` says to the file that `EDGEWARD_LIVES_FILE`
-/// names, one a line; the first has the number `EDGEWARD_SIM_SEED`. Without a file it does nothing.
+/// Writes the scripts of `EDGEWARD_LIVES` lives to the file `EDGEWARD_LIVES_FILE`, one per line. The first life
+/// has the seed `EDGEWARD_SIM_SEED`. Without a file the test does nothing.
 #[test]
 fn lives_are_written_for_other_languages() {
     let Some(path) = std::env::var_os("EDGEWARD_LIVES_FILE") else {

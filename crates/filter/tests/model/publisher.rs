@@ -1,4 +1,4 @@
-//! The model's publisher: the journal, what it may state, and what its state folder keeps.
+//! The model of a publisher: its journal, its statements and its state folder.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use edgeward_filter::{IdHash, Signer};
 use crate::dice::Dice;
 use crate::world::EPOCH_MS;
 
-/// What the state folder keeps over a restart.
+/// The contents of the state folder.
 #[derive(Clone, Debug)]
 pub(crate) struct Folder {
     pub(crate) lineage: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Folder {
     may_miss_posts: bool,
 }
 
-/// How far the feed has come.
+/// The position of the feed.
 #[derive(Clone, Copy, Debug)]
 struct Position {
     at: u64,
@@ -32,7 +32,7 @@ struct Position {
     complete: bool,
 }
 
-/// How a publisher finds its state folder when it starts.
+/// The condition of the state folder at a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     AsItWas,
@@ -40,17 +40,17 @@ pub(crate) enum Found {
     Restored,
 }
 
-/// Ways in which a publisher could break the law: the model has to notice each.
+/// Faults that a publisher could have. The model must detect each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weakness {
     None,
     /// Statements do not name the oldest sufficient snapshot.
     AnySnapshot,
-    /// A restart goes on in the same lineage.
+    /// A restart continues in the same lineage.
     OneLineage,
-    /// Posts are relied on at once after a backup was restored.
+    /// Posts are relied on immediately after a backup was restored.
     LostPosts,
-    /// A feed that lost its position passes for one that continues.
+    /// A feed that lost its position is treated as continuing.
     BrokenFeed,
 }
 
@@ -72,11 +72,11 @@ pub(crate) struct Publisher {
     written: Option<Position>,
     bases: VecDeque<(u64, u64)>,
     cancelled: HashSet<IdHash>,
-    /// Those of them that were removed before the scan under way began.
+    /// The ids of `cancelled` that were removed before the current scan began.
     left_out: HashSet<IdHash>,
     /// The newest manifest, and when it was made.
     pub(crate) manifest: Option<(String, u64)>,
-    /// Files that the newest manifest names.
+    /// The files that the newest manifest lists.
     pub(crate) files: Vec<Vec<u8>>,
     serial: u64,
     pub(crate) wall_ahead: i64,
@@ -85,7 +85,7 @@ pub(crate) struct Publisher {
 const SET: &str = "resource";
 pub(crate) const SEED: u64 = 11;
 
-/// How a publisher is configured.
+/// The configuration of a publisher.
 #[derive(Clone, Debug)]
 pub(crate) struct Told {
     pub(crate) coverage: Coverage,
@@ -114,7 +114,7 @@ impl Publisher {
         }
     }
 
-    /// What is on disk if the publisher dies now.
+    /// Returns the state folder of a publisher that dies now.
     pub(crate) fn folder(&self, dice: &mut Dice) -> Folder {
         let deltas = self.journal.deltas().iter();
         Folder {
@@ -126,7 +126,7 @@ impl Publisher {
                 .map(|delta| Delta::from_bytes(&delta.bytes).expect("ours"))
                 .collect(),
             may_miss_posts: self.complete.may_miss_posts(),
-            // Positions are written once a second.
+            // Positions are written once per second.
             position: if dice.percent(50) {
                 self.position
             } else {
@@ -135,14 +135,14 @@ impl Publisher {
         }
     }
 
-    /// Starts with a folder.
+    /// Starts a publisher with a state folder.
     pub(crate) fn start(told: Told, folder: Folder, found: Found, now: u64, lineage: u64) -> Self {
         let weakness = told.weakness;
         let lineage = match weakness {
             Weakness::OneLineage => folder.lineage,
             _ => lineage,
         };
-        // As the publisher does: a new lineage at each start, and a serial number that also counts
+        // Like the real publisher: a new lineage at each start, and a serial number above the current
         // milliseconds.
         let serial = folder.serial.max(now);
         let journal = Journal::resume(
@@ -173,7 +173,7 @@ impl Publisher {
         publisher
     }
 
-    /// A feed begins: where it goes on, if it does.
+    /// Begins a feed. Returns the position at which it continues, if any.
     pub(crate) fn feed_begins(&mut self, now: u64) -> Option<u64> {
         let kept = self.journal.snapshot().map(|snapshot| snapshot.epoch);
         let position = self.position;
@@ -187,12 +187,12 @@ impl Publisher {
         position.map(|position| position.at)
     }
 
-    /// The position of changes is lost.
+    /// Loses the position of the feed.
     pub(crate) fn forget_position(&mut self) {
         (self.position, self.written) = (None, None);
     }
 
-    /// Takes a batch of the feed, complete up to `asked`.
+    /// Applies a batch of the feed, complete up to `asked`.
     pub(crate) fn fed(&mut self, ids: Vec<IdHash>, asked: u64, now: u64) {
         let known: HashSet<IdHash> = self.journal.ids_after_snapshot().collect();
         let is_new = |id: &IdHash| !known.contains(id) || self.cancelled.contains(id);
@@ -209,7 +209,7 @@ impl Publisher {
         }
     }
 
-    /// Journals ids.
+    /// Adds ids to the journal.
     pub(crate) fn add(&mut self, ids: Vec<IdHash>, now: u64) {
         if ids.is_empty() {
             return;
@@ -235,7 +235,7 @@ impl Publisher {
         }
     }
 
-    /// Ids that a snapshot has besides those that its scan found.
+    /// Returns the ids that a snapshot contains in addition to those of its scan.
     pub(crate) fn unite(&self) -> Vec<IdHash> {
         let kept = self.journal.kept_ids();
         kept.filter(|id| !self.left_out.contains(id)).collect()
@@ -259,7 +259,7 @@ impl Publisher {
         self.show(now);
     }
 
-    /// When a scan has to begin beside the scheduled ones.
+    /// The time at which a scan must begin in addition to the schedule.
     pub(crate) fn scan_wanted_at(&self) -> Option<u64> {
         let at = self.complete.scan_wanted_at()?;
         Some(at.as_millis() as u64)
@@ -293,7 +293,7 @@ impl Publisher {
         }
     }
 
-    /// Answers a challenge.
+    /// Returns a proof for a challenge.
     pub(crate) fn prove(&self, echo: [u8; 16], now: u64) -> Option<String> {
         let lag_ms = match self.complete.covers() {
             Covers::Unknown => return None,

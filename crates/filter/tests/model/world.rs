@@ -1,4 +1,4 @@
-//! One life: a database, its publisher, a network and a client, in virtual time.
+//! A life: a database, its publisher, a network and a client, in virtual time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -15,10 +15,10 @@ use crate::dice::Dice;
 use crate::life::{Act, Life};
 use crate::publisher::{Folder, Found, Publisher, SEED, Scan, Told, Weakness};
 
-/// What the wall clock shows when a life begins.
+/// The wall-clock time at the beginning of a life.
 pub(crate) const EPOCH_MS: u64 = 1_800_000_000_000;
 
-/// Ids of a life, at most: an answer to each is recorded at each step.
+/// The largest number of ids in a life. An answer for each is recorded at each step.
 const IDS_MAX: usize = 28;
 
 const HASHER: IdHasher = IdHasher {
@@ -30,11 +30,11 @@ pub(crate) fn hash(id: usize) -> IdHash {
     HASHER.integer(id as i128)
 }
 
-/// What is drawn once for a life.
+/// Parameters drawn once per life.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) coverage: Coverage,
-    /// Manifests come out of caches and count by their dates; else proofs are asked for.
+    /// True if manifests come from caches and count by their dates; otherwise the client requests proofs.
     pub(crate) dated: bool,
     staleness: u64,
     interval: u64,
@@ -42,9 +42,9 @@ pub(crate) struct Setup {
     commit_within: u64,
     poll_every: u64,
     loss: u64,
-    /// Of downloads of snapshots, in percent.
+    /// The share of failed snapshot downloads, in percent.
     failures: u64,
-    /// Snapshots from this epoch on cannot be downloaded.
+    /// Snapshots of this epoch or later cannot be downloaded.
     blocked_from: u64,
     trouble: u64,
     publisher_ahead: i64,
@@ -54,7 +54,7 @@ pub(crate) struct Setup {
 enum Event {
     Write,
     Commit(usize),
-    /// That an id was removed is posted, perhaps after it was committed again.
+    /// The removal of an id is posted, perhaps after the id was committed again.
     Removed(usize),
     ScanBegin(u64),
     ScanEnd(u64),
@@ -70,9 +70,9 @@ enum Event {
 
 #[derive(Clone, Debug, Default)]
 struct Row {
-    /// When it was committed; `None` while it does not exist.
+    /// The time of the commit; `None` while the row does not exist.
     committed: Option<u64>,
-    /// Posted and acknowledged, and about to be committed.
+    /// True if the id was posted and acknowledged and will be committed.
     underway: bool,
 }
 
@@ -85,11 +85,11 @@ pub(crate) struct World {
     events: u64,
     rows: Vec<Row>,
     alive: Option<Publisher>,
-    /// What is on disk while the publisher is dead, and a backup of it.
+    /// The state folder while the publisher is dead, and a backup of it.
     disk: Option<Folder>,
     found: Found,
     backup: Option<Folder>,
-    /// Which start of the publisher this is: events of an earlier one are void.
+    /// The number of the publisher's start. Events of earlier starts are ignored.
     run: u64,
     scan: Option<(Scan, Vec<usize>, u64)>,
     feed: Option<(u64, u64)>,
@@ -100,8 +100,8 @@ pub(crate) struct World {
     epochs: BTreeMap<String, u64>,
     messages: Vec<Act>,
     wall_ahead: i64,
-    /// The client's machine sleeps, its monotonic clock with it: until when, for how long now, and for
-    /// how long so far.
+    /// While the client's machine sleeps, its monotonic clock stops. The end of the current sleep, its
+    /// duration, and the total duration of earlier sleeps.
     asleep_until: u64,
     sleeps: u64,
     slept: u64,
@@ -109,7 +109,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// The life of this seed. With `signer` every document is signed.
+    /// Creates the life of this seed. With `signer` every document is signed.
     pub(crate) fn new(seed: u64, signer: Option<Signer>, weakness: Weakness) -> Self {
         let mut dice = Dice(SplitMix64(seed));
         let interval = dice.between(20, 1200) * 1000;
@@ -203,7 +203,7 @@ impl World {
         world
     }
 
-    /// Lives until `until`, or until an id is hidden: says which, then.
+    /// Runs the life. Returns an error if an id is hidden.
     pub(crate) fn run(&mut self) -> Result<(), String> {
         let until = self.setup.interval * 10;
         while let Some(Reverse((time, _, event))) = self.queue.pop() {
@@ -219,7 +219,7 @@ impl World {
         Ok(())
     }
 
-    /// The life as a script.
+    /// Returns the life as a script.
     pub(crate) fn script(&self) -> String {
         self.life.script(&self.files)
     }
@@ -287,7 +287,7 @@ impl World {
         }
     }
 
-    /// The client does something, and is asked about every id afterwards.
+    /// Executes an event of the client and looks up every id afterwards.
     fn act(&mut self, act: Act) {
         let now = self.now();
         let old = |row: &Row| {
@@ -298,7 +298,7 @@ impl World {
         self.life.act(now, act, &must);
     }
 
-    /// A message to the client: lost, late, or twice.
+    /// Sends a message to the client, which may be lost, delayed or duplicated.
     fn send(&mut self, act: &Act) {
         let copies = 1 + u64::from(self.dice.percent(5));
         for _ in 0..copies {
@@ -315,7 +315,7 @@ impl World {
         }
     }
 
-    // The database and those who write to it.
+    // The database and its writers.
 
     fn write(&mut self) {
         let delay = self
@@ -387,7 +387,7 @@ impl World {
         }
     }
 
-    /// Remembers what was published.
+    /// Records the published manifest and files.
     fn noted(&mut self) {
         let Some(publisher) = &self.alive else {
             return;
@@ -426,9 +426,9 @@ impl World {
             let row = &self.rows[id];
             let seen = found.contains(&id);
             let here = match row.committed {
-                // There when the scan began, and not removed since.
+                // Committed before the scan began, and not removed since.
                 Some(at) if at <= began => true,
-                // Committed, or removed and committed again, while it ran.
+                // Committed, or removed and committed again, during the scan.
                 Some(_) => self.dice.percent(50),
                 None => seen && self.dice.percent(50),
             };
@@ -471,7 +471,7 @@ impl World {
         };
         let away = self.time < self.database_away_until;
         if self.feed.is_none() && !away {
-            // Without a position the feed begins at the end of what there is.
+            // Without a position the feed begins after the present rows.
             let position = publisher.feed_begins(self.time).unwrap_or(self.time);
             self.feed = Some((position, self.run));
             self.noted();
@@ -503,7 +503,7 @@ impl World {
         self.after(self.setup.poll_every, Event::FeedPoll(self.run));
     }
 
-    // The network between them.
+    // The network.
 
     fn client_polls(&mut self) {
         let echo = self.dice.echo();
@@ -520,7 +520,7 @@ impl World {
         self.after(1, Event::Fetch);
     }
 
-    /// The publisher answers, or a cache does in its place.
+    /// The publisher responds, or a cache does in its place.
     fn publisher_answers(&mut self, echo: [u8; 16]) {
         if self.dice.percent(8) && !self.manifests.is_empty() {
             let old = self
@@ -529,7 +529,7 @@ impl World {
             self.send(&Act::Manifest(self.manifests[old].clone()));
         }
         let Some(publisher) = &mut self.alive else {
-            // A cache goes on serving the last manifest of a publisher that died.
+            // A cache continues to serve the last manifest of a dead publisher.
             if let Some(line) = self.manifests.last().cloned() {
                 self.send(&Act::Manifest(line));
             }
@@ -573,7 +573,7 @@ impl World {
         }
     }
 
-    /// The client's program is started anew, with what it kept on disk or without.
+    /// Restarts the client's program, with its stored files or without.
     fn client_restarts(&mut self) {
         self.life.restart(self.now());
         if self.dice.percent(50)
@@ -584,7 +584,7 @@ impl World {
         }
     }
 
-    /// Deaths, restored backups, feeds that break, clocks that are stepped, sleep, restarts.
+    /// Causes a failure: death, restored backup, broken feed, stepped clock, sleep or restart.
     fn trouble(&mut self) {
         let next = self
             .dice
@@ -623,7 +623,7 @@ impl World {
                     (self.feed, self.brought) = (None, None);
                 }
             }
-            // The client looks at its clocks when it wakes up, before anything else happens to it.
+            // At wake-up the client reads its clocks before any other event.
             _ if self.asleep_until >= self.time => {}
             9 => self.client_restarts(),
             _ if self.setup.dated => {}

@@ -1,8 +1,8 @@
-//! The golden files under `vectors/filter/`, which every language's client is held to.
+//! The golden files under `vectors/filter/`. The clients in all languages are tested with them.
 //!
-//! `cargo xtask vectors` writes them anew (it sets `EDGEWARD_RENEW_VECTORS`); without that they must
-//! come out byte for byte, so that a change of the format is noticed here. Guava's own files are
-//! Guava's work: ours must equal them.
+//! `cargo xtask vectors` writes the files again (it sets `EDGEWARD_RENEW_VECTORS`). Otherwise the output must
+//! equal them byte for byte, so that a change of the format is detected. Guava's files were written by Guava;
+//! our output must equal them.
 
 mod refused;
 mod scripts;
@@ -23,7 +23,7 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../vectors/filter")
 }
 
-/// Holds `bytes` against the golden file, or writes it.
+/// Compares `bytes` with the golden file, or writes it.
 fn golden(name: &str, bytes: &[u8]) {
     let path = folder().join(name);
     if std::env::var_os("EDGEWARD_RENEW_VECTORS").is_some() {
@@ -45,7 +45,7 @@ fn request(form: IdForm, share: f64, seed: u64) -> Request {
     }
 }
 
-/// The n-th id of a form, in a spelling that is not the canonical one where there are several.
+/// Returns the n-th id of a form, in a spelling that is not canonical if the form has several.
 fn spelling(form: IdForm, n: u32) -> String {
     match form {
         IdForm::Text => format!("résumé/{n}"),
@@ -65,8 +65,8 @@ fn spelling(form: IdForm, n: u32) -> String {
     }
 }
 
-/// What a million ids and more become, made of few: each shard is solved as a filter of its own, and the
-/// three are put together by the page about the format.
+/// Builds a filter with three shards, which otherwise takes more than a million ids. Each shard is solved as a
+/// separate filter, and the three are joined as the format's page describes.
 fn in_three_shards(request: Request, ids: &[IdHash]) -> Filter<Vec<u8>> {
     let (mut directory, mut areas, mut whole) = (Vec::new(), Vec::new(), Vec::new());
     for shard in 0..3 {
@@ -100,7 +100,7 @@ fn in_three_shards(request: Request, ids: &[IdHash]) -> Filter<Vec<u8>> {
     Filter::open(whole).expect("put together well")
 }
 
-/// The golden filter of this name.
+/// Builds the golden filter with this name.
 fn filter(name: &str, form: IdForm, share: f64, seed: u64, ids: u32) -> Filter<Vec<u8>> {
     let request = request(form, share, seed);
     let hash = |n| {
@@ -122,8 +122,7 @@ fn filter(name: &str, form: IdForm, share: f64, seed: u64, ids: u32) -> Filter<V
     }
 }
 
-/// Filters of each construction and form, and what they answer to a thousand ids that are in them
-/// and a thousand that are not.
+/// Filters of each construction and form, and their answers for ids in them and absent ids.
 #[test]
 fn filters_come_out_byte_for_byte() {
     let mut cases = Vec::new();
@@ -133,7 +132,7 @@ fn filters_come_out_byte_for_byte() {
         ("static-text-seeded.ewf", IdForm::Text, 0.0001, 42, 1000),
         ("static-empty.ewf", IdForm::Text, 0.01, 0, 0),
         ("static-small.ewf", IdForm::Integer, 0.01, 0, 10),
-        // Slots of 31 and 32 bits: none are wider.
+        // Slots of 31 and 32 bits, the largest widths.
         ("static-rare.ewf", IdForm::Integer, 3e-10, 7, 100),
         ("static-three-shards.ewf", IdForm::Uuid, 0.03, 42, 300),
         ("updatable-small.ewf", IdForm::Uuid, 0.01, 0, 10),
@@ -193,7 +192,7 @@ fn hashes_come_out_digit_for_digit() {
             }));
         }
     }
-    // Each way in which XXH3 takes an input, and both sides of each border.
+    // XXH3 processes inputs by length in several ways; these lengths are on both sides of each boundary.
     for length in [
         2usize, 4, 5, 8, 9, 16, 17, 32, 33, 64, 65, 96, 97, 128, 129, 160, 192, 239, 240, 241, 256,
         511, 512, 513, 1023, 1024, 1025, 1088, 2048, 3000,
@@ -204,7 +203,7 @@ fn hashes_come_out_digit_for_digit() {
                 form: IdForm::Text,
                 seed,
             };
-            // The seed as text: not every language reads numbers beyond 2^53 from JSON.
+            // The seed is text, because some languages cannot read numbers above 2^53 from JSON.
             cases.push(serde_json::json!({
                 "form": "text", "seed": seed.to_string(), "spelling": spelling,
                 "hash": format!("{:016x}", hasher.asked(spelling.as_bytes()).0),
@@ -220,7 +219,7 @@ fn signer() -> Signer {
     Signer::from_secret([7; 32])
 }
 
-/// A snapshot's manifest, a proof, and the delta beside them.
+/// Returns a manifest, a proof and a delta of one publisher.
 fn said() -> (Manifest, Proof, Vec<u8>) {
     let hasher = IdHasher::default();
     let mut journal = Journal::new("resource", 0x1234_5678, 99, 0);
@@ -255,7 +254,7 @@ fn what_a_publisher_says_comes_out_byte_for_byte() {
     assert_eq!(Proof::from_line(proof_line.as_bytes(), &trust), Ok(proof));
 }
 
-/// What Guava 33.4.8 wrote for the ids 0 to 999 at 1 % is what we write, and we read it.
+/// Our file for the ids 0 to 999 at 1 % equals the one that Guava 33.4.8 wrote, and Guava's file can be read.
 #[test]
 fn guavas_files_are_ours() {
     for funnel in [Funnel::Utf8, Funnel::UnencodedChars, Funnel::Long] {

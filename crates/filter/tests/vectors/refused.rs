@@ -1,5 +1,5 @@
-//! What every client must refuse: cut, changed, forged, hostile, with all checksums and signatures that
-//! an attacker could have made right.
+//! Input that every client must refuse: truncated, changed, forged or hostile. All checksums and signatures
+//! that an attacker can compute are valid.
 
 use ed25519_dalek::{Signer as _, SigningKey};
 use edgeward_filter::delta::Delta;
@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 use super::{filter, golden, said, signer};
 
-/// A file with some bytes replaced, and the checksum over them put right.
+/// Returns a file with some bytes replaced and its checksums corrected.
 fn forged(whole: &[u8], at: usize, field: &[u8]) -> Vec<u8> {
     let mut bytes = whole.to_vec();
     bytes[at..at + field.len()].copy_from_slice(field);
@@ -70,7 +70,7 @@ fn files_to_be_refused_come_out_byte_for_byte() {
             ("a rate of 0", forged(whole, 56, &[0; 8])),
             ("something where zeros belong", forged(whole, 119, &[1])),
         ] {
-            // Whoever reads a test's output sees which of the two it was.
+            // The name says in the test output which of the two files it was.
             cases.push((name, why, bytes));
         }
     }
@@ -123,7 +123,7 @@ fn files_to_be_refused_come_out_byte_for_byte() {
     golden("refused-files.json", table(&rows).as_bytes());
 }
 
-/// A line as the trusted key signs it, whatever stands in it.
+/// Returns a line signed with the trusted key, with any contents.
 fn signed(kind: &str, json: &str) -> String {
     let key = SigningKey::from_bytes(&[7; 32]);
     let message = format!("edgeward filter {kind} 1\n{json}");
@@ -371,11 +371,11 @@ fn lines_to_be_refused_come_out_byte_for_byte() {
     golden("refused-lines.json", table(&rows).as_bytes());
 }
 
-/// What an edgeward wrote whose statements did not name the oldest sufficient snapshot.
+/// Documents of an earlier edgeward, whose statements did not name the oldest sufficient snapshot.
 const MANIFEST_FORM_1: &str = include_str!("../../../../fixtures/filter-manifest-v1.txt");
 const PROOF_FORM_1: &str = include_str!("../../../../fixtures/filter-proof-v1.txt");
 
-/// The signature is right, so the message names the form.
+/// The signature is valid, so the error names the version.
 #[test]
 fn statements_of_form_1_are_refused_by_their_form() {
     let trust = Trust::Keys(vec![signer().public()]);

@@ -1,9 +1,9 @@
-//! What a client does, step by step, as every language's client must do it.
+//! Scripts of client lives. The clients in all languages must behave exactly like them.
 //!
-//! Each script is a client's life: manifests, proofs, snapshots and deltas come in order, out of order,
-//! twice, late, forged and from a journal that was replaced, while clocks are stepped. Written down is
-//! what was handed in and when, and what the client made of it: taken or why not, what it wants next,
-//! for how long it stays fresh, and its answer to a few ids. The lives are random and always the same.
+//! Each script is the life of a client. Manifests, proofs, snapshots and deltas arrive in order, out of order,
+//! twice, late, forged and from a replaced journal, while clocks are stepped. Each step records the input and
+//! its time, and the result: whether the input was accepted or the reason for refusal, what the client wants to
+//! fetch, how long it stays fresh, and its answers for some ids. The lives are random but reproducible.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::golden;
 
-/// SplitMix64 (Steele, Lea, Flood, 2014): one stream a script.
+/// SplitMix64 (Steele, Lea, Flood, 2014): one stream per script.
 struct Dice(SplitMix64);
 
 impl Dice {
@@ -38,7 +38,7 @@ impl Dice {
     }
 }
 
-/// One life, and all that was ever published in it.
+/// A life, and everything that was published in it.
 struct Life {
     dice: Dice,
     client: Client<Vec<u8>>,
@@ -48,7 +48,7 @@ struct Life {
     journal: Journal,
     ids: u64,
     epoch: u64,
-    /// The oldest snapshot that suffices.
+    /// The epoch of the oldest sufficient snapshot.
     epoch_min: u64,
     documents: Vec<String>,
     manifests: Vec<usize>,
@@ -70,7 +70,7 @@ const STALENESS_MS: u64 = 12_000;
 impl Life {
     fn new(seed: u64, config: ClientConfig, signer: Signer) -> Self {
         let mut dice = Dice(SplitMix64(seed));
-        // Numbers that no double holds.
+        // Numbers too large for a double-precision float.
         let journal = Journal::new("resource", dice.roll() | 1 << 63, (1 << 60) + 1, 11);
         Self {
             client: Client::new(config),
@@ -123,7 +123,7 @@ impl Life {
         self.monotonic_ms += passed;
         self.wall_ms += passed;
         match self.dice.below(200) {
-            // Put back by up to an hour, ahead by as much, asleep, quiet for long.
+            // Stepped back by up to an hour, stepped ahead by as much, asleep, idle for long.
             0 => self.wall_ms -= self.dice.below(3_600_000),
             1 => self.wall_ms += self.dice.below(3_600_000),
             2 => self.wall_ms += STALENESS_MS + self.dice.below(4_000),
@@ -168,7 +168,7 @@ impl Life {
     }
 
     fn write_manifest(&mut self) {
-        // By the publisher's clock, which nobody steps.
+        // By the publisher's clock, which is never stepped.
         let covers_ms = 1_800_000_000_000 + self.monotonic_ms - 5_000;
         if let Some(manifest) = self.journal.manifest(covers_ms, Some(self.epoch_min)) {
             self.manifests.push(self.documents.len());
@@ -176,7 +176,7 @@ impl Life {
         }
     }
 
-    /// The publisher is restarted, or loses its journal.
+    /// Restarts the publisher, sometimes without its journal.
     fn begin_a_lineage(&mut self) {
         let lineage = self.dice.roll();
         if self.dice.percent(50) {
@@ -200,7 +200,7 @@ impl Life {
         });
     }
 
-    /// The newest manifest as a rule; sometimes an old one, a forged one, or one of another set.
+    /// Usually the newest manifest; sometimes an old one, a forged one, or one of another set.
     fn manifest(&mut self) {
         let newest = self.manifests[self.manifests.len() - 1];
         let at = match self.dice.below(100) {
@@ -211,7 +211,7 @@ impl Life {
                 self.documents.push(match n {
                     90..93 => line.replace("\"head\":", "\"head\": "),
                     93..96 => line.replace("\"set\":\"resource\"", "\"set\":\"else\""),
-                    // A smaller number than before within the lineage.
+                    // A smaller `epoch_min` than before within the lineage.
                     98 => {
                         let fallen = self.epoch_min - 1;
                         let manifest = self.journal.manifest(0, Some(fallen)).expect("a snapshot");
@@ -234,7 +234,7 @@ impl Life {
         });
     }
 
-    /// An answer to the newest question as a rule; sometimes to an old one, to none, or a replay.
+    /// Usually a proof for the newest challenge; sometimes for an old or unknown one, or a replay.
     fn proof(&mut self) {
         let replay = self.dice.percent(15) && !self.proofs.is_empty();
         let at = if replay {
@@ -277,7 +277,7 @@ impl Life {
         });
     }
 
-    /// What is wanted as a rule; sometimes any file at all.
+    /// Usually a file that the client wants; sometimes any file.
     fn fetch(&mut self) {
         let wants = self.client.wants();
         let named = wants.snapshot.map(|snapshot| snapshot.sha256);
@@ -286,7 +286,7 @@ impl Life {
             .chain(wants.deltas.iter().map(|delta| delta.sha256));
         let at = match (named.next(), named.next()) {
             (Some(first), second) if self.dice.percent(92) => {
-                // The second is early, now and then.
+                // Sometimes the second file, which is too early.
                 let name = second.filter(|_| self.dice.percent(10)).unwrap_or(first);
                 self.file(name).expect("it was published")
             }
@@ -313,7 +313,7 @@ impl Life {
         self.files.iter().position(|file| Digest::of(file) == name)
     }
 
-    /// Does it, and writes down what it was and what came of it.
+    /// Executes a step, and records it with its result.
     fn step(
         &mut self,
         what: &str,
@@ -342,7 +342,7 @@ impl Life {
             .iter()
             .collect();
         let fresh_ms = self.client.fresh_for(now).as_millis() as u64;
-        // One line a step, in an order that is pleasant to read.
+        // One line per step.
         self.steps.push(json!([
             self.monotonic_ms,
             self.wall_ms,
@@ -357,7 +357,7 @@ impl Life {
     }
 }
 
-/// What every language calls it.
+/// Returns the name of an error in the scripts for all languages.
 fn name(refused: &Refused) -> &'static str {
     match refused {
         Refused::Manifest(_) => "unbelievable",
@@ -380,7 +380,7 @@ fn id(n: u64) -> edgeward_filter::IdHash {
     HASHER.integer(i128::from(n))
 }
 
-/// Ids asked about after each step: the first are in the first snapshot, the last never exist.
+/// The ids looked up after each step: the first are in the first snapshot, the last never exist.
 const ASKED: [u64; 16] = [
     0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 60, 70, 80, 1000, 1001, 1002,
 ];
@@ -433,7 +433,7 @@ fn clients_lives_come_out_step_by_step() {
             lines(life.steps),
         ));
     }
-    // All that can happen does, but for what needs a publisher that breaks its own files.
+    // Every result occurs, except those that need a publisher with corrupt files.
     for expected in [
         "taken",
         "unbelievable",

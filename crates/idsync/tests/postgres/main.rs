@@ -1,6 +1,5 @@
-//! Scans and changes of a real PostgreSQL: each test starts a server of its own in a temporary
-//! folder and ends it. Without PostgreSQL on the machine they say that they skip; under
-//! `EDGEWARD_REQUIRE_TOOLS=1` that is a failure.
+//! Scans and polls a real PostgreSQL: each test starts a server in a temporary folder and stops it. Without
+//! PostgreSQL on the machine the tests are skipped; with `EDGEWARD_REQUIRE_TOOLS=1` they fail.
 #![cfg(feature = "postgres")]
 
 mod server;
@@ -123,7 +122,7 @@ fn errors_say_what_is_wrong() {
     let null =
         error("SELECT CASE i WHEN 3 THEN NULL ELSE i END AS id FROM generate_series(1, 5) i");
     assert_eq!(null.to_string(), "row 3, column `id`: NULL is no id");
-    // What fails in the middle fails for good, unless it is the server that goes.
+    // An error during the query is permanent, unless the server is down.
     let divided = error("SELECT 10 / (50000 - i) FROM generate_series(1, 60000) i");
     assert!(matches!(divided, SourceError::Query { .. }), "{divided:?}");
     let nobody = address.replace("edgeward@", "somebody@");
@@ -144,10 +143,10 @@ fn errors_say_what_is_wrong() {
     };
 }
 
-/// The server goes down in the middle of a scan and comes back.
+/// The server crashes during a scan and restarts.
 ///
-/// An ordered scan goes on where it was: as many rows are read as there are, but for those equal to
-/// the last one. An unordered one begins again.
+/// An ordered scan continues at its position: it reads each row once, except rows equal to the last one. An
+/// unordered scan starts again.
 #[test]
 fn a_scan_survives_a_restart_of_the_server() {
     let Some(mut server) = Server::start() else {
@@ -185,7 +184,7 @@ fn a_scan_survives_a_restart_of_the_server() {
     }
 }
 
-/// A position in the middle of each kind of column: what follows it, and it itself, come.
+/// A scan from a position within each kind of column reads the row at this position and all rows after it.
 #[test]
 fn an_ordered_scan_begins_anywhere() {
     let Some(server) = Server::start() else {
@@ -231,7 +230,7 @@ fn an_ordered_scan_begins_anywhere() {
     }
 }
 
-/// One transaction draws a number and commits after the next one was seen: it is found.
+/// One transaction gets a number and commits after a poll has read the next number; its row is found.
 #[test]
 fn changes_are_found_although_commits_come_out_of_order() {
     let Some(server) = Server::start() else {
@@ -296,7 +295,7 @@ fn changes_go_on_after_a_restart_of_the_server() {
     assert_eq!(ids, ["7", "8"]);
 }
 
-/// With TLS: the certificate is verified, and so is the name it is for.
+/// TLS verifies the certificate and the name in it.
 #[test]
 fn tls_verifies_whom_it_talks_to() {
     let Some(server) = Server::start_with_tls() else {

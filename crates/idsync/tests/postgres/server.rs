@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Ends with the test, however that ends.
+/// Stops the server at the end of the test, also after a panic.
 pub(crate) struct Server {
     folder: tempfile::TempDir,
     port: u16,
@@ -22,12 +22,12 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts one; none where PostgreSQL is not installed.
+    /// Starts a server. Returns `None` if PostgreSQL is not installed.
     pub(crate) fn start() -> Option<Self> {
         Self::new(false)
     }
 
-    /// Starts one that speaks TLS as `localhost`.
+    /// Starts a server with TLS for the name `localhost`.
     pub(crate) fn start_with_tls() -> Option<Self> {
         Self::new(true)
     }
@@ -72,7 +72,7 @@ impl Server {
         })
     }
 
-    /// Where it listens: a socket in its folder, whose buffers are small.
+    /// Returns the address of a socket in the server's folder, which has small buffers.
     pub(crate) fn address(&self) -> String {
         let folder = self.folder.path().display().to_string();
         let host = folder.replace('/', "%2F");
@@ -83,7 +83,7 @@ impl Server {
         self.port
     }
 
-    /// Its certificate's file.
+    /// Returns the file of the server's certificate.
     pub(crate) fn certificate(&self) -> String {
         let readable = self.folder.path().join("root.pem");
         let data = self.folder.path().join("data");
@@ -101,14 +101,14 @@ impl Server {
         command
     }
 
-    /// Carries out some SQL.
+    /// Executes SQL.
     pub(crate) fn sql(&self, sql: &str) {
         let done = self.psql().args(["--command", sql]).output();
         let done = done.expect("psql runs");
         assert!(done.status.success(), "{done:?}");
     }
 
-    /// A session that has carried out some SQL and stays open.
+    /// Returns an open session that has executed some SQL.
     pub(crate) fn session(&self, sql: &str) -> Session {
         let mut process = self
             .psql()
@@ -125,14 +125,14 @@ impl Server {
         Session { process, input }
     }
 
-    /// Ends it as a crash would: no checkpoint, connections cut.
+    /// Stops the server like a crash: no checkpoint, connections closed.
     pub(crate) fn crash(&mut self) {
         let pid = Pid::from_child(&self.process);
         kill_process(pid, Signal::QUIT).expect("it runs");
         self.process.wait().expect("it ends");
     }
 
-    /// Starts it again with the same data.
+    /// Starts the server again with the same data.
     pub(crate) fn restart(&mut self) {
         self.process = run(self.folder.path(), self.port, self.tls);
     }
@@ -163,7 +163,7 @@ impl Session {
     }
 }
 
-/// Starts a server and waits until it says that it is ready.
+/// Starts a server and waits until it is ready.
 fn run(folder: &Path, port: u16, tls: bool) -> Child {
     let mut process = as_nobody("postgres")
         .arg("-D")
@@ -190,7 +190,7 @@ fn run(folder: &Path, port: u16, tls: bool) -> Child {
     process
 }
 
-/// Its lines, read to the end whoever listens: a server must not wait for its log.
+/// Returns the lines of a log. The log is read to its end, because the server would block on a full pipe.
 fn lines_of(log: impl std::io::Read + Send + 'static) -> Receiver<String> {
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {
@@ -201,8 +201,8 @@ fn lines_of(log: impl std::io::Read + Send + 'static) -> Receiver<String> {
     lines
 }
 
-/// A program of PostgreSQL's. It refuses to run as root, so it runs as nobody there; and it dies
-/// with the thread that started it.
+/// Returns a command for a PostgreSQL program. PostgreSQL refuses to run as root, so root runs the program as
+/// the user nobody. The program ends with the thread that started it.
 fn as_nobody(name: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL"]);
@@ -228,7 +228,7 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|of| of.uid() == 0)
 }
 
-/// Debian keeps the server's programs out of the path.
+/// Finds a program. Debian installs the server's programs outside the path.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let path = env::var("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = path.split(':').map(PathBuf::from).collect();

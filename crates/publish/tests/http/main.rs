@@ -1,4 +1,4 @@
-//! What a publisher answers: to clients, to caches, to writers, and to those who mean no good.
+//! Tests the responses of a publisher to clients, caches, writers and attackers.
 #![forbid(unsafe_code)]
 
 mod pages;
@@ -25,7 +25,7 @@ fn manifest(addr: std::net::SocketAddr) -> Manifest {
     Manifest::from_line(&answer.body, &trust()).expect("signed and whole")
 }
 
-/// From manifest to snapshot to delta, everything by the name of its digest, and every id found.
+/// Method: from the manifest to the snapshot and the delta by their digests; every id is found.
 #[test]
 fn a_client_finds_everything_from_the_manifest_on() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -86,7 +86,7 @@ fn a_cache_gets_validators_ranges_and_heads() {
     assert!(manifest.field("vary").contains("edgeward-challenge"));
 }
 
-/// A proof echoes its challenge, is signed, and is for nobody else to keep.
+/// A proof echoes its challenge, is signed, and must not be cached.
 #[test]
 fn a_challenge_is_answered_by_a_proof() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -105,7 +105,7 @@ fn a_challenge_is_answered_by_a_proof() {
     assert_eq!(wrong.status, 400);
 }
 
-/// Whoever has the newest waits, and hears of an id as soon as it is posted.
+/// A client with the newest state waits, and gets a response as soon as an id is posted.
 #[test]
 fn waiting_ends_with_the_next_id() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -126,7 +126,7 @@ fn waiting_ends_with_the_next_id() {
     assert_eq!(news.head, known.head + 1);
 }
 
-/// Without the token, too much, malformed, on the wrong path: refused, and nothing is journaled.
+/// Requests without the token, too large, malformed or on a wrong path are refused, and no id is journaled.
 #[test]
 fn what_may_not_be_posted_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -189,7 +189,7 @@ fn a_path_of_another_set_is_not_answered() {
     assert_eq!(manifest(addr).head, head, "nothing was journaled");
 }
 
-/// What was acknowledged is there after a restart, and every number is larger than before.
+/// Acknowledged ids are present after a restart, and every number is larger than before.
 #[test]
 fn a_restart_goes_on_where_it_was() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -204,10 +204,10 @@ fn a_restart_goes_on_where_it_was() {
     publisher.shutdown();
 
     let empty = Table::default();
-    // Nothing can be scanned: what is served is what was kept.
+    // The source is empty, so the stored state is served.
     let publisher = Publisher::start(config(folder.path()), Box::new(empty)).expect("it starts");
     let after = manifest(publisher.addr());
-    // The folder may have been put back: in another lineage no number means two things.
+    // The folder may have been restored from a backup. With a new lineage, no number refers to two batches.
     assert_ne!(after.lineage, before.lineage);
     assert_eq!(after.head, before.head);
     assert_eq!(after.snapshot, before.snapshot);
@@ -226,13 +226,13 @@ fn a_restart_goes_on_where_it_was() {
     assert!(publisher.wait_published(after.snapshot.epoch, support::PATIENCE));
     let newest = manifest(publisher.addr());
     assert!(newest.snapshot.epoch > after.snapshot.epoch);
-    // Posted and not yet committed: not in the table, and yet in the snapshot.
+    // The id is posted but not in the table, and still in the snapshot.
     let path = format!("{SET}/snapshot/{}", newest.snapshot.sha256);
     let filter = Filter::open(get(publisher.addr(), &path, &[]).body).expect("a filter");
     assert!(filter.contains_spelled(b"5004"));
 }
 
-/// Many posts at once: each is acknowledged, each is in the journal, and there are never too many files.
+/// With many concurrent posts, each is acknowledged and in the journal, and the number of files is bounded.
 #[test]
 fn posts_from_many_writers_are_all_kept() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -291,7 +291,7 @@ fn the_admin_address_tells_what_happened() {
     assert_eq!(get(admin, "/healthz", &[]).text(), "ok\n");
 }
 
-/// A feed vouches for nothing that was committed before it began: only a scan after that makes a proof.
+/// A feed does not cover ids committed before it began. A proof needs a scan that began later.
 #[test]
 fn a_feed_is_believed_from_the_first_scan_after_its_beginning() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -324,7 +324,7 @@ fn a_feed_is_believed_from_the_first_scan_after_its_beginning() {
     assert_eq!(sent, Ok(()));
     let proven = until("the feed is believed", &proof);
     assert_eq!(proven.head, manifest(addr).head);
-    // Another batch that vouches for nothing: the older promise ages.
+    // A batch without completeness: the lag of the older statement grows.
     let sent = feed.blocking_send(changes(vec![102], vec![], None));
     assert_eq!(sent, Ok(()));
     until("it is published", || {
@@ -347,7 +347,7 @@ fn prove(addr: std::net::SocketAddr) -> Option<Proof> {
     (!line.is_empty()).then(|| Proof::from_line(line.as_bytes(), &trust()).expect("signed"))
 }
 
-/// A scan advances no journal number, so what is stated about it names its snapshot.
+/// A scan does not advance the journal number, so statements about a scan name its snapshot.
 #[test]
 fn a_statement_about_a_scan_names_its_snapshot() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -363,7 +363,7 @@ fn a_statement_about_a_scan_names_its_snapshot() {
     }
 }
 
-/// A feed that lost its position leaves a hole behind that only a later snapshot fills.
+/// A feed that lost its position leaves a gap that only a later snapshot fills.
 #[test]
 fn a_feed_that_cannot_continue_requires_a_later_snapshot() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -390,8 +390,8 @@ fn a_feed_that_cannot_continue_requires_a_later_snapshot() {
     assert!(required[1] > required[0], "{required:?}");
 }
 
-/// Posts that were acknowledged after the backup are lost: nothing is promised until their writers have
-/// committed them and a scan has seen them.
+/// Posts acknowledged after the backup are lost. No completeness is stated until their writers have committed
+/// them and a scan has read them.
 #[test]
 fn a_restored_folder_promises_nothing_until_a_scan_after_commit_within() {
     let (folder, backup) = (tempfile::tempdir(), tempfile::tempdir());
@@ -412,7 +412,7 @@ fn a_restored_folder_promises_nothing_until_a_scan_after_commit_within() {
         std::fs::copy(entry.path(), backup.path().join(entry.file_name())).expect("copied");
     }
 
-    // The same folder is relied on at once, in a new lineage.
+    // The original folder is relied on immediately, in a new lineage.
     let hour = Duration::from_secs(3600);
     let run = |state, commit_within| {
         let config = posts(state, commit_within);
@@ -423,13 +423,13 @@ fn a_restored_folder_promises_nothing_until_a_scan_after_commit_within() {
     assert_ne!(manifest(publisher.addr()).lineage, lineage);
     publisher.shutdown();
 
-    // The copy is not, also when it is started a second time.
+    // The copy is not relied on, also after a second start.
     for _ in 0..2 {
         let publisher = run(backup.path(), hour);
         assert_eq!(prove(publisher.addr()), None);
         publisher.shutdown();
     }
-    // A scan before its time covers what was committed before it, a scan in time all posts.
+    // An early scan covers ids committed before it; a scan after `commit_within` covers all posts.
     let publisher = start(posts(backup.path(), Duration::from_millis(1500)), &table);
     let early = until("a scan is through", || prove(publisher.addr()));
     let late = until("all posts are committed", || {
@@ -438,8 +438,8 @@ fn a_restored_folder_promises_nothing_until_a_scan_after_commit_within() {
     assert!(late.epoch_min > early.epoch_min || early.lag_ms == 0);
 }
 
-/// What was complete before a restart is complete after it, once the feed has gone on from where it was;
-/// no scan is needed for that. Another feed is no continuation.
+/// Completeness survives a restart if the feed continues at its position; no scan is needed. Another feed does
+/// not continue.
 #[test]
 fn a_feed_goes_on_where_it_was() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -447,7 +447,7 @@ fn a_feed_goes_on_where_it_was() {
         let mut config = config(folder.path());
         config.coverage = Coverage::Feed;
         let clock = config.clock.clone();
-        // What fails stays out: no scan of the second run is published.
+        // A scan with fewer ids fails, so no scan of the second run is published.
         config.least_share = 1.0;
         let publisher = Publisher::start(config, Box::new(table.clone())).expect("it starts");
         let feed = publisher.feed(feed);
@@ -508,8 +508,8 @@ fn a_feed_goes_on_where_it_was() {
     assert!(proof(&publisher).is_none(), "only a scan would tell");
 }
 
-/// A full journal refuses changes and promises no more than before; what is brought again after the next
-/// snapshot is taken.
+/// A full journal refuses changes and extends no completeness. Changes sent again after the next snapshot are
+/// accepted.
 #[test]
 fn changes_that_are_refused_are_taken_later() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! What is published for others than our own clients: pages in browsers, and Guava on the JVM.
+//! Responses for other clients: web pages, and Guava on the JVM.
 
 use edgeward_filter::guava::{Funnel, GuavaFilter};
 use edgeward_publish::AllowedOrigins;
@@ -20,8 +20,8 @@ fn preflight(addr: std::net::SocketAddr, path: &str, origin: &str) -> Answer {
     ask(addr, "OPTIONS", path, &fields, b"")
 }
 
-/// A page that was named is let through the preflight and may read the answer with its proof; others
-/// are told nothing, and none may post.
+/// A page of an allowed origin passes the preflight and may read the response with its proof. Pages of other
+/// origins get no CORS fields, and no page may post.
 #[test]
 fn a_page_reads_only_where_its_origin_was_named() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -42,7 +42,7 @@ fn a_page_reads_only_where_its_origin_was_named() {
     assert_eq!(read.field("access-control-allow-origin"), PAGE);
     let exposed = read.field("access-control-expose-headers");
     assert!(exposed.contains("edgeward-proof"), "{exposed}");
-    // Not even refused without a word: a page sees why.
+    // A page can also read error responses.
     let missing = get(
         addr,
         &format!("{SET}/snapshot/{}", "0".repeat(64)),
@@ -58,7 +58,7 @@ fn a_page_reads_only_where_its_origin_was_named() {
         assert_eq!(asked.field("access-control-allow-origin"), "", "{other}");
         let read = get(addr, SET, &[("origin", other)]);
         assert_eq!(read.field("access-control-allow-origin"), "", "{other}");
-        // A cache keeps it apart from what the page that was named gets.
+        // The response varies by origin, so caches store it separately.
         assert_eq!(read.status, 200);
     }
     let posted = post(addr, &format!("{SET}/ids"), "77");
@@ -68,7 +68,7 @@ fn a_page_reads_only_where_its_origin_was_named() {
     );
 }
 
-/// Unless somebody is named, answers are as if pages did not exist.
+/// By default, responses have no CORS fields.
 #[test]
 fn no_page_reads_by_default_and_every_page_with_a_star() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -88,8 +88,8 @@ fn no_page_reads_by_default_and_every_page_with_a_star() {
     }
 }
 
-/// Every id of the scan is in it, it has validators and the date of the scan, and the next scan
-/// replaces it.
+/// The Guava filter contains every id of the scan, has validators and the date of the scan, and is replaced by
+/// the next scan.
 #[test]
 fn a_set_is_handed_out_in_guavas_form_where_that_is_wanted() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! A publisher on a loopback port, a source in memory, and a client that says exactly what it is told.
+//! Helpers: a publisher on a loopback port, a source in memory, and a client that sends given requests.
 
 use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
@@ -76,7 +76,7 @@ impl Answer {
     }
 }
 
-/// One request on a connection of its own.
+/// Sends one request on a new connection.
 pub(crate) fn ask(
     addr: SocketAddr,
     method: &str,
@@ -95,7 +95,7 @@ pub(crate) fn ask(
     }
     head.push_str("\r\n");
     stream.write_all(head.as_bytes()).expect("taken");
-    // Who refuses a body by its length need not read it.
+    // A server that refuses a body by its length need not read it.
     _ = stream.write_all(body);
     let mut answer = Vec::new();
     _ = stream.read_to_end(&mut answer);
@@ -138,7 +138,7 @@ fn parse(answer: &[u8]) -> Answer {
     }
 }
 
-/// Asks again until there is an answer, within the bound.
+/// Repeats a request until it has a result, within a time limit.
 pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {

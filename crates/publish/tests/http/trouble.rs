@@ -1,12 +1,11 @@
-//! A publisher among slow, silent and hostile clients: bounded, and still there for the others.
+//! A publisher with slow, silent and hostile clients stays bounded and available to others.
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
 use crate::support::{self, PATIENCE, Table, config, get, start};
 
-/// Silent connections are closed when a head's time is over, and those who wait behind them get their
-/// turn.
+/// Silent connections are closed after the head timeout, and waiting clients are served.
 #[test]
 fn silent_clients_lose_their_places() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -28,10 +27,10 @@ fn silent_clients_lose_their_places() {
     }
 }
 
-/// Connections that hold every place do not keep others out: neither silent ones, nor those that ask for more than
-/// they take.
+/// Connections that occupy every slot do not keep others out: neither silent ones nor those that read too
+/// slowly.
 ///
-/// Method: their time is not over before the test is.
+/// Method: the timeouts are longer than the test.
 #[test]
 fn connections_that_wait_for_their_clients_make_room() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -54,7 +53,7 @@ fn connections_that_wait_for_their_clients_make_room() {
         .map(|_| {
             let mut stream = connect(publisher.addr());
             let request = format!("GET {snapshot} HTTP/1.1\r\nhost: p\r\n\r\n");
-            // It may have been closed for another one.
+            // The connection may already be displaced.
             _ = stream.write_all(request.as_bytes());
             stream
         })
@@ -73,7 +72,7 @@ fn connections_that_wait_for_their_clients_make_room() {
     drop((silent, greedy, scrapers));
 }
 
-/// A connection without a byte is closed within seconds, although a head may take longer.
+/// A connection that sends no byte is closed within seconds, although the head timeout is longer.
 #[test]
 fn a_connection_without_a_byte_is_closed() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -94,7 +93,7 @@ fn a_connection_without_a_byte_is_closed() {
     assert!(rest.starts_with(b"HTTP/1.1 200"));
 }
 
-/// A client that takes nothing of a large snapshot is given up.
+/// A connection is closed if its client does not read a large snapshot.
 #[test]
 fn a_client_that_takes_nothing_is_given_up() {
     let folder = tempfile::tempdir().expect("a folder");

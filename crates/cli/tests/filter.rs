@@ -114,7 +114,7 @@ fn a_malformed_id_is_reported_with_its_line() {
     let build = ["build", "-s", "-", "--ids", "integer", "-o", "f"];
     let said = complaint(&run(folder.path(), &build, "1\n2\nid\n"));
     assert!(
-        said.contains("`id` is no integer") && said.contains("in stdin, line 3"),
+        said.contains("`id` is not a valid integer") && said.contains("in stdin, line 3"),
         "{said}"
     );
     assert!(!folder.path().join("f").exists());

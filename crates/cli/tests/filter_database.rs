@@ -99,7 +99,7 @@ fn a_build_continues_where_an_earlier_run_stopped() {
     ];
     let said = complaint(&run(folder.path(), &arguments));
     assert!(
-        said.contains("row 50001, column `id`: `x is no uuid` is no uuid"),
+        said.contains("row 50001, column `id`: `x is no uuid` is not a valid uuid"),
         "{said}"
     );
     assert!(!folder.path().join("f").exists());
@@ -150,7 +150,7 @@ fn mistakes_get_an_error_with_a_hint() {
         assert!(said.contains(wrong) && said.contains("hint"), "{said}");
     }
     let said = build(&address, &["--query", "SELECT id FROM missing"]);
-    assert!(said.contains("refuses the query: no such table"), "{said}");
+    assert!(said.contains("refused the query: no such table"), "{said}");
     let said = build("sqlite://none.db", &["--query", "SELECT 1"]);
     assert!(
         said.contains("cannot connect to sqlite://none.db"),

@@ -214,7 +214,7 @@ fn a_source_gone_wrong_does_not_take_all_memory() {
     let mut builder = StaticBuilder::new(request);
     ids(11, 1).for_each(|id| builder.insert(id).expect("checked by the piece"));
     let error = builder.finish().expect_err("too many");
-    assert_eq!(error.to_string(), "there are more than 10 ids");
+    assert_eq!(error.to_string(), "the source has more than 10 ids");
     assert!(UpdatableFilter::new(request, 11).is_err());
     let many = Request {
         ids_max: u64::MAX,

@@ -442,7 +442,7 @@ fn simulate(way: Way) -> Verdicts {
             world.verdicts
         });
         let verdicts = result.unwrap_or_else(|panic| {
-            eprintln!("{way:?}: the run with EDGEWARD_SIM_SEED={seed} broke the law");
+            eprintln!("{way:?}: the run with EDGEWARD_SIM_SEED={seed} violated the guarantee");
             std::panic::resume_unwind(panic);
         });
         all.skipped += verdicts.skipped;

@@ -164,7 +164,7 @@ fn numbers_that_fall_within_a_lineage_are_refused() {
     assert_eq!(
         followed.client.fresh_for(now(1000)),
         fresh,
-        "nothing counted"
+        "no refused statement extended the freshness"
     );
 }
 

@@ -199,7 +199,7 @@ fn ids_come_out_of_a_real_node() {
     drop(session);
     a_scan_survives_the_node(&node, ids);
     drop(node);
-    tls_verifies_both_ends();
+    tls_verifies_both_peers();
 }
 
 /// A node that requires client certificates, and whose certificate contains a name instead of its address.
@@ -314,7 +314,7 @@ fn full_scans(node: &Node, ids: u64) {
         let filter = builder.finish().expect("solved");
         let built = began.elapsed() - scanned;
         eprintln!(
-            "{ids} ids, {settings:>12} {at_once} at once: scan {scanned:.2?}, build {built:.2?}"
+            "{ids} ids, {settings:>12} {at_once} concurrent ranges: scan {scanned:.2?}, build {built:.2?}"
         );
         assert_eq!(filter.facts().ids, ids);
         for n in 0..ids {
@@ -339,7 +339,7 @@ fn a_scan_survives_the_node(node: &Node, ids: u64) {
     }
     node.kill();
     node.run();
-    while let Some(batch) = scan.next_batch().expect("goes on") {
+    while let Some(batch) = scan.next_batch().expect("the scan continues") {
         read.extend(texts(&batch));
     }
     let progress = scan.progress();
@@ -348,7 +348,7 @@ fn a_scan_survives_the_node(node: &Node, ids: u64) {
     assert!(progress.setbacks > 0);
     assert!(
         progress.rows < 2 * ids,
-        "spans that were done are not read again"
+        "completed spans are not read again"
     );
 }
 
@@ -375,7 +375,7 @@ fn other_ids_and_errors(node: &Node, runtime: &tokio::runtime::Runtime, session:
     .expect("scanned");
     assert_eq!((form, some.len()), (IdForm::Integer, 200));
 
-    let error = |query| scan(&address, query).expect_err("this cannot be read");
+    let error = |query| scan(&address, query).expect_err("an unreadable source");
     for query in [
         "SELECT nothing FROM event",
         "SELECT key FROM none",

@@ -53,8 +53,8 @@ impl Source for Scripted {
 
     fn read<'a>(&'a self, sink: &'a Sink) -> Reading<'a, ()> {
         Box::pin(async move {
-            *self.attempts.lock().expect("nobody panics") += 1;
-            let mut left = self.breaks.lock().expect("nobody panics").pop();
+            *self.attempts.lock().expect("no thread panics") += 1;
+            let mut left = self.breaks.lock().expect("no thread panics").pop();
             let lost = |passes| match passes {
                 true => SourceError::Lost {
                     label: self.label(),
@@ -68,7 +68,7 @@ impl Source for Scripted {
             if left == Some(u64::MAX) {
                 return Err(SourceError::Connect {
                     label: self.label(),
-                    cause: "nobody there".into(),
+                    cause: "no server".into(),
                     transient: true,
                 });
             }
@@ -107,7 +107,7 @@ impl Source for Scripted {
     }
 
     fn follow<'a>(&'a self, _: &'a str) -> Reading<'a, Box<dyn Feed>> {
-        unreachable!("no test of this file asks for changes")
+        unreachable!("no test of this file polls changes")
     }
 }
 
@@ -159,7 +159,7 @@ proptest! {
         prop_assert_eq!(all_of(&mut scan).expect("ends"), expected);
         let progress = scan.progress();
         prop_assert_eq!(progress.spans, (spans, spans));
-        let attempts = u64::from(*source.attempts.lock().expect("nobody panics"));
+        let attempts = u64::from(*source.attempts.lock().expect("no thread panics"));
         prop_assert_eq!(progress.setbacks, attempts - 1);
         if positions {
             prop_assert_eq!(progress.rows, spans as u64 * rows as u64);
@@ -214,9 +214,9 @@ proptest! {
 #[test]
 fn a_scan_that_cannot_begin_says_so_and_is_not_tried_again() {
     let source = Arc::new(Scripted::new(1, 5, &[u64::MAX]));
-    let error = Scan::begin(source.clone(), Ledger::default(), config()).expect_err("nobody there");
+    let error = Scan::begin(source.clone(), Ledger::default(), config()).expect_err("no server");
     assert!(matches!(error, SourceError::Connect { .. }), "{error}");
-    assert_eq!(*source.attempts.lock().expect("nobody panics"), 1);
+    assert_eq!(*source.attempts.lock().expect("no thread panics"), 1);
 }
 
 #[test]

@@ -50,7 +50,7 @@ fn error(address: &str, query: &str) -> SourceError {
     let mut ids = BTreeSet::new();
     begin(source(address, query, false), Ledger::default())
         .and_then(|mut scan| rest(&mut scan, &mut ids))
-        .expect_err("this cannot be read")
+        .expect_err("an unreadable source")
 }
 
 const THOUSAND: &str = "CREATE TABLE resource (id INTEGER PRIMARY KEY);
@@ -176,14 +176,14 @@ fn errors_say_what_is_wrong() {
     let real = error(&address, "SELECT price FROM resource");
     assert_eq!(
         real.to_string(),
-        "column `price` is of type REAL, which holds no ids"
+        "column `price` has the unsupported type REAL"
     );
     let null = error(&address, "SELECT id FROM resource");
-    assert_eq!(null.to_string(), "row 2, column `id`: NULL is no id");
+    assert_eq!(null.to_string(), "row 2, column `id`: NULL is not an id");
     let text = folder.path().join("text");
     std::fs::write(
         &text,
-        "this is no database, it is a text that is long enough",
+        "this is not a database but a text of sufficient length",
     )
     .expect("written");
     let error = error(&format!("sqlite://{}", text.display()), "SELECT 1");

@@ -48,7 +48,7 @@ fn lied_to(
     );
     // Without the relay's changes the newest filter is fetched.
     relay.be_honest();
-    until("the newest is here", || client.may_exist("5000"));
+    until("the newest id is known", || client.may_exist("5000"));
 }
 
 fn a_new_snapshot(publisher: &RunningPublisher, table: &Table) {
@@ -171,6 +171,6 @@ fn a_snapshot_of_a_petabyte_is_not_begun() {
     });
     let client = client(relay.addr, LONG);
     assert!(client.wait_until(PATIENCE, |status| status.counts.manifests > 1));
-    assert!(asked.try_recv().is_err(), "the snapshot was asked for");
+    assert!(asked.try_recv().is_err(), "the snapshot was requested");
     assert_ne!(client.answer("no such id"), Answer::Absent);
 }

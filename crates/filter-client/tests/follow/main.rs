@@ -28,7 +28,7 @@ fn absent_ids_are_skipped_and_new_ones_are_not() {
         .find(|id| !client.may_exist(id.to_string()))
         .expect("nearly all are");
     assert!(post(publisher.addr(), id));
-    until("it is asked about", || {
+    until("the id is answered maybe", || {
         client.answer(id.to_string()) == Answer::Maybe
     });
 }
@@ -85,7 +85,7 @@ fn dated_manifests_are_enough_where_clocks_are_right() {
     assert!(client.wait_fresh(PATIENCE), "{:?}", client.status());
     assert_eq!(client.status().counts.proofs, 0);
     assert!(post(publisher.addr(), 777));
-    until("it is asked about", || {
+    until("the id is answered maybe", || {
         client.answer("777") == Answer::Maybe
     });
 }
@@ -111,7 +111,7 @@ fn what_was_kept_is_not_fetched_again() {
     assert_ne!(
         client.answer("no such id"),
         Answer::Absent,
-        "not before it is proven"
+        "not before a proof arrived"
     );
     assert!(client.wait_fresh(PATIENCE));
     assert_eq!(client.status().counts.snapshots, 0);
@@ -131,13 +131,15 @@ fn a_posted_id_is_asked_about_within_two_seconds() {
             let id = 1_000_000 + n;
             assert!(post(publisher.addr(), id));
             let posted = Instant::now();
-            until("it is asked about", || client.may_exist(id.to_string()));
+            until("the id is answered maybe", || {
+                client.may_exist(id.to_string())
+            });
             posted.elapsed()
         })
         .collect();
     times.sort_unstable();
     let (median, p99) = (times[100], times[198]);
-    eprintln!("from INSERT's answer to \"asked\": median {median:?}, p99 {p99:?}");
+    eprintln!("from the response to a post until \"maybe\": median {median:?}, p99 {p99:?}");
     assert!(p99 < Duration::from_secs(2), "{p99:?}");
 }
 

@@ -25,7 +25,11 @@ impl IdSource for Table {
         &mut self,
         each: &mut dyn FnMut(&[u8]) -> Result<(), ScanError>,
     ) -> Result<(), ScanError> {
-        let ids = self.0.lock().expect("no test panics with it").clone();
+        let ids = self
+            .0
+            .lock()
+            .expect("no thread panics while it has the lock")
+            .clone();
         ids.iter()
             .try_for_each(|id| each(id.to_string().as_bytes()))
     }
@@ -98,7 +102,9 @@ impl Clocks {
         let (machine, added) = (system_clock(), Arc::clone(&self.0));
         Arc::new(move || {
             let mut now = machine();
-            let (monotonic, wall_ms) = *added.lock().expect("no test panics with it");
+            let (monotonic, wall_ms) = *added
+                .lock()
+                .expect("no thread panics while it has the lock");
             now.monotonic += monotonic;
             let wall = now.wall.as_millis().saturating_add_signed(wall_ms);
             now.wall = Timestamp::from_millis(wall);
@@ -108,13 +114,19 @@ impl Clocks {
 
     /// Advances both clocks.
     pub(crate) fn pass(&self, time: Duration) {
-        let mut added = self.0.lock().expect("no test panics with it");
+        let mut added = self
+            .0
+            .lock()
+            .expect("no thread panics while it has the lock");
         added.0 += time;
         added.1 += i64::try_from(time.as_millis()).expect("hours");
     }
 
     pub(crate) fn step_wall(&self, ms: i64) {
-        self.0.lock().expect("no test panics with it").1 += ms;
+        self.0
+            .lock()
+            .expect("no thread panics while it has the lock")
+            .1 += ms;
     }
 }
 
@@ -147,20 +159,32 @@ impl Relay {
     }
 
     pub(crate) fn lie(&self, lie: impl FnMut(&str, Vec<u8>) -> Option<Vec<u8>> + Send + 'static) {
-        *self.lie.lock().expect("no test panics with it") = Some(Box::new(lie));
+        *self
+            .lie
+            .lock()
+            .expect("no thread panics while it has the lock") = Some(Box::new(lie));
     }
 
     pub(crate) fn be_honest(&self) {
-        *self.lie.lock().expect("no test panics with it") = None;
+        *self
+            .lie
+            .lock()
+            .expect("no thread panics while it has the lock") = None;
     }
 
     /// Accepts connections and closes them.
     pub(crate) fn cut(&self) {
-        *self.target.lock().expect("no test panics with it") = None;
+        *self
+            .target
+            .lock()
+            .expect("no thread panics while it has the lock") = None;
     }
 
     pub(crate) fn join(&self, target: SocketAddr) {
-        *self.target.lock().expect("no test panics with it") = Some(target);
+        *self
+            .target
+            .lock()
+            .expect("no thread panics while it has the lock") = Some(target);
     }
 }
 

@@ -116,7 +116,7 @@ impl Life {
         let (config, clock_error) = (&self.config, self.config.clock_error);
         let key = match &config.trust {
             Trust::Keys(keys) => keys[0].to_string(),
-            Trust::Transport => panic!("what other clients read is signed"),
+            Trust::Transport => panic!("scripts for other clients are signed"),
         };
         let asked: Vec<_> = (0..self.ids).map(|id| id.to_string()).collect();
         let contents: Vec<_> = record
@@ -163,7 +163,7 @@ impl Life {
         };
         let outcome = taken.as_ref().map_or_else(name, |()| "taken");
         if let (Act::Snapshot(file), Ok(())) = (&act, &taken) {
-            let line = client.manifest_line().expect("it named the snapshot");
+            let line = client.manifest_line().expect("it listed the snapshot");
             let line = String::from_utf8(line).expect("JSON");
             self.kept = Some((line, file.clone()));
         }

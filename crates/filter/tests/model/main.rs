@@ -78,7 +78,7 @@ fn each_weakness_of_a_publisher_hides_an_id() {
     ] {
         let first = (0..1000).find(|&seed| World::new(seed, None, weakness).run().is_err());
         eprintln!("{weakness:?}: the first life with a hidden id is {first:?}");
-        assert!(first.is_some(), "{weakness:?} is not noticed");
+        assert!(first.is_some(), "{weakness:?} is not detected");
     }
 }
 

@@ -153,7 +153,7 @@ impl Publisher {
             folder.snapshot,
             folder.deltas,
         )
-        .expect("a folder is whole")
+        .expect("the folder is complete")
         .with_lineage(lineage);
         let may_miss = found == Found::Restored || folder.may_miss_posts;
         let lost =

@@ -32,7 +32,7 @@ fn golden(name: &str, bytes: &[u8]) {
     let stored = fs::read(&path).unwrap_or_default();
     assert!(
         stored == bytes,
-        "{name} comes out differently; if that is meant, cargo xtask vectors"
+        "{name} has changed; if this is intended, run cargo xtask vectors"
     );
 }
 
@@ -97,7 +97,7 @@ fn in_three_shards(request: Request, ids: &[IdHash]) -> Filter<Vec<u8>> {
     }
     let checksum = xxh3_64(&whole[..120]);
     whole[120..128].copy_from_slice(&checksum.to_le_bytes());
-    Filter::open(whole).expect("put together well")
+    Filter::open(whole).expect("a valid file")
 }
 
 /// Builds the golden filter with this name.

@@ -288,14 +288,14 @@ impl Life {
             (Some(first), second) if self.dice.percent(92) => {
                 // Sometimes the second file, which is too early.
                 let name = second.filter(|_| self.dice.percent(10)).unwrap_or(first);
-                self.file(name).expect("it was published")
+                self.file(name).expect("the file was published")
             }
             _ if self.dice.percent(30) => {
                 let newest = self
                     .journal
                     .snapshot()
                     .expect("there is one from the start");
-                self.file(newest.sha256).expect("it was published")
+                self.file(newest.sha256).expect("the file was published")
             }
             _ => self.dice.below(self.files.len() as u64) as usize,
         };

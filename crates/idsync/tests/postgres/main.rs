@@ -100,7 +100,7 @@ fn errors_say_what_is_wrong() {
         return;
     };
     let address = server.address();
-    let error = |query| scan(&address, query, false).expect_err("this cannot be read");
+    let error = |query| scan(&address, query, false).expect_err("an unreadable source");
     for query in [
         "SELECT nothing",
         "SELECT 1; DROP TABLE x",
@@ -117,15 +117,15 @@ fn errors_say_what_is_wrong() {
     );
     assert_eq!(
         error("SELECT 1.5::float8 AS price").to_string(),
-        "column `price` is of type float8, which holds no ids"
+        "column `price` has the unsupported type float8"
     );
     let null =
         error("SELECT CASE i WHEN 3 THEN NULL ELSE i END AS id FROM generate_series(1, 5) i");
-    assert_eq!(null.to_string(), "row 3, column `id`: NULL is no id");
+    assert_eq!(null.to_string(), "row 3, column `id`: NULL is not an id");
     // An error during the query is permanent, unless the server is down.
     let divided = error("SELECT 10 / (50000 - i) FROM generate_series(1, 60000) i");
     assert!(matches!(divided, SourceError::Query { .. }), "{divided:?}");
-    let nobody = address.replace("edgeward@", "somebody@");
+    let nobody = address.replace("edgeward@", "stranger@");
     let refused = scan(&nobody, "SELECT 1", false).expect_err("no such user");
     let SourceError::Connect {
         transient: false, ..
@@ -169,7 +169,7 @@ fn a_scan_survives_a_restart_of_the_server() {
         }
         server.crash();
         server.restart();
-        ids.extend(rest(&mut scan).expect("goes on"));
+        ids.extend(rest(&mut scan).expect("the scan continues"));
         let progress = scan.progress();
         assert!(
             progress.setbacks >= 1,
@@ -287,7 +287,7 @@ fn changes_go_on_after_a_restart_of_the_server() {
     server.sql("INSERT INTO resource VALUES (7)");
     assert_eq!(poll().expect("polled"), 1);
     server.crash();
-    let error = poll().expect_err("nobody there");
+    let error = poll().expect_err("no server");
     assert!(error.is_transient(), "{error:?}");
     server.restart();
     server.sql("INSERT INTO resource VALUES (8)");

@@ -220,7 +220,7 @@ fn as_nobody(name: &str) -> Command {
 
 fn give_away(path: &Path) {
     if is_root() {
-        chown(path, Some(NOBODY), Some(NOBODY)).expect("root may");
+        chown(path, Some(NOBODY), Some(NOBODY)).expect("root may change the owner");
     }
 }
 

@@ -186,7 +186,7 @@ fn a_path_of_another_set_is_not_answered() {
     ] {
         assert_eq!(get(addr, &path, &[]).status, 404, "GET {path}");
     }
-    assert_eq!(manifest(addr).head, head, "nothing was journaled");
+    assert_eq!(manifest(addr).head, head, "no id was journaled");
 }
 
 /// Acknowledged ids are present after a restart, and every number is larger than before.
@@ -218,7 +218,7 @@ fn a_restart_goes_on_where_it_was() {
     assert_eq!(
         manifest(publisher.addr()).snapshot,
         before.snapshot,
-        "the last good one stays"
+        "the last valid snapshot stays"
     );
     publisher.shutdown();
 
@@ -307,7 +307,7 @@ fn a_feed_is_believed_from_the_first_scan_after_its_beginning() {
         let line = answer.field("edgeward-proof").to_owned();
         (!line.is_empty()).then(|| Proof::from_line(line.as_bytes(), &trust()).expect("signed"))
     };
-    assert!(proof().is_none(), "nobody has vouched for anything");
+    assert!(proof().is_none(), "no source of completeness yet");
     let feed = publisher.feed("the table's changes");
     assert_eq!(feed.begin(), Ok(()));
     assert!(publisher.wait_published(before, support::PATIENCE));
@@ -322,7 +322,7 @@ fn a_feed_is_believed_from_the_first_scan_after_its_beginning() {
     };
     let sent = feed.blocking_send(changes(vec![100, 101], vec![101], Some(complete)));
     assert_eq!(sent, Ok(()));
-    let proven = until("the feed is believed", &proof);
+    let proven = until("the feed counts", &proof);
     assert_eq!(proven.head, manifest(addr).head);
     // A batch without completeness: the lag of the older statement grows.
     let sent = feed.blocking_send(changes(vec![102], vec![], None));
@@ -330,13 +330,13 @@ fn a_feed_is_believed_from_the_first_scan_after_its_beginning() {
     until("it is published", || {
         (manifest(addr).head > proven.head).then_some(())
     });
-    let aged = proof().expect("still vouched for");
+    let aged = proof().expect("still complete");
     let passed = (clock().monotonic - complete).as_millis();
     assert!(aged.lag_ms >= proven.lag_ms && u128::from(aged.lag_ms) <= passed + 1);
     publisher.shutdown();
     assert!(
         feed.blocking_send(Changes::default()).is_err(),
-        "it is gone"
+        "the publisher has stopped"
     );
 }
 
@@ -481,13 +481,20 @@ fn a_feed_goes_on_where_it_was() {
     send();
     let head = manifest(publisher.addr()).head;
     send();
-    assert_eq!(manifest(publisher.addr()).head, head, "it was known");
+    assert_eq!(
+        manifest(publisher.addr()).head,
+        head,
+        "the id was already journaled"
+    );
     publisher.shutdown();
 
     let (publisher, feed, clock) = run(&Table::default(), "one");
     assert_eq!(feed.position(), Some(-6));
     assert_eq!(feed.begin(), Ok(()));
-    assert!(proof(&publisher).is_none(), "it has not said anything yet");
+    assert!(
+        proof(&publisher).is_none(),
+        "the feed has not sent a batch yet"
+    );
     assert_eq!(
         feed.blocking_send(changes(101, clock().monotonic, -5)),
         Ok(())
@@ -505,7 +512,7 @@ fn a_feed_goes_on_where_it_was() {
         feed.blocking_send(changes(102, clock().monotonic, 1)),
         Ok(())
     );
-    assert!(proof(&publisher).is_none(), "only a scan would tell");
+    assert!(proof(&publisher).is_none(), "a scan is needed");
 }
 
 /// A full journal refuses changes and extends no completeness. Changes sent again after the next snapshot are
@@ -528,7 +535,7 @@ fn changes_that_are_refused_are_taken_later() {
     };
     let mut refused = 0;
     for n in 0..5 {
-        until("it is taken", || {
+        until("the batch is accepted", || {
             match feed.blocking_send(batch(n * 1000)) {
                 Ok(()) => Some(()),
                 Err(error) => {

@@ -27,7 +27,11 @@ impl IdSource for Table {
         &mut self,
         each: &mut dyn FnMut(&[u8]) -> Result<(), ScanError>,
     ) -> Result<(), ScanError> {
-        let ids = self.0.lock().expect("no test panics with it").clone();
+        let ids = self
+            .0
+            .lock()
+            .expect("no thread panics while it has the lock")
+            .clone();
         ids.iter().try_for_each(|id| each(id.as_bytes()))
     }
 }

@@ -112,7 +112,7 @@ fn a_client_that_takes_nothing_is_given_up() {
     );
     stream.write_all(request.as_bytes()).expect("taken");
     let admin = publisher.admin_addr().expect("asked for");
-    support::until("it is given up", || {
+    support::until("the connection is closed", || {
         let metrics = get(admin, "/metrics", &[]).text();
         metrics
             .contains("edgeward_publish_connections_stalled_total 1")

@@ -29,7 +29,7 @@ fn ids() -> u64 {
 }
 
 /// Looks up every id in the filter, and as many absent ids. Checks the answers and the rate.
-fn hold_to_its_word(filter: &Filter<&[u8]>, ids: u64, rate: Rate, insert_s: f64, build_s: f64) {
+fn check_filter(filter: &Filter<&[u8]>, ids: u64, rate: Rate, insert_s: f64, build_s: f64) {
     let hasher = filter.hasher();
     let Facts {
         construction,
@@ -70,7 +70,7 @@ fn hold_to_its_word(filter: &Filter<&[u8]>, ids: u64, rate: Rate, insert_s: f64,
 
 /// Method: looks up every id in the bytes of the file, and measures the rate with as many absent ids.
 #[test]
-fn a_static_filter_of_any_number_of_ids_hides_none() {
+fn a_static_filter_of_any_size_has_no_false_negative() {
     let (ids, rate) = (ids(), Rate::new(0.01).expect("a rate"));
     let request = Request {
         ids_max: ids,
@@ -92,7 +92,7 @@ fn a_static_filter_of_any_number_of_ids_hides_none() {
 }
 
 #[test]
-fn an_updatable_filter_of_any_number_of_ids_hides_none() {
+fn an_updatable_filter_of_any_size_has_no_false_negative() {
     let (ids, rate) = (ids(), Rate::new(0.01).expect("a rate"));
     let request = Request {
         ids_max: ids,

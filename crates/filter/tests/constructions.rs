@@ -31,7 +31,7 @@ proptest! {
 
     /// A batch of lookups gives the same answers as single lookups, for any number of ids.
     #[test]
-    fn many_questions_have_the_answers_of_each(
+    fn a_batch_of_lookups_equals_single_lookups(
         held in 0u64..3_000, asked in 0u64..200, share in 1e-6f64..0.5,
     ) {
         let request = Request::with_rate(rate(share));
@@ -81,7 +81,7 @@ proptest! {
 
     /// Inserting many ids at once gives the same bytes as inserting each, and fails at the same id.
     #[test]
-    fn many_ids_put_in_are_like_each(
+    fn a_batch_of_inserts_equals_single_inserts(
         numbers in prop::collection::vec(0u64..400, 0..400), room in 0u64..400, cut: prop::sample::Index,
     ) {
         let request = Request::with_rate(rate(0.01));
@@ -103,7 +103,7 @@ proptest! {
 
     /// A filter that was saved and resumed has the same bytes as one that was not.
     #[test]
-    fn a_resumed_filter_goes_on_where_it_was(first in 0u64..500, second in 0u64..500) {
+    fn a_resumed_filter_equals_an_uninterrupted_one(first in 0u64..500, second in 0u64..500) {
         let request = Request::with_rate(rate(0.01));
         let mut whole = UpdatableFilter::new(request, 2000).expect("it fits");
         let mut half = whole.clone();
@@ -123,7 +123,7 @@ proptest! {
 
 /// The measured rate is the requested rate, within five standard deviations.
 #[test]
-fn the_rate_asked_for_is_the_rate_measured() {
+fn the_measured_rate_is_the_requested_rate() {
     for share in [0.3, 0.03, 0.01] {
         let request = Request::with_rate(rate(share));
         let fixed = static_filter(ids(30_000, 1), request);
@@ -206,7 +206,7 @@ fn a_full_filter_refuses_what_would_break_its_rate() {
 }
 
 #[test]
-fn a_source_gone_wrong_does_not_take_all_memory() {
+fn too_many_ids_are_refused() {
     let request = Request {
         ids_max: 10,
         ..Request::with_rate(rate(0.01))
@@ -224,7 +224,7 @@ fn a_source_gone_wrong_does_not_take_all_memory() {
 }
 
 #[test]
-fn an_empty_filter_holds_nothing() {
+fn an_empty_filter_answers_absent() {
     let filter = static_filter(ids(0, 1), Request::with_rate(rate(0.5)));
     assert_eq!(filter.measured_rate(1000, Seed(1)), 0.0);
     let filter = UpdatableFilter::new(Request::with_rate(rate(0.5)), 0).expect("it fits");
@@ -232,7 +232,7 @@ fn an_empty_filter_holds_nothing() {
 }
 
 #[test]
-fn the_header_tells_what_was_said() {
+fn the_header_contains_the_parameters() {
     let hasher = IdHasher {
         form: IdForm::Uuid,
         seed: 77,

@@ -460,7 +460,7 @@ fn simulate(way: Way) -> Verdicts {
 const RUNS: u64 = if cfg!(debug_assertions) { 60 } else { 2_000 };
 
 #[test]
-fn an_old_id_is_never_skipped_where_proofs_are_asked_for() {
+fn an_old_id_is_never_skipped_with_proofs() {
     let all = simulate(Way::Proofs);
     if variable("EDGEWARD_SIM_SEED").is_none() {
         // A client that never skips would pass, so check that it does skip.
@@ -470,7 +470,7 @@ fn an_old_id_is_never_skipped_where_proofs_are_asked_for() {
 }
 
 #[test]
-fn an_old_id_is_never_skipped_where_dates_are_trusted() {
+fn an_old_id_is_never_skipped_with_dates() {
     let all = simulate(Way::Dates);
     if variable("EDGEWARD_SIM_SEED").is_none() {
         assert!(all.skipped > 0, "{all:?}");

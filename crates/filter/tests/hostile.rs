@@ -35,7 +35,7 @@ fn forge(bytes: &mut [u8], at: usize, field: &[u8]) {
 
 /// Method: truncate at every length.
 #[test]
-fn a_cut_file_is_refused_wherever_it_is_cut() {
+fn a_truncated_file_is_refused_at_every_length() {
     for whole in [fixed(), growing()] {
         for cut in 0..whole.len() {
             let error = Filter::open(&whole[..cut]).expect_err("cut");
@@ -63,7 +63,7 @@ fn a_cut_file_is_refused_wherever_it_is_cut() {
 
 /// Method: flip every bit.
 #[test]
-fn any_flipped_bit_is_noticed() {
+fn any_flipped_bit_is_detected() {
     for whole in [fixed(), growing()] {
         for bit in 0..whole.len() * 8 {
             let mut flipped = whole.clone();
@@ -119,7 +119,7 @@ fn a_forged_shard_is_refused() {
 }
 
 #[test]
-fn what_is_something_else_is_called_so() {
+fn a_file_of_another_kind_is_reported_as_such() {
     for other in [&b""[..], b"PK\x03\x04", &[0; 500], b"{\"json\": true}"] {
         assert_eq!(Filter::open(other).err(), Some(OpenError::NotAFilter));
     }
@@ -132,7 +132,7 @@ fn what_is_something_else_is_called_so() {
 proptest! {
     /// Every file that opens without verification can be used without a panic.
     #[test]
-    fn forged_payloads_answer_something(
+    fn forged_payloads_cause_no_panic(
         forgeries in prop::collection::vec((128usize..400, any::<u8>()), 0..12), id: u64,
     ) {
         for mut bytes in [fixed(), growing()] {

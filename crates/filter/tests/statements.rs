@@ -129,7 +129,7 @@ fn a_date_of_a_later_scan_does_not_make_an_old_snapshot_fresh() {
 
 /// The publisher's state was restored from a backup: its numbers refer to other ids than the client has.
 #[test]
-fn numbers_that_fall_within_a_lineage_are_refused() {
+fn numbers_that_decrease_within_a_lineage_are_refused() {
     let mut followed = Followed::new(client(MINUTE, |_| {}));
     for n in 0..4 {
         followed.journal.append(vec![id(1000 + n)]);

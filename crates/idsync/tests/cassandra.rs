@@ -180,7 +180,7 @@ fn scan(address: &str, query: &str) -> Result<(IdForm, BTreeSet<String>), Source
 /// Uses one node, because it takes long to start: a full scan with a filter, a scan during which the node is
 /// killed, other types of ids, errors, changes.
 #[test]
-fn ids_come_out_of_a_real_node() {
+fn ids_are_read_from_a_real_node() {
     let Ok(ids) = env::var("EDGEWARD_CASSANDRA_IDS") else {
         eprintln!("skipped: `make test-cassandra` starts a Cassandra node for it");
         return;
@@ -203,7 +203,7 @@ fn ids_come_out_of_a_real_node() {
 }
 
 /// A node that requires client certificates, and whose certificate contains a name instead of its address.
-fn tls_verifies_both_ends() {
+fn tls_verifies_both_peers() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
     let mut authority = CertificateParams::default();

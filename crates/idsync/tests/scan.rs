@@ -146,7 +146,7 @@ proptest! {
     /// Wherever attempts fail, with positions or without, all ids are delivered. With positions no row is read
     /// twice.
     #[test]
-    fn everything_comes_whatever_breaks(
+    fn all_ids_are_delivered_despite_failures(
         spans in 1usize..12,
         rows in 0i64..60,
         breaks in prop::collection::vec(0u64..200, 0..6),
@@ -169,7 +169,7 @@ proptest! {
     /// After a program is killed at any batch, the next run continues. With the contents of the checkpoint, no
     /// id is missing.
     #[test]
-    fn a_checkpoint_makes_up_for_a_program_that_is_killed(
+    fn a_checkpoint_lets_the_next_run_continue(
         spans in 1usize..6,
         rows in 0i64..60,
         kills in prop::collection::vec(0usize..12, 0..4),
@@ -212,7 +212,7 @@ proptest! {
 }
 
 #[test]
-fn a_scan_that_cannot_begin_says_so_and_is_not_tried_again() {
+fn an_error_before_the_scan_begins_is_not_retried() {
     let source = Arc::new(Scripted::new(1, 5, &[u64::MAX]));
     let error = Scan::begin(source.clone(), Ledger::default(), config()).expect_err("no server");
     assert!(matches!(error, SourceError::Connect { .. }), "{error}");
@@ -220,7 +220,7 @@ fn a_scan_that_cannot_begin_says_so_and_is_not_tried_again() {
 }
 
 #[test]
-fn an_error_that_stays_ends_the_scan() {
+fn a_permanent_error_ends_the_scan() {
     let source = Scripted {
         passes: false,
         ..Scripted::new(1, 50, &[20])
@@ -231,7 +231,7 @@ fn an_error_that_stays_ends_the_scan() {
 }
 
 #[test]
-fn patience_has_an_end() {
+fn a_scan_fails_after_its_retry_limit() {
     let breaks = [30, u64::MAX, u64::MAX, u64::MAX];
     for (patience, ends) in [(Duration::ZERO, true), (Duration::from_secs(600), false)] {
         let retry = Retry {
@@ -249,7 +249,7 @@ fn patience_has_an_end() {
 /// A slow caller stops the source: it reads at most the queue, the batch waiting for space, and the batch just
 /// taken.
 #[test]
-fn who_does_not_take_batches_stops_the_source() {
+fn a_slow_caller_stops_the_source() {
     let source = Arc::new(Scripted::new(1, 100_000, &[]));
     let mut scan = Scan::begin(source, Ledger::default(), config()).expect("begins");
     for taken in 1..50 {
@@ -263,7 +263,7 @@ fn who_does_not_take_batches_stops_the_source() {
 }
 
 #[test]
-fn a_cancelled_scan_says_so_and_one_that_is_dropped_ends() {
+fn a_cancelled_scan_fails_and_a_dropped_scan_ends() {
     let source = Arc::new(Scripted::new(1, 100_000, &[]));
     let mut scan = Scan::begin(source.clone(), Ledger::default(), config()).expect("begins");
     scan.watch().cancel();
@@ -276,7 +276,7 @@ fn a_cancelled_scan_says_so_and_one_that_is_dropped_ends() {
 /// The estimate is that of the source, later that of the completed spans, and never below the rows already
 /// read.
 #[test]
-fn progress_knows_how_much_there_is() {
+fn progress_estimates_the_number_of_rows() {
     let source = Arc::new(Scripted::new(10, 30, &[]));
     let mut scan = Scan::begin(source, Ledger::default(), config()).expect("begins");
     all_of(&mut scan).expect("ends");

@@ -58,7 +58,7 @@ const THOUSAND: &str = "CREATE TABLE resource (id INTEGER PRIMARY KEY);
     INSERT INTO resource SELECT i * 3 FROM n;";
 
 #[test]
-fn every_id_comes_and_the_column_says_what_it_holds() {
+fn every_id_is_read_with_the_form_of_its_column() {
     let folder = tempfile::tempdir().expect("a folder");
     let address = database(folder.path(), THOUSAND);
     let expected: BTreeSet<_> = (1..=1000).map(|n| (n * 3).to_string()).collect();
@@ -80,7 +80,7 @@ fn every_id_comes_and_the_column_says_what_it_holds() {
 
 /// A resumed ordered scan reads from its position, for any type of id and any collation.
 #[test]
-fn an_ordered_scan_goes_on_in_the_middle() {
+fn an_ordered_scan_can_be_resumed() {
     let folder = tempfile::tempdir().expect("a folder");
     for (n, (column, value)) in [
         ("INTEGER", "i - 500"),
@@ -148,7 +148,7 @@ fn from(address: &str, query: &str, position: Option<Vec<u8>>) -> BTreeSet<Vec<u
 }
 
 #[test]
-fn errors_say_what_is_wrong() {
+fn errors_name_the_cause() {
     let folder = tempfile::tempdir().expect("a folder");
     let address = database(
         folder.path(),
@@ -205,7 +205,7 @@ fn a_query_that_never_ends_can_be_cancelled() {
 }
 
 #[test]
-fn changes_come_once_and_survive_a_new_connection() {
+fn changes_are_delivered_once_also_after_a_reconnect() {
     let folder = tempfile::tempdir().expect("a folder");
     let address = database(
         folder.path(),

@@ -124,7 +124,7 @@ fn an_oversized_snapshot_is_refused() {
 }
 
 #[test]
-fn a_manifest_that_was_changed_or_is_of_another_key_is_refused() {
+fn a_changed_manifest_or_one_of_another_key_is_refused() {
     let flip = on("?have", |answer, body| {
         if answer.len() > body {
             let last = answer.len() - 10;
@@ -148,7 +148,7 @@ fn a_manifest_that_was_changed_or_is_of_another_key_is_refused() {
 
 /// A valid manifest that lists a petabyte: the client does not request the snapshot.
 #[test]
-fn a_snapshot_of_a_petabyte_is_not_begun() {
+fn a_snapshot_of_a_petabyte_is_not_requested() {
     let folder = tempfile::tempdir().expect("a folder");
     let publisher = publisher(folder.path(), &table(2000));
     let relay = Relay::before(publisher.addr());

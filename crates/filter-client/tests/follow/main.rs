@@ -35,7 +35,7 @@ fn absent_ids_are_skipped_and_new_ones_are_not() {
 
 /// After the publisher dies, the filter stays fresh until its deadline and not longer.
 #[test]
-fn a_dead_publisher_makes_the_client_ask() {
+fn a_client_fails_open_after_its_publisher_died() {
     let folder = tempfile::tempdir().expect("a folder");
     let publisher = publisher(folder.path(), &table(100));
     let clocks = Clocks::default();
@@ -52,7 +52,7 @@ fn a_dead_publisher_makes_the_client_ask() {
 
 /// A stepped wall clock has no effect after the next proof, and never makes the client use a stale filter.
 #[test]
-fn stepped_wall_clocks_do_no_harm() {
+fn stepped_wall_clocks_do_not_extend_freshness() {
     let folder = tempfile::tempdir().expect("a folder");
     let publisher = publisher(folder.path(), &table(100));
     let clocks = Clocks::default();
@@ -76,7 +76,7 @@ fn stepped_wall_clocks_do_no_harm() {
 
 /// With a known bound of the clock error, manifests from any cache suffice.
 #[test]
-fn dated_manifests_are_enough_where_clocks_are_right() {
+fn dated_manifests_suffice_with_a_known_clock_error() {
     let folder = tempfile::tempdir().expect("a folder");
     let publisher = publisher(folder.path(), &table(100));
     let mut config = config(publisher.addr(), Duration::from_secs(10));
@@ -91,7 +91,7 @@ fn dated_manifests_are_enough_where_clocks_are_right() {
 }
 
 #[test]
-fn what_was_kept_is_not_fetched_again() {
+fn a_stored_snapshot_is_not_fetched_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let keep = tempfile::tempdir().expect("a folder");
     let publisher = publisher(folder.path(), &table(5000));
@@ -121,7 +121,7 @@ fn what_was_kept_is_not_fetched_again() {
 /// The time from the response to a post until the client answers "maybe": the 99th percentile is far below two
 /// seconds.
 #[test]
-fn a_posted_id_is_asked_about_within_two_seconds() {
+fn a_posted_id_is_answered_maybe_within_two_seconds() {
     let folder = tempfile::tempdir().expect("a folder");
     let publisher = publisher(folder.path(), &table(5000));
     let client = client(publisher.addr(), LONG);

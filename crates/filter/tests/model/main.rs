@@ -32,7 +32,7 @@ fn variable(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn an_id_older_than_max_staleness_is_never_hidden() {
+fn an_id_older_than_max_staleness_is_never_answered_absent() {
     let runs = variable("EDGEWARD_SIM_RUNS").unwrap_or(RUNS);
     let seeds = match variable("EDGEWARD_SIM_SEED") {
         Some(seed) => seed..seed + 1,
@@ -69,7 +69,7 @@ fn an_id_older_than_max_staleness_is_never_hidden() {
 
 /// A faulty publisher is detected within the first thousand lives.
 #[test]
-fn each_weakness_of_a_publisher_hides_an_id() {
+fn each_publisher_fault_hides_an_id() {
     for weakness in [
         Weakness::AnySnapshot,
         Weakness::OneLineage,

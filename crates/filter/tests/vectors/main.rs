@@ -124,7 +124,7 @@ fn filter(name: &str, form: IdForm, share: f64, seed: u64, ids: u32) -> Filter<V
 
 /// Filters of each construction and form, and their answers for ids in them and absent ids.
 #[test]
-fn filters_come_out_byte_for_byte() {
+fn filters_equal_the_golden_files() {
     let mut cases = Vec::new();
     for (name, form, share, seed, ids) in [
         ("static-uuid.ewf", IdForm::Uuid, 0.01, 0, 1000),
@@ -165,7 +165,7 @@ fn filters_come_out_byte_for_byte() {
 }
 
 #[test]
-fn hashes_come_out_digit_for_digit() {
+fn hashes_equal_the_golden_file() {
     let mut cases = Vec::new();
     for (form, spelling) in [
         (IdForm::Text, ""),
@@ -235,7 +235,7 @@ fn said() -> (Manifest, Proof, Vec<u8>) {
 }
 
 #[test]
-fn what_a_publisher_says_comes_out_byte_for_byte() {
+fn statements_of_a_publisher_equal_the_golden_files() {
     let signer = signer();
     let (manifest, proof, delta) = said();
     golden("delta.ewd", &delta);
@@ -256,7 +256,7 @@ fn what_a_publisher_says_comes_out_byte_for_byte() {
 
 /// Our file for the ids 0 to 999 at 1 % equals the one that Guava 33.4.8 wrote, and Guava's file can be read.
 #[test]
-fn guavas_files_are_ours() {
+fn guava_files_equal_those_of_guava() {
     for funnel in [Funnel::Utf8, Funnel::UnencodedChars, Funnel::Long] {
         let name = format!("guava-{}.bloom", funnel.name());
         let theirs = fs::read(folder().join(&name)).expect("a golden file");

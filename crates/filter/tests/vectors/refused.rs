@@ -36,7 +36,7 @@ fn flipped(whole: &[u8], at: usize) -> Vec<u8> {
 }
 
 #[test]
-fn files_to_be_refused_come_out_byte_for_byte() {
+fn refused_files_equal_the_golden_file() {
     let fixed = filter("static-small.ewf", IdForm::Integer, 0.01, 0, 10).into_bytes();
     let growing = filter("updatable-small.ewf", IdForm::Uuid, 0.01, 0, 10).into_bytes();
     let (_, _, delta) = said();
@@ -133,7 +133,7 @@ fn signed(kind: &str, json: &str) -> String {
 }
 
 #[test]
-fn lines_to_be_refused_come_out_byte_for_byte() {
+fn refused_lines_equal_the_golden_file() {
     let (believed, proof, _) = said();
     let manifest = believed.to_line(Some(&signer()));
     let proof = proof.to_line(Some(&signer()));
@@ -377,7 +377,7 @@ const PROOF_FORM_1: &str = include_str!("../../../../fixtures/filter-proof-v1.tx
 
 /// The signature is valid, so the error names the version.
 #[test]
-fn statements_of_form_1_are_refused_by_their_form() {
+fn statements_of_version_1_are_refused_with_their_version() {
     let trust = Trust::Keys(vec![signer().public()]);
     let form_1 = ManifestError::Format { found: 1 };
     let manifest = Manifest::from_line(MANIFEST_FORM_1.as_bytes(), &trust);

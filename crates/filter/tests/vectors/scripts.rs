@@ -386,7 +386,7 @@ const ASKED: [u64; 16] = [
 ];
 
 #[test]
-fn clients_lives_come_out_step_by_step() {
+fn client_lives_equal_the_golden_scripts() {
     let signer = Signer::from_secret([7; 32]);
     let mut scripts = Vec::new();
     let mut seen = std::collections::BTreeSet::new();

@@ -56,7 +56,7 @@ fn scan(address: &str, query: &str, ordered: bool) -> Result<(IdForm, Vec<String
 }
 
 #[test]
-fn ids_of_every_type_come_in_their_canonical_form() {
+fn ids_of_every_type_are_read_in_canonical_form() {
     let Some(server) = Server::start() else {
         return;
     };
@@ -95,7 +95,7 @@ fn ids_of_every_type_come_in_their_canonical_form() {
 }
 
 #[test]
-fn errors_say_what_is_wrong() {
+fn errors_name_the_cause() {
     let Some(server) = Server::start() else {
         return;
     };
@@ -186,7 +186,7 @@ fn a_scan_survives_a_restart_of_the_server() {
 
 /// A scan from a position within each kind of column reads the row at this position and all rows after it.
 #[test]
-fn an_ordered_scan_begins_anywhere() {
+fn an_ordered_scan_can_begin_anywhere() {
     let Some(server) = Server::start() else {
         return;
     };
@@ -232,7 +232,7 @@ fn an_ordered_scan_begins_anywhere() {
 
 /// One transaction gets a number and commits after a poll has read the next number; its row is found.
 #[test]
-fn changes_are_found_although_commits_come_out_of_order() {
+fn changes_are_found_if_commits_are_out_of_order() {
     let Some(server) = Server::start() else {
         return;
     };
@@ -271,7 +271,7 @@ fn changes_are_found_although_commits_come_out_of_order() {
 }
 
 #[test]
-fn changes_go_on_after_a_restart_of_the_server() {
+fn changes_continue_after_a_restart_of_the_server() {
     let Some(mut server) = Server::start() else {
         return;
     };
@@ -297,7 +297,7 @@ fn changes_go_on_after_a_restart_of_the_server() {
 
 /// TLS verifies the certificate and the name in it.
 #[test]
-fn tls_verifies_whom_it_talks_to() {
+fn tls_verifies_the_name_of_the_server() {
     let Some(server) = Server::start_with_tls() else {
         return;
     };

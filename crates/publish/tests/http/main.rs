@@ -27,7 +27,7 @@ fn manifest(addr: std::net::SocketAddr) -> Manifest {
 
 /// Method: from the manifest to the snapshot and the delta by their digests; every id is found.
 #[test]
-fn a_client_finds_everything_from_the_manifest_on() {
+fn a_client_finds_all_files_through_the_manifest() {
     let folder = tempfile::tempdir().expect("a folder");
     let publisher = start(config(folder.path()), &Table::with(0..3000));
     let addr = publisher.addr();
@@ -107,7 +107,7 @@ fn a_challenge_is_answered_by_a_proof() {
 
 /// A client with the newest state waits, and gets a response as soon as an id is posted.
 #[test]
-fn waiting_ends_with_the_next_id() {
+fn a_waiting_client_is_answered_at_the_next_id() {
     let folder = tempfile::tempdir().expect("a folder");
     let publisher = start(config(folder.path()), &Table::with(0..10));
     let addr = publisher.addr();
@@ -128,7 +128,7 @@ fn waiting_ends_with_the_next_id() {
 
 /// Requests without the token, too large, malformed or on a wrong path are refused, and no id is journaled.
 #[test]
-fn what_may_not_be_posted_is_refused() {
+fn invalid_posts_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = config(folder.path());
     config.hasher.form = edgeward_filter::IdForm::Integer;
@@ -191,7 +191,7 @@ fn a_path_of_another_set_is_not_answered() {
 
 /// Acknowledged ids are present after a restart, and every number is larger than before.
 #[test]
-fn a_restart_goes_on_where_it_was() {
+fn a_restart_continues_with_the_stored_state() {
     let folder = tempfile::tempdir().expect("a folder");
     let table = Table::with(0..1000);
     let publisher = start(config(folder.path()), &table);
@@ -234,7 +234,7 @@ fn a_restart_goes_on_where_it_was() {
 
 /// With many concurrent posts, each is acknowledged and in the journal, and the number of files is bounded.
 #[test]
-fn posts_from_many_writers_are_all_kept() {
+fn posts_from_many_writers_are_all_journaled() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = config(folder.path());
     config.limits.superseded_files_max = 8;
@@ -266,7 +266,7 @@ fn posts_from_many_writers_are_all_kept() {
 }
 
 #[test]
-fn the_admin_address_tells_what_happened() {
+fn the_admin_address_serves_metrics_and_status() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = config(folder.path());
     config.admin = Some(([127, 0, 0, 1], 0).into());
@@ -293,7 +293,7 @@ fn the_admin_address_tells_what_happened() {
 
 /// A feed does not cover ids committed before it began. A proof needs a scan that began later.
 #[test]
-fn a_feed_is_believed_from_the_first_scan_after_its_beginning() {
+fn a_feed_counts_after_the_first_scan_that_began_later() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = config(folder.path());
     config.coverage = Coverage::Feed;
@@ -393,7 +393,7 @@ fn a_feed_that_cannot_continue_requires_a_later_snapshot() {
 /// Posts acknowledged after the backup are lost. No completeness is stated until their writers have committed
 /// them and a scan has read them.
 #[test]
-fn a_restored_folder_promises_nothing_until_a_scan_after_commit_within() {
+fn a_restored_folder_states_no_completeness_until_a_scan_after_commit_within() {
     let (folder, backup) = (tempfile::tempdir(), tempfile::tempdir());
     let (folder, backup) = (folder.expect("a folder"), backup.expect("a folder"));
     let table = Table::with(0..10);
@@ -441,7 +441,7 @@ fn a_restored_folder_promises_nothing_until_a_scan_after_commit_within() {
 /// Completeness survives a restart if the feed continues at its position; no scan is needed. Another feed does
 /// not continue.
 #[test]
-fn a_feed_goes_on_where_it_was() {
+fn a_feed_continues_at_its_position_after_a_restart() {
     let folder = tempfile::tempdir().expect("a folder");
     let run = |table: &Table, feed: &str| {
         let mut config = config(folder.path());
@@ -518,7 +518,7 @@ fn a_feed_goes_on_where_it_was() {
 /// A full journal refuses changes and extends no completeness. Changes sent again after the next snapshot are
 /// accepted.
 #[test]
-fn changes_that_are_refused_are_taken_later() {
+fn refused_changes_are_accepted_later() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = config(folder.path());
     config.coverage = Coverage::Feed;

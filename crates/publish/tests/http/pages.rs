@@ -23,7 +23,7 @@ fn preflight(addr: std::net::SocketAddr, path: &str, origin: &str) -> Answer {
 /// A page of an allowed origin passes the preflight and may read the response with its proof. Pages of other
 /// origins get no CORS fields, and no page may post.
 #[test]
-fn a_page_reads_only_where_its_origin_was_named() {
+fn a_page_may_read_only_if_its_origin_is_allowed() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = config(folder.path());
     config.allowed_origins = AllowedOrigins::These(vec![PAGE.parse().expect("an origin")]);
@@ -70,7 +70,7 @@ fn a_page_reads_only_where_its_origin_was_named() {
 
 /// By default, responses have no CORS fields.
 #[test]
-fn no_page_reads_by_default_and_every_page_with_a_star() {
+fn no_page_may_read_by_default_and_every_page_if_any_is_allowed() {
     let folder = tempfile::tempdir().expect("a folder");
     let publisher = start(config(folder.path()), &Table::with(0..10));
     let read = get(publisher.addr(), SET, &[("origin", PAGE)]);
@@ -91,7 +91,7 @@ fn no_page_reads_by_default_and_every_page_with_a_star() {
 /// The Guava filter contains every id of the scan, has validators and the date of the scan, and is replaced by
 /// the next scan.
 #[test]
-fn a_set_is_handed_out_in_guavas_form_where_that_is_wanted() {
+fn a_set_is_served_in_guavas_format_if_configured() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = config(folder.path());
     config.guava = Some(Funnel::Utf8);
@@ -128,7 +128,7 @@ fn a_set_is_handed_out_in_guavas_form_where_that_is_wanted() {
 }
 
 #[test]
-fn a_set_without_guavas_form_says_how_it_would_have_one() {
+fn a_set_without_guavas_format_names_the_flag_for_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let publisher = start(config(folder.path()), &Table::with(0..10));
     let answer = get(publisher.addr(), &format!("{SET}/guava"), &[]);

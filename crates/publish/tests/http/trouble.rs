@@ -7,7 +7,7 @@ use crate::support::{self, PATIENCE, Table, config, get, start};
 
 /// Silent connections are closed after the head timeout, and waiting clients are served.
 #[test]
-fn silent_clients_lose_their_places() {
+fn silent_connections_are_closed_after_the_head_timeout() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = config(folder.path());
     config.limits.connections_max = 4;
@@ -32,7 +32,7 @@ fn silent_clients_lose_their_places() {
 ///
 /// Method: the timeouts are longer than the test.
 #[test]
-fn connections_that_wait_for_their_clients_make_room() {
+fn connections_that_wait_for_their_clients_are_displaced() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = config(folder.path());
     config.limits.connections_max = 8;
@@ -74,7 +74,7 @@ fn connections_that_wait_for_their_clients_make_room() {
 
 /// A connection that sends no byte is closed within seconds, although the head timeout is longer.
 #[test]
-fn a_connection_without_a_byte_is_closed() {
+fn a_connection_that_sends_no_byte_is_closed() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = config(folder.path());
     config.limits.head_timeout = Duration::from_secs(3600);
@@ -95,7 +95,7 @@ fn a_connection_without_a_byte_is_closed() {
 
 /// A connection is closed if its client does not read a large snapshot.
 #[test]
-fn a_client_that_takes_nothing_is_given_up() {
+fn a_client_that_reads_nothing_is_disconnected() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = config(folder.path());
     config.limits.stall_timeout = Duration::from_millis(200);
@@ -121,7 +121,7 @@ fn a_client_that_takes_nothing_is_given_up() {
 }
 
 #[test]
-fn a_head_without_end_is_refused() {
+fn an_endless_head_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let publisher = start(config(folder.path()), &Table::with(0..10));
     let mut stream = TcpStream::connect(publisher.addr()).expect("it listens");

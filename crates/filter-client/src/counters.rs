@@ -1,10 +1,10 @@
-//! What a client counts.
+//! The counters of a filter client.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counts {
     ($( $(#[$doc:meta])* $field:ident )+) => {
-        /// What happened since a client started.
+        /// Counters since the start of a client.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Counts {

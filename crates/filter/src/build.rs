@@ -207,6 +207,7 @@ impl Tables {
     }
 }
 
+/// A solved shard.
 #[derive(Debug)]
 pub struct ShardPart {
     shard: u32,

@@ -1,4 +1,4 @@
-//! What a publisher counts.
+//! The counters of a publisher.
 
 use std::sync::Arc;
 

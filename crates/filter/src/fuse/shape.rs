@@ -4,7 +4,7 @@ use crate::rate::Rate;
 
 /// The width of slots, which may be fractional on average.
 ///
-/// Of 2³² ids, `narrow` ids compare `bits` bits and the others one bit more.
+/// A share of `narrow` / 2³² of the ids compares `bits` bits, the others one bit more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Width {
     /// The width of a narrow slot in bits, 1 to 32.

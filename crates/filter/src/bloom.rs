@@ -218,7 +218,7 @@ mod tests {
 
     use super::*;
 
-    /// The bits of an id in an area of `blocks` blocks, computed as `docs/filter-format.md` says.
+    /// The bits of an id in an area of `blocks` blocks, computed as `docs/reference/filter-format.md` says.
     fn bits_by_the_page(hash: u64, blocks: u64) -> impl Iterator<Item = usize> {
         let block = ((hash >> 32) * blocks) >> 32;
         SALTS.into_iter().zip(0..).map(move |(salt, lane)| {

@@ -2,7 +2,7 @@
 //!
 //! A delta covers the journal numbers after `from` up to `to`. Adding an id twice has no effect, so deltas may
 //! be applied twice and may overlap. A publisher may therefore replace many small deltas by one that covers all
-//! of them, and a client that already has some of the ids can apply it. `docs/filter-format.md` lists every
+//! of them, and a client that already has some of the ids can apply it. `docs/reference/filter-format.md` lists every
 //! byte.
 
 use xxhash_rust::xxh3::Xxh3Default;

@@ -1,7 +1,7 @@
 //! The filter file: a header of 128 bytes, then the payload.
 //!
-//! `docs/filter-format.md` lists every byte. All numbers are little-endian. A length in a header is used only
-//! after it was compared with the size of the file, so a header cannot cause a large allocation.
+//! `docs/reference/filter-format.md` lists every byte. All numbers are little-endian. A length in a header is
+//! used only after it was compared with the size of the file, so a header cannot cause a large allocation.
 
 mod header;
 mod open;

@@ -6,8 +6,8 @@
 //!
 //! - [`StaticBuilder`] gathers ids and builds a filter close to the smallest possible size. [`UpdatableFilter`]
 //!   is larger and accepts ids at any time. Both take a false-positive [`Rate`].
-//! - [`Filter`] opens a filter file over borrowed or mapped bytes and answers lookups. `docs/filter-format.md`
-//!   describes the file.
+//! - [`Filter`] opens a filter file over borrowed or mapped bytes and answers lookups.
+//!   `docs/reference/filter-format.md` describes the file.
 //! - [`IdHasher`] defines what an id is: one canonical form for text, integers and UUIDs.
 //! - [`guava`] writes and reads the format of Guava's `BloomFilter`, for clients on the JVM.
 //! - [`delta`], [`manifest`] and [`journal`] are what a publisher serves between two builds. [`client`] decides

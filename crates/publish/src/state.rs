@@ -4,7 +4,7 @@
 //! ```text
 //! lock                 locked by the publisher that uses the folder; a copy of the folder has another inode
 //! state.json           set, hash, lineage, snapshot; replaced atomically by rename
-//! journal.log          consecutive deltas in the format of docs/filter-format.md
+//! journal.log          consecutive deltas in the format of docs/reference/filter-format.md
 //! snapshot-EPOCH.ids   the snapshot that state.json names
 //! changes.json         the position of the feed of changes: see `position`
 //! ```

@@ -1,4 +1,4 @@
-//! How old a response already was when it arrived (RFC 9111 §4.2.3).
+//! The age of a response on arrival (RFC 9111 §4.2.3).
 
 use edgeward_types::Timestamp;
 use http::header::{AGE, DATE, HeaderMap};
@@ -6,22 +6,22 @@ use http::header::{AGE, DATE, HeaderMap};
 use crate::cache_control::delta_seconds;
 use crate::date::date_field;
 
-/// When a response was fetched, by the cache's own clock.
+/// The times of one fetch, read from the cache's own clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// The request head was about to leave.
+    /// Just before the request head was sent.
     pub request_time: Timestamp,
-    /// The response head had arrived.
+    /// When the response head had arrived.
     pub response_time: Timestamp,
 }
 
-/// `corrected_initial_age` in milliseconds.
+/// Returns `corrected_initial_age` in milliseconds.
 ///
-/// The larger of what the `Date` suggests and what caches on the way admit to plus the
-/// time the exchange took.
+/// The result is the larger of two values: the age by `Date`, and the sum of the `Age` field and the duration
+/// of the exchange.
 pub(crate) fn corrected_initial_age_ms(response: &HeaderMap, exchange: Exchange) -> u64 {
-    // `Date` has whole seconds, so the clock is cut to whole seconds too: otherwise a
-    // response made this very second would seem up to 999 ms old.
+    // `Date` has whole seconds, so the clock is truncated to whole seconds too. Otherwise a response made in
+    // this second would seem up to 999 ms old.
     let apparent_age_ms = date_field(response, &DATE).map_or(0, |date| {
         exchange
             .response_time
@@ -39,8 +39,8 @@ pub(crate) fn corrected_initial_age_ms(response: &HeaderMap, exchange: Exchange)
     apparent_age_ms.max(corrected_age_value_ms)
 }
 
-/// The `Age` field (§5.1): of a list the first member counts, and what is no number is
-/// as if absent.
+/// Returns the value of `Age` in seconds (§5.1). The first member of a list counts. An invalid number is
+/// treated as an absent field.
 fn age_value_secs(response: &HeaderMap) -> u64 {
     let Some(line) = response.get(AGE) else {
         return 0;

@@ -1,26 +1,27 @@
-//! The authority of a request in its one canonical form (RFC 9110 §4.2.3, §7.2).
+//! The canonical form of a request's authority (RFC 9110 §4.2.3, §7.2).
 //!
-//! The cache key and the `Host` of the forwarded request are both made from this value. If they were made from
-//! different texts, a client could choose a text that the origin reads as another host than the cache does.
+//! The cache key and the `Host` of the forwarded request are both made from this value. With different texts, a
+//! client could send a text that the origin and the cache read as different hosts.
 
 use core::net::Ipv6Addr;
 use std::borrow::Cow;
 use std::fmt;
 
-/// `host[:port]` of a request, checked.
+/// A valid `host[:port]` of a request.
 ///
-/// Canonical form: the host in lower case and without its final dot, the port as a decimal number and only if it is
-/// not the default of the scheme. User information is refused: HTTP requests must not carry it (RFC 9110 §4.2.4).
+/// Canonical form: the host in lower case without its final dot, and the port as a decimal number if it is not
+/// the default of the scheme. User information is rejected, because HTTP requests must not carry it (RFC 9110
+/// §4.2.4).
 #[derive(Clone, Copy, Debug)]
 pub struct Authority<'a> {
-    /// In the case of the request, without a final dot. An IPv6 address has its brackets.
+    /// The host with the letter case of the request, without a final dot. An IPv6 address keeps its brackets.
     host: &'a str,
-    /// Without the default of the scheme.
+    /// The port, or `None` if it is the default port of the scheme.
     port: Option<u16>,
     text: &'a str,
 }
 
-/// A text that is not `host[:port]`: answer 400.
+/// A text that is not `host[:port]`. The request is answered with 400.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidTarget {
     authority: String,
@@ -28,8 +29,8 @@ pub struct InvalidTarget {
 
 impl<'a> Authority<'a> {
     /// Parses `:authority`, the authority of an absolute target, or `Host`.
-    ///
-    /// Refuses user information, bytes that cannot stand in a host name (`/` would make the key of one host's `/a`
+    /// Rejects user information, a bracketed address that is not IPv6, a port above 65535, and bytes that a
+    /// host name cannot contain. With a `/` in the host, two hosts could have the same key.
     /// the key of another's), an address in brackets that is not IPv6, and a port beyond 65535.
     pub fn parse(scheme: &str, text: &'a str) -> Result<Self, InvalidTarget> {
         let refuse = || InvalidTarget {
@@ -39,7 +40,7 @@ impl<'a> Authority<'a> {
         let host = match host.strip_prefix('[').and_then(|h| h.strip_suffix(']')) {
             Some(address) if address.parse::<Ipv6Addr>().is_ok() => host,
             Some(_) => return Err(refuse()),
-            // A final dot marks the name as absolute (RFC 3986 §3.2.2); names in HTTP always are.
+            // A final dot marks an absolute name (RFC 3986 §3.2.2). Names in HTTP are always absolute.
             None => host.strip_suffix('.').unwrap_or(host),
         };
         let is_name = host.starts_with('[') || host.bytes().all(is_name_byte);
@@ -58,7 +59,7 @@ impl<'a> Authority<'a> {
                 Some(port)
             }
         };
-        // RFC 9110 §4.2.3: an empty port and the default port are the same.
+        // RFC 9110 §4.2.3: an empty port is equivalent to the default port.
         let default = match scheme {
             _ if scheme.eq_ignore_ascii_case("http") => Some(80),
             _ if scheme.eq_ignore_ascii_case("https") => Some(443),
@@ -77,7 +78,7 @@ impl<'a> Authority<'a> {
         out.extend_from_slice(self.host.as_bytes());
         out[start..].make_ascii_lowercase();
         if let Some(port) = self.port {
-            // Without `format!`: a key is made for every hit, and must not cost an allocation.
+            // Every hit makes a key, so this code avoids the allocation of `format!`.
             let mut digits = [0; PORT_DIGITS_MAX];
             let (mut at, mut rest) = (PORT_DIGITS_MAX, port);
             loop {
@@ -93,13 +94,14 @@ impl<'a> Authority<'a> {
         }
     }
 
-    /// The canonical form, borrowed if the text was canonical already.
+    /// Returns the canonical form, borrowed if the text is already canonical.
     pub fn canonical(&self) -> Cow<'a, str> {
         let is_lower = !self.host.bytes().any(|byte| byte.is_ascii_uppercase());
         let is_same = is_lower
             && match self.port {
                 None => self.host.len() == self.text.len(),
-                // A canonical port has no leading zero; it follows the host at once unless a dot was cut off.
+                // A canonical port has no leading zero and follows the host directly, unless a final dot was
+                // removed.
                 Some(port) => self
                     .text
                     .strip_prefix(self.host)
@@ -150,7 +152,8 @@ fn split_port(authority: &str) -> Option<(&str, Option<&str>)> {
     }
 }
 
-/// `reg-name` of RFC 3986 §3.2.2 without percent-encoding: no name in the DNS needs it, and an origin may decode it.
+/// Returns true for bytes of `reg-name` (RFC 3986 §3.2.2). Percent-encoding is rejected: no DNS name needs it,
+/// and an origin may decode it.
 const fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(
@@ -175,7 +178,7 @@ const fn is_name_byte(byte: u8) -> bool {
 /// 65535 has five digits.
 const PORT_DIGITS_MAX: usize = 5;
 
-/// How much of a bad authority an error repeats.
+/// The number of characters of an invalid authority that the error message repeats.
 const AUTHORITY_SHOWN_CHARS: usize = 64;
 
 #[cfg(test)]
@@ -251,7 +254,7 @@ mod tests {
     }
 
     proptest! {
-        /// The canonical form is its own canonical form, and names the same authority.
+        /// The canonical form of a canonical form is itself, and both are the same authority.
         #[test]
         fn the_canonical_form_is_a_fixed_point(
             scheme in "https?",

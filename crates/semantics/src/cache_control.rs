@@ -1,12 +1,11 @@
-//! `Cache-Control` (RFC 9111 §5.2) and the legacy `Pragma`, read tolerantly.
+//! A tolerant parser of `Cache-Control` (RFC 9111 §5.2) and the legacy `Pragma`.
 //!
-//! Tolerant means: nothing is an error, and whatever is unclear is read in the way that
-//! stores or reuses less. Unknown directives are ignored (§5.2.3); a directive given
-//! twice counts in its most restrictive form; an argument that is not delta-seconds
-//! makes the response stale (§4.2.1) instead of making it eternal.
+//! The parser never fails. It reads unclear input in the way that stores or reuses less. It ignores unknown
+//! directives (§5.2.3). If a directive occurs twice, the more restrictive value counts. An argument that is not
+//! delta-seconds makes the response stale at once (§4.2.1).
 //!
-//! RFC 9213 will add a targeted field in front of `Cache-Control`; all of the crate gets
-//! its directives from [`ResponseDirectives::of`], so that is the one place to choose.
+//! The targeted field of RFC 9213 is not supported yet. The whole crate reads directives with
+//! [`ResponseDirectives::of`], so only that function will choose between the fields.
 
 use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, PRAGMA};
 
@@ -15,19 +14,19 @@ use crate::list::{self, Members};
 #[cfg(test)]
 mod tests;
 
-/// The value a number of seconds too large to hold stands for: 2^31, about 68 years (§1.2.2).
+/// Larger numbers of seconds are read as this value: 2^31, about 68 years (§1.2.2).
 pub const DELTA_SECONDS_MAX: u32 = 1 << 31;
 
-/// What a response's `Cache-Control` says (§5.2.2), all lines together.
+/// The `Cache-Control` directives of a response (§5.2.2), from all header lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResponseDirectives {
-    /// §5.2.2.1; an argument that is no number reads as 0.
+    /// §5.2.2.1. An invalid number is read as 0.
     pub max_age: Option<u32>,
-    /// §5.2.2.10; an argument that is no number reads as 0.
+    /// §5.2.2.10. An invalid number is read as 0.
     pub s_maxage: Option<u32>,
-    /// RFC 5861 §3; an argument that is no number reads as 0.
+    /// RFC 5861 §3. An invalid number is read as 0.
     pub stale_while_revalidate: Option<u32>,
-    /// RFC 5861 §4; an argument that is no number reads as 0.
+    /// RFC 5861 §4. An invalid number is read as 0.
     pub stale_if_error: Option<u32>,
     /// §5.2.2.4.
     pub no_cache: FieldScope,
@@ -45,12 +44,12 @@ pub struct ResponseDirectives {
     pub must_understand: bool,
     /// §5.2.2.6.
     pub no_transform: bool,
-    /// RFC 8246. Speaks to private caches about reloads; kept for the log.
+    /// RFC 8246. Concerns reloads in private caches; stored only for the log.
     pub immutable: bool,
 }
 
 impl ResponseDirectives {
-    /// Reads every `Cache-Control` line of a response.
+    /// Parses every `Cache-Control` line of a response.
     pub fn of(headers: &HeaderMap) -> Self {
         let mut directives = Self::default();
         for line in headers.get_all(CACHE_CONTROL) {
@@ -59,11 +58,11 @@ impl ResponseDirectives {
         directives
     }
 
-    /// Reads one more line of directives.
+    /// Parses one more line of directives.
     pub fn add_line(&mut self, line: &[u8]) {
         for (name, argument) in directives(line) {
-            // Restrictive directives count whatever their argument; permissive ones
-            // only in the form the RFC defines.
+            // A restrictive directive counts with any argument. A permissive directive counts only in the form
+            // that the RFC defines.
             match name.as_str() {
                 "max-age" => restrict(&mut self.max_age, argument.seconds().unwrap_or(0)),
                 "s-maxage" => restrict(&mut self.s_maxage, argument.seconds().unwrap_or(0)),
@@ -90,10 +89,9 @@ impl ResponseDirectives {
         }
     }
 
-    /// Whether the response may be used past its lifetime without a successful validation.
+    /// Returns true if a stale response must not be used without a successful validation.
     ///
-    /// `s-maxage` carries `proxy-revalidate` with it for a shared cache (§5.2.2.10), and
-    /// `no-cache` forbids more than either.
+    /// For a shared cache `s-maxage` implies `proxy-revalidate` (§5.2.2.10). `no-cache` is stricter than both.
     pub fn forbids_stale(&self) -> bool {
         self.must_revalidate
             || self.proxy_revalidate
@@ -102,10 +100,10 @@ impl ResponseDirectives {
     }
 }
 
-/// How much of a response `no-cache` or `private` speaks about.
+/// The part of a response to which `no-cache` or `private` applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum FieldScope {
-    /// The directive is not there.
+    /// The directive is absent.
     #[default]
     Absent,
     /// The qualified form: only these header fields.
@@ -115,7 +113,7 @@ pub enum FieldScope {
 }
 
 impl FieldScope {
-    /// The fields of the qualified form; empty for the other two.
+    /// Returns the fields of the qualified form, or an empty slice for the other two forms.
     pub fn fields(&self) -> &[HeaderName] {
         match self {
             Self::Fields(fields) => fields,
@@ -123,8 +121,8 @@ impl FieldScope {
         }
     }
 
-    /// Adds one more occurrence. A list that names no field, or something that is no field
-    /// name, means the whole response: the sender wanted to hide something.
+    /// Adds one more occurrence of the directive. An empty list, or a member that is not a field name, means
+    /// the whole response, because the sender intended to protect something.
     fn restrict(&mut self, argument: Argument<'_>) {
         if *self == Self::Whole {
             return;
@@ -158,14 +156,14 @@ impl FieldScope {
     }
 }
 
-/// What a request's `Cache-Control` asks for (§5.2.1), or its `Pragma` (§5.4).
+/// The `Cache-Control` directives of a request (§5.2.1), or its `Pragma` (§5.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestDirectives {
-    /// §5.2.1.1: no response older than this.
+    /// §5.2.1.1: the maximum age of the response in seconds.
     pub max_age: Option<u32>,
-    /// §5.2.1.2: a stale response is welcome.
+    /// §5.2.1.2: the client accepts a stale response.
     pub max_stale: Option<MaxStale>,
-    /// §5.2.1.3: fresh for at least this much longer.
+    /// §5.2.1.3: the response must stay fresh for at least this many seconds.
     pub min_fresh: Option<u32>,
     /// RFC 5861 §4.
     pub stale_if_error: Option<u32>,
@@ -179,17 +177,17 @@ pub struct RequestDirectives {
     pub only_if_cached: bool,
 }
 
-/// How stale a response a client puts up with (§5.2.1.2).
+/// The staleness that a client accepts (§5.2.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxStale {
     /// `max-stale` without an argument.
     Any,
-    /// No more than this many seconds past its lifetime.
+    /// At most this many seconds past the freshness lifetime.
     Seconds(u32),
 }
 
 impl RequestDirectives {
-    /// Reads every `Cache-Control` line of a request, or its `Pragma` if there is none.
+    /// Parses every `Cache-Control` line of a request, or `Pragma` if the request has no `Cache-Control`.
     pub fn of(headers: &HeaderMap) -> Self {
         let mut asked = Self::default();
         if headers.contains_key(CACHE_CONTROL) {
@@ -197,13 +195,13 @@ impl RequestDirectives {
                 asked.add_line(line.as_bytes());
             }
         } else {
-            // §5.4: only where `Cache-Control` is missing.
+            // §5.4: `Pragma` counts only without `Cache-Control`.
             asked.no_cache = list::has_token(headers, &PRAGMA, "no-cache");
         }
         asked
     }
 
-    /// Whether nothing was asked for, so that the answer depends on the stored response alone.
+    /// Returns true if the request has no directive. The stored response alone then decides.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -242,11 +240,11 @@ impl RequestDirectives {
     }
 }
 
-/// What stands after a directive's `=`.
+/// The text after a directive's `=`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Argument<'a> {
     Absent,
-    /// A token, or the inside of a quoted string: §5.2 has recipients take both.
+    /// A token or the content of a quoted string. §5.2 requires recipients to accept both.
     Value(&'a [u8]),
     Malformed,
 }
@@ -263,13 +261,13 @@ impl<'a> Argument<'a> {
         }
     }
 
-    /// Delta-seconds (§1.2.2): digits and nothing else, held at [`DELTA_SECONDS_MAX`].
+    /// Parses delta-seconds (§1.2.2), limited to [`DELTA_SECONDS_MAX`].
     fn seconds(self) -> Option<u32> {
         self.value().and_then(delta_seconds)
     }
 }
 
-/// Reads delta-seconds (§1.2.2); `None` if it is anything but digits.
+/// Parses delta-seconds (§1.2.2). Returns `None` if the text contains anything but digits.
 pub(crate) fn delta_seconds(digits: &[u8]) -> Option<u32> {
     if digits.is_empty() {
         return None;
@@ -283,13 +281,13 @@ pub(crate) fn delta_seconds(digits: &[u8]) -> Option<u32> {
     })
 }
 
-/// Keeps the smaller of what a directive said before and says now.
+/// Sets the limit to the smaller of its current value and `secs`.
 fn restrict(limit: &mut Option<u32>, secs: u32) {
     *limit = Some(limit.map_or(secs, |other| other.min(secs)));
 }
 
-/// A directive name in lower case, held without allocation; names longer than any known
-/// one are cut, which keeps them unknown.
+/// A directive name in lower case, stored without allocation. Longer names than all known names are truncated
+/// and stay unknown.
 #[derive(Clone, Copy)]
 struct Name {
     bytes: [u8; NAME_BYTES_MAX],
@@ -310,7 +308,7 @@ impl Name {
     }
 }
 
-/// The directives of one line in order, names in lower case.
+/// Yields the directives of one line in order, with names in lower case.
 fn directives(line: &[u8]) -> impl Iterator<Item = (Name, Argument<'_>)> {
     Members::new(line).map(|member| {
         let equals = member.iter().position(|&byte| byte == b'=');
@@ -318,8 +316,8 @@ fn directives(line: &[u8]) -> impl Iterator<Item = (Name, Argument<'_>)> {
             None => (member, Argument::Absent),
             Some(at) => (&member[..at], argument(&member[at + 1..])),
         };
-        // Space around `=` is not in the grammar. The name still counts, so that
-        // `private = "x"` restricts; the argument does not.
+        // The grammar allows no space around `=`. The name still counts, so that `private = "x"` restricts, but
+        // the argument is invalid.
         let trimmed = list::trim(name);
         let argument = if trimmed.len() == name.len() {
             argument
@@ -340,9 +338,9 @@ fn argument(bytes: &[u8]) -> Argument<'_> {
     }
 }
 
-/// One more than `stale-while-revalidate`, the longest name known.
+/// One byte more than the longest known name, `stale-while-revalidate`.
 const NAME_BYTES_MAX: usize = 23;
 const _: () = assert!("stale-while-revalidate".len() < NAME_BYTES_MAX);
 
-/// Fields a qualified directive may name before it is read as the whole response.
+/// The limit of fields in a qualified directive. Above it, the directive applies to the whole response.
 const QUALIFIED_FIELDS_MAX: usize = 32;

@@ -1,10 +1,10 @@
-//! The primary cache key: the target URI, and nothing else (RFC 9111 §2).
+//! The primary cache key: the target URI alone (RFC 9111 §2).
 //!
-//! The method is not in it: a stored GET answers HEAD as well.
+//! The key does not contain the method, because a stored GET response also answers HEAD.
 
 use crate::authority::{Authority, InvalidTarget};
 
-/// The target of a request, its parts checked.
+/// The checked target of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target<'a> {
     scheme: &'a str,
@@ -14,9 +14,9 @@ pub struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// Checks a request's target. `authority` is `:authority` or `Host`.
+    /// Parses a request's target. `authority` is `:authority` or `Host`.
     ///
-    /// Refuses what [`Authority::parse`] refuses.
+    /// Fails if [`Authority::parse`] fails.
     pub fn new(
         scheme: &'a str,
         authority: &'a str,
@@ -31,9 +31,9 @@ impl<'a> Target<'a> {
 
     /// Appends the primary key: `http://host[:port]/path[?query]`.
     ///
-    /// Scheme and host in lower case, the default port left out (RFC 9110 §4.2.3). Path and
-    /// query keep their bytes: origins may tell `%41` from `A` although they should not,
-    /// and a wrong merge serves the wrong thing where a missed one costs a fetch.
+    /// Scheme and host are in lower case, and the default port is omitted (RFC 9110 §4.2.3). Path and query
+    /// keep their bytes, since origins may distinguish `%41` from `A` although they should not. A wrong merge
+    /// of two keys serves wrong content, while a missed merge only costs a fetch.
     pub fn write_key(&self, key: &mut Vec<u8>) {
         let start = key.len();
         key.extend_from_slice(self.scheme.as_bytes());
@@ -47,7 +47,7 @@ impl<'a> Target<'a> {
         key.extend_from_slice(self.path_and_query.as_bytes());
     }
 
-    /// The primary key as bytes of its own.
+    /// Returns the primary key.
     pub fn key(&self) -> Vec<u8> {
         let mut key =
             Vec::with_capacity(self.scheme.len() + AUTHORITY_BYTES + self.path_and_query.len());
@@ -55,12 +55,12 @@ impl<'a> Target<'a> {
         key
     }
 
-    /// Scheme, host and port agree (RFC 9110 §4.3.1).
+    /// Returns true if scheme, host and port agree (RFC 9110 §4.3.1).
     pub fn same_origin(&self, other: &Target<'_>) -> bool {
         self.scheme.eq_ignore_ascii_case(other.scheme) && self.authority == other.authority
     }
 
-    /// The same origin with another path and query.
+    /// Returns a target of the same origin with another path and query.
     pub fn at<'b>(&self, path_and_query: &'b str) -> Target<'b>
     where
         'a: 'b,
@@ -71,18 +71,18 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// The scheme as given.
+    /// The scheme as received.
     pub fn scheme(&self) -> &'a str {
         self.scheme
     }
 
-    /// Path and query as given.
+    /// Path and query as received.
     pub fn path_and_query(&self) -> &'a str {
         self.path_and_query
     }
 }
 
-/// Room for an authority in a new key. Most fit; a longer one costs another allocation.
+/// The capacity reserved for an authority in a new key. A longer authority costs one more allocation.
 const AUTHORITY_BYTES: usize = 64;
 
 #[cfg(test)]
@@ -142,7 +142,7 @@ mod tests {
         }
     }
 
-    /// A `Host` cannot make one host's key look like another's.
+    /// A client cannot forge the key of another host with a `Host` field.
     #[test]
     fn an_authority_that_could_forge_a_key_is_refused() {
         for authority in [

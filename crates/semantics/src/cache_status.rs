@@ -1,7 +1,7 @@
-//! `Cache-Status` (RFC 9211): what a cache did with a request, said in the response.
+//! `Cache-Status` (RFC 9211): the response field that says how a cache handled the request.
 //!
-//! Written by the server and read back by the load generator, so both live here and
-//! agree by test.
+//! The server writes the field and the load generator parses it. Both functions are here, and tests check that
+//! they agree.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,44 +10,44 @@ use http::header::{CACHE_STATUS, HeaderMap, HeaderValue};
 
 use crate::list::{self, Members};
 
-/// This cache's member of the field.
+/// The member of the field that this cache writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheStatus {
-    /// Served from the cache, or why not.
+    /// A hit, or the reason for forwarding the request.
     pub outcome: Outcome,
-    /// The status of the origin's answer, if the request was forwarded (§2.3).
+    /// The status of the origin's response, if the request was forwarded (§2.3).
     pub fwd_status: Option<u16>,
-    /// Remaining lifetime in seconds, negative if stale (§2.4).
+    /// Remaining freshness lifetime in seconds, negative if stale (§2.4).
     pub ttl: Option<i64>,
-    /// The response was stored (§2.5).
+    /// True if the response was stored (§2.5).
     pub stored: bool,
-    /// The request shared another's trip to the origin (§2.6).
+    /// True if the request shared another request's fetch (§2.6).
     pub collapsed: bool,
-    /// Anything else worth saying (§2.8), such as a refusal's name.
+    /// Additional information (§2.8), for example the reason why the response was not stored.
     pub detail: Option<Cow<'static, str>>,
 }
 
-/// `hit` (§2.1) or `fwd` (§2.2); exactly one of them is said.
+/// Either `hit` (§2.1) or `fwd` (§2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// Satisfied by the cache, no trip to the origin.
+    /// The cache answered without contacting the origin.
     Hit,
-    /// Went to the origin, for this reason.
+    /// The request was forwarded to the origin for this reason.
     Forward(Forward),
 }
 
-/// Why a request went to the origin (§2.2).
+/// Why a request was forwarded to the origin (§2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Forward {
-    /// The cache was configured not to handle it.
+    /// The configuration excludes the request from caching.
     Bypass,
     /// The method's semantics require it.
     Method,
-    /// Nothing is stored for the URI.
+    /// No response is stored for the URI.
     UriMiss,
-    /// Something is, but not for these request fields.
+    /// Responses are stored for the URI, but not for these request fields.
     VaryMiss,
-    /// Nothing usable, and it is not told which of the two.
+    /// No usable response is stored; URI miss and Vary miss are not distinguished.
     Miss,
     /// A fresh response is stored, but the request does not allow its use.
     Request,
@@ -58,7 +58,7 @@ pub enum Forward {
 }
 
 impl Forward {
-    /// Every reason: one metric series each.
+    /// Every reason. Each has one metric series.
     pub const ALL: [Self; 8] = [
         Self::Bypass,
         Self::Method,
@@ -92,19 +92,19 @@ impl Forward {
 }
 
 impl CacheStatus {
-    /// A hit with this much lifetime left.
+    /// Returns the status of a hit with the given remaining lifetime.
     pub const fn hit(ttl_secs: i64) -> Self {
         let mut status = Self::bare(Outcome::Hit);
         status.ttl = Some(ttl_secs);
         status
     }
 
-    /// A request that went to the origin.
+    /// Returns the status of a request that was forwarded to the origin.
     pub const fn forward(reason: Forward) -> Self {
         Self::bare(Outcome::Forward(reason))
     }
 
-    /// The same with a detail.
+    /// Sets the detail.
     #[must_use]
     pub fn with_detail(mut self, detail: impl Into<Cow<'static, str>>) -> Self {
         self.detail = Some(detail.into());
@@ -122,14 +122,14 @@ impl CacheStatus {
         }
     }
 
-    /// Appends this node's member: `edgeward; hit; ttl=42`. `node` must be a token, which
-    /// is for whoever reads the configuration to check.
+    /// Appends this node's member: `edgeward; hit; ttl=42`. `node` must be a token. The code that reads the
+    /// configuration checks this.
     pub fn write(&self, node: &str, line: &mut String) {
         self.write_to(node, line)
             .expect("a String takes everything");
     }
 
-    /// The member as a field value. A hit allocates once, for the value itself.
+    /// Returns the member as a field value. For a hit the only allocation is the value itself.
     pub fn to_header_value(&self, node: &str) -> HeaderValue {
         let mut line = ShortLine {
             bytes: [0; SHORT_LINE_BYTES],
@@ -143,7 +143,7 @@ impl CacheStatus {
                 HeaderValue::from_bytes(line.as_bytes())
             }
         };
-        // Only a `node` that is no token gets here.
+        // Only an invalid `node` leads to this default.
         value.unwrap_or_else(|_| HeaderValue::from_static("edgeward"))
     }
 
@@ -161,7 +161,7 @@ impl CacheStatus {
             write_status(status, line)?;
         }
         if let Some(ttl) = self.ttl {
-            // RFC 8941 §3.3.1: fifteen digits at most.
+            // RFC 8941 §3.3.1: an integer has at most fifteen digits.
             write!(line, "; ttl={}", ttl.clamp(-SF_INTEGER_MAX, SF_INTEGER_MAX))?;
         }
         if self.stored {
@@ -177,20 +177,20 @@ impl CacheStatus {
         Ok(())
     }
 
-    /// Appends the member behind those of caches nearer the origin (§2).
+    /// Appends the member after the members of caches nearer the origin (§2).
     pub fn append_to(&self, response: &mut HeaderMap, node: &str) {
         response.append(CACHE_STATUS, self.to_header_value(node));
     }
 
-    /// Reads the last member that `node` wrote: of two nodes of that name the one nearest
-    /// the client. `None` if there is none or it says neither `hit` nor `fwd`.
+    /// Parses the last member that `node` wrote: if two nodes have the same name, the one nearest the client.
+    /// Returns `None` if the field has no member of `node`, or if the member has neither `hit` nor `fwd`.
     pub fn of(response: &HeaderMap, node: &str) -> Option<Self> {
         list::members(response, &CACHE_STATUS)
             .filter_map(|member| Self::parse_member(member, node))
             .last()
     }
 
-    /// Reads the last member that `node` wrote in one line of the field.
+    /// Parses the last member that `node` wrote in one line of the field.
     pub fn parse(line: &[u8], node: &str) -> Option<Self> {
         Members::new(line)
             .filter_map(|member| Self::parse_member(member, node))
@@ -236,7 +236,7 @@ impl CacheStatus {
     }
 }
 
-/// As `write!` would, without its machinery: this is part of every answer that was not a hit.
+/// Writes the number without `write!`, which is slower: every response that is not a hit contains a status.
 fn write_status(status: u16, line: &mut impl fmt::Write) -> fmt::Result {
     if !(100..1000).contains(&status) {
         return write!(line, "{status}");
@@ -248,7 +248,7 @@ fn write_status(status: u16, line: &mut impl fmt::Write) -> fmt::Result {
     Ok(())
 }
 
-/// The parts of a member between semicolons that stand outside strings, trimmed.
+/// Yields the parts of a member between the semicolons outside strings, trimmed.
 struct Parameters<'a> {
     rest: Option<&'a [u8]>,
 }
@@ -262,7 +262,7 @@ impl<'a> Iterator for Parameters<'a> {
         while let Some(&byte) = bytes.get(end) {
             match byte {
                 b';' => break,
-                // An open string takes the rest: there is no later parameter to save.
+                // An unclosed string extends to the end of the member.
                 b'"' => {
                     end = list::closing_quote(bytes, end).map_or(bytes.len(), |close| close + 1);
                 }
@@ -274,7 +274,7 @@ impl<'a> Iterator for Parameters<'a> {
     }
 }
 
-/// The content of an sf-string (RFC 8941 §3.3.3); `None` if it is none.
+/// Returns the content of an sf-string (RFC 8941 §3.3.3), or `None` for other bytes.
 fn bare_string(bytes: &[u8]) -> Option<String> {
     if bytes.first() != Some(&b'"') || list::closing_quote(bytes, 0)? != bytes.len() - 1 {
         return None;
@@ -295,9 +295,9 @@ fn parse_number<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// The bytes as an sf-token (RFC 8941 §3.3.4), if they are one.
+/// Returns the bytes as an sf-token (RFC 8941 §3.3.4), or `None` if they are not a token.
 fn bare_token(bytes: &[u8]) -> Option<&str> {
-    // It starts with a letter or `*`; `:` and `/` may follow.
+    // A token starts with a letter or `*`. `:` and `/` may follow.
     let starts = bytes
         .first()
         .is_some_and(|&first| first.is_ascii_alphabetic() || first == b'*');
@@ -308,8 +308,8 @@ fn bare_token(bytes: &[u8]) -> Option<&str> {
     is_token.then(|| std::str::from_utf8(bytes).ok()).flatten()
 }
 
-/// A token where it is one, else a string without what a string cannot hold
-/// (RFC 8941 §3.3.3: visible ASCII and space).
+/// Writes a token if the text is one, otherwise a string. Bytes that a string cannot contain are omitted (RFC
+/// 8941 §3.3.3: visible ASCII and space).
 fn write_token_or_string(text: &str, line: &mut impl fmt::Write) -> fmt::Result {
     if let Some(token) = bare_token(text.as_bytes()) {
         return line.write_str(token);
@@ -324,7 +324,7 @@ fn write_token_or_string(text: &str, line: &mut impl fmt::Write) -> fmt::Result 
     line.write_char('"')
 }
 
-/// A line on the stack; refuses what does not fit.
+/// A line on the stack. Writing fails if the text does not fit.
 struct ShortLine {
     bytes: [u8; SHORT_LINE_BYTES],
     length: usize,
@@ -340,7 +340,7 @@ impl fmt::Write for ShortLine {
     }
 }
 
-/// `edgeward; fwd=vary-miss; fwd-status=200; ttl=…; stored; collapsed` and some detail.
+/// Holds `edgeward; fwd=vary-miss; fwd-status=200; ttl=…; stored; collapsed` and a short detail.
 const SHORT_LINE_BYTES: usize = 128;
 
 /// The largest sf-integer (RFC 8941 §3.3.1).
@@ -380,7 +380,7 @@ mod tests {
         assert_eq!(line(&odd), r#"edgeward; fwd=bypass; detail="say \"a\\b\"""#);
     }
 
-    /// Method: details that just fit on the stack, and ones that do not.
+    /// Method: details of lengths just below and above the size of the stack buffer.
     #[test]
     fn a_field_value_is_the_written_line_at_any_length() {
         for length in [0, 1, 100, 101, 102, 103, 104, 105, 1000] {
@@ -406,7 +406,7 @@ mod tests {
         );
     }
 
-    /// §2: members stand in the order of the response's way; ours is the last of its name.
+    /// §2: members are listed from the origin to the client, so this cache's member is the last with its name.
     #[test]
     fn ones_own_member_is_found_among_others() {
         let table = [
@@ -449,7 +449,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is written reads back, wherever it stands in the list.
+        /// A written member is parsed back at any position of the list.
         #[test]
         fn what_is_written_reads_back(
             reason in proptest::option::of(0_usize..8),

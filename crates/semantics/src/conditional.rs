@@ -14,35 +14,34 @@ use crate::validators::{EntityTag, TagRef, Validators};
 /// How a usable stored response answers a conditional request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// All of it (a `Range` may still cut it, see [`range`](crate::range)).
+    /// The full response. A `Range` may still select a part, see [`range`](crate::range).
     Full,
-    /// 304: the client's own copy is good.
+    /// 304: the client's copy is valid.
     NotModified,
 }
 
-/// Whether the request carries a condition this module evaluates. Two lookups, for the
-/// hit path to skip the rest.
+/// Returns true if the request carries a condition that this module evaluates. Two lookups allow the hit path
+/// to skip the evaluation.
 #[inline]
 pub fn is_conditional(request: &HeaderMap) -> bool {
     request.contains_key(IF_NONE_MATCH) || request.contains_key(IF_MODIFIED_SINCE)
 }
 
-/// Evaluates the client's conditions against a stored response (RFC 9110 §13.2.2 as it
-/// applies to a cache, RFC 9111 §4.3.2).
+/// Evaluates the client's conditions against a stored response (RFC 9110 §13.2.2 for a cache, RFC 9111 §4.3.2).
 ///
-/// `If-Match` and `If-Unmodified-Since` are not a cache's to evaluate; requests with them
-/// never come here, see [`route`](crate::route()).
+/// A cache does not evaluate `If-Match` and `If-Unmodified-Since`. [`route`](crate::route()) passes requests
+/// with these fields to the origin.
 pub fn evaluate(
     method: &Method,
     request: &HeaderMap,
     status: StatusCode,
     stored: &Validators,
 ) -> Answer {
-    // RFC 9110 §13.2.1: conditions count only where the answer without them is a success.
+    // RFC 9110 §13.2.1: conditions count only if the unconditional response would be a success.
     if (method != Method::GET && method != Method::HEAD) || !status.is_success() {
         return Answer::Full;
     }
-    // §13.2.2 step 3; if it is there, `If-Modified-Since` is ignored (§13.1.3).
+    // §13.2.2 step 3. With `If-None-Match`, `If-Modified-Since` is ignored (§13.1.3).
     if request.contains_key(IF_NONE_MATCH) {
         return if none_match(request, stored.etag.as_ref()) {
             Answer::Full
@@ -50,7 +49,7 @@ pub fn evaluate(
             Answer::NotModified
         };
     }
-    // §13.2.2 step 4. A date that does not parse, or several, is ignored (§13.1.3).
+    // §13.2.2 step 4. An invalid date, or more than one date, is ignored (§13.1.3).
     let mut lines = request.get_all(IF_MODIFIED_SINCE).into_iter();
     let (Some(since), None) = (lines.next(), lines.next()) else {
         return Answer::Full;
@@ -58,15 +57,15 @@ pub fn evaluate(
     let Some(since) = parse_http_date(since.as_bytes()) else {
         return Answer::Full;
     };
-    // RFC 9111 §4.3.2: without `Last-Modified` the stored `Date` takes its place.
+    // RFC 9111 §4.3.2: without `Last-Modified` the stored `Date` is used.
     match stored.last_modified_time.or(stored.date) {
         Some(modified) if modified.as_secs() <= since.as_secs() => Answer::NotModified,
         _ => Answer::Full,
     }
 }
 
-/// The head of a 304 for a stored response (RFC 9110 §15.4.5): all of the stored head but
-/// what describes the content that is not sent.
+/// Returns the head of a 304 for a stored response (RFC 9110 §15.4.5): the stored head without the fields that
+/// describe the content.
 pub fn not_modified_head(stored: &HeaderMap) -> HeaderMap {
     let mut head = stored.clone();
     for name in [
@@ -82,13 +81,13 @@ pub fn not_modified_head(stored: &HeaderMap) -> HeaderMap {
     head
 }
 
-/// Takes the client's own conditions and range out of a request, so that the origin's
-/// answer is complete and can be stored. Answer the client by [`evaluate`] afterwards.
+/// Removes the client's conditions and range from a request, so that the origin sends a complete response that
+/// can be stored. The client is answered by [`evaluate`] afterwards.
 pub fn remove_client_conditions(request: &mut HeaderMap) {
     list::remove_where(request, is_condition);
 }
 
-/// Whether a field asks for less than the whole response, whatever its state.
+/// Returns true for fields that ask for less than the full response.
 pub fn is_condition(name: &HeaderName) -> bool {
     matches!(
         *name,
@@ -96,24 +95,24 @@ pub fn is_condition(name: &HeaderName) -> bool {
     )
 }
 
-/// Turns a request into the question whether a stored response still holds (RFC 9111
-/// §4.3.1). The client's own conditions and range are replaced.
+/// Turns a request into a validation of a stored response (RFC 9111 §4.3.1). The validators replace the
+/// client's conditions and range.
 pub fn revalidation_request(request: &mut HeaderMap, stored: &Validators) {
     remove_client_conditions(request);
     if let Some(etag) = &stored.etag {
         request.insert(IF_NONE_MATCH, etag.value().clone());
     }
-    // Both, for an origin that does not know entity tags. Only a date: what an origin
-    // cannot parse it ignores, and would answer 200 for ever.
+    // Sends both validators, since some origins do not support entity tags. Sends only a valid date: an origin
+    // ignores an invalid date and would answer every validation with 200.
     if let (Some(modified), Some(_)) = (&stored.last_modified, stored.last_modified_time) {
         request.insert(IF_MODIFIED_SINCE, modified.clone());
     }
 }
 
-/// `If-None-Match` (RFC 9110 §13.1.2): true if no listed tag weakly equals the stored one.
+/// Evaluates `If-None-Match` (RFC 9110 §13.1.2). Returns true if no listed tag weakly equals the stored tag.
 fn none_match(request: &HeaderMap, etag: Option<&EntityTag>) -> bool {
     let lines = request.get_all(IF_NONE_MATCH);
-    // `*`: false if any representation exists, and one is stored.
+    // `*` is false if any representation exists, and one is stored.
     if lines.iter().any(|line| list::trim(line.as_bytes()) == b"*") {
         return false;
     }
@@ -124,7 +123,7 @@ fn none_match(request: &HeaderMap, etag: Option<&EntityTag>) -> bool {
         .any(|line| listed_tags(line.as_bytes()).any(|tag| tag.weak_eq(stored)))
 }
 
-/// The entity tags of one line; what is no tag is skipped up to the next comma.
+/// Yields the entity tags of one line. An invalid member is skipped up to the next comma.
 fn listed_tags(mut rest: &[u8]) -> impl Iterator<Item = TagRef<'_>> {
     std::iter::from_fn(move || {
         loop {
@@ -137,7 +136,7 @@ fn listed_tags(mut rest: &[u8]) -> impl Iterator<Item = TagRef<'_>> {
             match TagRef::parse(rest) {
                 Some((tag, after)) => {
                     rest = after;
-                    // A tag ends its member; `"a"b` is no tag.
+                    // A tag must end its member; `"a"b` is not a tag.
                     let next = after.iter().find(|byte| !matches!(byte, b' ' | b'\t'));
                     if matches!(next, None | Some(b',')) {
                         return Some(tag);
@@ -173,7 +172,7 @@ mod tests {
             .replace("{later}", LATER)
     }
 
-    /// RFC 9110 §13.1.2, §13.1.3, §13.2 and RFC 9111 §4.3.2: stored head, request, answer.
+    /// RFC 9110 §13.1.2, §13.1.3, §13.2 and RFC 9111 §4.3.2: stored head, request, expected answer.
     #[test]
     fn conditions_are_evaluated_in_the_order_of_the_rfc() {
         use Answer::{Full, NotModified};
@@ -204,7 +203,7 @@ mod tests {
             ("etag: W/\"a\"", "if-none-match: \"a\"", NotModified),
             ("", "if-none-match: *", NotModified),
             ("", "if-none-match: \"a\"", Full),
-            // If-None-Match wins over If-Modified-Since, both ways.
+            // If-None-Match takes precedence over If-Modified-Since in both cases.
             (
                 both,
                 "if-none-match: \"b\"\nif-modified-since: {later}",
@@ -224,7 +223,7 @@ mod tests {
                 "if-modified-since: {later}\nif-modified-since: {later}",
                 Full,
             ),
-            // Without Last-Modified the Date stands in.
+            // Without Last-Modified the Date is compared.
             ("date: {then}", "if-modified-since: {then}", NotModified),
             ("date: {then}", "if-modified-since: {earlier}", Full),
             ("", "if-modified-since: {later}", Full),
@@ -240,7 +239,7 @@ mod tests {
                 evaluate(&Method::POST, &request, StatusCode::OK, &stored),
                 Full
             );
-            // RFC 9110 §13.2.1: a 404 is a 404 whatever the client holds.
+            // RFC 9110 §13.2.1: a 404 is sent regardless of the conditions.
             assert_eq!(
                 evaluate(&Method::GET, &request, StatusCode::NOT_FOUND, &stored),
                 Full
@@ -271,7 +270,7 @@ mod tests {
         assert!(request.is_empty(), "a date that is none is not sent");
     }
 
-    /// RFC 9110 §15.4.5: what a 304 must repeat stays.
+    /// RFC 9110 §15.4.5: the fields that a 304 must repeat are retained.
     #[test]
     fn a_304_keeps_all_but_what_describes_the_content() {
         let stored = headers(
@@ -294,7 +293,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any list that holds the tag matches, whatever stands around it.
+        /// A list that contains the tag matches, regardless of the other members.
         #[test]
         fn a_listed_tag_is_found(
             before in proptest::collection::vec("(W/)?\"[!#-~]{0,8}\"", 0..5),

@@ -1,14 +1,13 @@
-//! HTTP dates (RFC 9110 §5.6.7) to and from [`Timestamp`]s since the Unix epoch.
+//! Parsing and formatting of HTTP dates (RFC 9110 §5.6.7) as [`Timestamp`]s since the Unix epoch.
 
 use std::time::{Duration, SystemTime};
 
 use edgeward_types::Timestamp;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-/// Reads IMF-fixdate and the two obsolete forms; anything else is `None`.
+/// Parses IMF-fixdate and the two obsolete formats. Returns `None` for any other text.
 ///
-/// Dates before 1970 are `None` as well: every use treats them like an invalid date,
-/// which is on the safe side (`Expires` in 1960 is stale either way).
+/// Returns `None` for dates before 1970 too. Every caller treats an invalid date as expired, so this is safe.
 pub fn parse_http_date(bytes: &[u8]) -> Option<Timestamp> {
     let text = std::str::from_utf8(bytes).ok()?;
     let time = httpdate::parse_http_date(text.trim_matches([' ', '\t'])).ok()?;
@@ -16,19 +15,19 @@ pub fn parse_http_date(bytes: &[u8]) -> Option<Timestamp> {
     Some(Timestamp::from_secs(since_epoch.as_secs()))
 }
 
-/// The IMF-fixdate of a time; times past the year 9999 are written as its last second.
+/// Formats a time as IMF-fixdate. Times after the year 9999 are written as its last second.
 pub fn format_http_date(time: Timestamp) -> HeaderValue {
     let secs = time.as_secs().min(LAST_SECOND_OF_9999);
     let text = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(secs));
     HeaderValue::try_from(text).expect("an HTTP date is ASCII")
 }
 
-/// The first line of a date field, if it parses.
+/// Parses the first line of a date field.
 pub(crate) fn date_field(headers: &HeaderMap, name: &HeaderName) -> Option<Timestamp> {
     parse_http_date(headers.get(name)?.as_bytes())
 }
 
-/// 9999-12-31T23:59:59Z, the last time an IMF-fixdate can name.
+/// 9999-12-31T23:59:59Z, the last second that an IMF-fixdate can express.
 const LAST_SECOND_OF_9999: u64 = 253_402_300_799;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Bringing a stored response up to date without its body (RFC 9111 §3.2, §4.3.4, §4.3.5).
+//! Updating a stored response without its body (RFC 9111 §3.2, §4.3.4, §4.3.5).
 
 use http::header::{
     AGE, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE, ETAG, HeaderMap,
@@ -12,43 +12,42 @@ use crate::rules::Rules;
 use crate::storability::{Refusal, Storable, decide};
 use crate::validators::Validators;
 
-/// What became of a stored response.
+/// The result of validating a stored response.
 #[derive(Clone, Debug)]
 pub enum Freshened {
-    /// It is valid. Replace its head and policy by these and serve it.
+    /// The stored response is valid. Its head and policy are replaced by these, and the response is served.
     Keep(Box<Storable>),
-    /// It is valid for this request, with this head, but may no longer be stored, for
-    /// instance because the 304 says `no-store`. Serve it to this request alone, not to
-    /// those that waited with it, and forget it.
+    /// The stored response is valid for this request but must not be stored any longer, for example because the
+    /// 304 has `no-store`. It is served with this head to this request alone, not to followers, and then
+    /// removed.
     UseOnce {
         /// The head to serve.
         head: HeaderMap,
-        /// Why it may not be kept.
+        /// Why the response must not be stored.
         refusal: Refusal,
     },
-    /// The answer is about another representation. A 304: forget the stored one and ask
-    /// again without conditions. A HEAD: treat the stored one as stale.
+    /// The new response is about another representation. After a 304, remove the stored response and repeat the
+    /// request without conditions. After a HEAD, treat the stored response as stale.
     Mismatch,
 }
 
-/// The stored side of a validation.
+/// The stored response that is validated.
 #[derive(Clone, Copy, Debug)]
 pub struct Stored<'a> {
     /// Its status.
     pub status: StatusCode,
-    /// Its head as kept, see [`Storable::head`].
+    /// Its stored head, see [`Storable::head`].
     pub head: &'a HeaderMap,
     /// Its validators.
     pub validators: &'a Validators,
 }
 
-/// Applies a 304 that answered
-/// [`conditional::revalidation_request`](crate::conditional::revalidation_request) (§4.3.4).
+/// Applies a 304 to the stored response (§4.3.4). The request was a
+/// [`conditional::revalidation_request`](crate::conditional::revalidation_request).
 ///
-/// Two departures, both since only one stored response was asked about, so the 304 can mean no
-/// other. A 304 without any validator is taken for it. And tags that differ in `W/` alone
-/// agree, because origins that compress weaken the tag of the 200 and not that of the
-/// 304; the stored tag then stays.
+/// This differs from the RFC in two points, because the request concerned one stored response only. A 304
+/// without a validator applies to that response. Tags that differ only in `W/` agree, because origins that
+/// compress weaken the tag of the 200 but not of the 304; the stored tag is retained.
 pub fn by_not_modified(
     rules: &Rules,
     request: &HeaderMap,
@@ -69,9 +68,9 @@ pub fn by_not_modified(
     }
 }
 
-/// Applies a 200 to a HEAD (§4.3.5) to a stored GET.
+/// Applies a 200 response to a HEAD request to a stored GET response (§4.3.5).
 ///
-/// Every validator and the length that the HEAD response states must be the stored ones.
+/// All validators and the length in the HEAD response must equal the stored values.
 pub fn by_head(
     rules: &Rules,
     request: &HeaderMap,
@@ -98,7 +97,7 @@ fn same_last_modified(news: &Validators, stored: &Validators) -> bool {
     news.last_modified.is_some() && news.last_modified == stored.last_modified
 }
 
-/// The stored head with the new fields in it, judged like a new response.
+/// Merges the new fields into the stored head and decides about the result as about a new response.
 fn update(
     rules: &Rules,
     request: &HeaderMap,
@@ -108,14 +107,13 @@ fn update(
     exchange: Exchange,
 ) -> Freshened {
     let mut head = stored.head.clone();
-    // Time counts from the new response. Its `Date` may be missing, and then the old
-    // one must not make it old.
+    // The age counts from the new response. If it has no `Date`, the stored `Date` must not make it old.
     head.remove(DATE);
     let mut new = new.clone();
     hop_by_hop::strip_response(&mut new);
     let keeps_etag = match (&news.etag, &stored.validators.etag) {
         (Some(new), Some(old)) => new.is_weak() != old.is_weak(),
-        // A tag that cannot be read must not replace one that can.
+        // An invalid tag must not replace a valid one.
         (None, Some(_)) => true,
         _ => false,
     };
@@ -123,7 +121,7 @@ fn update(
         if describes_stored_content(name) || (keeps_etag && *name == ETAG) {
             continue;
         }
-        // §3.2: new values replace all old ones of the field.
+        // §3.2: new values replace all old values of the field.
         head.remove(name);
         for value in new.get_all(name) {
             head.append(name, value.clone());
@@ -140,8 +138,8 @@ fn update(
     }
 }
 
-/// Fields that stay as stored because the stored bytes depend on them (§3.2): with
-/// another `Content-Encoding` the same bytes are garbage.
+/// Returns true for fields that keep their stored values because the stored bytes depend on them (§3.2). With
+/// another `Content-Encoding` the stored bytes could not be decoded.
 fn describes_stored_content(name: &HeaderName) -> bool {
     *name == CONTENT_ENCODING
         || *name == CONTENT_LENGTH
@@ -206,7 +204,7 @@ mod tests {
 
     const DATE: &str = "date: Sun, 06 Nov 1994 08:49:37 GMT";
 
-    /// §3.2: new values replace old ones, others stay, and what the bytes depend on stays.
+    /// §3.2: new values replace old ones, other fields stay, and fields that describe the body stay.
     #[test]
     fn a_304_replaces_fields_but_not_those_the_body_depends_on() {
         let stored = store(&format!(
@@ -233,7 +231,8 @@ mod tests {
         assert_eq!(fresh.policy.age_secs(VALIDATED), 3);
     }
 
-    /// A bare 304 starts the old lifetime anew: neither the old `Date` nor an old `Age` counts.
+    /// A 304 without fields starts the stored lifetime again: neither the stored `Date` nor the stored `Age`
+    /// counts.
     #[test]
     fn a_304_without_fields_makes_the_response_new() {
         let stored = store(&format!(
@@ -252,7 +251,7 @@ mod tests {
         assert_eq!(fresh.source, LifetimeSource::MaxAge);
     }
 
-    /// §4.3.4: which 304 speaks of the stored response.
+    /// §4.3.4: selects the 304 responses that apply to the stored response.
     #[test]
     fn a_304_about_another_representation_is_no_update() {
         let modified = "last-modified: Sun, 06 Nov 1994 08:00:00 GMT";

@@ -1,4 +1,4 @@
-//! How long a response stays fresh (RFC 9111 §4.2.1 and §4.2.2).
+//! The freshness lifetime of a response (RFC 9111 §4.2.1 and §4.2.2).
 
 use edgeward_types::Timestamp;
 use http::StatusCode;
@@ -8,16 +8,16 @@ use crate::cache_control::ResponseDirectives;
 use crate::date::{date_field, parse_http_date};
 use crate::rules::{Heuristic, Rules};
 
-/// A freshness lifetime and where it came from.
+/// A freshness lifetime and its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
-    /// Milliseconds from the moment the response was generated.
+    /// Milliseconds since the response was generated.
     pub millis: u64,
-    /// What stated it.
+    /// The field or rule that gave the lifetime.
     pub source: LifetimeSource,
 }
 
-/// What a lifetime was taken from, in order of precedence.
+/// The sources of a lifetime, in order of precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LifetimeSource {
     /// `s-maxage`, for shared caches only.
@@ -26,21 +26,22 @@ pub enum LifetimeSource {
     MaxAge,
     /// `Expires` minus `Date`.
     Expires,
-    /// A guess, by [`Heuristic`].
+    /// An estimate by [`Heuristic`].
     Heuristic,
-    /// Nothing states one: stale from the start.
+    /// No source: the response is stale from the start.
     Nothing,
 }
 
 impl LifetimeSource {
-    /// Whether the origin stated it.
+    /// Returns true if the origin stated the lifetime.
     pub const fn is_explicit(self) -> bool {
         matches!(self, Self::SMaxage | Self::MaxAge | Self::Expires)
     }
 }
 
 impl Lifetime {
-    /// The first of `s-maxage`, `max-age`, `Expires` that is there, else the guess.
+    /// Returns the first of `s-maxage`, `max-age` and `Expires` that is present, otherwise the heuristic
+    /// lifetime.
     pub fn of(
         rules: &Rules,
         status: StatusCode,
@@ -65,8 +66,8 @@ impl Lifetime {
                 source: LifetimeSource::Expires,
             };
         }
-        // §4.2.2: a guess only where nothing is explicit, and only for statuses that are
-        // heuristically cacheable or where `public` says so.
+        // §4.2.2: the heuristic applies only without an explicit lifetime, and only to heuristically cacheable
+        // statuses or with `public`.
         match rules.heuristic {
             Some(heuristic) if is_heuristically_cacheable(status) || directives.public => Self {
                 millis: guess_ms(heuristic, response, date),
@@ -80,7 +81,7 @@ impl Lifetime {
     }
 }
 
-/// The statuses a response may be reused with although nothing says so (RFC 9110 §15.1).
+/// Returns true for statuses that may be reused without an explicit lifetime (RFC 9110 §15.1).
 pub const fn is_heuristically_cacheable(status: StatusCode) -> bool {
     matches!(
         status.as_u16(),
@@ -88,8 +89,8 @@ pub const fn is_heuristically_cacheable(status: StatusCode) -> bool {
     )
 }
 
-/// `Expires` minus `Date`. An `Expires` that is no date, in particular `0`, is in the past
-/// (§5.3); of several the earliest counts (§4.2.1).
+/// Returns `Expires` minus `Date`. An invalid `Expires`, in particular `0`, is in the past (§5.3). If there are
+/// several, the earliest counts (§4.2.1).
 fn expires_after_ms(response: &HeaderMap, date: Timestamp) -> u64 {
     response
         .get_all(EXPIRES)
@@ -142,7 +143,7 @@ mod tests {
     const DATE_NOW: &str = "date: Sun, 06 Nov 1994 08:49:37 GMT";
     const EXPIRES_IN_60: &str = "expires: Sun, 06 Nov 1994 08:50:37 GMT";
 
-    /// §4.2.1: the first that matches.
+    /// §4.2.1: the first source that is present counts.
     #[test]
     fn s_maxage_beats_max_age_beats_expires() {
         use LifetimeSource::{Expires, MaxAge, Nothing, SMaxage};
@@ -188,8 +189,8 @@ mod tests {
         }
     }
 
-    /// §4.2.2: 10 % of the time since `Last-Modified`, for heuristically cacheable statuses
-    /// or with `public`, and never where anything is explicit.
+    /// §4.2.2: 10 % of the time since `Last-Modified`, for heuristically cacheable statuses or with `public`,
+    /// and never with an explicit lifetime.
     #[test]
     fn a_guess_is_made_only_where_nothing_is_stated() {
         use LifetimeSource::{Expires, Heuristic as Guess, Nothing};
@@ -234,7 +235,7 @@ mod tests {
             (200, String::new(), 7_000, Guess),
         ];
         for (status, lines, millis, source) in table {
-            // A weekday that is wrong makes the date none at all: then as without one.
+            // A wrong weekday makes the date invalid, as if `Last-Modified` were absent.
             let millis = if lines.contains("Sun, 06 Nov 1984") {
                 7_000
             } else {
@@ -249,7 +250,7 @@ mod tests {
         }
     }
 
-    /// RFC 9110 §15.1, all 900 numbers.
+    /// RFC 9110 §15.1. Method: all 900 status codes.
     #[test]
     fn heuristically_cacheable_statuses_are_those_of_the_rfc() {
         let listed: Vec<u16> = (100..1000)

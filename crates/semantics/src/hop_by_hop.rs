@@ -1,4 +1,4 @@
-//! Fields for one connection, which no message carries further (RFC 9110 §7.6.1).
+//! Hop-by-hop fields, which are not forwarded (RFC 9110 §7.6.1).
 
 use http::header::{
     CONNECTION, HeaderMap, HeaderName, HeaderValue, MAX_FORWARDS, PROXY_AUTHENTICATE,
@@ -8,17 +8,17 @@ use http::{Method, Version};
 
 use crate::list;
 
-/// What a stripped request had asked of this connection.
+/// The connection options of a stripped request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionOptions {
-    /// `TE: trailers`: the client takes trailer fields (§10.1.4). A driver that passes
-    /// trailers on writes its own `TE`.
+    /// `TE: trailers`: the client accepts trailer fields (§10.1.4). A driver that forwards trailers writes its
+    /// own `TE`.
     pub takes_trailers: bool,
-    /// `Connection: upgrade` with this `Upgrade` (§7.8).
+    /// The `Upgrade` field, if `Connection` lists it (§7.8).
     pub upgrade: Option<HeaderValue>,
 }
 
-/// Takes out of a request what was meant for this connection and says what it was.
+/// Removes the hop-by-hop fields of a request and returns its connection options.
 pub fn strip_request(request: &mut HeaderMap) -> ConnectionOptions {
     let options = ConnectionOptions {
         takes_trailers: list::members(request, &TE).any(|member| {
@@ -41,10 +41,10 @@ pub fn strip_request(request: &mut HeaderMap) -> ConnectionOptions {
     options
 }
 
-/// Takes out of a response what was meant for this connection.
+/// Removes the hop-by-hop fields of a response.
 pub fn strip_response(response: &mut HeaderMap) {
     strip(response, |name| {
-        // RFC 9111 §3.1: the last two speak to this proxy alone.
+        // RFC 9111 §3.1: the last two fields are for this proxy alone.
         is_of_connection(name) || *name == PROXY_AUTHENTICATE || *name == PROXY_AUTHENTICATION_INFO
     });
 }
@@ -63,7 +63,7 @@ pub fn append_via(headers: &mut HeaderMap, received: Version, name: &str) {
     }
 }
 
-/// Whether this node itself is in the request's `Via`: a forwarding loop.
+/// Returns true if `Via` contains this node: the request is in a forwarding loop.
 pub fn is_loop(request: &HeaderMap, name: &str) -> bool {
     list::members(request, &VIA).any(|member| {
         let mut words = member
@@ -75,16 +75,16 @@ pub fn is_loop(request: &HeaderMap, name: &str) -> bool {
     })
 }
 
-/// What `Max-Forwards` wants of a TRACE or OPTIONS request (§7.6.2).
+/// The effect of `Max-Forwards` on a TRACE or OPTIONS request (§7.6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxForwards {
-    /// Forward it; the field, if any, has been counted down.
+    /// Forward the request. The field, if present, was decremented.
     Forward,
-    /// It was 0: answer as the final recipient.
+    /// The value was 0: respond as the final recipient.
     RespondHere,
 }
 
-/// Counts `Max-Forwards` down where §7.6.2 says it counts.
+/// Decrements `Max-Forwards` in a TRACE or OPTIONS request (§7.6.2).
 pub fn count_down_max_forwards(method: &Method, request: &mut HeaderMap) -> MaxForwards {
     if method != Method::TRACE && method != Method::OPTIONS {
         return MaxForwards::Forward;
@@ -102,7 +102,7 @@ pub fn count_down_max_forwards(method: &Method, request: &mut HeaderMap) -> MaxF
     }
 }
 
-/// Removes the fields that `Connection` lists, and those that `is_removed` names.
+/// Removes the fields that `Connection` lists, and those for which `is_removed` returns true.
 fn strip(headers: &mut HeaderMap, is_removed: impl Fn(&HeaderName) -> bool) {
     let listed: Vec<HeaderName> = list::members(headers, &CONNECTION)
         .filter_map(|member| HeaderName::from_bytes(member).ok())
@@ -115,7 +115,7 @@ fn strip(headers: &mut HeaderMap, is_removed: impl Fn(&HeaderName) -> bool) {
     list::remove_where(headers, is_removed);
 }
 
-/// The fields that [`strip_request`] takes out of every request, whatever `Connection` says.
+/// The fields that [`strip_request`] removes from every request, even if `Connection` does not list them.
 pub const OF_REQUESTS: [HeaderName; 7] = [
     CONNECTION,
     TE,
@@ -126,17 +126,16 @@ pub const OF_REQUESTS: [HeaderName; 7] = [
     PROXY_AUTHORIZATION,
 ];
 
-/// Whether a field speaks of the connection whatever `Connection` says.
+/// Returns true for fields that are hop-by-hop even if `Connection` does not list them.
 pub fn is_of_connection(name: &HeaderName) -> bool {
     matches!(*name, CONNECTION | TE | TRANSFER_ENCODING | UPGRADE)
         || *name == KEEP_ALIVE
         || *name == PROXY_CONNECTION
 }
 
-/// Fields that a peer must not be able to strip by listing them (§7.6.1: a sender MUST NOT
-/// list fields intended for all recipients). `Connection: authorization` would turn a
-/// private answer into a public one, and `Connection: cache-control` an unstorable into a
-/// storable one.
+/// Returns true for fields that a peer cannot remove by listing them in `Connection` (§7.6.1: a sender MUST NOT
+/// list fields intended for all recipients). `Connection: authorization` would make a private response public,
+/// and `Connection: cache-control` would make a response storable.
 fn is_end_to_end(name: &HeaderName) -> bool {
     use http::header;
     [
@@ -168,7 +167,7 @@ mod tests {
     use super::*;
     use crate::testing::headers;
 
-    /// §7.6.1: the standard fields and those that `Connection` lists.
+    /// §7.6.1: the standard fields and the fields that `Connection` lists.
     #[test]
     fn what_was_for_this_connection_goes_no_further() {
         let mut request = headers(
@@ -200,7 +199,7 @@ mod tests {
         }
     }
 
-    /// §7.8: an `Upgrade` that `Connection` does not list was not meant for us.
+    /// §7.8: an `Upgrade` that `Connection` does not list is ignored.
     #[test]
     fn an_upgrade_needs_its_connection_option() {
         let options = strip_request(&mut headers("upgrade: h2c\nte: gzip"));

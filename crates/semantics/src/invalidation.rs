@@ -1,20 +1,20 @@
-//! What an unsafe request makes untrue (RFC 9111 §4.4).
+//! Invalidation of stored responses by unsafe requests (RFC 9111 §4.4).
 
 use http::header::{CONTENT_LOCATION, HeaderMap, LOCATION};
 use http::{Method, StatusCode};
 
 use crate::cache_key::Target;
 
-/// Whether a response to this method invalidates: the method is not known to be safe and
-/// the response is no error.
+/// Returns true if the response invalidates: the method is not known to be safe and the response is not an
+/// error.
 pub fn applies(method: &Method, status: StatusCode) -> bool {
     !is_safe(method) && (status.is_success() || status.is_redirection())
 }
 
-/// The primary keys to forget: the target itself, and `Location` and `Content-Location`
-/// where they are of the same origin. Empty if [`applies`] says no.
+/// Returns the primary keys to remove: the target, and `Location` and `Content-Location` if they have the same
+/// origin. Returns an empty list if [`applies`] returns false.
 ///
-/// Other origins are never touched: otherwise anyone could empty anyone's cache.
+/// Keys of other origins are never returned. Otherwise any server could clear the cached responses of another.
 pub fn targets(
     method: &Method,
     status: StatusCode,
@@ -46,7 +46,7 @@ fn is_safe(method: &Method) -> bool {
     )
 }
 
-/// The key a URI reference names, if it stays within the target's origin (RFC 3986 §5.2).
+/// Returns the key of a URI reference if it has the target's origin (RFC 3986 §5.2).
 fn same_origin_key(target: &Target<'_>, reference: &str) -> Option<Vec<u8>> {
     let reference = reference.split('#').next().unwrap_or_default();
     let (scheme, rest) = match split_scheme(reference) {
@@ -78,7 +78,7 @@ fn same_origin_key(target: &Target<'_>, reference: &str) -> Option<Vec<u8>> {
     Some(target.at(&without_dot_segments(&resolved)).key())
 }
 
-/// `scheme:` at the start of a reference (RFC 3986 §3.1).
+/// Splits `scheme:` from a reference (RFC 3986 §3.1).
 fn split_scheme(reference: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = reference.split_once(':')?;
     let is_scheme = scheme.starts_with(|first: char| first.is_ascii_alphabetic())
@@ -88,7 +88,7 @@ fn split_scheme(reference: &str) -> Option<(&str, &str)> {
     is_scheme.then_some((scheme, rest))
 }
 
-/// RFC 3986 §5.2.4 on the path; the query stays.
+/// Removes dot segments from the path (RFC 3986 §5.2.4). The query is not changed.
 fn without_dot_segments(path_and_query: &str) -> String {
     let (path, query) = match path_and_query.find('?') {
         Some(at) => path_and_query.split_at(at),
@@ -133,7 +133,7 @@ mod tests {
             .collect()
     }
 
-    /// §4.4: unsafe or unknown methods, responses that are no error.
+    /// §4.4: unsafe or unknown methods, and responses that are not errors.
     #[test]
     fn only_unsafe_methods_that_succeed_invalidate() {
         let itself = vec!["http://h/a/b?q".to_owned()];
@@ -156,7 +156,7 @@ mod tests {
         }
     }
 
-    /// §4.4 with RFC 3986 §5: the reference, and the key it makes stale besides the target.
+    /// §4.4 with RFC 3986 §5. Each row: a reference, and the key that it invalidates besides the target.
     #[test]
     fn location_is_resolved_and_counts_within_the_origin() {
         let table = [
@@ -209,7 +209,7 @@ mod tests {
     }
 
     proptest! {
-        /// No reference reaches beyond its own origin.
+        /// No reference invalidates a key of another origin.
         #[test]
         fn no_reference_leaves_the_origin(reference in "[a-z/:.?#@%\\[\\]]{0,24}") {
             for key in forgotten("POST", 200, &format!("location: {reference}")) {

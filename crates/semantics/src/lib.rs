@@ -1,29 +1,27 @@
 //! HTTP caching for a shared cache as pure functions over heads and times.
 //!
-//! Nothing here reads a clock, a socket or a header twice. All the parsing is done
-//! when a response arrives; what is left for a hit is [`StoredPolicy::reuse`], which
-//! compares integers.
+//! This crate reads no clock and no socket. A response head is parsed once, when the response arrives. A hit
+//! then calls [`StoredPolicy::reuse`], which compares integers.
 //!
-//! The life of a request, in the order a driver calls it:
+//! A driver calls the functions in this order:
 //!
-//! 1. [`route()`]: may the cache look at this request at all, or must it pass?
-//! 2. [`Authority`] and [`RequestTarget`] give the request its one canonical form, and [`hop_by_hop`] removes what was
-//!    meant for the connection. [`Target::write_key`]: the primary key; [`VaryFields::write_key`] adds the
-//!    secondary one if the resource varies.
-//! 3. [`StoredPolicy::reuse`]: is the stored response [`Reuse::Fresh`], must it be
-//!    revalidated, or must the request go to the origin?
-//! 4. A hit: [`conditional::evaluate`] (304 or the whole?) and [`range::decide`]
-//!    (which slice?), each only if the request carries such a field.
-//! 5. A miss: [`hop_by_hop`] strips both heads, [`conditional::revalidation_request`]
-//!    turns a request into a conditional one.
-//! 6. The response: [`on_response`] says [`Verdict::Store`] with all a later hit needs,
-//!    or [`Verdict::Refuse`] with the reason; a 304 goes to [`freshen::by_not_modified`].
-//!    [`StoredPolicy::may_answer_waiting`]: may those who waited for it share it?
-//! 7. An unsafe method went through: [`invalidation::targets`] lists what is no longer true.
-//! 8. [`CacheStatus`] tells the client what happened (RFC 9211).
+//! 1. [`route()`] decides if the cache may look up the request or must pass it on.
+//! 2. [`Authority`] and [`RequestTarget`] bring the request to its canonical form, and [`hop_by_hop`] removes
+//!    the fields of the connection. [`Target::write_key`] makes the primary key; [`VaryFields::write_key`] adds
+//!    the secondary key if the resource varies.
+//! 3. [`StoredPolicy::reuse`] decides if the stored response is [`Reuse::Fresh`], must be revalidated, or must
+//!    be fetched again.
+//! 4. A hit: [`conditional::evaluate`] decides between 304 and the full response, and [`range::decide`] selects
+//!    the bytes. Each is called only if the request carries such a field.
+//! 5. A miss: [`hop_by_hop`] strips both heads, and [`conditional::revalidation_request`] makes a request
+//!    conditional.
+//! 6. The response: [`on_response`] returns [`Verdict::Store`] with the values that a later hit needs, or
+//!    [`Verdict::Refuse`] with the reason. A 304 goes to [`freshen::by_not_modified`].
+//!    [`StoredPolicy::may_answer_waiting`] decides if followers may share the response.
+//! 7. An unsafe method succeeded: [`invalidation::targets`] lists the keys to remove.
+//! 8. [`CacheStatus`] tells the client what the cache did (RFC 9211).
 //!
-//! What of the RFCs is followed, and each MUST that is not yet, is in
-//! `docs/reference/http-caching.md`.
+//! `docs/reference/http-caching.md` lists the rules of the RFCs that are followed, and each MUST that is not followed.
 #![forbid(unsafe_code)]
 
 mod age;

@@ -1,8 +1,8 @@
-//! Comma-separated field values (RFC 9110 §5.6.1), read without trust.
+//! Parsing of comma-separated field values (RFC 9110 §5.6.1).
 
 use http::{HeaderMap, HeaderName};
 
-/// The members of every line of one field, trimmed, empty ones dropped (§5.6.1.2).
+/// Yields the trimmed members of all lines of one field, without empty members (§5.6.1.2).
 pub(crate) fn members<'a>(
     headers: &'a HeaderMap,
     name: &HeaderName,
@@ -13,19 +13,20 @@ pub(crate) fn members<'a>(
         .flat_map(|line| Members::new(line.as_bytes()))
 }
 
-/// Whether a list field has a member equal to `token` without regard to case.
+/// Returns true if a list field has a member that equals `token`, ignoring case.
 pub(crate) fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
     members(headers, name).any(|member| member.eq_ignore_ascii_case(token.as_bytes()))
 }
 
-/// Takes out every field whose name `goes`. Mostly there is none, and one look at each name tells.
+/// Removes every field for which `goes` returns true. Usually no field matches, so one check of each name
+/// suffices.
 pub(crate) fn remove_where(headers: &mut HeaderMap, goes: impl Fn(&HeaderName) -> bool) {
     while let Some(name) = headers.keys().find(|name| goes(name)).cloned() {
         headers.remove(name);
     }
 }
 
-/// The value without optional whitespace (§5.6.3) at its ends.
+/// Removes optional whitespace (§5.6.3) at both ends.
 pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = bytes {
         bytes = rest;
@@ -36,7 +37,7 @@ pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// The index of the quote that closes the one at `open` (§5.6.4), if any.
+/// Returns the index of the quote that closes the one at `open` (§5.6.4), if any.
 pub(crate) fn closing_quote(bytes: &[u8], open: usize) -> Option<usize> {
     let mut at = open + 1;
     while let Some(&byte) = bytes.get(at) {
@@ -49,7 +50,7 @@ pub(crate) fn closing_quote(bytes: &[u8], open: usize) -> Option<usize> {
     None
 }
 
-/// Whether every byte may stand in a token (§5.6.2) and there is at least one.
+/// Returns true for a non-empty sequence of token bytes (§5.6.2).
 pub(crate) fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(|&byte| is_token_byte(byte))
 }
@@ -60,14 +61,14 @@ pub(crate) const fn is_token_byte(byte: u8) -> bool {
         | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z')
 }
 
-/// Splits one line at the commas that stand outside quoted strings.
+/// Splits one line at the commas outside quoted strings.
 ///
-/// A quote that never closes is an ordinary byte: in `no-cache="a, no-store` the
-/// restrictive `no-store` must not disappear into a string that does not exist.
+/// An unclosed quote is an ordinary byte. In `no-cache="a, no-store` the restrictive `no-store` must not become
+/// part of a string.
 pub(crate) struct Members<'a> {
     rest: Option<&'a [u8]>,
-    /// Cleared once a quote did not close. Later ones are not tried, which keeps a line
-    /// of `"\"\"\"` linear.
+    /// False after an unclosed quote. Later quotes are not tried, so that parsing a line of `"\"\"\"` takes
+    /// linear time.
     quotes_close: bool,
 }
 
@@ -146,10 +147,9 @@ mod tests {
         assert_eq!(split(r#""\", b"#), [r#""\""#, "b"]);
     }
 
-    /// A line of quotes that never close is read in one pass.
+    /// A line of unclosed quotes is parsed in one pass.
     ///
-    /// Method: 2^18 escaped quotes; with a new search from each, this is 2^35 steps
-    /// and the test does not end in a person's lifetime of patience.
+    /// Method: 2^18 escaped quotes. A new search from each quote would take 2^35 steps.
     #[test]
     fn many_open_quotes_are_linear() {
         let line = r#""\"#.repeat(1 << 17);

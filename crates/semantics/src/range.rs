@@ -1,4 +1,4 @@
-//! Single ranges of a complete stored response (RFC 9110 §14).
+//! Single byte ranges of a complete stored response (RFC 9110 §14).
 
 use http::header::{HeaderMap, HeaderValue, IF_RANGE, RANGE};
 use http::{Method, StatusCode};
@@ -7,10 +7,10 @@ use crate::date::parse_http_date;
 use crate::list;
 use crate::validators::{EntityTag, Validators};
 
-/// What part of a stored response to send.
+/// The part of a stored response to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeAnswer {
-    /// All of it, as if there were no `Range`.
+    /// The full response, as if the request had no `Range`.
     Full,
     /// 206 with these bytes.
     Partial(ByteRange),
@@ -18,7 +18,7 @@ pub enum RangeAnswer {
     Unsatisfiable,
 }
 
-/// Bytes `first..=last` of a body; never empty, always inside it.
+/// Bytes `first..=last` of a body. The range is never empty and lies within the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteRange {
     /// Index of the first byte.
@@ -33,7 +33,7 @@ impl ByteRange {
         self.last - self.first + 1
     }
 
-    /// The `Content-Range` of the 206 (§14.4).
+    /// Returns the `Content-Range` of the 206 (§14.4).
     pub fn content_range(self, complete_length: u64) -> HeaderValue {
         value(format!(
             "bytes {}-{}/{complete_length}",
@@ -42,15 +42,15 @@ impl ByteRange {
     }
 }
 
-/// The `Content-Range` of a 416 (§14.4).
+/// Returns the `Content-Range` of a 416 (§14.4).
 pub fn unsatisfied_content_range(complete_length: u64) -> HeaderValue {
     value(format!("bytes */{complete_length}"))
 }
 
-/// Decides what of a complete stored body answers the request.
+/// Decides which part of a complete stored body answers the request.
 ///
-/// Call it where [`conditional::evaluate`](crate::conditional::evaluate) said `Full`
-/// (§13.2.2 step 5). Several ranges are answered by the whole, which §14.2 permits.
+/// Call this if [`conditional::evaluate`](crate::conditional::evaluate) returned `Full` (§13.2.2 step 5).
+/// Several ranges are answered with the full response, which §14.2 permits.
 pub fn decide(
     method: &Method,
     request: &HeaderMap,
@@ -58,7 +58,7 @@ pub fn decide(
     stored: &Validators,
     complete_length: u64,
 ) -> RangeAnswer {
-    // §14.2: defined for GET alone, and for what would be a 200 without it.
+    // §14.2: ranges are defined for GET alone, and for responses that would be a 200.
     if *method != Method::GET || status != StatusCode::OK {
         return RangeAnswer::Full;
     }
@@ -71,13 +71,13 @@ pub fn decide(
     }
     match RangeSpec::parse(range.as_bytes()) {
         Some(spec) => spec.resolve(complete_length),
-        // §14.2: what cannot be read is ignored.
+        // §14.2: an invalid `Range` is ignored.
         None => RangeAnswer::Full,
     }
 }
 
-/// `If-Range` (§13.1.5): the range counts only if the client's parts are of this very
-/// representation, which takes a strong validator.
+/// Evaluates `If-Range` (§13.1.5). The range counts only if the client's parts belong to this representation.
+/// Only a strong validator proves this.
 fn if_range_holds(request: &HeaderMap, stored: &Validators) -> bool {
     let Some(condition) = request.get(IF_RANGE) else {
         return true;
@@ -88,13 +88,13 @@ fn if_range_holds(request: &HeaderMap, stored: &Validators) -> bool {
             .as_ref()
             .is_some_and(|etag| etag.strong_eq(&tag));
     }
-    // Equal, not earlier: the client repeats what it was given.
+    // The dates must be equal, because the client repeats the date that it received.
     parse_http_date(condition.as_bytes()).is_some_and(|date| {
         stored.last_modified_is_strong() && stored.last_modified_time == Some(date)
     })
 }
 
-/// One range as asked for (§14.1.2).
+/// One requested range (§14.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RangeSpec {
     /// `first-` or `first-last`.
@@ -104,7 +104,7 @@ enum RangeSpec {
 }
 
 impl RangeSpec {
-    /// `None` for another unit, bad syntax or more than one range.
+    /// Returns `None` for another unit, invalid syntax or more than one range.
     fn parse(value: &[u8]) -> Option<Self> {
         let equals = value.iter().position(|&byte| byte == b'=')?;
         // §14.1: range units are case-insensitive.
@@ -138,7 +138,7 @@ impl RangeSpec {
 
     fn resolve(self, complete_length: u64) -> RangeAnswer {
         let Some(end) = complete_length.checked_sub(1) else {
-            // Nothing to cut. A suffix of an empty body is the empty body (§14.1.2).
+            // The body is empty. A suffix of an empty body is the empty body (§14.1.2).
             return match self {
                 Self::Suffix { length } if length > 0 => RangeAnswer::Full,
                 _ => RangeAnswer::Unsatisfiable,
@@ -159,7 +159,7 @@ impl RangeSpec {
     }
 }
 
-/// Digits only; a number too large to hold is as large as can be, which no body is.
+/// Parses digits. A number that does not fit becomes `u64::MAX`, which is larger than any body.
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -198,7 +198,7 @@ mod tests {
         RangeAnswer::Partial(ByteRange { first, last })
     }
 
-    /// §14.1.2 and §14.2, the RFC's own examples on 10000 bytes among them.
+    /// §14.1.2 and §14.2, with the RFC's own examples on 10000 bytes.
     #[test]
     fn a_range_is_cut_to_the_body() {
         use RangeAnswer::{Full, Unsatisfiable};
@@ -222,9 +222,9 @@ mod tests {
             ("bytes=0-", 0, Unsatisfiable),
             ("bytes=-5", 0, Full),
             ("bytes=-0", 0, Unsatisfiable),
-            // Several: the whole, as §14.2 permits.
+            // Several ranges: the full response, as §14.2 permits.
             ("bytes=0-0,-1", 10_000, Full),
-            // Not to be read: ignored.
+            // Invalid ranges are ignored.
             ("bytes=5-4", 10_000, Full),
             ("bytes=", 10_000, Full),
             ("bytes=-", 10_000, Full),
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(answer("range: bytes=0-1\nrange: bytes=0-1", "", 10), Full);
     }
 
-    /// §14.2: GET and 200 only.
+    /// §14.2: ranges apply to GET and 200 only.
     #[test]
     fn other_methods_and_statuses_ignore_the_range() {
         let request = headers("range: bytes=0-1");
@@ -260,7 +260,7 @@ mod tests {
         );
     }
 
-    /// §13.1.5: only a strong match lets the range count.
+    /// §13.1.5: the range counts only with a strong match.
     #[test]
     fn if_range_takes_a_strong_and_equal_validator() {
         let then = "Sun, 06 Nov 1994 08:49:37 GMT";
@@ -309,7 +309,7 @@ mod tests {
     }
 
     proptest! {
-        /// The slice equals the one picked byte by byte.
+        /// The range equals a selection byte by byte.
         #[test]
         fn a_slice_is_what_picking_bytes_gives(
             length in 0_u64..40, first in proptest::option::of(0_u64..50), last in proptest::option::of(0_u64..50),

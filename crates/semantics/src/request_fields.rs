@@ -1,9 +1,9 @@
-//! Request fields in their one canonical form: what `Vary` keys hold is what origins are sent.
+//! The canonical form of request fields, used both in `Vary` keys and in forwarded requests.
 //!
-//! If the key held a normalised value and the origin a raw one, a client could have its own reading of a field
-//! stored for everybody: `Accept-Language: d e` would fill the place of `de`. So one function, [`write_value`],
-//! makes both. It changes a value only as far as RFC 9110 gives the change no meaning; a member whose syntax is
-//! not understood keeps its bytes.
+//! With a normalised value in the key and the raw value sent to the origin, a client could poison the cache:
+//! the response to `Accept-Language: d e` would be stored for `de`. [`write_value`] therefore makes both. It
+//! changes a value only where the change has no meaning by RFC 9110. A member with unknown syntax keeps its
+//! bytes.
 
 use http::header::{
     ACCEPT, ACCEPT_CHARSET, ACCEPT_ENCODING, ACCEPT_LANGUAGE, HeaderMap, HeaderName,
@@ -11,7 +11,7 @@ use http::header::{
 
 use crate::list;
 
-/// Whether [`write_value`] may change this field. The lines of such a field are forwarded as one.
+/// Returns true if [`write_value`] may change this field. The lines of such a field are forwarded as one line.
 pub fn has_canonical_form(name: &HeaderName) -> bool {
     *name == ACCEPT_ENCODING
         || *name == ACCEPT
@@ -19,18 +19,18 @@ pub fn has_canonical_form(name: &HeaderName) -> bool {
         || *name == ACCEPT_CHARSET
 }
 
-/// Appends the value of a request field as it is keyed and forwarded.
+/// Appends the value of a request field as it is used in the key and forwarded.
 ///
-/// Lines of a field without a canonical form are separated by a carriage return, which no value contains: they are
-/// forwarded as separate lines, and an origin may read them otherwise than one line with a list.
+/// The lines of a field without a canonical form are separated by a carriage return, which no value contains.
+/// They are forwarded as separate lines, because an origin may treat them differently from a list in one line.
 ///
-/// Writes into the key without a copy: with `Vary: Accept-Encoding` this runs on every hit.
+/// Writes directly into the key: with `Vary: Accept-Encoding` this function runs on every hit.
 pub fn write_value(name: &HeaderName, request: &HeaderMap, out: &mut Vec<u8>) {
     if *name == ACCEPT_ENCODING {
         write_accept_encoding(request, out);
     } else if has_canonical_form(name) {
-        // Lists with weights: white space between parts carries nothing (RFC 9110 §12.5). Order stays: some
-        // origins prefer what comes first.
+        // In lists with weights, white space between parts has no meaning (RFC 9110 §12.5). The order is
+        // retained, because some origins prefer the first member.
         for (n, member) in list::members(request, name).enumerate() {
             if n > 0 {
                 out.push(b',');
@@ -47,17 +47,17 @@ pub fn write_value(name: &HeaderName, request: &HeaderMap, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the codings sorted, with their weight, each once: `gzip, br` and `br;q=1.0,gzip` are one
-/// request (RFC 9110 §12.5.3 gives order no meaning). Browsers write this field in a
-/// handful of ways, and each is otherwise a copy of every compressed object.
+/// Writes the sorted codings with their weights, each once, since order has no meaning (RFC 9110 §12.5.3).
+/// `gzip, br` and `br;q=1.0,gzip` become equal. Browsers write this field in several ways, and each would
+/// otherwise get its own copy of every compressed object.
 fn write_accept_encoding(request: &HeaderMap, out: &mut Vec<u8>) {
     let start = out.len();
-    // Where each coding lies in `out`, so that they can be sorted without a copy each.
+    // The end of each coding in `out`, so that codings are sorted without a copy.
     let mut ends = [start; CODINGS_MAX + 1];
     let mut count = 0;
     for member in list::members(request, &ACCEPT_ENCODING) {
         if count == CODINGS_MAX {
-            // No browser sends so many. They keep their order, which makes a key of its own.
+            // No browser sends so many codings. They are written unsorted.
             out.truncate(start);
             return write_codings_in_order(request, out);
         }
@@ -81,7 +81,7 @@ fn write_accept_encoding(request: &HeaderMap, out: &mut Vec<u8>) {
         out.extend_from_within(coding.0..coding.1);
         written = Some(coding);
     }
-    // Only the sorted form stays.
+    // Removes the unsorted codings.
     out.drain(start..unsorted_end);
 }
 
@@ -100,7 +100,7 @@ fn write_coding(member: &[u8], out: &mut Vec<u8>) {
     if !write_member(member, false, out) {
         return;
     }
-    // §8.4.1.3: `x-gzip` is the same as `gzip`.
+    // §8.4.1.3: `x-gzip` is equivalent to `gzip`.
     if out[start..].starts_with(b"x-gzip") && matches!(out.get(start + 6), None | Some(b';')) {
         out.drain(start..start + 2);
     }
@@ -113,7 +113,7 @@ fn write_coding(member: &[u8], out: &mut Vec<u8>) {
             .iter()
             .all(|byte| byte.is_ascii_digit() || *byte == b'.');
     if is_decimal {
-        // RFC 9110 §12.4.2: trailing zeros carry nothing.
+        // RFC 9110 §12.4.2: trailing zeros have no meaning.
         while out.ends_with(b"0") {
             out.pop();
         }
@@ -121,16 +121,17 @@ fn write_coding(member: &[u8], out: &mut Vec<u8>) {
             out.pop();
         }
     }
-    // §12.4.2: a weight of 1 is what silence says.
+    // §12.4.2: a weight of 1 is the default.
     if &out[weight..] == b"1" {
         out.truncate(at);
     }
 }
 
-/// Writes a list member without white space around its `;`, and in lower case.
+/// Writes a list member in lower case and without white space around its `;`.
 ///
-/// A member keeps its bytes if it has a quoted string or white space within a part: the one is case-sensitive, and
-/// the other is not the grammar's. Returns false for such a member. With `keeps_values` the values of parameters keep their case, but not weights.
+/// A member with a quoted string or inner white space keeps its bytes, because strings are case-sensitive and
+/// inner white space is not in the grammar. Returns false for these members. With `keeps_values` the values of
+/// parameters keep their case, except weights.
 fn write_member(member: &[u8], keeps_values: bool, out: &mut Vec<u8>) -> bool {
     let parts = || member.split(|&byte| byte == b';').map(list::trim);
     let has_inner_space = |part: &[u8]| part.iter().any(|byte| matches!(byte, b' ' | b'\t'));
@@ -152,7 +153,7 @@ fn write_member(member: &[u8], keeps_values: bool, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Codings that are sorted. Browsers send up to five.
+/// The limit of codings that are sorted. Browsers send up to five.
 const CODINGS_MAX: usize = 16;
 
 #[cfg(test)]
@@ -169,7 +170,7 @@ mod tests {
         out.split_off(b"before".len())
     }
 
-    /// Past the bound the order counts again, and nothing is lost.
+    /// Above the limit the order counts, and no coding is lost.
     #[test]
     fn more_codings_than_the_bound_keep_their_order() {
         let of = |names: &[String]| {
@@ -195,7 +196,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is forwarded is a fixed point: the next cache on the way keys and forwards the same.
+        /// The canonical form is a fixed point: the next cache produces the same key and value.
         #[test]
         fn a_canonical_value_is_a_fixed_point(
             lines in values(),
@@ -210,7 +211,7 @@ mod tests {
             prop_assert_eq!(value(&name, &request), canonical);
         }
 
-        /// Any bytes of a value are survived, and make a value again.
+        /// Any input bytes give a valid field value.
         #[test]
         fn any_value_makes_a_value(line in proptest::collection::vec(0x20_u8..=0xff, 0..40)) {
             let Ok(line) = HeaderValue::from_bytes(&line) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! The target of a request in its one canonical form (RFC 9112 §3.2, RFC 9113 §8.3.1).
+//! The canonical form of a request target (RFC 9112 §3.2, RFC 9113 §8.3.1).
 //!
 //! The cache key and the forwarded request line are both made from this text.
 
@@ -7,27 +7,27 @@ use std::fmt;
 
 use http::Method;
 
-/// A request's target as its parts arrived.
+/// The parts of a request's target as received.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestTarget<'a> {
-    /// The request's method: `*` belongs to OPTIONS alone.
+    /// The request's method. Only OPTIONS may have the target `*`.
     pub method: &'a Method,
     /// The scheme of an absolute target, or `:scheme`.
     pub scheme: Option<&'a str>,
-    /// Whether the target has an authority: absolute form, authority form, or `:authority`.
+    /// True if the target has an authority: absolute form, authority form, or `:authority`.
     pub has_authority: bool,
-    /// Whether the target came as `:path`.
+    /// True if the target was received as `:path`.
     pub is_pseudo_header: bool,
     /// Path and query; empty if the target has neither.
     pub path_and_query: &'a str,
 }
 
-/// A target that is refused with 400.
+/// Why a target is rejected with 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidRequestTarget {
-    /// `#`: fragments are not sent (RFC 9110 §7.1).
+    /// A `#`: fragments are not sent (RFC 9110 §7.1).
     Fragment,
-    /// `*` with another method than OPTIONS.
+    /// `*` with a method other than OPTIONS.
     Asterisk,
     /// `host:port`, the form of CONNECT (RFC 9112 §3.2.3).
     AuthorityForm,
@@ -38,7 +38,7 @@ pub enum InvalidRequestTarget {
 }
 
 impl<'a> RequestTarget<'a> {
-    /// Path and query as they are keyed and forwarded: they start with `/`, or are `*`.
+    /// Returns path and query as they are used in the key and forwarded. The text starts with `/` or is `*`.
     ///
     /// Path and query keep their bytes, since origins may distinguish `%41` from `A` although they should not.
     pub fn canonical(&self) -> Result<Cow<'a, str>, InvalidRequestTarget> {
@@ -152,7 +152,8 @@ mod tests {
     }
 
     proptest! {
-        /// A canonical target sent again in origin form is itself, and holds the bytes of the original.
+        /// A canonical target that is sent again in origin form stays the same and ends with the bytes of the
+        /// original.
         #[test]
         fn the_canonical_form_is_a_fixed_point(
             path in "[/?*#a.%]{0,6}",

@@ -1,35 +1,34 @@
-//! Which requests the cache looks at and which go straight through.
+//! The decision between lookup and pass.
 
 use http::Method;
 use http::header::{CONTENT_LENGTH, HeaderMap, IF_MATCH, IF_UNMODIFIED_SINCE, TRANSFER_ENCODING};
 
 use crate::cache_status::Forward;
 
-/// Where a request goes before anything is looked up.
+/// How a request is handled before any lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// A stored response may answer it.
+    /// A stored response may answer the request.
     Lookup,
-    /// It goes to the origin and its response is not stored.
+    /// The request goes to the origin and its response is not stored.
     Pass(PassReason),
 }
 
-/// Why a request is not for the cache.
+/// Why a request is passed to the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PassReason {
-    /// Neither GET nor HEAD. Responses to POST could be stored (RFC 9110 §9.3.3), and no
-    /// origin counts on it.
+    /// Neither GET nor HEAD. Responses to POST could be stored (RFC 9110 §9.3.3), but no origin relies on it.
     Method,
-    /// A GET or HEAD with content. Its meaning is not in the key, so a stored answer
-    /// could be the answer to another question.
+    /// A GET or HEAD with content. The key does not include the content, so a stored response could answer a
+    /// different request.
     Content,
-    /// `If-Match` or `If-Unmodified-Since`: not for a cache to evaluate (RFC 9111 §4.3.2);
-    /// the origin alone knows the current representation.
+    /// `If-Match` or `If-Unmodified-Since`. A cache does not evaluate them (RFC 9111 §4.3.2), because only the
+    /// origin knows the current representation.
     Precondition,
 }
 
 impl PassReason {
-    /// The word of RFC 9211 §2.2 for it.
+    /// Returns the corresponding reason of RFC 9211 §2.2.
     pub const fn forward(self) -> Forward {
         match self {
             Self::Method => Forward::Method,
@@ -38,7 +37,7 @@ impl PassReason {
     }
 }
 
-/// Decides whether the cache may answer this request at all.
+/// Decides if the cache may answer this request.
 pub fn route(method: &Method, request: &HeaderMap) -> Route {
     if method != Method::GET && method != Method::HEAD {
         return Route::Pass(PassReason::Method);
@@ -52,7 +51,7 @@ pub fn route(method: &Method, request: &HeaderMap) -> Route {
     Route::Lookup
 }
 
-/// Anything but zeros: a length that cannot be read may be a body too.
+/// Returns true for any value but zeros. A request with an invalid length may have a body.
 fn has_content_length(request: &HeaderMap) -> bool {
     request
         .get_all(CONTENT_LENGTH)

@@ -1,4 +1,4 @@
-//! What an operator may choose; everything else is the RFC's choice.
+//! The caching rules that an operator can configure.
 
 use std::time::Duration;
 
@@ -6,26 +6,26 @@ use http::HeaderMap;
 
 use crate::cache_control::RequestDirectives;
 
-/// The choices the RFCs leave to a cache, with the defaults a content delivery node wants.
+/// The choices that the RFCs leave to a cache, with defaults for content delivery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// Lifetimes for responses that state none. Off by default: RFC 9111 §4.2.2 permits
-    /// guessing, but an operator who did not ask for it is surprised by stale pages.
+    /// The lifetime of responses that state none. Disabled by default: RFC 9111 §4.2.2 permits a heuristic, but
+    /// operators do not expect stale pages by default.
     pub heuristic: Option<Heuristic>,
-    /// What `Set-Cookie` on a response means for storing it.
+    /// How to store a response with `Set-Cookie`.
     pub set_cookie: SetCookie,
-    /// Whether `Cache-Control` on a request is obeyed.
+    /// How to treat `Cache-Control` in a request.
     pub client_directives: ClientDirectives,
-    /// Whether errors that a request caused (400, 413, 414, 501) may be stored if the origin states a lifetime for them.
-    /// Off by default: request fields that are not in the cache key cause these errors, so a stored one would let
-    /// one client replace a page for all others.
+    /// If true, errors that a request caused (400, 413, 414, 501) are stored if the origin states a lifetime
+    /// for them. False by default: request fields that are not in the cache key cause these errors. A stored
+    /// error would let one client replace a page for all others.
     pub store_request_errors: bool,
 }
 
 impl Rules {
-    /// The request's cache directives as far as these rules obey them.
+    /// Returns the request's cache directives, as far as these rules obey them.
     ///
-    /// With [`ClientDirectives::Ignore`] no header is looked at.
+    /// With [`ClientDirectives::Ignore`] no header is parsed.
     pub fn request_directives(&self, request: &HeaderMap) -> RequestDirectives {
         match self.client_directives {
             ClientDirectives::Ignore => RequestDirectives::default(),
@@ -34,15 +34,14 @@ impl Rules {
     }
 }
 
-/// How long a response without explicit freshness may be used (RFC 9111 §4.2.2).
+/// The lifetime of a response without explicit freshness (RFC 9111 §4.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heuristic {
-    /// Share of the time since `Last-Modified`, in percent. The RFC names 10 as typical.
+    /// Percentage of the time since `Last-Modified`. The RFC calls 10 % typical.
     pub percent: u8,
-    /// No guess is longer than this. One day, since past it the RFC 7234 `Warning: 113`
-    /// used to be due: a day is where a guess stops being harmless.
+    /// The maximum heuristic lifetime. The default is one day: beyond it RFC 7234 required `Warning: 113`.
     pub lifetime_max: Duration,
-    /// The guess where `Last-Modified` is missing too. Zero: then nothing is known.
+    /// The lifetime without `Last-Modified`. The default is zero, because nothing is known then.
     pub without_last_modified: Duration,
 }
 
@@ -56,29 +55,29 @@ impl Default for Heuristic {
     }
 }
 
-/// What to do with a response that sets a cookie.
+/// How to handle a response that sets a cookie.
 ///
-/// RFC 9111 §7.3 leaves this to `Cache-Control` alone. Every peer is stricter by default,
-/// because origins forget, and the price is one user's session in another's browser.
+/// RFC 9111 §7.3 leaves this to `Cache-Control` alone. Other caches are stricter by default, because origins
+/// forget the directive and one user's session would be sent to another user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetCookie {
-    /// Such a response is not stored.
+    /// The response is not stored.
     #[default]
     Refuse,
-    /// It is stored without the cookie: only the client whose request filled the cache gets it.
+    /// The response is stored without the cookie. Only the client whose request filled the cache gets the
+    /// cookie.
     Strip,
-    /// It is stored and the cookie goes to everyone, as the RFC reads.
+    /// The response is stored and the cookie is sent to all clients, as the RFC says.
     Share,
 }
 
-/// Whether `Cache-Control` and `Pragma` on requests are obeyed.
+/// How to treat `Cache-Control` and `Pragma` in requests.
 ///
-/// RFC 9111 §5.2.1 calls them advisory. The default is to ignore them, as content
-/// delivery networks do: otherwise any client can send every request through to the
-/// origin by writing `no-cache`.
+/// RFC 9111 §5.2.1 calls these directives advisory. They are ignored by default, as content delivery networks
+/// do. Otherwise any client could send every request to the origin with `no-cache`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientDirectives {
-    /// Requests are answered as if they carried no cache directives.
+    /// Requests are answered as if they had no cache directives.
     #[default]
     Ignore,
     /// `no-cache`, `no-store`, `max-age`, `min-fresh`, `max-stale`, `only-if-cached` and

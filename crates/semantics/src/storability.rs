@@ -1,4 +1,4 @@
-//! May a response be stored, and what will a hit need of it (RFC 9111 §3)?
+//! The decision to store a response (RFC 9111 §3), and the values that a later hit needs.
 
 use edgeward_types::Timestamp;
 use http::header::{AGE, AUTHORIZATION, DATE, HeaderMap, HeaderName, SET_COOKIE};
@@ -14,63 +14,63 @@ use crate::stored_policy::StoredPolicy;
 use crate::validators::Validators;
 use crate::vary::Vary;
 
-/// What to do with a response that came from the origin.
+/// What to do with a response of the origin.
 #[derive(Clone, Debug)]
 pub enum Verdict {
-    /// Keep it, once its body is complete.
+    /// Store the response when its body is complete.
     Store(Box<Storable>),
-    /// Pass it on and forget it.
+    /// Forward the response and do not store it.
     Refuse(Refusal),
 }
 
-/// A response that may be stored, and everything a hit needs, worked out once.
+/// A storable response with all values that a hit needs.
 #[derive(Clone, Debug)]
 pub struct Storable {
     /// The freshness as integers.
     pub policy: StoredPolicy,
-    /// Which request fields select it.
+    /// The request fields that select the response.
     pub vary: Vary,
-    /// What it can be validated with.
+    /// The validators of the response.
     pub validators: Validators,
-    /// The head to keep: without hop-by-hop fields, `Age`, and the fields that
-    /// `no-cache="…"`, `private="…"` or [`SetCookie::Strip`] take out; with a `Date`.
+    /// The head to store. It has a `Date`. It has no hop-by-hop fields, no `Age`, and no fields that
+    /// `no-cache="…"`, `private="…"` or [`SetCookie::Strip`] exclude.
     pub head: HeaderMap,
-    /// What the lifetime was taken from.
+    /// The source of the lifetime.
     pub source: LifetimeSource,
 }
 
-/// Why a response is not stored. The order is the order of the checks.
+/// Why a response is not stored, in the order of the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// The request was not a GET.
+    /// The request method was not GET.
     Method,
     /// An interim response (1xx).
     Interim,
-    /// 206: parts are not combined yet.
+    /// 206: partial responses are not combined yet.
     Partial,
-    /// 304: it updates what is stored and is never stored itself.
+    /// 304: it updates a stored response but is never stored itself.
     NotModified,
-    /// A status that speaks about one request rather than about the target.
+    /// A status that concerns one request and not the target.
     Status,
-    /// An error that the request caused, where the rules or a missing lifetime keep it out.
+    /// An error that the request caused. The rules exclude it, or it has no explicit lifetime.
     RequestError,
-    /// The request's `no-store`, where the rules obey it.
+    /// `no-store` in the request, if the rules obey it.
     RequestNoStore,
     /// `no-store`.
     NoStore,
-    /// `must-understand` with a status whose rules are not known here.
+    /// `must-understand` with a status that this cache does not know.
     NotUnderstood,
     /// `private`.
     Private,
-    /// The request had `Authorization` and nothing allows sharing the answer.
+    /// The request had `Authorization` and no directive allows sharing the response.
     Authorization,
-    /// It sets a cookie.
+    /// The response sets a cookie.
     SetCookie,
     /// `Vary: *`.
     VaryAny,
-    /// A status that needs explicit freshness, without any.
+    /// A status that requires an explicit lifetime, without one.
     NoExplicitFreshness,
-    /// Stale on arrival and without a validator: it could answer nothing.
+    /// Stale on arrival and without a validator, so the response could never be used.
     NeverReusable,
 }
 
@@ -94,7 +94,7 @@ impl Refusal {
         Self::NeverReusable,
     ];
 
-    /// The reason as logs and `Cache-Status` details write it. A token.
+    /// Returns the reason as a token for logs and `Cache-Status` details.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Method => "method",
@@ -122,9 +122,9 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// Decides about a response by the heads of both sides.
+/// Decides from both heads if a response is stored.
 ///
-/// `request` is the request as the client sent it: its `Authorization` counts.
+/// `request` is the request as received from the client, because its `Authorization` counts.
 pub fn on_response(
     rules: &Rules,
     method: &Method,
@@ -139,7 +139,7 @@ pub fn on_response(
     }
 }
 
-/// [`on_response`] with `?`.
+/// [`on_response`] with a `Result`, for the `?` operator.
 pub(crate) fn decide(
     rules: &Rules,
     method: &Method,
@@ -150,8 +150,8 @@ pub(crate) fn decide(
 ) -> Result<Storable, Refusal> {
     let directives = &ResponseDirectives::of(response);
     let asked = rules.request_directives(request);
-    // §3: "the request method is understood". A HEAD response has no body to store; it
-    // may freshen a stored GET, see `freshen::by_head`.
+    // §3: "the request method is understood". A HEAD response has no body to store. It may freshen a stored GET
+    // response, see `freshen::by_head`.
     if method != Method::GET {
         return Err(Refusal::Method);
     }
@@ -169,8 +169,8 @@ pub(crate) fn decide(
         return Err(Refusal::RequestNoStore);
     }
     if directives.must_understand {
-        // §5.2.2.3: the origin sends `no-store` beside it for caches that do not know the
-        // directive; one that knows it and the status ignores that `no-store`.
+        // §5.2.2.3: the origin adds `no-store` for caches that do not know `must-understand`. A cache that
+        // knows the directive and the status ignores this `no-store`.
         if !is_understood(status) {
             return Err(Refusal::NotUnderstood);
         }
@@ -180,7 +180,7 @@ pub(crate) fn decide(
     if directives.private == FieldScope::Whole {
         return Err(Refusal::Private);
     }
-    // §3.5: one of these three says that the answer is not for this user alone.
+    // §3.5: each of these directives says that the response is not for this user alone.
     if request.contains_key(AUTHORIZATION)
         && !(directives.public || directives.s_maxage.is_some() || directives.must_revalidate)
     {
@@ -198,16 +198,17 @@ pub(crate) fn decide(
         return Err(Refusal::VaryAny);
     }
     let lifetime = Lifetime::of(rules, status, directives, response, exchange.response_time);
-    // The setting allows what the origin means to be shared, and only a stated lifetime says that.
+    // The setting applies only to responses that the origin intends to be shared, and only an explicit lifetime
+    // shows this.
     if is_request_error(status.as_u16()) && !lifetime.source.is_explicit() {
         return Err(Refusal::RequestError);
     }
-    // §3, last item: `public`, something explicit, or a heuristically cacheable status.
+    // §3, last item: `public`, an explicit lifetime, or a heuristically cacheable status.
     if !(directives.public || lifetime.source.is_explicit() || is_heuristically_cacheable(status)) {
         return Err(Refusal::NoExplicitFreshness);
     }
     let head = stored_head(response, &taken_out, exchange.response_time);
-    // Of the head that is kept: a validator taken out of it must not be used.
+    // Validators are read from the stored head, so that a removed validator is not used.
     let validators = Validators::of(&head);
     let policy = policy_of(response, directives, lifetime, &validators, exchange);
     if !policy.has_validator && !policy.is_fresh(exchange.response_time) {
@@ -222,7 +223,7 @@ pub(crate) fn decide(
     })
 }
 
-/// Freshness worked out from a head.
+/// Computes the freshness values of a response.
 fn policy_of(
     response: &HeaderMap,
     directives: &ResponseDirectives,
@@ -232,8 +233,8 @@ fn policy_of(
 ) -> StoredPolicy {
     let initial_age_ms = age::corrected_initial_age_ms(response, exchange);
     let no_cache = directives.no_cache == FieldScope::Whole;
-    // §4.2: fresh while lifetime > age. What came with its lifetime used up is not fresh
-    // at any time, not even before `response_time` on a clock that stepped back.
+    // §4.2: fresh while lifetime > age. A response whose lifetime was over on arrival is never fresh, even if
+    // the clock steps back before `response_time`.
     let until = |lifetime_ms: u64| match lifetime_ms.checked_sub(initial_age_ms) {
         Some(remaining_ms) if remaining_ms > 0 && !no_cache => Timestamp::from_millis(
             exchange
@@ -243,7 +244,7 @@ fn policy_of(
         ),
         _ => Timestamp::ZERO,
     };
-    // RFC 5861 §3 and §4 count from the end of freshness. §4.2.4: not where staleness is forbidden.
+    // RFC 5861 §3 and §4 count from the end of freshness. §4.2.4: a directive may forbid stale use.
     let until_stale = |extra_secs: Option<u32>| match extra_secs {
         Some(secs) if !directives.forbids_stale() => {
             until(lifetime.millis.saturating_add(u64::from(secs) * 1000))
@@ -263,8 +264,8 @@ fn policy_of(
     }
 }
 
-/// Fields a shared cache keeps out of its copy so that it may reuse the rest: those named
-/// by `no-cache="…"` (§5.2.2.4) and `private="…"` (§5.2.2.7), and cookies to be stripped.
+/// Returns the fields that a shared cache does not store: the fields listed by `no-cache="…"` (§5.2.2.4) and
+/// `private="…"` (§5.2.2.7), and cookies if they are stripped.
 fn fields_taken_out(rules: &Rules, directives: &ResponseDirectives) -> Vec<HeaderName> {
     let qualified = directives
         .no_cache
@@ -278,7 +279,7 @@ fn fields_taken_out(rules: &Rules, directives: &ResponseDirectives) -> Vec<Heade
     fields
 }
 
-/// The head as it is kept (§3.1).
+/// Returns the head to store (§3.1).
 fn stored_head(
     response: &HeaderMap,
     taken_out: &[HeaderName],
@@ -286,19 +287,19 @@ fn stored_head(
 ) -> HeaderMap {
     let mut head = response.clone();
     hop_by_hop::strip_response(&mut head);
-    // Worked into `initial_age_ms`; a hit writes its own.
+    // `initial_age_ms` already contains the `Age`, and a hit writes its own.
     head.remove(AGE);
     for name in taken_out {
         head.remove(name);
     }
-    // RFC 9110 §6.6.1: a recipient with a clock adds the missing `Date` to what it caches.
+    // RFC 9110 §6.6.1: a recipient with a clock adds a missing `Date` to a cached message.
     if !head.contains_key(DATE) {
         head.insert(DATE, format_http_date(response_time));
     }
     head
 }
 
-/// Whether the caching rules of a status are known here, for `must-understand`.
+/// Returns true if this cache knows the caching rules of the status, for `must-understand`.
 const fn is_understood(status: StatusCode) -> bool {
     matches!(
         status.as_u16(),
@@ -306,12 +307,12 @@ const fn is_understood(status: StatusCode) -> bool {
     )
 }
 
-/// Statuses that answer this request's own fields, connection or rate, and that would
-/// therefore be wrong for the next request however fresh they claim to be.
+/// Returns true for statuses that concern this request's fields, connection or rate. They would be wrong for
+/// the next request, even with an explicit lifetime.
 ///
-/// 428, 429, 431 and 511: RFC 6585 §3 to §6, "MUST NOT be stored by a cache". 407:
-/// RFC 9111 §3.1 keeps its fields out. 408, 421, 425, 426 concern the connection. 412, 416,
-/// 417 answer `If-…`, `Range`, `Expect`, which are not in the key.
+/// 428, 429, 431 and 511: RFC 6585 §3 to §6, "MUST NOT be stored by a cache". 407: RFC 9111 §3.1 excludes its
+/// fields. 408, 421, 425 and 426 concern the connection. 412, 416 and 417 answer `If-…`, `Range` and `Expect`,
+/// which are not in the key.
 const fn speaks_of_one_request(code: u16) -> bool {
     matches!(
         code,
@@ -319,17 +320,19 @@ const fn speaks_of_one_request(code: u16) -> bool {
     )
 }
 
-/// Whether a status answers the request rather than its target: the next request for the same target may succeed.
+/// Returns true if a status concerns the request rather than its target. The next request for this target may
+/// succeed.
 ///
-/// Such a response is never evidence that a stored response is out of date.
+/// These responses never show that a stored response is out of date.
 pub const fn answers_the_request(status: StatusCode) -> bool {
     let code = status.as_u16();
     speaks_of_one_request(code) || is_request_error(code)
 }
 
-/// Errors that a request causes by fields that are not in the cache key: a malformed field, a head, target or body that is too
-/// large, a method or coding that the origin does not know. If they were stored, one client's request would replace the
-/// page of all other clients. 431 is not in this list because RFC 6585 §5 forbids to store it in any case.
+/// Returns true for errors caused by request fields that are not in the cache key: a malformed field, a head,
+/// target or body that is too large, a method or coding unknown to the origin. If they were stored, one client
+/// could replace the page of all others. 431 is not in this list, because RFC 6585 §5 always forbids storing
+/// it.
 const fn is_request_error(code: u16) -> bool {
     matches!(code, 400 | 413 | 414 | 501)
 }

@@ -1,8 +1,7 @@
-//! What a hit needs to know about a stored response, worked out when it was stored.
+//! The freshness of a stored response, computed when the response is stored.
 //!
-//! A handful of integers. [`StoredPolicy::is_fresh`] is one comparison, and nothing in
-//! this file looks at a header: at 160 000 hits a second there are 6 µs for all of a
-//! request, and parsing `Cache-Control` again would take a good part of them.
+//! [`StoredPolicy::is_fresh`] is one comparison, and no function here parses a header. At 160 000 hits per
+//! second one request has 6 µs, and parsing `Cache-Control` would take a large part of this time.
 
 use std::time::Duration;
 
@@ -11,82 +10,80 @@ use edgeward_types::Timestamp;
 use crate::cache_control::{MaxStale, RequestDirectives};
 use crate::cache_status::Forward;
 
-/// The freshness of one stored response (RFC 9111 §4.2) as plain integers.
+/// The freshness of one stored response (RFC 9111 §4.2) as integers.
 ///
-/// Made by [`on_response`](crate::on_response) and renewed by a 304. The fields are open
-/// so that a disk format can carry them.
+/// Made by [`on_response`](crate::on_response) and updated by a 304. The fields are public so that the disk
+/// format can store them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredPolicy {
-    /// When the response head arrived, or was last validated.
+    /// When the response head arrived, or when the response was last validated.
     pub response_time: Timestamp,
     /// `corrected_initial_age` (§4.2.3).
     pub initial_age_ms: u64,
     /// `freshness_lifetime` (§4.2.1).
     pub lifetime_ms: u64,
-    /// Fresh before this, stale from it on. [`Timestamp::ZERO`] if no use without
-    /// validation is allowed (`no-cache`), so that the hit path has one comparison.
+    /// The response is fresh before this time and stale from then on. [`Timestamp::ZERO`] if every use requires
+    /// validation (`no-cache`), so that the hit path needs only one comparison.
     pub fresh_until: Timestamp,
-    /// Stale use while a revalidation runs is allowed before this (RFC 5861 §3); equal to
-    /// `fresh_until` if not at all. Nothing acts on it yet.
+    /// Stale use during a revalidation is allowed before this time (RFC 5861 §3). Equal to `fresh_until` if not
+    /// allowed. Not used yet.
     pub stale_while_revalidate_until: Timestamp,
-    /// Stale use when the origin fails is allowed before this (RFC 5861 §4); equal to
-    /// `fresh_until` if not at all.
+    /// Stale use when the origin fails is allowed before this time (RFC 5861 §4). Equal to `fresh_until` if not
+    /// allowed.
     pub stale_if_error_until: Timestamp,
-    /// `no-cache`: every use needs a successful validation (§5.2.2.4).
+    /// `no-cache`: every use requires a successful validation (§5.2.2.4).
     pub no_cache: bool,
-    /// `must-revalidate`, `proxy-revalidate` or `s-maxage`: never used stale (§5.2.2.2).
+    /// `must-revalidate`, `proxy-revalidate` or `s-maxage`: a stale response is never used (§5.2.2.2).
     pub forbids_stale: bool,
-    /// There is an entity tag or a date to validate with.
+    /// True if the response has an entity tag or a date to validate with.
     pub has_validator: bool,
 }
 
 /// How a stored response may answer a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
-    /// Serve it, with this `Age`.
+    /// Serve the response with this `Age`.
     Fresh {
         /// `current_age` (§4.2.3).
         age: Duration,
     },
-    /// It is stale, but the client's `max-stale` covers that (§4.2.4). Serve it.
-    ///
-    /// Serving stale while revalidating will be a variant beside this one.
+    /// Serve the stale response, because the client's `max-stale` allows it (§4.2.4).
     StaleAllowed {
         /// `current_age` (§4.2.3).
         age: Duration,
     },
-    /// Ask the origin whether it still holds; build the question with
+    /// Validate the response at the origin with
     /// [`conditional::revalidation_request`](crate::conditional::revalidation_request).
     Revalidate {
-        /// Why it cannot be served as it is.
+        /// Why the response cannot be served without validation.
         cause: Cause,
     },
-    /// It cannot be used and there is nothing to validate it with: fetch it anew.
+    /// Fetch the response again, because it cannot be used and has no validator.
     MustForward {
-        /// Why it cannot be served.
+        /// Why the response cannot be served.
         cause: Cause,
     },
-    /// The client wants only what is stored and this is not good enough: 504 (§5.2.1.7).
+    /// The client accepts only a stored response, and this one cannot be used: 504 (§5.2.1.7).
     GatewayTimeout,
 }
 
-/// Why a stored response was not good enough.
+/// Why a stored response cannot be served without validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// Its lifetime is over.
+    /// Its freshness lifetime is over.
     Stale,
-    /// Its own `no-cache`.
+    /// `no-cache` in the response.
     ResponseNoCache,
-    /// The request's `no-cache` or `Pragma`.
+    /// `no-cache` or `Pragma` in the request.
     RequestNoCache,
-    /// Older than the request's `max-age`.
+    /// The response is older than the request's `max-age`.
     RequestMaxAge,
-    /// Not fresh for as long as the request's `min-fresh`.
+    /// The response does not stay fresh for the request's `min-fresh`.
     RequestMinFresh,
 }
 
 impl Cause {
-    /// The word of RFC 9211 §2.2 for it.
+    /// Returns the corresponding reason of RFC 9211 §2.2.
     pub const fn forward(self) -> Forward {
         match self {
             Self::Stale | Self::ResponseNoCache => Forward::Stale,
@@ -96,36 +93,35 @@ impl Cause {
 }
 
 impl StoredPolicy {
-    /// Whether the response may be served now. The whole freshness check of a plain hit.
+    /// Returns true if the response may be served now. This is the whole freshness check of a hit.
     #[inline]
     pub fn is_fresh(&self, now: Timestamp) -> bool {
         now < self.fresh_until
     }
 
-    /// Whether requests that waited for this very response may be answered by it.
+    /// Returns true if this response may answer the followers of its fetch.
     ///
-    /// RFC 9111 §4 lets a cache collapse requests where it may reuse the response for each
-    /// of them. One that is stale on arrival or says `no-cache` answers its own request
-    /// alone: the others ask the origin themselves, each with its own fields. An origin
-    /// that knows its users by cookie and sends an `ETag` and nothing else relies on it.
+    /// RFC 9111 §4 allows collapsing only if the cache may reuse the response for each request. A response that
+    /// is stale on arrival or has `no-cache` answers only the request that fetched it. The followers send their
+    /// own requests to the origin. Origins that identify users by cookie and send only an `ETag` rely on this.
     #[inline]
     pub fn may_answer_waiting(&self) -> bool {
         self.is_fresh(self.response_time)
     }
 
-    /// `current_age` (§4.2.3). A clock that stepped back makes nothing younger than it came.
+    /// Returns `current_age` (§4.2.3). If the clock steps back, the age is never below the initial age.
     #[inline]
     pub fn age(&self, now: Timestamp) -> Duration {
         Duration::from_millis(self.age_ms(now))
     }
 
-    /// The value for the `Age` field (§5.1) and for whoever counts in seconds.
+    /// Returns the value of the `Age` field (§5.1).
     #[inline]
     pub fn age_secs(&self, now: Timestamp) -> u64 {
         self.age_ms(now) / 1000
     }
 
-    /// The remaining lifetime for `Cache-Status` (RFC 9211 §2.4), negative once stale.
+    /// Returns the remaining lifetime for `Cache-Status` (RFC 9211 §2.4), negative once stale.
     pub fn ttl_secs(&self, now: Timestamp) -> i64 {
         let signed = |millis: u64| i64::try_from(millis).unwrap_or(i64::MAX);
         signed(self.lifetime_ms)
@@ -133,7 +129,7 @@ impl StoredPolicy {
             .div_euclid(1000)
     }
 
-    /// How this response may answer a request that asks for `asked`.
+    /// Decides how this response may answer a request with the directives `asked`.
     #[inline]
     pub fn reuse(&self, now: Timestamp, asked: &RequestDirectives) -> Reuse {
         if self.is_fresh(now) && asked.is_empty() {
@@ -152,8 +148,8 @@ impl StoredPolicy {
         } else if self.no_cache {
             Cause::ResponseNoCache
         } else if asked.max_age.is_some_and(|limit| age_ms > secs(limit)) {
-            // §5.2.1.1: `max-stale` beside it does not widen an age limit here; the two
-            // together are rare and the narrower reading is always allowed.
+            // §5.2.1.1: here `max-stale` does not extend the limit of `max-age`. The combination is rare, and
+            // the stricter reading is always allowed.
             Cause::RequestMaxAge
         } else if self.is_fresh(now) {
             match asked.min_fresh {
@@ -165,8 +161,8 @@ impl StoredPolicy {
         } else {
             let staleness_ms = age_ms.saturating_sub(self.lifetime_ms);
             match asked.max_stale {
-                // §4.2.4: not where a directive of the response forbids it, nor where
-                // the same request wants freshness to spare.
+                // §4.2.4: not if a directive of the response forbids it, nor if the request also has
+                // `min-fresh`.
                 Some(limit) if !self.forbids_stale && asked.min_fresh.is_none() => match limit {
                     MaxStale::Any => return Reuse::StaleAllowed { age },
                     MaxStale::Seconds(limit) if staleness_ms <= secs(limit) => {
@@ -204,7 +200,7 @@ mod tests {
     use crate::testing::headers;
     use crate::{Exchange, Rules, Verdict, on_response};
 
-    /// The policy of a 200 fetched at `at_ms` in no time.
+    /// Returns the policy of a 200 response that was fetched at `at_ms` without delay.
     fn stored(cache_control: &str, more: &str, at_ms: u64) -> StoredPolicy {
         let at = Timestamp::from_millis(at_ms);
         let exchange = Exchange {
@@ -231,7 +227,7 @@ mod tests {
 
     const ETAG: &str = "etag: \"a\"";
 
-    /// §4.2: fresh while lifetime > age. Method: each side of the millisecond.
+    /// §4.2: fresh while lifetime > age. Method: the milliseconds before and at the boundary.
     #[test]
     fn a_response_is_fresh_to_the_last_millisecond_and_not_at_its_lifetime() {
         let policy = stored("max-age=10", "", 5_000);
@@ -311,7 +307,7 @@ mod tests {
         assert!(qualified.is_fresh(Timestamp::from_millis(1_000)));
     }
 
-    /// §5.2.1, one row each: response, request, age in seconds, answer.
+    /// §5.2.1. Each row: response, request, age in seconds, expected result.
     #[test]
     fn each_request_directive_moves_the_line() {
         use Cause::{RequestMaxAge, RequestMinFresh, RequestNoCache, ResponseNoCache, Stale};
@@ -368,7 +364,7 @@ mod tests {
         }
     }
 
-    /// RFC 5861: the windows start where freshness ends, and close where staleness is forbidden.
+    /// RFC 5861: the stale windows start when freshness ends. They are empty if stale use is forbidden.
     #[test]
     fn stale_windows_follow_freshness() {
         let policy = stored(
@@ -394,7 +390,8 @@ mod tests {
     }
 
     proptest! {
-        /// Once stale, stale for ever; age never falls; the one comparison agrees with §4.2.
+        /// A stale response never becomes fresh again, the age never decreases, and `is_fresh` agrees with
+        /// §4.2.
         #[test]
         fn freshness_only_ever_ends(
             max_age in 0_u64..5_000, age in 0_u64..5_000, start in 0_u64..1 << 50,
@@ -415,7 +412,7 @@ mod tests {
             }
         }
 
-        /// A stricter request never gets what a laxer one is refused.
+        /// If a strict request gets the stored response, a less strict request gets it too.
         #[test]
         fn max_stale_and_max_age_are_monotone(limit in 0_u32..30, more in 0_u32..30, age in 0_u64..60) {
             let policy = stored("max-age=20", ETAG, 1_000_000);

@@ -1,8 +1,8 @@
-//! Heads from text, for the tests of this crate.
+//! Makes header maps from text, for the tests of this crate.
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-/// Reads `name: value` lines.
+/// Parses `name: value` lines.
 pub(crate) fn headers(lines: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for line in lines.lines().filter(|line| !line.trim().is_empty()) {

@@ -1,25 +1,25 @@
-//! Validators of a representation (RFC 9110 §8.8) and how they compare.
+//! Validators of a representation (RFC 9110 §8.8) and their comparison.
 
 use edgeward_types::Timestamp;
 use http::header::{DATE, ETAG, HeaderMap, HeaderValue, LAST_MODIFIED};
 
 use crate::date::{date_field, parse_http_date};
 
-/// What a response can be validated with. Taken from its head once, when it is stored.
+/// The validators of a response, parsed from its head when the response is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Validators {
-    /// `ETag`, if it is one.
+    /// `ETag`, if it is valid.
     pub etag: Option<EntityTag>,
-    /// `Last-Modified`, in the origin's own bytes: origins compare them as text.
+    /// `Last-Modified` in the bytes of the origin, because origins compare it as text.
     pub last_modified: Option<HeaderValue>,
-    /// The time `last_modified` names. `None` if it is no date.
+    /// The time of `last_modified`, or `None` if it is not a valid date.
     pub last_modified_time: Option<Timestamp>,
-    /// `Date`, which dates a response without `Last-Modified` (RFC 9111 §4.3.2).
+    /// `Date`, which replaces a missing `Last-Modified` (RFC 9111 §4.3.2).
     pub date: Option<Timestamp>,
 }
 
 impl Validators {
-    /// Reads the validators of a response.
+    /// Parses the validators of a response.
     pub fn of(response: &HeaderMap) -> Self {
         let last_modified = response.get(LAST_MODIFIED).cloned();
         Self {
@@ -32,13 +32,13 @@ impl Validators {
         }
     }
 
-    /// Whether an origin can be asked about this response: an entity tag, or a date.
+    /// Returns true if the response can be validated: it has an entity tag or a valid date.
     pub fn can_validate(&self) -> bool {
         self.etag.is_some() || self.last_modified_time.is_some()
     }
 
-    /// Whether `Last-Modified` is a strong validator: at least one second older than
-    /// `Date`, so that a second change in the same second would have shown (§8.8.2.2).
+    /// Returns true if `Last-Modified` is a strong validator: at least one second older than `Date`. Otherwise
+    /// a second change in the same second would go unnoticed (§8.8.2.2).
     pub fn last_modified_is_strong(&self) -> bool {
         match (self.last_modified_time, self.date) {
             (Some(modified), Some(date)) => modified.as_secs() < date.as_secs(),
@@ -47,7 +47,7 @@ impl Validators {
     }
 }
 
-/// An entity tag (RFC 9110 §8.8.3). Cheap to clone.
+/// An entity tag (RFC 9110 §8.8.3), cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntityTag {
     /// The field value as received: `"…"` or `W/"…"`.
@@ -55,8 +55,7 @@ pub struct EntityTag {
 }
 
 impl EntityTag {
-    /// Reads an `ETag` value; `None` if it is not in the grammar, so that a tag nobody
-    /// can compare is no tag.
+    /// Parses an `ETag` value. Returns `None` if the value does not match the grammar.
     pub fn new(value: &HeaderValue) -> Option<Self> {
         let (tag, rest) = TagRef::parse(value.as_bytes())?;
         (rest.is_empty() && !tag.opaque.is_empty()).then(|| Self {
@@ -69,17 +68,17 @@ impl EntityTag {
         &self.value
     }
 
-    /// Whether it is marked `W/`.
+    /// Returns true if the tag starts with `W/`.
     pub fn is_weak(&self) -> bool {
         self.as_ref().weak
     }
 
-    /// Equal and neither weak (§8.8.3.2).
+    /// Returns true if the tags are equal and neither is weak (§8.8.3.2).
     pub fn strong_eq(&self, other: &Self) -> bool {
         self.as_ref().strong_eq(other.as_ref())
     }
 
-    /// Equal, weak or not (§8.8.3.2).
+    /// Returns true if the tags are equal, weak or not (§8.8.3.2).
     pub fn weak_eq(&self, other: &Self) -> bool {
         self.as_ref().weak_eq(other.as_ref())
     }
@@ -92,18 +91,18 @@ impl EntityTag {
     }
 }
 
-/// An entity tag inside somebody's header line.
+/// An entity tag within a header line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TagRef<'a> {
     pub(crate) weak: bool,
-    /// With its quotes, so that it is never empty.
+    /// The opaque tag with its quotes, never empty.
     pub(crate) opaque: &'a [u8],
 }
 
 impl<'a> TagRef<'a> {
-    /// The tag at the start of `bytes` and what follows it.
+    /// Parses the tag at the start of `bytes` and returns the remaining bytes too.
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
-        // §8.8.3: the mark is case-sensitive.
+        // §8.8.3: `W/` is case-sensitive.
         let (weak, quoted) = match bytes.strip_prefix(b"W/") {
             Some(quoted) => (true, quoted),
             None => (false, bytes),
@@ -126,8 +125,8 @@ impl<'a> TagRef<'a> {
     }
 }
 
-/// `etagc` of §8.8.3: no escapes, a backslash is just a byte. Space is not in it but is
-/// seen in the wild and does no harm between quotes.
+/// Returns true for `etagc` of §8.8.3. A backslash is an ordinary byte. Space is not in the grammar, but
+/// origins use it, and it is harmless between quotes.
 const fn is_etag_byte(byte: u8) -> bool {
     matches!(byte, b' ' | 0x21 | 0x23..=0x7e | 0x80..=0xff)
 }

@@ -1,28 +1,28 @@
-//! `Vary` and the secondary key it makes (RFC 9111 §4.1).
+//! `Vary` and the secondary key (RFC 9111 §4.1).
 
 use http::header::{HeaderMap, HeaderName, VARY};
 
 use crate::{list, request_fields};
 
-/// What a response says it depends on besides its URI.
+/// The request fields on which a response depends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Vary {
-    /// Nothing: one response per URI.
+    /// The response depends on the URI alone.
     #[default]
     None,
-    /// These request fields.
+    /// The response depends on these request fields.
     Fields(VaryFields),
-    /// `*`: on something no cache can see. Never reused (§4.1).
+    /// `*`: the response depends on something that a cache cannot see. It is never reused (§4.1).
     Any,
 }
 
 impl Vary {
-    /// Reads every `Vary` line. A member that is no field name is read as `*`.
+    /// Parses every `Vary` line. An invalid field name is treated as `*`.
     pub fn of(response: &HeaderMap) -> Self {
         let mut names = Vec::new();
         for member in list::members(response, &VARY) {
             match HeaderName::from_bytes(member) {
-                // `*` is a token too, and so a field name to the parser.
+                // `*` is a token, so the parser accepts it as a field name.
                 Ok(name) if name.as_str() != "*" => names.push(name),
                 _ => return Self::Any,
             }
@@ -34,16 +34,16 @@ impl Vary {
     }
 }
 
-/// The request fields that choose between the responses of one URI, in canonical order.
+/// The request fields that select a response of one URI, in canonical order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VaryFields {
-    /// Sorted, each once, never empty.
+    /// The field names, sorted, without duplicates, never empty.
     names: Vec<HeaderName>,
 }
 
 impl VaryFields {
-    /// These fields in canonical order, for a format that carries them. Nothing if there is none, more than a
-    /// response may name, or `*`.
+    /// Returns the fields in canonical order. Returns `None` if the list is empty, exceeds the limit of a
+    /// response, or contains `*`.
     pub fn from_names(mut names: Vec<HeaderName>) -> Option<Self> {
         if names.is_empty()
             || names.len() > VARY_FIELDS_MAX
@@ -56,18 +56,18 @@ impl VaryFields {
         Some(Self { names })
     }
 
-    /// The field names, sorted, each once.
+    /// The field names, sorted, without duplicates.
     pub fn names(&self) -> &[HeaderName] {
         &self.names
     }
 
     /// Appends the secondary key of a request.
     ///
-    /// One line per field: `name:value` or, where the request lacks it, the bare name
-    /// (§4.1: absent matches only absent). A field value holds neither a newline nor can a
-    /// name hold a colon, so different requests never make the same bytes by accident.
+    /// One line per field: `name:value`, or the name alone if the request lacks the field (§4.1: absent matches
+    /// only absent). A value contains no newline and a name no colon, so different requests have different
+    /// keys.
     ///
-    /// The value is the one that is forwarded: both are written by [`request_fields::write_value`].
+    /// [`request_fields::write_value`] writes both this value and the forwarded one.
     pub fn write_key(&self, request: &HeaderMap, key: &mut Vec<u8>) {
         for name in &self.names {
             key.extend_from_slice(name.as_str().as_bytes());
@@ -79,20 +79,20 @@ impl VaryFields {
         }
     }
 
-    /// The secondary key of a request as bytes of its own.
+    /// Returns the secondary key of a request.
     pub fn key(&self, request: &HeaderMap) -> Vec<u8> {
         let mut key = Vec::with_capacity(self.names.len() * 32);
         self.write_key(request, &mut key);
         key
     }
 
-    /// Whether two requests select the same response.
+    /// Returns true if two requests select the same response.
     pub fn selects_same(&self, one: &HeaderMap, other: &HeaderMap) -> bool {
         self.key(one) == self.key(other)
     }
 }
 
-/// Fields one response may vary by; beyond it no two requests agree anyway.
+/// The limit of fields that one response may vary by. Beyond it hardly any two requests agree.
 const VARY_FIELDS_MAX: usize = 32;
 
 #[cfg(test)]
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(Vary::of(&headers("vary: ,")), Vary::None);
     }
 
-    /// §4.1: `*` never matches, wherever it stands; what is no name is taken for it.
+    /// §4.1: `*` never matches, at any position. An invalid name is treated as `*`.
     #[test]
     fn a_star_anywhere_is_any() {
         for line in [
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(Vary::of(&line(VARY_FIELDS_MAX + 1)), Vary::Any);
     }
 
-    /// §4.1, one row each: the Vary, two requests, whether they select the same response.
+    /// §4.1. Each row: the Vary field, two requests, and true if they select the same response.
     #[test]
     fn requests_select_the_same_response_only_up_to_what_syntax_allows() {
         let table = [
@@ -323,7 +323,7 @@ mod tests {
     }
 
     proptest! {
-        /// Two requests that differ in a field nobody normalises have different keys.
+        /// Two requests that differ in a field without normalisation have different keys.
         #[test]
         fn different_values_make_different_keys(
             one in proptest::collection::vec(proptest::option::of("[ -~]{0,6}"), 3),
@@ -344,7 +344,7 @@ mod tests {
             prop_assert_eq!(fields.selects_same(&one, &other), one == other);
         }
 
-        /// Any two orders of the same codings are one key.
+        /// Codings in any order give the same key.
         #[test]
         fn the_order_of_codings_does_not_matter(
             codings in proptest::collection::vec(("(gzip|br|zstd|identity|\\*)", 0_u32..=1000), 0..6),

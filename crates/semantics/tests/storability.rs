@@ -1,4 +1,4 @@
-//! What may be stored (RFC 9111 §3): a golden table to read and an oracle to trust.
+//! Decisions about storing responses (RFC 9111 §3): a golden table, and an oracle for all combinations.
 
 use edgeward_semantics::{Exchange, Refusal, Rules, SetCookie, Verdict, on_response};
 use edgeward_types::Timestamp;
@@ -36,8 +36,8 @@ fn head(fields: &[Field]) -> HeaderMap {
     head
 }
 
-/// The table an operator would ask for. A change in it is a change in what is cached:
-/// renew it with `EDGEWARD_RENEW_GOLDEN=1` and explain it in the commit.
+/// The table shows operators what is stored. A change in it is a change in what is cached: renew it with
+/// `EDGEWARD_RENEW_GOLDEN=1` and explain it in the commit.
 #[test]
 fn the_golden_table_of_storability_holds() {
     const STATUSES: [u16; 19] = [
@@ -182,7 +182,7 @@ fn the_golden_table_of_storability_holds() {
     assert_eq!(table.lines().count(), golden.lines().count());
 }
 
-/// One combination of everything the decision looks at.
+/// One combination of all inputs of the decision.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     method_is_get: bool,
@@ -259,9 +259,9 @@ impl Case {
         (request, response)
     }
 
-    /// RFC 9111 §3 read as one sentence, then what this cache adds to it.
+    /// RFC 9111 §3 as one expression, followed by the additional rules of this cache.
     ///
-    /// `store_request_errors` is the setting of that name.
+    /// `store_request_errors` is the setting with this name.
     fn may_be_stored(self, store_request_errors: bool) -> bool {
         let final_status = self.status >= 200;
         let heuristic =
@@ -290,9 +290,9 @@ impl Case {
     }
 }
 
-/// The decision equals the RFC's sentence for every combination.
+/// The decision equals the oracle for every combination.
 ///
-/// Method: 11 flags, 45 statuses, GET and not, `store_request_errors` off and on: all 368 640 cases.
+/// Method: 11 flags, 45 statuses, GET and POST, `store_request_errors` off and on: all 368 640 cases.
 #[test]
 fn every_combination_agrees_with_the_sentence_of_the_rfc() {
     for store_request_errors in [false, true] {
@@ -335,7 +335,7 @@ fn every_combination_agrees(store_request_errors: bool) {
     }
 }
 
-/// A header that is not in the cache key causes the error; the next client must not get it.
+/// A header outside the cache key causes the error; the next client must not get it.
 #[test]
 fn an_error_that_the_request_caused_is_stored_only_with_a_lifetime_and_the_setting() {
     let with_lifetime = head(&[(CACHE_CONTROL, "max-age=60")]);
@@ -394,7 +394,7 @@ fn a_client_that_is_honoured_can_forbid_storing() {
     );
 }
 
-/// §5.2.2.4, §5.2.2.7, §7.3: which fields the stored copy lacks, by rule.
+/// §5.2.2.4, §5.2.2.7, §7.3: the fields that the stored head lacks, by rule.
 #[test]
 fn the_stored_head_lacks_what_must_not_be_shared() {
     let response = head(&[
@@ -443,7 +443,7 @@ fn the_stored_head_lacks_what_must_not_be_shared() {
     }
 }
 
-/// A validator that is kept out of the copy cannot validate it.
+/// A validator that is removed from the stored head cannot validate the response.
 #[test]
 fn a_validator_that_is_private_is_not_used() {
     let response = head(&[

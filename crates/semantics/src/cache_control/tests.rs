@@ -1,4 +1,4 @@
-//! One row per rule, and a naive reader as oracle.
+//! Tables with one row per rule, and a comparison with a naive parser.
 
 use http::HeaderValue;
 use http::header::{CONTENT_TYPE, SET_COOKIE};
@@ -17,7 +17,7 @@ fn request(lines: &str) -> RequestDirectives {
     RequestDirectives::of(&headers(lines))
 }
 
-/// §1.2.2, §4.2.1 and §5.2: quotes, duplicates, nonsense and numbers past any clock.
+/// §1.2.2, §4.2.1 and §5.2: quotes, duplicates, invalid arguments and very large numbers.
 #[test]
 fn max_age_is_read_tolerantly_and_never_generously() {
     let table = [
@@ -67,7 +67,7 @@ fn several_lines_are_one_list() {
 
 #[test]
 fn unknown_directives_are_ignored() {
-    // §5.2.3; the last is longer than any known name and starts like one.
+    // §5.2.3. The last name is longer than all known names and starts like one of them.
     for line in [
         "x",
         "x=1",
@@ -180,7 +180,7 @@ fn request_directives_are_read_in_their_strictest_form() {
     assert!(flags.no_cache && flags.no_store && flags.no_transform && flags.only_if_cached);
 }
 
-/// §5.4: `Pragma` speaks only where `Cache-Control` is silent.
+/// §5.4: `Pragma` counts only without `Cache-Control`.
 #[test]
 fn pragma_counts_only_without_cache_control() {
     assert!(request("pragma: no-cache").no_cache);
@@ -190,7 +190,7 @@ fn pragma_counts_only_without_cache_control() {
     assert!(request("").is_empty());
 }
 
-/// What a reader with no eye for speed makes of directives in plain grammar.
+/// A naive parser of directives in the plain grammar.
 fn naive_max_age(parts: &[(String, Option<u64>)]) -> Option<u32> {
     parts
         .iter()
@@ -203,7 +203,7 @@ fn naive_max_age(parts: &[(String, Option<u64>)]) -> Option<u32> {
 }
 
 proptest! {
-    /// The parser agrees with the naive reading of any list it was not written for.
+    /// The parser agrees with the naive parser on random lists.
     #[test]
     fn the_parser_agrees_with_a_naive_reading(
         parts in proptest::collection::vec(
@@ -233,10 +233,10 @@ proptest! {
         prop_assert_eq!(directives.no_store, parts.iter().any(|(name, _)| name == "no-store"));
     }
 
-    /// Whatever follows, a `no-store` that stands as a member of its own is seen.
+    /// A `no-store` member is found behind any bytes.
     #[test]
     fn no_bytes_hide_a_later_no_store(junk in proptest::collection::vec(any::<u8>(), 0..80)) {
-        // A quote in the junk may close inside it and nowhere later: none follows.
+        // A quote in the random bytes can only close within them, because no quote follows.
         let mut line = junk;
         line.extend_from_slice(b", no-store");
         let mut directives = ResponseDirectives::default();
@@ -244,7 +244,7 @@ proptest! {
         prop_assert!(directives.no_store);
     }
 
-    /// Saying more never stores or reuses more.
+    /// An additional line never allows more storage or reuse.
     #[test]
     fn a_second_line_only_restricts_the_lifetime(first in "[a-z0-9=\", -]{0,40}", second in "[a-z0-9=\", -]{0,40}") {
         let alone = response(&first);

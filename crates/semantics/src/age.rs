@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn the_larger_of_apparent_and_corrected_age_counts() {
         let table = [
-            (None, None, 100_000, 100_000, 0, "nothing known"),
+            (None, None, 100_000, 100_000, 0, "no Age, no Date"),
             (
                 None,
                 None,
@@ -96,7 +96,7 @@ mod tests {
                 100_000,
                 101_500,
                 11_500,
-                "a cache upstream held it",
+                "the response was stored in an upstream cache",
             ),
             (
                 None,
@@ -146,8 +146,8 @@ mod tests {
     }
 
     #[test]
-    fn an_age_that_is_no_number_is_ignored_and_a_list_counts_by_its_first() {
-        // §5.1: the first of a list; invalid is as absent.
+    fn an_invalid_age_is_ignored_and_the_first_member_of_a_list_counts() {
+        // §5.1: the first member of a list counts; an invalid value is treated as absent.
         for (value, secs) in [
             ("7", 7),
             (" 7 ", 7),

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_host_and_a_port_is_refused() {
+    fn a_text_that_is_not_host_and_port_is_rejected() {
         for text in [
             "",
             ":80",

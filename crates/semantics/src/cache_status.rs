@@ -408,7 +408,7 @@ mod tests {
 
     /// §2: members are listed from the origin to the client, so this cache's member is the last with its name.
     #[test]
-    fn ones_own_member_is_found_among_others() {
+    fn the_member_of_this_cache_is_found_among_others() {
         let table = [
             ("edgeward; hit", Some(Outcome::Hit)),
             (
@@ -451,7 +451,7 @@ mod tests {
     proptest! {
         /// A written member is parsed back at any position of the list.
         #[test]
-        fn what_is_written_reads_back(
+        fn a_written_member_is_parsed_back(
             reason in proptest::option::of(0_usize..8),
             fwd_status in proptest::option::of(100_u16..1000),
             ttl in proptest::option::of(-SF_INTEGER_MAX..=SF_INTEGER_MAX),

@@ -249,7 +249,7 @@ mod tests {
 
     /// RFC 9111 §4.3.1.
     #[test]
-    fn a_revalidation_asks_with_the_stored_validators_and_no_others() {
+    fn a_revalidation_sends_only_the_stored_validators() {
         let mut request = headers(
             "host: x\nif-none-match: \"client\"\nif-modified-since: {then}\nrange: bytes=0-1\nif-range: \"client\"",
         );
@@ -267,12 +267,12 @@ mod tests {
             &mut request,
             &Validators::of(&headers("last-modified: yesterday")),
         );
-        assert!(request.is_empty(), "a date that is none is not sent");
+        assert!(request.is_empty(), "an invalid date is not sent");
     }
 
     /// RFC 9110 §15.4.5: the fields that a 304 must repeat are retained.
     #[test]
-    fn a_304_keeps_all_but_what_describes_the_content() {
+    fn a_304_has_all_fields_except_those_that_describe_the_content() {
         let stored = headers(
             "etag: \"a\"\ndate: x\nexpires: x\ncache-control: x\nvary: x\ncontent-location: /x\nset-cookie: a\n\
              content-length: 5\ncontent-type: x\ncontent-encoding: gzip",

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_three_forms_name_the_same_second() {
+    fn the_three_formats_denote_the_same_second() {
         // The example of RFC 9110 §5.6.7.
         for form in [
             "Sun, 06 Nov 1994 08:49:37 GMT",
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_date_is_none() {
+    fn an_invalid_date_is_rejected() {
         for text in [
             "",
             "0",
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_time_is_still_a_date() {
+    fn times_after_the_year_9999_are_written_as_its_last_second() {
         assert_eq!(
             format_http_date(Timestamp::from_millis(u64::MAX)),
             "Fri, 31 Dec 9999 23:59:59 GMT"

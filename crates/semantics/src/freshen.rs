@@ -206,7 +206,7 @@ mod tests {
 
     /// §3.2: new values replace old ones, other fields stay, and fields that describe the body stay.
     #[test]
-    fn a_304_replaces_fields_but_not_those_the_body_depends_on() {
+    fn a_304_replaces_fields_except_those_that_describe_the_body() {
         let stored = store(&format!(
             "{DATE}\ncache-control: max-age=10\netag: \"a\"\nx-old: 1\nx-both: 1\nx-both: 2\n\
              content-type: text/plain\ncontent-length: 5\ncontent-encoding: gzip"
@@ -234,7 +234,7 @@ mod tests {
     /// A 304 without fields starts the stored lifetime again: neither the stored `Date` nor the stored `Age`
     /// counts.
     #[test]
-    fn a_304_without_fields_makes_the_response_new() {
+    fn a_304_without_fields_restarts_the_lifetime() {
         let stored = store(&format!(
             "{DATE}\ncache-control: max-age=10\netag: \"a\"\nage: 5"
         ));
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_304_that_forbids_storing_serves_once() {
+    fn after_a_304_that_forbids_storing_the_response_is_served_once() {
         let stored = store("cache-control: max-age=10\netag: \"a\"");
         for (lines, expected) in [
             ("cache-control: no-store", Refusal::NoStore),
@@ -314,7 +314,7 @@ mod tests {
 
     /// §4.3.5.
     #[test]
-    fn a_head_response_freshens_what_it_agrees_with() {
+    fn a_head_response_freshens_a_stored_response_with_the_same_validators() {
         let stored = store("cache-control: max-age=10\netag: \"a\"\ncontent-length: 5");
         let side = Stored {
             status: StatusCode::OK,

@@ -192,7 +192,7 @@ mod tests {
     /// §4.2.2: 10 % of the time since `Last-Modified`, for heuristically cacheable statuses or with `public`,
     /// and never with an explicit lifetime.
     #[test]
-    fn a_guess_is_made_only_where_nothing_is_stated() {
+    fn a_heuristic_lifetime_is_used_only_without_an_explicit_one() {
         use LifetimeSource::{Expires, Heuristic as Guess, Nothing};
         let rules = Rules {
             heuristic: Some(Heuristic {

@@ -169,7 +169,7 @@ mod tests {
 
     /// §7.6.1: the standard fields and the fields that `Connection` lists.
     #[test]
-    fn what_was_for_this_connection_goes_no_further() {
+    fn hop_by_hop_fields_are_not_forwarded() {
         let mut request = headers(
             "connection: x-mine, Upgrade\nconnection: X-More\nx-mine: 1\nx-more: 2\nx-other: 3\nupgrade: websocket\n\
              te: gzip;q=0.5, Trailers\nkeep-alive: timeout=5\nproxy-connection: close\ntransfer-encoding: chunked\n\
@@ -218,7 +218,7 @@ mod tests {
 
     /// §7.6.3.
     #[test]
-    fn via_grows_at_its_end_and_shows_loops() {
+    fn via_is_appended_and_reveals_loops() {
         let mut request = headers("via: 1.0 fred, 1.1 p.example.net (squid)");
         assert!(!is_loop(&request, "edge"));
         append_via(&mut request, Version::HTTP_2, "edge");

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quote_that_never_closes_hides_nothing() {
+    fn an_unclosed_quote_hides_no_member() {
         assert_eq!(
             split(r#"no-cache="a, no-store"#),
             [r#"no-cache="a"#, "no-store"]

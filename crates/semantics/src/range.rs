@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn content_range_says_which_bytes_of_how_many() {
+    fn content_range_has_the_bytes_and_the_complete_length() {
         assert_eq!(
             ByteRange {
                 first: 0,
@@ -311,7 +311,7 @@ mod tests {
     proptest! {
         /// The range equals a selection byte by byte.
         #[test]
-        fn a_slice_is_what_picking_bytes_gives(
+        fn a_range_equals_a_selection_byte_by_byte(
             length in 0_u64..40, first in proptest::option::of(0_u64..50), last in proptest::option::of(0_u64..50),
         ) {
             let text = |n: Option<u64>| n.map_or(String::new(), |n| n.to_string());

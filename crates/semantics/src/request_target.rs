@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_canonical_form_is_refused_with_its_reason() {
+    fn a_target_without_canonical_form_is_rejected_with_its_reason() {
         use InvalidRequestTarget as No;
         let (get, options) = (&Method::GET, &Method::OPTIONS);
         for (method, scheme, pseudo, path, reason) in [

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_age_it_came_with_counts() {
+    fn the_age_on_arrival_counts() {
         let policy = stored("max-age=10", "age: 4", 1_000_000);
         assert!(policy.is_fresh(Timestamp::from_millis(1_005_999)));
         assert!(!policy.is_fresh(Timestamp::from_millis(1_006_000)));
@@ -273,7 +273,7 @@ mod tests {
 
     /// §4 and §5.2.2.4.
     #[test]
-    fn only_a_response_that_is_fresh_on_arrival_answers_those_who_waited() {
+    fn only_a_response_that_is_fresh_on_arrival_answers_followers() {
         assert!(stored("max-age=1", ETAG, 1_000_000).may_answer_waiting());
         for line in ["max-age=0", "no-cache", "no-cache, max-age=9", "public"] {
             assert!(
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arrives_stale_is_stale_on_any_clock() {
+    fn a_response_that_is_stale_on_arrival_is_never_fresh() {
         let policy = stored("max-age=10", "age: 10\netag: \"a\"", 1_000_000);
         for ms in [0, 999_999, 1_000_000, 1_000_001, u64::MAX] {
             assert!(!policy.is_fresh(Timestamp::from_millis(ms)), "{ms}");
@@ -309,7 +309,7 @@ mod tests {
 
     /// §5.2.1. Each row: response, request, age in seconds, expected result.
     #[test]
-    fn each_request_directive_moves_the_line() {
+    fn each_request_directive_changes_the_decision() {
         use Cause::{RequestMaxAge, RequestMinFresh, RequestNoCache, ResponseNoCache, Stale};
         let revalidate = |cause| Reuse::Revalidate { cause };
         let fresh = |secs| Reuse::Fresh {
@@ -393,7 +393,7 @@ mod tests {
         /// A stale response never becomes fresh again, the age never decreases, and `is_fresh` agrees with
         /// §4.2.
         #[test]
-        fn freshness_only_ever_ends(
+        fn a_stale_response_never_becomes_fresh_again(
             max_age in 0_u64..5_000, age in 0_u64..5_000, start in 0_u64..1 << 50,
             steps in proptest::collection::vec(0_u64..2_000_000, 1..20),
         ) {

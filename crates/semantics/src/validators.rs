@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_the_grammar_is_no_tag() {
+    fn text_outside_the_grammar_is_not_a_tag() {
         for text in [
             "", "a", "\"", "\"a", "a\"", "w/\"a\"", "W/a", "W/ \"a\"", "\"a\"b", "\"a\" ", "*",
         ] {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_modified_that_is_no_date_cannot_validate() {
+    fn an_invalid_last_modified_cannot_validate() {
         assert!(!Validators::of(&headers("last-modified: yesterday")).can_validate());
         assert!(!Validators::of(&headers("etag: unquoted")).can_validate());
         assert!(Validators::of(&headers("etag: \"a\"")).can_validate());

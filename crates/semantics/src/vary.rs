@@ -122,7 +122,7 @@ mod tests {
 
     /// §4.1: `*` never matches, at any position. An invalid name is treated as `*`.
     #[test]
-    fn a_star_anywhere_is_any() {
+    fn a_star_at_any_position_matches_no_request() {
         for line in [
             "vary: *",
             "vary: accept, *",
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn more_fields_than_the_bound_are_any() {
+    fn a_vary_with_too_many_fields_matches_no_request() {
         let line = |count: usize| {
             let names: Vec<String> = (0..count).map(|n| format!("x-{n}")).collect();
             headers(&format!("vary: {}", names.join(", ")))
@@ -199,10 +199,10 @@ mod tests {
                 "x: a, b",
                 "x: a,b",
                 false,
-                "white space counts where the syntax is not known",
+                "white space matters where the syntax is not known",
             ),
-            ("x", "x: A", "x: a", false, "and so does case"),
-            ("x, y", "x: 1", "y: 1", false, "which field it is counts"),
+            ("x", "x: A", "x: a", false, "case matters too"),
+            ("x, y", "x: 1", "y: 1", false, "the name of the field matters"),
             (
                 "accept-language",
                 "accept-language: de, en;q=0.5",
@@ -250,14 +250,14 @@ mod tests {
                 "accept-encoding: gzip;q=0.000",
                 "accept-encoding: gzip;q=0",
                 true,
-                "never, twice",
+                "two forms of a weight of 0",
             ),
             (
                 "accept-encoding",
                 "accept-encoding: gzip;q=0",
                 "accept-encoding: gzip",
                 false,
-                "never is not always",
+                "a weight of 0 differs from 1",
             ),
             (
                 "accept-encoding",
@@ -271,7 +271,7 @@ mod tests {
                 "accept-encoding: gzip;q=10",
                 "accept-encoding: gzip",
                 false,
-                "ten is no one",
+                "a weight of 10 is not 1",
             ),
             (
                 "accept-encoding",
@@ -285,7 +285,7 @@ mod tests {
                 "accept-encoding: x-gzipped",
                 "accept-encoding: gzipped",
                 false,
-                "not that name",
+                "another name",
             ),
             (
                 "accept-encoding",
@@ -299,7 +299,7 @@ mod tests {
                 "accept-encoding: gzip, gzip",
                 "accept-encoding: gzip",
                 true,
-                "said twice",
+                "a repeated coding",
             ),
         ];
         for (vary, one, other, same, why) in table {

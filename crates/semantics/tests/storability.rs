@@ -294,7 +294,7 @@ impl Case {
 ///
 /// Method: 11 flags, 45 statuses, GET and POST, `store_request_errors` off and on: all 368 640 cases.
 #[test]
-fn every_combination_agrees_with_the_sentence_of_the_rfc() {
+fn every_combination_agrees_with_the_oracle() {
     for store_request_errors in [false, true] {
         every_combination_agrees(store_request_errors);
     }
@@ -367,7 +367,7 @@ fn an_error_that_the_request_caused_is_stored_only_with_a_lifetime_and_the_setti
 }
 
 #[test]
-fn each_reason_has_a_name_of_its_own() {
+fn each_reason_has_a_different_name() {
     for (n, one) in Refusal::ALL.iter().enumerate() {
         for other in &Refusal::ALL[n + 1..] {
             assert_ne!(one.as_str(), other.as_str());
@@ -377,7 +377,7 @@ fn each_reason_has_a_name_of_its_own() {
 }
 
 #[test]
-fn a_client_that_is_honoured_can_forbid_storing() {
+fn a_client_can_forbid_storing_if_its_directives_are_honoured() {
     let response = head(&[(CACHE_CONTROL, "max-age=60")]);
     let request = head(&[(CACHE_CONTROL, "no-store")]);
     let honour = Rules {
@@ -396,7 +396,7 @@ fn a_client_that_is_honoured_can_forbid_storing() {
 
 /// §5.2.2.4, §5.2.2.7, §7.3: the fields that the stored head lacks, by rule.
 #[test]
-fn the_stored_head_lacks_what_must_not_be_shared() {
+fn the_stored_head_lacks_fields_that_must_not_be_shared() {
     let response = head(&[
         (
             CACHE_CONTROL,

@@ -95,7 +95,7 @@ fn restrictive_directives_count_with_any_argument_and_permissive_ones_only_bare(
 
 /// §5.2.2.4 and §5.2.2.7: `no-cache="a, b"`.
 #[test]
-fn the_qualified_form_names_fields_and_anything_else_is_the_whole() {
+fn the_qualified_form_lists_fields_and_any_other_form_means_the_whole_response() {
     let fields = |names: &[HeaderName]| FieldScope::Fields(names.to_vec());
     let table = [
         ("private", FieldScope::Whole),
@@ -126,7 +126,7 @@ fn the_qualified_form_names_fields_and_anything_else_is_the_whole() {
 }
 
 #[test]
-fn a_list_of_fields_past_the_bound_is_the_whole() {
+fn a_list_with_too_many_fields_means_the_whole_response() {
     let line = |count: usize| {
         let names: Vec<String> = (0..count).map(|n| format!("x-{n}")).collect();
         format!("private=\"{}\"", names.join(","))

@@ -29,9 +29,9 @@ pub struct InvalidTarget {
 
 impl<'a> Authority<'a> {
     /// Parses `:authority`, the authority of an absolute target, or `Host`.
+    ///
     /// Rejects user information, a bracketed address that is not IPv6, a port above 65535, and bytes that a
     /// host name cannot contain. With a `/` in the host, two hosts could have the same key.
-    /// the key of another's), an address in brackets that is not IPv6, and a port beyond 65535.
     pub fn parse(scheme: &str, text: &'a str) -> Result<Self, InvalidTarget> {
         let refuse = || InvalidTarget {
             authority: text.chars().take(AUTHORITY_SHOWN_CHARS).collect(),

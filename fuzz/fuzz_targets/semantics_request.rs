@@ -19,10 +19,10 @@ use heads::{halves, head};
 fuzz_target!(|input: &[u8]| {
     let (first, second) = halves(input);
     let (mut request, stored) = (head(first), head(second));
-    let validators = Validators::of(&stored);
+    let validators = Validators::from_headers(&stored);
 
     let _ = route(&Method::GET, &request);
-    let _ = RequestDirectives::of(&request);
+    let _ = RequestDirectives::from_headers(&request);
     let _ = conditional::evaluate(&Method::GET, &request, StatusCode::OK, &validators);
     for length in [0, 1, 1000, u64::MAX] {
         if let RangeAnswer::Partial(part) =
@@ -32,7 +32,7 @@ fuzz_target!(|input: &[u8]| {
             let _ = part.content_range(length);
         }
     }
-    if let Vary::Fields(fields) = Vary::of(&stored) {
+    if let Vary::Fields(fields) = Vary::from_headers(&stored) {
         assert!(fields.selects_same(&request, &request.clone()));
     }
     if let Some(authority) = request.get("host").and_then(|host| host.to_str().ok())

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use edgeward_filter::Digest;
 use edgeward_httpd::Handler;
 use edgeward_semantics::Validators;
-use edgeward_semantics::conditional::{self, Answer};
+use edgeward_semantics::conditional::{self, Evaluation};
 use edgeward_semantics::range::{self, RangeAnswer};
 use http::header::{
     ACCEPT_ENCODING, ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_RANGE,
@@ -187,10 +187,10 @@ fn represent(
     if let (Some(name), true) = (coding.name(), coding != Coding::Identity) {
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static(name));
     }
-    let validators = Validators::of(&headers);
+    let validators = Validators::from_headers(&headers);
     if conditional::is_conditional(request)
         && conditional::evaluate(method, request, StatusCode::OK, &validators)
-            == Answer::NotModified
+            == Evaluation::NotModified
     {
         return whole(
             StatusCode::NOT_MODIFIED,

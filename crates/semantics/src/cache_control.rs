@@ -5,7 +5,7 @@
 //! delta-seconds makes the response stale at once (§4.2.1).
 //!
 //! The targeted field of RFC 9213 is not supported yet. The whole crate reads directives with
-//! [`ResponseDirectives::of`], so only that function will choose between the fields.
+//! [`ResponseDirectives::from_headers`], so only that function will choose between the fields.
 
 use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, PRAGMA};
 
@@ -50,7 +50,7 @@ pub struct ResponseDirectives {
 
 impl ResponseDirectives {
     /// Parses every `Cache-Control` line of a response.
-    pub fn of(headers: &HeaderMap) -> Self {
+    pub fn from_headers(headers: &HeaderMap) -> Self {
         let mut directives = Self::default();
         for line in headers.get_all(CACHE_CONTROL) {
             directives.add_line(line.as_bytes());
@@ -188,17 +188,17 @@ pub enum MaxStale {
 
 impl RequestDirectives {
     /// Parses every `Cache-Control` line of a request, or `Pragma` if the request has no `Cache-Control`.
-    pub fn of(headers: &HeaderMap) -> Self {
-        let mut asked = Self::default();
+    pub fn from_headers(headers: &HeaderMap) -> Self {
+        let mut requested = Self::default();
         if headers.contains_key(CACHE_CONTROL) {
             for line in headers.get_all(CACHE_CONTROL) {
-                asked.add_line(line.as_bytes());
+                requested.add_line(line.as_bytes());
             }
         } else {
             // §5.4: `Pragma` counts only without `Cache-Control`.
-            asked.no_cache = list::has_token(headers, &PRAGMA, "no-cache");
+            requested.no_cache = list::has_token(headers, &PRAGMA, "no-cache");
         }
-        asked
+        requested
     }
 
     /// Returns true if the request has no directive. The stored response alone then decides.
@@ -215,16 +215,16 @@ impl RequestDirectives {
                     self.min_fresh = Some(self.min_fresh.map_or(secs, |other| other.max(secs)));
                 }
                 "max-stale" => {
-                    let asked = match argument {
+                    let requested = match argument {
                         Argument::Absent => MaxStale::Any,
                         _ => MaxStale::Seconds(argument.seconds().unwrap_or(0)),
                     };
-                    self.max_stale = Some(match (self.max_stale, asked) {
+                    self.max_stale = Some(match (self.max_stale, requested) {
                         (Some(MaxStale::Seconds(a)), MaxStale::Seconds(b)) => {
                             MaxStale::Seconds(a.min(b))
                         }
                         (Some(MaxStale::Seconds(a)), MaxStale::Any) => MaxStale::Seconds(a),
-                        (Some(MaxStale::Any) | None, asked) => asked,
+                        (Some(MaxStale::Any) | None, requested) => requested,
                     });
                 }
                 "stale-if-error" => {
@@ -289,12 +289,12 @@ fn restrict(limit: &mut Option<u32>, secs: u32) {
 /// A directive name in lower case, stored without allocation. Longer names than all known names are truncated
 /// and stay unknown.
 #[derive(Clone, Copy)]
-struct Name {
+struct DirectiveName {
     bytes: [u8; NAME_BYTES_MAX],
     length: usize,
 }
 
-impl Name {
+impl DirectiveName {
     fn new(name: &[u8]) -> Self {
         let mut bytes = [0; NAME_BYTES_MAX];
         let length = name.len().min(NAME_BYTES_MAX);
@@ -309,7 +309,7 @@ impl Name {
 }
 
 /// Yields the directives of one line in order, with names in lower case.
-fn directives(line: &[u8]) -> impl Iterator<Item = (Name, Argument<'_>)> {
+fn directives(line: &[u8]) -> impl Iterator<Item = (DirectiveName, Argument<'_>)> {
     Members::new(line).map(|member| {
         let equals = member.iter().position(|&byte| byte == b'=');
         let (name, argument) = match equals {
@@ -324,7 +324,7 @@ fn directives(line: &[u8]) -> impl Iterator<Item = (Name, Argument<'_>)> {
         } else {
             Argument::Malformed
         };
-        (Name::new(trimmed), argument)
+        (DirectiveName::new(trimmed), argument)
     })
 }
 

@@ -184,7 +184,7 @@ impl CacheStatus {
 
     /// Parses the last member that `node` wrote: if two nodes have the same name, the one nearest the client.
     /// Returns `None` if the field has no member of `node`, or if the member has neither `hit` nor `fwd`.
-    pub fn of(response: &HeaderMap, node: &str) -> Option<Self> {
+    pub fn from_headers(response: &HeaderMap, node: &str) -> Option<Self> {
         list::members(response, &CACHE_STATUS)
             .filter_map(|member| Self::parse_member(member, node))
             .last()
@@ -443,7 +443,7 @@ mod tests {
         let mut response = headers("cache-status: edgeward; fwd=miss\ncache-status: x; hit");
         CacheStatus::hit(1).append_to(&mut response, "edgeward");
         assert_eq!(
-            CacheStatus::of(&response, "edgeward"),
+            CacheStatus::from_headers(&response, "edgeward"),
             Some(CacheStatus::hit(1))
         );
     }

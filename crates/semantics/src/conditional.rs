@@ -13,7 +13,7 @@ use crate::validators::{EntityTag, TagRef, Validators};
 
 /// How a usable stored response answers a conditional request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum Evaluation {
     /// The full response. A `Range` may still select a part, see [`range`](crate::range).
     Full,
     /// 304: the client's copy is valid.
@@ -36,31 +36,31 @@ pub fn evaluate(
     request: &HeaderMap,
     status: StatusCode,
     stored: &Validators,
-) -> Answer {
+) -> Evaluation {
     // RFC 9110 §13.2.1: conditions count only if the unconditional response would be a success.
     if (method != Method::GET && method != Method::HEAD) || !status.is_success() {
-        return Answer::Full;
+        return Evaluation::Full;
     }
     // §13.2.2 step 3. With `If-None-Match`, `If-Modified-Since` is ignored (§13.1.3).
     if request.contains_key(IF_NONE_MATCH) {
         return if none_match(request, stored.etag.as_ref()) {
-            Answer::Full
+            Evaluation::Full
         } else {
-            Answer::NotModified
+            Evaluation::NotModified
         };
     }
     // §13.2.2 step 4. An invalid date, or more than one date, is ignored (§13.1.3).
     let mut lines = request.get_all(IF_MODIFIED_SINCE).into_iter();
     let (Some(since), None) = (lines.next(), lines.next()) else {
-        return Answer::Full;
+        return Evaluation::Full;
     };
     let Some(since) = parse_http_date(since.as_bytes()) else {
-        return Answer::Full;
+        return Evaluation::Full;
     };
     // RFC 9111 §4.3.2: without `Last-Modified` the stored `Date` is used.
     match stored.last_modified_time.or(stored.date) {
-        Some(modified) if modified.as_secs() <= since.as_secs() => Answer::NotModified,
-        _ => Answer::Full,
+        Some(modified) if modified.as_secs() <= since.as_secs() => Evaluation::NotModified,
+        _ => Evaluation::Full,
     }
 }
 
@@ -175,7 +175,7 @@ mod tests {
     /// RFC 9110 §13.1.2, §13.1.3, §13.2 and RFC 9111 §4.3.2: stored head, request, expected answer.
     #[test]
     fn conditions_are_evaluated_in_the_order_of_the_rfc() {
-        use Answer::{Full, NotModified};
+        use Evaluation::{Full, NotModified};
         let both = "etag: \"a\"\nlast-modified: {then}";
         let table = [
             (both, "", Full),
@@ -229,7 +229,7 @@ mod tests {
             ("", "if-modified-since: {later}", Full),
         ];
         for (stored, request, expected) in table {
-            let stored = Validators::of(&headers(&fill(stored)));
+            let stored = Validators::from_headers(&headers(&fill(stored)));
             let request = headers(&fill(request));
             for method in [Method::GET, Method::HEAD] {
                 let answer = evaluate(&method, &request, StatusCode::OK, &stored);
@@ -253,7 +253,8 @@ mod tests {
         let mut request = headers(
             "host: x\nif-none-match: \"client\"\nif-modified-since: {then}\nrange: bytes=0-1\nif-range: \"client\"",
         );
-        let stored = Validators::of(&headers(&fill("etag: W/\"a\"\nlast-modified: {then}")));
+        let stored =
+            Validators::from_headers(&headers(&fill("etag: W/\"a\"\nlast-modified: {then}")));
         revalidation_request(&mut request, &stored);
         assert_eq!(
             request,
@@ -265,7 +266,7 @@ mod tests {
         let mut request = headers("if-none-match: \"client\"");
         revalidation_request(
             &mut request,
-            &Validators::of(&headers("last-modified: yesterday")),
+            &Validators::from_headers(&headers("last-modified: yesterday")),
         );
         assert!(request.is_empty(), "an invalid date is not sent");
     }
@@ -303,16 +304,16 @@ mod tests {
         ) {
             let mut stored = HeaderMap::new();
             stored.insert(ETAG, HeaderValue::try_from(&tag).expect("visible ASCII"));
-            let stored = Validators::of(&stored);
+            let stored = Validators::from_headers(&stored);
             let opaque = tag.trim_start_matches("W/");
             let expected = before.iter().chain(&after).any(|other| other.trim_start_matches("W/") == opaque);
-            let ask = |tags: Vec<String>| {
+            let matches = |tags: Vec<String>| {
                 let mut request = HeaderMap::new();
                 request.insert(IF_NONE_MATCH, HeaderValue::try_from(tags.join(&separator)).expect("ASCII"));
-                evaluate(&Method::GET, &request, StatusCode::OK, &stored) == Answer::NotModified
+                evaluate(&Method::GET, &request, StatusCode::OK, &stored) == Evaluation::NotModified
             };
-            prop_assert_eq!(ask([before.clone(), after.clone()].concat()), expected);
-            prop_assert!(ask([before, vec![tag], after].concat()));
+            prop_assert_eq!(matches([before.clone(), after.clone()].concat()), expected);
+            prop_assert!(matches([before, vec![tag], after].concat()));
         }
 
         #[test]
@@ -324,7 +325,7 @@ mod tests {
                 let mut stored = HeaderMap::new();
                 stored.insert(ETAG, value.clone());
                 stored.insert(LAST_MODIFIED, value.clone());
-                let _ = evaluate(&Method::GET, &request, StatusCode::OK, &Validators::of(&stored));
+                let _ = evaluate(&Method::GET, &request, StatusCode::OK, &Validators::from_headers(&stored));
             }
         }
     }

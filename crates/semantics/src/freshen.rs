@@ -9,7 +9,7 @@ use http::{Method, StatusCode};
 use crate::age::Exchange;
 use crate::hop_by_hop;
 use crate::rules::Rules;
-use crate::storability::{Refusal, Storable, decide};
+use crate::storability::{NotStoredReason, Storable, decide};
 use crate::validators::Validators;
 
 /// The result of validating a stored response.
@@ -24,7 +24,7 @@ pub enum Freshened {
         /// The head to serve.
         head: HeaderMap,
         /// Why the response must not be stored.
-        refusal: Refusal,
+        reason: NotStoredReason,
     },
     /// The new response is about another representation. After a 304, remove the stored response and repeat the
     /// request without conditions. After a HEAD, treat the stored response as stale.
@@ -33,7 +33,7 @@ pub enum Freshened {
 
 /// The stored response that is validated.
 #[derive(Clone, Copy, Debug)]
-pub struct Stored<'a> {
+pub struct StoredResponse<'a> {
     /// Its status.
     pub status: StatusCode,
     /// Its stored head, see [`Storable::head`].
@@ -51,18 +51,30 @@ pub struct Stored<'a> {
 pub fn by_not_modified(
     rules: &Rules,
     request: &HeaderMap,
-    stored: Stored<'_>,
+    stored: StoredResponse<'_>,
     not_modified: &HeaderMap,
     exchange: Exchange,
 ) -> Freshened {
-    let news = Validators::of(not_modified);
-    let agrees = match (&news.etag, &stored.validators.etag) {
+    let new_validators = Validators::from_headers(not_modified);
+    let agrees = match (&new_validators.etag, &stored.validators.etag) {
         (Some(new), Some(old)) => new.weak_eq(old),
-        (Some(new), None) => new.is_weak() && same_last_modified(&news, stored.validators),
-        (None, _) => news.last_modified.is_none() || same_last_modified(&news, stored.validators),
+        (Some(new), None) => {
+            new.is_weak() && same_last_modified(&new_validators, stored.validators)
+        }
+        (None, _) => {
+            new_validators.last_modified.is_none()
+                || same_last_modified(&new_validators, stored.validators)
+        }
     };
     if agrees {
-        update(rules, request, stored, not_modified, &news, exchange)
+        update(
+            rules,
+            request,
+            stored,
+            not_modified,
+            &new_validators,
+            exchange,
+        )
     } else {
         Freshened::Mismatch
     }
@@ -74,7 +86,7 @@ pub fn by_not_modified(
 pub fn by_head(
     rules: &Rules,
     request: &HeaderMap,
-    stored: Stored<'_>,
+    stored: StoredResponse<'_>,
     head_response: &HeaderMap,
     exchange: Exchange,
 ) -> Freshened {
@@ -86,24 +98,31 @@ pub fn by_head(
         && same(&LAST_MODIFIED)
         && same(&CONTENT_LENGTH)
     {
-        let news = Validators::of(head_response);
-        update(rules, request, stored, head_response, &news, exchange)
+        let new_validators = Validators::from_headers(head_response);
+        update(
+            rules,
+            request,
+            stored,
+            head_response,
+            &new_validators,
+            exchange,
+        )
     } else {
         Freshened::Mismatch
     }
 }
 
-fn same_last_modified(news: &Validators, stored: &Validators) -> bool {
-    news.last_modified.is_some() && news.last_modified == stored.last_modified
+fn same_last_modified(new_validators: &Validators, stored: &Validators) -> bool {
+    new_validators.last_modified.is_some() && new_validators.last_modified == stored.last_modified
 }
 
 /// Merges the new fields into the stored head and decides about the result as about a new response.
 fn update(
     rules: &Rules,
     request: &HeaderMap,
-    stored: Stored<'_>,
+    stored: StoredResponse<'_>,
     new: &HeaderMap,
-    news: &Validators,
+    new_validators: &Validators,
     exchange: Exchange,
 ) -> Freshened {
     let mut head = stored.head.clone();
@@ -111,7 +130,7 @@ fn update(
     head.remove(DATE);
     let mut new = new.clone();
     hop_by_hop::strip_response(&mut new);
-    let keeps_etag = match (&news.etag, &stored.validators.etag) {
+    let keeps_etag = match (&new_validators.etag, &stored.validators.etag) {
         (Some(new), Some(old)) => new.is_weak() != old.is_weak(),
         // An invalid tag must not replace a valid one.
         (None, Some(_)) => true,
@@ -129,11 +148,11 @@ fn update(
     }
     match decide(rules, &Method::GET, request, stored.status, &head, exchange) {
         Ok(storable) => Freshened::Keep(Box::new(storable)),
-        Err(refusal) => {
+        Err(reason) => {
             head.remove(AGE);
             head.entry(DATE)
                 .or_insert_with(|| crate::date::format_http_date(exchange.response_time));
-            Freshened::UseOnce { head, refusal }
+            Freshened::UseOnce { head, reason }
         }
     }
 }
@@ -176,12 +195,12 @@ mod tests {
             at(FETCHED),
         ) {
             Verdict::Store(storable) => *storable,
-            Verdict::Refuse(refusal) => panic!("{lines}: {refusal}"),
+            Verdict::Refuse(reason) => panic!("{lines}: {reason}"),
         }
     }
 
     fn freshen(stored: &Storable, lines: &str) -> Freshened {
-        let side = Stored {
+        let side = StoredResponse {
             status: StatusCode::OK,
             head: &stored.head,
             validators: &stored.validators,
@@ -295,17 +314,16 @@ mod tests {
     fn after_a_304_that_forbids_storing_the_response_is_served_once() {
         let stored = store("cache-control: max-age=10\netag: \"a\"");
         for (lines, expected) in [
-            ("cache-control: no-store", Refusal::NoStore),
-            ("cache-control: private", Refusal::Private),
-            ("vary: *", Refusal::VaryAny),
-            ("set-cookie: a=b", Refusal::SetCookie),
+            ("cache-control: no-store", NotStoredReason::NoStore),
+            ("cache-control: private", NotStoredReason::Private),
+            ("vary: *", NotStoredReason::VaryAny),
+            ("set-cookie: a=b", NotStoredReason::SetCookie),
         ] {
-            let Freshened::UseOnce { head, refusal } =
-                freshen(&stored, &format!("{lines}\nage: 5"))
+            let Freshened::UseOnce { head, reason } = freshen(&stored, &format!("{lines}\nage: 5"))
             else {
                 panic!("{lines}");
             };
-            assert_eq!(refusal, expected, "{lines}");
+            assert_eq!(reason, expected, "{lines}");
             assert!(
                 head.contains_key("etag") && head.contains_key("date") && !head.contains_key("age")
             );
@@ -316,7 +334,7 @@ mod tests {
     #[test]
     fn a_head_response_freshens_a_stored_response_with_the_same_validators() {
         let stored = store("cache-control: max-age=10\netag: \"a\"\ncontent-length: 5");
-        let side = Stored {
+        let side = StoredResponse {
             status: StatusCode::OK,
             head: &stored.head,
             validators: &stored.validators,
@@ -344,7 +362,7 @@ mod tests {
                     assert_eq!(storable.policy.lifetime_ms, 20_000);
                 }
                 Freshened::Mismatch => assert!(!updates, "{lines}"),
-                Freshened::UseOnce { refusal, .. } => panic!("{lines}: {refusal}"),
+                Freshened::UseOnce { reason, .. } => panic!("{lines}: {reason}"),
             }
         }
     }

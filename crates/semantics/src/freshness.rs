@@ -42,7 +42,7 @@ impl LifetimeSource {
 impl Lifetime {
     /// Returns the first of `s-maxage`, `max-age` and `Expires` that is present, otherwise the heuristic
     /// lifetime.
-    pub fn of(
+    pub fn compute(
         rules: &Rules,
         status: StatusCode,
         directives: &ResponseDirectives,
@@ -134,9 +134,9 @@ mod tests {
 
     fn lifetime(rules: &Rules, status: u16, lines: &str) -> (u64, LifetimeSource) {
         let response = headers(lines);
-        let directives = ResponseDirectives::of(&response);
+        let directives = ResponseDirectives::from_headers(&response);
         let status = StatusCode::from_u16(status).expect("a status");
-        let lifetime = Lifetime::of(rules, status, &directives, &response, NOW);
+        let lifetime = Lifetime::compute(rules, status, &directives, &response, NOW);
         (lifetime.millis, lifetime.source)
     }
 

@@ -36,7 +36,7 @@ pub fn strip_request(request: &mut HeaderMap) -> ConnectionOptions {
     };
     // §11.7.2: the first inbound proxy that expects credentials consumes them.
     strip(request, |name| {
-        is_of_connection(name) || *name == PROXY_AUTHORIZATION
+        is_hop_by_hop(name) || *name == PROXY_AUTHORIZATION
     });
     options
 }
@@ -45,7 +45,7 @@ pub fn strip_request(request: &mut HeaderMap) -> ConnectionOptions {
 pub fn strip_response(response: &mut HeaderMap) {
     strip(response, |name| {
         // RFC 9111 §3.1: the last two fields are for this proxy alone.
-        is_of_connection(name) || *name == PROXY_AUTHENTICATE || *name == PROXY_AUTHENTICATION_INFO
+        is_hop_by_hop(name) || *name == PROXY_AUTHENTICATE || *name == PROXY_AUTHENTICATION_INFO
     });
 }
 
@@ -116,7 +116,7 @@ fn strip(headers: &mut HeaderMap, is_removed: impl Fn(&HeaderName) -> bool) {
 }
 
 /// The fields that [`strip_request`] removes from every request, even if `Connection` does not list them.
-pub const OF_REQUESTS: [HeaderName; 7] = [
+pub const REQUEST_FIELDS: [HeaderName; 7] = [
     CONNECTION,
     TE,
     TRANSFER_ENCODING,
@@ -127,7 +127,7 @@ pub const OF_REQUESTS: [HeaderName; 7] = [
 ];
 
 /// Returns true for fields that are hop-by-hop even if `Connection` does not list them.
-pub fn is_of_connection(name: &HeaderName) -> bool {
+pub fn is_hop_by_hop(name: &HeaderName) -> bool {
     matches!(*name, CONNECTION | TE | TRANSFER_ENCODING | UPGRADE)
         || *name == KEEP_ALIVE
         || *name == PROXY_CONNECTION
@@ -190,8 +190,8 @@ mod tests {
 
     #[test]
     fn the_list_for_requests_has_the_fields_that_are_stripped() {
-        for name in OF_REQUESTS {
-            assert!(is_of_connection(&name) || name == PROXY_AUTHORIZATION);
+        for name in REQUEST_FIELDS {
+            assert!(is_hop_by_hop(&name) || name == PROXY_AUTHORIZATION);
             let mut request = headers("host: a");
             request.insert(name, HeaderValue::from_static("x"));
             strip_request(&mut request);

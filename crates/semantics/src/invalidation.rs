@@ -186,12 +186,12 @@ mod tests {
             ("http://h/%zz/é", None),
         ];
         for (reference, expected) in table {
-            let mut wanted = vec!["http://h/a/b?q".to_owned()];
-            wanted.extend(expected.map(str::to_owned));
+            let mut expected_keys = vec!["http://h/a/b?q".to_owned()];
+            expected_keys.extend(expected.map(str::to_owned));
             for field in ["location", "content-location"] {
                 assert_eq!(
                     forgotten("POST", 201, &format!("{field}: {reference}")),
-                    wanted,
+                    expected_keys,
                     "{field}: {reference}"
                 );
             }

@@ -17,7 +17,7 @@
 //!    conditional.
 //! 6. The response: [`on_response`] returns [`Verdict::Store`] with the values that a later hit needs, or
 //!    [`Verdict::Refuse`] with the reason. A 304 goes to [`freshen::by_not_modified`].
-//!    [`StoredPolicy::may_answer_waiting`] decides if followers may share the response.
+//!    [`StoredPolicy::may_answer_followers`] decides if followers may share the response.
 //! 7. An unsafe method succeeded: [`invalidation::targets`] lists the keys to remove.
 //! 8. [`CacheStatus`] tells the client what the cache did (RFC 9211).
 //!
@@ -60,7 +60,7 @@ pub use freshness::{Lifetime, LifetimeSource, is_heuristically_cacheable};
 pub use request_target::{InvalidRequestTarget, RequestTarget};
 pub use route::{PassReason, Route, route};
 pub use rules::{ClientDirectives, Heuristic, Rules, SetCookie};
-pub use storability::{Refusal, Storable, Verdict, answers_the_request, on_response};
+pub use storability::{NotStoredReason, Storable, Verdict, answers_the_request, on_response};
 pub use stored_policy::{Cause, Reuse, StoredPolicy};
 pub use validators::{EntityTag, Validators};
 pub use vary::{Vary, VaryFields};

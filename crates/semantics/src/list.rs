@@ -18,10 +18,10 @@ pub(crate) fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> 
     members(headers, name).any(|member| member.eq_ignore_ascii_case(token.as_bytes()))
 }
 
-/// Removes every field for which `goes` returns true. Usually no field matches, so one check of each name
+/// Removes every field for which `is_removed` returns true. Usually no field matches, so one check of each name
 /// suffices.
-pub(crate) fn remove_where(headers: &mut HeaderMap, goes: impl Fn(&HeaderName) -> bool) {
-    while let Some(name) = headers.keys().find(|name| goes(name)).cloned() {
+pub(crate) fn remove_where(headers: &mut HeaderMap, is_removed: impl Fn(&HeaderName) -> bool) {
+    while let Some(name) = headers.keys().find(|name| is_removed(name)).cloned() {
         headers.remove(name);
     }
 }

@@ -189,7 +189,7 @@ mod tests {
             &Method::GET,
             &headers(lines),
             StatusCode::OK,
-            &Validators::of(&headers(stored)),
+            &Validators::from_headers(&headers(stored)),
             length,
         )
     }
@@ -316,7 +316,7 @@ mod tests {
         ) {
             let text = |n: Option<u64>| n.map_or(String::new(), |n| n.to_string());
             let line = format!("range: bytes={}-{}", text(first), text(last));
-            let wanted: Vec<u64> = (0..length)
+            let expected: Vec<u64> = (0..length)
                 .filter(|&at| match (first, last) {
                     (Some(first), last) => at >= first && last.is_none_or(|last| at <= last),
                     (None, Some(suffix)) => at + suffix >= length,
@@ -325,10 +325,10 @@ mod tests {
                 .collect();
             match answer(&line, "", length) {
                 RangeAnswer::Partial(range) => {
-                    prop_assert_eq!(&(range.first..=range.last).collect::<Vec<_>>(), &wanted);
-                    prop_assert_eq!(range.length(), wanted.len() as u64);
+                    prop_assert_eq!(&(range.first..=range.last).collect::<Vec<_>>(), &expected);
+                    prop_assert_eq!(range.length(), expected.len() as u64);
                 }
-                RangeAnswer::Unsatisfiable => prop_assert!(wanted.is_empty()),
+                RangeAnswer::Unsatisfiable => prop_assert!(expected.is_empty()),
                 RangeAnswer::Full => prop_assert!(
                     (first.is_none() && last.is_none())
                         || first.zip(last).is_some_and(|(first, last)| last < first)

@@ -128,18 +128,17 @@ mod tests {
 
     #[test]
     fn a_target_without_canonical_form_is_rejected_with_its_reason() {
-        use InvalidRequestTarget as No;
         let (get, options) = (&Method::GET, &Method::OPTIONS);
         for (method, scheme, pseudo, path, reason) in [
-            (get, None, false, "*", No::Asterisk),
-            (get, None, true, "*", No::Asterisk),
-            (options, None, false, "*?a", No::NotAPath),
-            (get, None, false, "/a#b", No::Fragment),
-            (get, None, false, "#", No::Fragment),
-            (get, Some("ftp"), false, "/a", No::Scheme),
-            (get, None, false, "?a", No::NotAPath),
-            (get, None, false, "a", No::NotAPath),
-            (get, None, false, "", No::NotAPath),
+            (get, None, false, "*", InvalidRequestTarget::Asterisk),
+            (get, None, true, "*", InvalidRequestTarget::Asterisk),
+            (options, None, false, "*?a", InvalidRequestTarget::NotAPath),
+            (get, None, false, "/a#b", InvalidRequestTarget::Fragment),
+            (get, None, false, "#", InvalidRequestTarget::Fragment),
+            (get, Some("ftp"), false, "/a", InvalidRequestTarget::Scheme),
+            (get, None, false, "?a", InvalidRequestTarget::NotAPath),
+            (get, None, false, "a", InvalidRequestTarget::NotAPath),
+            (get, None, false, "", InvalidRequestTarget::NotAPath),
         ] {
             let canonical = target(method, scheme, pseudo, path).canonical();
             assert_eq!(canonical, Err(reason), "{method} {path}");
@@ -148,7 +147,10 @@ mod tests {
             has_authority: true,
             ..target(get, None, false, "")
         };
-        assert_eq!(authority_form.canonical(), Err(No::AuthorityForm));
+        assert_eq!(
+            authority_form.canonical(),
+            Err(InvalidRequestTarget::AuthorityForm)
+        );
     }
 
     proptest! {

@@ -29,7 +29,7 @@ impl Rules {
     pub fn request_directives(&self, request: &HeaderMap) -> RequestDirectives {
         match self.client_directives {
             ClientDirectives::Ignore => RequestDirectives::default(),
-            ClientDirectives::Honour => RequestDirectives::of(request),
+            ClientDirectives::Honour => RequestDirectives::from_headers(request),
         }
     }
 }

@@ -20,7 +20,7 @@ pub enum Verdict {
     /// Store the response when its body is complete.
     Store(Box<Storable>),
     /// Forward the response and do not store it.
-    Refuse(Refusal),
+    Refuse(NotStoredReason),
 }
 
 /// A storable response with all values that a hit needs.
@@ -41,7 +41,7 @@ pub struct Storable {
 
 /// Why a response is not stored, in the order of the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Refusal {
+pub enum NotStoredReason {
     /// The request method was not GET.
     Method,
     /// An interim response (1xx).
@@ -74,7 +74,7 @@ pub enum Refusal {
     NeverReusable,
 }
 
-impl Refusal {
+impl NotStoredReason {
     /// Every reason, in the order of the checks.
     pub const ALL: [Self; 15] = [
         Self::Method,
@@ -116,7 +116,7 @@ impl Refusal {
     }
 }
 
-impl std::fmt::Display for Refusal {
+impl std::fmt::Display for NotStoredReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.as_str())
     }
@@ -135,7 +135,7 @@ pub fn on_response(
 ) -> Verdict {
     match decide(rules, method, request, status, response, exchange) {
         Ok(storable) => Verdict::Store(Box::new(storable)),
-        Err(refusal) => Verdict::Refuse(refusal),
+        Err(reason) => Verdict::Refuse(reason),
     }
 }
 
@@ -147,72 +147,72 @@ pub(crate) fn decide(
     status: StatusCode,
     response: &HeaderMap,
     exchange: Exchange,
-) -> Result<Storable, Refusal> {
-    let directives = &ResponseDirectives::of(response);
-    let asked = rules.request_directives(request);
+) -> Result<Storable, NotStoredReason> {
+    let directives = &ResponseDirectives::from_headers(response);
+    let requested = rules.request_directives(request);
     // §3: "the request method is understood". A HEAD response has no body to store. It may freshen a stored GET
     // response, see `freshen::by_head`.
     if method != Method::GET {
-        return Err(Refusal::Method);
+        return Err(NotStoredReason::Method);
     }
     match status.as_u16() {
-        100..200 => return Err(Refusal::Interim),
-        206 => return Err(Refusal::Partial),
-        304 => return Err(Refusal::NotModified),
-        code if speaks_of_one_request(code) => return Err(Refusal::Status),
-        code if is_request_error(code) && !rules.store_request_errors => {
-            return Err(Refusal::RequestError);
+        100..200 => return Err(NotStoredReason::Interim),
+        206 => return Err(NotStoredReason::Partial),
+        304 => return Err(NotStoredReason::NotModified),
+        code if concerns_one_request(code) => return Err(NotStoredReason::Status),
+        code if is_caused_by_request(code) && !rules.store_request_errors => {
+            return Err(NotStoredReason::RequestError);
         }
         _ => {}
     }
-    if asked.no_store {
-        return Err(Refusal::RequestNoStore);
+    if requested.no_store {
+        return Err(NotStoredReason::RequestNoStore);
     }
     if directives.must_understand {
         // §5.2.2.3: the origin adds `no-store` for caches that do not know `must-understand`. A cache that
         // knows the directive and the status ignores this `no-store`.
         if !is_understood(status) {
-            return Err(Refusal::NotUnderstood);
+            return Err(NotStoredReason::NotUnderstood);
         }
     } else if directives.no_store {
-        return Err(Refusal::NoStore);
+        return Err(NotStoredReason::NoStore);
     }
     if directives.private == FieldScope::Whole {
-        return Err(Refusal::Private);
+        return Err(NotStoredReason::Private);
     }
     // §3.5: each of these directives says that the response is not for this user alone.
     if request.contains_key(AUTHORIZATION)
         && !(directives.public || directives.s_maxage.is_some() || directives.must_revalidate)
     {
-        return Err(Refusal::Authorization);
+        return Err(NotStoredReason::Authorization);
     }
-    let taken_out = fields_taken_out(rules, directives);
+    let excluded = excluded_fields(rules, directives);
     if response.contains_key(SET_COOKIE)
         && rules.set_cookie == SetCookie::Refuse
-        && !taken_out.contains(&SET_COOKIE)
+        && !excluded.contains(&SET_COOKIE)
     {
-        return Err(Refusal::SetCookie);
+        return Err(NotStoredReason::SetCookie);
     }
-    let vary = Vary::of(response);
+    let vary = Vary::from_headers(response);
     if vary == Vary::Any {
-        return Err(Refusal::VaryAny);
+        return Err(NotStoredReason::VaryAny);
     }
-    let lifetime = Lifetime::of(rules, status, directives, response, exchange.response_time);
+    let lifetime = Lifetime::compute(rules, status, directives, response, exchange.response_time);
     // The setting applies only to responses that the origin intends to be shared, and only an explicit lifetime
     // shows this.
-    if is_request_error(status.as_u16()) && !lifetime.source.is_explicit() {
-        return Err(Refusal::RequestError);
+    if is_caused_by_request(status.as_u16()) && !lifetime.source.is_explicit() {
+        return Err(NotStoredReason::RequestError);
     }
     // §3, last item: `public`, an explicit lifetime, or a heuristically cacheable status.
     if !(directives.public || lifetime.source.is_explicit() || is_heuristically_cacheable(status)) {
-        return Err(Refusal::NoExplicitFreshness);
+        return Err(NotStoredReason::NoExplicitFreshness);
     }
-    let head = stored_head(response, &taken_out, exchange.response_time);
+    let head = stored_head(response, &excluded, exchange.response_time);
     // Validators are read from the stored head, so that a removed validator is not used.
-    let validators = Validators::of(&head);
+    let validators = Validators::from_headers(&head);
     let policy = policy_of(response, directives, lifetime, &validators, exchange);
     if !policy.has_validator && !policy.is_fresh(exchange.response_time) {
-        return Err(Refusal::NeverReusable);
+        return Err(NotStoredReason::NeverReusable);
     }
     Ok(Storable {
         policy,
@@ -266,7 +266,7 @@ fn policy_of(
 
 /// Returns the fields that a shared cache does not store: the fields listed by `no-cache="…"` (§5.2.2.4) and
 /// `private="…"` (§5.2.2.7), and cookies if they are stripped.
-fn fields_taken_out(rules: &Rules, directives: &ResponseDirectives) -> Vec<HeaderName> {
+fn excluded_fields(rules: &Rules, directives: &ResponseDirectives) -> Vec<HeaderName> {
     let qualified = directives
         .no_cache
         .fields()
@@ -282,14 +282,14 @@ fn fields_taken_out(rules: &Rules, directives: &ResponseDirectives) -> Vec<Heade
 /// Returns the head to store (§3.1).
 fn stored_head(
     response: &HeaderMap,
-    taken_out: &[HeaderName],
+    excluded: &[HeaderName],
     response_time: Timestamp,
 ) -> HeaderMap {
     let mut head = response.clone();
     hop_by_hop::strip_response(&mut head);
     // `initial_age_ms` already contains the `Age`, and a hit writes its own.
     head.remove(AGE);
-    for name in taken_out {
+    for name in excluded {
         head.remove(name);
     }
     // RFC 9110 §6.6.1: a recipient with a clock adds a missing `Date` to a cached message.
@@ -313,7 +313,7 @@ const fn is_understood(status: StatusCode) -> bool {
 /// 428, 429, 431 and 511: RFC 6585 §3 to §6, "MUST NOT be stored by a cache". 407: RFC 9111 §3.1 excludes its
 /// fields. 408, 421, 425 and 426 concern the connection. 412, 416 and 417 answer `If-…`, `Range` and `Expect`,
 /// which are not in the key.
-const fn speaks_of_one_request(code: u16) -> bool {
+const fn concerns_one_request(code: u16) -> bool {
     matches!(
         code,
         407 | 408 | 412 | 416 | 417 | 421 | 425 | 426 | 428 | 429 | 431 | 511
@@ -326,13 +326,13 @@ const fn speaks_of_one_request(code: u16) -> bool {
 /// These responses never show that a stored response is out of date.
 pub const fn answers_the_request(status: StatusCode) -> bool {
     let code = status.as_u16();
-    speaks_of_one_request(code) || is_request_error(code)
+    concerns_one_request(code) || is_caused_by_request(code)
 }
 
 /// Returns true for errors caused by request fields that are not in the cache key: a malformed field, a head,
 /// target or body that is too large, a method or coding unknown to the origin. If they were stored, one client
 /// could replace the page of all others. 431 is not in this list, because RFC 6585 §5 always forbids storing
 /// it.
-const fn is_request_error(code: u16) -> bool {
+const fn is_caused_by_request(code: u16) -> bool {
     matches!(code, 400 | 413 | 414 | 501)
 }

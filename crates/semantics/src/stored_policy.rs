@@ -105,7 +105,7 @@ impl StoredPolicy {
     /// is stale on arrival or has `no-cache` answers only the request that fetched it. The followers send their
     /// own requests to the origin. Origins that identify users by cookie and send only an `ETag` rely on this.
     #[inline]
-    pub fn may_answer_waiting(&self) -> bool {
+    pub fn may_answer_followers(&self) -> bool {
         self.is_fresh(self.response_time)
     }
 
@@ -129,30 +129,30 @@ impl StoredPolicy {
             .div_euclid(1000)
     }
 
-    /// Decides how this response may answer a request with the directives `asked`.
+    /// Decides how this response may answer a request with the directives `requested`.
     #[inline]
-    pub fn reuse(&self, now: Timestamp, asked: &RequestDirectives) -> Reuse {
-        if self.is_fresh(now) && asked.is_empty() {
+    pub fn reuse(&self, now: Timestamp, requested: &RequestDirectives) -> Reuse {
+        if self.is_fresh(now) && requested.is_empty() {
             return Reuse::Fresh { age: self.age(now) };
         }
-        self.reuse_as_asked(now, asked)
+        self.reuse_with_directives(now, requested)
     }
 
-    fn reuse_as_asked(&self, now: Timestamp, asked: &RequestDirectives) -> Reuse {
+    fn reuse_with_directives(&self, now: Timestamp, requested: &RequestDirectives) -> Reuse {
         let age_ms = self.age_ms(now);
         let age = Duration::from_millis(age_ms);
         let secs = |secs: u32| u64::from(secs) * 1000;
 
-        let cause = if asked.no_cache {
+        let cause = if requested.no_cache {
             Cause::RequestNoCache
         } else if self.no_cache {
             Cause::ResponseNoCache
-        } else if asked.max_age.is_some_and(|limit| age_ms > secs(limit)) {
+        } else if requested.max_age.is_some_and(|limit| age_ms > secs(limit)) {
             // §5.2.1.1: here `max-stale` does not extend the limit of `max-age`. The combination is rare, and
             // the stricter reading is always allowed.
             Cause::RequestMaxAge
         } else if self.is_fresh(now) {
-            match asked.min_fresh {
+            match requested.min_fresh {
                 Some(margin) if self.lifetime_ms.saturating_sub(age_ms) < secs(margin) => {
                     Cause::RequestMinFresh
                 }
@@ -160,20 +160,22 @@ impl StoredPolicy {
             }
         } else {
             let staleness_ms = age_ms.saturating_sub(self.lifetime_ms);
-            match asked.max_stale {
+            match requested.max_stale {
                 // §4.2.4: not if a directive of the response forbids it, nor if the request also has
                 // `min-fresh`.
-                Some(limit) if !self.forbids_stale && asked.min_fresh.is_none() => match limit {
-                    MaxStale::Any => return Reuse::StaleAllowed { age },
-                    MaxStale::Seconds(limit) if staleness_ms <= secs(limit) => {
-                        return Reuse::StaleAllowed { age };
+                Some(limit) if !self.forbids_stale && requested.min_fresh.is_none() => {
+                    match limit {
+                        MaxStale::Any => return Reuse::StaleAllowed { age },
+                        MaxStale::Seconds(limit) if staleness_ms <= secs(limit) => {
+                            return Reuse::StaleAllowed { age };
+                        }
+                        MaxStale::Seconds(_) => Cause::Stale,
                     }
-                    MaxStale::Seconds(_) => Cause::Stale,
-                },
+                }
                 _ => Cause::Stale,
             }
         };
-        if asked.only_if_cached {
+        if requested.only_if_cached {
             Reuse::GatewayTimeout
         } else if self.has_validator {
             Reuse::Revalidate { cause }
@@ -217,12 +219,12 @@ mod tests {
             exchange,
         ) {
             Verdict::Store(storable) => storable.policy,
-            Verdict::Refuse(refusal) => panic!("{cache_control}: {refusal}"),
+            Verdict::Refuse(reason) => panic!("{cache_control}: {reason}"),
         }
     }
 
-    fn asked(line: &str) -> RequestDirectives {
-        RequestDirectives::of(&headers(&format!("cache-control: {line}")))
+    fn requested(line: &str) -> RequestDirectives {
+        RequestDirectives::from_headers(&headers(&format!("cache-control: {line}")))
     }
 
     const ETAG: &str = "etag: \"a\"";
@@ -274,14 +276,14 @@ mod tests {
     /// §4 and §5.2.2.4.
     #[test]
     fn only_a_response_that_is_fresh_on_arrival_answers_followers() {
-        assert!(stored("max-age=1", ETAG, 1_000_000).may_answer_waiting());
+        assert!(stored("max-age=1", ETAG, 1_000_000).may_answer_followers());
         for line in ["max-age=0", "no-cache", "no-cache, max-age=9", "public"] {
             assert!(
-                !stored(line, ETAG, 1_000_000).may_answer_waiting(),
+                !stored(line, ETAG, 1_000_000).may_answer_followers(),
                 "{line}"
             );
         }
-        assert!(!stored("max-age=1", "etag: \"a\"\nage: 1", 1_000_000).may_answer_waiting());
+        assert!(!stored("max-age=1", "etag: \"a\"\nage: 1", 1_000_000).may_answer_followers());
     }
 
     #[test]
@@ -357,7 +359,7 @@ mod tests {
             let policy = stored(response, ETAG, 1_000_000);
             let now = Timestamp::from_millis(1_000_000 + age * 1000);
             assert_eq!(
-                policy.reuse(now, &asked(request)),
+                policy.reuse(now, &requested(request)),
                 expected,
                 "{response} | {request} | {age}"
             );
@@ -418,7 +420,7 @@ mod tests {
             let policy = stored("max-age=20", ETAG, 1_000_000);
             let now = Timestamp::from_millis(1_000_000 + age * 1000);
             let served = |name: &str, secs: u32| {
-                let reuse = policy.reuse(now, &asked(&format!("{name}={secs}")));
+                let reuse = policy.reuse(now, &requested(&format!("{name}={secs}")));
                 matches!(reuse, Reuse::Fresh { .. } | Reuse::StaleAllowed { .. })
             };
             prop_assert!(!served("max-stale", limit) || served("max-stale", limit + more));

@@ -20,7 +20,7 @@ pub struct Validators {
 
 impl Validators {
     /// Parses the validators of a response.
-    pub fn of(response: &HeaderMap) -> Self {
+    pub fn from_headers(response: &HeaderMap) -> Self {
         let last_modified = response.get(LAST_MODIFIED).cloned();
         Self {
             etag: response.get(ETAG).and_then(EntityTag::new),
@@ -174,7 +174,7 @@ mod tests {
     fn last_modified_is_strong_only_if_a_second_older_than_date() {
         let strong = |modified: &str, date: &str| {
             let lines = format!("last-modified: {modified}\ndate: {date}");
-            Validators::of(&headers(&lines)).last_modified_is_strong()
+            Validators::from_headers(&headers(&lines)).last_modified_is_strong()
         };
         let (second_37, second_38) = (
             "Sun, 06 Nov 1994 08:49:37 GMT",
@@ -188,11 +188,12 @@ mod tests {
 
     #[test]
     fn an_invalid_last_modified_cannot_validate() {
-        assert!(!Validators::of(&headers("last-modified: yesterday")).can_validate());
-        assert!(!Validators::of(&headers("etag: unquoted")).can_validate());
-        assert!(Validators::of(&headers("etag: \"a\"")).can_validate());
+        assert!(!Validators::from_headers(&headers("last-modified: yesterday")).can_validate());
+        assert!(!Validators::from_headers(&headers("etag: unquoted")).can_validate());
+        assert!(Validators::from_headers(&headers("etag: \"a\"")).can_validate());
         assert!(
-            Validators::of(&headers("last-modified: Sun, 06 Nov 1994 08:49:37 GMT")).can_validate()
+            Validators::from_headers(&headers("last-modified: Sun, 06 Nov 1994 08:49:37 GMT"))
+                .can_validate()
         );
     }
 }

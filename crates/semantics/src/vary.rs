@@ -18,7 +18,7 @@ pub enum Vary {
 
 impl Vary {
     /// Parses every `Vary` line. An invalid field name is treated as `*`.
-    pub fn of(response: &HeaderMap) -> Self {
+    pub fn from_headers(response: &HeaderMap) -> Self {
         let mut names = Vec::new();
         for member in list::members(response, &VARY) {
             match HeaderName::from_bytes(member) {
@@ -105,7 +105,7 @@ mod tests {
     use crate::testing::headers;
 
     fn fields(line: &str) -> VaryFields {
-        match Vary::of(&headers(line)) {
+        match Vary::from_headers(&headers(line)) {
             Vary::Fields(fields) => fields,
             other => panic!("{line}: {other:?}"),
         }
@@ -115,9 +115,9 @@ mod tests {
     fn field_names_are_collected_sorted_and_once() {
         let vary = fields("vary: User-Agent, accept-encoding,,\nvary: USER-AGENT, Cookie");
         assert_eq!(vary.names(), [ACCEPT_ENCODING, COOKIE, USER_AGENT]);
-        assert_eq!(Vary::of(&headers("")), Vary::None);
-        assert_eq!(Vary::of(&headers("vary: ")), Vary::None);
-        assert_eq!(Vary::of(&headers("vary: ,")), Vary::None);
+        assert_eq!(Vary::from_headers(&headers("")), Vary::None);
+        assert_eq!(Vary::from_headers(&headers("vary: ")), Vary::None);
+        assert_eq!(Vary::from_headers(&headers("vary: ,")), Vary::None);
     }
 
     /// §4.1: `*` never matches, at any position. An invalid name is treated as `*`.
@@ -131,7 +131,7 @@ mod tests {
             "vary: a b",
             "vary: \"a\"",
         ] {
-            assert_eq!(Vary::of(&headers(line)), Vary::Any, "{line}");
+            assert_eq!(Vary::from_headers(&headers(line)), Vary::Any, "{line}");
         }
     }
 
@@ -141,8 +141,11 @@ mod tests {
             let names: Vec<String> = (0..count).map(|n| format!("x-{n}")).collect();
             headers(&format!("vary: {}", names.join(", ")))
         };
-        assert!(matches!(Vary::of(&line(VARY_FIELDS_MAX)), Vary::Fields(_)));
-        assert_eq!(Vary::of(&line(VARY_FIELDS_MAX + 1)), Vary::Any);
+        assert!(matches!(
+            Vary::from_headers(&line(VARY_FIELDS_MAX)),
+            Vary::Fields(_)
+        ));
+        assert_eq!(Vary::from_headers(&line(VARY_FIELDS_MAX + 1)), Vary::Any);
     }
 
     /// §4.1. Each row: the Vary field, two requests, and true if they select the same response.
@@ -202,7 +205,13 @@ mod tests {
                 "white space matters where the syntax is not known",
             ),
             ("x", "x: A", "x: a", false, "case matters too"),
-            ("x, y", "x: 1", "y: 1", false, "the name of the field matters"),
+            (
+                "x, y",
+                "x: 1",
+                "y: 1",
+                false,
+                "the name of the field matters",
+            ),
             (
                 "accept-language",
                 "accept-language: de, en;q=0.5",

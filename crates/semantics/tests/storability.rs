@@ -1,6 +1,6 @@
 //! Decisions about storing responses (RFC 9111 §3): a golden table, and an oracle for all combinations.
 
-use edgeward_semantics::{Exchange, Refusal, Rules, SetCookie, Verdict, on_response};
+use edgeward_semantics::{Exchange, NotStoredReason, Rules, SetCookie, Verdict, on_response};
 use edgeward_types::Timestamp;
 use http::header::{AUTHORIZATION, CACHE_CONTROL, ETAG, EXPIRES, SET_COOKIE, VARY};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -13,7 +13,7 @@ fn verdict(
     status: u16,
     request: &HeaderMap,
     response: &HeaderMap,
-) -> Result<(), Refusal> {
+) -> Result<(), NotStoredReason> {
     let exchange = Exchange {
         request_time: NOW,
         response_time: NOW,
@@ -21,7 +21,7 @@ fn verdict(
     let status = StatusCode::from_u16(status).expect("three digits");
     match on_response(rules, method, request, status, response, exchange) {
         Verdict::Store(_) => Ok(()),
-        Verdict::Refuse(refusal) => Err(refusal),
+        Verdict::Refuse(reason) => Err(reason),
     }
 }
 
@@ -151,7 +151,7 @@ fn the_golden_table_of_storability_holds() {
                 &head(response),
             ) {
                 Ok(()) => "+",
-                Err(refusal) => refusal.as_str(),
+                Err(reason) => reason.as_str(),
             };
             table.push_str(&format!("  {name:<34}{word}\n"));
         }
@@ -167,7 +167,7 @@ fn the_golden_table_of_storability_holds() {
             &head(&cc("max-age=60")),
         ) {
             Ok(()) => "+",
-            Err(refusal) => refusal.as_str(),
+            Err(reason) => reason.as_str(),
         };
         table.push_str(&format!("  {:<34}{word}\n", method.as_str()));
     }
@@ -236,7 +236,7 @@ impl Case {
         if self.authorization() {
             request.insert(AUTHORIZATION, HeaderValue::from_static("x"));
         }
-        for (said, directive) in [
+        for (is_present, directive) in [
             (self.no_store(), "no-store"),
             (self.private(), "private"),
             (self.public(), "public"),
@@ -246,7 +246,7 @@ impl Case {
             (self.no_cache(), "no-cache"),
             (self.must_understand(), "must-understand"),
         ] {
-            if said {
+            if is_present {
                 response.append(CACHE_CONTROL, HeaderValue::from_static(directive));
             }
         }
@@ -345,14 +345,18 @@ fn an_error_that_the_request_caused_is_stored_only_with_a_lifetime_and_the_setti
         ..Rules::default()
     };
     for status in [400, 413, 414, 501] {
-        let ask = |rules: &Rules, response| {
+        let decide = |rules: &Rules, response| {
             verdict(rules, &Method::GET, status, &HeaderMap::new(), response)
         };
-        let refused = Err(Refusal::RequestError);
-        assert_eq!(ask(&Rules::default(), &with_lifetime), refused, "{status}");
-        assert_eq!(ask(&Rules::default(), &without), refused, "{status}");
-        assert_eq!(ask(&allowed, &with_lifetime), Ok(()), "{status}");
-        assert_eq!(ask(&allowed, &without), refused, "{status}");
+        let refused = Err(NotStoredReason::RequestError);
+        assert_eq!(
+            decide(&Rules::default(), &with_lifetime),
+            refused,
+            "{status}"
+        );
+        assert_eq!(decide(&Rules::default(), &without), refused, "{status}");
+        assert_eq!(decide(&allowed, &with_lifetime), Ok(()), "{status}");
+        assert_eq!(decide(&allowed, &without), refused, "{status}");
     }
     // RFC 6585 §5: MUST NOT be stored by a cache.
     let status = 431;
@@ -363,13 +367,13 @@ fn an_error_that_the_request_caused_is_stored_only_with_a_lifetime_and_the_setti
         &HeaderMap::new(),
         &with_lifetime,
     );
-    assert_eq!(verdict, Err(Refusal::Status));
+    assert_eq!(verdict, Err(NotStoredReason::Status));
 }
 
 #[test]
 fn each_reason_has_a_different_name() {
-    for (n, one) in Refusal::ALL.iter().enumerate() {
-        for other in &Refusal::ALL[n + 1..] {
+    for (n, one) in NotStoredReason::ALL.iter().enumerate() {
+        for other in &NotStoredReason::ALL[n + 1..] {
             assert_ne!(one.as_str(), other.as_str());
         }
         assert_eq!(one.to_string(), one.as_str());
@@ -390,7 +394,7 @@ fn a_client_can_forbid_storing_if_its_directives_are_honoured() {
     );
     assert_eq!(
         verdict(&honour, &Method::GET, 200, &request, &response),
-        Err(Refusal::RequestNoStore)
+        Err(NotStoredReason::RequestNoStore)
     );
 }
 
@@ -458,6 +462,6 @@ fn a_validator_that_is_private_is_not_used() {
             &HeaderMap::new(),
             &response
         ),
-        Err(Refusal::NeverReusable)
+        Err(NotStoredReason::NeverReusable)
     );
 }

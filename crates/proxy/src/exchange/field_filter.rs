@@ -23,7 +23,7 @@ impl FieldFilter {
     pub(crate) fn new(config: &ForwardingConfig) -> Self {
         let client_fields = CLIENT_FIELDS.map(HeaderName::from_static).to_vec();
         let override_fields = config.removed_fields.0.clone();
-        let of_connection = hop_by_hop::OF_REQUESTS.to_vec();
+        let of_connection = hop_by_hop::REQUEST_FIELDS.to_vec();
         let of_trusted = [of_connection, override_fields.clone()].concat();
         Self {
             plain: NameSet::new([of_trusted.clone(), client_fields.clone()].concat()),

@@ -89,7 +89,7 @@ pub(super) fn lines<'a>(
             return None;
         }
         let is_dropped =
-            |name: &HeaderName| hop_by_hop::is_of_connection(name) || name == CONTENT_LENGTH;
+            |name: &HeaderName| hop_by_hop::is_hop_by_hop(name) || name == CONTENT_LENGTH;
         if !parsed.as_ref().is_some_and(is_dropped) {
             lines.extend_from_slice(name);
             lines.extend_from_slice(b": ");

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use edgeward_semantics::conditional::{self, Answer};
+use edgeward_semantics::conditional::{self, Evaluation};
 use edgeward_semantics::range::{self, RangeAnswer};
 use edgeward_semantics::{CacheStatus, Validators};
 use edgeward_types::Timestamp;
@@ -255,14 +255,14 @@ fn apply_conditions(
     if !conditional && !ranged {
         return None;
     }
-    let validators = Validators::of(headers);
+    let validators = Validators::from_headers(headers);
     if conditional
         && conditional::evaluate(
             &request.method,
             &request.headers,
             response.status,
             &validators,
-        ) == Answer::NotModified
+        ) == Evaluation::NotModified
     {
         let head = conditional::not_modified_head(headers);
         return Some((StatusCode::NOT_MODIFIED, head, Source::Empty));

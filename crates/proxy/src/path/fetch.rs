@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use edgeward_semantics::conditional::{self, Answer};
+use edgeward_semantics::conditional::{self, Evaluation};
 use edgeward_semantics::{CacheStatus, Forward, Validators};
 use http::header::{HeaderMap, RANGE};
 use http::{Method, Response, StatusCode};
@@ -278,9 +278,9 @@ fn respond_shared(
 ) -> Response<EdgeBody> {
     cache_status.append_to(&mut headers, &reply.worker.config().name);
     if !request.plain && conditional::is_conditional(&request.headers) {
-        let validators = Validators::of(&headers);
+        let validators = Validators::from_headers(&headers);
         if conditional::evaluate(&request.method, &request.headers, status, &validators)
-            == Answer::NotModified
+            == Evaluation::NotModified
         {
             let head = conditional::not_modified_head(&headers);
             let code = StatusCode::NOT_MODIFIED;

@@ -30,11 +30,11 @@ pub(super) fn not_modified(
 ) -> Validation {
     let old = stored.response();
     let head = old.headers();
-    let validators = Validators::of(&head);
+    let validators = Validators::from_headers(&head);
     let freshened = freshen::by_not_modified(
         &worker.config().caching.rules,
         &request.headers,
-        freshen::Stored {
+        freshen::StoredResponse {
             status: old.status,
             head: &head,
             validators: &validators,

@@ -14,7 +14,7 @@ fn response(line: &str) -> ResponseDirectives {
 }
 
 fn request(lines: &str) -> RequestDirectives {
-    RequestDirectives::of(&headers(lines))
+    RequestDirectives::from_headers(&headers(lines))
 }
 
 /// §1.2.2, §4.2.1 and §5.2: quotes, duplicates, invalid arguments and very large numbers.
@@ -58,7 +58,7 @@ fn max_age_is_read_tolerantly_and_never_generously() {
 
 #[test]
 fn several_lines_are_one_list() {
-    let all = ResponseDirectives::of(&headers(
+    let all = ResponseDirectives::from_headers(&headers(
         "cache-control: max-age=60, public\ncache-control: s-maxage=5\ncache-control: no-store",
     ));
     assert_eq!((all.max_age, all.s_maxage), (Some(60), Some(5)));
@@ -158,12 +158,12 @@ fn staleness_is_forbidden_by_four_directives() {
 
 #[test]
 fn request_directives_are_read_in_their_strictest_form() {
-    let asked = request(
+    let requested = request(
         "cache-control: max-age=9, max-age=3, min-fresh=1, min-fresh=4, max-stale=7, max-stale",
     );
-    assert_eq!(asked.max_age, Some(3));
-    assert_eq!(asked.min_fresh, Some(4));
-    assert_eq!(asked.max_stale, Some(MaxStale::Seconds(7)));
+    assert_eq!(requested.max_age, Some(3));
+    assert_eq!(requested.min_fresh, Some(4));
+    assert_eq!(requested.max_stale, Some(MaxStale::Seconds(7)));
     assert_eq!(
         request("cache-control: max-stale").max_stale,
         Some(MaxStale::Any)
@@ -228,7 +228,7 @@ proptest! {
             }).collect();
             headers.append(CACHE_CONTROL, HeaderValue::try_from(line.join(", ")).expect("ASCII"));
         }
-        let directives = ResponseDirectives::of(&headers);
+        let directives = ResponseDirectives::from_headers(&headers);
         prop_assert_eq!(directives.max_age, naive_max_age(&parts));
         prop_assert_eq!(directives.no_store, parts.iter().any(|(name, _)| name == "no-store"));
     }

@@ -398,7 +398,7 @@ mod tests {
                 headers.append(name, HeaderValue::from_bytes(field.value).expect("a value"));
             }
             prop_assert_eq!(route(&Method::GET, &headers), Route::Lookup);
-            prop_assert_eq!(RequestDirectives::of(&headers), RequestDirectives::default());
+            prop_assert_eq!(RequestDirectives::from_headers(&headers), RequestDirectives::default());
             prop_assert!(!conditional::is_conditional(&headers));
             prop_assert!(!hop_by_hop::is_loop(&headers, "edge"));
             for name in [RANGE, AUTHORIZATION, UPGRADE, EXPECT, TRANSFER_ENCODING, CONTENT_LENGTH] {

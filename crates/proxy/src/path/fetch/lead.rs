@@ -74,7 +74,7 @@ impl Fetch {
                 .as_ref()
                 .map(|stored| stored.response())
                 .filter(|response| response.policy.has_validator)
-                .map(|response| Validators::of(&response.headers()));
+                .map(|response| Validators::from_headers(&response.headers()));
             let attempt = Attempt::without_body(true);
             let outbound = Outbound {
                 hop: self.worker.hop(),
@@ -114,7 +114,7 @@ impl Fetch {
                         self.freshen(old, &stored, seen.key);
                         self.worker.counters.fills_freshened.increment();
                         // RFC 9111 §4: followers get only a response that each of them could reuse.
-                        if stored.response().policy.may_answer_waiting() {
+                        if stored.response().policy.may_answer_followers() {
                             return self.finish_with_stored(stored, Some(304));
                         }
                         return self.finish_leader_with_stored(stored, Some(304));
@@ -398,7 +398,7 @@ impl Fetch {
             headers,
             variant,
             length,
-            shareable: storable.policy.may_answer_waiting(),
+            shareable: storable.policy.may_answer_followers(),
             stored,
         }
     }

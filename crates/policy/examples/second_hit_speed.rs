@@ -1,9 +1,9 @@
-//! Nanoseconds a check-and-add of the second-hit filter takes, as a table on stdout.
+//! Measures the time of a check-and-add of the second-hit filter and prints a table.
 //!
-//! `cargo run --release -p edgeward-policy --example second_hit_speed [-- KEYS..]`. For each number of keys a period: new keys
-//! alone, keys of the primary again, and CDN-like traffic (seven in ten keys never come again). Keys come in random order and
-//! making one up, about a nanosecond, is in the figures. The best of many passes of half a millisecond, since
-//! other work on the machine only adds.
+//! `cargo run --release -p edgeward-policy --example second_hit_speed [-- KEYS..]`. For each number of keys per
+//! period the program measures new keys, keys that the primary has, and CDN-like traffic (70 % of the keys
+//! occur once). Keys are in random order, and the figures include about a nanosecond for making a key. The
+//! result is the best of many passes of half a millisecond, because other work on the machine only adds time.
 #![expect(clippy::print_stdout, reason = "a program whose result is its output")]
 
 use std::hint::black_box;
@@ -29,7 +29,7 @@ fn main() {
         };
         let config = RotatingBloomConfig::new(expected, 0.01);
         let filter = RotatingBloom::new(config);
-        // Into the second period, half full: both filters have something to say.
+        // Fills the filter into the middle of the second period, so that both generations have keys.
         for n in 0..keys * 3 / 2 {
             filter.check_and_add(key(n));
         }
@@ -58,7 +58,7 @@ fn main() {
     }
 }
 
-/// Nanoseconds a check-and-add.
+/// Returns the nanoseconds per check-and-add.
 fn time(filter: &RotatingBloom, key: impl Fn(u64) -> KeyHash) -> f64 {
     let start = Instant::now();
     for n in 0..PASS_KEYS {
@@ -67,7 +67,7 @@ fn time(filter: &RotatingBloom, key: impl Fn(u64) -> KeyHash) -> f64 {
     start.elapsed().as_nanos() as f64 / PASS_KEYS as f64
 }
 
-/// A key as the server has it: a hash.
+/// Returns a key that is a hash, as in the server.
 fn key(n: u64) -> KeyHash {
     KeyHash(n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29))
 }

@@ -1,29 +1,30 @@
-//! Who may enter: a verdict on each miss, before any byte of it is kept.
+//! The admission rules. A rule decides at each miss, before any byte of the object is stored.
 
 use crate::{Object, rng::Rng};
 
-/// A rule of admission.
+/// An admission rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Admission {
-    /// Everything.
+    /// Admits every object.
     Always,
-    /// Objects up to this size.
+    /// Admits objects up to a size.
     Threshold {
-        /// The largest size that enters.
+        /// The largest admitted size.
         size_bytes_max: u64,
     },
-    /// With probability `e^(-s/c)`: small ones nearly always, large ones rarely.
+    /// Admits an object of `s` bytes with probability `e^(-s/c)`: small objects nearly always, large objects
+    /// rarely.
     ///
-    /// AdaptSize is this rule with `c` chosen anew every window (NSDI'17, section 4). The text of
-    /// the paper says `e^(-s/c)`; its Theorem 1 prints `e^(-c·s)`, a slip.
+    /// AdaptSize is this rule with a new `c` for every window (NSDI'17, section 4). The text of the paper has
+    /// `e^(-s/c)`; its Theorem 1 prints `e^(-c·s)`, which is a misprint.
     Exponential {
-        /// Bytes at which the probability falls to 1/e. Infinity admits everything.
+        /// The size in bytes at which the probability is 1/e. Infinity admits every object.
         c: f64,
     },
 }
 
 impl Admission {
-    /// Whether `object` may enter. Draws from `rng` only where chance has a part, once.
+    /// Returns true if `object` is admitted. Draws at most one number from `rng`, and only for a random rule.
     pub fn admits(&self, object: &Object, rng: &mut Rng) -> bool {
         match *self {
             Self::Always => true,

@@ -1,6 +1,7 @@
-//! A tier whose ranking is chosen when the program runs.
+//! A tier whose ranking is selected at run time.
 //!
-//! A hit pays one predictable branch for it; a generic server would have to be compiled once a policy.
+//! The selection costs a hit one predictable branch. A generic server would have to be compiled once for each
+//! policy.
 
 use crate::admission::Admission;
 use crate::eviction::{Gdsf, Lru};
@@ -8,7 +9,7 @@ use crate::slots::Slot;
 use crate::tier::{Tier, Touch};
 use crate::{Evicted, Object, Verdict};
 
-/// A [`Tier`] of any ranking. Its methods are the tier's.
+/// A [`Tier`] with any ranking. It has the methods of [`Tier`].
 #[derive(Debug)]
 pub enum AnyTier {
     /// Ranked by recency.
@@ -17,7 +18,7 @@ pub enum AnyTier {
     Gdsf(Tier<Gdsf>),
 }
 
-/// A [`Touch`] of any ranking.
+/// A [`Touch`] with any ranking.
 #[derive(Clone, Debug)]
 pub enum AnyTouch {
     /// Ranked by recency.

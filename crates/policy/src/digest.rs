@@ -1,36 +1,36 @@
-//! A fingerprint of a sequence of decisions, by which a server and a simulator are compared.
+//! A fingerprint of a sequence of decisions, used to compare the server with the simulator.
 
 use edgeward_types::mix64;
 
-/// Folds every decision into 64 bits, in order.
+/// Combines all decisions, in order, into 64 bits.
 ///
-/// Keys stay out of it: an object is known by its size and by the number of the offer that brought
-/// it in, so a server that hashes URLs and a simulator that reads ids agree.
+/// The digest does not contain keys. An object is identified by its size and by the number of the offer that
+/// admitted it. A server that hashes URLs and a simulator that reads ids therefore have equal digests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Digest(u64);
 
 impl Digest {
-    /// An object came in.
+    /// Adds an admission.
     pub fn admitted(&mut self, size_bytes: u64) {
         self.fold(1, size_bytes);
     }
 
-    /// An object was not let in.
+    /// Adds a rejection.
     pub fn refused(&mut self, size_bytes: u64) {
         self.fold(2, size_bytes);
     }
 
-    /// The object that came in with this number left to make room.
+    /// Adds the eviction of the object that was admitted at offer `entered_at`.
     pub fn evicted(&mut self, entered_at: u64) {
         self.fold(3, entered_at);
     }
 
-    /// It would have had to leave, and was written again.
+    /// Adds the reinsertion of an object during a reclaim.
     pub fn reinserted(&mut self, entered_at: u64) {
         self.fold(0, entered_at);
     }
 
-    /// All decisions so far.
+    /// Returns the digest of all decisions.
     pub fn value(self) -> u64 {
         self.0
     }

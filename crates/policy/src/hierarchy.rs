@@ -1,42 +1,44 @@
-//! RAM and disk together: what goes where.
+//! The rules between memory and disk: where an object is stored.
 //!
-//! The rules, which the server and the simulator both ask here:
+//! The server and the simulator use the same rules:
 //!
-//! - **Found in neither tier.** The response is offered to RAM, whose own policy decides, and written to disk if
-//!   the rule of admission says so. Both may say yes: the tiers are inclusive, because taking an object off the disk
-//!   when RAM gets it would only mean to write it again later.
-//! - **Found on disk.** Offered to RAM, whose own policy decides. The disk keeps its copy.
-//! - **Found in RAM.** Nothing to decide, and nothing is asked: hits in RAM are too many and too quick for it.
-//! - **Evicted from RAM.** What was hit there has been asked for twice at the least, and the rule of admission
-//!   has heard of one of these requests. It is offered to the disk if the disk does not have it; one that
-//!   was never hit is not, since nothing is known that was not known when it came.
+//! - **Found in neither tier.** The response is offered to memory, whose own policy decides. It is written to
+//!   disk if the disk admission rule accepts it. Both tiers may store it: the tiers are inclusive, because an
+//!   object removed from disk at promotion would have to be written again later.
+//! - **Found on disk.** The object is offered to memory, whose own policy decides. The disk keeps its copy.
+//! - **Found in memory.** No function is called, because hits in memory are too frequent.
+//! - **Evicted from memory.** An object that was hit in memory had at least two requests, but the disk
+//!   admission rule counted only the first. The object is offered to the disk if the disk does not have it. An
+//!   object that was never hit is not offered, since the rule has no new information.
 //!
-//! [`Hierarchy`] holds no bytes and knows no index. It is asked under shared access.
+//! [`Hierarchy`] stores neither bytes nor an index. Its methods need shared access only.
 
 use crate::disk_admission::{AnyDiskAdmission, DiskRefusal, DiskVerdict};
 use crate::{Evicted, Object};
 
-/// The rules between RAM and disk.
+/// The rules between memory and disk.
 #[derive(Debug)]
 pub struct Hierarchy {
     admission: AnyDiskAdmission,
     rules: HierarchyRules,
 }
 
-/// What can be set about them.
+/// The settings of a [`Hierarchy`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HierarchyRules {
-    /// Objects above this are not written to disk.
+    /// Larger objects are not written to disk.
     pub disk_object_bytes_max: u64,
-    /// Objects above this are not read into RAM from disk, whatever RAM's policy would say: reading all of a large
-    /// object to offer it is work in itself.
+    /// Larger objects are not promoted from disk to memory, regardless of the memory policy: reading a large
+    /// object only to offer it is expensive.
     pub ram_object_bytes_max: u64,
-    /// Whether what leaves RAM and was hit there is offered to the disk. On: on three large traces 0.1 to 0.3 points of
-    /// hit ratio for one to four percent more writing, in the same runs as below.
+    /// If true, objects that are evicted from memory after a hit are offered to the disk. True by default: on
+    /// three large traces the hit ratio rises by 0.1 to 0.3 points for 1 to 4 % more writes (same runs as
+    /// below).
     pub offer_evicted: bool,
-    /// Whether a hit on disk counts as a request for the rule of admission, so that an object evicted from
-    /// disk between two requests is written again at the next. Off: the memory of the requests that brought it
-    /// there lasts long enough, on no trace of `bench/runs/2026-11-21-disk-simulated` did it change a thousandth.
+    /// If true, a hit on disk counts as a request in the disk admission rule. An object that is then evicted
+    /// from disk is written again at its next request. False by default: the rule remembers the earlier
+    /// requests long enough. On no trace of `bench/runs/2026-11-21-disk-simulated` did this setting change the
+    /// hit ratio by 0.001.
     pub note_disk_hits: bool,
 }
 
@@ -51,27 +53,28 @@ impl Default for HierarchyRules {
     }
 }
 
-/// What to do with an object that passes by.
+/// Where to store an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// Offer it to RAM, whose policy decides.
+    /// True if the object is offered to memory, whose policy decides.
     pub offer_to_ram: bool,
-    /// Write it to disk or not.
+    /// The decision to write the object to disk.
     pub disk: DiskVerdict,
 }
 
 impl Hierarchy {
-    /// Rules with a rule of admission to disk.
+    /// Makes the rules with a disk admission rule.
     pub fn new(admission: AnyDiskAdmission, rules: HierarchyRules) -> Self {
         Self { admission, rules }
     }
 
-    /// A request for `object` that neither tier could answer and whose response may be kept. Call it once a request.
+    /// Decides about a storable response that neither tier had. Call this once per request.
     ///
-    /// Where the length is not known yet, give the least it can be: it may still be dropped from disk.
+    /// If the length is not known yet, pass its lower bound. The object may still be dropped from disk later.
     #[inline]
     pub fn miss(&self, object: &Object) -> Placement {
-        // Counted also where it is too large: limits may be raised, and counting is cheap.
+        // Requests for too large objects are counted too: the limits may be raised later, and counting is
+        // cheap.
         let verdict = self.admission.request(object);
         Placement {
             offer_to_ram: true,
@@ -83,7 +86,7 @@ impl Hierarchy {
         }
     }
 
-    /// A request for `object` that the disk answered.
+    /// Decides about an object that the disk answered.
     #[inline]
     pub fn disk_hit(&self, object: &Object) -> Placement {
         if self.rules.note_disk_hits {
@@ -95,9 +98,10 @@ impl Hierarchy {
         }
     }
 
-    /// An object left RAM to make room: whether to write it to disk, where its `object_bytes` are still at hand.
+    /// Decides if an object that was evicted from memory is written to disk. Its `object_bytes` must still be
+    /// available.
     ///
-    /// Not for what was purged or replaced. `on_disk` is asked only where the answer matters.
+    /// Do not call this for purged or replaced objects. `on_disk` is called only if its result matters.
     pub fn evicted_from_ram(
         &self,
         evicted: &Evicted,
@@ -119,12 +123,12 @@ impl Hierarchy {
         })
     }
 
-    /// The rule of admission, for its figures and for saving what it remembers.
+    /// The disk admission rule, for its statistics and for saving its state.
     pub fn admission(&self) -> &AnyDiskAdmission {
         &self.admission
     }
 
-    /// What was set.
+    /// The settings.
     pub fn rules(&self) -> &HierarchyRules {
         &self.rules
     }
@@ -160,7 +164,7 @@ mod tests {
         )
     }
 
-    /// What a tier of one place evicts after its object was hit so often.
+    /// Returns the object that a tier with room for one object evicts after this number of hits.
     fn evicted_after<R: Ranking>(hits: u32) -> Evicted {
         let mut tier = Tier::<R>::new(100, Admission::Always, Seed(0));
         let mut evicted = Vec::new();
@@ -207,7 +211,7 @@ mod tests {
         assert_ne!(rules.disk_hit(&object(1)).disk, WRITE);
     }
 
-    /// Evicted from disk after a hit there: the next miss is not the first anybody hears of it.
+    /// The object is evicted from disk after a hit there: the next miss is then its second counted request.
     #[test]
     fn a_hit_on_disk_is_a_request_if_so_set() {
         for note_disk_hits in [false, true] {

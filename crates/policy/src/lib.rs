@@ -1,8 +1,7 @@
-//! What to admit, what to evict: pure decisions, driven alike by the server and the simulator.
+//! Admission and eviction policies as pure code, used by both the server and the simulator.
 //!
-//! Start at [`tier`]: one byte budget with a rule of admission and a ranking for eviction. The
-//! parameter of a size-aware admission is chosen by [`adaptsize`]. [`PolicySpec`] puts them together
-//! by the names operators write.
+//! Start at [`tier`]: a byte budget with an admission rule and a ranking for eviction. [`adaptsize`] tunes the
+//! parameter of size-aware admission. [`PolicySpec`] combines them under the names that operators write.
 #![forbid(unsafe_code)]
 
 pub mod adaptsize;
@@ -29,42 +28,42 @@ pub use slots::{RESIDENTS_MAX, Slot};
 pub use spec::{ParsePolicyError, PolicySpec};
 pub use tier::{Tier, Touch};
 
-/// What a decision needs to know of an object.
+/// The properties of an object on which decisions depend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object {
     /// Its key.
     pub key: KeyHash,
-    /// What it costs the tier: its bytes and all that is kept beside them.
+    /// The charge of the object: its body and the data stored with it.
     pub size_bytes: u64,
 }
 
-/// The answer to an offer.
+/// The result of an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It has a place.
+    /// The object was admitted into this slot.
     Admit(Slot),
-    /// It passes by.
+    /// The object was not admitted.
     Refuse(Refusal),
 }
 
-/// Why an object was not let in.
+/// Why an object was not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// It would not fit if everything else left.
+    /// The object is larger than the tier.
     LargerThanTier,
-    /// The rule of admission said no.
+    /// The admission rule rejected the object.
     Admission,
-    /// The tier holds as many objects as it can number.
+    /// The tier holds the maximum number of objects.
     ObjectLimit,
 }
 
-/// One that had to leave.
+/// An evicted object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Evicted {
-    /// Its key and the bytes that came free.
+    /// Its key and the released bytes.
     pub object: Object,
-    /// The place it had.
+    /// The slot that it occupied.
     pub slot: Slot,
-    /// Whether it was hit since it entered.
+    /// True if the object was hit since its admission.
     pub was_hit: bool,
 }

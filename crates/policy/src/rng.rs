@@ -1,17 +1,18 @@
-//! Random streams that pure code owns: seeded, portable, repeatable.
+//! Seeded, portable and repeatable random streams for pure code.
 
 use edgeward_types::{Seed, SplitMix64};
 
-/// A stream of random numbers: xoshiro256++ (Blackman and Vigna, 2019), seeded through SplitMix64.
+/// A stream of random numbers: xoshiro256++ (Blackman and Vigna, 2019), seeded with SplitMix64.
 ///
-/// 32 bytes of state, under a nanosecond a draw, equal on every platform. Not for secrets.
+/// The state has 32 bytes, and a draw takes less than a nanosecond. The numbers are equal on every platform.
+/// Not for secrets.
 #[derive(Clone, Debug)]
 pub struct Rng {
     state: [u64; 4],
 }
 
 impl Rng {
-    /// The stream number `stream` of a run. Streams of one seed are independent of each other.
+    /// Makes stream number `stream`. The streams of one seed are independent.
     pub fn new(seed: Seed, stream: u64) -> Self {
         let mut words = SplitMix64(seed.0 ^ SplitMix64(stream).draw());
         Self {
@@ -33,7 +34,7 @@ impl Rng {
         result
     }
 
-    /// A number in `[0, 1)`, all of its 53 bits random.
+    /// Returns a number in `[0, 1)` with 53 random bits.
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
@@ -63,7 +64,7 @@ mod tests {
             assert!((0.0..1.0).contains(&u));
             bins[(u * 16.0) as usize] += 1;
         }
-        // 10 000 expected a bin, standard deviation 97: five of them.
+        // 10 000 per bin are expected, with a standard deviation of 97. The limit is five standard deviations.
         assert!(bins.iter().all(|&n| n.abs_diff(10_000) < 485), "{bins:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Policies by the names operators write.
+//! Parsing of policy names.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,33 +11,33 @@ use crate::any::AnyTier;
 use crate::eviction::{Gdsf, Lru};
 use crate::tier::Tier;
 
-/// A policy as it stands in a flag or a config file.
+/// A policy as written in a flag or a configuration file.
 ///
 /// `lru`, `threshold:SIZE`, `exp:SIZE`, `adaptsize`, `adaptsize-horizon`, `gdsf`, `infinite`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum PolicySpec {
-    /// Everything enters, the least recently used leaves.
+    /// Admits every object, evicts the least recently used.
     Lru,
-    /// Objects up to this size enter, the least recently used leaves.
+    /// Admits objects up to this size, evicts the least recently used.
     Threshold(ByteSize),
-    /// Enters with probability `e^(-size/c)` for a fixed `c`, the least recently used leaves.
+    /// Admits with probability `e^(-size/c)` for a fixed `c`, evicts the least recently used.
     Exponential(ByteSize),
-    /// As [`Exponential`](Self::Exponential), `c` tuned by the paper's model.
+    /// As [`Exponential`](Self::Exponential), with `c` tuned by the paper's model.
     AdaptSize,
-    /// As [`Exponential`](Self::Exponential), `c` tuned by a finite horizon and calibrated rates.
+    /// As [`Exponential`](Self::Exponential), with `c` tuned by a finite-horizon model with calibrated rates.
     AdaptSizeHorizon,
-    /// Everything enters, the object with the fewest requests per byte is evicted.
+    /// Admits every object, evicts the object with the fewest requests per byte.
     ///
-    /// The default: over the traces at hand, its object hit ratio is the highest of these policies unless the cache is
-    /// smaller than about 0.3 % of the footprint (docs/explanation/policies.md).
+    /// The default. Over the available traces it has the highest object hit ratio of these policies, unless the
+    /// cache is smaller than about 0.3 % of the footprint (docs/explanation/policies.md).
     #[default]
     Gdsf,
-    /// Everything enters and nothing leaves: the most hits any policy can have.
+    /// Admits every object and evicts none: the upper bound of hits for any policy.
     Infinite,
 }
 
 impl PolicySpec {
-    /// A tier that decides by this policy.
+    /// Makes a tier with this policy.
     pub fn tier(&self, capacity_bytes: u64, seed: Seed) -> AnyTier {
         let lru = |admission| AnyTier::Lru(Tier::<Lru>::new(capacity_bytes, admission, seed));
         match *self {
@@ -59,9 +59,9 @@ impl PolicySpec {
         }
     }
 
-    /// What tunes the tier's admission, if the policy has something to tune.
+    /// Returns the tuner of the tier's admission, if the policy has a parameter to tune.
     ///
-    /// `window_requests` is the paper's Δ; its 250 000 if none is given.
+    /// `window_requests` is the paper's Δ. The default is the paper's 250 000.
     pub fn tuner(&self, capacity_bytes: u64, window_requests: Option<u32>) -> Option<Tuner> {
         let mode = match self {
             Self::AdaptSize => Mode::Paper,
@@ -75,7 +75,7 @@ impl PolicySpec {
         Some(Tuner::new(config))
     }
 
-    /// One of each, for lists and tests.
+    /// Returns one example per variant, for lists and tests.
     pub fn examples() -> [Self; 7] {
         [
             Self::Lru,
@@ -127,7 +127,7 @@ impl FromStr for PolicySpec {
 
 impl fmt::Display for PolicySpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Bytes where a rounded unit would not read back.
+        // Writes bytes if the rounded unit would not parse back to the same size.
         let size = |size: ByteSize| {
             let shown = size.to_string().replace(' ', "");
             if shown.parse() == Ok(size) {
@@ -148,29 +148,29 @@ impl fmt::Display for PolicySpec {
     }
 }
 
-/// Why a text names no policy.
+/// Why a text is not a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParsePolicyError {
     /// No policy has this name.
     Unknown(String),
-    /// This policy takes a size: `threshold:64KiB`.
+    /// The policy requires a size: `threshold:64KiB`.
     SizeMissing {
         /// The policy.
         policy: &'static str,
     },
-    /// The size must not be zero: nothing would ever enter.
+    /// The size must not be zero, because no object would be admitted.
     SizeZero {
         /// The policy.
         policy: &'static str,
     },
-    /// The size does not read as one.
+    /// The size is invalid.
     Size(ParseByteSizeError),
-    /// This policy takes nothing after its name.
+    /// The policy takes no argument.
     NoArgument {
         /// The policy.
         policy: String,
-        /// What followed it.
+        /// The unexpected argument.
         argument: String,
     },
 }

@@ -1,7 +1,7 @@
-//! One tier's decisions: what is resident, what may enter, what must leave. Holds no bytes.
+//! The decisions of one tier: which objects are resident, admitted and evicted. It stores no bodies.
 //!
-//! The server and the simulator both drive a [`Tier`]: the server from behind a lock that misses
-//! take, the simulator alone. A hit needs shared access only, through [`Touch`].
+//! Both the server and the simulator use a [`Tier`]. The server holds a lock at a miss; the simulator needs no
+//! lock. A hit needs shared access only, through [`Touch`].
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::rng::Rng;
 use crate::slots::{Marks, RESIDENTS_MAX, Slot};
 use crate::{Evicted, Object, Refusal, Verdict};
 
-/// One byte budget, one rule of admission, one ranking for eviction.
+/// One byte budget with an admission rule and a ranking for eviction.
 ///
-/// The budget is global on purpose: shards with budgets of their own refuse or thrash on objects
-/// that are large beside a shard. Memory: 24 bytes a place, 16 in the queue and the ranking's mark
-/// (8 bytes for LRU, 16 for GDSF).
+/// The budget is not divided into shards: a shard with its own budget would reject or thrash on objects that
+/// are large compared to the shard. Memory per object: 24 bytes for the entry, 16 bytes in the queue, and the
+/// state of the ranking (8 bytes for LRU, 16 bytes for GDSF).
 #[derive(Debug)]
 pub struct Tier<R: Ranking> {
     capacity_bytes: u64,
@@ -30,7 +30,7 @@ pub struct Tier<R: Ranking> {
     queue: LazyQueue,
     places: Vec<Place>,
     free: Vec<u32>,
-    /// Removed by hand, their places still known to the queue.
+    /// Removed objects whose entries are still in the queue.
     ghosts: usize,
     touch: Touch<R>,
     offers: u32,
@@ -38,7 +38,7 @@ pub struct Tier<R: Ranking> {
 }
 
 impl<R: Ranking> Tier<R> {
-    /// An empty tier. All chance in it comes from `seed`.
+    /// Makes an empty tier. All random decisions depend on `seed`.
     pub fn new(capacity_bytes: u64, admission: Admission, seed: Seed) -> Self {
         Self {
             capacity_bytes,
@@ -59,10 +59,10 @@ impl<R: Ranking> Tier<R> {
         }
     }
 
-    /// A miss that could be kept. Pushes those that must leave for it onto `evicted`.
+    /// Offers an object after a miss. Appends the objects evicted for it to `evicted`.
     ///
-    /// The key must not be resident: replace by [`remove`](Self::remove), then offer.
-    /// O(log n) amortised for each object that leaves.
+    /// The key must not be resident: to replace an object, call [`remove`](Self::remove) first. Takes O(log n)
+    /// amortised per evicted object.
     pub fn offer(&mut self, object: &Object, evicted: &mut Vec<Evicted>) -> Verdict {
         R::tick(&self.touch.0.ranking);
         self.offers = self.offers.wrapping_add(1);
@@ -80,7 +80,8 @@ impl<R: Ranking> Tier<R> {
         Verdict::Admit(self.enter(object))
     }
 
-    /// Takes out what is in `slot`: purged or replaced. False if it had left before.
+    /// Removes the object in `slot` after a purge or a replacement. Returns false if the object was already
+    /// gone.
     pub fn remove(&mut self, slot: Slot) -> bool {
         if !self.holds(slot) {
             return false;
@@ -90,7 +91,7 @@ impl<R: Ranking> Tier<R> {
         self.used_bytes -= place.object.size_bytes;
         self.residents -= 1;
         self.ghosts += 1;
-        // Ghosts are swept when they outnumber the residents: amortised O(1) a removal.
+        // Ghosts are swept when they outnumber the residents: amortised O(1) per removal.
         if self.ghosts > self.residents + GHOSTS_MIN {
             let standing = standing::<R>(&self.places, &self.touch);
             self.queue.sweep(standing, |index| self.free.push(index));
@@ -99,57 +100,57 @@ impl<R: Ranking> Tier<R> {
         true
     }
 
-    /// Changes the budget; a smaller one evicts at once.
+    /// Changes the budget. A smaller budget evicts at once.
     pub fn resize(&mut self, capacity_bytes: u64, evicted: &mut Vec<Evicted>) {
         self.capacity_bytes = capacity_bytes;
         self.make_room(capacity_bytes, evicted);
     }
 
-    /// Changes the rule of admission, as a tuner does.
+    /// Changes the admission rule. Tuners use this.
     pub fn set_admission(&mut self, admission: Admission) {
         if self.admission != admission {
             self.admission = admission;
         }
     }
 
-    /// Whether what was admitted into `slot` is still there.
+    /// Returns true if the object that was admitted into `slot` is still resident.
     pub fn holds(&self, slot: Slot) -> bool {
         self.places
             .get(slot.index as usize)
             .is_some_and(|place| place.resident && place.generation == slot.generation)
     }
 
-    /// What hits need: clone it freely, it takes no lock.
+    /// Returns the handle that records hits. It is cheap to clone and takes no lock.
     pub fn touch(&self) -> Touch<R> {
         self.touch.clone()
     }
 
-    /// The rule of admission in force.
+    /// The current admission rule.
     pub fn admission(&self) -> Admission {
         self.admission
     }
 
-    /// Bytes the residents are charged with. Never above the capacity.
+    /// The charge of all resident objects, never above the capacity.
     pub fn used_bytes(&self) -> u64 {
         self.used_bytes
     }
 
-    /// The budget.
+    /// The byte budget.
     pub fn capacity_bytes(&self) -> u64 {
         self.capacity_bytes
     }
 
-    /// Objects resident.
+    /// The number of resident objects.
     pub fn residents(&self) -> usize {
         self.residents
     }
 
-    /// A fingerprint of all decisions so far: equal for equal requests, seeds and policies.
+    /// Returns a digest of all decisions. Equal requests, seeds and policies give equal digests.
     pub fn digest(&self) -> u64 {
         self.digest.value()
     }
 
-    /// Bytes of bookkeeping in use, apart from what the driver keeps.
+    /// Bytes of bookkeeping, without the data of the caller.
     pub fn bookkeeping_bytes(&self) -> usize {
         self.places.len() * (size_of::<Place>() + QUEUE_ENTRY_BYTES + size_of::<R::Mark>())
             + self.free.capacity() * size_of::<u32>()
@@ -212,12 +213,12 @@ impl<R: Ranking> Tier<R> {
     }
 }
 
-/// The part of a tier that hits use. Cheap to clone, free of locks.
+/// The part of a tier that hits use. Cheap to clone, without locks.
 #[derive(Debug)]
 pub struct Touch<R: Ranking>(Arc<Shared<R>>);
 
 impl<R: Ranking> Touch<R> {
-    /// A hit on what was admitted into `slot`.
+    /// Records a hit on the object that was admitted into `slot`.
     #[inline]
     pub fn hit(&self, slot: Slot) {
         R::touch(&self.0.ranking, self.0.marks.at(slot.index));
@@ -240,7 +241,8 @@ struct Shared<R: Ranking> {
 struct Place {
     object: Object,
     generation: u32,
-    /// The number of the offer it came with: its identity in the digest, whatever its key hashes to.
+    /// The number of the offer that admitted the object. It identifies the object in the digest independently
+    /// of its key hash.
     entered_at: u32,
     resident: bool,
 }
@@ -272,7 +274,7 @@ fn standing<'a, R: Ranking>(
     }
 }
 
-/// Below this many ghosts a sweep is not worth its walk.
+/// The minimum number of ghosts for a sweep. A sweep of fewer is not worth its cost.
 const GHOSTS_MIN: usize = 1024;
 
 const QUEUE_ENTRY_BYTES: usize = 16;

@@ -1,25 +1,25 @@
-//! What an estimated rate has been worth: what the next window asked of objects with that estimate.
+//! Calibrates rate estimates with the requests that followed earlier estimates.
 //!
-//! The smoothed count of an object seen once says 0.7 requests a window; four in five such objects
-//! are never seen again. Averaged over all objects of one bin of estimates, what came next is
-//! unbiased, and it takes a few hundred numbers to remember.
+//! The smoothed count of an object with one request predicts 0.7 requests per window, but four of five objects
+//! of this kind are never requested again. The mean of the requests that followed all estimates of one bin is
+//! unbiased. It takes a few hundred numbers.
 
 use super::model::Bins;
 
-/// Requests that followed an estimate, by bins of the estimate.
+/// The requests that followed an estimate, by bins of the estimate.
 #[derive(Clone, Debug)]
 pub(super) struct Calibration {
     bins: Bins,
-    /// Smoothed over windows.
+    /// The outcomes per bin, smoothed over windows.
     followed: Vec<Followed>,
     smoothing: f64,
 }
 
-/// What followed estimates of one bin.
+/// The outcomes of the estimates in one bin.
 #[derive(Clone, Copy, Debug, Default)]
 struct Followed {
     objects: f64,
-    /// Those requested again.
+    /// The number of objects that were requested again.
     active: f64,
     requests: f64,
 }
@@ -33,13 +33,13 @@ impl Calibration {
         }
     }
 
-    /// The bin an estimate belongs to.
+    /// Returns the bin of an estimate.
     pub(super) fn bin(&self, estimate: f64) -> u16 {
         // 2^32 requests per window are (32 + 16) * 4 = 192 bins.
         self.bins.of(estimate).min(BINS_MAX - 1) as u16
     }
 
-    /// Lets the past fade before a window's outcomes are added.
+    /// Reduces the weight of past windows. Called before the outcomes of a window are added.
     pub(super) fn fade(&mut self) {
         for followed in &mut self.followed {
             followed.objects *= self.smoothing;
@@ -48,7 +48,7 @@ impl Calibration {
         }
     }
 
-    /// An object whose estimate fell into `bin` was asked for `count` times.
+    /// Adds the outcome of an estimate in `bin`: the object had `count` requests.
     pub(super) fn learn(&mut self, bin: u16, count: u32) {
         if self.followed.len() <= usize::from(bin) {
             self.followed
@@ -60,9 +60,11 @@ impl Calibration {
         followed.requests += f64::from(count);
     }
 
-    /// The probability that an object with this estimate is requested in the next window, and how often if so.
+    /// Returns the probability that an object with this estimate is requested in the next window, and its
+    /// expected number of requests in that case.
     ///
-    /// Where little is known, two objects with Poisson requests at the estimated rate weigh in.
+    /// The prior is two objects with Poisson requests at the estimated rate. It matters only for bins with few
+    /// outcomes.
     pub(super) fn expect(&self, estimate: f64) -> (f64, f64) {
         let followed = self
             .followed
@@ -89,7 +91,7 @@ const PRIOR_OBJECTS: f64 = 2.0;
 mod tests {
     use super::*;
 
-    /// A thousand objects estimated at 0.7, of which one in five came back, twice each.
+    /// A thousand objects have an estimate of 0.7. One in five is requested again, twice.
     #[test]
     fn an_estimate_is_worth_what_followed_it() {
         let mut calibration = Calibration::new(0.3);

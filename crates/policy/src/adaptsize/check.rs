@@ -1,10 +1,9 @@
-//! The check on the model: what sampled caches measured, and what to believe in the end.
+//! Corrects the model with measurements: the hits of sampled caches and of the real cache.
 //!
-//! The model knows the shape of the curve between and beyond the points where anything was
-//! measured; the sampled caches know the truth at a few points, up to the luck of their sample. So
-//! the curve to choose from is the model's plus its error, which is known at the sampled `c` and
-//! interpolated over log c between them, and the whole is shifted to agree with the hit ratio the real
-//! cache had under the `c` in force.
+//! The model predicts the shape of the curve, also between and beyond the measured points. The sampled caches
+//! measure the hit ratio at a few values of `c`, up to the sampling error. The corrected curve is the model
+//! plus its error. The error is known at the sampled `c` and interpolated over log c between them. The whole
+//! curve is then shifted to agree with the hit ratio of the real cache under its current `c`.
 
 use edgeward_types::Seed;
 
@@ -14,14 +13,14 @@ use super::search;
 use super::statistics::{NO_BIN, Object};
 use super::{CurvePoint, TunerConfig};
 
-/// The sampled caches and the smoothed memory of what they measured.
+/// The sampled caches and their smoothed hits.
 #[derive(Clone, Debug)]
 pub(super) struct Check {
     caches: SampledCaches,
     smoothing: f64,
     requests: f64,
     hits: Vec<f64>,
-    /// Real against predicted level, smoothed; nothing before the first window.
+    /// The smoothed difference between the real and the predicted hit ratio. `None` before the first window.
     level: Option<f64>,
 }
 
@@ -29,11 +28,11 @@ impl Check {
     pub(super) fn new(config: &TunerConfig, seed: Seed) -> Self {
         let one_in = (config.capacity_bytes / SAMPLED_CAPACITY_BYTES_MIN)
             .clamp(1, u64::from(config.sample_one_in_max));
-        // The largest power of two not above.
+        // The largest power of two that is not larger.
         let one_in = 1 << one_in.ilog2();
         let mut cs: Vec<f64> = (1..)
             .map(|step| config.c_min * 4f64.powi(step))
-            // Beyond half the capacity hardly anything that fits is refused.
+            // Above half of the capacity hardly any object that fits is rejected.
             .take_while(|&c| c < config.capacity_bytes as f64 / 2.0)
             .take(SAMPLED_CACHES_MAX - 1)
             .collect();
@@ -48,9 +47,9 @@ impl Check {
         }
     }
 
-    /// A request for an object; a newcomer may join the sample first.
+    /// Records a request for an object. A new object may first be added to the sample.
     ///
-    /// `position` is the request's place in the window, from 1.
+    /// `position` is the number of the request in the window, from 1.
     pub(super) fn request(&mut self, object: &mut Object, position: u32) {
         if object.bin == NO_BIN && object.count == 1 {
             object.sample = self.caches.enrol();
@@ -60,7 +59,8 @@ impl Check {
         }
     }
 
-    /// Adds the window's gaps between requests of sampled objects. `objects` still hold the window's counts.
+    /// Adds the window's gaps between requests of sampled objects. `objects` must still have the counts of this
+    /// window.
     pub(super) fn measure_gaps(
         &mut self,
         objects: &[Object],
@@ -83,19 +83,20 @@ impl Check {
         }
     }
 
-    /// Whether a sampled cache holds it, so that it must not be forgotten.
+    /// Returns true if a sampled cache has the object, which must then not be forgotten.
     pub(super) fn holds(&self, object: &Object) -> bool {
         object.sample.is_some_and(|slot| self.caches.holds(slot))
     }
 
-    /// Forgets an object.
+    /// Removes an object from the sample.
     pub(super) fn dismiss(&mut self, object: &Object) {
         if let Some(slot) = object.sample {
             self.caches.dismiss(slot);
         }
     }
 
-    /// The corrected curve and the `c` to use, given the model and what the real cache measured under `c_now`.
+    /// Returns the corrected curve and the chosen `c`. `measured_ohr` is the hit ratio of the real cache under
+    /// `c_now`.
     pub(super) fn choose(
         &mut self,
         config: &TunerConfig,
@@ -141,14 +142,14 @@ impl Check {
     }
 }
 
-/// Where `c` lies on the axis of interpolation: log2, with `∞` two octaves above the capacity, where
-/// `e^(-s/c)` is above 0.78 for all that fits.
+/// The coordinate of `c` for interpolation: log2. `∞` is two octaves above the capacity, where `e^(-s/c)` is
+/// above 0.78 for all objects that fit.
 fn position(c: f64, config: &TunerConfig) -> f64 {
     let beyond = (config.capacity_bytes as f64).log2() + 2.0;
     c.log2().min(beyond)
 }
 
-/// Piecewise linear between points ascending in x, constant outside.
+/// Interpolates linearly between points ascending in x; constant outside.
 fn interpolate(points: &[(f64, f64)], x: f64) -> f64 {
     let at = points.partition_point(|point| point.0 < x);
     match (
@@ -161,9 +162,9 @@ fn interpolate(points: &[(f64, f64)], x: f64) -> f64 {
     }
 }
 
-/// A sampled cache smaller than this holds too few objects to speak for the real one.
+/// A smaller sampled cache would have too few objects to represent the real one.
 const SAMPLED_CAPACITY_BYTES_MIN: u64 = 32 << 20;
-/// Eleven, two octaves apart, reach from 1 KiB to 1 GiB; the last admits everything.
+/// Eleven values of `c`, two octaves apart, from 1 KiB to 1 GiB. The last cache admits every object.
 const SAMPLED_CACHES_MAX: usize = 12;
-/// The level wanders with the traffic from window to window; half of each step is taken for noise.
+/// The difference varies from window to window with the traffic. Half of each change is treated as noise.
 const LEVEL_SMOOTHING: f64 = 0.5;

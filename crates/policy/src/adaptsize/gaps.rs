@@ -1,10 +1,10 @@
-//! How long the traffic leaves an object alone: the time between its requests, measured.
+//! Measured distributions of the time between requests of one object.
 //!
-//! Theorem 1 takes requests to be Poisson, so that an object of rate `r` is asked for again within the
-//! lifetime `T` with probability `1 - e^(-rT)`. Real requests come in bursts. On a video trace plain LRU hits
-//! 46 of 100 requests where the exponential predicts 34, and every `c` that evicts is judged as wrongly. So
-//! the exponential gives way to what was seen: for objects of about `n` requests in a window, `G(T)`, the
-//! share of gaps no longer than `T`, and `M(T)`, the mean of the gap or `T`, whichever is shorter.
+//! Theorem 1 assumes Poisson requests: an object of rate `r` is requested again within the lifetime `T` with
+//! probability `1 - e^(-rT)`. Real requests are bursty. On a video trace LRU hits 46 of 100 requests where the
+//! exponential predicts 34, and the error is as large for every `c` that evicts. This module therefore measures
+//! two values for objects of about `n` requests per window. `G(T)` is the share of gaps up to `T`. `M(T)` is
+//! the mean of the gap or `T`, whichever is shorter.
 
 /// Gaps between successive requests of one object, by the number of its requests in the window.
 #[derive(Clone, Debug, Default)]
@@ -12,10 +12,10 @@ pub struct Gaps {
     classes: Vec<Class>,
 }
 
-/// Gaps of objects with nearly equal counts.
+/// The gaps of objects with similar request counts.
 #[derive(Clone, Debug)]
 struct Class {
-    /// Weight of the gaps in each bin.
+    /// The weight of the gaps in each bin.
     bins: Vec<f64>,
     weight: f64,
     sum: f64,
@@ -24,16 +24,17 @@ struct Class {
 /// A class prepared for evaluation.
 #[derive(Clone, Debug)]
 pub(super) struct GapCurve {
-    /// At the upper edge of each bin: the share of gaps below, and ∫ (1 - G) up to there.
+    /// At the upper edge of each bin: the share of shorter gaps, and ∫ (1 - G) up to the edge.
     edges: Vec<(f64, f64)>,
-    /// How much of the answer is the measured one.
+    /// The weight of the measured values; the remaining weight is that of the exponential.
     trust: f64,
     count: f64,
     mean: f64,
 }
 
 impl Gaps {
-    /// Adds a gap of an object that had `count` requests in the window. Gaps are in windows, 0 to 1.
+    /// Adds a gap of an object with `count` requests in the window. The unit of a gap is one window, so gaps
+    /// are from 0 to 1.
     pub fn add(&mut self, count: f64, gap_windows: f64) {
         let at = class_of(count);
         if self.classes.len() <= at {
@@ -45,7 +46,7 @@ impl Gaps {
         class.sum += gap_windows;
     }
 
-    /// Multiplies the weight of all that was seen so far.
+    /// Multiplies the weight of all earlier gaps by `factor`.
     pub fn fade(&mut self, factor: f64) {
         for class in &mut self.classes {
             class.bins.iter_mut().for_each(|weight| *weight *= factor);
@@ -54,7 +55,7 @@ impl Gaps {
         }
     }
 
-    /// The curve of objects with `count` requests.
+    /// Returns the curve of objects with `count` requests.
     pub(super) fn curve(&self, count: f64) -> GapCurve {
         let seen = self
             .classes
@@ -75,7 +76,7 @@ impl Gaps {
             .enumerate()
             .map(|(bin, weight)| {
                 let (to, before) = (upper_edge(bin), below);
-                // Rounding alone could carry the sum past 1.
+                // Without the limit, rounding could raise the sum above 1.
                 below = (below + weight / class.weight).min(1.0);
                 area += (to - from) * (1.0 - 0.5 * (before + below));
                 from = to;
@@ -93,9 +94,9 @@ impl Gaps {
 }
 
 impl GapCurve {
-    /// `G(T)` and `M(T)`.
+    /// Returns `G(T)` and `M(T)`.
     pub(super) fn at(&self, lifetime: f64) -> (f64, f64) {
-        // The exponential with the class's rate, where little or nothing was seen.
+        // The exponential with the rate of the class. It is used for classes with few or no gaps.
         let poisson = -(-self.count * lifetime).exp_m1();
         let poisson = (poisson, poisson / self.count);
         if self.trust <= 0.0 {
@@ -118,7 +119,7 @@ impl GapCurve {
         (mix(measured.0, poisson.0), mix(measured.1, poisson.1))
     }
 
-    /// The mean gap.
+    /// Returns the mean gap.
     pub(super) fn mean(&self) -> f64 {
         self.mean
     }
@@ -134,7 +135,7 @@ impl Class {
     }
 }
 
-/// Two classes an octave.
+/// Returns the class of a count. An octave has two classes.
 fn class_of(count: f64) -> usize {
     (2.0 * count.max(1.0).log2()).round() as usize
 }
@@ -144,24 +145,24 @@ fn bin_of(gap: f64) -> usize {
     ((octaves * PER_OCTAVE).ceil().max(0.0) as usize).min(GAP_BINS - 1)
 }
 
-/// Bin `b` ends at 2^(b/4 - 24); the last one at a whole window.
+/// Bin `b` ends at 2^(b/4 - 24). The last bin ends at a whole window.
 fn upper_edge(bin: usize) -> f64 {
     (bin as f64 / PER_OCTAVE - OCTAVES).exp2()
 }
 
-/// From a window down to a sixteen-millionth of it.
+/// From one window down to 2^-24 of a window.
 const OCTAVES: f64 = 24.0;
 const PER_OCTAVE: f64 = 4.0;
 const GAP_BINS: usize = 97;
 const _: () = assert!(GAP_BINS == (OCTAVES * PER_OCTAVE) as usize + 1);
-/// The exponential weighs as much as this many gaps seen.
+/// The exponential has the weight of this many measured gaps.
 const PRIOR_GAPS: f64 = 8.0;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Exponential gaps measured give the exponential's curve back, at any lifetime.
+    /// Exponential gaps give the exponential's curve at any lifetime.
     #[test]
     fn poisson_traffic_measures_as_poisson() {
         let mut rng = crate::rng::Rng::new(edgeward_types::Seed(5), 0);
@@ -194,7 +195,7 @@ mod tests {
         assert!((stay - expected / 4.0).abs() < 1e-12);
     }
 
-    /// G and M grow with T, M never exceeds T, whatever was measured.
+    /// G and M increase with T, and M never exceeds T, for any measured gaps.
     #[test]
     fn the_curve_is_monotone_and_no_stay_exceeds_the_lifetime() {
         let mut rng = crate::rng::Rng::new(edgeward_types::Seed(6), 0);

@@ -1,71 +1,72 @@
-//! The finite-horizon model: what a cache will do in the next window, from where it stands now.
+//! The finite-horizon model: predicts the next window from the current content of the cache.
 //!
-//! The stationary model answers for the long run, and under a small `c` the long run is never
-//! reached: an object of size `s` waits about `e^(s/c)` requests to be let in, so the model promises
-//! hits that no window will see. Here each object starts from where it is, in the cache or not, and is
-//! followed request by request through one window. With `p = e^(-s/c)` and the lifetime `T` as in the paper,
-//! and from [`Gaps`] the chance `G` that its next request comes within `T`:
+//! The stationary model predicts the long run, which a small `c` never reaches: an object of size `s` is
+//! admitted only after about `e^(s/c)` requests. The model would promise hits that no window has. Here each
+//! object starts in its current state, resident or not, and the model follows its requests through one window.
+//! `p = e^(-s/c)` and the lifetime `T` are those of the paper. [`Gaps`] gives the probability `G` that the next
+//! request arrives within `T`:
 //!
-//! - after a request that found it with probability `h` it is resident with `y = h + (1 - h) p`;
-//! - the next request finds it with `h' = G y`, so `y' = p + (1 - p) G y`, a geometric approach to
-//!   `y∞ = p / (1 - (1 - p) G)`;
-//! - in the long run, with Poisson requests, `h∞ = G y∞` is Theorem 1 again: put `G = 1 - e^(-rT)`.
+//! - a request finds the object with probability `h`; after it the object is resident with `y = h + (1 - h) p`;
+//! - the next request finds it with `h' = G y`, so `y' = p + (1 - p) G y`, which converges geometrically to `y∞
+//!   = p / (1 - (1 - p) G)`;
+//! - in the long run with Poisson requests, `h∞ = G y∞` is Theorem 1: set `G = 1 - e^(-rT)`.
 //!
-//! An object of `n` requests that starts outside has one certain miss and `Σ G y` hits among the
-//! `n - 1` others; one that starts inside has a first request that may hit.
+//! An object with `n` requests that is not resident at the start has one certain miss, and `Σ G y` hits among
+//! the `n - 1` other requests. The first request of a resident object may be a hit.
 //!
-//! `T` is the one under which the window's requests fill the cache, equation (1): each keeps its object for
-//! its gap or for `T`, whichever is shorter, and by Little's law the bytes held are the sum of bytes times these
-//! times. The last request of an object is followed by what the gaps leave of the window, as if the next window
-//! began like this one. So a cache empty at the start evicts nothing until the time `T` and holds `K` from
-//! then on, as a real one does; what the old content takes away counts only if it outlives the window.
+//! `T` is the lifetime at which the requests of the window fill the cache, equation (1). Each request keeps its
+//! object for its gap or for `T`, whichever is shorter. By Little's law the resident bytes are the sum of bytes
+//! times these times. After the last request of an object, the gap is the remainder of the window, as if the
+//! next window began like this one. A cache that is empty at the start therefore evicts no object until `T` and
+//! holds `K` bytes afterwards, as a real cache does. Objects resident at the start reduce the space only if
+//! they outlive the window.
 //!
-//! Counts are what the window brings: for a window already over, those it had; for the next
-//! one, those that followed earlier estimates (`calibration`), so that the many seen once and
-//! never again promise nothing, plus as many newcomers as the last window had.
+//! The counts are those of the window. For a past window they are known. For the next window they are the
+//! requests that followed earlier estimates (`calibration`), so that the many objects with a single request add
+//! few hits. The number of new objects is that of the last window.
 
 use super::gaps::{GapCurve, Gaps};
 use super::model::{BINS_PER_OCTAVE, Bins, Solution, admission_probability, root_of_increasing};
 
-/// What is expected of one object in the window.
+/// The expected requests of one object in the window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prospect {
-    /// The probability that it is requested at all.
+    /// The probability that the object is requested.
     pub active: f64,
-    /// Its requests if so, 1 or more on average.
+    /// Its expected requests if it is requested, at least 1.
     pub count: f64,
-    /// Bytes it occupies when resident.
+    /// Its bytes when resident.
     pub size_bytes: f64,
-    /// Whether it is in the cache at the start.
+    /// True if the object is resident at the start.
     pub resident: bool,
 }
 
-/// The window ahead, compressed for repeated evaluation.
+/// The objects of a window, grouped for repeated evaluation.
 #[derive(Clone, Debug)]
 pub struct Outlook {
     capacity_bytes: f64,
     counts: Bins,
     sizes: Bins,
     cells: Vec<Cell>,
-    /// By count bin, size bin and start: the cell's place.
+    /// The index of a cell by count bin, size bin and residency.
     places: Vec<Vec<[u32; 2]>>,
     requests: f64,
-    /// Bytes resident at the start that nobody will ask for.
+    /// Bytes of resident objects that the window does not request.
     idle_bytes: f64,
 }
 
-/// Objects of nearly the same count and size that start alike.
+/// Objects with similar counts and sizes and the same residency.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     count: u32,
     size: u32,
     resident: bool,
-    /// Expected number of active objects, and their bytes.
+    /// The expected number of requested objects, and their bytes.
     objects: f64,
     bytes: f64,
 }
 
-/// An outlook made ready to be solved for any `c`.
+/// The model of one window, which can be solved for any `c`.
 #[derive(Clone, Debug)]
 pub struct Forecast {
     capacity_bytes: f64,
@@ -74,12 +75,12 @@ pub struct Forecast {
     sizes: Vec<f64>,
     requests: f64,
     idle_bytes: f64,
-    /// log2 of the last lifetime found, where the search for the next begins.
+    /// log2 of the last lifetime found. The next search starts there.
     near: f64,
 }
 
 impl Outlook {
-    /// An empty outlook for a cache of this capacity.
+    /// Makes an empty window for a cache of this capacity.
     pub fn new(capacity_bytes: f64) -> Self {
         Self {
             capacity_bytes,
@@ -92,7 +93,7 @@ impl Outlook {
         }
     }
 
-    /// Adds an object. One too large to be resident only counts as requests.
+    /// Adds an object. For an object larger than the cache only its requests count.
     pub fn add(&mut self, object: Prospect) {
         self.requests += object.active * object.count;
         if object.size_bytes > self.capacity_bytes {
@@ -129,12 +130,13 @@ impl Outlook {
         cell.bytes += object.active * object.size_bytes;
     }
 
-    /// Bytes resident at the start, beyond the objects added, that nobody will ask for.
+    /// Adds bytes of resident objects that the window does not request and that were not added by
+    /// [`add`](Self::add).
     pub fn add_idle_bytes(&mut self, bytes: f64) {
         self.idle_bytes += bytes;
     }
 
-    /// Makes it ready.
+    /// Prepares the model with the measured gaps.
     pub fn forecast(self, gaps: &Gaps) -> Forecast {
         let counts = self.counts.means().into_iter();
         Forecast {
@@ -152,7 +154,7 @@ impl Outlook {
 }
 
 impl Forecast {
-    /// Solves for the lifetime under `c`, and the hit ratio that follows.
+    /// Solves for the lifetime under `c` and returns the hit ratio.
     pub fn solve(&mut self, c: f64) -> Solution {
         let admitted: Vec<f64> = self
             .sizes
@@ -166,7 +168,8 @@ impl Forecast {
                     *row = Row::new(*count, gaps, lifetime);
                 }
             }
-            // Nobody asks for these. Their ages are even from 0 to T at the start, so those below T - 1 outlive the window.
+            // The window does not request these bytes. Their ages at the start are uniform from 0 to T, so ages
+            // below T - 1 outlive the window.
             let (mut bytes, mut hits) = (self.idle_bytes * (1.0 - 1.0 / lifetime).max(0.0), 0.0);
             for cell in &self.cells {
                 let p = admitted[cell.size as usize];
@@ -180,7 +183,7 @@ impl Forecast {
             sums(log2_lifetime.exp2()).0 - self.capacity_bytes
         });
         let lifetime_windows = root.map_or(f64::INFINITY, f64::exp2);
-        // Beyond LIFETIME_MAX windows a longer life changes nothing within one.
+        // Above LIFETIME_MAX windows a longer lifetime has no effect within one window.
         let (_, hits) = sums(lifetime_windows.min(LIFETIME_MAX));
         self.near = root.unwrap_or(self.near);
         Solution {
@@ -194,7 +197,7 @@ impl Forecast {
     }
 }
 
-/// What the objects of one count have in common for one lifetime.
+/// The terms of all objects with the same count, for one lifetime.
 #[derive(Clone, Copy, Debug, Default)]
 struct Row {
     /// Requests after the first.
@@ -202,9 +205,9 @@ struct Row {
     /// G(T) and M(T).
     within: f64,
     stay: f64,
-    /// The same as M for the stretch that begins with the last request of the window.
+    /// As M(T), for the time after the last request of the window.
     last_stay: f64,
-    /// For an object that starts inside: the probability that its first request comes in time.
+    /// The probability that the first request of a resident object arrives before its eviction.
     first_in_time: f64,
 }
 
@@ -212,7 +215,7 @@ impl Row {
     fn new(count: f64, gaps: &GapCurve, lifetime: f64) -> Self {
         let more = count - 1.0;
         let (within, stay) = gaps.at(lifetime);
-        // What the gaps leave of the window lies before the first request and after the last.
+        // The part of the window that the gaps do not cover lies before the first request and after the last.
         let edge = (1.0 - more * gaps.mean()).max(0.5 / (count + 1.0));
         Self {
             more,
@@ -223,10 +226,10 @@ impl Row {
         }
     }
 
-    /// The share of the time an object is resident once the window's own requests fill the cache, and its hits.
+    /// Returns the share of time that an object is resident, and its expected hits.
     fn outcome(&self, p: f64, resident: bool) -> (f64, f64) {
         let first_hits = if resident { self.first_in_time } else { 0.0 };
-        // y after the first request, in the long run, and how fast it gets there.
+        // y after the first request, in the long run, and its convergence.
         let start = first_hits + (1.0 - first_hits) * p;
         if self.more <= 0.0 {
             return (start * self.last_stay, first_hits);
@@ -234,11 +237,11 @@ impl Row {
         let ratio = (1.0 - p) * self.within;
         let left = 1.0 - ratio;
         let (sum, end) = if left < 1e-12 {
-            // Never admitted and never evicted: as it started, so it stays.
+            // Never admitted and never evicted: the state does not change.
             (start * self.more, start)
         } else {
             let forever = p / left;
-            // ratio^more. As ln ratio < -(1 - ratio), beyond 40 it is below e^-40.
+            // ratio^more. Because ln ratio < -(1 - ratio), the value is below e^-40 if the product exceeds 40.
             let memory = if self.more * left > 40.0 || ratio <= 0.0 {
                 0.0
             } else {
@@ -256,10 +259,10 @@ impl Row {
     }
 }
 
-/// For an object resident at the start whose first request is due uniformly within `edge`: the
-/// probability that it is still there.
+/// Returns the probability that an object that is resident at the start is still resident at its first request.
+/// The first request arrives uniformly within `edge`.
 ///
-/// Its age, the time since its last request, is uniform as well, up to `edge` or to `T` if shorter.
+/// The time since the last request is uniform too, up to `edge` or up to `T` if that is shorter.
 fn first_in_time(edge: f64, lifetime: f64) -> f64 {
     if lifetime <= edge {
         return lifetime / (2.0 * edge);
@@ -268,5 +271,5 @@ fn first_in_time(edge: f64, lifetime: f64) -> f64 {
     1.0 - late * late / (2.0 * edge * edge)
 }
 
-/// No gap, first or last part of a window is longer than one.
+/// No gap and no part of a window is longer than this.
 const LIFETIME_MAX: f64 = 1e9;

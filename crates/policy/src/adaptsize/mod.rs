@@ -1,21 +1,21 @@
-//! Size-aware admission for the hot cache, tuned by a model of the cache.
+//! AdaptSize: size-aware admission to the memory tier, tuned by a model of the cache.
 //!
-//! An object of `s` bytes is let in with probability `e^(-s/c)`: small ones nearly always, large ones
-//! rarely, since one large object costs the places of many small ones. All the skill is in `c`.
-//! Every window of requests the [`Tuner`] predicts the hit ratio over a wide range of `c` and takes
-//! the best. Admission itself is [`crate::Admission::Exponential`].
+//! An object of `s` bytes is admitted with probability `e^(-s/c)`: small objects nearly always, large objects
+//! rarely, because one large object displaces many small ones. The result depends on `c`. After every window of
+//! requests the [`Tuner`] predicts the hit ratio for a wide range of `c` and chooses the best value.
+//! [`crate::Admission::Exponential`] admits.
 //!
-//! - [`Mode::Paper`] is the paper's model: the long run of one Markov chain an object ([`Population`]).
-//! - [`Mode::Horizon`] asks what the next window will bring from where the cache stands now
-//!   ([`Outlook`]), with rates calibrated by what followed earlier estimates, and corrects the answer by
-//!   what small caches over a sample of the objects measured. It is the one to run in production.
+//! - [`Mode::Paper`] is the paper's model: the long run of one Markov chain per object ([`Population`]).
+//! - [`Mode::Horizon`] predicts the next window from the current content of the cache ([`Outlook`]). Rates are
+//!   calibrated with the requests that followed earlier estimates, and small caches over a sample of the
+//!   objects correct the result. Use this mode in production.
 //!
-//! The tuner is a plain value that never looks at a clock nor at the bits of a key: the server runs it
-//! beside the request path, the simulator inside it, and both get the same `c`.
+//! The tuner reads neither a clock nor the bits of a key. The server runs it outside the request path and the
+//! simulator calls it directly; both get the same `c`.
 //!
-//! Paper: Berger, Sitaraman, Harchol-Balter, "AdaptSize: Orchestrating the Hot Object Memory Cache in
-//! a Content Delivery Network", NSDI 2017. What it leaves open, what was chosen here and what was
-//! measured is in `docs/explanation/adaptsize.md`.
+//! Paper: Berger, Sitaraman, Harchol-Balter, "AdaptSize: Orchestrating the Hot Object Memory Cache in a Content
+//! Delivery Network", NSDI 2017. `docs/explanation/adaptsize.md` lists what the paper leaves open, the choices made here,
+//! and measurements.
 
 mod calibration;
 mod check;
@@ -36,96 +36,96 @@ pub use model::{BINS_PER_OCTAVE, ObjectRate, Population, Solution, admission_pro
 pub use tuner::Tuner;
 pub use window::forecast_window;
 
-/// Which model chooses `c`.
+/// The model that chooses `c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// The paper's: the long run of the Markov model.
+    /// The paper's model: the long run of the Markov chain.
     Paper,
-    /// The next window from where the cache stands, with calibrated rates, corrected by measurement.
+    /// The next window from the current cache content, with calibrated rates and a correction by measurements.
     Horizon,
 }
 
-/// How a tuner works. [`TunerConfig::new`] gives each field its justified default.
+/// The settings of a tuner. [`TunerConfig::new`] gives each field a justified default.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TunerConfig {
-    /// Which model.
+    /// The model.
     pub mode: Mode,
 
-    /// Bytes the cache may hold, in the same currency as the sizes given to [`Tuner::record`].
+    /// Capacity of the cache in bytes. The sizes given to [`Tuner::record`] are charged in the same way.
     pub capacity_bytes: u64,
 
     /// Requests per window: the paper's Δ.
     pub window_requests: u32,
 
-    /// Requests of the first window, if that is less. Each window after it is twice as long, up to `window_requests`.
+    /// Requests of the first window. Each following window is twice as long, up to `window_requests`.
     ///
-    /// A cache that has just started need not admit everything for a quarter of a million requests: a
-    /// rough `c` is worth more than none (docs/explanation/adaptsize.md has the figures).
+    /// A new cache thereby gets a rough `c` before a quarter of a million requests (docs/explanation/adaptsize.md has the
+    /// figures).
     pub first_window_requests: u32,
 
-    /// Weight of the past in the smoothed rates, 0 to below 1.
+    /// The weight of past windows in the smoothed rates, from 0 to below 1.
     pub smoothing: f64,
 
-    /// The smallest candidate. The others follow up to the capacity, and then `∞`.
+    /// The smallest candidate. The other candidates are up to the capacity, and `∞`.
     pub c_min: f64,
 
     /// Candidates per octave of `c`, before refinement.
     pub grid_per_octave: u32,
 
-    /// Most objects remembered, at most 40 bytes each.
+    /// The maximum number of remembered objects, at most 40 bytes each.
     ///
-    /// A window that reaches it ends early; a step leaves at most half of it, the most requested.
+    /// A window that reaches the limit ends early. A step keeps at most half of the objects, those with the
+    /// most requests.
     pub objects_max: usize,
 
-    /// Paper's mode: a `c` is a candidate if the requests of this many windows, all of them admitted by it
-    /// with their probability, bring as many bytes as the cache holds.
+    /// Paper mode: `c` is a candidate if the requests that it admits within this many windows bring as many
+    /// bytes as the cache holds.
     ///
-    /// The long run the model speaks of begins after many turnovers of the cache. Under a `c` too small for
-    /// that within a window its promise is void, and exactly there it promises most. Measured on
-    /// the three large traces: 1 and 0.3 fall up to 18 points below LRU on small caches, 0.03 gives
-    /// away the gain on web traffic.
+    /// The model describes the long run, after many turnovers of the cache. If `c` is too small to reach this
+    /// within a window, the prediction is invalid, and it is too high exactly there. Measured on the three
+    /// large traces: with 1 and 0.3 the hit ratio falls up to 18 points below LRU on small caches; with 0.03
+    /// the gain on web traffic is lost.
     pub fill_windows_max: f64,
 
-    /// Horizon mode: a new `c` must promise this much more (as a fraction of requests) than the one in force.
+    /// Horizon mode: a new `c` must raise the predicted hit ratio by this much over the current `c`.
     pub hysteresis: f64,
 
-    /// Horizon mode: at most this many objects share one place in the sample. A power of two.
+    /// Horizon mode: the sample has at least one in this many objects. A power of two.
     ///
-    /// Small caches use a larger share, down to every object.
+    /// Small caches use a larger sample, up to all objects.
     pub sample_one_in_max: u32,
 }
 
 impl TunerConfig {
-    /// The defaults for a cache of this size.
+    /// Returns the defaults for a cache of this capacity.
     pub fn new(mode: Mode, capacity_bytes: u64) -> Self {
         Self {
             mode,
             capacity_bytes,
             // Section 4.2: "we choose Δ = 250K requests (about 5-10 mins on average)".
             window_requests: 250_000,
-            // Enough for a c within an octave or two of the later ones on each of the traces at hand.
+            // Enough for a `c` within one or two octaves of the later values on each of the available traces.
             first_window_requests: 2_000,
-            // The published code's; the paper gives no number.
+            // The value of the published code; the paper has no number.
             smoothing: 0.3,
-            // Below this only headers would enter.
+            // A smaller `c` would admit only objects without a body.
             c_min: 256.0,
             grid_per_octave: 2,
-            // Three windows of nothing but newcomers, and room: with the window above never reached.
-            // For small caches less, so that the tuner stays small beside what it tunes: 40 bytes for
-            // each 256 of the cache.
+            // Three windows of new objects only, with a margin: never reached with the default window. Small
+            // caches have a lower limit, so that the tuner stays small: 40 bytes per 256 bytes of cache.
             objects_max: (capacity_bytes / 256).clamp(1 << 16, 1 << 20) as usize,
             fill_windows_max: 0.1,
-            // Moving costs misses, since the cache must turn over; gains below this are noise.
+            // A new `c` costs misses, since the cache content must change. Smaller gains are noise.
             hysteresis: 0.002,
             sample_one_in_max: 8,
         }
     }
 
-    /// Stops a program whose configuration cannot work.
+    /// Panics if the configuration is invalid.
     ///
     /// # Panics
     ///
-    /// With the field's name, if a field is out of its range.
+    /// If a field is out of its range. The message has the name of the field.
     pub fn assert_sound(&self) {
         assert!(self.capacity_bytes > 0, "capacity_bytes is 0");
         assert!(self.window_requests > 0, "window_requests is 0");
@@ -168,34 +168,35 @@ impl TunerConfig {
     }
 }
 
-/// One point of the curve of predicted hit ratio over `c`.
+/// One point of the predicted hit ratio over `c`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CurvePoint {
-    /// Bytes at which the probability of admission falls to 1/e; `∞` admits everything.
+    /// The size in bytes at which the admission probability is 1/e; `∞` admits every object.
     pub c: f64,
     /// Predicted object hit ratio, 0 to 1.
     pub ohr: f64,
 }
 
-/// What a step found.
+/// The result of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tuning {
-    /// What to admit by from now on: `e^(-s/c)`, everything if `∞`.
+    /// The new `c`: objects are admitted with `e^(-s/c)`, or always if `∞`.
     pub c: f64,
-    /// The object hit ratio the next window should have under it.
+    /// The predicted object hit ratio of the next window.
     pub predicted_ohr: f64,
-    /// The object hit ratio of the window just ended.
+    /// The object hit ratio of the past window.
     pub measured_ohr: f64,
-    /// What the step before predicted for the window just ended, minus what was measured in it.
+    /// The prediction of the previous step minus the measured hit ratio of the past window.
     ///
-    /// Nothing at the first step, which no prediction preceded.
+    /// `None` at the first step, because it has no previous prediction.
     pub model_error: Option<f64>,
-    /// The curve `c` was chosen from, ascending in `c`, `∞` last. Without the refined point.
+    /// The curve from which `c` was chosen, ascending in `c`, `∞` last, without the refined point.
     pub curve: Vec<CurvePoint>,
-    /// Objects remembered after the step.
+    /// The number of remembered objects after the step.
     pub objects: usize,
-    /// Requests of the window just ended.
+    /// Requests of the past window.
     pub requests: u64,
-    /// Those among them that found the table full and went uncounted; 0 if a step follows whenever one is due.
+    /// Requests of the past window for new objects that did not fit into the table. 0 if the driver calls a
+    /// step whenever one is due.
     pub untracked_requests: u64,
 }

@@ -1,63 +1,63 @@
-//! The stationary model: one small Markov chain an object, tied together by the pushdown rate (paper, section 4.1).
+//! The stationary model: one Markov chain per object, coupled by the pushdown rate (paper, section 4.1).
 //!
-//! Theorem 1 gives the long-run probability that object `i` is in a cache that admits with
-//! `p = e^(-s/c)`, as a function of the time `T = 1/μ` an untouched object lives in the LRU list:
-//! `P = (e^(rT) - 1) p / (1 + (e^(rT) - 1) p)`. The power overflows any float for popular objects, which
-//! the authors met with a Padé approximant; we divide both sides by it instead and lose nothing:
-//! with `q = e^(-rT)`, `P = (1-q) p / (q + (1-q) p)`, all of whose terms lie between 0 and 1.
+//! Theorem 1 gives the long-run probability that object `i` is in a cache that admits with `p = e^(-s/c)`. It
+//! depends on the time `T = 1/μ` that an object without requests stays in the LRU list: `P = (e^(rT) - 1) p /
+//! (1 + (e^(rT) - 1) p)`. The power overflows a float for popular objects; the authors use a Padé approximant.
+//! This code divides by the power instead, which is exact: with `q = e^(-rT)`, `P = (1-q) p / (q + (1-q) p)`.
+//! All terms lie between 0 and 1.
 //!
-//! `T` follows from equation (1), `Σ P s = K`. Its left side grows with `T` but is S-shaped in it, so
-//! the fixed-point iteration of the published code neither converges everywhere nor tells; a
-//! bracketed root does (`solve`).
+//! `T` is the solution of equation (1), `Σ P s = K`. The left side increases with `T` but is S-shaped. The
+//! fixed-point iteration of the published code does not always converge and does not report it. `solve`
+//! brackets the root instead.
 //!
-//! A window has hundreds of thousands of objects and a curve needs a hundred solutions. Objects of
-//! nearly equal rate and size behave alike, so they are summed into cells of 1/8 octave by 1/8
-//! octave first: a few thousand terms instead, at an error in the hit ratio below 0.1 points.
+//! A window has hundreds of thousands of objects, and a curve needs a hundred solutions. Objects with similar
+//! rates and sizes behave alike. They are therefore grouped into cells of 1/8 octave by 1/8 octave: a few
+//! thousand terms, with an error of the hit ratio below 0.1 points.
 
-/// What the model needs to know of one object.
+/// One object of the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ObjectRate {
     /// Requests per window, on average.
     pub rate: f64,
-    /// Bytes it occupies when resident.
+    /// Its bytes when resident.
     pub size_bytes: f64,
 }
 
-/// A population of objects, compressed for repeated evaluation.
+/// A set of objects, grouped for repeated evaluation.
 #[derive(Clone, Debug)]
 pub struct Population {
     cells: Vec<Cell>,
     rates: Vec<f64>,
     sizes: Vec<f64>,
     request_rate: f64,
-    /// log2 of the last lifetime found, where the search for the next begins.
+    /// log2 of the last lifetime found. The next search starts there.
     near: f64,
 }
 
-/// Objects of nearly the same rate and size.
+/// Objects with similar rates and sizes.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
-    /// Places in `Population::rates` and `sizes`: the bin's mean.
+    /// Indices in `Population::rates` and `sizes`, which have the mean of each bin.
     rate: u32,
     size: u32,
-    /// Σ r and Σ s of the members: exact, whatever the bins are.
+    /// Σ r and Σ s of the objects. These sums are exact, independent of the bins.
     request_rate: f64,
     bytes: f64,
 }
 
-/// The model solved for one `c`.
+/// The solution for one `c`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Solution {
-    /// How long an untouched object stays, in windows; infinite when everything fits.
+    /// The time that an object without requests stays in the cache, in windows. Infinite if all objects fit.
     pub lifetime_windows: f64,
     /// Σ r P / Σ r.
     pub object_hit_ratio: f64,
 }
 
 impl Population {
-    /// Sums objects into cells. Those that could never be resident (larger than `capacity_bytes`) only count as requests.
+    /// Groups objects into cells. For objects larger than `capacity_bytes` only the requests count.
     ///
-    /// `bins_per_octave` is the resolution in rate and size; [`BINS_PER_OCTAVE`] is fine enough.
+    /// `bins_per_octave` is the resolution of rate and size; [`BINS_PER_OCTAVE`] suffices.
     pub fn new(
         objects: impl IntoIterator<Item = ObjectRate>,
         capacity_bytes: f64,
@@ -88,9 +88,10 @@ impl Population {
         }
     }
 
-    /// Windows until an empty cache of this capacity would be full if each request that `c` admits brought new bytes.
+    /// Returns the number of windows after which an empty cache is full, if each request that `c` admits adds
+    /// new bytes.
     ///
-    /// `K / Σ r p s`: the cheapest bound on how long it takes before the long run the model speaks of begins.
+    /// The result is `K / Σ r p s`, a lower bound of the time until the long run begins.
     pub fn fill_windows(&self, c: f64, capacity_bytes: f64) -> f64 {
         let bytes_per_window: f64 = self
             .cells
@@ -103,15 +104,15 @@ impl Population {
         capacity_bytes / bytes_per_window
     }
 
-    /// Solves equation (1) for the lifetime under `c`, and the hit ratio that follows from it.
+    /// Solves equation (1) for the lifetime under `c`, and returns the resulting hit ratio.
     pub fn solve(&mut self, c: f64, capacity_bytes: f64) -> Solution {
         let admitted: Vec<f64> = self
             .sizes
             .iter()
             .map(|&size| admission_probability(size, c))
             .collect();
-        // An object of rate r > 0 and p > 0 is resident for certain in the limit T -> ∞, so the
-        // whole admissible footprint is what the cache would have to hold.
+        // An object with r > 0 and p > 0 is always resident in the limit T -> ∞. The cache would then have to
+        // hold the whole admissible footprint.
         let mut absent: Vec<f64> = vec![0.0; self.rates.len()];
         let mut sum = |lifetime: f64, weight: fn(&Cell) -> f64| -> f64 {
             for (absent, rate) in absent.iter_mut().zip(&self.rates) {
@@ -142,22 +143,22 @@ impl Population {
     }
 }
 
-/// `e^(-s/c)`; 1 for `c = ∞`, which admits everything.
+/// Returns `e^(-s/c)`; 1 for `c = ∞`, which admits every object.
 pub fn admission_probability(size_bytes: f64, c: f64) -> f64 {
     (-size_bytes / c).exp()
 }
 
-/// Theorem 1 in the form that cannot overflow; `absent` is `q = e^(-rT)`.
+/// Theorem 1 in a form that cannot overflow; `absent` is `q = e^(-rT)`.
 pub(super) fn stationary(absent: f64, admitted: f64) -> f64 {
     let returns = (1.0 - absent) * admitted;
     let either = absent + returns;
     if either > 0.0 { returns / either } else { 0.0 }
 }
 
-/// Where an increasing function of log2 T crosses zero; nothing if it never does.
+/// Returns the root of an increasing function of log2 T, or `None` if the function stays negative.
 ///
-/// Neighbouring candidates have neighbouring roots, so the bracket grows from `near`; then come secants with
-/// the Illinois rule, which keeps the bracket and needs about six evaluations where halving needs thirty.
+/// Neighbouring candidates have neighbouring roots, so the bracket grows from `near`. Then follow secants with
+/// the Illinois rule, which keeps the bracket. About six evaluations suffice, where bisection needs thirty.
 pub(super) fn root_of_increasing(near: f64, mut f: impl FnMut(f64) -> f64) -> Option<f64> {
     let (mut low, mut high) = (near, near);
     let mut f_low = f(near);
@@ -183,7 +184,7 @@ pub(super) fn root_of_increasing(near: f64, mut f: impl FnMut(f64) -> f64) -> Op
     }
     let mut kept = 0_i8;
     for _ in 0..SECANTS_MAX {
-        // A wide bracket of an S-shaped curve is halved first: its secant may point almost nowhere.
+        // A wide bracket of an S-shaped curve is halved first, because its secant would hardly reduce it.
         let x = if high - low > 1.0 {
             0.5 * (low + high)
         } else {
@@ -210,7 +211,7 @@ pub(super) fn root_of_increasing(near: f64, mut f: impl FnMut(f64) -> f64) -> Op
     Some(0.5 * (low + high))
 }
 
-/// Geometric bins with the mean of what fell into each.
+/// Geometric bins with the mean of the values in each.
 #[derive(Clone, Debug)]
 pub(super) struct Bins {
     per_octave: f64,
@@ -225,7 +226,7 @@ impl Bins {
         }
     }
 
-    /// The bin of `value`, counted from 2^-16.
+    /// Returns the bin of `value`, counted from 2^-16.
     pub(super) fn of(&self, value: f64) -> usize {
         (((value.log2() + 16.0) * self.per_octave).max(0.0) + 0.5) as usize
     }
@@ -248,7 +249,7 @@ impl Bins {
     }
 }
 
-/// Cells found by their two bins, kept in the order they were first needed.
+/// Cells addressed by their two bins, in order of creation.
 #[derive(Clone, Debug, Default)]
 struct CellMap {
     cells: Vec<Cell>,
@@ -278,12 +279,12 @@ impl CellMap {
     }
 }
 
-/// Resolution of the cells in rate and in size.
+/// The resolution of the cells in rate and in size, in bins per octave.
 pub const BINS_PER_OCTAVE: u32 = 8;
 
-/// From a lifetime of a millionth of a request to one of a trillion windows.
+/// From 2^-40 to 2^40 windows.
 const LOG2_LIFETIME_MIN: f64 = -40.0;
 const LOG2_LIFETIME_MAX: f64 = 40.0;
-/// T to one part in a million and a half.
+/// T with a relative error below 10^-6.
 const LOG2_LIFETIME_TOLERANCE: f64 = 1.0 / 1_048_576.0;
 const SECANTS_MAX: usize = 60;

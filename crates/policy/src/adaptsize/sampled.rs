@@ -1,14 +1,13 @@
-//! Small exact LRU caches over a sample of the objects, each admitting with a `c` of its own.
+//! Small exact LRU caches over a sample of the objects, each with its own `c`.
 //!
-//! A model is only as good as its assumptions. The chain assumes requests that know nothing of each
-//! other; real traffic has locality in time, which LRU without any admission uses best, and on such
-//! traffic a tuner that trusts the model alone falls below plain LRU. These caches see what really
-//! happens: one object in `2^k` belongs to the sample, and each cache has `2^-k` of the
-//! capacity (Waldspurger et al., "Cache modeling and optimization using miniature simulations", ATC'17).
+//! A model is only as good as its assumptions. The Markov chain assumes independent requests. Real traffic has
+//! temporal locality, which LRU without admission exploits best. A tuner that trusts the model alone is worse
+//! than plain LRU on that traffic. These caches measure real hits: the sample has one object in `2^k`, and each
+//! cache has `2^-k` of the capacity (Waldspurger et al., "Cache modeling and optimization using miniature
+//! simulations", ATC'17).
 //!
-//! Whether an object is sampled is drawn from the tuner's own stream when it is first seen, not from
-//! its key, so that drivers with different hashes agree. All caches share each draw of admission:
-//! what they differ in is then `c` and not luck.
+//! An object is sampled by a random draw at its first request and not by its key, so that drivers with
+//! different hashes agree. All caches share each admission draw, so they differ in `c` alone.
 
 use edgeward_types::Seed;
 
@@ -16,25 +15,25 @@ use crate::rng::Rng;
 
 use super::statistics::SampleSlot;
 
-/// The caches and what they share.
+/// The sampled caches and their shared state.
 #[derive(Clone, Debug)]
 pub(super) struct SampledCaches {
     capacity_bytes: u64,
-    /// One object in this many belongs to the sample; a power of two.
+    /// The sample has one object in this many; a power of two.
     one_in: u64,
     caches: Vec<SampledCache>,
-    /// Size charged for the object of each slot; a freed slot is 0 and listed in `free`.
+    /// The charged size of the object in each slot. A free slot is 0 and listed in `free`.
     sizes: Vec<u64>,
     free: Vec<u32>,
-    /// Per slot, the request of this window that last asked for it, counted from 1; 0 if none did.
+    /// Per slot, the number of its last request in this window, from 1; 0 without a request.
     last_asked: Vec<u32>,
-    /// The gaps of this window in requests, and whose they are.
+    /// The gaps of this window in requests, with the slot of the object.
     gaps: Vec<(SampleSlot, u32)>,
     requests: u64,
     rng: Rng,
 }
 
-/// One cache: a list from the most to the least recently used, threaded through the slots.
+/// One cache: a list from the most to the least recently used object, linked through the slots.
 #[derive(Clone, Debug)]
 struct SampledCache {
     c: f64,
@@ -67,7 +66,7 @@ impl SampledCaches {
         }
     }
 
-    /// Whether an object seen for the first time belongs to the sample, and where.
+    /// Decides if a new object is added to the sample, and returns its slot.
     pub(super) fn enrol(&mut self) -> Option<SampleSlot> {
         if self.rng.bits() & (self.one_in - 1) != 0 {
             return None;
@@ -83,7 +82,7 @@ impl SampledCaches {
         SampleSlot::new(slot + 1)
     }
 
-    /// A request for a sampled object, the window's `position`-th of all, from 1.
+    /// Records a request for a sampled object: request number `position` of the window, from 1.
     pub(super) fn request(&mut self, sample: SampleSlot, size_bytes: u64, position: u32) {
         let slot = sample.get() - 1;
         let before = std::mem::replace(&mut self.last_asked[slot as usize], position);
@@ -91,9 +90,9 @@ impl SampledCaches {
             self.gaps.push((sample, position.saturating_sub(before)));
         }
         self.requests += 1;
-        // What is larger than the cache never enters, however much larger it is.
+        // All objects larger than the cache are treated alike: they are never admitted.
         let size_bytes = size_bytes.min(self.capacity_bytes + 1);
-        // Admit when u < e^(-s/c), that is when s < -c ln u: one logarithm for all caches.
+        // Admit if u < e^(-s/c), which is s < -c ln u: one logarithm serves all caches.
         let patience = -(1.0 - self.rng.unit()).ln();
         let size_before = std::mem::replace(&mut self.sizes[slot as usize], size_bytes);
         for cache in &mut self.caches {
@@ -117,12 +116,12 @@ impl SampledCaches {
         }
     }
 
-    /// Whether any cache holds it.
+    /// Returns true if any cache has the object.
     pub(super) fn holds(&self, slot: SampleSlot) -> bool {
         self.caches.iter().any(|cache| cache.holds(slot.get() - 1))
     }
 
-    /// Forgets a sampled object.
+    /// Removes an object from the sample.
     pub(super) fn dismiss(&mut self, slot: SampleSlot) {
         let slot = slot.get() - 1;
         for cache in &mut self.caches {
@@ -136,23 +135,23 @@ impl SampledCaches {
         self.free.push(slot);
     }
 
-    /// The `c` of each cache, in order.
+    /// Returns the `c` of each cache, in order.
     pub(super) fn cs(&self) -> impl Iterator<Item = f64> {
         self.caches.iter().map(|cache| cache.c)
     }
 
-    /// The gaps seen since the last call, in requests, in the order seen. Begins a new window for them.
+    /// Returns the gaps since the last call, in requests, in order. Starts a new window for the gaps.
     pub(super) fn take_gaps(&mut self) -> Vec<(SampleSlot, u32)> {
         self.last_asked.fill(0);
         std::mem::take(&mut self.gaps)
     }
 
-    /// Slots, free ones included.
+    /// The number of slots, including free ones.
     pub(super) fn slots(&self) -> usize {
         self.sizes.len()
     }
 
-    /// Requests, and hits of each cache, since the last call.
+    /// Returns the requests, and the hits of each cache, since the last call.
     pub(super) fn take_hits(&mut self) -> (u64, Vec<u64>) {
         let hits = self
             .caches
@@ -161,7 +160,7 @@ impl SampledCaches {
         (std::mem::take(&mut self.requests), hits.collect())
     }
 
-    /// Bytes held, for the memory budget.
+    /// Bytes of memory, for the memory budget.
     pub(super) fn memory_bytes(&self) -> usize {
         self.sizes.capacity() * size_of::<u64>()
             + (self.free.capacity() + self.last_asked.capacity()) * size_of::<u32>()
@@ -212,13 +211,13 @@ impl SampledCache {
     }
 }
 
-/// Gaps remembered at most, 8 MiB of them; a window of 250 000 requests stays below.
+/// The maximum number of stored gaps, 8 MiB. A window of 250 000 requests stays below it.
 const GAPS_MAX: usize = 1 << 20;
-/// An exbibyte: sums of two sizes stay far from the end of a u64.
+/// An exbibyte: sums of two sizes stay far below the limit of a u64.
 const CAPACITY_BYTES_MAX: u64 = 1 << 60;
-/// The end of a list.
+/// The link at either end of a list.
 const END: u32 = u32::MAX;
-/// In no list.
+/// The link of a slot that is in no list.
 const NOWHERE: u32 = u32::MAX - 1;
 const ABSENT: Links = Links {
     newer: NOWHERE,
@@ -231,12 +230,12 @@ mod tests {
 
     use super::*;
 
-    /// One cache that admits all, one that admits small objects, against lists in order of use; sizes that change, objects that
-    /// are dismissed.
+    /// Method: one cache that admits all objects and one that admits none, compared with lists in order of use.
+    /// Sizes change.
     #[test]
     fn the_caches_behave_as_lists_in_order_of_use() {
         const CAPACITY: u64 = 10_000;
-        // At c = 1e-9 nothing of a byte or more enters, at infinity everything: no luck in either.
+        // With c = 1e-9 no object is admitted, with infinity every object, so chance has no influence.
         let mut caches = SampledCaches::new(CAPACITY, 1, &[1e-9, f64::INFINITY], Seed(3));
         let slots: Vec<SampleSlot> = (0..60)
             .map(|_| caches.enrol().expect("every object belongs to the sample"))
@@ -282,7 +281,7 @@ mod tests {
     fn one_object_in_eight_is_sampled() {
         let mut caches = SampledCaches::new(1 << 30, 8, &[f64::INFINITY], Seed(3));
         let sampled = (0..80_000).filter(|_| caches.enrol().is_some()).count();
-        // 10 000 expected, standard deviation 94: five of them.
+        // 10 000 are expected, with a standard deviation of 94. The limit is five standard deviations.
         assert!(sampled.abs_diff(10_000) < 470, "{sampled}");
     }
 

@@ -1,14 +1,14 @@
-//! Global search for the best `c`: a grid over octaves, then a golden section around its best point.
+//! Global search for the best `c`: a grid over octaves, then a golden-section search around its best point.
 //!
-//! The curve of hit ratio over `c` has several humps (paper, figure 3), so a local search alone stays on
-//! whichever it starts on. The grid reaches from `c_min` to the capacity and holds one point beyond: `c = ∞`, which
-//! admits everything. The refinement can only replace the grid's best by something better.
+//! The curve of hit ratio over `c` has several maxima (paper, figure 3), so a local search alone may end at a
+//! lower one. The grid covers `c_min` to the capacity and has one further point: `c = ∞`, which admits every
+//! object. The refinement only replaces the best grid point by a better one.
 
 use super::{CurvePoint, TunerConfig};
 
-/// The curve on the grid, ascending in `c` with `∞` last, and its best point, refined.
+/// Returns the curve on the grid, ascending in `c` with `∞` last, and its refined best point.
 ///
-/// `predict` gives nothing for a `c` that is no candidate; `∞` always is one.
+/// `predict` returns `None` if `c` is not a candidate; `∞` is always a candidate.
 pub(super) fn best(
     config: &TunerConfig,
     mut predict: impl FnMut(f64) -> Option<f64>,
@@ -20,7 +20,7 @@ pub(super) fn best(
     let steps = ((high - low) * per_octave).ceil() as u32;
     let grid = (0..=steps).map(|step| (low + f64::from(step) / per_octave).exp2());
     let curve: Vec<CurvePoint> = grid.chain([f64::INFINITY]).filter_map(&mut point).collect();
-    // Of equals the later, larger one: nothing is refused without a gain.
+    // Among equal points the larger `c` is chosen: objects are rejected only for a gain.
     let mut best = *curve
         .iter()
         .max_by(|a, b| a.ohr.total_cmp(&b.ohr))
@@ -56,8 +56,8 @@ pub(super) fn best(
 
 /// (√5 - 1) / 2.
 const GOLDEN: f64 = 0.618_033_988_749_894_9;
-/// The bracket of two grid steps shrinks to 0.618^8 = 1/47: with two points an octave, c to 1.5 %, far
-/// inside the width of a hump.
+/// The bracket of two grid steps shrinks to 0.618^8 = 1/47. With two points per octave this gives `c` to 1.5 %,
+/// far less than the width of a maximum.
 const GOLDEN_STEPS: usize = 8;
 
 #[cfg(test)]
@@ -70,7 +70,7 @@ mod tests {
         TunerConfig::new(Mode::Paper, 1 << 30)
     }
 
-    /// A narrow hump beside a broad one: the grid finds it, the golden section climbs it.
+    /// A narrow maximum beside a broad one: the grid finds it, and the golden-section search refines it.
     #[test]
     fn the_highest_of_two_humps_wins_and_is_climbed() {
         let hump = |x: f64, at: f64, width: f64| (-((x - at) / width).powi(2)).exp();
@@ -83,9 +83,9 @@ mod tests {
         assert!(curve.iter().all(|point| point.ohr <= best.ohr));
     }
 
-    /// Whatever the curve, refinement only improves on the grid.
+    /// The refinement is never worse than the grid, for any curve.
     ///
-    /// Method: curves that are noise, from a seed each.
+    /// Method: random curves, one per seed.
     #[test]
     fn refinement_never_returns_worse_than_the_grid() {
         for seed in 0..200_u64 {
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!((curve.len(), best.c), (1, f64::INFINITY));
     }
 
-    /// Two points an octave from 256 bytes to 1 GiB, both ends included, and everything.
+    /// Two points per octave from 256 bytes to 1 GiB, including both ends, and infinity.
     #[test]
     fn the_grid_reaches_from_the_smallest_c_over_the_capacity_to_everything() {
         let (curve, _) = best(&config(), |_| Some(0.0));

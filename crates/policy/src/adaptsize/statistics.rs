@@ -1,39 +1,40 @@
-//! What the tuner remembers of each object: its size, how often the window asked for it, and its smoothed past.
+//! The tuner's table of objects: size, requests in this window, and smoothed past requests.
 //!
-//! Objects stay in the order in which they were first seen, and nothing downstream looks at a
-//! key's bits. So two drivers that hash keys differently (the server a URL, the simulator a dense
-//! id) feed the model the same numbers in the same order and get the same `c`, bit for bit.
+//! Objects are in order of their first request, and no later computation depends on the bits of a key. Two
+//! drivers that hash keys differently (the server a URL, the simulator a dense id) therefore give the model the
+//! same numbers in the same order and get exactly the same `c`.
 
 use std::num::NonZeroU32;
 
 use edgeward_types::{KeyHash, mix64};
 
-/// One object the tuner remembers. 32 bytes; the index adds at most 8.
+/// One object of the table. 32 bytes; the index adds at most 8.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Object {
     pub(super) key: KeyHash,
-    /// As last charged; an object that changed is remembered by its newest size.
+    /// The charge at the last request. If the size changes, the newest size counts.
     pub(super) size_bytes: u64,
-    /// Smoothed requests per window over the windows before this one; 0 for a newcomer.
+    /// Smoothed requests per window before this window; 0 for a new object.
     pub(super) past: f32,
-    /// Requests in the window under way.
+    /// Requests in this window.
     pub(super) count: u32,
-    /// Where the sampled caches keep this object, if it belongs to their sample.
+    /// The slot of this object in the sampled caches, if it is sampled.
     pub(super) sample: Option<SampleSlot>,
-    /// Bin of the estimate this window's count will be judged against; [`NO_BIN`] for a newcomer.
+    /// The bin of the estimate with which this window's count is compared; [`NO_BIN`] for a new object.
     pub(super) bin: u16,
-    /// Whether the cache held it when last asked.
+    /// True if the cache held the object at the last step.
     pub(super) resident: bool,
 }
 
 impl Object {
-    /// Exponential smoothing (paper, section 4.2): `weight` of the past, the rest of the window just ended.
+    /// Exponential smoothing (paper, section 4.2): `weight` for the past, the remaining weight for the last
+    /// window.
     pub(super) fn smooth(&mut self, weight: f64) {
         self.past = ((1.0 - weight) * f64::from(self.count) + weight * f64::from(self.past)) as f32;
     }
 }
 
-/// A place in the arrays of the sampled caches, counted from one so that `Option` costs nothing.
+/// A slot in the arrays of the sampled caches, from 1, so that `Option` takes no extra space.
 pub(super) type SampleSlot = NonZeroU32;
 
 const _: () = assert!(
@@ -41,17 +42,18 @@ const _: () = assert!(
     "docs/explanation/adaptsize.md promises at most 40 bytes with the index"
 );
 
-/// The objects of the window and of the past, with an index from key to place.
+/// The objects of this window and of the past, with an index from key to position.
 #[derive(Clone, Debug)]
 pub(super) struct Statistics {
     objects: Vec<Object>,
-    /// Open addressing, linear probing, a power of two of slots at most half full. `EMPTY` or a place in `objects`.
+    /// A hash table with linear probing. Its length is a power of two, and it is at most half full. A slot is
+    /// `EMPTY` or a position in `objects`.
     index: Vec<u32>,
     objects_max: usize,
 }
 
 impl Statistics {
-    /// Room for `objects_max` objects; memory is taken as it is needed.
+    /// Makes a table for `objects_max` objects. Memory is allocated as needed.
     pub(super) fn new(objects_max: usize) -> Self {
         assert!(objects_max < EMPTY as usize, "places are 32 bits wide");
         Self {
@@ -61,7 +63,8 @@ impl Statistics {
         }
     }
 
-    /// The object of `key`, remembered anew if need be. Nothing when the table is full and the key is not in it.
+    /// Counts a request of `key` and returns its object, adding a new one if necessary. Returns `None` if the
+    /// table is full and the key is not in it.
     pub(super) fn touch(&mut self, key: KeyHash, size_bytes: u64) -> Option<&mut Object> {
         let mask = self.index.len() - 1;
         let mut slot = mix64(key.0) as usize & mask;
@@ -112,17 +115,18 @@ impl Statistics {
         &mut self.objects
     }
 
-    /// Keeps the objects `keep` says to keep, in their order, and gives back memory no longer needed.
+    /// Keeps the objects for which `keep` returns true, in order, and releases unused memory.
     pub(super) fn retain(&mut self, keep: impl FnMut(&Object) -> bool) {
         self.objects.retain(keep);
-        // A quarter is slack enough for the next window; beyond that a past peak would be held for ever.
+        // A vector that is a quarter full has enough slack for the next window. More slack would keep the
+        // memory of a past peak.
         if self.objects.capacity() > 4 * self.objects.len() {
             self.objects.shrink_to(2 * self.objects.len());
         }
         self.rebuild_index();
     }
 
-    /// Begins a window: counts return to zero, and nobody is a newcomer any more.
+    /// Starts a window: sets all counts to zero. No object is new any more.
     pub(super) fn begin_window(&mut self, bin: impl Fn(f64) -> u16) {
         for object in &mut self.objects {
             object.count = 0;
@@ -130,7 +134,7 @@ impl Statistics {
         }
     }
 
-    /// Bytes held, for the memory budget.
+    /// Bytes of memory, for the memory budget.
     pub(super) fn memory_bytes(&self) -> usize {
         self.objects.capacity() * size_of::<Object>() + self.index.capacity() * size_of::<u32>()
     }
@@ -155,7 +159,7 @@ impl Statistics {
     }
 }
 
-/// `Object::bin` of an object that has no past.
+/// `Object::bin` of a new object.
 pub(super) const NO_BIN: u16 = u16::MAX;
 
 const EMPTY: u32 = u32::MAX;
@@ -165,7 +169,7 @@ const INDEX_SLOTS_MIN: usize = 1024;
 mod tests {
     use super::*;
 
-    /// Against a list that is searched from the front.
+    /// Method: comparison with a list that is searched from the front.
     #[test]
     fn objects_are_found_again_in_the_order_first_seen() {
         let mut statistics = Statistics::new(10_000);
@@ -204,7 +208,7 @@ mod tests {
         assert_eq!(statistics.len(), 2);
     }
 
-    /// 0.7, 0.21, 0.063: below the 0.1 at which the published code forgets.
+    /// 0.7, 0.21, 0.063: the last value is below the 0.1 at which the published code forgets an object.
     #[test]
     fn the_past_of_one_request_fades_by_three_tenths_a_window() {
         let mut statistics = Statistics::new(10);

@@ -1,4 +1,4 @@
-//! The tuner against reimplementations that share no line with it.
+//! Compares the tuner with independent reimplementations.
 
 mod model;
 mod oracle;

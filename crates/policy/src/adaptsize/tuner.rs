@@ -1,4 +1,4 @@
-//! The tuner: a window of requests in, the next `c` out.
+//! The tuner: reads a window of requests and chooses the next `c`.
 
 use edgeward_types::{KeyHash, Seed};
 
@@ -13,21 +13,21 @@ use super::{CurvePoint, Mode, TunerConfig, Tuning};
 
 /// Chooses `c` for a cache that admits an object of `s` bytes with probability `e^(-s/c)`.
 ///
-/// A plain value: the simulator calls it inline, the server on a thread of its own. Equal
-/// sequences of sizes, hits and residency give equal tunings, whatever the keys are.
+/// The simulator calls the tuner directly, the server runs it on its own thread. Equal sequences of sizes, hits
+/// and residency give equal tunings, independent of the keys.
 #[derive(Clone, Debug)]
 pub struct Tuner {
     config: TunerConfig,
     statistics: Statistics,
     window: Window,
-    /// Requests after which the window under way is over.
+    /// The number of requests in this window.
     length: u32,
     machinery: Machinery,
     c: f64,
     predicted_ohr: Option<f64>,
 }
 
-/// What a mode needs beyond the counts.
+/// The additional state of a mode.
 #[derive(Clone, Debug)]
 enum Machinery {
     Paper,
@@ -38,7 +38,7 @@ enum Machinery {
     },
 }
 
-/// Counts of the window under way.
+/// The counts of this window.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
     requests: u64,
@@ -47,11 +47,11 @@ struct Window {
 }
 
 impl Tuner {
-    /// A tuner that has seen nothing.
+    /// Makes a tuner without any observations.
     ///
     /// # Panics
     ///
-    /// If the configuration makes no sense: see [`TunerConfig::assert_sound`].
+    /// If the configuration is invalid: see [`TunerConfig::assert_sound`].
     pub fn new(config: TunerConfig) -> Self {
         config.assert_sound();
         Self {
@@ -72,17 +72,20 @@ impl Tuner {
         }
     }
 
-    /// What to admit by until the first window has ended: everything, since nothing is known that speaks against it.
+    /// The `c` until the first window has ended: infinity, which admits every object, because the traffic is
+    /// unknown.
     ///
-    /// The published code starts at `K` or at 32 KiB; the paper does not say.
+    /// The published code starts at `K` or at 32 KiB; the paper has no value.
     pub fn initial_c(&self) -> f64 {
         f64::INFINITY
     }
 
-    /// One request of an object with this charged size, hit or miss. True when the window is full and [`Self::step`] is due.
+    /// Records one request with the object's charged size, hit or miss. Returns true if the window is complete
+    /// and [`Self::step`] is due.
     ///
-    /// A window also ends early when the table of objects is full, so that no object of it goes
-    /// uncounted. A driver that records on without a step loses newcomers, and they are counted.
+    /// A window also ends when the table of objects is full, so that each of its objects is counted. If the
+    /// driver continues without a step, new objects are not tracked, and their requests are counted as
+    /// untracked.
     pub fn record(&mut self, key: KeyHash, size_bytes: u64, hit: bool) -> bool {
         self.window.requests += 1;
         self.window.hits += u64::from(hit);
@@ -98,10 +101,9 @@ impl Tuner {
         self.window.requests >= u64::from(self.length) || self.statistics.is_full()
     }
 
-    /// Chooses the next `c` from the window just ended and the smoothed past, and begins a new window.
+    /// Chooses the next `c` from the past window and the smoothed past, and starts a new window.
     ///
-    /// `resident` tells whether a key is in the cache now; the horizon mode starts from there, the paper's
-    /// never asks.
+    /// `resident` returns true if a key is in the cache now. Only the horizon mode calls it.
     pub fn step(&mut self, resident: &dyn Fn(KeyHash) -> bool) -> Tuning {
         let window = std::mem::take(&mut self.window);
         if window.requests >= u64::from(self.length) {
@@ -120,7 +122,7 @@ impl Tuner {
             .filter(|_| window.requests > 0)
             .map(|predicted| predicted - measured_ohr);
         let (curve, best) = if window.requests == 0 {
-            // Nothing was asked, so nothing was learnt.
+            // A window without requests has no information.
             (
                 Vec::new(),
                 CurvePoint {
@@ -150,7 +152,7 @@ impl Tuner {
         }
     }
 
-    /// Bytes held now, for the memory budget.
+    /// Bytes of memory, for the memory budget.
     pub fn memory_bytes(&self) -> usize {
         self.statistics.memory_bytes()
             + match &self.machinery {
@@ -159,7 +161,8 @@ impl Tuner {
             }
     }
 
-    /// The paper's tuning policy: smooth, build the curve from Theorem 1, take its highest point.
+    /// The paper's tuning policy: smooths the rates, builds the curve from Theorem 1, and takes its highest
+    /// point.
     fn step_paper(&mut self) -> (Vec<CurvePoint>, CurvePoint) {
         for object in self.statistics.objects_mut() {
             object.smooth(self.config.smoothing);
@@ -175,13 +178,14 @@ impl Tuner {
         search::best(&self.config, |c| {
             let reachable =
                 population.fill_windows(c, capacity_bytes) <= self.config.fill_windows_max;
-            // To admit everything needs no long run to get there, and is what remains when nothing else qualifies.
+            // `∞` needs no long run, and it is the result if no other candidate qualifies.
             (reachable || c.is_infinite())
                 .then(|| population.solve(c, capacity_bytes).object_hit_ratio)
         })
     }
 
-    /// The same with the finite horizon, calibrated counts, measured gaps, and the sampled caches' word.
+    /// The policy of the horizon mode: the finite-horizon model, calibrated counts, measured gaps, and the
+    /// correction by the sampled caches.
     fn step_horizon(
         &mut self,
         resident: &dyn Fn(KeyHash) -> bool,
@@ -202,7 +206,7 @@ impl Tuner {
         calibration.fade();
         for object in self.statistics.objects_mut() {
             if object.bin == NO_BIN {
-                // As many newcomers, and of the same kind, as this window brought.
+                // The next window is assumed to have the same number and kind of new objects as this one.
                 outlook.add(Prospect {
                     active: 1.0,
                     count: f64::from(object.count),
@@ -215,7 +219,8 @@ impl Tuner {
             object.smooth(smoothing);
             object.resident = resident(object.key);
         }
-        // Before any is forgotten: the many that are rarely asked for bring a share of the next window's requests.
+        // Objects are added before any is forgotten: the many rarely requested objects together have a share of
+        // the next window's requests.
         for object in self.statistics.objects() {
             let (active, count) = calibration.expect(f64::from(object.past));
             outlook.add(Prospect {
@@ -236,8 +241,8 @@ impl Tuner {
         found
     }
 
-    /// Drops what `keep` does not hold, and if more than half the table remains, the rarest beyond it:
-    /// the next window needs room for its newcomers.
+    /// Forgets the objects for which `keep` returns false. If more than half of the table would remain, also
+    /// forgets those with the lowest rates: the next window needs space for new objects.
     fn forget(&mut self, keep: impl Fn(&Object) -> bool) {
         let kept_max = self.config.objects_max / 2;
         let keep = |object: &Object, check: Option<&Check>| {
@@ -254,7 +259,8 @@ impl Tuner {
             .filter(|object| keep(object, check.as_deref().map(|c| &**c)))
             .map(|object| object.past)
             .collect();
-        // Everything at the rate of the first that finds no room goes with it, so ties need no order.
+        // All objects with the rate of the first one that does not fit are forgotten too, so ties need no
+        // order.
         let rate_of_first_out = rates.len().checked_sub(kept_max + 1).map(|at| {
             let (_, rate, _) = rates.select_nth_unstable_by(at, f32::total_cmp);
             *rate
@@ -270,6 +276,6 @@ impl Tuner {
     }
 }
 
-/// An object whose smoothed rate falls below this is forgotten, as in the published code: one seen
-/// once (0.7) stays one window more (0.21) and goes with the next (0.063).
+/// An object whose smoothed rate is below this is forgotten, as in the published code. An object with one
+/// request (0.7) stays for one more window (0.21) and is forgotten after the next (0.063).
 const RATE_MIN: f32 = 0.1;

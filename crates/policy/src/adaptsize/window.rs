@@ -1,4 +1,4 @@
-//! The model of a window already over: its curve beside the one a simulation finds, as in the paper's figure 9.
+//! The model of a past window: its curve can be compared with a simulation, as in the paper's figure 9.
 
 use std::collections::HashMap;
 
@@ -9,10 +9,10 @@ use crate::Object;
 use super::gaps::Gaps;
 use super::horizon::{Forecast, Outlook, Prospect};
 
-/// What the finite-horizon model says of these very requests, from their counts, gaps and sizes alone.
+/// Returns the finite-horizon model of exactly these requests, from their counts, gaps and sizes.
 ///
-/// `resident` tells which keys the cache held before the first of them, and `idle_bytes` how many bytes it held
-/// of objects that none of them asks for. An object is remembered by the last size it is seen with.
+/// `resident` returns true if the cache had a key before the first request. `idle_bytes` are the bytes of
+/// resident objects that are not requested. The last size of an object counts.
 pub fn forecast_window(
     requests: &[Object],
     capacity_bytes: u64,

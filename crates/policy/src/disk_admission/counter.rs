@@ -1,14 +1,14 @@
-//! How often a key was asked for, lately: up to seven times, a few bits a key.
+//! Counts recent requests per key: up to seven, with a few bits per key.
 //!
-//! One rotating filter for each request: the first request adds a key to the first filter, the next one to the second,
-//! and so on. A counting sketch of small counters would answer the same question. This is chosen because each
-//! filter forgets by its own rotation (a sketch ages by halving all its counters, which turns two requests of
-//! yesterday into one of today), because its error is known from its fill, stage by stage, because one atomic OR
-//! cannot lose a count between threads, and because it is the code that serves the second request, the usual case, with nothing
-//! around it.
+//! The counter has one rotating filter per request. The first request adds a key to the first filter, the
+//! second request to the second filter, and so on. A counting sketch would give the same numbers. Rotating
+//! filters were chosen for four reasons. Each filter forgets by its own rotation, while a sketch halves all
+//! counters, so that two old requests become one recent request. The error of each filter is known from its
+//! fill. An atomic OR cannot lose an update between threads. The usual case, the second request, needs no other
+//! code.
 //!
-//! Each later filter has half the size of the one before: most keys never come that far. One that is still too
-//! small only rotates sooner.
+//! Each further filter has half the size of the one before, because most keys have few requests. A filter that
+//! is too small only rotates earlier.
 
 use std::io::{self, Read, Write};
 use std::num::NonZeroU64;
@@ -17,18 +17,18 @@ use edgeward_types::KeyHash;
 
 use crate::sketch::{RotatingBloom, RotatingBloomConfig, RotatingBloomStats, Seen, StateError};
 
-/// Counts the requests of keys up to a small number, and forgets old ones.
+/// Counts the requests of keys up to a small limit, and forgets old requests.
 #[derive(Debug)]
 pub struct RequestCounter {
-    /// The first holds the keys asked for once or more, the next those asked for twice or more, …
+    /// The first filter has the keys with at least one request, the second those with at least two, and so on.
     stages: Box<[RotatingBloom]>,
 }
 
 impl RequestCounter {
-    /// Counts up to `most`, with `memory` for the first request of a key.
+    /// Makes a counter with the limit `most`. `memory` configures the filter of the first request.
     ///
     /// # Panics
-    /// When `most` is zero: there would be nothing to count.
+    /// If `most` is zero.
     pub fn new(most: u32, memory: RotatingBloomConfig) -> Self {
         assert!(most > 0, "a counter counts to one at least");
         Self {
@@ -38,12 +38,12 @@ impl RequestCounter {
         }
     }
 
-    /// The number of requests before this one, at most [`most`](Self::most). Counts this one.
+    /// Counts this request and returns the number of earlier requests, at most [`most`](Self::most).
     #[inline]
     pub fn count(&self, key: KeyHash) -> u32 {
         let (first, later) = self.stages.split_first().expect("one stage at least");
-        // Downwards: the highest filter that knows the key says how often it came, even if one below has
-        // rotated it away.
+        // The highest filter that has the key gives the count, even if a lower filter has rotated the key away.
+        // The search therefore starts at the top.
         for (stage, filter) in later.iter().enumerate().rev() {
             if filter.contains(key) {
                 let next = later.get(stage + 1).unwrap_or(filter);
@@ -61,19 +61,19 @@ impl RequestCounter {
         }
     }
 
-    /// The number of requests remembered. Counts nothing.
+    /// Returns the number of remembered requests without counting one.
     pub fn seen(&self, key: KeyHash) -> u32 {
         let stages = self.stages.iter().rposition(|filter| filter.contains(key));
         stages.map_or(0, |stage| stage as u32 + 1)
     }
 
-    /// As far as it counts.
+    /// The limit of the count.
     #[inline]
     pub fn most(&self) -> u32 {
         self.stages.len() as u32
     }
 
-    /// One for each filter.
+    /// Statistics of each filter, in order of the request number.
     pub fn stats(&self) -> Vec<RotatingBloomStats> {
         self.stages.iter().map(RotatingBloom::stats).collect()
     }
@@ -85,7 +85,7 @@ impl RequestCounter {
             .try_for_each(|(filter, stage)| filter.write_to(stage_tag(tag, stage), output))
     }
 
-    /// Takes over a saved state of the same configuration: all of it, or nothing.
+    /// Restores a saved state of the same configuration. On an error the counter is unchanged.
     pub(super) fn resume_from(
         &mut self,
         tag: u64,
@@ -112,7 +112,7 @@ fn stage_config(memory: RotatingBloomConfig, stage: u32) -> RotatingBloomConfig 
     }
 }
 
-/// Filters of different stages must not be taken for each other.
+/// Distinguishes the saved filters of different stages.
 fn stage_tag(tag: u64, stage: u64) -> u64 {
     tag ^ (stage << 56)
 }

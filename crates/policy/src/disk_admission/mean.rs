@@ -1,12 +1,13 @@
-//! The mean size of what is asked for and not there: the measure by which `size-density` calls an object large.
+//! The mean size of requested objects that no tier has. `size-density` uses it to decide which objects are
+//! large.
 //!
-//! What is large depends on the traffic: a web cache's usual object is a rare small one to a cache of video. In
-//! simulations of four traces whose objects have 8 KB to 4 MB on average one request for each half of the mean
-//! size kept the most requests for the fewest bytes written, or nearly (docs/explanation/disk-cache.md), where
-//! any fixed size was good for one trace alone.
+//! The size of a large object depends on the traffic: a typical object of a web cache is a small one in a video
+//! cache. Four traces with mean object sizes of 8 KB to 4 MB were simulated. Requiring one request per half of
+//! the mean size kept nearly the most hits for the fewest bytes written (docs/explanation/disk-cache.md). A fixed size was
+//! good for one trace only.
 //!
-//! The mean is that of the last tens of thousands of requests: whenever so many have been counted, half of them are
-//! forgotten. It follows from the requests alone, so that a simulator finds the same.
+//! The mean covers the last tens of thousands of requests: the counts are halved whenever they reach a limit.
+//! It depends on the requests alone, so the simulator computes the same mean as the server.
 
 use std::io::{self, Read, Write};
 use std::num::NonZeroU64;
@@ -17,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::sketch::StateError;
 
-/// A mean that forgets. Shared without a lock.
+/// A mean with decay, shared without a lock.
 #[derive(Debug, Default)]
 pub struct MeanSize {
     requests: AtomicU64,
@@ -25,7 +26,7 @@ pub struct MeanSize {
 }
 
 impl MeanSize {
-    /// Counts a request. Of an object whose size is not known (zero) nothing is learnt.
+    /// Counts a request. An unknown size (zero) is ignored.
     #[inline]
     pub(super) fn note(&self, size_bytes: u64) {
         if size_bytes == 0 {
@@ -33,13 +34,13 @@ impl MeanSize {
         }
         self.bytes.fetch_add(size_bytes.min(SIZE_MAX), Relaxed);
         if self.requests.fetch_add(1, Relaxed) + 1 == REQUESTS_MAX {
-            // What others add meanwhile is neither lost nor halved.
+            // Concurrent additions are neither lost nor halved.
             self.bytes.fetch_sub(self.bytes.load(Relaxed) / 2, Relaxed);
             self.requests.fetch_sub(REQUESTS_MAX / 2, Relaxed);
         }
     }
 
-    /// Bytes that one request pays for: half of the mean.
+    /// Returns the bytes that justify one request: half of the mean size.
     #[inline]
     pub fn bytes_per_request(&self) -> NonZeroU64 {
         let (bytes, requests) = (self.bytes.load(Relaxed), self.requests.load(Relaxed));
@@ -93,16 +94,16 @@ impl MeanSize {
     }
 }
 
-/// The mean of fewer requests is an accident.
+/// With fewer requests the mean is not reliable.
 const REQUESTS_MIN: u64 = 64;
 
-/// Half of them are forgotten then. In the traces the mean of so many misses moves by a tenth or two.
+/// At this count the sums are halved. In the traces the mean over this many misses varies by 10 to 20 %.
 const REQUESTS_MAX: u64 = 1 << 16;
 
-/// Larger ones count as this, so that the sum has room: 2^16 × 2^44 is 2^60.
+/// Larger sizes count as this size, so that the sum does not overflow: 2^16 × 2^44 is 2^60.
 const SIZE_MAX: u64 = 1 << 44;
 
-/// Until something is known: what suits a web cache.
+/// The value until the mean is known. It suits a web cache.
 pub(super) const BYTES_AT_FIRST: NonZeroU64 = NonZeroU64::new(256 << 10).expect("not zero");
 
 const MAGIC: [u8; 8] = *b"EDGEWMSZ";
@@ -129,7 +130,7 @@ mod tests {
         let mean = MeanSize::default();
         (0..10 * REQUESTS_MAX).for_each(|_| mean.note(2_000_000));
         (0..4 * REQUESTS_MAX).for_each(|_| mean.note(2000));
-        // Of the former at most a hundredth of the requests is left, with a thousand times the size.
+        // At most 1 % of the old requests remains, with sizes that are 1000 times larger.
         let bytes = mean.bytes_per_request().get();
         assert!((1000..20_000).contains(&bytes), "{bytes}");
     }

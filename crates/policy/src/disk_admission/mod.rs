@@ -1,13 +1,15 @@
-//! What is worth writing to disk: a verdict on each request that no tier could answer.
+//! The disk admission rules. A rule decides at each request that no tier could answer.
 //!
-//! Most objects a cache sees are never asked for again, and a disk that writes them all wears and stalls for
-//! nothing. So the rules here count requests. [`NthHit`](AnyDiskAdmission::NthHit) writes an object at its Nth request
-//! within memory, the second by default; [`SizeDensity`](AnyDiskAdmission::SizeDensity) asks more requests of larger
-//! objects, by a fixed size or by the [mean](MeanSize) of what is asked for. What they remember of past requests is a [`RequestCounter`], a few bits a key.
+//! Most objects are never requested again, and writing them all wears and slows the disk. The rules therefore
+//! count requests. [`NthHit`](AnyDiskAdmission::NthHit) writes an object at its Nth remembered request, by
+//! default the second. [`SizeDensity`](AnyDiskAdmission::SizeDensity) requires more requests for larger
+//! objects. The unit is a fixed size or the [mean size](MeanSize) of requested objects. A [`RequestCounter`]
+//! remembers past requests with a few bits per key.
 //!
-//! Everything is asked under shared access: one value serves all workers.
+//! All methods need shared access only: one value serves all workers.
 //!
-//! Source for the second request: Maggs and Sitaraman, "Algorithmic Nuggets in Content Delivery", CCR 2015, section 4.
+//! Source of second-hit admission: Maggs and Sitaraman, "Algorithmic Nuggets in Content Delivery", CCR 2015,
+//! section 4.
 
 mod counter;
 mod mean;
@@ -25,65 +27,65 @@ pub use counter::RequestCounter;
 pub use mean::MeanSize;
 pub use spec::{DiskAdmissionSpec, ParseDiskAdmissionError, REQUESTS_MAX};
 
-/// A rule of admission to disk, with what it remembers.
+/// A disk admission rule with its memory of requests.
 #[derive(Debug)]
 pub enum AnyDiskAdmission {
-    /// Everything is written.
+    /// Writes every object.
     Always,
-    /// Nothing is.
+    /// Writes no object.
     Never,
-    /// Written at the Nth request within memory.
+    /// Writes an object at its Nth remembered request.
     NthHit(RequestCounter),
-    /// Written once its requests per byte reach one per `bytes_per_request`.
+    /// Writes an object when it has one request per `bytes_per_request` bytes.
     SizeDensity {
-        /// Bytes that one request pays for.
+        /// The bytes that justify one request.
         bytes_per_request: Density,
-        /// The requests of objects larger than that.
+        /// Counts the requests of objects larger than `bytes_per_request`.
         counter: RequestCounter,
     },
 }
 
-/// Bytes that one request pays for.
+/// The bytes that justify one request.
 #[derive(Debug)]
 pub enum Density {
-    /// Always the same.
+    /// A fixed size.
     Fixed(NonZeroU64),
-    /// By the mean size of what is asked for.
+    /// Half of the mean size of requested objects.
     Measured(MeanSize),
 }
 
-/// What becomes of an object as far as the disk is concerned.
+/// The decision about one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskVerdict {
-    /// It is written.
+    /// The object is written to disk.
     Write,
-    /// It passes by.
+    /// The object is not written to disk.
     Refuse(DiskRefusal),
 }
 
-/// Why an object was not written.
+/// Why an object is not written to disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DiskRefusal {
-    /// Not asked for often enough so far.
+    /// The object has too few requests so far.
     TooFewRequests {
-        /// Requests remembered, this one included.
+        /// Remembered requests, including this one.
         seen: u32,
-        /// Requests it takes.
+        /// Required requests.
         needed: u32,
     },
-    /// However often it is asked for.
+    /// The rule never writes an object.
     Never,
-    /// It is on disk already.
+    /// The object is already on disk.
     AlreadyThere,
-    /// Larger than the disk may hold.
+    /// The object is larger than the disk limit.
     TooLarge,
-    /// Nobody asked for it while it was in RAM, so there is nothing new to decide on.
+    /// The object had no hit in memory, so the rule has no new information.
     NotHit,
 }
 
 impl AnyDiskAdmission {
-    /// A rule that remembers nothing yet. `memory` says how many keys a period and how sure to be; where several
-    /// requests are counted, the later ones take half of it again at the most.
+    /// Makes a rule with an empty memory. `memory` configures the number of keys per period and the error rate.
+    /// If several requests are counted, the filters of later requests together take at most as much again.
     pub fn new(spec: DiskAdmissionSpec, memory: RotatingBloomConfig) -> Self {
         match spec {
             DiskAdmissionSpec::Always => Self::Always,
@@ -104,8 +106,8 @@ impl AnyDiskAdmission {
         }
     }
 
-    /// A request for `object` that no tier could answer: whether it is to be written now that it
-    /// comes by. Counts the request; call it once for each.
+    /// Decides if `object`, which no tier has, is written to disk. Counts the request, so call this once per
+    /// request.
     #[inline]
     pub fn request(&self, object: &Object) -> DiskVerdict {
         let (counter, needed) = match self {
@@ -134,33 +136,33 @@ impl AnyDiskAdmission {
         }
     }
 
-    /// Remembers a request that was answered from disk, so that the object, should it be evicted, comes back at its next
-    /// request and not as a stranger.
+    /// Counts a request that the disk answered. If the object is evicted later, it is written again at its next
+    /// request.
     pub fn note(&self, key: KeyHash) {
         if let Some(counter) = self.counter() {
             counter.count(key);
         }
     }
 
-    /// Requests of this key remembered. Counts nothing.
+    /// Returns the number of remembered requests of this key without counting one.
     pub fn requests_seen(&self, key: KeyHash) -> u32 {
         self.counter().map_or(0, |counter| counter.seen(key))
     }
 
-    /// How full the filters are and how often they err: the first request's first, then the second's, …
+    /// Returns fill and error rates of the filters, in order of the request number.
     pub fn filters(&self) -> Vec<RotatingBloomStats> {
         self.counter().map_or_else(Vec::new, RequestCounter::stats)
     }
 
-    /// Bytes of memory.
+    /// Bytes of memory of all filters.
     pub fn memory_bytes(&self) -> u64 {
         self.filters().iter().map(|stats| stats.memory_bytes).sum()
     }
 
-    /// Saves what is remembered. `tag` names what the keys were hashed with.
+    /// Saves the memory of requests. `tag` identifies the hash function of the keys.
     ///
     /// # Errors
-    /// Those of `output`.
+    /// Returns the errors of `output`.
     pub fn write_to(&self, tag: u64, output: &mut impl Write) -> io::Result<()> {
         if let Self::SizeDensity {
             bytes_per_request: Density::Measured(mean),
@@ -173,10 +175,10 @@ impl AnyDiskAdmission {
             .map_or(Ok(()), |counter| counter.write_to(tag, output))
     }
 
-    /// Goes on from what [`write_to`](Self::write_to) saved of a rule of the same configuration.
+    /// Restores a rule from the state that [`write_to`](Self::write_to) saved with the same configuration.
     ///
     /// # Errors
-    /// What is wrong with the state; begin with an empty memory then.
+    /// Returns the problem of the state. The caller then starts with an empty memory.
     pub fn read_from(
         spec: DiskAdmissionSpec,
         memory: RotatingBloomConfig,
@@ -206,7 +208,7 @@ impl AnyDiskAdmission {
 }
 
 impl Density {
-    /// What holds for a request for `object`, which is counted.
+    /// Returns the bytes that justify one request. Adds the object to the mean.
     #[inline]
     fn now(&self, object: &Object) -> NonZeroU64 {
         match self {
@@ -219,21 +221,21 @@ impl Density {
     }
 }
 
-/// The memory of requests that suits a disk of this capacity: a period of one key for each
-/// [`BYTES_PER_KEY`] of it, at most [`FALSE_SEEN_MAX`] of the first requests taken for later ones.
+/// Returns a memory of requests that suits a disk of this capacity: one key per [`BYTES_PER_KEY`], with at most
+/// [`FALSE_SEEN_MAX`] of the first requests taken for repeated ones.
 pub fn memory_for_disk(capacity_bytes: u64) -> RotatingBloomConfig {
     let keys = (capacity_bytes / BYTES_PER_KEY).max(KEYS_MIN);
     let keys = NonZeroU64::new(keys).expect("KEYS_MIN is above zero");
     RotatingBloomConfig::new(keys, FALSE_SEEN_MAX)
 }
 
-/// Bytes of disk for which one key a period is remembered.
+/// Bytes of disk per remembered key and period.
 pub const BYTES_PER_KEY: u64 = 32 << 10;
 
-/// First requests that may be taken for later ones.
+/// The maximum share of first requests that are taken for repeated ones.
 pub const FALSE_SEEN_MAX: f64 = 0.01;
 
-/// A memory of fewer keys is no saving: this many take 200 KiB.
+/// The minimum number of keys. A smaller memory saves nothing: this many keys take 200 KiB.
 const KEYS_MIN: u64 = 1 << 16;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Rules of admission to disk by the names operators write.
+//! Parsing of disk admission rule names.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -6,33 +6,33 @@ use std::str::FromStr;
 
 use edgeward_types::{ByteSize, ParseByteSizeError};
 
-/// A rule of admission to disk as it stands in a flag or a config file.
+/// A disk admission rule as written in a flag or a configuration file.
 ///
 /// `second-hit`, `nth-hit:N`, `always`, `never`, `size-density`, `size-density:SIZE`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DiskAdmissionSpec {
-    /// Written at the second request.
+    /// Writes an object at its second request.
     #[default]
     SecondHit,
-    /// Written at this request, from 2 to [`REQUESTS_MAX`].
+    /// Writes an object at this request, from 2 to [`REQUESTS_MAX`].
     NthHit(u32),
-    /// Everything is written.
+    /// Writes every object.
     Always,
-    /// Nothing is written: for hosts whose responses are not worth a disk.
+    /// Writes no object: for hosts whose responses are not worth a disk.
     Never,
-    /// As the next, where so many bytes are half of the mean size of what is asked for and not there.
+    /// As [`SizeDensity`](Self::SizeDensity), with half of the mean size of requested objects as the size.
     MeasuredDensity,
-    /// Written once it has been asked for once per so many of its bytes: up to this size at the first
-    /// request, up to twice this size at the second, and so on up to [`REQUESTS_MAX`] requests, which suffice
+    /// Writes an object when it has one request per this many bytes. Objects up to this size are written at the
+    /// first request, up to twice this size at the second request, and so on. [`REQUESTS_MAX`] requests suffice
     /// for any size.
     SizeDensity(NonZeroU64),
 }
 
-/// The most requests any rule asks for.
+/// The maximum number of requests that a rule requires.
 pub const REQUESTS_MAX: u32 = 8;
 
 impl DiskAdmissionSpec {
-    /// The most requests that an object of any size needs; of `never` no number is enough.
+    /// Returns the number of requests that suffice for any object. `never` returns the largest number.
     pub fn requests_needed_max(&self) -> u32 {
         match *self {
             Self::SecondHit => 2,
@@ -43,7 +43,7 @@ impl DiskAdmissionSpec {
         }
     }
 
-    /// One of each, for lists and tests.
+    /// Returns one example per variant, for lists and tests.
     pub fn examples() -> [Self; 6] {
         [
             Self::SecondHit,
@@ -100,7 +100,7 @@ impl fmt::Display for DiskAdmissionSpec {
             Self::Never => f.write_str("never"),
             Self::MeasuredDensity => f.write_str("size-density"),
             Self::SizeDensity(size) => {
-                // Bytes where a rounded unit would not read back.
+                // Writes bytes if the rounded unit would not parse back to the same size.
                 let shown = ByteSize(size.get()).to_string().replace(' ', "");
                 if shown.parse() == Ok(ByteSize(size.get())) {
                     write!(f, "size-density:{shown}")
@@ -112,23 +112,23 @@ impl fmt::Display for DiskAdmissionSpec {
     }
 }
 
-/// Why a text names no rule of admission to disk.
+/// Why a text is not a disk admission rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParseDiskAdmissionError {
     /// No rule has this name.
     Unknown(String),
-    /// This is no number of requests from 2 to [`REQUESTS_MAX`].
+    /// Not a number of requests from 2 to [`REQUESTS_MAX`].
     Requests(String),
-    /// The size must not be zero: every object would need the most requests.
+    /// The size must not be zero: every object would need the maximum number of requests.
     SizeZero,
-    /// The size does not read as one.
+    /// The size is invalid.
     Size(ParseByteSizeError),
-    /// This rule takes nothing after its name.
+    /// The rule takes no argument.
     NoArgument {
         /// The rule.
         rule: String,
-        /// What followed it.
+        /// The unexpected argument.
         argument: String,
     },
 }

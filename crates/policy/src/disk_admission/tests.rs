@@ -1,4 +1,4 @@
-//! What the rules of admission to disk promise.
+//! Tests of the disk admission rules.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ fn object(key: u64, size_bytes: u64) -> Object {
     }
 }
 
-/// A memory that hardly errs.
+/// A memory with a very low error rate.
 fn sure(keys: u64) -> RotatingBloomConfig {
     RotatingBloomConfig::new(NonZeroU64::new(keys).expect("not zero"), 1e-6)
 }
@@ -24,7 +24,7 @@ fn writes(admission: &AnyDiskAdmission, key: u64, size_bytes: u64) -> bool {
     admission.request(&object(key, size_bytes)) == DiskVerdict::Write
 }
 
-/// The number of the request at which an object of this size is written.
+/// Returns the number of the request at which an object of this size is written.
 fn written_at(spec: &str, size_bytes: u64) -> usize {
     let admission = AnyDiskAdmission::new(spec.parse().expect("a rule"), sure(1000));
     let at = (1..=20).find(|_| writes(&admission, 1, size_bytes));
@@ -80,7 +80,7 @@ fn later_requests_take_less_memory_than_the_first() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// While nothing is forgotten every rule is plain counting.
+    /// As long as no key is forgotten, every rule counts exactly.
     #[test]
     fn without_forgetting_a_rule_counts_requests(
         requests in prop::collection::vec((0u64..40, 1u64..10), 0..400), which in 0usize..5,
@@ -99,13 +99,13 @@ proptest! {
                 DiskAdmissionSpec::MeasuredDensity => unreachable!("not among them"),
             };
             let seen = counts.entry(key).or_default();
-            // Small objects are written without being counted.
+            // Small objects are written without counting.
             *seen += u64::from(needed > 1);
             prop_assert_eq!(writes(&admission, key, 1000 * thousands), needed == 1 || *seen >= needed);
         }
     }
 
-    /// Saved and restored in the midst, the verdicts are the same.
+    /// A rule that is saved and restored makes the same decisions.
     #[test]
     fn a_restored_rule_goes_on_as_the_saved_one(
         keys in prop::collection::vec(0u64..60, 0..200), which in 0usize..6, tag in any::<u64>(),

@@ -1,7 +1,7 @@
-//! Greedy-Dual-Size-Frequency: hits per byte, aged by an inflation value.
+//! GreedyDual-Size with Frequency (GDSF): requests per byte, aged by an inflation value.
 //!
-//! `H = L + f / s` with `f` the requests while resident, `s` the size and `L` the `H` of the last
-//! victim. Cost is 1 for every object, which is the form that aims at the object hit ratio.
+//! `H = L + f / s`. `f` is the number of requests while the object is resident, `s` is its size, and `L` is the
+//! `H` of the last victim. The cost of every object is 1, which optimises the object hit ratio.
 //!
 //! Source: Cherkasova, "Improving WWW Proxies Performance with Greedy-Dual-Size-Frequency Caching
 //! Policy", HP Labs 1998.
@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use super::Ranking;
 use crate::Object;
 
-/// Ranks by requests per byte since the object entered, plus the inflation at its last request.
+/// Ranks by requests per byte since the admission, plus the inflation at the last request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Gdsf;
 
-/// What a hit writes: the count and the rank that follows from it.
+/// The request count and the rank of one object. A hit updates both.
 #[derive(Debug, Default)]
 pub struct Mark {
-    /// `H` as the bits of a float. Bits of non-negative floats are ordered as the floats are.
+    /// `H` as the bits of a float. The bits of non-negative floats have the same order as the floats.
     rank: AtomicU64,
     /// `1 / s` as the bits of a float.
     per_byte: AtomicU32,
@@ -64,7 +64,7 @@ impl Ranking for Gdsf {
     }
 
     fn evicted(inflation: &Inflation, rank: u64) {
-        // Never backwards: a victim chosen at the queue's work limit may not be the lowest.
+        // `L` never decreases: a victim chosen at the work limit of the queue may not have the lowest rank.
         inflation.0.fetch_max(rank, Relaxed);
     }
 }

@@ -1,9 +1,8 @@
 //! Least recently used.
 //!
-//! The clock is logical: it ticks once a miss, not by the wall, so that the server and the simulator
-//! see the same time for the same requests. Hits between two misses are simultaneous, and later than
-//! the miss before them. With the clock ticked at every request the order is exactly the textbook's,
-//! which the tests show.
+//! The clock is logical. It ticks once per miss, so the server and the simulator have the same time for the
+//! same requests. All hits between two misses have the same time, which is later than the first miss. With a
+//! tick at every request the order is exactly that of textbook LRU, which the tests show.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -19,8 +18,8 @@ impl Ranking for Lru {
     type Shared = AtomicU64;
 
     fn tick(clock: &AtomicU64) {
-        // Only the holder of the tier ticks, so a load and a store lose nothing. By two: misses are
-        // at even times, the hits after them at the odd ones.
+        // Only the thread with exclusive access to the tier ticks, so a load and a store suffice. The clock
+        // advances by two: misses have even times, and the hits after them have odd times.
         clock.store(clock.load(Relaxed) + 2, Relaxed);
     }
 
@@ -31,7 +30,7 @@ impl Ranking for Lru {
     #[inline]
     fn touch(clock: &AtomicU64, mark: &AtomicU64) {
         let now = clock.load(Relaxed) + 1;
-        // The mark of a hot object is read by every core: write it only when it changes.
+        // Every core reads the rank of a popular object, so it is written only if it changes.
         if mark.load(Relaxed) != now {
             mark.store(now, Relaxed);
         }
@@ -42,7 +41,7 @@ impl Ranking for Lru {
     }
 
     fn was_hit(mark: &AtomicU64) -> bool {
-        // Objects enter at even times, hits are at odd ones.
+        // Objects are admitted at even times, and hits have odd times.
         mark.load(Relaxed) % 2 == 1
     }
 

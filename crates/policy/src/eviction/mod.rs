@@ -1,11 +1,11 @@
-//! Who leaves when room is needed: a rank for every resident object, the lowest leaves first.
+//! The eviction rankings. Each resident object has a rank, and the object with the lowest rank is evicted
+//! first.
 //!
-//! A policy here is a rule for ranks and nothing more. The queue that finds the lowest rank is
-//! shared by all of them, and it is *lazy*: a hit writes the object's new rank into the object's
-//! own mark and touches no queue; the queue learns of it when the object comes up for eviction. For
-//! ranks that never fall while an object is resident, lazy and eager choose the same victims
-//! (`the_lazy_queue_chooses_the_victims_of_an_eager_one` shows it), so the decision costs a hit one
-//! relaxed store and costs precision nothing.
+//! A policy is only a rule for ranks. All policies share the queue that finds the lowest rank. The queue is
+//! *lazy*: a hit writes the new rank into the object's own state, and the queue reads that rank when the object
+//! reaches the top. If ranks never decrease while an object is resident, a lazy queue and an eager queue choose
+//! the same victims (`the_lazy_queue_chooses_the_victims_of_an_eager_one` shows it). A hit therefore costs one
+//! relaxed store and no precision is lost.
 
 pub mod gdsf;
 pub mod lru;
@@ -20,27 +20,27 @@ pub use lru::Lru;
 
 /// A rule that ranks resident objects.
 pub trait Ranking: Debug + Send + 'static {
-    /// What a hit writes, one an object.
+    /// The state of one object that a hit updates.
     type Mark: Debug + Default + Send + Sync;
 
-    /// What all objects share and a hit reads: a clock, an inflation value.
+    /// The state shared by all objects that a hit reads: a clock or an inflation value.
     type Shared: Debug + Default + Send + Sync;
 
-    /// A miss was offered: time goes on.
+    /// Advances the time. Called at every offer of a miss.
     fn tick(shared: &Self::Shared);
 
-    /// `object` enters.
+    /// Initialises the state of an admitted object.
     fn enter(shared: &Self::Shared, mark: &Self::Mark, object: &Object);
 
-    /// A hit. Shared access: concurrent hits may race, and a lost update is one hit uncounted.
+    /// Records a hit. Access is shared: concurrent hits may race, and a lost update is one uncounted hit.
     fn touch(shared: &Self::Shared, mark: &Self::Mark);
 
-    /// The rank now. Must not fall while the object is resident.
+    /// Returns the current rank. The rank must not decrease while the object is resident.
     fn rank(mark: &Self::Mark) -> u64;
 
-    /// Whether there was a hit since the object entered.
+    /// Returns true if the object was hit since its admission.
     fn was_hit(mark: &Self::Mark) -> bool;
 
-    /// An object of this rank was evicted.
+    /// Records the eviction of an object with this rank.
     fn evicted(shared: &Self::Shared, rank: u64);
 }

@@ -1,24 +1,24 @@
-//! Finds the resident of the lowest rank, learning of risen ranks only when they come up.
+//! A queue that finds the resident object with the lowest rank and updates ranks lazily.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
-/// A min-heap of `(rank when last seen, slot index)`.
+/// A min-heap of `(rank at the last read, index)`.
 ///
-/// 16 bytes a resident. A pop is O(log n) plus one sift for each entry at the top whose rank
-/// has risen since it was last seen; an entry pays that at most once per hit it had.
+/// An entry takes 16 bytes. A pop costs O(log n), plus one sift for each top entry whose rank has increased
+/// since it was last read. An entry is sifted at most once per hit.
 #[derive(Debug, Default)]
 pub(crate) struct LazyQueue {
     heap: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
-/// What the caller knows of an entry that came up.
+/// The state of an entry at the top of the heap.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Standing {
-    /// Resident, with this rank now.
+    /// Resident, with its current rank.
     Resident(u64),
-    /// Removed by hand; the entry only kept its place until it came up.
+    /// Removed by the caller. The entry stayed in the heap until it reached the top.
     Gone,
 }
 
@@ -27,9 +27,9 @@ impl LazyQueue {
         self.heap.push(Reverse((rank, index)));
     }
 
-    /// Takes out the resident of the lowest rank.
+    /// Removes the resident entry with the lowest rank.
     ///
-    /// `gone` hears of every removed entry that came up on the way: its place is free from then on.
+    /// Calls `gone` for every removed entry that reaches the top. Its index is free from then on.
     pub(crate) fn pop(
         &mut self,
         standing: impl Fn(u32) -> Standing,
@@ -46,7 +46,7 @@ impl LazyQueue {
                 }
                 Standing::Resident(rank) if rank > seen && sifts_left > 0 => {
                     sifts_left -= 1;
-                    // Sifts down to its true place when `top` is dropped.
+                    // Sifts down to its correct position when `top` is dropped.
                     *top = Reverse((rank, index));
                 }
                 Standing::Resident(rank) => {
@@ -57,7 +57,7 @@ impl LazyQueue {
         }
     }
 
-    /// Drops the entries of removed residents all at once.
+    /// Removes the entries of all removed objects.
     pub(crate) fn sweep(&mut self, standing: impl Fn(u32) -> Standing, mut gone: impl FnMut(u32)) {
         self.heap
             .retain(|&Reverse((_, index))| match standing(index) {
@@ -70,11 +70,11 @@ impl LazyQueue {
     }
 }
 
-/// Entries one pop may put back before it takes what it has.
+/// The limit of entries that one pop sifts before it returns the top entry.
 ///
-/// After a long time of hits alone every rank has risen, and a pop could visit all of a million
-/// entries, 0.2 s under the tier's lock. 4096 sifts are about half a millisecond. Past it the
-/// victim is the one that came up: touched since, but longer ago than most.
+/// After a long time without misses every rank has increased. A pop could then visit a million entries, which
+/// takes 0.2 s under the tier's lock. 4096 sifts take about half a millisecond. Beyond the limit the victim is
+/// the top entry, which was requested longer ago than most others.
 pub(crate) const SIFTS_MAX: u32 = 4096;
 
 #[cfg(test)]
@@ -85,9 +85,9 @@ mod tests {
 
     use super::*;
 
-    /// Lazy and eager agree while ranks only rise.
+    /// A lazy queue and an eager queue agree if ranks only increase.
     ///
-    /// Method: random pushes, rises, removals and pops against a plain table searched in full.
+    /// Method: random pushes, increases, removals and pops, compared with a table that is searched completely.
     #[derive(Clone, Debug)]
     enum Step {
         Push(u64),
@@ -112,7 +112,7 @@ mod tests {
         #[test]
         fn the_lazy_queue_chooses_the_victims_of_an_eager_one(steps in steps()) {
             let mut lazy = LazyQueue::default();
-            // index -> rank, or gone
+            // index -> rank, or `None` if removed
             let table: RefCell<Vec<Option<u64>>> = RefCell::new(Vec::new());
             let live = || -> Vec<usize> {
                 (0..table.borrow().len()).filter(|&i| table.borrow()[i].is_some()).collect()
@@ -152,7 +152,7 @@ mod tests {
         let entries = SIFTS_MAX + 10;
         let mut queue = LazyQueue::default();
         (0..entries).for_each(|i| queue.push(0, i));
-        // All ranks rose: an unlimited search would put back every entry once.
+        // All ranks increased: without a limit the search would sift every entry once.
         let seen = RefCell::new(0);
         let victim = queue.pop(
             |i| {

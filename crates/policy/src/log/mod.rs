@@ -1,18 +1,16 @@
-//! Where things go in a log of segments, and which segment makes room.
+//! The space management of a log of segments: where records are written, and which segment is reclaimed.
 //!
-//! A disk likes large writes one after another. So its space is cut into segments of equal size that
-//! are filled from front to back, one at a time, and emptied whole: the oldest first. What was hit
-//! since it was written may be written again at the front ([`Reinsertion`] says what); the rest is
-//! gone.
+//! Disks are fast at large sequential writes. The space is divided into segments of equal size. One segment at
+//! a time is filled from front to back. Segments are reclaimed as a whole, the oldest first. Objects of the
+//! oldest segment may be written again ([`Reinsertion`] selects them); the others are evicted.
 //!
-//! The victim is always the oldest, by intent. Of two records for one key the later counts, and a
-//! purge is itself a record. As long as segments die in the order they were born, an old record can
-//! never outlive the newer one, or the purge, that put it out of force, so nothing that was purged comes back
-//! when the log is read after a crash. All choice between objects lies in what is written again.
+//! The victim is always the oldest segment. A key may have two records, of which the later counts, and a purge
+//! is a record too. Because segments are reclaimed in the order in which they were opened, an old record never
+//! outlives the newer record or the purge that replaced it. A purged object therefore never reappears when the
+//! log is read after a crash. Objects are selected only by reinsertion.
 //!
-//! [`SegmentLog`] holds the places and no objects: the server drives it with real records.
-//! [`LogTier`] adds a table of objects and is a whole disk tier without bytes: the simulator drives
-//! that.
+//! [`SegmentLog`] manages space and no objects; the server uses it with real records. [`LogTier`] adds a table
+//! of objects and is a complete disk tier without bytes; the simulator uses it.
 
 mod reinsertion;
 mod tier;
@@ -22,44 +20,44 @@ use std::collections::VecDeque;
 pub use reinsertion::{Aged, HITS_MAX, ParseReinsertionError, Reinsertion};
 pub use tier::{LogCounters, LogTier, LogTierConfig};
 
-/// One segment of a log, by its place.
+/// The number of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentId(pub u32);
 
-/// What a log's records look like from outside: sizes alone.
+/// The sizes of a log's record format.
 ///
-/// The defaults are those of the disk format, version 1; a test in `store` holds the two together.
+/// The defaults are those of disk format version 1. A test in `store` checks that they agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogShape {
-    /// Bytes of a segment. A power of two is usual and not needed.
+    /// Bytes of a segment. Usually a power of two.
     pub segment_bytes: u64,
-    /// Taken at the front of every segment.
+    /// Bytes at the start of every segment.
     pub segment_header_bytes: u64,
-    /// Taken at the end of every segment, whatever it holds.
+    /// Bytes at the end of every segment, independent of its content.
     pub footer_bytes: u64,
-    /// Taken at the end of a segment for each of its records.
+    /// Bytes at the end of a segment per record.
     pub footer_entry_bytes: u64,
-    /// The footer as a whole is rounded up to this.
+    /// The size of the footer is rounded up to a multiple of this.
     pub footer_align_bytes: u64,
-    /// Records begin at multiples of this.
+    /// Records start at multiples of this.
     pub record_align_bytes: u64,
-    /// A record's own header, the key and the head not counted.
+    /// Bytes of a record's header, without key and head.
     pub record_header_bytes: u64,
-    /// Bytes of body under one checksum.
+    /// Bytes of body per checksum.
     pub block_bytes: u64,
-    /// A checksum.
+    /// Bytes of a checksum.
     pub checksum_bytes: u64,
-    /// Bodies longer than this are cut into pieces of this length.
+    /// Longer bodies are split into pieces of this length.
     pub piece_bytes: u64,
-    /// What an object's last record says of each of its pieces.
+    /// Bytes per piece in the last record of an object.
     pub extent_bytes: u64,
 }
 
 impl LogShape {
-    /// The disk format's sizes, with segments of `segment_bytes`.
+    /// Returns the sizes of the disk format, with segments of `segment_bytes`.
     pub const fn new(segment_bytes: u64) -> Self {
         let block_bytes = 64 << 10;
-        // Pieces of 1 MiB; in a small segment at most a quarter of it, in whole blocks.
+        // Pieces have 1 MiB. In a small segment they have at most a quarter of it, in whole blocks.
         let quarter = segment_bytes / 4 / block_bytes;
         let blocks = if quarter == 0 {
             1
@@ -83,8 +81,8 @@ impl LogShape {
         }
     }
 
-    /// The usual size of a segment on a device of `device_bytes`: 64 MiB, less where there would be
-    /// fewer than [`SEGMENTS_FEW`], for then reclaiming one forgets much at once.
+    /// Returns the default segment size on a device of `device_bytes`: 64 MiB, or less if the device had fewer
+    /// than [`SEGMENTS_FEW`] segments. With few segments, one reclaim would evict a large share of the objects.
     pub const fn segment_bytes_for(device_bytes: u64) -> u64 {
         let mut segment_bytes = 64 << 20;
         while device_bytes / segment_bytes < SEGMENTS_FEW && segment_bytes > 4 << 20 {
@@ -93,23 +91,23 @@ impl LogShape {
         segment_bytes
     }
 
-    /// Bytes of a record that holds `body_bytes` of body and `named_bytes` of key and head.
+    /// Returns the size of a record with `body_bytes` of body and `named_bytes` of key and head.
     pub const fn record_bytes(&self, named_bytes: u64, body_bytes: u64) -> u64 {
         let blocks = body_bytes.div_ceil(self.block_bytes);
         self.record_header_bytes + named_bytes + blocks * self.checksum_bytes + body_bytes
     }
 
-    /// Bytes of the record that makes `pieces` pieces an object.
+    /// Returns the size of the last record of an object with this number of pieces.
     pub const fn commit_bytes(&self, named_bytes: u64, pieces: u64) -> u64 {
         self.record_header_bytes + named_bytes + pieces * self.extent_bytes
     }
 
-    /// Whether a body of this length is cut into pieces.
+    /// Returns true if a body of this length is split into pieces.
     pub const fn is_cut(&self, body_bytes: u64) -> bool {
         body_bytes > self.piece_bytes
     }
 
-    /// The largest record a segment can hold.
+    /// Returns the size of the largest record that a segment can hold.
     pub const fn record_bytes_max(&self) -> u64 {
         let footer = self.footer_bytes_for(1);
         let rest = self
@@ -124,36 +122,36 @@ impl LogShape {
     }
 }
 
-/// A reserve of two is an eighth of sixteen.
+/// With 16 segments, a reserve of two is an eighth of the space.
 pub const SEGMENTS_FEW: u64 = 16;
 
-/// A record's place.
+/// The location of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The segment, the one that is open.
+    /// The open segment.
     pub segment: SegmentId,
-    /// Bytes from the segment's start.
+    /// Bytes from the start of the segment.
     pub offset: u64,
 }
 
-/// A segment that was taken into use.
+/// A segment that was opened for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// Which.
+    /// The segment.
     pub segment: SegmentId,
-    /// Counts openings: no two have the same, later ones are greater.
+    /// The number of the opening. It is unique and increases.
     pub epoch: u64,
 }
 
-/// The places of a log: what is free, what is open, what is sealed and in which order.
+/// The state of a log's segments: free, open, or sealed in order.
 #[derive(Clone, Debug)]
 pub struct SegmentLog {
     shape: LogShape,
-    /// Reclaiming begins when fewer segments than this are free.
+    /// A reclaim is due when fewer segments than this are free.
     reserve: u32,
     epoch_next: u64,
     open: Option<Open>,
-    /// The oldest first.
+    /// The sealed segments with their epochs, the oldest first.
     sealed: VecDeque<(SegmentId, u64)>,
     free: VecDeque<SegmentId>,
 }
@@ -166,17 +164,17 @@ struct Open {
 }
 
 impl SegmentLog {
-    /// A log of `segments` empty segments that keeps `reserve` of them free.
+    /// Makes a log of `segments` empty segments that keeps `reserve` of them free.
     ///
     /// # Panics
     ///
-    /// If there are fewer than [`Self::segments_min`] segments, or if none could hold a record.
+    /// If the number of segments is below [`Self::segments_min`], or if no record fits into a segment.
     pub fn new(shape: LogShape, segments: u32, reserve: u32) -> Self {
         let all = (0..segments).map(|n| (SegmentId(n), None));
         Self::restored(shape, reserve, all)
     }
 
-    /// The log that a reader of segments found: each with the epoch of what it holds, if anything.
+    /// Restores a log. Each segment has the epoch of its content, or `None` if it is empty.
     ///
     /// # Panics
     ///
@@ -211,18 +209,18 @@ impl SegmentLog {
         }
     }
 
-    /// Segments without which `reserve` cannot be kept free: one is open, one can be the victim.
+    /// The minimum number of segments: the reserve, one open segment and one victim.
     pub const fn segments_min(reserve: u32) -> u32 {
         reserve + 2
     }
 
-    /// The shape it was made with.
+    /// The sizes of the record format.
     pub fn shape(&self) -> &LogShape {
         &self.shape
     }
 
-    /// A place for `record_bytes` in the open segment that leaves room for `entries` more lines of
-    /// the footer; none if it does not fit, or nothing is open.
+    /// Allocates `record_bytes` in the open segment and leaves room for `entries` more footer entries. Returns
+    /// `None` if the record does not fit, or no segment is open.
     pub fn place(&mut self, record_bytes: u64, entries: u64) -> Option<Place> {
         let open = self.open.as_mut()?;
         let offset = open.cursor.next_multiple_of(self.shape.record_align_bytes);
@@ -239,14 +237,15 @@ impl SegmentLog {
         })
     }
 
-    /// Moves the next place up to a multiple of `align_bytes`: what lies before is being written.
+    /// Moves the next location up to a multiple of `align_bytes`, because the bytes before it are being
+    /// written.
     pub fn align_to(&mut self, align_bytes: u64) {
         if let Some(open) = &mut self.open {
             open.cursor = open.cursor.next_multiple_of(align_bytes);
         }
     }
 
-    /// Seals the open segment, if there is one.
+    /// Seals the open segment, if any.
     pub fn seal(&mut self) -> Option<SegmentId> {
         let open = self.open.take()?;
         let Opened { segment, epoch } = open.opened;
@@ -254,10 +253,10 @@ impl SegmentLog {
         Some(segment)
     }
 
-    /// Seals what is open and takes a free segment into use; none (and nothing sealed) if none is free.
+    /// Seals the open segment and opens a free one. Returns `None` and seals nothing if no segment is free.
     ///
-    /// `avoid` says of a free segment that it would better wait, since somebody still reads it. If
-    /// that is true of all of them the first is taken all the same.
+    /// `avoid` returns true for a free segment that is still being read. If all free segments are being read,
+    /// the first is opened.
     pub fn open_next(&mut self, mut avoid: impl FnMut(SegmentId) -> bool) -> Option<Opened> {
         let chosen = self.free.iter().position(|&id| !avoid(id)).unwrap_or(0);
         let segment = self.free.remove(chosen)?;
@@ -275,19 +274,19 @@ impl SegmentLog {
         Some(opened)
     }
 
-    /// Takes back the opening: nothing could be written to the segment, and it is free as before.
+    /// Undoes the last opening, because the segment could not be written. The segment is free again.
     pub fn close_unused(&mut self) {
         if let Some(open) = self.open.take() {
             self.free.push_front(open.opened.segment);
         }
     }
 
-    /// What is open.
+    /// The open segment.
     pub fn open(&self) -> Option<Opened> {
         self.open.as_ref().map(|open| open.opened)
     }
 
-    /// The segment that must make room now: the oldest, if too few are free.
+    /// Returns the segment to reclaim now: the oldest, if too few segments are free.
     pub fn victim(&self) -> Option<SegmentId> {
         if self.free.len() as u64 >= u64::from(self.reserve) {
             return None;
@@ -295,23 +294,23 @@ impl SegmentLog {
         self.oldest()
     }
 
-    /// The segment that will make room next.
+    /// Returns the segment that will be reclaimed next.
     pub fn oldest(&self) -> Option<SegmentId> {
         self.sealed.front().map(|&(segment, _)| segment)
     }
 
-    /// Takes back the victim, whose objects have been forgotten or written again.
+    /// Frees the victim after its objects were evicted or written again.
     ///
     /// # Panics
     ///
-    /// If it is not the oldest.
+    /// If the segment is not the oldest.
     pub fn reclaimed(&mut self, segment: SegmentId) {
         let oldest = self.sealed.pop_front().map(|(segment, _)| segment);
         assert_eq!(oldest, Some(segment), "segments die in the order of birth");
         self.free.push_back(segment);
     }
 
-    /// The lowest epoch whose records still count. Everything older is free, whatever it holds.
+    /// Returns the lowest valid epoch. Segments with lower epochs are free, regardless of their content.
     pub fn tail_epoch(&self) -> u64 {
         self.sealed
             .front()
@@ -320,14 +319,14 @@ impl SegmentLog {
             .unwrap_or(self.epoch_next)
     }
 
-    /// The longest body that may enter: half of what the log holds beside its reserve. A longer one
-    /// could be pushed out by itself, and by what is reinserted on the way, before it is whole.
+    /// Returns the longest body that may be stored: half of the space beside the reserve. A longer body could
+    /// be reclaimed before it is complete, by its own writes and by reinsertions.
     pub fn object_bytes_max(&self) -> u64 {
         let shape = &self.shape;
         let kept = (self.segments() as u64).saturating_sub(u64::from(self.reserve) + 1);
         let piece = shape.record_bytes(0, shape.piece_bytes);
         let pieces_a_segment = shape.record_bytes_max() / piece;
-        // Pieces may be as short as a quarter of the usual where memory is scarce, and the last record names each.
+        // If memory is scarce, pieces may have a quarter of the usual length. The last record lists each piece.
         let extents_max = shape
             .record_bytes_max()
             .saturating_sub(shape.segment_bytes / 2)
@@ -336,17 +335,17 @@ impl SegmentLog {
         (kept * pieces_a_segment / 2).min(extents_max) * shape.piece_bytes
     }
 
-    /// What the next opening will have.
+    /// The epoch of the next opening.
     pub fn epoch_next(&self) -> u64 {
         self.epoch_next
     }
 
-    /// Segments that are free.
+    /// The number of free segments.
     pub fn free_segments(&self) -> usize {
         self.free.len()
     }
 
-    /// All its segments.
+    /// The number of all segments.
     pub fn segments(&self) -> usize {
         self.free.len() + self.sealed.len() + usize::from(self.open.is_some())
     }

@@ -1,42 +1,43 @@
-//! What of an old segment is written again.
+//! The rules that select objects of a reclaimed segment to be written again.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Which objects of the oldest segment are worth writing again.
+/// Selects the objects of the oldest segment that are written again.
 ///
 /// Written `fifo`, `fifo-reinsertion`, `fifo-reinsertion:N`, `hits-per-byte`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reinsertion {
-    /// None: first in, first out. The least writing.
+    /// Selects no object: first in, first out, with the fewest writes.
     Never,
-    /// Those that were hit at least so often since they were written, in the order of the log.
+    /// Selects objects with at least this many hits since they were written, in the order of the log.
     Hit {
-        /// At most [`HITS_MAX`]: more is not counted.
+        /// At most [`HITS_MAX`], because further hits are not counted.
         hits_min: u8,
     },
-    /// Those that were hit, the most hits for a byte first.
+    /// Selects objects that were hit, those with the most hits per byte first.
     HitsPerByte,
 }
 
-/// Hits are counted up to here: two bits in the index.
+/// Hits are counted up to this limit: two bits in the index.
 pub const HITS_MAX: u8 = 3;
 
-/// At most this part of a segment is written again, so that reclaiming one always gains room and
-/// at most half of all writing is copying.
+/// The maximum share of a segment that is written again. A reclaim thereby always gains space, and at most half
+/// of all writes are copies.
 const SHARE_MAX: f64 = 0.5;
 
-/// An object (or what of it lies in the victim) whose time has come.
+/// An object, or the part of it, that lies in the victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aged {
-    /// What writing it again would take.
+    /// The bytes that are written if it is selected.
     pub bytes: u64,
-    /// Hits since it was written, at most [`HITS_MAX`].
+    /// Hits since the object was written, at most [`HITS_MAX`].
     pub hits: u8,
 }
 
 impl Reinsertion {
-    /// Appends to `chosen` the numbers of those in `aged` to write again, in the order to write them.
+    /// Appends the indices of the selected objects in `aged` to `chosen`, in the order in which they are
+    /// written.
     pub fn choose(self, aged: &[Aged], segment_bytes: u64, chosen: &mut Vec<usize>) {
         let begin = chosen.len();
         let hits_min = match self {
@@ -46,7 +47,7 @@ impl Reinsertion {
         };
         chosen.extend((0..aged.len()).filter(|&n| aged[n].hits >= hits_min));
         if self == Self::HitsPerByte {
-            // a.hits / a.bytes > b.hits / b.bytes, without the division. Ties stay in the log's order.
+            // a.hits / a.bytes > b.hits / b.bytes, without the division. Ties keep the order of the log.
             chosen[begin..].sort_by(|&a, &b| {
                 let value = |n: usize, other: usize| {
                     u128::from(aged[n].hits) * u128::from(aged[other].bytes)
@@ -58,7 +59,7 @@ impl Reinsertion {
         let mut kept = begin;
         for at in begin..chosen.len() {
             let bytes = aged[chosen[at]].bytes;
-            // A large one that does not fit leaves the room to smaller ones behind it.
+            // If a large object does not fit, smaller objects behind it may still fit.
             if bytes <= left {
                 left -= bytes;
                 chosen[kept] = chosen[at];
@@ -103,7 +104,7 @@ impl fmt::Display for Reinsertion {
     }
 }
 
-/// Why a text names no reinsertion.
+/// Why a text is not a reinsertion rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseReinsertionError {
     text: String,

@@ -63,9 +63,9 @@ fn the_largest_record_fits_an_empty_segment_and_one_byte_more_does_not() {
     assert!(log.place(shape.record_bytes_max(), 1).is_some());
 }
 
-/// Segments die in the order they were born, and epochs only rise.
+/// Segments are reclaimed in the order in which they were opened, and epochs increase.
 ///
-/// Method: run a log round and round, remember the openings.
+/// Method: use all segments several times and remember the openings.
 #[test]
 fn segments_die_in_the_order_of_birth() {
     let mut log = SegmentLog::new(small_shape(), 6, 2);
@@ -145,7 +145,7 @@ fn what_is_chosen_was_hit_and_fits_half_a_segment() {
         chosen
     };
     assert_eq!(chosen(Reinsertion::Never), [0; 0]);
-    // 600 does not fit 500; the room goes to those behind it.
+    // 600 does not fit into 500; the objects behind it do.
     assert_eq!(chosen(Reinsertion::Hit { hits_min: 1 }), [2, 3, 4]);
     assert_eq!(chosen(Reinsertion::Hit { hits_min: 2 }), [3]);
     // 2/100, 1/100, 3/600 (does not fit), 1/300.
@@ -166,7 +166,7 @@ fn without_reinsertion_the_first_in_is_the_first_out() {
 #[test]
 fn what_is_hit_again_and_again_stays() {
     for reinsertion in [Reinsertion::Hit { hits_min: 1 }, Reinsertion::HitsPerByte] {
-        // One of one record and one of several pieces.
+        // One object with a single record, and one with several pieces.
         for body_bytes in [200, 1700] {
             let mut tier = small_tier(8, reinsertion);
             tier.insert(KeyHash(0), body_bytes);
@@ -191,9 +191,10 @@ fn an_object_that_could_not_stay_whole_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever happens the books balance, and an object is here only if it was put here last with that size.
+    /// For any sequence of operations the counters agree. An object is present only if its last insert had this
+    /// size.
     ///
-    /// Oracle: a map of the last size put in for each key; residents are a subset of it.
+    /// Oracle: a map from key to the last inserted size. The residents are a subset of it.
     #[test]
     fn the_books_balance(
         steps in prop::collection::vec((0_u64..40, 0_u64..2500, 0_u8..10), 1..400),

@@ -1,8 +1,8 @@
-//! A disk tier without bytes: objects in a [`SegmentLog`], for the simulator.
+//! A disk tier without bytes for the simulator: objects in a [`SegmentLog`].
 //!
-//! It does what the server's store does, in the same order, with sizes in place of bytes: a long
-//! body is cut into pieces and made an object by a last record; reclaiming a segment forgets every
-//! object that has a record there, or writes again what of it lies there.
+//! The tier performs the same operations as the server's store, in the same order, with sizes instead of bytes.
+//! A long body is split into pieces, and a last record completes the object. A reclaim evicts every object that
+//! has a record in the segment, or writes its records again.
 
 use edgeward_types::KeyHash;
 use hashbrown::HashTable;
@@ -11,28 +11,29 @@ use super::reinsertion::HITS_MAX;
 use super::{Aged, LogShape, Place, Reinsertion, SegmentId, SegmentLog};
 use crate::digest::Digest;
 
-/// A tier's settings.
+/// The settings of a tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogTierConfig {
-    /// Sizes of the format.
+    /// The sizes of the record format.
     pub shape: LogShape,
-    /// Segments in all: the capacity over the shape's `segment_bytes`.
+    /// The number of segments: the capacity divided by `segment_bytes`.
     pub segments: u32,
-    /// Segments kept free.
+    /// Segments that are kept free.
     pub reserve: u32,
-    /// What is written again.
+    /// The reinsertion rule.
     pub reinsertion: Reinsertion,
-    /// Bytes of key and head of an object, on average: traces do not tell them.
+    /// The mean bytes of key and head per object, because traces do not contain them.
     pub named_bytes: u64,
-    /// Records are gathered to writes of at least this. That what came is written after some time all the same is left out:
-    /// a simulation knows no time but the trace's.
+    /// Records are combined into writes of at least this size. The server's writes after a timeout are not
+    /// simulated, because the only time of a simulation is that of the trace.
     pub write_bytes: u64,
     /// Writes end at multiples of this.
     pub write_align_bytes: u64,
 }
 
 impl LogTierConfig {
-    /// A disk of `capacity_bytes` with segments of the usual size; heads and keys of 512 bytes.
+    /// Returns the settings for a disk of `capacity_bytes` with the default segment size and 512 bytes of key
+    /// and head.
     pub fn new(capacity_bytes: u64, reinsertion: Reinsertion) -> Self {
         let segment_bytes = LogShape::segment_bytes_for(capacity_bytes);
         let reserve = 2;
@@ -49,33 +50,33 @@ impl LogTierConfig {
     }
 }
 
-/// What a tier has done.
+/// The counters of a tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogCounters {
-    /// Objects put in.
+    /// Inserted objects.
     pub inserted_objects: u64,
-    /// Bytes of their bodies.
+    /// Bytes of the inserted bodies.
     pub inserted_body_bytes: u64,
-    /// Objects that were too large, or found no place.
+    /// Rejected objects: too large, or without space.
     pub refused_objects: u64,
-    /// Objects of which something was written again.
+    /// Objects with records that were written again.
     pub reinserted_objects: u64,
-    /// Bytes of records written again.
+    /// Bytes of records that were written again.
     pub reinserted_bytes: u64,
-    /// Objects that left because their segment did.
+    /// Objects evicted because their segment was reclaimed.
     pub evicted_objects: u64,
-    /// Bytes of their bodies.
+    /// Bytes of the evicted bodies.
     pub evicted_body_bytes: u64,
-    /// Segments whose room was taken back.
+    /// Reclaimed segments.
     pub reclaimed_segments: u64,
-    /// Bytes of all records written, reinserted ones included, with headers and what aligns them.
+    /// Bytes of all written records, including reinsertions, headers and alignment.
     pub written_bytes: u64,
-    /// Records written.
+    /// Written records.
     pub written_records: u64,
 }
 
 impl LogCounters {
-    /// Bytes written for each byte of body that came in.
+    /// Returns the bytes written per byte of inserted bodies.
     pub fn write_amplification(&self) -> f64 {
         if self.inserted_body_bytes == 0 {
             return 1.0;
@@ -84,17 +85,17 @@ impl LogCounters {
     }
 }
 
-/// A disk tier's objects and places, without bytes.
+/// The objects and segments of a disk tier, without bytes.
 #[derive(Clone, Debug)]
 pub struct LogTier {
     config: LogTierConfig,
     log: SegmentLog,
     objects: HashTable<Resident>,
-    /// What was written to each segment, in order.
+    /// The records of each segment, in order.
     records: Vec<Vec<Record>>,
     id_next: u64,
     body_bytes: u64,
-    /// Where in the open segment the write begins that is gathered, and where it ends so far.
+    /// The start and the current end of the pending write in the open segment.
     flushed: u64,
     gathered: u64,
     counters: LogCounters,
@@ -104,7 +105,7 @@ pub struct LogTier {
 #[derive(Clone, Debug)]
 struct Resident {
     key: KeyHash,
-    /// Tells this object from an earlier one under the same key.
+    /// Distinguishes this object from earlier objects with the same key.
     id: u64,
     body_bytes: u64,
     hits: u8,
@@ -120,7 +121,7 @@ struct Record {
 }
 
 impl LogTier {
-    /// An empty tier.
+    /// Makes an empty tier.
     ///
     /// # Panics
     ///
@@ -140,7 +141,7 @@ impl LogTier {
         }
     }
 
-    /// Whether the key's object is here; if so it counts as hit.
+    /// Returns true if the object is present, and counts a hit.
     pub fn lookup(&mut self, key: KeyHash) -> bool {
         let found = self.objects.find_mut(key.0, |object| object.key == key);
         if let Some(object) = found {
@@ -150,14 +151,14 @@ impl LogTier {
         false
     }
 
-    /// Whether the key's object is here, without a trace of having looked.
+    /// Returns true if the object is present, without counting a hit.
     pub fn holds(&self, key: KeyHash) -> bool {
         self.objects
             .find(key.0, |object| object.key == key)
             .is_some()
     }
 
-    /// Writes an object; what was under its key before is no more. False if it finds no place.
+    /// Writes an object and replaces the earlier object with its key. Returns false if the object is too large.
     pub fn insert(&mut self, key: KeyHash, body_bytes: u64) -> bool {
         let shape = self.config.shape;
         let named = self.config.named_bytes;
@@ -208,27 +209,27 @@ impl LogTier {
         true
     }
 
-    /// Forgets an object. False if there is none.
+    /// Removes an object. Returns false if it is not present.
     pub fn remove(&mut self, key: KeyHash) -> bool {
         self.take(key, None).is_some()
     }
 
-    /// Objects here.
+    /// The number of objects.
     pub fn residents(&self) -> usize {
         self.objects.len()
     }
 
-    /// Bytes of their bodies.
+    /// The bytes of all bodies.
     pub fn body_bytes(&self) -> u64 {
         self.body_bytes
     }
 
-    /// What it has done.
+    /// The counters.
     pub fn counters(&self) -> &LogCounters {
         &self.counters
     }
 
-    /// A fingerprint of all that was written, written again and evicted.
+    /// Returns a digest of all writes, reinsertions and evictions.
     pub fn digest(&self) -> u64 {
         self.digest.value()
     }
@@ -240,8 +241,8 @@ impl LogTier {
         Some(object)
     }
 
-    /// Writes a record, making room first where needed. As in the server, a new segment is followed by
-    /// reclaiming, so that the next one is free when it is wanted.
+    /// Writes a record and reclaims segments if necessary. As in the server, reclaims follow the opening of a
+    /// segment, so that the next segment is free when it is needed.
     fn append(&mut self, key: KeyHash, id: u64, bytes: u64, commits: bool) {
         while !self.write(key, id, bytes, commits) {
             assert!(self.open_next(), "reclaiming leaves a segment free");
@@ -264,7 +265,7 @@ impl LogTier {
         opened
     }
 
-    /// Ends the write that is gathered.
+    /// Completes the pending write.
     fn flush(&mut self) {
         if self.gathered > self.flushed {
             let end = self
@@ -299,7 +300,7 @@ impl LogTier {
     fn reclaim(&mut self, victim: SegmentId) {
         let records = std::mem::take(&mut self.records[victim.0 as usize]);
         let shape = self.config.shape;
-        // The live objects with a record here, each once, in the log's order.
+        // The live objects with a record in the victim, without duplicates, in the order of the log.
         let mut aged: Vec<(KeyHash, u64, Aged)> = Vec::new();
         let mut seen = HashTable::new();
         for record in &records {
@@ -313,7 +314,7 @@ impl LogTier {
                 let bytes = if object.pieces == 0 {
                     0
                 } else {
-                    // A piece that moves needs a new last record to say where it is.
+                    // If a piece moves, a new last record must state its location.
                     shape.commit_bytes(self.config.named_bytes, object.pieces)
                 };
                 let hits = object.hits;
@@ -347,7 +348,7 @@ impl LogTier {
         self.counters.reclaimed_segments += 1;
     }
 
-    /// Writes again what of an object lay in the victim. False if there was no room for all of it.
+    /// Writes an object's records in the victim again. Returns false if the space does not suffice.
     fn reinsert(&mut self, key: KeyHash, id: u64, victim: &[Record]) -> bool {
         let shape = self.config.shape;
         let named = self.config.named_bytes;

@@ -1,66 +1,66 @@
-//! A Bloom filter that touches one cache line a key, under shared access and without a lock.
+//! A Bloom filter that accesses one cache line per key, under shared access without a lock.
 //!
-//! A key chooses a block of 512 bits, in each half of the block one of four 64-bit words, and four bits in each
-//! of the two words. Looking a key up is one memory access and two comparisons; adding one that is new costs two
-//! atomic ORs, one that is there costs none. That is why the eight bits lie in two words and not in eight: an
-//! atomic OR costs about as much as the rest of the probe (measured beside this layout, in a cache-resident
-//! filter: eight words and eight ORs take three times as long for a new key), and plain stores, which
-//! would be cheap, can lose another thread's bits. The price is a slightly higher false-positive rate at equal size:
-//! [`rates`](super::rates) has it exactly.
+//! A key selects a block of 512 bits. In each half of the block it selects one of four 64-bit words, and four
+//! bits in each of the two words. A lookup is one memory access and two comparisons. Adding a new key costs two
+//! atomic ORs; adding a present key costs none. The eight bits lie in two words instead of eight, because an
+//! atomic OR costs about as much as the remaining probe: in a cache-resident filter, eight words with eight ORs
+//! take three times as long for a new key. Plain stores would be cheap but can lose bits of another thread. The
+//! price is a slightly higher false-positive rate at equal size; [`rates`](super::rates) computes it exactly.
 //!
-//! Sources: blocks of a cache line are Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom
-//! Filters", WEA 2007; words within the line ("sectors") Lang, Neumann, Kemper, Boncz, "Performance-Optimal
-//! Filtering: Bloom overtakes Cuckoo at High Throughput", VLDB 2019.
+//! Sources: blocks of a cache line are from Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom
+//! Filters", WEA 2007. Words within the line ("sectors") are from Lang, Neumann, Kemper, Boncz,
+//! "Performance-Optimal Filtering: Bloom overtakes Cuckoo at High Throughput", VLDB 2019.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use edgeward_types::{KeyHash, mix64};
 
-/// Bits a block: a cache line.
+/// Bits per block: one cache line.
 pub const BLOCK_BITS: u64 = 512;
 
-/// 64-bit words a block.
+/// 64-bit words per block.
 pub const BLOCK_WORDS: usize = 8;
 
-/// Words of a half, of which a key uses one.
+/// Words per half of a block. A key uses one word of each half.
 pub const HALF_WORDS: usize = BLOCK_WORDS / 2;
 
-/// Bits a key sets in each of its two words; two of them may be the same.
+/// Bits that a key sets in each of its two words. Two of these bits may be equal.
 pub const WORD_BITS_SET: u32 = 4;
 
-/// A set of keys that may claim one it does not hold and never denies one that it does.
+/// A set of keys with false positives and without false negatives.
 #[derive(Debug)]
 pub struct Bloom {
     blocks: Box<[Block]>,
 }
 
-/// Where a key's bits are; worked out once, asked of several filters.
+/// The positions of a key's bits, computed once for several filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// Its high bits choose the block, whatever the number of blocks.
+    /// The high bits select the block for any number of blocks.
     position: u64,
-    /// Ten low bits unused; then eight times six bits for bits in words, four for the words.
+    /// The low ten bits are unused. Then follow eight times six bits for bits in words, and four bits for the
+    /// words.
     bits: u64,
 }
 
 impl Probe {
-    /// The probe of a key, whose bits need not be random: ids in order do as well as hashes.
+    /// Computes the probe of a key. The key bits need not be random: consecutive ids work as well as hashes.
     #[inline]
     pub fn of(key: KeyHash) -> Self {
         let position = mix64(key.0 ^ SALT);
-        // The high bits of a product depend on all bits below them, so that keys of one block, which share
-        // the high bits of `position`, still differ in every field here.
+        // The high bits of a product depend on all lower bits. Keys of one block share the high bits of
+        // `position` but still differ in each field of `bits`.
         Self {
             position,
             bits: position.wrapping_mul(SPREAD),
         }
     }
 
-    /// The block among so many.
+    /// Returns the block of the key in a filter with this number of blocks.
     #[inline]
     pub fn block(&self, blocks: usize) -> usize {
-        // A fixed-point product instead of a remainder: below `blocks`, even, and without a division.
+        // A fixed-point product instead of a remainder: uniform below `blocks`, without a division.
         ((u128::from(self.position) * blocks as u128) >> 64) as usize
     }
 
@@ -76,10 +76,10 @@ impl Probe {
 }
 
 impl Bloom {
-    /// An empty filter of so many blocks of 64 bytes.
+    /// Makes an empty filter of this number of 64-byte blocks.
     ///
     /// # Panics
-    /// When `blocks` is zero: a filter without bits would hold everything.
+    /// If `blocks` is zero: a filter without bits would contain every key.
     pub fn new(blocks: usize) -> Self {
         assert!(blocks > 0, "a filter needs a block");
         Self {
@@ -87,21 +87,21 @@ impl Bloom {
         }
     }
 
-    /// Whether the key was added, or looks as if.
+    /// Returns true if the key was added, or for a false positive.
     #[inline]
     pub fn contains(&self, probe: &Probe) -> bool {
         self.contains_at(self.block_of(probe), probe)
     }
 
-    /// Adds a key. The number of bits that were not set before, up to eight.
+    /// Adds a key. Returns the number of newly set bits, up to eight.
     ///
-    /// Of several threads that set the same bit, exactly one counts it.
+    /// If several threads set the same bit, exactly one of them counts it.
     #[inline]
     pub fn add(&self, probe: &Probe) -> u32 {
         let block = &self.blocks[self.block_of(probe)].0;
         let mut new_bits = 0;
         for (word, mask) in probe.words() {
-            // A load first: nothing is written where nothing changes, so that popular lines stay shared.
+            // A load first: an unchanged word is not written, so that popular cache lines stay shared.
             if block[word].load(Relaxed) & mask != mask {
                 let before = block[word].fetch_or(mask, Relaxed);
                 new_bits += (mask & !before).count_ones();
@@ -110,8 +110,9 @@ impl Bloom {
         new_bits
     }
 
-    /// [`add`](Self::add), of a given block, for a key that is not there: what an OR finds nobody wants, which makes it one
-    /// instruction instead of a loop, and few of these keys find a whole word set, so that looking first would cost more.
+    /// As [`add`](Self::add) for a given block and a key that is not present. The result of the OR is not used,
+    /// which makes it one instruction instead of a loop. Few of these keys have a complete word, so a load
+    /// first would cost more.
     #[inline]
     pub(super) fn add_at(&self, block: usize, probe: &Probe) {
         let block = &self.blocks[block].0;
@@ -120,26 +121,26 @@ impl Bloom {
         }
     }
 
-    /// Blocks of 64 bytes.
+    /// The number of 64-byte blocks.
     pub fn blocks(&self) -> usize {
         self.blocks.len()
     }
 
-    /// The block of a key.
+    /// Returns the block of a key.
     #[inline]
     pub(super) fn block_of(&self, probe: &Probe) -> usize {
         probe.block(self.blocks.len())
     }
 
-    /// [`contains`](Self::contains), of a given block.
+    /// As [`contains`](Self::contains) for a given block.
     #[inline]
     pub(super) fn contains_at(&self, block: usize, probe: &Probe) -> bool {
-        // Both words lie in one line: no branch between them.
+        // Both words lie in one cache line, so no branch separates them.
         let [first, second] = self.missing_at(block, probe);
         first | second == 0
     }
 
-    /// The bits of a key that are not set, in each of its words.
+    /// Returns the bits of a key that are not set, in each of its words.
     #[inline]
     pub(super) fn missing_at(&self, block: usize, probe: &Probe) -> [u64; 2] {
         let block = &self.blocks[block].0;
@@ -148,21 +149,21 @@ impl Bloom {
             .map(|(word, mask)| mask & !block[word].load(Relaxed))
     }
 
-    /// Forgets whatever lies in these blocks.
+    /// Clears these blocks.
     pub(super) fn clear(&self, blocks: Range<usize>) {
         for block in &self.blocks[blocks] {
             block.0.iter().for_each(|word| word.store(0, Relaxed));
         }
     }
 
-    /// Takes over one block of another filter.
+    /// Copies one block of another filter.
     pub(super) fn copy_block(&self, to: usize, from: &Self, at: usize) {
         for (to, from) in self.blocks[to].0.iter().zip(&from.blocks[at].0) {
             to.store(from.load(Relaxed), Relaxed);
         }
     }
 
-    /// Bits set in every `stride`th block.
+    /// Counts the set bits in every `stride`th block.
     pub(super) fn set_bits(&self, stride: usize) -> u64 {
         let blocks = self.blocks.iter().step_by(stride);
         blocks
@@ -171,12 +172,12 @@ impl Bloom {
             .sum()
     }
 
-    /// A block's words, as they are saved.
+    /// Returns the words of a block, to save them.
     pub(super) fn block_words(&self, block: usize) -> [u64; BLOCK_WORDS] {
         std::array::from_fn(|word| self.blocks[block].0[word].load(Relaxed))
     }
 
-    /// Puts a saved block back.
+    /// Restores the words of a block.
     pub(super) fn set_block_words(&self, block: usize, words: [u64; BLOCK_WORDS]) {
         for (word, saved) in self.blocks[block].0.iter().zip(words) {
             word.store(saved, Relaxed);
@@ -184,17 +185,17 @@ impl Bloom {
     }
 }
 
-/// A cache line of bits.
+/// One cache line of bits.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Block([AtomicU64; BLOCK_WORDS]);
 
 const _: () = assert!(size_of::<Block>() as u64 * 8 == BLOCK_BITS);
 
-/// Any odd number of mixed bits: sets these probes apart from other uses of the key's hash.
+/// An odd random number: makes the probes independent of other uses of the key's hash.
 const SALT: u64 = 0x5851_f42d_4c95_7f2d;
 
-/// Odd, so that the product loses nothing. Marsaglia's multiplicative constant for 64 bits.
+/// Odd, so that the product is a bijection. Marsaglia's multiplicative constant for 64 bits.
 const SPREAD: u64 = 0xd134_2543_de82_ef95;
 
 #[cfg(test)]
@@ -244,9 +245,9 @@ mod tests {
         }
     }
 
-    /// The rate of false positives and the share of bits set are those of the formulas, at three loads.
+    /// The false-positive rate and the fill agree with the formulas at three loads.
     ///
-    /// Method: 4096 blocks, 10 keys a block and up; 400 000 keys that were not added.
+    /// Method: 4096 blocks with 20 to 70 keys per block, and 400 000 lookups of keys that were not added.
     #[test]
     fn the_rates_are_those_of_the_formulas() {
         for keys_per_block in [20, 45, 70] {
@@ -262,7 +263,7 @@ mod tests {
                 .filter(|key| bloom.contains(&Probe::of(KeyHash(1 << 40 | key))))
                 .count();
             let expected = rates::false_positives(keys_per_block as f64) * asked as f64;
-            // Five standard deviations of a count, and a fiftieth for the one filter at hand.
+            // Five standard deviations of the count, and 2 % for this single filter.
             let slack = 5.0 * expected.sqrt() + expected * 0.02;
             assert!(
                 (wrong as f64 - expected).abs() < slack,
@@ -271,7 +272,7 @@ mod tests {
         }
     }
 
-    /// Nothing is lost between threads, and every bit is counted once.
+    /// No key is lost between threads, and every bit is counted once.
     #[test]
     fn threads_lose_no_key_and_count_each_bit_once() {
         let bloom = Bloom::new(8);

@@ -1,8 +1,7 @@
-//! Small memories of many keys, wrong at a known rate.
+//! Compact memories of many keys with known error rates.
 //!
-//! [`Bloom`] remembers keys in one cache line each. [`RotatingBloom`] forgets the old ones by keeping two of
-//! them, which is what "has this been asked for before, lately?" needs. How often they are wrong, and how large
-//! they must be to be wrong no more often than that, is worked out in [`rates`].
+//! [`Bloom`] stores a key in one cache line. [`RotatingBloom`] forgets old keys with two filters; it answers if
+//! a key was requested recently. [`rates`] computes error rates and the required sizes.
 
 pub mod bloom;
 pub mod rates;

@@ -1,32 +1,34 @@
-//! How full a [`Bloom`](super::Bloom) is, how often it is wrong, and how large it must be.
+//! Fill, false-positive rate and required size of a [`Bloom`](super::Bloom) filter.
 //!
-//! With `l` keys a block on average, their number is Poisson-distributed, and each throws four bits at the 64 of one
-//! word of each half. A word of the first half and one of the second, those a stranger asks for, see keys of their own
-//! (`3l/16` on average, each) and keys that chose both (`l/16`), all independent. Everything follows from the
-//! generating function of the Poisson distribution, `E[x^K] = e^(-m(1-x))`, without approximation. With
-//! `u_i = (1 - i/64)^4`, the probability that a key leaves `i` given bits of its word alone:
+//! A block has `l` keys on average, Poisson-distributed. Each key sets four random bits of the 64 in one word
+//! of each half. A lookup of an absent key reads one word of each half. Each of the two words has keys that
+//! selected only this word (`3l/16` on average, each), and both have keys that selected both words (`l/16`).
+//! These numbers are independent. All results follow without approximation from the generating function of the
+//! Poisson distribution, `E[x^K] = e^(-m(1-x))`. `u_i = (1 - i/64)^4` is the probability that a key sets none
+//! of `i` given bits of its word:
 //!
 //! - a bit is unset with probability `e^(-(l/4)·(1 - u_1))`;
-//! - a stranger's `d` distinct bits in one word and `e` in the other are all set with probability
+//! - the `d` distinct bits of an absent key in one word and its `e` bits in the other are all set with
+//!   probability
 //!   `Σ_i Σ_j (-1)^(i+j)·C(d,i)·C(e,j)·e^(-(l/16)·(3(1-u_i) + 3(1-u_j) + (1 - u_i·u_j)))`,
-//!   inclusion and exclusion over the bits that are unset.
+//! inclusion-exclusion over the unset bits.
 //!
-//! The tests of [`bloom`](super::bloom) hold counts against these formulas.
+//! The tests of [`bloom`](super::bloom) compare these formulas with counts.
 
 use super::bloom::{HALF_WORDS, WORD_BITS_SET};
 
-/// The share of bits set with so many keys a block.
+/// Returns the share of set bits with this number of keys per block.
 pub fn fill(keys_per_block: f64) -> f64 {
     1.0 - unset(keys_per_block, 1)
 }
 
-/// The number of keys a block that sets this share of the bits.
+/// Returns the number of keys per block for this share of set bits.
 pub fn keys_per_block(fill: f64) -> f64 {
     let fill = fill.clamp(0.0, FILL_KNOWN_MAX);
     -(1.0 - fill).ln() * HALF_WORDS as f64 / thrown(1)
 }
 
-/// The probability that a key which was never added looks as if it had been.
+/// Returns the false-positive rate.
 pub fn false_positives(keys_per_block: f64) -> f64 {
     let weights = weights();
     let both_words = (HALF_WORDS * HALF_WORDS) as f64;
@@ -39,14 +41,15 @@ pub fn false_positives(keys_per_block: f64) -> f64 {
             all_set += first * second * (-exponent).exp();
         }
     }
-    // An alternating sum of numbers near one may end a hair below zero.
+    // Rounding may give a number slightly below zero.
     all_set.clamp(0.0, 1.0)
 }
 
-/// The most keys a block at which `rate`, which must rise with them, stays at `rate_max`.
+/// Returns the largest number of keys per block at which `rate` is at most `rate_max`. `rate` must be
+/// increasing.
 pub(super) fn keys_per_block_at(rate_max: f64, rate: impl Fn(f64) -> f64) -> f64 {
     let (mut low, mut high) = (0.0, keys_per_block(FILL_KNOWN_MAX));
-    // 60 halvings of at most 500 keys: far below a thousandth of a key.
+    // 60 bisections of at most 500 keys: an error far below a thousandth of a key.
     for _ in 0..60 {
         let middle = 0.5 * (low + high);
         if rate(middle) <= rate_max {
@@ -58,12 +61,12 @@ pub(super) fn keys_per_block_at(rate_max: f64, rate: impl Fn(f64) -> f64) -> f64
     low
 }
 
-/// The probability that `i` given bits of a word are all unset.
+/// Returns the probability that `i` given bits of a word are all unset.
 fn unset(keys_per_block: f64, i: u32) -> f64 {
     (-keys_per_block / HALF_WORDS as f64 * thrown(i)).exp()
 }
 
-/// The probability that a key of this word sets at least one of `i` given bits.
+/// Returns the probability that a key of this word sets at least one of `i` given bits.
 fn thrown(i: u32) -> f64 {
     1.0 - (1.0 - f64::from(i) / 64.0).powi(WORD_BITS_SET as i32)
 }
@@ -81,7 +84,7 @@ fn weights() -> [f64; WORD_BITS_SET as usize + 1] {
     weights
 }
 
-/// Four bits thrown at 64: the probability that so many are distinct.
+/// The probability of each number of distinct bits among four random bits of 64.
 ///
 /// 4: 64·63·62·61 / 64^4. 3: C(4,2)·64·63·62 / 64^4. 2: (C(4,2)/2 + 4)·64·63 / 64^4. 1: 64 / 64^4.
 const DISTINCT: [(u32, f64); 4] = {
@@ -94,7 +97,7 @@ const DISTINCT: [(u32, f64); 4] = {
     ]
 };
 
-/// Beyond this share of bits a filter says yes to everything and tells nothing about its keys.
+/// Above this share of set bits nearly every key is a false positive, and the number of keys is unknown.
 const FILL_KNOWN_MAX: f64 = 0.999;
 
 #[cfg(test)]
@@ -124,7 +127,7 @@ mod tests {
         }
     }
 
-    /// More keys, more errors; and the search stops at the rate it was asked for.
+    /// The rate increases with the number of keys, and the search stops at the given rate.
     #[test]
     fn the_rate_rises_with_the_load_and_the_search_finds_its_place() {
         let rates: Vec<f64> = (0..120)

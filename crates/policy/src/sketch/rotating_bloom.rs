@@ -1,28 +1,28 @@
-//! "Was this asked for before, lately?": two Bloom filters that take turns.
+//! A memory of recently requested keys: two Bloom filters that rotate.
 //!
-//! New keys go into the primary; a lookup asks both. When the primary is full it becomes the secondary, and the
-//! old secondary, cleared, takes over as primary. So a key is remembered for between one and two *periods*,
-//! a period being the time in which so many distinct keys come by as the filter was sized for. A key that is asked
-//! for again while only the secondary knows it is added to the primary and lives on.
+//! New keys are added to the primary; a lookup reads both filters. When the primary is full it becomes the
+//! secondary, and the cleared old secondary becomes the primary. A key is therefore remembered for one to two
+//! *periods*. A period is the time in which the expected number of distinct keys is requested. A key that is
+//! requested again while only the secondary has it is added to the primary and stays remembered.
 //!
-//! **Full** means: this share of the primary's bits is set ([`RotatingBloomConfig::fill_max`]). Bits and not
-//! keys, because it is the bits that make a filter err, and because they can be counted: adding a key tells how many
-//! it set. Only one block in up to 64 is counted, so that the counter is no place where cores meet.
+//! **Full** means that a given share of the primary's bits is set ([`RotatingBloomConfig::fill_max`]). Bits are
+//! counted instead of keys, because bits determine the error rate and an add knows how many bits it sets. Only
+//! one block in up to 64 is counted, so that cores do not contend for the counter.
 //!
-//! **Clearing** a large filter at once would keep one request waiting for tens of milliseconds. The
-//! secondary is cleared in steps of a kilobyte by those who add keys, over the last eighth of the period.
-//! A key is thus remembered for seven eighths of a period at the least.
+//! **Clearing** a large filter at once would delay one request by tens of milliseconds. Adds therefore clear
+//! the secondary in steps of a kilobyte during the last eighth of the period. A key is thus remembered for at
+//! least 7/8 of a period.
 //!
-//! **Two errors**, both in [`RotatingBloomStats`]. A key nobody asked for looks as if somebody had: its rate follows
-//! from the fill. A key that was asked for has been forgotten by rotation: of the blocks that are counted, the
-//! generation cleared last is kept, and a first request that it remembers is one such loss. It sees one more period
-//! back, no further.
+//! **Two errors** are in [`RotatingBloomStats`]. First, a new key may be taken for a seen one; the rate follows
+//! from the fill. Second, a seen key may be forgotten by rotation. To measure this, the counted blocks of the
+//! last cleared generation are retained. A new key that they contain is a forgotten one. This measures one more
+//! period, but no earlier ones.
 //!
-//! **Concurrency**: no lock, shared access. The roles are one number, the epoch. The thread whose add finds the
-//! primary full and the secondary clear moves it on; a thread that is still adding under the former roles adds to what is
-//! now the secondary, where its key is remembered all the same.
+//! **Concurrency**: shared access, no lock. The epoch, one number, determines the roles. The thread whose add
+//! finds the primary full and the secondary clear increments it. A thread that still adds under the old roles
+//! adds to the new secondary, where its key is remembered too.
 //!
-//! Source for the scheme: Maggs and Sitaraman, "Algorithmic Nuggets in Content Delivery", CCR 2015, section 4.
+//! Source of the scheme: Maggs and Sitaraman, "Algorithmic Nuggets in Content Delivery", CCR 2015, section 4.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::AtomicU64;
@@ -33,20 +33,21 @@ use edgeward_types::KeyHash;
 use super::bloom::{BLOCK_BITS, Bloom, Probe};
 use super::rates;
 
-/// How much to remember and how sure to be.
+/// The number of keys and the error rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RotatingBloomConfig {
-    /// Distinct keys a period.
+    /// Distinct keys per period.
     pub expected_keys: NonZeroU64,
-    /// The share of the primary's bits at which it is full, above 0 and at most 0.9.
+    /// The share of set bits at which the primary is full, above 0 and at most 0.9.
     pub fill_max: f64,
 }
 
 impl RotatingBloomConfig {
-    /// So many distinct keys a period, and at no time more than `false_seen_max` of the new keys taken for seen.
+    /// Sizes the filter for this number of distinct keys per period. At most `false_seen_max` of the new keys
+    /// are ever taken for seen ones.
     ///
-    /// The worst moment is when clearing begins: the secondary whole, the primary at seven eighths. Rates below
-    /// 1e-7 and above 0.5 are taken as these.
+    /// The highest rate is reached when clearing begins: the secondary is complete and the primary has 7/8 of
+    /// its keys. The rate is limited to 1e-7 to 0.5.
     pub fn new(expected_keys: NonZeroU64, false_seen_max: f64) -> Self {
         let rate_max = false_seen_max.clamp(1e-7, 0.5);
         let load = rates::keys_per_block_at(rate_max, worst_false_seen);
@@ -56,7 +57,7 @@ impl RotatingBloomConfig {
         }
     }
 
-    /// Rotates at this share of bits. The size follows: it is what `expected_keys` fill that far.
+    /// Sets the share of bits for rotation. The size follows: `expected_keys` fill the primary to this share.
     pub fn with_fill_max(expected_keys: NonZeroU64, fill_max: f64) -> Self {
         Self {
             expected_keys,
@@ -64,30 +65,30 @@ impl RotatingBloomConfig {
         }
     }
 
-    /// The highest rate of new keys taken for seen that this leads to.
+    /// Returns the highest resulting rate of new keys taken for seen ones.
     pub fn false_seen_max(&self) -> f64 {
         worst_false_seen(rates::keys_per_block(self.fill_max))
     }
 
-    /// Blocks of 64 bytes each of the two filters has.
+    /// The number of 64-byte blocks in each of the two filters.
     pub fn blocks(&self) -> usize {
         let blocks = self.expected_keys.get() as f64 / rates::keys_per_block(self.fill_max);
         (blocks.ceil() as usize).clamp(1, BLOCKS_MAX)
     }
 
-    /// Memory for both filters and the counted part of a third.
+    /// Bytes of both filters and of the counted part of a third.
     pub fn memory_bytes(&self) -> u64 {
         let blocks = self.blocks();
         (2 * blocks + blocks.div_ceil(stride(blocks))) as u64 * BLOCK_BITS / 8
     }
 }
 
-/// The answer to "before?".
+/// The result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// Asked for within the last two periods, or it looks so.
+    /// Requested within the last two periods, or a false positive.
     Before,
-    /// Not since the period before the last began.
+    /// Not requested since the start of the previous period.
     New,
 }
 
@@ -96,39 +97,39 @@ pub enum Seen {
 pub struct RotatingBloom {
     config: RotatingBloomConfig,
     generations: [Bloom; 2],
-    /// The counted blocks of the generation that was cleared last.
+    /// The counted blocks of the last cleared generation.
     retired: Bloom,
-    /// Rotations so far. The generation of its parity is the primary.
+    /// The number of rotations. Its parity selects the primary generation.
     epoch: AtomicU64,
-    /// Of the counted blocks of each generation: the bits set, and in the upper half the new keys since it was cleared. Both
-    /// in one number, so that a key has one to add to.
+    /// For the counted blocks of each generation: the set bits in the lower half, and the new keys since it was
+    /// cleared in the upper half. One number, so that a key needs one atomic addition.
     counted: [AtomicU64; 2],
-    /// Clearing of the secondary: the epoch (its low 32 bits) above the next region to be cleared. A claim made
-    /// for a past epoch fails, so that a thread that slept through a rotation clears nothing.
+    /// The progress of clearing: the low 32 bits of the epoch, above the next region to clear. A claim for a
+    /// past epoch fails, so that a thread that was suspended during a rotation clears nothing.
     claims: AtomicU64,
     /// Regions cleared in this epoch.
     cleared: AtomicU64,
-    /// New keys in counted blocks before, and how many of all had been forgotten.
+    /// New keys in counted blocks of earlier periods, and forgotten keys of all periods.
     counted_new: AtomicU64,
     counted_lost: AtomicU64,
     geometry: Geometry,
 }
 
-/// What follows from the configuration once and for all.
+/// Values derived from the configuration.
 #[derive(Clone, Copy, Debug)]
 struct Geometry {
-    /// One block in so many is counted; a power of two, and its logarithm.
+    /// One block in this many is counted; a power of two, and its logarithm.
     stride: usize,
     stride_log2: u32,
-    /// Regions of [`REGION_BLOCKS`] blocks.
+    /// The number of regions of [`REGION_BLOCKS`] blocks.
     regions: u64,
-    /// Counted bits at which clearing begins, and at which the primary is full.
+    /// The counted bits at which clearing begins, and at which the primary is full.
     clear_from: u64,
     full_at: u64,
 }
 
 impl RotatingBloom {
-    /// Remembers nothing yet.
+    /// Makes an empty filter.
     pub fn new(config: RotatingBloomConfig) -> Self {
         let blocks = config.blocks();
         let stride = stride(blocks);
@@ -156,7 +157,7 @@ impl RotatingBloom {
         }
     }
 
-    /// Whether the key was seen, and remembers it from now on.
+    /// Returns if the key was seen, and adds it.
     #[inline]
     pub fn check_and_add(&self, key: KeyHash) -> Seen {
         let epoch = self.epoch.load(Acquire);
@@ -170,14 +171,15 @@ impl RotatingBloom {
         let seen = secondary.contains_at(block, &probe);
         primary.add_at(block, &probe);
         if block & (self.geometry.stride - 1) == 0 {
-            // Threads that meet in a word may both count a bit. That is rare, and forgotten with the period.
+            // Two threads that change the same word may both count a bit. This is rare, and the count is reset
+            // with the period.
             let new_bits = missing.map(u64::count_ones).iter().sum();
             self.count(epoch, block, &probe, new_bits, seen);
         }
         if seen { Seen::Before } else { Seen::New }
     }
 
-    /// Whether the key was seen. Remembers nothing.
+    /// Returns true if the key was seen. Does not add it.
     #[inline]
     pub fn contains(&self, key: KeyHash) -> bool {
         let probe = Probe::of(key);
@@ -186,12 +188,12 @@ impl RotatingBloom {
         primary.contains_at(block, &probe) || secondary.contains_at(block, &probe)
     }
 
-    /// What it was made from.
+    /// The configuration.
     pub fn config(&self) -> &RotatingBloomConfig {
         &self.config
     }
 
-    /// How full it is and how often it errs.
+    /// Returns fill and error rates.
     pub fn stats(&self) -> RotatingBloomStats {
         let epoch = self.epoch.load(Acquire);
         let counted_bits = (self.retired.blocks() as u64 * BLOCK_BITS) as f64;
@@ -203,7 +205,7 @@ impl RotatingBloom {
             / self.geometry.regions as f64;
         let rate = |fill| rates::false_positives(rates::keys_per_block(fill));
         let (primary_fill, secondary_fill) = (fill(primary), fill(1 - primary));
-        // Independent but for the chance that both err.
+        // The errors are independent; the chance that both occur is subtracted.
         let (first, second) = (rate(primary_fill), rate(secondary_fill) * (1.0 - cleared));
         let counted = self.counted.iter().map(|counted| counted.load(Relaxed));
         let new = self.counted_new.load(Relaxed) + counted.map(new_keys_of).sum::<u64>();
@@ -224,7 +226,7 @@ impl RotatingBloom {
         }
     }
 
-    /// Primary, then secondary.
+    /// Returns the primary, then the secondary.
     #[inline]
     fn roles(&self, epoch: u64) -> [&Bloom; 2] {
         let [even, odd] = &self.generations;
@@ -235,7 +237,7 @@ impl RotatingBloom {
         }
     }
 
-    /// A key went into a counted block of the primary.
+    /// Counts a key that was added to a counted block of the primary.
     #[cold]
     fn count(&self, epoch: u64, block: usize, probe: &Probe, new_bits: u32, seen: bool) {
         let counted_block = block >> self.geometry.stride_log2;
@@ -250,7 +252,7 @@ impl RotatingBloom {
         }
     }
 
-    /// The primary nears its end: clears the share of the secondary that is due, and rotates when it is time.
+    /// Clears the share of the secondary that is due, and rotates when the primary is full.
     fn move_on(&self, epoch: u64, bits: u64) {
         let Geometry {
             regions,
@@ -268,13 +270,14 @@ impl RotatingBloom {
             self.clear_region(epoch, region);
             self.cleared.fetch_add(1, Release);
         }
-        // Once all are cleared nobody is at it any more: a claim precedes its clearing and its count.
+        // When all regions are cleared, no thread is clearing any more: a claim precedes its clearing and its
+        // count.
         if bits >= full_at && self.cleared.load(Acquire) == regions {
             self.rotate(epoch);
         }
     }
 
-    /// The next region of this epoch to be cleared, if it is below `due`.
+    /// Claims the next region of this epoch, if it is below `due`.
     fn claim(&self, epoch: u64, due: u64) -> Option<u64> {
         let next = |claims: u64| {
             let (tag, region) = (claims >> 32, claims & u64::from(u32::MAX));
@@ -295,7 +298,7 @@ impl RotatingBloom {
         secondary.clear(first..end);
     }
 
-    /// Exchanges the roles. One thread does it; others go on in the former roles until they see it.
+    /// Swaps the roles. One thread does this; other threads use the old roles until they see the new epoch.
     fn rotate(&self, epoch: u64) {
         let tag = |epoch: u64| (epoch & u64::from(u32::MAX)) << 32;
         let next = epoch.wrapping_add(1);
@@ -307,7 +310,7 @@ impl RotatingBloom {
         {
             return;
         }
-        // Nobody claims or counts for the next epoch before it is published below.
+        // No thread claims or counts for the next epoch before it is published below.
         self.cleared.store(0, Relaxed);
         let ended = self.counted[(next & 1) as usize].swap(0, Relaxed);
         self.counted_new.fetch_add(new_keys_of(ended), Relaxed);
@@ -315,7 +318,7 @@ impl RotatingBloom {
     }
 }
 
-/// For `state`, which saves and restores.
+/// Used by `state` to save and restore.
 impl RotatingBloom {
     pub(super) fn saved_epoch(&self) -> u64 {
         self.epoch.load(Acquire)
@@ -325,49 +328,50 @@ impl RotatingBloom {
         &self.generations
     }
 
-    /// Goes on from saved generations. Clearing, if it had begun, begins again: what is clear stays so.
+    /// Continues from restored generations. Clearing starts again; cleared regions stay clear.
     pub(super) fn resume(&mut self, epoch: u64) {
         *self.epoch.get_mut() = epoch;
         *self.claims.get_mut() = (epoch & u64::from(u32::MAX)) << 32;
         *self.cleared.get_mut() = 0;
         for (counted, generation) in self.counted.iter_mut().zip(&self.generations) {
-            // Counted anew: what the counters said is not worth trusting a file for.
+            // The bits are counted again, so that a file need not be trusted.
             *counted.get_mut() = generation.set_bits(self.geometry.stride);
         }
     }
 }
 
-/// What a [`RotatingBloom`] has been doing.
+/// The statistics of a [`RotatingBloom`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RotatingBloomStats {
-    /// Times the roles were exchanged.
+    /// The number of rotations.
     pub rotations: u64,
-    /// The share of bits set in the primary, now.
+    /// The current share of set bits in the primary.
     pub primary_fill: f64,
-    /// The share of bits set in the secondary, now.
+    /// The current share of set bits in the secondary.
     pub secondary_fill: f64,
     /// Distinct keys in the primary, estimated from its fill.
     pub primary_keys: u64,
-    /// The probability that a new key is taken for one that was seen, now; from the fill.
+    /// The current probability that a new key is taken for a seen one, computed from the fill.
     pub false_seen: f64,
-    /// Of the keys taken for new, the share that had been seen a period earlier than is remembered. Counted
+    /// The share of keys reported as new that were in fact seen one period before the remembered ones. Counted
     /// on the sampled blocks since the start.
     pub lost_seen: f64,
-    /// Bytes of bits.
+    /// Bytes of all filters.
     pub memory_bytes: u64,
 }
 
-/// Of a number that counts bits and keys, the bits.
+/// Returns the bits of a combined count of bits and keys.
 fn bits_of(counted: u64) -> u64 {
     counted & u64::from(u32::MAX)
 }
 
-/// And the new keys.
+/// Returns the new keys of a combined count.
 fn new_keys_of(counted: u64) -> u64 {
     counted >> NEW_KEY.ilog2()
 }
 
-/// The rate of new keys taken for seen when clearing begins, with so many keys a block at the end of a period.
+/// Returns the rate of new keys taken for seen ones when clearing begins. `load` is the number of keys per
+/// block at the end of a period.
 fn worst_false_seen(load: f64) -> f64 {
     let (whole, nearly) = (
         rates::false_positives(load),
@@ -376,8 +380,9 @@ fn worst_false_seen(load: f64) -> f64 {
     whole + nearly - whole * nearly
 }
 
-/// One block in so many is counted: all of a small filter; of a large one at least 256 blocks, 131 072 bits, from
-/// which the fill is known to a third of a percent, and no more than one in 64.
+/// Returns the stride: one block in this many is counted. All blocks of a small filter are counted. In a large
+/// filter at least 256 blocks (131 072 bits) are counted, which gives the fill to 0.3 %, and at least one in
+/// 64.
 fn stride(blocks: usize) -> usize {
     let stride = (blocks / COUNTED_BLOCKS_MIN).clamp(1, STRIDE_MAX);
     1 << stride.ilog2()
@@ -386,26 +391,26 @@ fn stride(blocks: usize) -> usize {
 /// The share of a period after which clearing begins.
 const CLEAR_FROM: f64 = 7.0 / 8.0;
 
-/// Blocks cleared at a time: 16 lines, 1 KiB.
+/// Blocks cleared at a time: 16 cache lines, 1 KiB.
 const REGION_BLOCKS: usize = 16;
 
-/// Regions one add clears at the most, 64 KiB: some two microseconds.
+/// The maximum number of regions that one add clears: 64 KiB, about two microseconds.
 const STEPS_MAX: usize = 64;
 
 const COUNTED_BLOCKS_MIN: usize = 256;
 
 const STRIDE_MAX: usize = 64;
 
-/// One new key, above all bits there are in counted blocks.
+/// One new key, above the range of the bits in counted blocks.
 const NEW_KEY: u64 = 1 << 32;
 
-/// 2^28 blocks of 64 bytes, 16 GiB a filter: ten billion keys. More is a slip of the pen.
+/// 2^28 blocks of 64 bytes: 16 GiB per filter, ten billion keys. A larger size is a configuration error.
 pub(super) const BLOCKS_MAX: usize = 1 << 28;
 
-// Where blocks are that many one in 64 is counted, and a key sets at most eight bits.
+// In a filter of this size one block in 64 is counted, and a key sets at most eight bits.
 const _: () = assert!((BLOCKS_MAX / STRIDE_MAX) as u64 * BLOCK_BITS < NEW_KEY);
 
-// Regions are numbered with 32 bits.
+// Region numbers have 32 bits.
 const _: () = assert!(BLOCKS_MAX / REGION_BLOCKS < u32::MAX as usize);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A [`RotatingBloom`] as bytes, so that a restart does not begin with a period of amnesia.
+//! Saves and restores a [`RotatingBloom`], so that a restart does not lose the memory of requests.
 //!
 //! ```text
 //! offset  bytes
@@ -15,7 +15,7 @@
 //!      …      8  XXH3 of all bytes before
 //! ```
 //!
-//! All integers are little-endian. Adds may go on while the state is written; they are in it or not, as it falls.
+//! All integers are little-endian. Keys that are added while the state is written may or may not be in it.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -26,17 +26,18 @@ use xxhash_rust::xxh3::Xxh3;
 use super::bloom::{BLOCK_BITS, BLOCK_WORDS};
 use super::rotating_bloom::{RotatingBloom, RotatingBloomConfig};
 
-/// How the state begins.
+/// The first bytes of the state.
 pub const MAGIC: [u8; 8] = *b"EDGEWRBF";
 
-/// The version written, and the only one read.
+/// The version of the format. Other versions are rejected.
 pub const VERSION: u32 = 1;
 
 impl RotatingBloom {
-    /// Writes the state. `tag` names what the keys were hashed with: a state is of no use under another hash.
+    /// Writes the state. `tag` identifies the hash function of the keys: under another hash the state is
+    /// useless.
     ///
     /// # Errors
-    /// Those of `output`.
+    /// Returns the errors of `output`.
     pub fn write_to(&self, tag: u64, output: &mut impl Write) -> io::Result<()> {
         let mut output = Checked::new(output);
         let config = self.config();
@@ -66,7 +67,7 @@ impl RotatingBloom {
         output.inner.write_all(&checksum.to_le_bytes())
     }
 
-    /// The state as bytes.
+    /// Returns the state as bytes.
     pub fn to_bytes(&self, tag: u64) -> Vec<u8> {
         let blocks = self.config().blocks();
         let mut bytes = Vec::with_capacity(HEADER_BYTES + 2 * blocks * BLOCK_BYTES + 8);
@@ -75,12 +76,12 @@ impl RotatingBloom {
         bytes
     }
 
-    /// Goes on from a saved state, if it is whole and fits `config` and `tag`.
+    /// Restores a saved state, if it is complete and matches `config` and `tag`.
     ///
-    /// Reads no byte past its end. Memory is taken only for the size that `config` asks for.
+    /// Reads exactly the bytes of the state. Allocates memory only for the size in `config`.
     ///
     /// # Errors
-    /// What is wrong with it. The way out is always the same: begin with an empty filter.
+    /// Returns the problem of the state. The caller then starts with an empty filter.
     pub fn read_from(
         config: RotatingBloomConfig,
         tag: u64,
@@ -146,10 +147,10 @@ impl RotatingBloom {
         Ok(filter)
     }
 
-    /// [`read_from`](Self::read_from) bytes, which must end with the state.
+    /// As [`read_from`](Self::read_from) for a slice that must end with the state.
     ///
     /// # Errors
-    /// As there, and when bytes follow.
+    /// As [`read_from`](Self::read_from), and if bytes follow the state.
     pub fn from_bytes(
         config: RotatingBloomConfig,
         tag: u64,
@@ -164,51 +165,51 @@ impl RotatingBloom {
     }
 }
 
-/// Why a saved state is of no use.
+/// Why a saved state cannot be used.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StateError {
-    /// It begins otherwise.
+    /// The magic is wrong.
     NotAState {
-        /// Its first bytes.
+        /// The first bytes.
         magic: [u8; 8],
     },
-    /// Written by another version.
+    /// The state has another version.
     Version {
-        /// Which.
+        /// The version.
         version: u32,
     },
-    /// Its keys were hashed otherwise: no key would be found.
+    /// The keys were hashed with another function, so no key would be found.
     OtherHash {
-        /// What they were hashed with.
+        /// The tag of the saved state.
         saved: u64,
-        /// What keys are hashed with now.
+        /// The current tag.
         wanted: u64,
     },
     /// The configuration has changed since.
     OtherShape {
-        /// The keys a period it was made for.
+        /// The expected keys per period of the saved state.
         saved_keys: Option<NonZeroU64>,
-        /// The fill at which it rotated.
+        /// The fill for rotation of the saved state.
         saved_fill_max: f64,
-        /// What is wanted now.
+        /// The current configuration.
         wanted: RotatingBloomConfig,
     },
-    /// The checksum disagrees with the bytes.
+    /// The checksum does not match the bytes.
     Corrupt {
-        /// The checksum at its end.
+        /// The stored checksum.
         stored: u64,
-        /// That of the bytes read.
+        /// The checksum of the bytes read.
         computed: u64,
     },
-    /// It ends too early.
+    /// The state is truncated.
     TooShort,
-    /// Something follows it.
+    /// Bytes follow the state.
     TooLong {
-        /// How many bytes.
+        /// The number of bytes.
         bytes: usize,
     },
-    /// It cannot be read.
+    /// The state cannot be read.
     Read(io::Error),
 }
 
@@ -262,7 +263,7 @@ impl std::error::Error for StateError {
     }
 }
 
-/// Hashes what passes.
+/// Hashes all bytes that are read or written.
 struct Checked<'a, T> {
     inner: &'a mut T,
     hash: Box<Xxh3>,
@@ -333,7 +334,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
-        /// Where it is saved it goes on: the same answers to the same requests, later rotations included.
+        /// A restored filter gives the same answers as the saved one, also after later rotations.
         #[test]
         fn a_restored_filter_answers_as_the_saved_one(
             keys in 1u64..3000, requests in 0u64..4000, more in 0u64..4000,
@@ -352,7 +353,7 @@ mod tests {
             }
         }
 
-        /// Any damage is noticed, and none leads to a panic.
+        /// Any corruption is detected, without a panic.
         #[test]
         fn a_damaged_state_is_refused(at in any::<prop::sample::Index>(), flip in 1u8..) {
             let mut bytes = used(500, 700).to_bytes(TAG);
@@ -370,7 +371,7 @@ mod tests {
         }
     }
 
-    /// The errors say what is the matter.
+    /// The errors state the problem.
     #[test]
     fn a_state_that_does_not_fit_says_why() {
         let bytes = used(500, 700).to_bytes(TAG);
@@ -409,7 +410,7 @@ mod tests {
         }
     }
 
-    /// A version that cannot read this any more must change [`VERSION`].
+    /// If this test fails because the format changed, [`VERSION`] must change.
     #[test]
     fn the_first_bytes_are_those_of_version_1() {
         let bytes = RotatingBloom::new(config(1)).to_bytes(TAG);

@@ -12,7 +12,7 @@ fn object(key: u64, size_bytes: u64) -> Object {
     }
 }
 
-/// A tier with the index a driver keeps: enough of a cache to run requests through.
+/// A tier with an index from key to slot, which together can answer requests.
 struct Driver<R: Ranking> {
     tier: Tier<R>,
     index: HashMap<u64, Slot>,
@@ -55,7 +55,7 @@ impl<R: Ranking> Driver<R> {
     }
 }
 
-/// A list, moved to the front at every hit, cut at the back: the textbook.
+/// Textbook LRU: a list in order of use.
 #[derive(Default)]
 struct TextbookLru {
     front_to_back: VecDeque<(u64, u64)>,
@@ -83,9 +83,9 @@ fn size_of_key(key: u64) -> u64 {
 }
 
 proptest! {
-    /// Lazily ranked LRU is LRU: the same hits and misses as a list that moves at every hit.
+    /// Lazily ranked LRU has the same hits and misses as a list that moves an object at every hit.
     ///
-    /// Method: the clock ticked at each request, so that no two requests are simultaneous.
+    /// Method: the clock ticks at every request, so that all requests have different times.
     #[test]
     fn lru_with_a_tick_a_request_is_the_textbooks(
         keys in prop::collection::vec(0u64..40, 0..400),
@@ -100,7 +100,7 @@ proptest! {
         }
     }
 
-    /// GDSF evicts the lowest `L + f/s`, as a table searched in full does.
+    /// GDSF evicts the lowest `L + f/s`, as a table that is searched completely.
     #[test]
     fn gdsf_is_the_textbooks(
         keys in prop::collection::vec(0u64..40, 0..300),
@@ -133,14 +133,14 @@ proptest! {
                 prop_assert!(victim.is_some(), "the lowest rank was not evicted");
                 table.remove(&victim.expect("checked"));
             }
-            // Of equal ranks either may leave, and ours may have needed both where the table, which
-            // took the larger first, needed one.
+            // Objects of equal rank may be evicted in any order. The table may need one victim where the tier
+            // needs both, because the table evicted the larger one first.
             table.retain(|k, &mut (h, _)| h != lowest || ours.index.contains_key(k));
             table.insert(key, (inflation + per_byte, 1));
         }
     }
 
-    /// The budget holds and the books balance through any mix of offers, hits, removals, resizes.
+    /// The budget holds and the counts agree for any sequence of offers, hits, removals and resizes.
     #[test]
     fn the_budget_is_never_exceeded(
         steps in prop::collection::vec((0u8..10, 0u64..60, 1u64..100), 0..500),

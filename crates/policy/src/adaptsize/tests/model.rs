@@ -1,4 +1,4 @@
-//! The models against the chain, against Theorem 1 done naively, and against a simulated cache.
+//! Compares the models with the Markov chain, with a naive Theorem 1, and with a simulated cache.
 
 use edgeward_types::{KeyHash, Seed};
 use proptest::prelude::*;
@@ -9,9 +9,9 @@ use crate::adaptsize::{BINS_PER_OCTAVE, ObjectRate, Population, forecast_window}
 
 use super::oracle::{self, ListCache, Thing, figure_8, zipf_requests};
 
-/// Theorem 1 in our form is the limit of the chain of figure 8.
+/// The closed form of Theorem 1 is the limit of the chain of figure 8.
 ///
-/// Method: iterate the chain with 150 list positions; the limit is off by about (rT)²/(2·150) of the odds.
+/// Method: iterate the chain with 150 list positions. The limit differs by about (rT)²/(2·150) of the odds.
 #[test]
 fn the_closed_form_is_the_long_run_of_the_chain() {
     for (rate, admitted, lifetime) in [
@@ -36,7 +36,7 @@ fn the_closed_form_survives_what_overflows_the_printed_one() {
     assert_eq!(stationary((-1e9_f64).exp(), 1e-3), 1.0);
     assert_eq!(stationary(1.0, 1.0), 0.0);
     assert_eq!(stationary(0.5, 0.0), 0.0);
-    // Never asked for again, never admitted: nothing says it is inside.
+    // Never requested and never admitted: the object is not resident.
     assert_eq!(stationary(0.0, 0.0), 0.0);
 }
 
@@ -57,7 +57,7 @@ prop_compose! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// With bins so fine that hardly two objects share one the solver agrees with seventy halvings of the naive formula.
+    /// With very fine bins the solver agrees with seventy bisections of the naive formula.
     #[test]
     fn the_solver_agrees_with_brute_force(things in things(), share in 0.02..0.9_f64, log2_c in 16.0..26.0_f64) {
         let capacity = share * things.iter().map(|thing| thing.size).sum::<f64>();
@@ -67,10 +67,10 @@ proptest! {
         prop_assert!((ours - theirs).abs() < 0.005, "{ours} against {theirs}");
     }
 
-    /// The cells of 1/8 octave cost little even where a few objects decide all.
+    /// Cells of 1/8 octave have a small error even if a few objects determine the result.
     ///
-    /// c is at most 256 times smaller than an object: beyond, an admission happens once in e^256 requests, the floats
-    /// end, and which of two such objects is inside "in the long run" is a question about no cache.
+    /// c is at most 256 times smaller than an object. Below that, an object is admitted once in e^256 requests,
+    /// which floats cannot represent and no cache would ever show.
     #[test]
     fn compression_hardly_moves_the_curve(things in things(), share in 0.02..0.9_f64, log2_c in 16.0..26.0_f64) {
         let capacity = share * things.iter().map(|thing| thing.size).sum::<f64>();
@@ -127,14 +127,15 @@ fn a_smaller_c_takes_longer_to_fill_the_cache() {
         },
     ];
     let population = population(&things, 3000.0, BINS_PER_OCTAVE);
-    // 3000 bytes, 3000 admitted a window when everything enters, 1/e of that at c = 1000.
+    // Capacity 3000 bytes: 3000 bytes per window if every object is admitted, and 1/e of that at c = 1000.
     assert!((population.fill_windows(f64::INFINITY, 3000.0) - 1.0).abs() < 1e-12);
     assert!((population.fill_windows(1000.0, 3000.0) - 1f64.exp()).abs() < 1e-12);
 }
 
-/// The long run of the model is the long run of a cache under the traffic it assumes.
+/// The long run of the model equals the long run of a cache under independent requests.
 ///
-/// Method: independent Zipf requests, an LRU list with admission, 40 000 requests to warm up and 40 000 counted.
+/// Method: independent Zipf requests, an LRU list with admission, 40 000 requests of warm-up and 40 000
+/// counted.
 #[test]
 fn the_stationary_curve_matches_a_simulated_cache_under_independent_requests() {
     let seed = Seed(11);
@@ -166,10 +167,10 @@ fn the_stationary_curve_matches_a_simulated_cache_under_independent_requests() {
     }
 }
 
-/// The finite horizon predicts a cold cache and a warm one, where the long run is far away.
+/// The finite horizon predicts a cold and a warm cache, both far from the long run.
 ///
-/// Method: the curve of a window of requests against an LRU list that sees the same requests, once
-/// empty at the start, once as 20 000 earlier requests left it.
+/// Method: the predicted curve of a window, compared with an LRU list with the same requests. The list is empty
+/// at the start, or has processed 20 000 earlier requests.
 #[test]
 fn the_horizon_curve_matches_a_simulated_window_from_cold_and_from_warm() {
     let seed = Seed(12);
@@ -215,10 +216,10 @@ fn the_horizon_curve_matches_a_simulated_window_from_cold_and_from_warm() {
     }
 }
 
-/// Where requests come in bursts the measured gaps see what an exponential could not.
+/// Measured gaps predict bursts, which an exponential cannot.
 ///
-/// Method: 5000 objects asked for four times in a row, each in its own stretch of the window; a cache of a fiftieth
-/// of them hits three times in four.
+/// Method: 5000 objects, each requested four times in a row. A cache for 2 % of them hits three of four
+/// requests.
 #[test]
 fn bursts_are_predicted_as_bursts() {
     let objects: Vec<Object> = (0..5_000_u64)

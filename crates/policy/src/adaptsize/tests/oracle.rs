@@ -1,4 +1,4 @@
-//! The slow and obvious versions: the chain of figure 8 state by state, Theorem 1 as printed, a cache that is a list.
+//! Slow and simple implementations: the chain of figure 8, Theorem 1 as printed, and a cache that is a list.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,12 @@ use edgeward_types::Seed;
 
 use crate::rng::Rng;
 
-/// The long-run probability of being in the cache, from the chain of figure 8 with `positions` places in the list.
+/// Returns the long-run probability of being resident, from the chain of figure 8 with `positions` list
+/// positions.
 ///
-/// State 0 is out, 1 to `positions` the place in the list. Requests move to the head at rate `r` (from
-/// outside at `r p`), and pushdown moves one place on at `positions / T`, as in appendix A. The chain is
-/// made discrete with steps short enough for one event and iterated until nothing changes.
+/// State 0 is not resident; states 1 to `positions` are list positions. A request moves the object to the head
+/// at rate `r` (from state 0 at `r p`). Pushdown moves it one position at rate `positions / T`, as in appendix
+/// A. The chain is discretised with steps short enough for one event and iterated until it converges.
 pub(super) fn figure_8(rate: f64, admitted: f64, lifetime: f64, positions: usize) -> f64 {
     let push = positions as f64 / lifetime;
     let step = 1.0 / (rate + push);
@@ -38,14 +39,14 @@ pub(super) fn figure_8(rate: f64, admitted: f64, lifetime: f64, positions: usize
     1.0 - now[0]
 }
 
-/// One object of the oracle's population.
+/// One object of the oracle.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Thing {
     pub(super) rate: f64,
     pub(super) size: f64,
 }
 
-/// Theorem 1 as printed, by odds: needs `rT` small enough for a float.
+/// Theorem 1 as printed, by odds. `rT` must be small enough for a float.
 fn theorem_1(thing: Thing, c: f64, lifetime: f64) -> f64 {
     let odds = ((thing.rate * lifetime).exp() - 1.0) * (-thing.size / c).exp();
     if odds.is_infinite() {
@@ -55,7 +56,7 @@ fn theorem_1(thing: Thing, c: f64, lifetime: f64) -> f64 {
     }
 }
 
-/// Equation (1) by seventy halvings of log2 T, then the hit ratio.
+/// Solves equation (1) by seventy bisections of log2 T, and returns the hit ratio.
 pub(super) fn hit_ratio(things: &[Thing], c: f64, capacity: f64) -> f64 {
     let fitting: Vec<Thing> = things
         .iter()
@@ -84,9 +85,9 @@ pub(super) fn hit_ratio(things: &[Thing], c: f64, capacity: f64) -> f64 {
     hits / things.iter().map(|thing| thing.rate).sum::<f64>()
 }
 
-/// The paper's mode in one go: rates by ordered maps, twenty candidates an octave tried.
+/// The paper mode in one function: rates in ordered maps, twenty candidates per octave.
 ///
-/// `windows` are lists of (key, size). Gives the best hit ratio promised and the `c` that promises it.
+/// `windows` are lists of (key, size). Returns the best predicted hit ratio and its `c`.
 pub(super) fn best_c(
     windows: &[Vec<(u64, u64)>],
     capacity: f64,
@@ -142,7 +143,7 @@ pub(super) struct ListCache {
     capacity: u64,
     c: f64,
     used: u64,
-    /// Oldest first.
+    /// The oldest entry first.
     order: Vec<(u64, u64)>,
     rng: Rng,
 }
@@ -174,7 +175,7 @@ impl ListCache {
         self.used
     }
 
-    /// Whether it hits.
+    /// Returns true for a hit.
     pub(super) fn request(&mut self, key: u64, size: u64) -> bool {
         if let Some(at) = self.order.iter().rposition(|&(held, _)| held == key) {
             let entry = self.order.remove(at);
@@ -195,7 +196,8 @@ impl ListCache {
     }
 }
 
-/// Independent requests with Zipf popularity; sizes log-uniform over `octaves` from 1000 bytes, fixed per key.
+/// Independent requests with Zipf popularity. Sizes are log-uniform over `octaves` from 1000 bytes, fixed per
+/// key.
 pub(super) fn zipf_requests(
     objects: u64,
     requests: usize,

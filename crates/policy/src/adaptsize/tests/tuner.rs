@@ -1,4 +1,4 @@
-//! The tuner as a whole: against brute force, and the laws drivers rely on.
+//! Tests of the whole tuner: comparison with brute force, and properties on which drivers rely.
 
 use edgeward_types::{KeyHash, Seed, mix64};
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ fn config(mode: Mode, capacity_bytes: u64, window_requests: u32) -> TunerConfig 
     }
 }
 
-/// Drives a cache and its tuner; keys reach the tuner through `rename`.
+/// Drives a cache and its tuner. `rename` maps the keys that the tuner gets.
 fn drive(config: TunerConfig, requests: &[(u64, u64)], rename: fn(u64) -> u64) -> Vec<Tuning> {
     let mut tuner = Tuner::new(config);
     let mut cache = ListCache::new(config.capacity_bytes, tuner.initial_c(), Seed(4));
@@ -22,7 +22,7 @@ fn drive(config: TunerConfig, requests: &[(u64, u64)], rename: fn(u64) -> u64) -
     for &(key, size) in requests {
         let hit = cache.request(key, size);
         if tuner.record(KeyHash(rename(key)), size, hit) {
-            // The driver's own names for the keys it holds.
+            // The resident keys under their new names.
             let resident: std::collections::BTreeSet<u64> = cache.keys().map(rename).collect();
             let tuning = tuner.step(&|key| resident.contains(&key.0));
             cache.admit_by(tuning.c);
@@ -35,7 +35,7 @@ fn drive(config: TunerConfig, requests: &[(u64, u64)], rename: fn(u64) -> u64) -
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    /// Sizes from nothing to beyond all memory, hits and residency that make no sense: a step's answer is always usable.
+    /// The result of a step is valid even for extreme sizes and inconsistent hits and residency.
     #[test]
     fn no_traffic_makes_a_step_useless(
         capacity in prop_oneof![Just(1), Just(1 << 20), Just(u64::MAX), any::<u64>().prop_map(|c| c.max(1))],
@@ -58,7 +58,7 @@ proptest! {
         }
     }
 
-    /// The paper's mode finds what trying twenty candidates an octave finds, over several smoothed windows.
+    /// The paper mode finds the same maximum as twenty candidates per octave, over several smoothed windows.
     #[test]
     fn the_papers_mode_agrees_with_brute_force(seed in any::<u64>(), share in 0.02..0.5_f64, windows in 1..4_usize) {
         let requests = zipf_requests(120, 1000 * windows, 9.0, Seed(seed));
@@ -80,7 +80,7 @@ proptest! {
     }
 }
 
-/// Server and simulator hash differently and must tune alike, to the last bit.
+/// Server and simulator hash keys differently and must get exactly equal tunings.
 #[test]
 fn names_of_keys_do_not_matter() {
     let requests = zipf_requests(2_000, 12_000, 10.0, Seed(21));
@@ -93,7 +93,8 @@ fn names_of_keys_do_not_matter() {
     }
 }
 
-/// Small and large objects equally popular, room for a tenth: refusing the large ones is worth it, and both modes see it.
+/// Small and large objects are equally popular, and a tenth of them fits: both modes find that rejecting large
+/// objects pays.
 #[test]
 fn large_objects_are_kept_out_where_they_displace_small_ones() {
     let requests: Vec<(u64, u64)> = zipf_requests(3_000, 25_000, 0.0, Seed(22))
@@ -132,7 +133,7 @@ fn a_cache_that_holds_everything_admits_everything() {
     }
 }
 
-/// The error reported is the prediction of the step before against this window's hits.
+/// The reported error is the prediction of the previous step minus the hit ratio of this window.
 #[test]
 fn the_model_error_compares_a_prediction_with_the_window_it_was_for() {
     for mode in [Mode::Paper, Mode::Horizon] {
@@ -155,7 +156,7 @@ fn a_window_is_due_at_its_last_request_and_not_before() {
     assert!(record(2));
 }
 
-/// A prediction is only ever judged if one was made.
+/// The error is reported only if a prediction was made.
 #[test]
 fn a_step_before_any_request_predicts_nothing() {
     for mode in [Mode::Paper, Mode::Horizon] {
@@ -183,7 +184,7 @@ fn a_step_without_requests_keeps_c_and_claims_no_error() {
     }
 }
 
-/// A cache that has just started learns soon: 2,000 requests, then twice as many each time, up to Δ.
+/// A new cache is tuned early: after 2,000 requests, then after twice as many each time, up to Δ.
 #[test]
 fn the_first_windows_are_short_and_each_is_twice_the_one_before() {
     for mode in [Mode::Paper, Mode::Horizon] {
@@ -196,12 +197,12 @@ fn the_first_windows_are_short_and_each_is_twice_the_one_before() {
             lengths(config(mode, 1 << 20, 12_000)),
             [2_000, 4_000, 8_000, 12_000, 12_000, 12_000]
         );
-        // No longer than all others.
+        // The first window is not longer than `window_requests`.
         assert_eq!(lengths(config(mode, 1 << 20, 1_500))[..2], [1_500, 1_500]);
     }
 }
 
-/// The table's bound ends a window early, a step halves the table, and memory stays as promised.
+/// The limit of the table ends a window early, a step halves the table, and the memory stays within its bound.
 #[test]
 fn a_full_table_ends_the_window_and_never_grows_beyond_its_bound() {
     for mode in [Mode::Paper, Mode::Horizon] {
@@ -219,13 +220,13 @@ fn a_full_table_ends_the_window_and_never_grows_beyond_its_bound() {
                 !tuner.record(KeyHash(fed), 100, false)
             } {}
             assert!(fed - before <= objects_max as u64);
-            // 40 bytes an object, and the sampled caches of the horizon mode beside them.
+            // 40 bytes per object, and in horizon mode the sampled caches.
             let per_object = tuner.memory_bytes() as f64 / objects_max as f64;
             assert!(
                 mode == Mode::Horizon || per_object <= 2.0 * 40.0,
                 "{per_object}"
             );
-            // Recording on past the due step loses newcomers, and says so.
+            // If recording continues after a step is due, new objects are lost and counted as untracked.
             tuner.record(KeyHash(u64::MAX - fed), 100, false);
             let tuning = tuner.step(&|_| true);
             assert!(tuning.objects <= objects_max / 2, "{}", tuning.objects);

@@ -1,4 +1,4 @@
-//! What the rotating pair promises, alone and between threads.
+//! Tests of the rotating filters, with one thread and with several.
 
 use std::collections::{HashMap, HashSet};
 use std::thread;
@@ -20,9 +20,10 @@ fn the_second_request_has_been_seen_and_the_first_has_not() {
     assert_eq!(filter.check_and_add(KeyHash(7)), Seen::Before);
 }
 
-/// A key outlives seven eighths of a period at the least and two periods at the most, give or take the counting.
+/// A key is remembered for at least 7/8 of a period and at most two periods, up to the counting error.
 ///
-/// Method: a key, then others past it; look before and after the bounds, from several places of the first period.
+/// Method: add a key and then others, and look it up before and after the bounds, from several points of the
+/// first period.
 #[test]
 fn a_key_is_remembered_for_one_to_two_periods() {
     let period = 20_000u64;
@@ -39,7 +40,7 @@ fn a_key_is_remembered_for_one_to_two_periods() {
     }
 }
 
-/// A period is as many distinct keys as the filter was sized for, to a few percent.
+/// A period has the expected number of distinct keys, to a few percent.
 #[test]
 fn a_period_holds_the_keys_it_was_sized_for() {
     for keys in [2_000u64, 200_000] {
@@ -60,14 +61,14 @@ fn a_period_holds_the_keys_it_was_sized_for() {
     }
 }
 
-/// At no time are more first requests taken for second ones than was asked for, and the estimate says how many.
+/// The rate of first requests taken for second ones never exceeds its maximum, and the estimate is accurate.
 #[test]
 fn first_requests_pass_wrongly_at_the_rate_that_is_told() {
     let keys = 100_000u64;
     for false_seen_max in [0.05, 0.01] {
         let filter = RotatingBloom::new(config(keys, false_seen_max));
         let (mut wrong, mut estimated) = (0u64, 0.0);
-        // Three periods to get going, then three to count.
+        // Three periods of warm-up, then three to count.
         for n in 0..6 * keys {
             let seen = filter.check_and_add(KeyHash(n)) == Seen::Before;
             if n >= 3 * keys {
@@ -84,10 +85,10 @@ fn first_requests_pass_wrongly_at_the_rate_that_is_told() {
     }
 }
 
-/// Requests for what was forgotten by rotation are counted as such, at the true rate.
+/// Requests for keys that rotation forgot are counted at the true rate.
 ///
-/// Method: each key comes back after two and a quarter periods, when it is forgotten and the generation that knew it
-/// is the one cleared last.
+/// Method: each key is requested again after 2.25 periods, when it is forgotten and the last cleared generation
+/// contains it.
 #[test]
 fn what_rotation_forgot_is_counted_as_lost() {
     let keys = 40_000u64;
@@ -96,7 +97,7 @@ fn what_rotation_forgot_is_counted_as_lost() {
     for n in 0..3 * distance {
         filter.check_and_add(KeyHash(n % distance));
     }
-    // Two thirds of the new keys are returning ones.
+    // Two thirds of the new keys are returning keys.
     let lost = filter.stats().lost_seen;
     assert!((0.3..0.72).contains(&lost), "{lost}");
     let calm = RotatingBloom::new(config(keys, 1e-3));
@@ -109,7 +110,7 @@ fn a_smaller_rate_costs_more_memory_and_says_so() {
     let bits = |rate| config(1_000_000, rate).memory_bytes() as f64 * 8.0 / 1e6;
     let (loose, usual, strict) = (bits(0.05), bits(0.01), bits(0.001));
     assert!(loose < usual && usual < strict);
-    // Two filters of about 11 bits a key and one sixty-fourth of a third.
+    // Two filters of about 11 bits per key, and 1/64 of a third.
     assert!((20.0..28.0).contains(&usual), "{usual}");
     for rate in [0.05, 0.01, 0.001] {
         let told = config(1000, rate).false_seen_max();
@@ -117,11 +118,11 @@ fn a_smaller_rate_costs_more_memory_and_says_so() {
     }
 }
 
-/// Between threads, what was added is found as long as no rotation comes between, whoever rotates meanwhile.
+/// Between threads, an added key is found as long as no rotation intervenes.
 ///
-/// Method: four threads, each adding keys of its own and looking for those it added a moment ago, through dozens of
-/// rotations. A thread may sleep through two rotations between its add and its look, so only looks under the
-/// epoch of the add are held to the law.
+/// Method: four threads add keys and look them up at once, through dozens of rotations. A thread may be
+/// suspended for two rotations between its add and its lookup. Therefore only lookups in the same epoch as the
+/// add are checked.
 #[test]
 fn threads_find_their_recent_keys_through_rotations() {
     let filter = RotatingBloom::new(config(8_000, 1e-3));
@@ -145,14 +146,14 @@ fn threads_find_their_recent_keys_through_rotations() {
     });
     assert!(looks.into_inner() > 200_000, "nearly all looks count");
     let rotations = filter.stats().rotations;
-    // 240 000 keys, 8000 a period; a thread that was put to sleep in the midst of clearing holds a rotation up.
+    // 240 000 keys, 8000 per period. A thread that is suspended while it clears delays a rotation.
     assert!((5..=32).contains(&rotations), "{rotations}");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Beside an exact memory: nothing younger than seven eighths of a period is denied.
+    /// Compared with an exact memory: a key younger than 7/8 of a period is always found.
     #[test]
     fn no_young_key_is_ever_denied(
         seed in any::<u64>(), keys in 200u64..3000, spread in 1u64..6, fill in 0.2f64..0.8,
@@ -160,13 +161,13 @@ proptest! {
         let period = NonZeroU64::new(keys).expect("not zero");
         let filter = RotatingBloom::new(RotatingBloomConfig::with_fill_max(period, fill));
         let mut rng = crate::rng::Rng::new(edgeward_types::Seed(seed), 0);
-        // key -> how many distinct keys had been new when it was last asked for
+        // key -> number of adds at its last request
         let mut last: HashMap<u64, u64> = HashMap::new();
         let mut added = 0u64;
         for _ in 0..8 * keys {
             let key = rng.bits() % (spread * keys);
             let seen = filter.check_and_add(KeyHash(key)) == Seen::Before;
-            // Every add that a lookup in the primary did not spare is at most one distinct key more.
+            // Every add that the primary did not already contain is at most one more distinct key.
             if let Some(&then) = last.get(&key)
                 && added - then <= keys * 3 / 4
             {
@@ -178,7 +179,7 @@ proptest! {
         prop_assert!(filter.stats().primary_fill <= fill + 0.05);
     }
 
-    /// The same requests lead to the same answers.
+    /// The same requests give the same answers.
     #[test]
     fn one_thread_decides_repeatably(requests in prop::collection::vec(0u64..500, 0..2000)) {
         let answers = || {
@@ -189,7 +190,7 @@ proptest! {
     }
 }
 
-/// Not only distinct keys: under skewed traffic the primary holds about as many keys as it says.
+/// Under skewed traffic too, the estimated number of keys is accurate.
 #[test]
 fn the_number_of_keys_is_estimated_from_the_fill() {
     let filter = RotatingBloom::new(config(50_000, 0.01));

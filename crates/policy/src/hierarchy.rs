@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_hit_in_ram_goes_to_disk_when_it_leaves_and_the_rest_does_not() {
+    fn only_objects_hit_in_ram_are_written_to_disk_when_evicted() {
         let by_hits = [
             (evicted_after::<Lru>(0), false),
             (evicted_after::<Lru>(1), true),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_disk_is_not_written_again() {
+    fn an_object_on_disk_is_not_written_again() {
         let rules = hierarchy(HierarchyRules::default());
         let evicted = evicted_after::<Lru>(1);
         rules.miss(&object(1));
@@ -213,7 +213,7 @@ mod tests {
 
     /// The object is evicted from disk after a hit there: the next miss is then its second counted request.
     #[test]
-    fn a_hit_on_disk_is_a_request_if_so_set() {
+    fn a_hit_on_disk_counts_as_a_request_if_configured() {
         for note_disk_hits in [false, true] {
             let rules = hierarchy(HierarchyRules {
                 note_disk_hits,
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_size_hold_and_do_not_stop_the_counting() {
+    fn requests_for_objects_above_the_size_limits_are_counted() {
         let rules = hierarchy(HierarchyRules {
             disk_object_bytes_max: 99,
             ram_object_bytes_max: 99,

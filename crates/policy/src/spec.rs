@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_the_way_out() {
+    fn an_invalid_policy_is_rejected_with_a_hint() {
         for (text, hint) in [
             ("mru", "there are lru"),
             ("threshold", "threshold:64KiB"),

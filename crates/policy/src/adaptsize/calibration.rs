@@ -93,7 +93,7 @@ mod tests {
 
     /// A thousand objects have an estimate of 0.7. One in five is requested again, twice.
     #[test]
-    fn an_estimate_is_worth_what_followed_it() {
+    fn a_prediction_equals_the_mean_outcome() {
         let mut calibration = Calibration::new(0.3);
         let bin = calibration.bin(0.7);
         for object in 0..1000 {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_judged_is_taken_at_its_word() {
+    fn without_outcomes_the_estimate_itself_is_predicted() {
         let calibration = Calibration::new(0.3);
         let (active, count) = calibration.expect(3.0);
         assert!((active - (1.0 - (-3_f64).exp())).abs() < 1e-12);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_nobody_asked_for_expects_nothing() {
+    fn an_estimate_of_zero_predicts_no_requests() {
         let (active, count) = Calibration::new(0.3).expect(0.0);
         assert_eq!((active, count), (0.0, 1.0));
     }

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_gap_seen_the_exponential_stands_in() {
+    fn without_measured_gaps_the_exponential_is_used() {
         let (within, stay) = Gaps::default().curve(4.0).at(0.5);
         let expected = 1.0 - (-2_f64).exp();
         assert!((within - expected).abs() < 1e-12);

@@ -233,7 +233,7 @@ mod tests {
     /// Method: one cache that admits all objects and one that admits none, compared with lists in order of use.
     /// Sizes change.
     #[test]
-    fn the_caches_behave_as_lists_in_order_of_use() {
+    fn the_caches_equal_lists_in_order_of_use() {
         const CAPACITY: u64 = 10_000;
         // With c = 1e-9 no object is admitted, with infinity every object, so chance has no influence.
         let mut caches = SampledCaches::new(CAPACITY, 1, &[1e-9, f64::INFINITY], Seed(3));
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dismissed_object_leaves_and_its_slot_is_used_again() {
+    fn the_slot_of_a_removed_object_is_reused() {
         let mut caches = SampledCaches::new(1000, 1, &[f64::INFINITY], Seed(3));
         let first = caches.enrol().expect("sampled");
         caches.request(first, 100, 1);

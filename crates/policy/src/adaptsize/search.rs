@@ -72,7 +72,7 @@ mod tests {
 
     /// A narrow maximum beside a broad one: the grid finds it, and the golden-section search refines it.
     #[test]
-    fn the_highest_of_two_humps_wins_and_is_climbed() {
+    fn the_higher_of_two_maxima_is_found_and_refined() {
         let hump = |x: f64, at: f64, width: f64| (-((x - at) / width).powi(2)).exp();
         let predict = |c: f64| {
             let x = c.log2().min(31.0);
@@ -106,14 +106,14 @@ mod tests {
     }
 
     #[test]
-    fn where_no_c_is_a_candidate_everything_is_admitted() {
+    fn without_finite_candidates_every_object_is_admitted() {
         let (curve, best) = best(&config(), |c| c.is_infinite().then_some(0.1));
         assert_eq!((curve.len(), best.c), (1, f64::INFINITY));
     }
 
     /// Two points per octave from 256 bytes to 1 GiB, including both ends, and infinity.
     #[test]
-    fn the_grid_reaches_from_the_smallest_c_over_the_capacity_to_everything() {
+    fn the_grid_covers_the_smallest_c_to_the_capacity_and_infinity() {
         let (curve, _) = best(&config(), |_| Some(0.0));
         assert_eq!(curve.len(), 2 * (30 - 8) + 1 + 1);
         assert_eq!(curve[0].c, 256.0);

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_knows_its_objects_and_refuses_others() {
+    fn a_full_table_counts_its_objects_and_rejects_others() {
         let mut statistics = Statistics::new(2);
         assert!(statistics.touch(KeyHash(1), 10).is_some());
         assert!(!statistics.is_full());

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_long_ago_is_forgotten() {
+    fn old_requests_lose_their_influence() {
         let mean = MeanSize::default();
         (0..10 * REQUESTS_MAX).for_each(|_| mean.note(2_000_000));
         (0..4 * REQUESTS_MAX).for_each(|_| mean.note(2000));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_and_the_largest_sizes_overflow_nothing() {
+    fn the_smallest_and_largest_sizes_do_not_overflow() {
         for (size, expected) in [(1, 1), (u64::MAX, SIZE_MAX / 2)] {
             let mean = MeanSize::default();
             (0..3 * REQUESTS_MAX).for_each(|_| mean.note(size));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_saved_mean_reads_back_and_a_damaged_one_is_refused() {
+    fn a_saved_mean_is_restored_and_a_corrupt_one_is_rejected() {
         let mean = MeanSize::default();
         (0..100).for_each(|n| mean.note(n * 1000));
         let mut saved = Vec::new();

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_the_way_out() {
+    fn an_invalid_rule_is_rejected_with_a_hint() {
         for (text, hint) in [
             ("third-hit", "there are second-hit"),
             ("nth-hit", "write nth-hit:3"),

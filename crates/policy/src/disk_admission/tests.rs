@@ -58,7 +58,7 @@ fn each_rule_writes_at_its_request() {
 }
 
 #[test]
-fn a_refusal_says_how_many_requests_are_missing() {
+fn a_rejection_has_the_seen_and_the_required_requests() {
     let admission = AnyDiskAdmission::new(DiskAdmissionSpec::NthHit(3), sure(100));
     let refused = |seen| DiskVerdict::Refuse(DiskRefusal::TooFewRequests { seen, needed: 3 });
     assert_eq!(admission.request(&object(1, 1)), refused(1));
@@ -107,7 +107,7 @@ proptest! {
 
     /// A rule that is saved and restored makes the same decisions.
     #[test]
-    fn a_restored_rule_goes_on_as_the_saved_one(
+    fn a_restored_rule_decides_as_the_saved_one(
         keys in prop::collection::vec(0u64..60, 0..200), which in 0usize..6, tag in any::<u64>(),
     ) {
         let spec = DiskAdmissionSpec::examples()[which];

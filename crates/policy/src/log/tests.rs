@@ -37,7 +37,7 @@ fn small_tier(segments: u32, reinsertion: Reinsertion) -> LogTier {
 fn places_follow_each_other_and_leave_room_for_the_footer() {
     let shape = small_shape();
     let mut log = SegmentLog::new(shape, 4, 2);
-    assert_eq!(log.place(10, 1), None, "nothing is open");
+    assert_eq!(log.place(10, 1), None, "no segment is open");
     let opened = log.open_next(|_| false).expect("all are free");
     let mut end = shape.segment_header_bytes;
     let mut entries = 0;
@@ -51,7 +51,7 @@ fn places_follow_each_other_and_leave_room_for_the_footer() {
     assert!(end + footer <= shape.segment_bytes, "the footer fits");
     let one_more =
         end.next_multiple_of(16) + 100 + (16 + 8 * (entries + 1) as u64).next_multiple_of(64);
-    assert!(one_more > shape.segment_bytes, "another record would not");
+    assert!(one_more > shape.segment_bytes, "another record would not fit");
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn the_largest_record_fits_an_empty_segment_and_one_byte_more_does_not() {
 ///
 /// Method: use all segments several times and remember the openings.
 #[test]
-fn segments_die_in_the_order_of_birth() {
+fn segments_are_reclaimed_in_the_order_of_opening() {
     let mut log = SegmentLog::new(small_shape(), 6, 2);
     let mut born = VecDeque::new();
     let mut epoch = 0;
@@ -77,7 +77,7 @@ fn segments_die_in_the_order_of_birth() {
         epoch = opened.epoch;
         born.push_back(opened);
         while let Some(victim) = log.victim() {
-            let oldest = born.pop_front().expect("somebody was born");
+            let oldest = born.pop_front().expect("a segment was opened");
             assert_eq!(victim, oldest.segment);
             log.reclaimed(victim);
             assert_eq!(log.tail_epoch(), oldest.epoch + 1);
@@ -88,7 +88,7 @@ fn segments_die_in_the_order_of_birth() {
 }
 
 #[test]
-fn a_segment_that_is_read_is_taken_last() {
+fn a_segment_that_is_being_read_is_opened_last() {
     let mut log = SegmentLog::new(small_shape(), 5, 2);
     let opened = log.open_next(|id| id.0 < 3).expect("free");
     assert_eq!(opened.segment, SegmentId(3));
@@ -97,7 +97,7 @@ fn a_segment_that_is_read_is_taken_last() {
 }
 
 #[test]
-fn a_restored_log_goes_on_behind_the_newest() {
+fn a_restored_log_continues_after_the_newest_epoch() {
     let found = [
         (0, Some(7)),
         (1, None),
@@ -113,7 +113,7 @@ fn a_restored_log_goes_on_behind_the_newest() {
 }
 
 #[test]
-fn reinsertion_reads_as_it_shows() {
+fn a_reinsertion_rule_parses_its_own_text() {
     for text in [
         "fifo",
         "fifo-reinsertion",
@@ -136,7 +136,7 @@ fn reinsertion_reads_as_it_shows() {
 }
 
 #[test]
-fn what_is_chosen_was_hit_and_fits_half_a_segment() {
+fn selected_objects_were_hit_and_fit_into_half_a_segment() {
     let aged = [(600, 3), (100, 0), (300, 1), (100, 2), (100, 1)];
     let aged = aged.map(|(bytes, hits)| Aged { bytes, hits });
     let chosen = |reinsertion: Reinsertion| {
@@ -153,7 +153,7 @@ fn what_is_chosen_was_hit_and_fits_half_a_segment() {
 }
 
 #[test]
-fn without_reinsertion_the_first_in_is_the_first_out() {
+fn without_reinsertion_the_oldest_object_is_evicted_first() {
     let mut tier = small_tier(8, Reinsertion::Never);
     (0..1000).for_each(|key| assert!(tier.insert(KeyHash(key), 200)));
     let oldest = (0..1000).find(|&key| tier.holds(KeyHash(key)));
@@ -164,7 +164,7 @@ fn without_reinsertion_the_first_in_is_the_first_out() {
 }
 
 #[test]
-fn what_is_hit_again_and_again_stays() {
+fn an_object_with_many_hits_stays() {
     for reinsertion in [Reinsertion::Hit { hits_min: 1 }, Reinsertion::HitsPerByte] {
         // One object with a single record, and one with several pieces.
         for body_bytes in [200, 1700] {
@@ -180,7 +180,7 @@ fn what_is_hit_again_and_again_stays() {
 }
 
 #[test]
-fn an_object_that_could_not_stay_whole_is_refused() {
+fn an_object_too_large_for_the_log_is_rejected() {
     let mut tier = small_tier(4, Reinsertion::Never);
     assert!(!tier.insert(KeyHash(1), 1 << 20));
     assert_eq!(tier.counters().refused_objects, 1);
@@ -196,7 +196,7 @@ proptest! {
     ///
     /// Oracle: a map from key to the last inserted size. The residents are a subset of it.
     #[test]
-    fn the_books_balance(
+    fn the_counters_agree_with_the_residents(
         steps in prop::collection::vec((0_u64..40, 0_u64..2500, 0_u8..10), 1..400),
         kind in 0_u8..4,
     ) {

@@ -228,7 +228,7 @@ mod tests {
                 let probe = Probe::of(KeyHash(key));
                 let held = bloom.contains(&probe);
                 let new_bits = bloom.add(&probe);
-                prop_assert_eq!(held, new_bits == 0, "contained is what nothing new is");
+                prop_assert_eq!(held, new_bits == 0, "a contained key sets no new bit");
                 prop_assert_eq!(bloom.add(&probe), 0);
             }
             prop_assert!(keys.iter().all(|&key| bloom.contains(&Probe::of(KeyHash(key)))));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn clearing_a_range_forgets_that_range_alone() {
+    fn clearing_a_range_clears_only_that_range() {
         let bloom = filled(16, 400);
         bloom.clear(4..16);
         for key in 0..400 {

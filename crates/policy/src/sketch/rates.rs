@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_load_is_read_back_from_the_fill() {
+    fn the_load_is_computed_from_the_fill() {
         for load in [0.5, 10.0, 45.0, 100.0] {
             assert!(
                 (keys_per_block(fill(load)) - load).abs() < 1e-9 * load,
@@ -129,7 +129,7 @@ mod tests {
 
     /// The rate increases with the number of keys, and the search stops at the given rate.
     #[test]
-    fn the_rate_rises_with_the_load_and_the_search_finds_its_place() {
+    fn the_rate_rises_with_the_load_and_the_search_finds_it() {
         let rates: Vec<f64> = (0..120)
             .map(|load| false_positives(f64::from(load)))
             .collect();

@@ -336,7 +336,7 @@ mod tests {
 
         /// A restored filter gives the same answers as the saved one, also after later rotations.
         #[test]
-        fn a_restored_filter_answers_as_the_saved_one(
+        fn a_restored_filter_answers_like_the_saved_one(
             keys in 1u64..3000, requests in 0u64..4000, more in 0u64..4000,
         ) {
             let filter = used(keys, requests);
@@ -355,7 +355,7 @@ mod tests {
 
         /// Any corruption is detected, without a panic.
         #[test]
-        fn a_damaged_state_is_refused(at in any::<prop::sample::Index>(), flip in 1u8..) {
+        fn a_corrupt_state_is_rejected(at in any::<prop::sample::Index>(), flip in 1u8..) {
             let mut bytes = used(500, 700).to_bytes(TAG);
             let at = at.index(bytes.len());
             bytes[at] ^= flip;
@@ -363,7 +363,7 @@ mod tests {
         }
 
         #[test]
-        fn a_cut_state_is_too_short(at in any::<prop::sample::Index>()) {
+        fn a_truncated_state_is_too_short(at in any::<prop::sample::Index>()) {
             let bytes = used(500, 700).to_bytes(TAG);
             let cut = &bytes[..at.index(bytes.len())];
             let error = RotatingBloom::from_bytes(config(500), TAG, cut).expect_err("cut");
@@ -373,7 +373,7 @@ mod tests {
 
     /// The errors state the problem.
     #[test]
-    fn a_state_that_does_not_fit_says_why() {
+    fn a_state_that_does_not_match_gives_the_reason() {
         let bytes = used(500, 700).to_bytes(TAG);
         let refused = |config, tag, bytes: &[u8]| {
             RotatingBloom::from_bytes(config, tag, bytes)

@@ -87,7 +87,7 @@ proptest! {
     ///
     /// Method: the clock ticks at every request, so that all requests have different times.
     #[test]
-    fn lru_with_a_tick_a_request_is_the_textbooks(
+    fn lru_with_a_tick_per_request_equals_textbook_lru(
         keys in prop::collection::vec(0u64..40, 0..400),
         capacity in 1u64..300,
     ) {
@@ -102,7 +102,7 @@ proptest! {
 
     /// GDSF evicts the lowest `L + f/s`, as a table that is searched completely.
     #[test]
-    fn gdsf_is_the_textbooks(
+    fn gdsf_equals_a_search_for_the_lowest_rank(
         keys in prop::collection::vec(0u64..40, 0..300),
         capacity in 40u64..300,
     ) {
@@ -181,7 +181,7 @@ fn an_object_larger_than_the_tier_is_refused_and_evicts_nothing() {
 }
 
 #[test]
-fn a_stale_slot_is_known_as_stale_after_its_place_was_given_away() {
+fn a_reused_slot_does_not_match_its_earlier_use() {
     let mut tier = Tier::<Lru>::new(10, Admission::Always, Seed(1));
     let mut evicted = Vec::new();
     let Verdict::Admit(first) = tier.offer(&object(1, 10), &mut evicted) else {
@@ -190,7 +190,7 @@ fn a_stale_slot_is_known_as_stale_after_its_place_was_given_away() {
     let Verdict::Admit(second) = tier.offer(&object(2, 10), &mut evicted) else {
         panic!("it fits");
     };
-    assert_eq!(first.index, second.index, "the place is reused");
+    assert_eq!(first.index, second.index, "the slot is reused");
     assert!(!tier.holds(first));
     assert!(!tier.remove(first));
     assert!(tier.holds(second));
@@ -210,7 +210,7 @@ fn removed_objects_do_not_pile_up_in_the_queue() {
 }
 
 #[test]
-fn the_same_requests_give_the_same_digest_whatever_the_keys_hash_to() {
+fn the_digest_does_not_depend_on_key_hashes() {
     let run = |scatter: fn(u64) -> u64, seed| {
         let mut tier = Tier::<Lru>::new(2000, Admission::Exponential { c: 30.0 }, Seed(seed));
         let mut evicted = Vec::new();

@@ -237,7 +237,7 @@ fn a_full_table_ends_the_window_and_never_grows_beyond_its_bound() {
 
 #[test]
 #[should_panic(expected = "sample_one_in_max 3 is not a power of two")]
-fn a_senseless_configuration_is_refused_by_name() {
+fn an_invalid_configuration_panics_with_the_field_name() {
     let mut config = TunerConfig::new(Mode::Horizon, 1 << 30);
     config.sample_one_in_max = 3;
     Tuner::new(config);

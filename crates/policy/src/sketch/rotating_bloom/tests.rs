@@ -63,7 +63,7 @@ fn a_period_holds_the_keys_it_was_sized_for() {
 
 /// The rate of first requests taken for second ones never exceeds its maximum, and the estimate is accurate.
 #[test]
-fn first_requests_pass_wrongly_at_the_rate_that_is_told() {
+fn first_requests_are_taken_for_second_ones_at_the_estimated_rate() {
     let keys = 100_000u64;
     for false_seen_max in [0.05, 0.01] {
         let filter = RotatingBloom::new(config(keys, false_seen_max));
@@ -90,7 +90,7 @@ fn first_requests_pass_wrongly_at_the_rate_that_is_told() {
 /// Method: each key is requested again after 2.25 periods, when it is forgotten and the last cleared generation
 /// contains it.
 #[test]
-fn what_rotation_forgot_is_counted_as_lost() {
+fn keys_forgotten_by_rotation_are_counted() {
     let keys = 40_000u64;
     let filter = RotatingBloom::new(config(keys, 1e-3));
     let distance = keys * 9 / 4;
@@ -102,7 +102,7 @@ fn what_rotation_forgot_is_counted_as_lost() {
     assert!((0.3..0.72).contains(&lost), "{lost}");
     let calm = RotatingBloom::new(config(keys, 1e-3));
     (0..4 * keys).for_each(|n| _ = calm.check_and_add(KeyHash(n)));
-    assert!(calm.stats().lost_seen < 2e-3, "nobody came back");
+    assert!(calm.stats().lost_seen < 2e-3, "no key was requested again");
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn threads_find_their_recent_keys_through_rotations() {
             });
         }
     });
-    assert!(looks.into_inner() > 200_000, "nearly all looks count");
+    assert!(looks.into_inner() > 200_000, "nearly all lookups count");
     let rotations = filter.stats().rotations;
     // 240 000 keys, 8000 per period. A thread that is suspended while it clears delays a rotation.
     assert!((5..=32).contains(&rotations), "{rotations}");
@@ -181,7 +181,7 @@ proptest! {
 
     /// The same requests give the same answers.
     #[test]
-    fn one_thread_decides_repeatably(requests in prop::collection::vec(0u64..500, 0..2000)) {
+    fn one_thread_gives_repeatable_answers(requests in prop::collection::vec(0u64..500, 0..2000)) {
         let answers = || {
             let filter = RotatingBloom::new(config(100, 0.01));
             requests.iter().map(|&key| filter.check_and_add(KeyHash(key)) == Seen::New).collect::<Vec<_>>()

@@ -131,7 +131,7 @@ impl fmt::Display for InvalidTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?} is no host[:port]: send one in Host or :authority",
+            "{:?} is not host[:port]: send one in Host or :authority",
             self.authority
         )
     }

@@ -154,7 +154,7 @@ mod tests {
         let error = Target::new("http", "a/b", "/").expect_err("a slash");
         assert_eq!(
             error.to_string(),
-            "\"a/b\" is no host[:port]: send one in Host or :authority"
+            "\"a/b\" is not host[:port]: send one in Host or :authority"
         );
     }
 

@@ -51,7 +51,10 @@ fn places_follow_each_other_and_leave_room_for_the_footer() {
     assert!(end + footer <= shape.segment_bytes, "the footer fits");
     let one_more =
         end.next_multiple_of(16) + 100 + (16 + 8 * (entries + 1) as u64).next_multiple_of(64);
-    assert!(one_more > shape.segment_bytes, "another record would not fit");
+    assert!(
+        one_more > shape.segment_bytes,
+        "another record would not fit"
+    );
 }
 
 #[test]

@@ -11,7 +11,7 @@
 //! - the `d` distinct bits of an absent key in one word and its `e` bits in the other are all set with
 //!   probability
 //!   `Σ_i Σ_j (-1)^(i+j)·C(d,i)·C(e,j)·e^(-(l/16)·(3(1-u_i) + 3(1-u_j) + (1 - u_i·u_j)))`,
-//! inclusion-exclusion over the unset bits.
+//!   by inclusion-exclusion over the unset bits.
 //!
 //! The tests of [`bloom`](super::bloom) compare these formulas with counts.
 

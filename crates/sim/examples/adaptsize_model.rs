@@ -1,8 +1,9 @@
-//! AdaptSize's model against simulation over a trace, as CSV on stdout.
+//! Compares AdaptSize's model with simulation over a trace; writes CSV to stdout.
 //!
-//! `cargo run --release -p edgeward-sim --example adaptsize_model -- curve TRACE BYTES..` writes hit ratio over `c`,
-//! predicted and simulated, for one window of 250 000 requests in four; `tuner` in place of `curve` writes what each
-//! step of both tuners predicted and what the window after it measured. A summary goes to stderr.
+//! `cargo run --release -p edgeward-sim --example adaptsize_model -- curve TRACE BYTES..` writes the predicted
+//! and the simulated hit ratio over `c`, for one window of 250 000 requests in four. With `tuner` instead of
+//! `curve` the program writes, for each step of both tuners, the prediction and the measured hit ratio of the
+//! following window. A summary is written to stderr.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -105,7 +106,7 @@ fn tuner(name: &str, capacity_bytes: u64, policy: PolicySpec, records: &[Record]
     run.feed(records);
     let report = run.report();
     let mut errors = Vec::new();
-    // The `c` that was in force in the window, chosen at the end of the one before.
+    // The `c` that was used in this window; it was chosen at the end of the previous one.
     let mut c_bytes = "inf".to_owned();
     for tuned in &report.tuned {
         if let Some(error) = tuned.model_error {

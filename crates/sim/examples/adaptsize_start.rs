@@ -1,7 +1,7 @@
-//! What AdaptSize is worth before its first whole window has ended: hit ratios from the first request on, as CSV.
+//! Measures AdaptSize before the end of its first full window: hit ratios since the first request, as CSV.
 //!
-//! `cargo run --release -p edgeward-sim --example adaptsize_start -- TRACE SIZE..`, a size being a share of the bytes of all
-//! objects, such as 0.01, or above 1 a number of MiB.
+//! `cargo run --release -p edgeward-sim --example adaptsize_start -- TRACE SIZE..`. A size up to 1 is a share
+//! of the footprint, such as 0.01. A size above 1 is a number of MiB.
 #![expect(clippy::print_stdout, reason = "a program whose result is its output")]
 
 use std::error::Error;
@@ -13,7 +13,7 @@ use edgeward_sim::{Run, RunConfig, Traffic};
 use edgeward_trace::{ReadOptions, Record};
 use edgeward_types::Seed;
 
-/// Hit ratios are told after so many requests, and after all.
+/// Hit ratios are written after these numbers of requests, and at the end.
 const AFTER: [usize; 5] = [2_000, 10_000, 50_000, 250_000, 1_000_000];
 
 fn main() -> Result<(), Box<dyn Error>> {

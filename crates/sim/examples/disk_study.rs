@@ -1,14 +1,17 @@
-//! What to write to disk and what to write again: rules of the disk tier over a trace, as CSV on stdout.
+//! Compares disk admission and reinsertion rules over a trace; writes CSV to stdout.
 //!
-//! `cargo run --release -p edgeward-sim --example disk_study -- WHAT TRACE RAM_BYTES DISK_BYTES..` with `WHAT` one of
+//! `cargo run --release -p edgeward-sim --example disk_study -- STUDY TRACE RAM_BYTES DISK_BYTES..`, where
+//! `STUDY` is one of:
 //!
-//! - `eviction`: every rule of admission with every reinsertion;
-//! - `rules`: second-hit with what leaves RAM offered to the disk or not, hits on disk counted or not;
-//! - `density`: `size-density` by the mean and by fixed sizes, between `always`, `second-hit` and `nth-hit`;
-//! - `period`: `second-hit` and `nth-hit` with memories of a sixteenth to four times the usual number of keys;
-//! - `filter`: second-hit with filters of one memory and several limits of fullness, and of several memories.
+//! - `eviction`: every disk admission rule with every reinsertion rule;
+//! - `rules`: second-hit admission, with and without offers of objects evicted from memory, with and without
+//!   counting of disk hits;
+//! - `density`: `size-density` with the mean and with fixed sizes, compared with `always`, `second-hit` and
+//!   `nth-hit`;
+//! - `period`: `second-hit` and `nth-hit` with memories of 1/16 to 4 times the default number of keys;
+//! - `filter`: second-hit admission with filters of several sizes and several fill limits.
 //!
-//! RAM is ruled by LRU; the first fifth of the requests fills the caches and is not counted.
+//! The memory tier uses LRU. The first fifth of the requests is the warm-up.
 #![expect(clippy::print_stdout, reason = "a program whose result is its output")]
 
 use std::error::Error;
@@ -116,7 +119,7 @@ fn rules(capacity_bytes: u64) -> Vec<DiskConfig> {
     configs
 }
 
-/// What is written again is what the server's default writes again.
+/// Uses the server's default reinsertion rule.
 fn with_defaults(capacity_bytes: u64, admission: DiskAdmissionSpec) -> DiskConfig {
     DiskConfig {
         eviction: Reinsertion::Hit { hits_min: 2 },
@@ -165,7 +168,7 @@ fn filter(capacity_bytes: u64) -> Vec<DiskConfig> {
     let usual = usual(capacity_bytes, DiskAdmissionSpec::SecondHit);
     let mut configs = Vec::new();
     let keys_at = |fill: f64, scale: f64| {
-        // The same number of blocks holds more keys the fuller it may get.
+        // A higher fill limit allows more keys in the same number of blocks.
         let blocks = usual.memory.blocks() as f64 * scale;
         (rates::keys_per_block(fill) * blocks).max(1.0) as u64
     };

@@ -5,17 +5,17 @@ use std::str::FromStr;
 
 use edgeward_types::{ByteSize, ParseByteSizeError};
 
-/// A cache's size: bytes, or a share of the bytes of all distinct objects.
+/// The size of a cache: bytes, or a share of the trace's footprint.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Capacity {
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(ByteSize),
-    /// So much of the trace's footprint.
+    /// A share of the footprint.
     OfFootprint(Share),
 }
 
 impl Capacity {
-    /// The size in bytes, given what share is taken of.
+    /// Returns the size in bytes for a trace with this footprint.
     pub fn bytes(&self, footprint_bytes: u64) -> u64 {
         match *self {
             Self::Bytes(size) => size.bytes(),
@@ -50,12 +50,12 @@ impl fmt::Display for Capacity {
     }
 }
 
-/// A share of something, written as a percentage between 0 % and 100 %.
+/// A share, written as a percentage between 0 % and 100 %.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share(f64);
 
 impl Share {
-    /// So much of `whole`, rounded.
+    /// Returns this share of `whole`, rounded.
     pub fn of(&self, whole: u64) -> u64 {
         (whole as f64 * self.0).round() as u64
     }
@@ -102,11 +102,11 @@ impl std::error::Error for ParseShareError {}
 /// Why a text is not a capacity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParseCapacityError {
-    /// It ends in `%` and is no percentage.
+    /// The text ends in `%` but is not a percentage.
     Share(ParseShareError),
-    /// It is no size.
+    /// The text is not a size.
     Size(ParseByteSizeError),
-    /// Nothing fits in nothing.
+    /// The size is zero, so no object would fit.
     Zero,
 }
 

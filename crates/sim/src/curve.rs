@@ -1,9 +1,9 @@
-//! The model's curve beside the simulated one: hit ratio over `c`, window by window, as in AdaptSize's figure 9.
+//! Compares the model with simulation: hit ratio over `c`, window by window, as in AdaptSize's figure 9.
 //!
-//! For every `c` a cache with that admission is carried through the trace. At a window to be
-//! compared, the model predicts from the window's counts, gaps and sizes and from what the cache holds
-//! at its start; then the cache is fed the window. Next to it a second cache starts the same window empty.
-//! What the paper's stationary model makes of the same counts stands beside both.
+//! For every `c` one cache processes the whole trace. For each compared window the model makes a prediction
+//! from the window's counts, gaps and sizes and from the cache content at the start. Then the cache processes
+//! the window. A second cache processes the same window from empty. Each row also has the prediction of the
+//! paper's stationary model for the same counts.
 
 use std::collections::BTreeMap;
 
@@ -15,23 +15,23 @@ use serde::Serialize;
 
 use crate::run::{Run, RunConfig};
 
-/// What to compare.
+/// The settings of a comparison.
 #[derive(Clone, Debug)]
 pub struct CurveConfig {
-    /// The budget.
+    /// The capacity of the caches in bytes.
     pub capacity_bytes: u64,
-    /// Requests a window: Δ.
+    /// Requests per window: Δ.
     pub window_requests: usize,
-    /// One window in this many is compared, the first among them; 0 and 1 mean all.
+    /// One window in this many is compared, starting with the first. 0 and 1 mean all windows.
     pub every: u64,
-    /// The candidates, in bytes; [`None`] admits everything.
+    /// The values of `c` in bytes; [`None`] admits every object.
     pub candidates: Vec<Option<u64>>,
-    /// Where the draws of admission come from.
+    /// The seed of the admission draws.
     pub seed: Seed,
 }
 
 impl CurveConfig {
-    /// Every other octave from 4 KiB to the capacity, and then everything.
+    /// Returns every second octave from 4 KiB to the capacity, and `None` for infinity.
     pub fn candidates_up_to(capacity_bytes: u64) -> Vec<Option<u64>> {
         (6..31)
             .map(|step| 1 << (2 * step))
@@ -45,21 +45,21 @@ impl CurveConfig {
 /// One point of the figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CurveRow {
-    /// The window, from 0.
+    /// The number of the window, from 0.
     pub window: u64,
-    /// Whether the cache held what earlier windows left in it.
+    /// True if the cache had processed the earlier windows.
     pub warm: bool,
-    /// Bytes at which the probability of admission falls to 1/e; none admits everything.
+    /// The size in bytes at which the admission probability is 1/e; `None` admits every object.
     pub c_bytes: Option<u64>,
-    /// What the cache did.
+    /// The object hit ratio of the simulation.
     pub simulated_ohr: f64,
-    /// What the finite-horizon model says.
+    /// The prediction of the finite-horizon model.
     pub predicted_ohr: f64,
-    /// What the stationary model says.
+    /// The prediction of the stationary model.
     pub stationary_ohr: f64,
 }
 
-/// The comparison under way.
+/// A running comparison.
 #[derive(Debug)]
 pub struct CurveStudy {
     config: CurveConfig,
@@ -70,7 +70,7 @@ pub struct CurveStudy {
 }
 
 impl CurveStudy {
-    /// Caches for all candidates, empty.
+    /// Makes an empty cache for each candidate.
     pub fn new(config: CurveConfig) -> Self {
         Self {
             warm: config
@@ -85,7 +85,7 @@ impl CurveStudy {
         }
     }
 
-    /// The next requests, in order. A window that stays incomplete is not compared.
+    /// Processes the next requests, in order. An incomplete window is not compared.
     pub fn feed(&mut self, records: &[Record]) {
         for record in records {
             self.pending.push(*record);
@@ -150,7 +150,7 @@ impl CurveStudy {
             self.rows
                 .push(row(false, simulated, predicted, stationary_ohr));
             if self.windows == 0 {
-                // Nothing came before: warm is cold.
+                // The first window has no predecessor: warm equals cold.
                 self.warm[at] = cold;
                 continue;
             }
@@ -202,12 +202,13 @@ mod tests {
     use super::*;
     use crate::facts::spread;
 
-    /// Drifting popularity, sizes over eight octaves, room for sixty objects: within three points on average.
+    /// The popularity drifts, sizes span eight octaves, and sixty objects fit. The mean error is below three
+    /// points.
     ///
-    /// Harder than real traffic: a key's requests crowd together and thin out, so short gaps follow short
-    /// ones, while the model takes each gap of a key to be independent of the one before.
+    /// This is harder than real traffic: the requests of a key first become dense and then sparse, so short
+    /// gaps follow short gaps. The model assumes that the gaps of a key are independent.
     ///
-    /// Method: keys drift, so that each is popular for a while; three windows, cold and warm.
+    /// Method: keys drift, so that each is popular for a while. Three windows, cold and warm.
     #[test]
     fn the_predicted_curve_follows_the_simulated_one_under_bursts() {
         let seed = Seed(31);
@@ -232,7 +233,7 @@ mod tests {
         });
         study.feed(&records);
         let rows = study.rows();
-        // 4 KiB, 16 KiB, .. 1 MiB and everything: 6 candidates; the first window has no warm start.
+        // 4 KiB, 16 KiB, .. 1 MiB and infinity: 6 candidates. The first window has no warm start.
         assert_eq!(rows.len(), 6 * (3 + 2));
         let error = |of: fn(&CurveRow) -> f64| {
             rows.iter()

@@ -1,6 +1,6 @@
-//! The disk tier under the RAM tier: the server's rules and the server's log, with sizes in place of bytes.
+//! The disk tier below memory: the server's rules and the server's log, with sizes instead of bytes.
 //!
-//! What is decided is decided by [`Hierarchy`] and [`LogTier`]. This counts.
+//! [`Hierarchy`] and [`LogTier`] decide; this module counts.
 
 use edgeward_policy::log::{LogCounters, LogTier, LogTierConfig, Reinsertion};
 use edgeward_policy::sketch::RotatingBloomConfig;
@@ -14,22 +14,22 @@ use serde::Serialize;
 use crate::facts::ratio;
 use crate::run::{Counts, Found};
 
-/// A disk tier to simulate.
+/// The settings of a simulated disk tier.
 #[derive(Clone, Debug)]
 pub struct DiskConfig {
-    /// Bytes of disk, headers and free segments included.
+    /// Bytes of disk, including headers and free segments.
     pub capacity_bytes: u64,
-    /// What is written.
+    /// The disk admission rule.
     pub admission: DiskAdmissionSpec,
-    /// What the rule of admission remembers.
+    /// The memory of the admission rule.
     pub memory: RotatingBloomConfig,
-    /// What is written again when its segment is reclaimed.
+    /// The reinsertion rule.
     pub eviction: Reinsertion,
-    /// The rules between RAM and disk.
+    /// The rules between memory and disk.
     pub rules: HierarchyRules,
 }
 
-/// A disk tier under way.
+/// A simulated disk tier.
 #[derive(Debug)]
 pub(crate) struct Disk {
     config: DiskConfig,
@@ -37,7 +37,7 @@ pub(crate) struct Disk {
     hierarchy: Hierarchy,
     log: LogTier,
     reads: Reads,
-    /// Bytes of bodies that came from RAM, on their way out of it.
+    /// Bytes of bodies that were written when memory evicted them.
     from_ram_bytes: u64,
     refused: u64,
     inserted_records: u64,
@@ -65,13 +65,14 @@ impl Disk {
         }
     }
 
-    /// A request that RAM could not answer: whether the disk could, and what is to become of the object.
+    /// Processes a request that memory could not answer. Returns where the object was found and where to store
+    /// it.
     pub(crate) fn request(&mut self, object: &Object) -> (Found, Placement) {
         if !self.log.lookup(in_log(object.key)) {
             return (Found::Nowhere, self.hierarchy.miss(object));
         }
         self.reads.bytes += object.size_bytes + self.log_config.named_bytes;
-        // An object in pieces: the record that names them, then each of them.
+        // An object in pieces: one read for the record that lists the pieces, and one per piece.
         self.reads.operations += match self.pieces(object.size_bytes) {
             0 => 1,
             pieces => 1 + pieces,
@@ -79,7 +80,7 @@ impl Disk {
         (Found::Disk, self.hierarchy.disk_hit(object))
     }
 
-    /// Carries out a verdict on an object from the origin.
+    /// Writes or rejects an object that was fetched from the origin.
     pub(crate) fn place(&mut self, object: &Object, verdict: DiskVerdict) {
         match verdict {
             DiskVerdict::Write => self.write(object),
@@ -87,7 +88,7 @@ impl Disk {
         }
     }
 
-    /// RAM made room.
+    /// Offers an object that memory evicted.
     pub(crate) fn evicted_from_ram(&mut self, evicted: &Evicted) {
         let Evicted { object, .. } = evicted;
         let on_disk = || self.log.holds(in_log(object.key));
@@ -100,7 +101,7 @@ impl Disk {
         }
     }
 
-    /// All that was done so far.
+    /// Returns the totals so far.
     pub(crate) fn totals(&self) -> DiskTotals {
         let LogCounters {
             inserted_objects,
@@ -117,7 +118,7 @@ impl Disk {
             written_body_bytes: inserted_body_bytes,
             written_bytes,
             write_operations: written_records,
-            // What is written again is read before.
+            // Reinserted bytes are read first.
             read_bytes: self.reads.bytes + reinserted_bytes,
             read_operations: self.reads.operations
                 + written_records.saturating_sub(self.inserted_records),
@@ -129,7 +130,7 @@ impl Disk {
         }
     }
 
-    /// What came of it, `counts` being the requests and `done` the work that are counted.
+    /// Returns the report: `counts` are the counted requests, `done` is the disk work since counting began.
     pub(crate) fn report(&self, counts: &Counts, done: DiskTotals) -> DiskReport {
         let Counts {
             requests,
@@ -174,7 +175,7 @@ impl Disk {
         }
     }
 
-    /// The pieces a body is cut into, 0 if it is not.
+    /// Returns the number of pieces of a body, 0 if it is not split.
     fn pieces(&self, body_bytes: u64) -> u64 {
         let shape = &self.log_config.shape;
         if shape.is_cut(body_bytes) {
@@ -185,40 +186,41 @@ impl Disk {
     }
 }
 
-/// The log's table takes keys for hashes, and a trace's may be dense ids. One to one, as the constant is odd.
+/// The table of the log expects hashes, but keys of a trace may be dense ids. The constant is odd, so the
+/// mapping is one-to-one.
 fn in_log(key: KeyHash) -> KeyHash {
     KeyHash(key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// What a disk did.
+/// The work of a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DiskTotals {
-    /// Objects written, those from RAM among them.
+    /// Written objects, including those from memory.
     pub written_objects: u64,
     /// Bytes of their bodies.
     pub written_body_bytes: u64,
-    /// Bytes written: bodies, headers, what aligns them, and what was written again.
+    /// Bytes written: bodies, headers, alignment and reinsertions.
     pub written_bytes: u64,
-    /// Records written. The store gathers them into larger writes.
+    /// Written records. The store combines them into larger writes.
     pub write_operations: u64,
-    /// Bytes read, for clients and for writing again.
+    /// Bytes read, for clients and for reinsertions.
     pub read_bytes: u64,
     /// Records read.
     pub read_operations: u64,
-    /// Bytes of bodies written when they left RAM.
+    /// Bytes of bodies that were written when memory evicted them.
     pub from_ram_bytes: u64,
     /// Requests whose response was not written.
     pub refused_requests: u64,
-    /// Objects written again when their segment was reclaimed.
+    /// Objects that were written again when their segment was reclaimed.
     pub reinserted_objects: u64,
-    /// Bytes of that.
+    /// Bytes of these reinsertions.
     pub reinserted_bytes: u64,
-    /// Objects that left with their segment.
+    /// Objects that were evicted with their segment.
     pub evicted_objects: u64,
 }
 
 impl DiskTotals {
-    /// What was done since `earlier`.
+    /// Returns the work since `earlier`.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         Self {
             written_objects: self.written_objects - earlier.written_objects,
@@ -236,48 +238,48 @@ impl DiskTotals {
     }
 }
 
-/// The disk's part of a run's report. Ratios are of all requests, so that those of both tiers add up.
+/// The disk's part of a report. All ratios refer to all requests, so that those of both tiers can be added.
 #[derive(Clone, Debug, Serialize)]
 pub struct DiskReport {
     /// Bytes of disk.
     pub capacity_bytes: u64,
-    /// The rule of admission.
+    /// The disk admission rule.
     pub admission: String,
-    /// What is written again.
+    /// The reinsertion rule.
     pub eviction: String,
-    /// Hits in RAM.
+    /// Hits in memory.
     pub ram_hits: u64,
-    /// Those per request.
+    /// Hits in memory per request.
     pub ram_object_hit_ratio: f64,
-    /// Bytes hit in RAM per byte requested.
+    /// Bytes hit in memory per byte requested.
     pub ram_byte_hit_ratio: f64,
     /// Hits on disk.
     pub disk_hits: u64,
-    /// Those per request.
+    /// Hits on disk per request.
     pub disk_object_hit_ratio: f64,
     /// Bytes hit on disk per byte requested.
     pub disk_byte_hit_ratio: f64,
-    /// Bytes the origin sent.
+    /// Bytes fetched from the origin.
     pub origin_bytes: u64,
-    /// Bytes written per byte of body that came in.
+    /// Bytes written per byte of stored bodies.
     pub write_amplification: f64,
     /// Bytes written per byte served from disk.
     pub written_bytes_per_hit_byte: f64,
-    /// What the disk did.
+    /// The work of the disk.
     #[serde(flatten)]
     pub done: DiskTotals,
     /// Objects on disk at the end.
     pub residents: u64,
     /// Bytes of their bodies.
     pub used_bytes: u64,
-    /// A fingerprint of all that was written, written again and evicted, 16 hexadecimal digits.
+    /// A digest of all writes, reinsertions and evictions, 16 hexadecimal digits.
     pub digest: String,
-    /// What the rule of admission remembers takes so much RAM.
+    /// Bytes of memory that the admission rule uses.
     pub admission_memory_bytes: u64,
-    /// Rotations of its first filter.
+    /// Rotations of the rule's first filter.
     pub admission_rotations: u64,
-    /// First requests taken for later ones, at the end, as estimated from the fill.
+    /// The share of first requests that are taken for repeated ones, at the end, estimated from the fill.
     pub admission_false_seen: f64,
-    /// Requests taken for first ones although rotation had only forgotten them, as sampled.
+    /// The share of reported first requests that rotation had only forgotten, from a sample.
     pub admission_lost_seen: f64,
 }

@@ -1,15 +1,15 @@
-//! What a trace is made of, and objects that keep their size.
+//! The properties of a trace, with one size per object.
 
 use edgeward_trace::Record;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use serde::Serialize;
 
-/// Reads a trace as traffic: knows every object, its first size and its requests.
+/// Reads a trace and stores each object's first size and its request count.
 ///
-/// An object of a synthetic origin has one size, and most simulators hold to the first one seen;
-/// [`settle`](Self::settle) does the same, so that a simulation and a replay mean the same objects.
-/// Memory: 24 bytes an object in a table between 7/16 and 7/8 full.
+/// An object of a synthetic origin has one size, and most simulators use the first size in the trace.
+/// [`settle`](Self::settle) does the same, so that a simulation and a replay use the same objects. Memory: 24
+/// bytes per object in a table that is between 7/16 and 7/8 full.
 #[derive(Debug, Default)]
 pub struct Traffic {
     objects: HashTable<ObjectFacts>,
@@ -21,7 +21,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Counts a request and gives its object the size it came with first.
+    /// Counts a request and sets its size to the first size of its object.
     pub fn settle(&mut self, record: &mut Record) {
         let key = record.key;
         let entry = self.objects.entry(
@@ -55,7 +55,7 @@ impl Traffic {
         self.bytes = self.bytes.saturating_add(record.size);
     }
 
-    /// The facts so far.
+    /// Returns the properties so far.
     pub fn facts(&self) -> TraceFacts {
         let objects = self.objects.len() as u64;
         TraceFacts {
@@ -69,7 +69,7 @@ impl Traffic {
     }
 }
 
-/// What a trace is made of.
+/// The properties of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TraceFacts {
     /// Requests.
@@ -80,13 +80,13 @@ pub struct TraceFacts {
     pub bytes: u64,
     /// Bytes of all distinct objects.
     pub footprint_bytes: u64,
-    /// Objects requested once, as a share of the objects.
+    /// The share of objects with exactly one request.
     pub one_hit_share: f64,
-    /// Requests that named another size than the object's first; they were given the first.
+    /// Requests whose size differed from their object's first size. They were given the first size.
     pub resized_requests: u64,
 }
 
-/// `part / whole`; nothing of nothing is 0.
+/// Returns `part / whole`, or 0 if `whole` is 0.
 pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 {
         0.0
@@ -95,7 +95,7 @@ pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
     }
 }
 
-/// Trace keys are often dense ids; one multiplication spreads them over the table and its tags.
+/// Trace keys are often dense ids. One multiplication distributes them over the table and its tags.
 pub(crate) fn spread(key: u64) -> u64 {
     let wide = u128::from(key ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93_u128;
     (wide as u64) ^ ((wide >> 64) as u64)

@@ -1,10 +1,10 @@
-//! Drives the serving policies with a trace and reports what they would have done.
+//! Simulates the server's policies over a trace.
 //!
-//! A [`Run`] is one policy at one capacity, fed with records in batches, so that a trace of any
-//! length passes through bounded memory and many runs share one reading of it. The decisions are
-//! made by the very [`AnyTier`](edgeward_policy::AnyTier) that the server holds: fed with the same
-//! requests, charges and seed, both end with the same digest. With a disk under RAM
-//! ([`Run::with_disk`]) the rules between the tiers and the log's places are the server's too.
+//! A [`Run`] simulates one policy at one capacity. It processes records in batches, so that a trace of any
+//! length needs bounded memory and many runs share one pass over it. The decisions are made by the same
+//! [`AnyTier`](edgeward_policy::AnyTier) as in the server: with equal requests, charges and seed, both have
+//! equal digests. With a disk below memory ([`Run::with_disk`]) the rules between the tiers and the space
+//! management of the log are the server's too.
 #![forbid(unsafe_code)]
 
 mod capacity;

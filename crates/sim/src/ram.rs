@@ -1,4 +1,4 @@
-//! The RAM tier as a run sees it: the server's tier, with an index of what is in it and no bytes.
+//! The memory tier of a run: the server's tier with an index and without bytes.
 
 use edgeward_policy::{
     Admission, AnyTier, AnyTouch, Evicted, Object, PolicySpec, Slot, Verdict,
@@ -9,7 +9,7 @@ use hashbrown::HashTable;
 
 use crate::facts::spread;
 
-/// A tier, its index, and what tunes it.
+/// A tier with its index and its tuner.
 #[derive(Debug)]
 pub(crate) struct Ram {
     index: HashTable<Resident>,
@@ -17,7 +17,7 @@ pub(crate) struct Ram {
     touch: AnyTouch,
     tuner: Option<Tuner>,
     evicted: Vec<Evicted>,
-    /// Charged for each object beside its body; see [`charge_bytes`].
+    /// Bytes charged per object in addition to its body; see [`charge_bytes`].
     overhead_bytes: u64,
 }
 
@@ -40,7 +40,7 @@ impl Ram {
         }
     }
 
-    /// Whether it is there; if so, it was hit.
+    /// Returns true if the object is present, and records the hit.
     pub(crate) fn hit(&self, key: KeyHash) -> bool {
         let resident = self.find(key);
         if let Some(resident) = resident {
@@ -49,13 +49,13 @@ impl Ram {
         resident.is_some()
     }
 
-    /// Whether it is there, without a trace of having looked.
+    /// Returns true if the object is present, without recording a hit.
     pub(crate) fn holds(&self, key: KeyHash) -> bool {
         self.find(key).is_some()
     }
 
-    /// Offers what is not there. Those that leave for it, with the bytes of the objects themselves in place of
-    /// what they were charged.
+    /// Offers an object that is not present. Returns the evicted objects with their own sizes instead of their
+    /// charges.
     pub(crate) fn offer(&mut self, key: KeyHash, size_bytes: u64) -> &[Evicted] {
         self.evicted.clear();
         let object = Object {
@@ -84,7 +84,7 @@ impl Ram {
         &self.evicted
     }
 
-    /// Tells the tuner of a request; what it decided, if this one ended a window.
+    /// Passes a request to the tuner. Returns the result of its step if this request completed a window.
     pub(crate) fn record(&mut self, key: KeyHash, size_bytes: u64, hit: bool) -> Option<Tuning> {
         let charge_bytes = self.charge(size_bytes);
         let tuner = self.tuner.as_mut()?;
@@ -107,7 +107,7 @@ impl Ram {
         &self.tier
     }
 
-    /// Bookkeeping of tier and index.
+    /// Bytes of bookkeeping of tier and index.
     pub(crate) fn bookkeeping_bytes(&self) -> usize {
         self.tier.bookkeeping_bytes() + self.index.allocation_size()
     }
@@ -125,6 +125,6 @@ impl Ram {
 struct Resident {
     key: KeyHash,
     slot: Slot,
-    /// Size of the object itself, without the overhead.
+    /// The size of the object, without the overhead.
     size_bytes: u64,
 }

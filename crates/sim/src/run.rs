@@ -1,4 +1,4 @@
-//! One policy at one capacity, fed with requests.
+//! The simulation of one policy at one capacity.
 
 use edgeward_policy::{Object, PolicySpec};
 use edgeward_trace::Record;
@@ -9,27 +9,28 @@ use crate::disk::{Disk, DiskConfig, DiskReport, DiskTotals};
 use crate::facts::ratio;
 use crate::ram::Ram;
 
-/// What to run.
+/// The settings of a run.
 #[derive(Clone, Debug)]
 pub struct RunConfig {
     /// The policy.
     pub policy: PolicySpec,
-    /// The budget.
+    /// The capacity in bytes.
     pub capacity_bytes: u64,
-    /// Requests at the start that fill the cache and are not counted.
+    /// Requests of the warm-up, which fill the cache and are not counted.
     pub warmup_requests: u64,
-    /// Charged for each object beside its body. With 0 an object costs its size, as in the literature. With the server's figure
-    /// the body is rounded up as the server's allocator does; see [`edgeward_types::charge_bytes`].
+    /// Bytes charged per object in addition to its body. With 0 the charge is the size, as in the literature.
+    /// With the server's value the body is also rounded up as the server's allocator does; see
+    /// [`edgeward_types::charge_bytes`].
     pub object_overhead_bytes: u64,
-    /// Where the policy's draws come from.
+    /// The seed of the policy's random draws.
     pub seed: Seed,
-    /// AdaptSize's Δ; none for the paper's.
+    /// AdaptSize's Δ. `None` means the paper's value.
     pub window_requests: Option<u32>,
-    /// Requests an interval of the series over time.
+    /// Requests per interval of the time series.
     pub interval_requests: u64,
 }
 
-/// A simulated cache and its counts.
+/// A simulated cache with its counts.
 #[derive(Debug)]
 pub struct Run {
     config: RunConfig,
@@ -37,10 +38,10 @@ pub struct Run {
     disk: Option<Disk>,
     seen_requests: u64,
     counted: Counts,
-    /// What the disk had done when counting began.
+    /// The disk work when counting began.
     disk_before: DiskTotals,
     interval: Counts,
-    /// When the interval's last request was made, and what the disk had done when it began.
+    /// The time of the interval's last request, and the disk work at the interval's start.
     interval_end: Timestamp,
     interval_disk: DiskTotals,
     series: Vec<Interval>,
@@ -48,7 +49,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// An empty cache: RAM alone.
+    /// Makes an empty cache with memory only.
     pub fn new(config: RunConfig) -> Self {
         Self {
             ram: Ram::new(
@@ -71,7 +72,7 @@ impl Run {
         }
     }
 
-    /// An empty cache with a disk under its RAM.
+    /// Makes an empty cache with memory and disk.
     pub fn with_disk(config: RunConfig, disk: DiskConfig) -> Self {
         Self {
             disk: Some(Disk::new(disk)),
@@ -79,7 +80,7 @@ impl Run {
         }
     }
 
-    /// The next requests, in order.
+    /// Processes the next requests, in order.
     pub fn feed(&mut self, records: &[Record]) {
         for record in records {
             let found = self.request(KeyHash(record.key), record.size);
@@ -87,7 +88,7 @@ impl Run {
         }
     }
 
-    /// What came of it so far.
+    /// Returns the report so far.
     pub fn report(&self) -> RunReport {
         let Counts {
             requests,
@@ -124,22 +125,23 @@ impl Run {
         }
     }
 
-    /// Whether RAM holds it now.
+    /// Returns true if the object is in memory.
     pub(crate) fn holds(&self, key: KeyHash) -> bool {
         self.ram.holds(key)
     }
 
-    /// Bytes charged to RAM now.
+    /// The current charge of the memory tier in bytes.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.ram.tier().used_bytes()
     }
 
-    /// Hits counted so far.
+    /// Counted hits so far.
     pub(crate) fn hits(&self) -> u64 {
         self.counted.hits
     }
 
-    /// One request: where its object was. Offers and records in the server's order.
+    /// Processes one request and returns where its object was found. Offers and records are in the server's
+    /// order.
     fn request(&mut self, key: KeyHash, size_bytes: u64) -> Found {
         let found = if self.ram.hit(key) {
             Found::Ram
@@ -159,7 +161,8 @@ impl Run {
         found
     }
 
-    /// What RAM does not have: from disk or origin, and to where the rules say.
+    /// Processes a request that memory could not answer: reads the object from disk or origin and stores it by
+    /// the rules.
     fn beyond_ram(&mut self, object: &Object) -> Found {
         let Some(disk) = &mut self.disk else {
             self.ram.offer(object.key, object.size_bytes);
@@ -171,7 +174,7 @@ impl Run {
                 disk.evicted_from_ram(evicted);
             }
         }
-        // Last, as in the server: the record is whole when the body has come to its end.
+        // The disk write is last, as in the server: the record is complete when the body has ended.
         if found == Found::Nowhere {
             disk.place(object, placement.disk);
         }
@@ -226,7 +229,7 @@ impl Run {
     }
 }
 
-/// Where a request found its object.
+/// The place where a request found its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Ram,
@@ -234,66 +237,66 @@ pub(crate) enum Found {
     Nowhere,
 }
 
-/// What one run came to. The JSON of `edgeward simulate` holds these keys.
+/// The result of a run. The JSON of `edgeward simulate` has these keys.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunReport {
     /// The policy's name.
     pub policy: String,
-    /// The budget.
+    /// The capacity in bytes.
     pub capacity_bytes: u64,
-    /// Requests counted: those after the warm-up.
+    /// Counted requests, without the warm-up.
     pub requests: u64,
-    /// Of those, hits.
+    /// Hits among them.
     pub hits: u64,
     /// Hits per request.
     pub object_hit_ratio: f64,
     /// Bytes hit per byte requested.
     pub byte_hit_ratio: f64,
-    /// Simulated requests per second of one core; whoever holds a clock fills it in.
+    /// Simulated requests per second of one core. The caller fills this in, because a run reads no clock.
     pub requests_per_second: Option<f64>,
-    /// Bookkeeping per resident: tier and index, without the value.
+    /// Bytes of bookkeeping per resident object: tier and index, without bodies.
     pub bytes_per_object: f64,
-    /// Bytes charged at the end.
+    /// Charged bytes at the end.
     pub used_bytes: u64,
-    /// Objects resident at the end.
+    /// Resident objects at the end.
     pub residents: u64,
-    /// A fingerprint of all decisions, 16 hexadecimal digits.
+    /// A digest of all decisions, 16 hexadecimal digits.
     pub digest: String,
-    /// The disk under it, if there is one. The hits and ratios above are then those of both tiers.
+    /// The disk tier, if any. The hits and ratios above then include both tiers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskReport>,
-    /// Hit ratios over time, the warm-up included.
+    /// Hit ratios over time, including the warm-up.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<Interval>,
-    /// What the tuner chose, window by window.
+    /// The results of the tuner, window by window.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tuned: Vec<Tuned>,
 }
 
-/// Hit ratios of one stretch of requests.
+/// Hit ratios of one interval of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Interval {
-    /// The number of its last request, counted from 1.
+    /// The number of its last request, from 1.
     pub requests_end: u64,
     /// Hits per request.
     pub object_hit_ratio: f64,
     /// Bytes hit per byte requested.
     pub byte_hit_ratio: f64,
-    /// What each tier did, if there is a disk.
+    /// The figures of each tier, if the run has a disk.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub tiers: Option<TierInterval>,
 }
 
-/// One stretch of requests to a cache with a disk.
+/// The figures of both tiers for one interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TierInterval {
-    /// When its last request was made, on the trace's clock.
+    /// The time of its last request, on the trace's clock.
     pub time_end_seconds: f64,
     /// Hits in RAM per request.
     pub ram_object_hit_ratio: f64,
     /// Hits on disk per request.
     pub disk_object_hit_ratio: f64,
-    /// Bytes the origin sent.
+    /// Bytes fetched from the origin.
     pub origin_bytes: u64,
     /// Bytes written to disk.
     pub disk_written_bytes: u64,
@@ -306,17 +309,17 @@ pub struct TierInterval {
 pub struct Tuned {
     /// The number of the window's last request.
     pub requests_end: u64,
-    /// The parameter chosen, bytes; none means that everything is admitted.
+    /// The chosen `c` in bytes; `None` admits every object.
     pub c_bytes: Option<f64>,
-    /// The hit ratio its model expects with it.
+    /// The predicted hit ratio with this `c`.
     pub predicted_ohr: f64,
-    /// The hit ratio of the window just ended.
+    /// The hit ratio of the past window.
     pub measured_ohr: f64,
-    /// What the step before predicted for that window minus what was measured in it.
+    /// The prediction of the previous step minus the measured hit ratio of that window.
     pub model_error: Option<f64>,
 }
 
-/// Requests and what answered them. `hits` are those of both tiers.
+/// Counts of requests and hits. `hits` includes both tiers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) requests: u64,
@@ -370,11 +373,11 @@ mod tests {
         requests.iter().map(record).collect()
     }
 
-    /// An example small enough to be done by hand.
+    /// A small example that can be calculated by hand.
     #[test]
     fn lru_of_two_objects_hits_as_by_hand() {
         let mut lru = run(PolicySpec::Lru, 20, 0);
-        // miss miss hit miss(evicts 2) hit miss(evicts 3: 1 was hit after 3 entered)
+        // miss miss hit miss(evicts 2) hit miss(evicts 3: 1 was hit after 3 was admitted)
         lru.feed(&records(&[
             (1, 10),
             (2, 10),
@@ -406,13 +409,13 @@ mod tests {
         assert_eq!(lru.report().hits, 0, "two objects of 18 do not fit in 20");
     }
 
-    /// No policy hits more often than the cache without bounds, and batches change nothing.
+    /// No policy has more hits than an unlimited cache, and the batch size has no effect.
     #[test]
     fn no_policy_beats_the_infinite_cache_and_batches_change_nothing() {
         let mut rng = edgeward_policy::rng::Rng::new(Seed(5), 0);
         let requests: Vec<(u64, u64)> = (0..20_000)
             .map(|_| {
-                // A crude power law over 2000 objects.
+                // A simple power law over 2000 objects.
                 let key = (2000.0 * rng.unit().powi(3)) as u64;
                 (key, 1 + spread(key) % 5000)
             })

@@ -1,4 +1,4 @@
-//! The default policy of the memory tier against LRU.
+//! Compares the default policy of the memory tier with LRU.
 
 use edgeward_policy::PolicySpec;
 use edgeward_policy::rng::Rng;
@@ -7,7 +7,7 @@ use edgeward_store::hot::HotConfig;
 use edgeward_trace::Record;
 use edgeward_types::{ByteSize, Seed, Timestamp};
 
-/// Objects of one size, as the chunks of a large download are, leave a rule about sizes nothing to decide by.
+/// If all objects have the same size, as chunks of a large download, a policy based on sizes has no advantage.
 #[test]
 fn the_default_policy_keeps_up_with_lru_on_objects_of_one_size() {
     const SEED: Seed = Seed(28);
@@ -36,8 +36,8 @@ fn object_hit_ratio(policy: PolicySpec, capacity: ByteSize, requests: &[Record])
     run.report().object_hit_ratio
 }
 
-/// Chunks of 1 MiB. One is released every four requests; the age of a requested chunk is log-uniform, so that chunks lose
-/// popularity slowly.
+/// Chunks of 1 MiB. A chunk is released every four requests. The age of a requested chunk is log-uniform, so
+/// that chunks lose popularity slowly.
 fn chunked_downloads(requests: u64, seed: Seed) -> Vec<Record> {
     let mut rng = Rng::new(seed, 0);
     (0..requests)

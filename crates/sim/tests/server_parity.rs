@@ -1,8 +1,8 @@
-//! The simulator predicts the server because both drive the same decisions.
+//! The simulator and the server make the same decisions.
 //!
-//! Method: one request sequence through `store::hot` (locks, index, values and all) and through a
-//! simulator's run. Equal hits, equal digests of every decision, for each policy; with keys that the
-//! server hashes and the simulator does not.
+//! Method: send one request sequence through `store::hot` (with locks, index and values) and through a
+//! simulated run. Hits and the digest of all decisions must be equal for each policy, although the server
+//! hashes the keys and the simulator does not.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn the_server_and_the_simulator_decide_alike() {
     }
 }
 
-/// Another seed, another outcome: the equality above is not that of two constants.
+/// A different sequence gives a different digest, so the equality above is significant.
 #[test]
 fn the_digest_tells_runs_apart() {
     let requests = traffic(20_000);
@@ -76,7 +76,8 @@ fn served(policy: PolicySpec, requests: &[Record]) -> (u64, String) {
     (hits, format!("{:016x}", cache.stats().digest))
 }
 
-/// Power-law popularity, sizes over four orders of magnitude, a quarter asked for once.
+/// Power-law popularity, sizes over four orders of magnitude; a quarter of the requests are for one-hit
+/// wonders.
 fn traffic(requests: u64) -> Vec<Record> {
     let mut rng = Rng::new(Seed(3), 0);
     (0..requests)

@@ -1,9 +1,9 @@
-//! The two tiers of a run beside a naive model of the rules between them.
+//! Compares a run with two tiers with a naive model of the rules between them.
 //!
-//! Method: small random traces through [`Run::with_disk`] and through a model that is written from the rules' text
-//! alone: lists and counts in place of tiers, filters and a log. What the model cannot know, because it depends
-//! on how a filter errs or a segment fills, is taken out of the way: a memory that hardly errs, and a disk that never
-//! fills (what happens when it does is tested in `policy::log`, and here by laws).
+//! Method: send small random traces through [`Run::with_disk`] and through a model that was written from the
+//! text of the rules alone. The model has lists and counts instead of tiers, filters and a log. It cannot model
+//! filter errors or full segments. The test therefore uses a memory with a very low error rate and a disk that
+//! is never full. `policy::log` tests a full disk, and so do the properties below.
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU64;
@@ -16,13 +16,13 @@ use edgeward_trace::Record;
 use edgeward_types::{Seed, Timestamp};
 use proptest::prelude::*;
 
-/// A disk cache as the documentation tells it.
+/// A disk cache as documented.
 struct Model {
     ram_bytes_max: u64,
     ram: Vec<InRam>,
-    /// Offers to RAM so far: its clock, by which hits between two offers are simultaneous.
+    /// Offers to memory so far. They are the clock: hits between two offers have the same time.
     offers: u64,
-    /// Places of those that left, the last first; ties of recency are broken by place.
+    /// Slots of evicted objects, the last first. Ties of recency are broken by slot.
     free: Vec<usize>,
     disk: HashSet<u64>,
     requests: HashMap<u64, u64>,
@@ -35,7 +35,7 @@ struct Model {
 struct InRam {
     key: u64,
     size: u64,
-    /// When it entered or was hit last; a hit is later than the offer before it.
+    /// The time of admission or of the last hit. A hit is later than the offer before it.
     used: (u64, bool),
     place: usize,
 }
@@ -110,7 +110,7 @@ impl Model {
             DiskAdmissionSpec::SizeDensity(bytes) => size.div_ceil(bytes.get()).clamp(1, 8),
         };
         let requests = self.requests.entry(key).or_default();
-        // What is small enough to be written at once is not counted.
+        // Objects that are small enough to be written at once are not counted.
         *requests += u64::from(needed > 1);
         needed == 1 || *requests >= needed
     }
@@ -215,13 +215,13 @@ proptest! {
         };
         prop_assert_eq!(simulated, model.counts);
         prop_assert_eq!(report.hits, disk.ram_hits + disk.disk_hits);
-        // One record an object, and each hit reads one.
+        // Each object has one record, and each hit reads one record.
         prop_assert_eq!(disk.done.write_operations, disk.done.written_objects);
         prop_assert_eq!(disk.done.read_operations, disk.disk_hits);
     }
 
-    /// On a disk that fills: nothing is written twice for one miss, all bytes are accounted for, and what is
-    /// kept fits.
+    /// On a full disk: an object is written at most once per miss, all bytes are accounted for, and the content
+    /// fits.
     #[test]
     fn the_accounts_of_a_full_disk_balance(
         keys in prop::collection::vec(0u64..3000, 2000..4000),
@@ -232,7 +232,7 @@ proptest! {
             Just(Reinsertion::HitsPerByte),
         ],
     ) {
-        // Objects of 100 KiB to 4 MiB: 64 MiB of disk are full after some fifty.
+        // Objects of 100 KiB to 4 MiB: about fifty fill the 64 MiB of disk.
         let mut records = records(&keys);
         records.iter_mut().for_each(|record| record.size *= 1024);
         let disk = DiskConfig { eviction, ..disk_config(64 << 20, spec) };
@@ -258,7 +258,7 @@ proptest! {
     }
 }
 
-/// The warm-up leaves nothing in the counts of the disk either.
+/// The warm-up is not counted for the disk either.
 #[test]
 fn the_warm_up_is_not_counted_on_disk() {
     let keys: Vec<u64> = (0..50).chain(0..50).collect();
@@ -274,14 +274,14 @@ fn the_warm_up_is_not_counted_on_disk() {
     assert_eq!(disk.ram_hits + disk.disk_hits, 50, "all hit after it");
 }
 
-/// What the tier is for: of traffic that is mostly never asked for again, second-hit writes a small part and
-/// serves as much.
+/// The purpose of second-hit admission: if most objects are requested once, it writes few of them and has as
+/// many hits.
 #[test]
 fn second_hit_writes_less_than_always_for_the_same_hits() {
     let mut once = 1_000_000;
     let keys: Vec<u64> = (0..40_000u64)
         .map(|n| {
-            // Three in four requests for something new; the fourth goes round 500 keys.
+            // Three of four requests are for new objects. The fourth is for one of 500 keys in turn.
             if n % 4 == 0 {
                 n / 4 % 500
             } else {

@@ -91,7 +91,7 @@ impl fmt::Display for ParseShareError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "`{}` is no percentage from 0% to 100%; write 20%",
+            "`{}` is not a percentage from 0% to 100%; write 20%",
             self.0
         )
     }
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_the_way_out() {
+    fn an_invalid_capacity_is_rejected_with_a_hint() {
         for text in ["0", "0%", "101%", "-1%", "x%", "%", "64 parsecs"] {
             let message = text.parse::<Capacity>().expect_err(text).to_string();
             assert!(

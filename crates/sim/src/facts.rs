@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_keeps_the_size_it_came_with_first() {
+    fn an_object_keeps_its_first_size() {
         let mut traffic = Traffic::default();
         let settled: Vec<u64> = [(1, 10), (2, 7), (1, 99), (1, 10)]
             .into_iter()

@@ -375,7 +375,7 @@ mod tests {
 
     /// A small example that can be calculated by hand.
     #[test]
-    fn lru_of_two_objects_hits_as_by_hand() {
+    fn lru_with_room_for_two_objects_has_the_expected_hits() {
         let mut lru = run(PolicySpec::Lru, 20, 0);
         // miss miss hit miss(evicts 2) hit miss(evicts 3: 1 was hit after 3 was admitted)
         lru.feed(&records(&[
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn the_overhead_takes_room() {
+    fn the_overhead_is_charged() {
         let mut config = run(PolicySpec::Lru, 20, 0).config;
         config.object_overhead_bytes = 1;
         let mut lru = Run::new(config);
@@ -436,6 +436,6 @@ mod tests {
         }
         let (all, _) = hits_of(PolicySpec::Lru, 512);
         let (threshold, _) = hits_of(PolicySpec::Threshold(ByteSize(5001)), 512);
-        assert_eq!(all, threshold, "a threshold above all sizes is none");
+        assert_eq!(all, threshold, "a threshold above all sizes has no effect");
     }
 }

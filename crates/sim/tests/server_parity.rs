@@ -29,7 +29,7 @@ fn the_server_and_the_simulator_decide_alike() {
 
 /// A different sequence gives a different digest, so the equality above is significant.
 #[test]
-fn the_digest_tells_runs_apart() {
+fn the_digest_distinguishes_runs() {
     let requests = traffic(20_000);
     let (all, most) = requests.split_at(requests.len() - 1);
     let digest = |requests: &[Record]| simulated(PolicySpec::Lru, requests).1;

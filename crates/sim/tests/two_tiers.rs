@@ -179,7 +179,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn the_tiers_do_what_the_rules_say(
+    fn the_tiers_follow_the_rules(
         keys in prop::collection::vec(0u64..60, 0..600),
         ram_bytes in 1000u64..40_000,
         spec in specs(),
@@ -223,7 +223,7 @@ proptest! {
     /// On a full disk: an object is written at most once per miss, all bytes are accounted for, and the content
     /// fits.
     #[test]
-    fn the_accounts_of_a_full_disk_balance(
+    fn the_byte_counts_of_a_full_disk_agree(
         keys in prop::collection::vec(0u64..3000, 2000..4000),
         spec in specs(),
         eviction in prop_oneof![

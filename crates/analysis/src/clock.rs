@@ -1,22 +1,21 @@
-//! Access logs' times, quick where the next line is of the same minute.
+//! Parsing of access log times, optimised for lines of the same minute.
 //!
-//! A log's lines follow each other in time, so the text of a line's minute is nearly always that
-//! of the line before, and only the seconds are left to read.
+//! Successive lines of a log usually have the same minute. Then only the seconds are parsed.
 
 use edgeward_trace::raw::access_log_time;
 use edgeward_types::Timestamp;
 
-/// Reads times like `17/May/2015:10:05:03 +0000`.
+/// Parses times such as `17/May/2015:10:05:03 +0000`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clock {
-    /// The last time read in full: its text with the seconds left out, and its minute.
+    /// The text of the last fully parsed time without its seconds, and its minute.
     prefix: [u8; 18],
     suffix: [u8; 6],
     minute: Option<u64>,
 }
 
 impl Clock {
-    /// The time a field tells.
+    /// Parses the time of a field.
     #[inline(always)]
     pub(crate) fn read(&mut self, field: &[u8]) -> Option<Timestamp> {
         if let Some(minute) = self.minute
@@ -33,7 +32,7 @@ impl Clock {
 
     fn read_in_full(&mut self, field: &[u8]) -> Option<Timestamp> {
         let time = access_log_time(field)?;
-        // Its form was just checked: 18 bytes, two digits, six bytes.
+        // `access_log_time` has checked the form: 18 bytes, two digits, six bytes.
         if let Some((prefix, rest)) = field.split_first_chunk::<18>()
             && let [s1, s2, rest @ ..] = rest
             && let Ok(suffix) = <[u8; 6]>::try_from(rest)
@@ -41,7 +40,7 @@ impl Clock {
             let secs = u64::from(s1 - b'0') * 10 + u64::from(s2 - b'0');
             self.prefix = *prefix;
             self.suffix = suffix;
-            // Before the first minute of 1970 in its zone there is nothing to count from.
+            // `None` before the first minute of 1970.
             self.minute = time.as_millis().checked_sub(secs * 1000);
         }
         Some(time)
@@ -52,7 +51,7 @@ impl Clock {
 mod tests {
     use super::*;
 
-    /// Method: every time is read by a clock that has just read another, and afresh.
+    /// Method: parse every time with a clock that has parsed each other time, and with a new clock.
     #[test]
     fn a_time_is_the_same_whatever_was_read_before() {
         let times = [

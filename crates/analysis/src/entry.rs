@@ -1,47 +1,46 @@
-//! One request as a log tells it.
+//! One request of a log.
 
 use std::fmt;
 
 use edgeward_types::Timestamp;
 
-/// What a line says of a request. Fields lie where they were found; what the log does not tell is
-/// empty or nothing.
+/// The fields of one request, borrowed from the line. A field that the log does not have is empty or `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry<'l> {
-    /// When, by the log's own clock.
+    /// The time of the request by the log's clock.
     pub time: Option<Timestamp>,
-    /// `GET` and the like.
+    /// The method, for example `GET`.
     pub method: &'l [u8],
-    /// The host asked for, in any case, perhaps with a port.
+    /// The requested host in any letter case, perhaps with a port.
     pub host: &'l [u8],
     /// Path and query. Never empty.
     pub url: &'l [u8],
-    /// The status, or 0.
+    /// The status, or 0 if the log has none.
     pub status: u16,
-    /// Bytes of the body sent, or of the whole response where the log counts those.
+    /// Bytes of the body sent, or of the whole response if the log counts those.
     pub bytes: Option<u64>,
-    /// The media type, parameters included.
+    /// The media type with its parameters.
     pub media_type: &'l [u8],
-    /// What the cache that wrote the log did.
+    /// How the cache that wrote the log handled the request.
     pub outcome: Option<Outcome>,
-    /// Who wrote the line, where the log itself tells.
+    /// The machine that wrote the line, if the log has it.
     pub machine: &'l [u8],
 }
 
-/// What a cache did with a request, as far as logs of different makes agree.
+/// How a cache handled a request. The logs of different caches are reduced to these values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// Answered from what was stored, validated or not.
+    /// Answered from a stored response, validated or not.
     Hit,
-    /// Asked for upstream, and stored or storable.
+    /// Fetched from upstream, and stored or storable.
     Miss,
-    /// Not a matter for the cache: passed, piped, synthesised, an error.
+    /// Not handled by the cache: passed, piped, synthesised, or an error.
     Pass,
 }
 
 impl Outcome {
-    /// By the words of nginx, Varnish, CloudFront, Fastly, Apache Traffic Server, Squid and
-    /// RFC 9211; nothing for `-` and for words of nobody.
+    /// Parses the words of nginx, Varnish, CloudFront, Fastly, Apache Traffic Server, Squid and RFC 9211.
+    /// Returns `None` for `-` and for unknown words.
     pub fn of(word: &[u8]) -> Option<Self> {
         let starts = |prefix: &[u8]| {
             word.len() >= prefix.len() && word[..prefix.len()].eq_ignore_ascii_case(prefix)
@@ -50,15 +49,15 @@ impl Outcome {
             word.windows(part.len())
                 .any(|window| window.eq_ignore_ascii_case(part))
         };
-        // What begins like a hit and is none, or has a hit's name within, comes first.
+        // These words start with or contain `hit` but are not hits, so they are checked first.
         let passes: [&[u8]; 9] = [
             b"hitpass", b"hit-for", b"hfp", b"hfm", b"pass", b"pipe", b"synth", b"bypass", b"error",
         ];
         if passes.iter().any(|pass| starts(pass)) || starts(b"method") || starts(b"request") {
             return Some(Self::Pass);
         }
-        // nginx serves STALE, UPDATING and REVALIDATED from what it has; CloudFront's RefreshHit
-        // and Squid's TCP_REFRESH_UNMODIFIED too. EXPIRED was fetched anew.
+        // nginx serves STALE, UPDATING and REVALIDATED from its cache; so does CloudFront with RefreshHit and
+        // Squid with TCP_REFRESH_UNMODIFIED. EXPIRED was fetched again.
         let hits: [&[u8]; 7] = [
             b"hit",
             b"stale-",
@@ -80,7 +79,7 @@ impl Outcome {
                 Some(Self::Pass)
             };
         }
-        // `stale` in small letters is RFC 9211's reason to go forward.
+        // `stale` in lower case is the reason of RFC 9211 for forwarding.
         let misses: [&[u8]; 6] = [
             b"miss",
             b"expired",
@@ -96,12 +95,12 @@ impl Outcome {
     }
 }
 
-/// Why a line is no request: a field that is not there, or does not hold what it must.
+/// Why a line is malformed: a field is missing or invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed {
-    /// Which field.
+    /// The name of the field.
     pub field: &'static str,
-    /// What it should hold; nothing if it is missing.
+    /// The expected content, or `None` if the field is missing.
     pub expected: Option<&'static str>,
 }
 

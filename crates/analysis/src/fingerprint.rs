@@ -1,23 +1,23 @@
-//! What a URL is known by: 64 bits of XXH3 over its path and query, seeded with its host.
+//! The fingerprint of a URL: 64 bits of XXH3 over path and query, seeded with the host.
 //!
-//! Among `n` URLs two share a fingerprint with probability about `n² / 2^65`: 6e-6 for fifteen
-//! million, 3 % for a thousand million. A shared one makes two URLs count as one.
+//! Among `n` URLs, two share a fingerprint with probability about `n² / 2^65`: 6e-6 for fifteen million, 3 %
+//! for a thousand million. Two URLs with the same fingerprint count as one.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::Entry;
 
-/// What becomes of the `?…` of a URL.
+/// How to handle the query of a URL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueryRule {
-    /// It is part of the URL, as for a cache that was told nothing (RFC 9111, section 2).
+    /// The query is part of the URL, as for a cache without other configuration (RFC 9111, section 2).
     #[default]
     Keep,
-    /// It is cut off.
+    /// The query is removed.
     Cut,
 }
 
-/// Makes fingerprints. The host of the line before is remembered, for it is often the next one's.
+/// Computes fingerprints. Remembers the last host, because successive lines often have the same host.
 #[derive(Clone, Debug, Default)]
 pub struct Fingerprints {
     query: QueryRule,
@@ -27,7 +27,7 @@ pub struct Fingerprints {
 }
 
 impl Fingerprints {
-    /// Fingerprints of URLs with or without their queries.
+    /// Makes fingerprints of URLs with or without their queries.
     pub fn new(query: QueryRule) -> Self {
         Self {
             query,
@@ -35,7 +35,7 @@ impl Fingerprints {
         }
     }
 
-    /// The fingerprint of what was asked for.
+    /// Returns the fingerprint of a request's URL.
     #[inline(always)]
     pub fn of(&mut self, entry: &Entry<'_>) -> u64 {
         let url = self.counted(entry.url);
@@ -49,8 +49,8 @@ impl Fingerprints {
         }
     }
 
-    /// Another 64 bits, for whoever wants 128: among a million million URLs two share theirs with
-    /// probability 1e-15.
+    /// Returns another 64 bits, for a fingerprint of 128 bits: among 10^12 URLs two share it with probability
+    /// 1e-15.
     #[inline]
     pub fn second(&mut self, entry: &Entry<'_>) -> u64 {
         let url = self.counted(entry.url);
@@ -60,7 +60,7 @@ impl Fingerprints {
         xxh3_64_with_seed(url, self.host_seed ^ SECOND_SEED)
     }
 
-    /// The part of the URL that counts.
+    /// Returns the part of the URL that the fingerprint covers.
     #[inline(always)]
     pub fn counted<'l>(&self, url: &'l [u8]) -> &'l [u8] {
         match self.query {
@@ -73,7 +73,7 @@ impl Fingerprints {
     fn learn_host(&mut self, host: &[u8]) {
         self.host.clear();
         self.host.extend_from_slice(host);
-        // Hosts are compared without regard to case (RFC 9110, section 4.2.3).
+        // Host names are case-insensitive (RFC 9110, section 4.2.3).
         self.lower.clear();
         self.lower.extend(host.iter().map(u8::to_ascii_lowercase));
         self.host_seed = if host.is_empty() {
@@ -84,7 +84,7 @@ impl Fingerprints {
     }
 }
 
-/// The golden ratio's bits, as they are used wherever any would do.
+/// The bits of the golden ratio, an arbitrary constant.
 const SECOND_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[cfg(test)]
@@ -114,7 +114,7 @@ mod tests {
             cut.of(&entry("", "/a")),
             "the query does not count"
         );
-        // Pinned: machines that count apart must agree.
+        // Pinned: machines that count separately must have equal fingerprints.
         assert_eq!(keep.of(&entry("", "/index.html")), 0xaa8f_18ab_73b5_f828);
     }
 }

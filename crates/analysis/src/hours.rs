@@ -1,4 +1,4 @@
-//! Traffic hour by hour.
+//! Traffic by hour.
 
 use std::collections::BTreeMap;
 
@@ -7,29 +7,29 @@ use edgeward_types::Timestamp;
 use crate::wire::{Garbled, Reader, Writer};
 use crate::{Entry, Outcome};
 
-/// What was requested in each hour. Holds at most [`Hours::MAX`] of them: junk that passes for
-/// times must not fill the memory.
+/// The requests of each hour. At most [`Hours::MAX`] hours are stored, so that invalid times cannot fill the
+/// memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hours {
     rows: BTreeMap<u64, Hour>,
-    /// The hour of the line before and what it has gathered, not in `rows` yet.
+    /// The hour of the last line and its counts, not yet in `rows`.
     current: Option<(u64, Hour)>,
-    /// Requests of hours that found no place.
+    /// Requests in hours beyond the limit.
     dropped: u64,
 }
 
-/// What was requested in one hour.
+/// The requests of one hour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hour {
     /// Requests.
     pub requests: u64,
     /// Bytes sent.
     pub bytes: u64,
-    /// Requests the logged cache answered itself.
+    /// Requests that the logged cache answered itself.
     pub hits: u64,
-    /// Requests it asked for upstream.
+    /// Requests that it fetched from upstream.
     pub misses: u64,
-    /// Requests that were no matter for it.
+    /// Requests that it passed.
     pub passes: u64,
 }
 
@@ -75,7 +75,7 @@ impl Hour {
         })
     }
 
-    /// Hits among hits and misses, where the log tells either.
+    /// Hits divided by hits and misses, or `None` if the log has neither.
     pub fn hit_ratio(&self) -> Option<f64> {
         let asked = self.hits + self.misses;
         (asked > 0).then(|| self.hits as f64 / asked as f64)
@@ -83,7 +83,7 @@ impl Hour {
 }
 
 impl Hours {
-    /// Five years.
+    /// The hours of five years.
     pub const MAX: usize = 24 * 366 * 5;
 
     /// Counts a request at a time.
@@ -101,7 +101,7 @@ impl Hours {
         }
     }
 
-    /// Adds what another counted.
+    /// Adds the requests of another table.
     pub fn merge(&mut self, mut other: Self) {
         self.settle();
         other.settle();
@@ -125,7 +125,7 @@ impl Hours {
         self.rows.entry(hour).or_default().merge(row);
     }
 
-    /// The hours, earliest first, each by its beginning. Those without a request are not there.
+    /// Yields the hours with requests, the earliest first, each with its start time.
     pub fn rows(&mut self) -> impl Iterator<Item = (Timestamp, &Hour)> {
         self.settle();
         self.rows
@@ -166,7 +166,7 @@ impl Hours {
         Ok(hours)
     }
 
-    /// Requests of hours that found no place.
+    /// Requests in hours beyond the limit.
     pub const fn dropped(&self) -> u64 {
         self.dropped
     }

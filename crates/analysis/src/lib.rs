@@ -1,16 +1,15 @@
-//! What request logs say: parsers of log lines, and the figures made of them.
+//! Parsers of log lines, and statistics of the requests.
 //!
-//! A [`Parser`] finds the fields of one line where they lie: an [`Entry`]. Its URL becomes a
-//! 64-bit [`fingerprint`](Fingerprints), which is all that is kept of it, and the rest goes into a
-//! [`Tally`], whose size has a bound whatever the log says. How often each URL was requested is
-//! counted elsewhere, fingerprint by fingerprint, and folded into [`Objects`]: the histogram of
-//! requests per URL, who was requested once, popularity.
+//! A [`Parser`] finds the fields of one line and returns an [`Entry`] that borrows them. The URL is reduced to
+//! a 64-bit [`fingerprint`](Fingerprints). The other fields are counted in a [`Tally`], whose size is bounded
+//! for any log. Requests per URL are counted elsewhere by fingerprint and then added to [`Objects`]: the
+//! histogram of requests per URL, one-hit wonders, popularity.
 //!
-//! A [`Sample`] keeps all requests for a share of the objects; what caches would do with them
-//! follows from it: [`ReuseCurve`], [`WorkingSet`], or a simulation elsewhere.
+//! A [`Sample`] stores all requests for a share of the objects. It gives a [`ReuseCurve`], a [`WorkingSet`], or
+//! the input of a simulation.
 //!
-//! Everything here merges: what two machines counted apart is what one would have counted.
-//! Nothing here opens a file or starts a thread; crate `logs` does.
+//! All types can be merged: the merged results of two machines equal the result of one machine. This crate
+//! opens no file and starts no thread; crate `logs` does.
 #![forbid(unsafe_code)]
 
 mod clock;

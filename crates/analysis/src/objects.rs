@@ -1,25 +1,25 @@
-//! What all URLs together look like, folded from one count a URL.
+//! Statistics over all URLs, computed from one count per URL.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::{Popularity, Sizes};
 
-/// What was counted of one URL.
+/// The counts of one URL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Object {
-    /// How often it was requested.
+    /// Requests.
     pub requests: u64,
-    /// Bytes sent for it in all.
+    /// Bytes sent in total.
     pub bytes: u64,
-    /// Its size: the most bytes a complete answer (200) had, else the most any had.
+    /// The size: the most bytes of a complete response (200), or of any response if none was complete.
     pub size: u64,
-    /// Whether a complete answer was among them, so that a cache could have kept it.
+    /// True if a response was complete, so that a cache could have stored it.
     pub complete: bool,
 }
 
 impl Object {
-    /// Another request for it.
+    /// Counts another request.
     #[inline]
     pub fn request(&mut self, bytes: u64, complete: bool) {
         self.requests += 1;
@@ -27,7 +27,7 @@ impl Object {
         self.learn_size(bytes, complete);
     }
 
-    /// Adds what was counted of it elsewhere.
+    /// Adds other counts of the same URL.
     pub fn merge(&mut self, other: &Self) {
         self.requests += other.requests;
         self.bytes = self.bytes.saturating_add(other.bytes);
@@ -45,7 +45,7 @@ impl Object {
     }
 }
 
-/// What all URLs together look like. Each URL is added once, with all its requests.
+/// Statistics over all URLs. Each URL is added once, with all its requests.
 #[derive(Clone, Debug, Default)]
 pub struct Objects {
     urls: u64,
@@ -59,35 +59,35 @@ pub struct Objects {
     top_max: usize,
 }
 
-/// URLs that a cache could have stored, by their bytes.
+/// The URLs that a cache could have stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Storable {
-    /// How many.
+    /// The number of URLs.
     pub objects: u64,
-    /// Their bytes together.
+    /// The sum of their sizes.
     pub bytes: u64,
-    /// How many of them were requested once.
+    /// The number of one-hit wonders among them.
     pub once: u64,
-    /// And the bytes of these.
+    /// The sum of the sizes of these one-hit wonders.
     pub once_bytes: u64,
 }
 
-/// A URL among the most requested. Ordered by requests, then by fingerprint, so that a tie is
-/// broken alike whoever counted.
+/// One of the most requested URLs. Ordered by requests and then by fingerprint, so that ties have the same
+/// order on every machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TopObject {
-    /// How often it was requested.
+    /// Requests.
     pub requests: u64,
-    /// Which it is.
+    /// The fingerprint.
     pub fingerprint: u64,
-    /// Bytes sent for it.
+    /// Bytes sent in total.
     pub bytes: u64,
-    /// Its size.
+    /// The size.
     pub size: u64,
 }
 
 impl Objects {
-    /// Nothing yet; the `top_max` most requested will be remembered by fingerprint.
+    /// Makes empty statistics that remember the `top_max` most requested URLs.
     pub fn new(top_max: usize) -> Self {
         Self {
             top_max,
@@ -134,7 +134,7 @@ impl Objects {
         self.top.push(Reverse(object));
     }
 
-    /// Adds what was folded of other URLs.
+    /// Adds the statistics of other URLs.
     pub fn merge(&mut self, other: &Self) {
         self.urls += other.urls;
         self.requests += other.requests;
@@ -152,27 +152,27 @@ impl Objects {
         }
     }
 
-    /// How many URLs.
+    /// The number of URLs.
     pub const fn urls(&self) -> u64 {
         self.urls
     }
 
-    /// How many requests for them.
+    /// The number of requests.
     pub const fn requests(&self) -> u64 {
         self.requests
     }
 
-    /// How many were requested once.
+    /// The number of one-hit wonders.
     pub const fn once(&self) -> u64 {
         self.once
     }
 
-    /// Bytes sent of URLs beyond their sizes, which is what had been sent before. 0 where sizes were not counted.
+    /// Bytes sent for URLs beyond their sizes, which were sent before. 0 if sizes were not counted.
     pub const fn repeated_bytes(&self) -> u64 {
         self.repeated_bytes
     }
 
-    /// The share of the URLs that was requested once; 0 where there are none.
+    /// The share of one-hit wonders among the URLs, 0 without URLs.
     pub fn once_share(&self) -> f64 {
         share(self.once, self.urls)
     }
@@ -182,17 +182,17 @@ impl Objects {
         &self.popularity
     }
 
-    /// What a cache could have stored. Nothing where sizes were not counted.
+    /// The URLs that a cache could have stored. Empty if sizes were not counted.
     pub const fn storable(&self) -> &Storable {
         &self.storable
     }
 
-    /// The sizes of what could have been stored.
+    /// The sizes of the URLs that a cache could have stored.
     pub const fn sizes(&self) -> &Sizes {
         &self.sizes
     }
 
-    /// The most requested, most first.
+    /// The most requested URLs, the most requested first.
     pub fn top(&self) -> Vec<TopObject> {
         let mut top: Vec<TopObject> = self.top.iter().map(|Reverse(object)| *object).collect();
         top.sort_unstable_by(|a, b| b.cmp(a));
@@ -201,8 +201,8 @@ impl Objects {
 }
 
 impl Storable {
-    /// The share of bytes that a cache which stores at the second request never writes, given
-    /// room for everything: those of objects requested once.
+    /// The share of bytes that second-hit admission never writes, in an unlimited cache: the bytes of one-hit
+    /// wonders.
     pub fn writes_avoided(&self) -> f64 {
         share(self.once_bytes, self.bytes)
     }
@@ -263,12 +263,12 @@ mod tests {
             [7, 7, 7]
         );
         assert_eq!(one.repeated_bytes(), whole.repeated_bytes());
-        // Of n requests for one URL all but one.
+        // Of n requests for one URL, all but one are repeated.
         let repeated = (1..=20u64).map(|n| n % 7 * n * 100).sum::<u64>();
         assert_eq!(whole.repeated_bytes(), repeated);
         assert_eq!(one.storable(), whole.storable());
         assert_eq!(one.popularity(), whole.popularity());
-        // 700 and 1400 of 21,000 bytes were requested once.
+        // The one-hit wonders have 700 and 1400 of 21,000 bytes.
         assert!((one.storable().writes_avoided() - 0.1).abs() < 1e-12);
     }
 }

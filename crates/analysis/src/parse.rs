@@ -1,4 +1,4 @@
-//! Lines into entries, one parser a format.
+//! Parsers of log lines, one per format.
 
 mod fields;
 mod json;
@@ -14,24 +14,24 @@ pub use fields::Field;
 pub use json::Names;
 pub use template::{Template, TemplateError};
 
-/// How the lines of a log are laid out.
+/// The format of a log's lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// NCSA common or combined, a virtual host in front or not, the URL absolute or not.
+    /// NCSA common or combined, with or without a virtual host in front, with absolute URLs or paths.
     Ncsa,
-    /// A JSON object a line.
+    /// One JSON object per line.
     Json(Names),
-    /// W3C extended: columns under a `#Fields:` line.
+    /// W3C extended: columns listed in a `#Fields:` line.
     W3c,
-    /// By a format string.
+    /// A format string.
     Template(Template),
 }
 
 impl Format {
-    /// All that [`Self::name`] says.
+    /// All values of [`Self::name`].
     pub const NAMES: [&str; 4] = ["ncsa", "json", "w3c", "format-string"];
 
-    /// What it is called.
+    /// The name of the format.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Ncsa => "ncsa",
@@ -42,7 +42,7 @@ impl Format {
     }
 }
 
-/// Understands the lines of one log, one at a time.
+/// Parses the lines of one log, one at a time.
 #[derive(Clone, Debug)]
 pub struct Parser(Kind);
 
@@ -55,7 +55,7 @@ enum Kind {
 }
 
 impl Parser {
-    /// A parser at the beginning of a log.
+    /// Makes a parser for the start of a log.
     pub fn new(format: &Format) -> Self {
         Self(match format {
             Format::Ncsa => Kind::Ncsa(ncsa::NcsaParser::default()),
@@ -67,8 +67,8 @@ impl Parser {
         })
     }
 
-    /// A line as nearly all are, if this is one and the format has a quick way for them: what
-    /// [`Self::parse`] would find. Small enough to become a part of the loop around it.
+    /// Parses a line of the most common form, if the format has a fast path for it. The result is that of
+    /// [`Self::parse`]. Small enough to be inlined into the caller's loop.
     #[inline(always)]
     pub fn parse_usual<'l>(&mut self, line: &'l [u8]) -> Option<Entry<'l>> {
         match &mut self.0 {
@@ -77,12 +77,12 @@ impl Parser {
         }
     }
 
-    /// Understands a line, given without its line feed. `None` is a line that tells of no request
-    /// for a URL: blank, a comment, a connection that ended before one was read.
+    /// Parses a line without its line feed. Returns `None` if the line has no request for a URL: an empty line,
+    /// a comment, or a connection that ended before a request.
     ///
     /// # Errors
     ///
-    /// If a field is missing or does not hold what it must.
+    /// If a field is missing or invalid.
     pub fn parse<'a>(&'a mut self, line: &'a [u8]) -> Result<Option<Entry<'a>>, Malformed> {
         match &mut self.0 {
             Kind::Ncsa(parser) => parser.parse(line),
@@ -93,12 +93,12 @@ impl Parser {
     }
 }
 
-/// Finds the format by the first line that fits one. Format strings cannot be found; JSON's fields
-/// are sought under `names`.
+/// Detects the format by the first line that can be parsed. Format strings cannot be detected. JSON fields are
+/// searched under `names`.
 ///
 /// # Errors
 ///
-/// If none of the first lines fits any.
+/// If no format matches any of the first lines.
 pub fn recognise(beginning: &[u8], names: &Names) -> Result<Format, Unrecognised> {
     let lines = || {
         beginning
@@ -115,7 +115,7 @@ pub fn recognise(beginning: &[u8], names: &Names) -> Result<Format, Unrecognised
             }
         }
     }
-    // A log that has no requests yet still says what it is.
+    // A log without requests may still have its header.
     if lines().any(|line| line.starts_with(b"#Fields:")) {
         return Ok(Format::W3c);
     }
@@ -129,16 +129,16 @@ pub fn recognise(beginning: &[u8], names: &Names) -> Result<Format, Unrecognised
     })
 }
 
-/// A beginning that no format fits.
+/// The start of a log that matches no format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unrecognised {
-    /// Whether it is no text at all.
+    /// True if the start is not text.
     pub binary: bool,
-    /// How it begins.
+    /// The first line.
     pub first_line: Vec<u8>,
 }
 
-/// Blank lines and comments belong to no format and disturb none.
+/// Returns true for empty lines and comments, which every format allows.
 #[inline]
 pub(crate) fn is_void(line: &[u8]) -> bool {
     match line.first() {
@@ -148,7 +148,7 @@ pub(crate) fn is_void(line: &[u8]) -> bool {
     }
 }
 
-/// Three digits, the first of them not 0.
+/// Parses three digits, the first of which is not 0.
 #[inline(always)]
 pub(crate) fn status(field: &[u8]) -> Result<u16, Malformed> {
     if let &[a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9'] = field {
@@ -157,7 +157,7 @@ pub(crate) fn status(field: &[u8]) -> Result<u16, Malformed> {
     Err(Malformed::not("status", "a status code of three digits"))
 }
 
-/// A number of bytes, or `-` for none.
+/// Parses a number of bytes; `-` is `None`.
 #[inline]
 pub(crate) fn bytes(field: &[u8]) -> Result<Option<u64>, Malformed> {
     if field == b"-" {
@@ -168,7 +168,7 @@ pub(crate) fn bytes(field: &[u8]) -> Result<Option<u64>, Malformed> {
         .ok_or(Malformed::not("bytes", "a whole number or `-`"))
 }
 
-/// Method and URL of a request line, and nothing if it has no URL.
+/// Returns method and URL of a request line, or `None` without a URL.
 #[inline]
 pub(crate) fn request_line(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let (method, rest) = line.split_at(memchr::memchr(b' ', line)?);
@@ -177,7 +177,7 @@ pub(crate) fn request_line(line: &[u8]) -> Option<(&[u8], &[u8])> {
     (!method.is_empty() && !url.is_empty()).then_some((method, url))
 }
 
-/// Host and path of a URL that may be absolute; the host as given where it is not.
+/// Splits an absolute URL into host and path. For other URLs returns `host` and the URL.
 #[inline]
 pub(crate) fn host_and_path<'l>(host: &'l [u8], url: &'l [u8]) -> (&'l [u8], &'l [u8]) {
     if url.first() == Some(&b'/') {
@@ -190,10 +190,10 @@ pub(crate) fn host_and_path<'l>(host: &'l [u8], url: &'l [u8]) -> (&'l [u8], &'l
     }
 }
 
-/// Enough for a log that begins with comments, or with damage.
+/// Enough for a log that starts with comments or corrupt lines.
 const LINES_TRIED: usize = 64;
 
-/// As much of a line as is worth showing or judging.
+/// The number of bytes of a line that are shown or examined.
 const BYTES_TRIED: usize = 512;
 
 #[cfg(test)]

@@ -1,33 +1,33 @@
-//! Popularity: how many URLs were requested how often, the curve that makes, and Zipf's law.
+//! Popularity: the histogram of requests per URL, the popularity curve, and Zipf's law.
 
 use std::collections::BTreeMap;
 
-/// The full histogram of requests per URL: how many URLs were requested exactly so many times.
+/// The histogram of requests per URL: how many URLs have each number of requests.
 ///
-/// Different counts among `n` requests number at most `√(2n)`, so this is small: 14 thousand rows
-/// for a hundred million requests.
+/// `n` requests have at most `√(2n)` different counts, so the histogram is small: 14 thousand rows for a
+/// hundred million requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Popularity {
     few: Vec<u64>,
     many: BTreeMap<u64, u64>,
 }
 
-/// Zipf's law as it fits the popular part: the URL of rank `r` is requested in proportion to
+/// Zipf's law fitted to the popular URLs: the requests of the URL of rank `r` are proportional to
 /// `r^-exponent`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ZipfFit {
-    /// The slope of the line through logarithms of rank and count, without its sign.
+    /// The slope of the line through the logarithms of rank and count, without its sign.
     pub exponent: f64,
-    /// Where the line meets rank 1: requests of the most popular URL, if the law held for it.
+    /// The value of the line at rank 1: the requests of the most popular URL according to the law.
     pub requests_of_first: f64,
-    /// How much of the variation of the logarithms the line explains, 0 to 1.
+    /// The coefficient of determination of the line, 0 to 1.
     pub r_squared: f64,
-    /// The ranks from 1 it was fitted to.
+    /// The number of ranks, from 1, to which the law was fitted.
     pub ranks: u64,
 }
 
 impl Popularity {
-    /// Counts a URL that was requested so many times.
+    /// Counts a URL with this number of requests.
     #[inline]
     pub fn add(&mut self, requests: u64) {
         self.put(requests, 1);
@@ -45,14 +45,14 @@ impl Popularity {
         self.few[at] += urls;
     }
 
-    /// Adds what another counted: of other URLs.
+    /// Adds the counts of other URLs.
     pub fn merge(&mut self, other: &Self) {
         for (requests, urls) in other.rows() {
             self.put(requests, urls);
         }
     }
 
-    /// Counts and how many URLs had each, smallest count first.
+    /// Yields each request count with its number of URLs, the smallest count first.
     pub fn rows(&self) -> impl DoubleEndedIterator<Item = (u64, u64)> + '_ {
         let few = self.few.iter().enumerate();
         few.map(|(requests, urls)| (requests as u64, *urls))
@@ -60,15 +60,15 @@ impl Popularity {
             .chain(self.many.iter().map(|(requests, urls)| (*requests, *urls)))
     }
 
-    /// Requests by rank, the most requested URL being of rank 1: the corners of the staircase,
-    /// thinned to `points_per_doubling` of ranks.
+    /// Returns requests by rank; the most requested URL has rank 1. The curve has `points_per_doubling` points
+    /// per doubling of the rank.
     pub fn curve(&self, points_per_doubling: u32) -> Vec<(u64, u64)> {
         let step = 2f64.powf(1.0 / f64::from(points_per_doubling.max(1)));
         let mut curve = Vec::new();
         let (mut rank, mut next) = (0u64, 1.0);
         for (requests, urls) in self.rows().rev() {
             let last = rank + urls;
-            // Both ends of a stair, and what is due between them.
+            // Adds both ends of a step and the points between them.
             while next <= last as f64 {
                 curve.push(((next as u64).max(1), requests));
                 next = (next * step).max(next + 1.0).floor();
@@ -82,9 +82,9 @@ impl Popularity {
         curve
     }
 
-    /// Fits Zipf's law to the URLs requested often enough for their counts to mean something:
-    /// ten times, or twice where hardly any was. Least squares over ranks that lie evenly on a
-    /// logarithmic scale, so that the long tail does not outvote the head.
+    /// Fits Zipf's law to the URLs with at least ten requests, or with two if too few have ten. The fit is
+    /// least squares over ranks that are evenly spaced on a logarithmic scale, so that the long tail does not
+    /// dominate.
     pub fn zipf(&self) -> Option<ZipfFit> {
         [10, 2].into_iter().find_map(|least| self.fit(least))
     }
@@ -118,7 +118,7 @@ impl Popularity {
             return None;
         }
         Some(ZipfFit {
-            // All equally popular is a slope of 0, not of -0.
+            // Equal popularity is a slope of 0, not of -0.
             exponent: (-xy / xx).max(0.0),
             requests_of_first: (mean_y - xy / xx * mean_x).exp(),
             r_squared: if yy > 0.0 { xy * xy / (xx * yy) } else { 1.0 },
@@ -127,10 +127,10 @@ impl Popularity {
     }
 }
 
-/// Counts below it have a place of their own.
+/// Smaller counts are stored in an array.
 const FEW: usize = 1024;
 
-/// A line through fewer ranks says nothing.
+/// A fit to fewer ranks is not reliable.
 const RANKS_MIN: u64 = 20;
 
 #[cfg(test)]
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(rows, [(1, 3), (7, 1), (5000, 2), (90_000, 1)]);
     }
 
-    /// Method: the curve against the counts themselves, sorted.
+    /// Method: compare the curve with the sorted counts.
     #[test]
     fn the_curve_runs_through_the_counts_by_rank() {
         let counts: Vec<u64> = (1..=5000u64).map(|n| 40_000 / n).collect();

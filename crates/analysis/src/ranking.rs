@@ -1,4 +1,4 @@
-//! Who comes first: tables of names whose size has a bound.
+//! Bounded tables of the most requested names.
 
 use hashbrown::HashMap;
 
@@ -6,12 +6,12 @@ use crate::Entry;
 use crate::hours::Hour;
 use crate::wire::{Garbled, Reader, Writer};
 
-/// Requests and bytes by name, for hosts, media types, machines and methods.
+/// Requests and bytes by name: for hosts, media types, machines and methods.
 ///
-/// Holds twice the names it is asked for at the most. When there are more it lets the half with the
-/// fewest requests go (as Misra and Gries do, but without subtracting from those that stay), so a
-/// name may have lost what it had before it was let go: its count is too small by at most
-/// [`Ranking::undercount_max`], which is 0 as long as nothing was let go.
+/// The table holds at most twice the requested number of names. If it is full, the half with the fewest
+/// requests is dropped, similar to Misra and Gries but without subtracting from the remaining counts. A name
+/// that was dropped earlier lost its count. A count is therefore too small by at most
+/// [`Ranking::undercount_max`], which is 0 until the first drop.
 #[derive(Clone, Debug)]
 pub struct Ranking {
     rows: HashMap<Box<[u8]>, Hour>,
@@ -20,20 +20,20 @@ pub struct Ranking {
     undercount_max: u64,
 }
 
-/// A name and what was requested under it.
+/// A name and its counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ranked<'r> {
-    /// The name, as it stood in the log.
+    /// The name as written in the log.
     pub name: &'r [u8],
-    /// Its requests.
+    /// Its counts.
     pub share: &'r Share,
 }
 
-/// What was requested under a name: the same figures as of an hour.
+/// The counts of a name, which have the same fields as those of an hour.
 pub type Share = Hour;
 
 impl Ranking {
-    /// An empty table for about so many names.
+    /// Makes an empty table for about this number of names.
     pub fn new(names_max: usize) -> Self {
         Self {
             rows: HashMap::new(),
@@ -43,7 +43,7 @@ impl Ranking {
         }
     }
 
-    /// Counts a request under a name. What is beyond [`Self::NAME_BYTES_MAX`] of it is cut off.
+    /// Counts a request. A name is truncated to [`Self::NAME_BYTES_MAX`] bytes.
     #[inline]
     pub fn add(&mut self, name: &[u8], entry: &Entry<'_>) {
         let name = &name[..name.len().min(Self::NAME_BYTES_MAX)];
@@ -63,17 +63,17 @@ impl Ranking {
         }
     }
 
-    /// Keeps the names with the most requests.
+    /// Drops the names with the fewest requests.
     fn let_go(&mut self) {
         let mut counts: Vec<u64> = self.rows.values().map(|row| row.requests).collect();
         counts.sort_unstable_by(|a, b| b.cmp(a));
         let least = counts[self.names_max];
-        // Every count so far that a name of this round may come to miss.
+        // A name that was dropped in this round may have had this count.
         self.undercount_max += least;
         let others = &mut self.others;
         let mut room = self.names_max;
         self.rows.retain(|_, row| {
-            // Names on the border stay while there is room; which of them does not matter.
+            // Names with exactly this count stay while there is room, in any order.
             let stays = row.requests > least || (row.requests == least && room > 0);
             if stays {
                 room = room.saturating_sub(1);
@@ -84,7 +84,7 @@ impl Ranking {
         });
     }
 
-    /// Adds what another counted.
+    /// Adds another table.
     pub fn merge(&mut self, other: Self) {
         self.others.merge(&other.others);
         self.undercount_max += other.undercount_max;
@@ -93,7 +93,7 @@ impl Ranking {
         }
     }
 
-    /// The names with the most requests, most first; the others follow as one.
+    /// Returns the names with the most requests, the most requested first, and the sum of all other names.
     pub fn top(&self, count: usize) -> (Vec<Ranked<'_>>, Share) {
         let mut all: Vec<Ranked<'_>> = self
             .rows
@@ -117,7 +117,7 @@ impl Ranking {
         out.number(self.undercount_max);
         self.others.write_to(out);
         out.number(self.rows.len() as u64);
-        // In order, so that equal tables are equal bytes.
+        // The rows are sorted, so that equal tables have equal bytes.
         let mut rows: Vec<_> = self.rows.iter().collect();
         rows.sort_unstable_by_key(|(name, _)| *name);
         for (name, row) in rows {
@@ -149,21 +149,21 @@ impl Ranking {
         Ok(ranking)
     }
 
-    /// How many names there are; more than could be held are not counted.
+    /// The number of names in the table.
     pub fn names(&self) -> usize {
         self.rows.len()
     }
 
-    /// By how much a count may be too small.
+    /// The largest possible error of a count.
     pub const fn undercount_max(&self) -> u64 {
         self.undercount_max
     }
 
-    /// A host name has at most 253 bytes (RFC 1035); media types and machines are shorter.
+    /// A host name has at most 253 bytes (RFC 1035). Media types and machine names are shorter.
     pub const NAME_BYTES_MAX: usize = 256;
 }
 
-/// More than any table here is made for.
+/// The upper limit accepted when decoding.
 const NAMES_MAX: usize = 1 << 20;
 
 #[cfg(test)]
@@ -183,7 +183,7 @@ mod tests {
     }
 
     proptest! {
-        /// No name is counted too high, none too low by more than is said, and nothing is lost.
+        /// No count is too high or too low by more than `undercount_max`, and the sum is exact.
         #[test]
         fn counts_are_exact_within_what_is_said(
             names in prop::collection::vec(0u8..40, 0..400),

@@ -1,14 +1,14 @@
-//! How far requests for an object lie apart, and what an LRU cache of any size makes of that.
+//! Reuse distances, and the hit ratios of LRU caches of all sizes.
 //!
-//! The *reuse distance* of a request is the bytes of the distinct objects requested since the
-//! object's last request, its own included. An LRU cache of `C` bytes hits exactly the requests
-//! whose distance is at most `C` (Mattson et al., 1970), so one pass gives the hit ratio at every
-//! size. Objects larger than the cache would not be kept; their distance is beyond it anyway.
+//! The *reuse distance* of a request is the total size of the distinct objects requested since the last request
+//! for the same object, including the object itself. An LRU cache of `C` bytes hits exactly the requests with a
+//! distance of at most `C` (Mattson et al., 1970). One pass therefore gives the hit ratio at every size. The
+//! distance of an object that is larger than the cache is larger than the cache too.
 //!
-//! In a sample distances are too short by its rate. Since popular objects are few, a sample holds
-//! more or fewer of their requests than its share; as in SHARDS (section 3.3 of the paper, see
-//! [`crate::Sample`]) what is missing or too much is put right at the shortest distance, where the
-//! requests for popular objects lie.
+//! In a sample, distances are too short by the sampling rate. There are few popular objects, so the sample may
+//! have more or fewer of their requests than its share. As in SHARDS (section 3.3 of the paper, see
+//! [`crate::Sample`]), the difference is added at the shortest distance, where the requests for popular objects
+//! are.
 
 use hashbrown::HashMap;
 
@@ -17,38 +17,38 @@ use crate::Sampled;
 /// Hit ratios of an LRU cache by its size.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReuseCurve {
-    /// Sizes in steps of a quarter of a doubling, smallest first, up to where nothing is gained.
+    /// Sizes in steps of a quarter of a doubling, the smallest first, up to the size without further gain.
     pub points: Vec<ReusePoint>,
 }
 
-/// What an LRU cache of one size would do.
+/// The hit ratios of an LRU cache of one size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReusePoint {
     /// Its size.
     pub cache_bytes: u64,
-    /// Hits per request, those of a cold start included.
+    /// Hits per request, including the cold start.
     pub object_hit_ratio: f64,
     /// Bytes hit per byte requested.
     pub byte_hit_ratio: f64,
 }
 
-/// What is asked for within a stretch of time.
+/// The distinct objects requested within one interval of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WorkingSet {
-    /// When the stretch begins, in seconds since 1970.
+    /// The start of the interval, in seconds since 1970.
     pub from_secs: u64,
     /// Distinct objects.
     pub objects: f64,
     /// Their bytes.
     pub bytes: f64,
-    /// Objects among them that were not asked for before.
+    /// Objects without an earlier request.
     pub new_objects: f64,
-    /// And their bytes.
+    /// Bytes of these new objects.
     pub new_bytes: f64,
 }
 
 impl ReuseCurve {
-    /// The curve of a sample; without points if it holds nothing.
+    /// Computes the curve of a sample. The curve of an empty sample has no points.
     pub fn of(sampled: &Sampled) -> Self {
         if sampled.records.is_empty() {
             return Self::default();
@@ -73,7 +73,7 @@ impl ReuseCurve {
         let sampled_requests = sampled.records.len() as f64;
         let requests = sampled.requests as f64 * sampled.rate;
         let missing = requests - sampled_requests;
-        // The mean object stands for the requests that are put right.
+        // The missing requests are assumed to have the mean size.
         let missing_bytes = missing * bytes / sampled_requests;
         let (mut hits, mut hit_bytes) = (missing, missing_bytes);
         let mut points = Vec::new();
@@ -93,8 +93,7 @@ impl ReuseCurve {
         Self { points }
     }
 
-    /// The hit ratios at a size: those of the largest point that is not larger. Nothing below the
-    /// first.
+    /// Returns the point of the largest size up to `cache_bytes`, or `None` below the first point.
     pub fn at(&self, cache_bytes: u64) -> Option<&ReusePoint> {
         let after = self
             .points
@@ -109,20 +108,20 @@ struct Step {
     bytes: f64,
 }
 
-/// The step that a distance belongs to: the first whose size is not below it.
+/// Returns the first step whose size is not below the distance.
 fn step_of(distance: f64) -> usize {
     (distance.max(1.0).log2() * STEPS_PER_DOUBLING - 1e-9).ceil() as usize
 }
 
 fn size_of_step(step: usize) -> u64 {
-    // Distances are whole bytes, so a cache of this size hits what the step says and no more.
+    // Distances are whole bytes, so rounding the size down does not change the hits.
     (step as f64 / STEPS_PER_DOUBLING).exp2() as u64
 }
 
 const STEPS_PER_DOUBLING: f64 = 4.0;
 
-/// Objects in the order of their last requests, as a tree of sums (Fenwick, 1994): the bytes above
-/// one are found in as many steps as the number of requests has bits.
+/// Objects in order of their last requests, as a Fenwick tree of sums (Fenwick, 1994). The bytes above an
+/// object are found in O(log n) steps.
 struct Stack {
     sums: Vec<u64>,
     whole: u64,
@@ -154,7 +153,7 @@ impl Stack {
         }
     }
 
-    /// The bytes of what was requested after the request at this place.
+    /// Returns the bytes of the objects that were requested after position `at`.
     fn above(&self, at: usize) -> u64 {
         let mut below = 0;
         let mut node = at + 1;
@@ -167,11 +166,11 @@ impl Stack {
 }
 
 impl WorkingSet {
-    /// What was asked for in each stretch of so many seconds, as far as a sample tells. Stretches
-    /// without a request are not there.
+    /// Computes the working set of each interval of this length from a sample. Intervals without requests are
+    /// omitted.
     pub fn by(seconds: u64, sampled: &Sampled) -> Vec<Self> {
         let mut rows: Vec<Self> = Vec::new();
-        // The stretch of each object's last request, counted from 1.
+        // The interval of each object's last request.
         let mut last: HashMap<u64, u64> = HashMap::new();
         for record in &sampled.records {
             let stretch = record.time.as_secs() / seconds.max(1);
@@ -225,7 +224,7 @@ mod tests {
         }
     }
 
-    /// Hits of an LRU cache that is a list, most recent first.
+    /// The hits of an LRU cache that is a list, the most recent first.
     fn lru_hits(records: &[Record], capacity: u64) -> (u64, u64) {
         let (mut list, mut hits, mut bytes): (Vec<Record>, u64, u64) = (Vec::new(), 0, 0);
         for record in records {
@@ -245,8 +244,8 @@ mod tests {
     }
 
     proptest! {
-        /// Method: against an LRU cache of each size of the curve. All objects fit it, for one that
-        /// does not would pass by a cache but pushes others down the stack.
+        /// Method: compare with an LRU cache of each size of the curve. All objects fit, because an object that
+        /// does not fit would bypass the cache but increase the distances of others.
         #[test]
         fn the_curve_is_what_lru_caches_of_all_sizes_hit(
             keys in prop::collection::vec((0u64..30, Just(0u64)), 1..300)
@@ -269,10 +268,9 @@ mod tests {
         }
     }
 
-    /// Method: 150,000 requests of made-up web traffic, once with room for all and once for a third;
-    /// hit ratios of requests at every size, and how far apart they are at the worst. Over seeds
-    /// the worst is 2 to 5 points here and up to 13 with room for a sixteenth; a million requests,
-    /// as `logs` keeps, are seven times this.
+    /// Method: generate 150,000 requests of synthetic web traffic. Compare a sample with room for all requests
+    /// and one with room for a third, at every size. Over seeds the largest difference is 2 to 5 points here,
+    /// and up to 13 points with room for 1/16. `logs` keeps a million requests, seven times as many.
     #[test]
     fn a_sample_s_curve_is_near_that_of_all_requests() {
         let workload = Preset::Web.workload().scaled_to(150_000);

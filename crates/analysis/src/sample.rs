@@ -1,12 +1,12 @@
-//! All requests for a sample of the objects, within a bounded memory.
+//! A sample of the objects with all their requests, in bounded memory.
 //!
-//! Whether an object is in the sample is decided by its fingerprint, so either all of its requests
-//! are or none. A cache scaled down like the sample then behaves like the whole one: distances
-//! between two requests for an object shrink by the sampling rate, and so do bytes.
+//! The fingerprint decides if an object is sampled, so the sample has either all of its requests or none. A
+//! cache that is scaled down by the sampling rate then behaves like the full cache: distances between two
+//! requests for an object shrink by the rate, and so do bytes.
 //!
-//! Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC Construction with SHARDS", FAST 2015. As
-//! there (section 3.2), the rate falls when the sample outgrows its memory: the threshold that
-//! fingerprints stay below is lowered and what lies above it is let go. Here it is halved.
+//! Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC Construction with SHARDS", FAST 2015. As in section
+//! 3.2, the rate is lowered when the sample exceeds its memory: the threshold of fingerprints is reduced, here
+//! to half, and the objects above it are dropped.
 
 use hashbrown::HashMap;
 
@@ -16,39 +16,39 @@ use edgeward_types::Timestamp;
 use crate::wire::{Garbled, Reader, Writer};
 use crate::{Entry, Object};
 
-/// A sample under way.
+/// A sample that is being taken.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Fingerprints whose low 24 bits are below it are in.
+    /// Objects whose low 24 fingerprint bits are below the threshold are sampled.
     threshold: u32,
     records: Vec<Record>,
-    /// Which log the records are of. Of requests at the same time those of the earlier log come
-    /// first, whoever read it and when: so samples that were taken apart order alike.
+    /// The log of each range of records. Among requests of the same time, those of the log with the lower
+    /// number are first. The order therefore does not depend on the machine that read a log.
     runs: Vec<Run>,
     records_max: usize,
     requests: u64,
 }
 
-/// Records of one log: up to where the next run begins.
+/// The records of one log, up to the start of the next run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     log: u32,
     start: usize,
 }
 
-/// A sample that is complete: requests in order, each with its object's size.
+/// A complete sample: requests in order, each with its object's size.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sampled {
-    /// The share of the objects that is in it.
+    /// The share of the objects that is sampled.
     pub rate: f64,
-    /// Their requests.
+    /// The requests for the sampled objects.
     pub records: Vec<Record>,
-    /// Requests of all objects, those in the sample among them.
+    /// The requests for all objects, including the sampled ones.
     pub requests: u64,
 }
 
 impl Sample {
-    /// An empty one that holds at most so many requests, 24 bytes each.
+    /// Makes an empty sample of at most this number of requests, 24 bytes each.
     pub fn new(records_max: usize) -> Self {
         Self {
             threshold: ALL,
@@ -59,26 +59,26 @@ impl Sample {
         }
     }
 
-    /// What comes now is of this log.
+    /// Starts a log: the following requests belong to it.
     pub fn begin_log(&mut self, log: u32) {
         let start = self.records.len();
         self.runs.push(Run { log, start });
     }
 
-    /// Gives the logs other numbers.
+    /// Renumbers the logs.
     pub fn renumber(&mut self, number: impl Fn(u32) -> u32) {
         for run in &mut self.runs {
             run.log = number(run.log);
         }
     }
 
-    /// The largest number a log has.
+    /// The largest number of a log.
     pub fn log_max(&self) -> u32 {
         self.runs.iter().map(|run| run.log).max().unwrap_or(0)
     }
 
-    /// Takes a request in if it is one a cache could have answered: a GET that came to a complete
-    /// answer, a part of one, or to the word that the client's copy is good.
+    /// Adds a request that a cache could have answered: a GET with a complete response, a partial response, or
+    /// 304.
     #[inline]
     pub fn add(&mut self, entry: &Entry<'_>, fingerprint: u64) {
         if entry.method != b"GET" || !matches!(entry.status, 200 | 206 | 304) {
@@ -101,15 +101,15 @@ impl Sample {
 
     #[cold]
     fn shrink(&mut self) {
-        // An object may have more requests than there is room for. Then none is left, and nothing
-        // is said of reuse.
+        // A single object may have more requests than fit. Then the sample becomes empty and gives no reuse
+        // distances.
         while self.records.len() > self.records_max {
             self.threshold /= 2;
             self.let_go();
         }
     }
 
-    /// Lets go what lies above the threshold.
+    /// Drops the objects above the threshold.
     fn let_go(&mut self) {
         let mut kept = 0;
         for at in 0..self.runs.len() {
@@ -124,7 +124,7 @@ impl Sample {
             }
         }
         self.records.truncate(kept);
-        // Runs without records are those of logs with nothing in the sample. The last may get some.
+        // Removes runs without records, except the last, which may still get records.
         let starts: Vec<usize> = self.runs.iter().map(|run| run.start).collect();
         let mut at = 0;
         self.runs.retain(|run| {
@@ -138,7 +138,7 @@ impl Sample {
         next.map_or(self.records.len(), |next| next.start)
     }
 
-    /// Adds what another sampled.
+    /// Adds another sample.
     pub fn merge(&mut self, mut other: Self) {
         self.requests += other.requests;
         self.threshold = self.threshold.min(other.threshold);
@@ -155,7 +155,7 @@ impl Sample {
         self.shrink();
     }
 
-    /// All of it as bytes.
+    /// Encodes the sample.
     pub fn write_to(&self, out: &mut Writer) {
         out.number(u64::from(self.threshold));
         out.number(self.records_max as u64);
@@ -168,7 +168,7 @@ impl Sample {
         let mut before = 0u64;
         for record in &self.records {
             let time = record.time.as_millis();
-            // Times of a log lie close together, and may go back: zigzag.
+            // Times of a log are close together and may decrease: zigzag encoding.
             let step = time.wrapping_sub(before).cast_signed();
             out.number((step.cast_unsigned() << 1) ^ (step >> 63).cast_unsigned());
             before = time;
@@ -177,11 +177,11 @@ impl Sample {
         }
     }
 
-    /// And back.
+    /// Decodes a sample.
     ///
     /// # Errors
     ///
-    /// If the bytes are not what [`Self::write_to`] makes.
+    /// If [`Self::write_to`] did not write these bytes.
     pub fn read_from(from: &mut Reader<'_>) -> Result<Self, Garbled> {
         let threshold = u32::try_from(from.number()?).map_err(|_| from.garbled())?;
         let records_max = usize::try_from(from.number()?).map_err(|_| from.garbled())?;
@@ -200,7 +200,7 @@ impl Sample {
         if start > records_max {
             return Err(from.garbled());
         }
-        // Nothing is reserved for what may not be there.
+        // No memory is reserved for records that may be missing.
         let mut records = Vec::new();
         let mut time = 0u64;
         for _ in 0..start {
@@ -226,8 +226,8 @@ impl Sample {
         })
     }
 
-    /// Puts the requests in order and gives each its object's size: that of the largest complete
-    /// answer, or of the largest at all where none was complete, and a byte at the least.
+    /// Sorts the requests and sets each size to its object's size: that of the largest complete response, or of
+    /// the largest response if none was complete, at least one byte.
     pub fn finish(mut self) -> Sampled {
         let mut objects: HashMap<u64, Object> = HashMap::new();
         for record in &self.records {
@@ -243,7 +243,7 @@ impl Sample {
         for at in order {
             records.extend_from_slice(&self.records[self.runs[at].start..self.run_end(at)]);
         }
-        // Stable: within a second the order is the log's.
+        // The sort is stable: requests of the same time keep the order of the log.
         records.sort_by_key(|record| record.time);
         Sampled {
             rate: f64::from(self.threshold) / f64::from(ALL),
@@ -253,19 +253,19 @@ impl Sample {
     }
 }
 
-/// The partition is made by the high bits and tables by those below, so these are free.
+/// The partitions use the high bits, and hash tables use the bits below. The low bits are unused.
 #[inline]
 const fn low_bits(fingerprint: u64) -> u32 {
     (fingerprint & (ALL as u64 - 1)) as u32
 }
 
-/// The threshold that everything is below.
+/// The threshold that samples all objects.
 const ALL: u32 = 1 << 24;
 
-/// The top bit tells a complete answer until sizes are settled.
+/// The top bit marks a complete response until the sizes are set.
 const SIZE_MAX: u64 = u64::MAX >> 1;
 
-/// More than is ever kept.
+/// The upper limit accepted when decoding.
 const RECORDS_MAX: usize = 1 << 24;
 
 #[cfg(test)]
@@ -313,8 +313,8 @@ mod tests {
         assert_eq!(rows, [(3, 1, 500), (5, 1, 500), (7, 2, 1), (9, 1, 500)]);
     }
 
-    /// Method: twelve logs, read by one and by two, in an order that each of them changes, one of the
-    /// samples by way of bytes; with room for all and for some.
+    /// Method: twelve logs, read by one reader and by two, in orders that differ. One sample is encoded and
+    /// decoded. With room for all requests, and for a part.
     #[test]
     fn samples_taken_apart_are_the_one_taken_at_once() {
         for records_max in [100_000, 3000] {
@@ -343,7 +343,7 @@ mod tests {
         }
     }
 
-    /// Method: 20,000 objects, each requested three times, by two threads; room for 6,000 requests.
+    /// Method: 20,000 objects with three requests each, by two threads, and room for 6,000 requests.
     #[test]
     fn a_sample_holds_all_requests_of_its_objects_and_its_rate_is_their_share() {
         let (mut one, mut two) = (Sample::new(6000), Sample::new(6000));

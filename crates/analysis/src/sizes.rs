@@ -1,9 +1,9 @@
-//! How large things are: a histogram with four buckets to a doubling.
+//! A histogram of sizes with four buckets per doubling.
 
 use crate::wire::{Garbled, Reader, Writer};
 
-/// Sizes counted in buckets, each a quarter of a doubling wide: no size is off by more than a
-/// fifth, and the whole takes 4 KiB.
+/// Counts sizes in buckets of a quarter of a doubling. The error of a size is below 20 %, and the histogram
+/// takes 4 KiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sizes {
     counts: Box<[u64; BUCKETS]>,
@@ -11,16 +11,16 @@ pub struct Sizes {
     max: u64,
 }
 
-/// One bucket that holds something.
+/// A non-empty bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeBucket {
-    /// The smallest size that falls into it.
+    /// The smallest size in the bucket.
     pub from: u64,
-    /// The smallest that does not any more.
+    /// The smallest size above the bucket.
     pub to: u64,
-    /// How many sizes did.
+    /// The number of sizes in the bucket.
     pub count: u64,
-    /// Their sum.
+    /// The sum of the sizes in the bucket.
     pub bytes: u64,
 }
 
@@ -44,7 +44,7 @@ impl Sizes {
         self.max = self.max.max(size);
     }
 
-    /// Adds what another counted.
+    /// Adds another histogram.
     pub fn merge(&mut self, other: &Self) {
         for at in 0..BUCKETS {
             self.counts[at] += other.counts[at];
@@ -81,17 +81,17 @@ impl Sizes {
         Ok(sizes)
     }
 
-    /// How many sizes were counted.
+    /// The number of counted sizes.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The largest.
+    /// The largest size.
     pub const fn max(&self) -> u64 {
         self.max
     }
 
-    /// The buckets that hold something, smallest first.
+    /// Yields the non-empty buckets, the smallest first.
     pub fn buckets(&self) -> impl Iterator<Item = SizeBucket> + '_ {
         (0..BUCKETS)
             .filter(|at| self.counts[*at] > 0)
@@ -103,8 +103,7 @@ impl Sizes {
             })
     }
 
-    /// The size that a share `q` of all is smaller than, as the mean of its bucket; nothing if
-    /// nothing was counted.
+    /// Returns the mean of the bucket that contains the quantile `q`, or `None` without sizes.
     pub fn quantile(&self, q: f64) -> Option<u64> {
         let wanted = (self.count() as f64 * q) as u64;
         let mut seen = 0;
@@ -128,7 +127,7 @@ fn bucket_of(size: u64) -> usize {
     (octave * 4 - 4) as usize + quarter as usize
 }
 
-/// The smallest size of a bucket; the largest number for the bucket behind the last.
+/// Returns the smallest size of a bucket, or `u64::MAX` for the bucket after the last.
 const fn floor_of(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     if bucket < 4 {

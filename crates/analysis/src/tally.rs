@@ -1,4 +1,4 @@
-//! Everything that is counted line by line, URLs aside.
+//! All counts of log lines, except those per URL.
 
 use edgeward_types::Timestamp;
 
@@ -6,32 +6,32 @@ use crate::hours::Hour;
 use crate::wire::{Garbled, Reader, Writer};
 use crate::{Entry, Hours, Ranking, Sizes, Texts};
 
-/// What a log says of its requests. Its size has a bound whatever the log says.
+/// The counts of a log. The size is bounded for any log.
 #[derive(Clone, Debug)]
 pub struct Tally {
     /// All requests together.
     pub total: Hour,
-    /// By status.
+    /// Requests by status.
     pub statuses: Statuses,
-    /// By hour.
+    /// Requests by hour.
     pub hours: Hours,
-    /// By method.
+    /// Requests by method.
     pub methods: Ranking,
-    /// By host asked for.
+    /// Requests by requested host.
     pub hosts: Ranking,
-    /// By media type, or by the ending of the path where the log has none.
+    /// Requests by media type, or by the extension of the path if the log has no media type.
     pub types: Ranking,
-    /// By machine.
+    /// Requests by machine.
     pub machines: Ranking,
-    /// Bytes sent, by request.
+    /// Bytes sent per request.
     pub sizes: Sizes,
-    /// From when to when.
+    /// The times of the first and the last request.
     pub span: Option<Span>,
-    /// The texts of the URLs requested most.
+    /// The texts of the most requested URLs.
     pub texts: Texts,
 }
 
-/// From when to when.
+/// The times of the first and the last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// The earliest request.
@@ -51,7 +51,7 @@ impl Default for Statuses {
 }
 
 impl Statuses {
-    /// Those that occurred, smallest first.
+    /// Yields the statuses with requests, the smallest first.
     pub fn rows(&self) -> impl Iterator<Item = (u16, &Hour)> {
         (0..).zip(self.0.iter()).filter(|(_, row)| row.requests > 0)
     }
@@ -75,8 +75,8 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Counts a request whose URL has this fingerprint. `machine` wrote the log, if the line does
-    /// not name another.
+    /// Counts a request whose URL has this fingerprint. `machine` wrote the log, unless the line has another
+    /// machine.
     pub fn add(&mut self, entry: &Entry<'_>, fingerprint: u64, url: &[u8], machine: &[u8]) {
         self.total.add(entry);
         if let Some(row) = self.statuses.0.get_mut(usize::from(entry.status)) {
@@ -110,7 +110,7 @@ impl Tally {
         self.texts.see(fingerprint, entry.host, url);
     }
 
-    /// Adds what was counted elsewhere.
+    /// Adds another tally.
     pub fn merge(&mut self, other: Self) {
         self.total.merge(&other.total);
         for (mine, theirs) in self.statuses.0.iter_mut().zip(other.statuses.0.iter()) {
@@ -134,7 +134,7 @@ impl Tally {
 }
 
 impl Tally {
-    /// All of it as bytes.
+    /// Encodes the tally.
     pub fn write_to(&self, out: &mut Writer) {
         self.total.write_to(out);
         out.number(self.statuses.rows().count() as u64);
@@ -155,11 +155,11 @@ impl Tally {
         self.texts.write_to(out);
     }
 
-    /// And back.
+    /// Decodes a tally.
     ///
     /// # Errors
     ///
-    /// If the bytes are not what [`Self::write_to`] makes.
+    /// If [`Self::write_to`] did not write these bytes.
     pub fn read_from(from: &mut Reader<'_>) -> Result<Self, Garbled> {
         let mut tally = Self {
             total: Hour::read_from(from)?,
@@ -194,8 +194,8 @@ impl Tally {
     }
 }
 
-/// The media type without its parameters; in a log without media types the ending of the path,
-/// as `.png`, or `/` where it has none.
+/// Returns the media type without parameters. If the log has no media types, returns the extension of the path,
+/// such as `.png`, or `/` without an extension.
 pub fn type_of<'l>(entry: &Entry<'l>) -> &'l [u8] {
     if !entry.media_type.is_empty() {
         let end = memchr::memchr(b';', entry.media_type).unwrap_or(entry.media_type.len());
@@ -205,7 +205,7 @@ pub fn type_of<'l>(entry: &Entry<'l>) -> &'l [u8] {
     let path = &entry.url[..path_end];
     let name = memchr::memrchr(b'/', path).map_or(path, |at| &path[at + 1..]);
     match memchr::memrchr(b'.', name) {
-        // A dot in front hides a file, and what is long is no ending.
+        // A leading dot marks a hidden file, and a long suffix is not an extension.
         Some(at) if at > 0 && (2..=ENDING_BYTES_MAX).contains(&(name.len() - at)) => &name[at..],
         _ => b"/",
     }
@@ -214,13 +214,13 @@ pub fn type_of<'l>(entry: &Entry<'l>) -> &'l [u8] {
 const METHODS_MAX: usize = 64;
 const TYPES_MAX: usize = 512;
 
-/// Tens of thousands of hosts take megabytes; beyond that the table would not be read.
+/// Tens of thousands of hosts take megabytes, and no reader would look at a longer table.
 const HOSTS_MAX: usize = 4096;
 
-/// With 512 bytes each this is 2 MiB at the most.
+/// With 512 bytes each, this takes at most 2 MiB.
 const TEXTS_MAX: usize = 4096;
 
-/// `.jpeg`, `.woff2`, `.manifest`.
+/// Fits `.jpeg`, `.woff2` and `.manifest`.
 const ENDING_BYTES_MAX: usize = 10;
 
 #[cfg(test)]
@@ -272,7 +272,7 @@ mod tests {
             half.add(&entry, n, entry.url, b"edge-1");
             Tally::add(&mut whole, &entry, n, entry.url, b"edge-1");
         }
-        // Through bytes and back on the way.
+        // One half is encoded and decoded before the merge.
         let mut wire = Writer::new();
         two.write_to(&mut wire);
         let mut reader = Reader::new(wire.bytes(), "figures");

@@ -1,33 +1,33 @@
-//! The texts of the URLs that are asked for most, for all others are fingerprints.
+//! The texts of the most requested URLs. All other URLs are only fingerprints.
 
 use hashbrown::HashMap;
 
 use crate::wire::{Garbled, Reader, Writer};
 
-/// Texts by fingerprint, those likely to be wanted: of the URLs requested most.
+/// Texts of the most requested URLs, by fingerprint.
 ///
-/// Looks at every request until it holds as many texts as it may, then lets the half that was seen
-/// least go and looks at every second, fourth, … request from then on. A URL with a visible share
-/// of the requests is seen again soon and stays.
+/// Every request is recorded until the table is full. Then the half with the lowest weights is dropped, and
+/// from then on every second request is recorded, later every fourth, and so on. A URL with a noticeable share
+/// of the requests is recorded again soon and stays.
 #[derive(Clone, Debug)]
 pub struct Texts {
     rows: HashMap<u64, Row>,
     texts_max: usize,
-    /// Every `2^skip_log`th request is looked at.
+    /// Every `2^skip_log`th request is recorded.
     skip_log: u32,
-    /// Requests until the next one looked at.
+    /// Requests until the next recorded one.
     until_next: u32,
 }
 
 #[derive(Clone, Debug)]
 struct Row {
     text: Box<[u8]>,
-    /// In units of all requests, whatever share was looked at.
+    /// The estimated number of requests, corrected for the skipped ones.
     weight: u64,
 }
 
 impl Texts {
-    /// Room for so many.
+    /// Makes a table for this number of texts.
     pub fn new(texts_max: usize) -> Self {
         Self {
             rows: HashMap::new(),
@@ -37,7 +37,7 @@ impl Texts {
         }
     }
 
-    /// A request for the URL with this fingerprint, made of a host and a path.
+    /// Counts a request for the URL with this fingerprint, host and path.
     #[inline]
     pub fn see(&mut self, fingerprint: u64, host: &[u8], path: &[u8]) {
         if self.until_next > 0 {
@@ -85,7 +85,7 @@ impl Texts {
         self.skip_log = (self.skip_log + 1).min(SKIP_LOG_MAX);
     }
 
-    /// Adds what another saw.
+    /// Adds another table.
     pub fn merge(&mut self, other: Self) {
         self.skip_log = self.skip_log.max(other.skip_log);
         for (fingerprint, row) in other.rows {
@@ -97,7 +97,7 @@ impl Texts {
         out.number(self.texts_max as u64);
         out.number(u64::from(self.skip_log));
         out.number(self.rows.len() as u64);
-        // In order, so that equal tables are equal bytes.
+        // The rows are sorted, so that equal tables have equal bytes.
         let mut rows: Vec<_> = self.rows.iter().collect();
         rows.sort_unstable_by_key(|(fingerprint, _)| **fingerprint);
         for (fingerprint, row) in rows {
@@ -129,20 +129,20 @@ impl Texts {
         Ok(texts)
     }
 
-    /// The text of a fingerprint, its first [`Self::TEXT_BYTES_MAX`] bytes, if it was kept.
+    /// Returns the text of a fingerprint, at most [`Self::TEXT_BYTES_MAX`] bytes, if it was kept.
     pub fn of(&self, fingerprint: u64) -> Option<&[u8]> {
         self.rows.get(&fingerprint).map(|row| &*row.text)
     }
 
-    /// As much of a URL as is kept.
+    /// The maximum number of bytes stored per URL.
     pub const TEXT_BYTES_MAX: usize = 512;
 }
 
-/// One request in a thousand: a URL with a share of one in ten thousand is still seen ten times
-/// in a hundred million requests.
+/// One request in a thousand: in a hundred million requests, a URL with one in ten thousand is still recorded
+/// ten times.
 const SKIP_LOG_MAX: u32 = 10;
 
-/// More than is ever kept.
+/// The upper limit accepted when decoding.
 const TEXTS_MAX: usize = 1 << 20;
 
 #[cfg(test)]
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(texts.of(10), None);
     }
 
-    /// Method: three popular URLs among a hundred thousand that are asked for once.
+    /// Method: three popular URLs among a hundred thousand with one request each.
     #[test]
     fn popular_texts_are_kept_among_any_number_of_others() {
         let (mut left, mut right) = (Texts::new(64), Texts::new(64));

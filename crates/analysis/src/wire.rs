@@ -1,14 +1,14 @@
-//! Figures as bytes, for results that are kept or that travel: `docs/reference/partial-format.md`.
+//! The encoding of statistics for files and transfer: `docs/reference/partial-format.md`.
 //!
-//! Numbers are LEB128 unless their size is fixed; those are little-endian. Whoever reads trusts
-//! nothing: each length is held against what is left before anything is allocated for it.
+//! Numbers are LEB128, or little-endian if their size is fixed. The reader does not trust its input: each
+//! length is compared with the remaining bytes before memory is allocated.
 
 use std::fmt;
 
-/// Bytes that do not say what they must.
+/// The encoded bytes are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Garbled {
-    /// What was being read.
+    /// The part that was being decoded.
     pub what: &'static str,
 }
 
@@ -20,42 +20,42 @@ impl fmt::Display for Garbled {
 
 impl std::error::Error for Garbled {}
 
-/// Puts values behind each other.
+/// Encodes values one after the other.
 #[derive(Clone, Debug, Default)]
 pub struct Writer(Vec<u8>);
 
 impl Writer {
-    /// Nothing yet.
+    /// Makes an empty writer.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What was put so far.
+    /// The bytes written so far.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// All that was put.
+    /// Returns all written bytes.
     pub fn into_bytes(self) -> Vec<u8> {
         self.0
     }
 
-    /// Begins anew.
+    /// Clears the writer.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// Bytes as they are; the reader must know how many.
+    /// Writes bytes without their length.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
 
-    /// One byte.
+    /// Writes one byte.
     pub fn byte(&mut self, byte: u8) {
         self.0.push(byte);
     }
 
-    /// A number, seven bits a byte.
+    /// Writes a number with seven bits per byte.
     #[inline]
     pub fn number(&mut self, mut number: u64) {
         while number >= 0x80 {
@@ -65,19 +65,19 @@ impl Writer {
         self.0.push(number as u8);
     }
 
-    /// Eight bytes.
+    /// Writes eight bytes.
     pub fn fixed(&mut self, number: u64) {
         self.raw(&number.to_le_bytes());
     }
 
-    /// Bytes behind their length.
+    /// Writes the length and the bytes.
     pub fn text(&mut self, bytes: &[u8]) {
         self.number(bytes.len() as u64);
         self.raw(bytes);
     }
 }
 
-/// Takes them off again.
+/// Decodes the values of a [`Writer`].
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'b> {
     left: &'b [u8],
@@ -85,21 +85,21 @@ pub struct Reader<'b> {
 }
 
 impl<'b> Reader<'b> {
-    /// A reader; `what` is named if the bytes are garbled.
+    /// Makes a reader; errors contain `what`.
     pub const fn new(bytes: &'b [u8], what: &'static str) -> Self {
         Self { left: bytes, what }
     }
 
-    /// The complaint that something is not as it must be.
+    /// Returns the error for invalid bytes.
     pub const fn garbled(&self) -> Garbled {
         Garbled { what: self.what }
     }
 
-    /// So many bytes.
+    /// Reads this number of bytes.
     ///
     /// # Errors
     ///
-    /// If there are fewer.
+    /// If fewer bytes remain.
     #[inline]
     pub fn raw(&mut self, length: usize) -> Result<&'b [u8], Garbled> {
         let garbled = self.garbled();
@@ -108,21 +108,21 @@ impl<'b> Reader<'b> {
         Ok(taken)
     }
 
-    /// One byte.
+    /// Reads one byte.
     ///
     /// # Errors
     ///
-    /// If none is left.
+    /// If no byte remains.
     #[inline]
     pub fn byte(&mut self) -> Result<u8, Garbled> {
         Ok(self.raw(1)?[0])
     }
 
-    /// A number, in the shortest form only.
+    /// Reads a number in its shortest form.
     ///
     /// # Errors
     ///
-    /// If it is cut, too large, or longer than it need be.
+    /// If the number is truncated, too large, or not in its shortest form.
     #[inline]
     pub fn number(&mut self) -> Result<u64, Garbled> {
         let mut number = 0u64;
@@ -140,11 +140,11 @@ impl<'b> Reader<'b> {
         Err(self.garbled())
     }
 
-    /// A number of things counted: one that still adds up when thousands of results are merged.
+    /// Reads a count. The limit ensures that the sum of thousands of results does not overflow.
     ///
     /// # Errors
     ///
-    /// If it is cut, or more than anybody counts.
+    /// If the number is truncated or above the limit.
     #[inline]
     pub fn counted(&mut self) -> Result<u64, Garbled> {
         let counted = self.number()?;
@@ -154,32 +154,32 @@ impl<'b> Reader<'b> {
         Ok(counted)
     }
 
-    /// Eight bytes.
+    /// Reads eight bytes.
     ///
     /// # Errors
     ///
-    /// If there are fewer.
+    /// If fewer bytes remain.
     pub fn fixed(&mut self) -> Result<u64, Garbled> {
         let bytes = self.raw(8)?;
         Ok(u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
     }
 
-    /// Bytes behind their length.
+    /// Reads a length and that many bytes.
     ///
     /// # Errors
     ///
-    /// If there are fewer than that says.
+    /// If fewer bytes remain.
     pub fn text(&mut self) -> Result<&'b [u8], Garbled> {
         let length = self.number()?;
         let length = usize::try_from(length).map_err(|_| self.garbled())?;
         self.raw(length)
     }
 
-    /// How many things follow that take at least `bytes_min` bytes each.
+    /// Reads a count of items that take at least `bytes_min` bytes each.
     ///
     /// # Errors
     ///
-    /// If so many cannot be there.
+    /// If the remaining bytes cannot hold so many items.
     pub fn count(&mut self, bytes_min: usize) -> Result<usize, Garbled> {
         let count = self.number()?;
         let count = usize::try_from(count).map_err(|_| self.garbled())?;
@@ -189,16 +189,16 @@ impl<'b> Reader<'b> {
         Ok(count)
     }
 
-    /// Whether all was read.
+    /// Returns true if all bytes were read.
     pub const fn is_empty(&self) -> bool {
         self.left.is_empty()
     }
 
-    /// Ends reading.
+    /// Ends the decoding.
     ///
     /// # Errors
     ///
-    /// If something is left.
+    /// If bytes remain.
     pub fn end(self) -> Result<(), Garbled> {
         if self.left.is_empty() {
             return Ok(());
@@ -207,7 +207,7 @@ impl<'b> Reader<'b> {
     }
 }
 
-/// A million million, about: what a thousand machines log in some years.
+/// About 10^12: the requests that a thousand machines log in several years.
 const COUNTED_MAX: u64 = 1 << 40;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Fields under whatever name a format has for them, and the entry they make.
+//! The fields that formats have in common, and the entry that they make.
 
 use edgeward_trace::raw;
 use edgeward_types::Timestamp;
@@ -8,16 +8,16 @@ use crate::{Entry, Malformed, Outcome};
 
 use super::{bytes, host_and_path, request_line, status};
 
-/// What a field of a log can mean to us.
+/// The meaning of a log field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Field {
-    /// When: as access logs write it, in ISO 8601, or in seconds or finer since 1970.
+    /// The time: as in access logs, in ISO 8601, or in seconds or smaller units since 1970.
     Time,
-    /// The day, where the time of day stands apart.
+    /// The date, if it is a separate field.
     Date,
     /// The method.
     Method,
-    /// The host asked for.
+    /// The requested host.
     Host,
     /// Path and query, or an absolute URL.
     Url,
@@ -25,22 +25,22 @@ pub enum Field {
     Path,
     /// The query alone, without its question mark.
     Query,
-    /// Method, URL and protocol together.
+    /// Method, URL and protocol in one field.
     Request,
     /// The status.
     Status,
     /// Bytes sent.
     Bytes,
-    /// The media type of the answer.
+    /// The media type of the response.
     MediaType,
-    /// What the cache did.
+    /// How the cache handled the request.
     Outcome,
-    /// Who wrote the line.
+    /// The machine that wrote the line.
     Machine,
 }
 
 impl Field {
-    /// Every field, with the name the command line uses.
+    /// Every field with its name on the command line.
     pub const ALL: [(&'static str, Self); COUNT] = [
         ("time", Self::Time),
         ("date", Self::Date),
@@ -57,7 +57,7 @@ impl Field {
         ("machine", Self::Machine),
     ];
 
-    /// The field of this name.
+    /// Returns the field with this name.
     pub fn named(name: &str) -> Option<Self> {
         let row = Self::ALL.iter().find(|(known, _)| *known == name);
         row.map(|(_, field)| *field)
@@ -66,7 +66,7 @@ impl Field {
 
 const COUNT: usize = 13;
 
-/// The fields of one line as they were found; empty where there was none.
+/// The fields of one line; empty if the line does not have the field.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Found<'l>([&'l [u8]; COUNT]);
 
@@ -76,7 +76,7 @@ impl<'l> Found<'l> {
         self.0[field as usize] = value;
     }
 
-    /// What stands there, `-` being nothing.
+    /// Returns the value of a field; `-` is empty.
     #[inline]
     fn of(&self, field: Field) -> &'l [u8] {
         match self.0[field as usize] {
@@ -85,8 +85,8 @@ impl<'l> Found<'l> {
         }
     }
 
-    /// The entry these fields make, or nothing if there is no URL among them. `joined` holds what
-    /// had to be put together.
+    /// Makes an entry from the fields, or `None` without a URL. `joined` is the buffer for a URL made of path
+    /// and query.
     pub(super) fn entry<'a>(
         &self,
         clock: &mut Clock,
@@ -96,7 +96,7 @@ impl<'l> Found<'l> {
         'l: 'a,
     {
         let status = match self.of(Field::Status) {
-            // CloudFront writes 000 where the viewer left before there was a status.
+            // CloudFront writes 000 if the client left before the status was known.
             b"" | b"000" | b"0" => 0,
             digits => status(digits)?,
         };
@@ -168,7 +168,7 @@ impl<'l> Found<'l> {
     }
 }
 
-/// A time in any of the ways servers write it.
+/// Parses a time in any of the forms that servers write.
 fn any_time(clock: &mut Clock, text: &[u8]) -> Option<Timestamp> {
     let text = text.strip_prefix(b"[").unwrap_or(text);
     let text = text.strip_suffix(b"]").unwrap_or(text);
@@ -179,7 +179,7 @@ fn any_time(clock: &mut Clock, text: &[u8]) -> Option<Timestamp> {
     }
 }
 
-/// Seconds, or what is a thousand times finer, or again: no log is of the year 5138.
+/// Parses seconds, milliseconds or microseconds, by magnitude: no log is of the year 5138.
 fn since_1970(text: &[u8]) -> Option<Timestamp> {
     let point = memchr::memchr(b'.', text).unwrap_or(text.len());
     let whole = raw::whole(&text[..point])?;

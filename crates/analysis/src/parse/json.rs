@@ -1,9 +1,7 @@
-//! JSON lines: edgeward's own, Caddy's, Envoy's, Fastly's, and whatever has its fields by names
-//! that are in use, or that are given.
+//! JSON lines of edgeward, Caddy, Envoy, Fastly, and of other programs with common or configured field names.
 //!
-//! A line is walked through once and its values are left where they lie; only strings with
-//! escapes are written out anew. Fields within fields have their path for a name
-//! (`request.uri`), and of a list the first value counts (`resp_headers.Content-Type`).
+//! A line is parsed once, and its values are borrowed; only strings with escapes are copied. A nested field has
+//! its path as its name (`request.uri`). In a list the first value counts (`resp_headers.Content-Type`).
 
 use std::ops::Range;
 
@@ -13,7 +11,7 @@ use crate::{Entry, Malformed};
 use super::fields::{Field, Found};
 use super::is_void;
 
-/// Which field has which name, the preferred name first.
+/// The names of the fields, the preferred name of each field first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names(Vec<(Field, Box<[u8]>)>);
 
@@ -24,7 +22,7 @@ impl Default for Names {
 }
 
 impl Names {
-    /// Names of one's own, which win over the usual ones.
+    /// Returns names that take precedence over the default names, followed by the default names.
     pub fn with(own: impl IntoIterator<Item = (Field, String)>) -> Self {
         let own = own
             .into_iter()
@@ -46,14 +44,14 @@ pub(super) struct JsonParser {
     joined: Vec<u8>,
 }
 
-/// What is being gathered from a line.
+/// The values found in a line.
 #[derive(Clone, Debug, Default)]
 struct State {
-    /// The path of the value at hand.
+    /// The path of the current value.
     path: Vec<u8>,
-    /// Strings that had escapes, without them.
+    /// Strings with escapes, unescaped.
     unescaped: Vec<u8>,
-    /// By field: its name's rank and where the value lies.
+    /// Per field: the rank of its name, and the location of the value.
     places: Vec<(Field, usize, Place)>,
 }
 
@@ -78,7 +76,7 @@ impl JsonParser {
             return Ok(None);
         }
         let no_object = Malformed::not("line", "a JSON object");
-        // Fastly's logs come by syslog, with its header in front.
+        // A log that Fastly sends by syslog has a syslog header before the object.
         let begin = memchr::memchr(b'{', &line[..line.len().min(HEADER_BYTES_MAX)]);
         let line = &line[begin.ok_or(no_object)?..];
         self.state.path.clear();
@@ -109,7 +107,7 @@ impl JsonParser {
     }
 }
 
-/// A walk through one line. Every step says by `None` that this is no JSON.
+/// Parses one line. Every method returns `None` if the line is not valid JSON.
 struct Walk<'w> {
     line: &'w [u8],
     at: usize,
@@ -188,7 +186,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The first value counts: it is kept, and later ones have the same rank and are not.
+    /// The first value counts: later values have the same rank and do not replace it.
     fn list(&mut self, depth: usize) -> Option<()> {
         self.at += 1;
         self.blank();
@@ -207,7 +205,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A string whose opening quote is here.
+    /// Parses a string from its opening quote.
     fn string(&mut self) -> Option<Place> {
         let begin = self.at + 1;
         let end = begin + memchr::memchr2(b'"', b'\\', &self.line[begin..])?;
@@ -250,7 +248,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Four hexadecimal digits, or eight of a pair of surrogates (RFC 8259, section 7).
+    /// Parses four hexadecimal digits, or eight for a surrogate pair (RFC 8259, section 7).
     fn unicode(&mut self) -> Option<char> {
         let first = self.hex()?;
         if !(0xd800..0xdc00).contains(&first) {
@@ -273,8 +271,7 @@ impl Walk<'_> {
         })
     }
 
-    /// Keeps the value at the path at hand, if it has a name that is sought and no better one was
-    /// seen.
+    /// Stores the value at the current path, if the path is one of the names and no better name was found.
     fn keep(&mut self, place: Place) {
         let path = &self.state.path[..];
         let rank = self.names.0.iter().position(|(_, name)| **name == *path);
@@ -307,8 +304,8 @@ impl Walk<'_> {
     }
 }
 
-/// Names in use: edgeward's, Caddy's, Envoy's (as its documentation suggests), Fastly's, and those
-/// that nginx's variables have when they are logged as JSON.
+/// Common names: those of edgeward, Caddy, Envoy (as its documentation suggests), Fastly, and nginx variables
+/// logged as JSON.
 const USUAL: [(Field, &str); 11] = [
     (
         Field::Time,
@@ -347,10 +344,10 @@ const USUAL: [(Field, &str); 11] = [
     (Field::Machine, "machine hostname server pop datacenter"),
 ];
 
-/// A header of syslog with the longest names it may have stays below.
+/// A syslog header with names of maximum length is shorter.
 const HEADER_BYTES_MAX: usize = 1024;
 
-/// Logs are flat; headers within requests within a log are three deep.
+/// Logs are flat; headers within a request within a log have depth three.
 const DEPTH_MAX: usize = 16;
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! NCSA common and combined logs, as Apache httpd, nginx, Varnish and edgeward write them.
+//! NCSA common and combined logs, as written by Apache httpd, nginx, Varnish and edgeward.
 //!
 //! ```text
 //! 192.0.2.7 - alice [17/May/2015:10:05:03 +0000] "GET /a.png HTTP/1.1" 200 2326 "ref" "agent"
 //! ```
 //!
-//! The fields are found by crate `trace`, which reads the same lines as traces; what counts
-//! differs. A trace wants objects with sizes, a count of requests wants every request.
+//! Crate `trace` splits the fields, because it reads the same lines as traces. The conditions differ: a trace
+//! requires objects with sizes, while this parser counts every request.
 
 use edgeward_trace::raw::{AccessLogLine, whole};
 
@@ -27,8 +27,8 @@ impl NcsaParser {
         }
     }
 
-    /// A line as nearly all are: a GET by HTTP/1 with nothing escaped, of a log without virtual
-    /// hosts. Two thirds of the time of [`Self::parse_any`], which would find the same.
+    /// Parses a line of the most common form: a GET by HTTP/1 without escapes and without virtual host. It
+    /// takes two thirds of the time of [`Self::parse_any`] and has the same result.
     #[inline(always)]
     pub(super) fn parse_usual<'l>(&mut self, line: &'l [u8]) -> Option<Entry<'l>> {
         let (_, rest) = line.split_at_checked(opening(line)?)?;
@@ -86,7 +86,7 @@ impl NcsaParser {
         let status = status(fields.status)?;
         let bytes = bytes(fields.bytes)?;
         let Some((method, url)) = request_line(fields.request) else {
-            // A client that hung up (408) or spoke TLS to a plain port (400) named no URL.
+            // A client that closed the connection (408) or sent TLS to a plain-text port (400) sent no URL.
             return if status >= 400 {
                 Ok(None)
             } else {
@@ -107,10 +107,11 @@ impl NcsaParser {
     }
 }
 
-/// What the cache did, of a line with a word behind its last quote, as edgeward's `combined-cache` and many logs of nginx have.
+/// Returns how the cache handled the request, if a word follows the last quote, as in edgeward's
+/// `combined-cache` and many nginx logs.
 #[inline]
 fn outcome(line: &[u8]) -> Option<Outcome> {
-    // Nearly all lines end with their agent's quote, or with a number.
+    // Most lines end with the quote of the user agent, or with a number.
     if !line.last()?.is_ascii_alphabetic() {
         return None;
     }
@@ -123,11 +124,11 @@ fn outcome(line: &[u8]) -> Option<Outcome> {
     if is_word { Outcome::of(word) } else { None }
 }
 
-/// Where the first bracket opens, or the first colon stands: before the bracket that is a virtual
-/// host's or an IPv6 client's.
+/// Returns the position of the first bracket or colon. A colon before the bracket belongs to a virtual host or
+/// an IPv6 client.
 #[inline(always)]
 fn opening(line: &[u8]) -> Option<usize> {
-    // `10.1.2.3 - - [` and all other IPv4 clients that are nobody by name.
+    // The fast path for `10.1.2.3 - - [` and other IPv4 clients without a user name.
     if let Some(beginning) = line.first_chunk::<24>() {
         let [first, second, third] = words(beginning);
         let found = |word| equal(word, b'[') | equal(word, b':');
@@ -139,12 +140,12 @@ fn opening(line: &[u8]) -> Option<usize> {
     memchr::memchr2(b'[', b':', line)
 }
 
-/// How many digits there are before anything else.
+/// Returns the number of leading digits.
 #[inline(always)]
 fn digits(text: &[u8]) -> usize {
     if let Some(beginning) = text.first_chunk::<8>() {
-        // A digit's upper half is 3, and six more than its lower half does not overflow that. A byte
-        // behind the first other one may be taken for what it is not.
+        // The upper half of a digit is 3, and adding six to the lower half does not overflow into it. Bytes
+        // after the first non-digit may be classified wrongly.
         let word = u64::from_le_bytes(*beginning) ^ (ONES * u64::from(b'0'));
         let others = (word | word.wrapping_add(ONES * 0x76)) & (ONES * 0x80);
         if others != 0 {
@@ -155,18 +156,18 @@ fn digits(text: &[u8]) -> usize {
     other.unwrap_or(text.len())
 }
 
-/// What digits say, of which there may be none or too many.
+/// Parses digits; `None` if there are no digits or too many.
 #[inline(always)]
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > 19 {
         return whole(digits);
     }
-    // Without a check, so that who does not want the number does not pay for it.
+    // No check here, so that an unused number costs no time.
     let value = |value, digit: &u8| value * 10 + u64::from(digit - b'0');
     Some(digits.iter().fold(0, value))
 }
 
-/// The top bits of the bytes that are this one; of a byte behind the first that is, perhaps wrongly.
+/// Sets the top bit of each byte that equals `byte`. Bytes after the first match may be wrong.
 #[inline(always)]
 const fn equal(word: u64, byte: u8) -> u64 {
     let zero = word ^ (ONES * byte as u64);
@@ -179,10 +180,10 @@ fn words(bytes: &[u8; 24]) -> [u64; 3] {
     [words[0], words[1], words[2]].map(u64::from_le_bytes)
 }
 
-/// A word with every byte 1.
+/// A word whose bytes are all 1.
 const ONES: u64 = u64::MAX / 255;
 
-/// What the usual line has between its client and its URL; the time varies.
+/// The text between client and URL of the most common line; only the time varies.
 const TIME_AND_METHOD: &[u8; 34] = b"[17/May/2015:10:05:03 +0000] \"GET ";
 
 #[cfg(test)]
@@ -238,7 +239,8 @@ mod tests {
         );
     }
 
-    /// Method: a usual line and odd ones, each with a byte changed, put in or cut off at each place.
+    /// Method: a common line and unusual ones, each with one byte changed, inserted or cut off at every
+    /// position.
     #[test]
     fn the_quick_way_finds_what_the_thorough_way_does() {
         let lines = [
@@ -271,7 +273,7 @@ mod tests {
     }
 
     proptest! {
-        /// Method: against looking at byte after byte, in text of which much is what is sought.
+        /// Method: compare with a search byte by byte, in text with many matching bytes.
         #[test]
         fn words_find_what_bytes_do(
             text in prop::collection::vec(prop::sample::select(b"0379/:;[Z\x00\x7f\x80\x89\x8a\xff".to_vec()), 0..40),

@@ -1,8 +1,8 @@
-//! Logs laid out by a format string: nginx's `log_format`, Apache's `LogFormat`, varnishncsa's `-F`.
+//! Logs with a format string: nginx's `log_format`, Apache's `LogFormat`, varnishncsa's `-F`.
 //!
-//! A string is compiled once into fields and the text between them; a line is then walked through
-//! from text to text. A value ends where the text behind it begins, so two values need something
-//! between them; within quotes a quote that was escaped does not end the value.
+//! A format string is compiled once into fields and the literal texts between them. A line is then split at
+//! these texts. A value ends where the next text begins, so two values need a text between them. Within quotes,
+//! an escaped quote does not end the value.
 
 use std::fmt;
 
@@ -12,17 +12,17 @@ use crate::{Entry, Malformed};
 use super::fields::{Field, Found};
 use super::is_void;
 
-/// A format string, compiled.
+/// A compiled format string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     text: String,
-    /// What stands before the first value.
+    /// The text before the first value.
     front: Vec<u8>,
-    /// Values, each with the text that ends it; the last one's may be empty.
+    /// The values, each with the text that ends it. The last text may be empty.
     values: Vec<(Option<Field>, Vec<u8>)>,
 }
 
-/// Why a string is no format.
+/// Why a format string is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateError {
     problem: String,
@@ -37,12 +37,12 @@ impl fmt::Display for TemplateError {
 impl std::error::Error for TemplateError {}
 
 impl Template {
-    /// Compiles nginx's variables (`$status`, `${status}`) or Apache's and Varnish's directives
-    /// (`%>s`, `%{Host}i`), whichever the string has.
+    /// Compiles nginx's variables (`$status`, `${status}`) or Apache's and Varnish's directives (`%>s`,
+    /// `%{Host}i`), whichever the string contains.
     ///
     /// # Errors
     ///
-    /// If there are neither, if nothing stands between two values, or if no URL is among them.
+    /// If the string has neither, if no text separates two values, or if it has no URL.
     pub fn compile(text: &str) -> Result<Self, TemplateError> {
         let error = |problem: String| TemplateError { problem };
         let pieces = if text.contains('$') {
@@ -96,7 +96,7 @@ impl Template {
         Ok(template)
     }
 
-    /// The string it was compiled from.
+    /// The original string.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -111,7 +111,7 @@ impl Template {
             } else if quoted && end[0] == b'"' {
                 end_of_quoted(rest, end)?
             } else if at + 1 == self.values.len() {
-                // The last text ends the line, so it may stand within the value too.
+                // The last text ends the line, so it may also occur within the value.
                 rest.strip_suffix(&end[..])?.len()
             } else {
                 find(rest, end)?
@@ -122,12 +122,12 @@ impl Template {
             rest = &rest[length + end.len()..];
             quoted = end.last() == Some(&b'"');
         }
-        // Servers are updated and add fields at the end; what is there was understood.
+        // Servers may add fields at the end after an update, so the rest is ignored.
         Some(found)
     }
 }
 
-/// Where `end`, which begins with a quote, ends a value in which quotes may be escaped.
+/// Returns the end of a value with escaped quotes. `end` starts with a quote.
 fn end_of_quoted(value: &[u8], end: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -177,7 +177,7 @@ impl TemplateParser {
 
 enum Piece {
     Text(Vec<u8>),
-    /// What it is called in the string, and what it means to us.
+    /// The name of a value in the string, and its field.
     Value(String, Option<Field>),
 }
 
@@ -228,7 +228,7 @@ fn apache(text: &str) -> Vec<Piece> {
     while let Some(c) = rest.chars().next() {
         rest = &rest[c.len_utf8()..];
         match c {
-            // As httpd.conf and shells have them: \" is a quote, \t a tab.
+            // As in httpd.conf and in shells: \" is a quote, \t a tab.
             '\\' => {
                 let Some(escaped) = rest.chars().next() else {
                     literal.push(b'\\');
@@ -263,9 +263,9 @@ fn apache(text: &str) -> Vec<Piece> {
     pieces
 }
 
-/// A directive behind its `%`: its text, its meaning, and what follows.
+/// Parses a directive after its `%`: its text, its field, and the remaining text.
 fn directive(text: &str) -> (&str, Option<Field>, &str) {
-    // Conditions and the choice of the first or last of internal redirects: `%!200,304>s`.
+    // Conditions, and the selection of the first or last internal redirect: `%!200,304>s`.
     let start = text
         .find(|c: char| !(c.is_ascii_digit() || matches!(c, '!' | ',' | '<' | '>')))
         .unwrap_or(text.len());

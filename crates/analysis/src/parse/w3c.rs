@@ -1,5 +1,5 @@
-//! W3C extended logs: a `#Fields:` line says what the columns are. CloudFront's standard logs
-//! (columns parted by tabs) and IIS's (by spaces) are of this make.
+//! W3C extended logs: a `#Fields:` line lists the columns. CloudFront's standard logs (separated by tabs) and
+//! IIS logs (separated by spaces) have this format.
 
 use crate::clock::Clock;
 use crate::{Entry, Malformed};
@@ -50,8 +50,8 @@ impl W3cParser {
             .split(u8::is_ascii_whitespace)
             .filter(|name| !name.is_empty());
         self.columns = names.take(COLUMNS_MAX).map(field_of).collect();
-        // Behind CloudFront the host asked for is not the one of the request, which is the
-        // distribution's own.
+        // In CloudFront logs the host of the request is the distribution's own name. The requested host is in
+        // another column.
         if self
             .columns
             .iter()
@@ -83,7 +83,7 @@ fn field_of(name: &[u8]) -> Option<Field> {
     })
 }
 
-/// CloudFront has 33.
+/// CloudFront has 33 columns.
 const COLUMNS_MAX: usize = 256;
 
 #[cfg(test)]

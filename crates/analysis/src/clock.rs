@@ -53,7 +53,7 @@ mod tests {
 
     /// Method: parse every time with a clock that has parsed each other time, and with a new clock.
     #[test]
-    fn a_time_is_the_same_whatever_was_read_before() {
+    fn a_time_does_not_depend_on_the_previous_time() {
         let times = [
             "17/May/2015:10:05:03 +0000",
             "17/May/2015:10:05:59 +0000",

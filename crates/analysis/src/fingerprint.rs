@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_is_known_by_host_path_and_query() {
+    fn the_fingerprint_depends_on_host_path_and_query() {
         let mut keep = Fingerprints::new(QueryRule::Keep);
         let mut cut = Fingerprints::new(QueryRule::Cut);
         let a = keep.of(&entry("example.org", "/a?x"));

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_fall_into_their_hours_whatever_the_order() {
+    fn requests_are_counted_in_their_hours_in_any_order() {
         let mut hours = Hours::default();
         for hour in [5, 5, 9, 5, 2] {
             add(&mut hours, hour, Some(Outcome::Hit));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn junk_times_do_not_fill_the_memory() {
+    fn invalid_times_do_not_fill_the_memory() {
         let mut hours = Hours::default();
         for hour in 0..Hours::MAX as u64 + 100 {
             add(&mut hours, hour * 1000, None);

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_is_that_of_the_largest_complete_answer() {
+    fn the_size_is_that_of_the_largest_complete_response() {
         let mut object = Object::default();
         for (bytes, complete) in [(900, false), (500, true), (700, false), (600, true)] {
             object.request(bytes, complete);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_folded_apart_is_what_would_have_been_folded_together() {
+    fn merged_statistics_equal_those_of_all_urls() {
         let (mut one, mut two) = (Objects::new(3), Objects::new(3));
         let mut whole = Objects::new(3);
         for n in 1..=20u64 {

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_log_is_said_to_be_text_or_not() {
+    fn a_file_that_is_not_a_log_is_text_or_binary() {
         let text = recognised(b"hello world\n").expect_err("no log");
         assert!(!text.binary && text.first_line == b"hello world");
         assert!(
@@ -226,7 +226,7 @@ mod tests {
         );
         assert!(
             recognised(b"{\"a\":1}\n").is_err(),
-            "JSON, but of no request"
+            "JSON without a request"
         );
     }
 
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_line_without_a_url_is_none() {
+    fn a_request_line_without_a_url_is_rejected() {
         assert_eq!(
             request_line(b"GET /a HTTP/1.1"),
             Some((&b"GET"[..], &b"/a"[..]))

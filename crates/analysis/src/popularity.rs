@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_histogram_tells_how_many_urls_were_requested_how_often() {
+    fn the_histogram_has_the_urls_of_each_request_count() {
         let mut one = of([1, 1, 7, 5000]);
         one.merge(&of([1, 5000, 90_000]));
         let rows: Vec<_> = one.rows().collect();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn zipfs_exponent_is_found_again() {
+    fn the_exponent_of_generated_zipf_counts_is_recovered() {
         for exponent in [0.6, 0.8, 1.0, 1.2] {
             let counts = (1..=20_000).map(|rank| (1e6 / f64::from(rank).powf(exponent)) as u64);
             let fit = of(counts.filter(|n| *n > 0)).zipf().expect("enough ranks");
@@ -182,6 +182,10 @@ mod tests {
             .zipf()
             .expect("enough ranks");
         assert!(flat.exponent < 1e-9, "{flat:?}");
-        assert_eq!(of([100, 10, 1]).zipf(), None, "three URLs have no law");
+        assert_eq!(
+            of([100, 10, 1]).zipf(),
+            None,
+            "three URLs are too few for a fit"
+        );
     }
 }

@@ -185,7 +185,7 @@ mod tests {
     proptest! {
         /// No count is too high or too low by more than `undercount_max`, and the sum is exact.
         #[test]
-        fn counts_are_exact_within_what_is_said(
+        fn counts_are_exact_within_the_stated_error(
             names in prop::collection::vec(0u8..40, 0..400),
             names_max in 1usize..50,
             cut in 0usize..400,

@@ -247,7 +247,7 @@ mod tests {
         /// Method: compare with an LRU cache of each size of the curve. All objects fit, because an object that
         /// does not fit would bypass the cache but increase the distances of others.
         #[test]
-        fn the_curve_is_what_lru_caches_of_all_sizes_hit(
+        fn the_curve_equals_the_hits_of_lru_caches_of_all_sizes(
             keys in prop::collection::vec((0u64..30, Just(0u64)), 1..300)
         ) {
             let sampled = sampled(&keys);
@@ -272,7 +272,7 @@ mod tests {
     /// and one with room for a third, at every size. Over seeds the largest difference is 2 to 5 points here,
     /// and up to 13 points with room for 1/16. `logs` keeps a million requests, seven times as many.
     #[test]
-    fn a_sample_s_curve_is_near_that_of_all_requests() {
+    fn the_curve_of_a_sample_is_close_to_that_of_all_requests() {
         let workload = Preset::Web.workload().scaled_to(150_000);
         let mut samples = [Sample::new(150_000), Sample::new(150_000 / 3)];
         for record in Generator::new(workload, Seed(5)).expect("a preset is sound") {
@@ -303,11 +303,11 @@ mod tests {
             let difference = ratio(&sampled, point.cache_bytes) - point.object_hit_ratio;
             worst = worst.max(difference.abs());
         }
-        assert!(worst < 0.07, "{worst} at the worst");
+        assert!(worst < 0.07, "{worst} is the largest difference");
     }
 
     #[test]
-    fn nothing_requested_twice_has_no_curve() {
+    fn without_a_repeated_request_the_curve_is_empty() {
         assert_eq!(ReuseCurve::of(&Sampled::default()).points, []);
         assert_eq!(ReuseCurve::of(&sampled(&[(1, 0), (2, 0)])).points, []);
         let curve = ReuseCurve::of(&sampled(&[(1, 0), (1, 0)]));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_working_set_is_what_is_asked_for_within_a_stretch() {
+    fn a_working_set_has_the_objects_requested_within_an_interval() {
         let requests = [(1, 10), (1, 20), (2, 30), (1, 3700), (3, 3800), (2, 10_900)];
         let rows = WorkingSet::by(3600, &sampled(&requests));
         let rows: Vec<_> = rows

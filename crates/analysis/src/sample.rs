@@ -316,7 +316,7 @@ mod tests {
     /// Method: twelve logs, read by one reader and by two, in orders that differ. One sample is encoded and
     /// decoded. With room for all requests, and for a part.
     #[test]
-    fn samples_taken_apart_are_the_one_taken_at_once() {
+    fn two_merged_samples_equal_one_sample() {
         for records_max in [100_000, 3000] {
             let mut samples = [0; 3].map(|_| Sample::new(records_max));
             for (log, reader) in [7, 2, 11, 0, 9, 4, 1, 10, 3, 8, 6, 5]
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn one_object_that_outgrows_the_room_leaves_none() {
+    fn one_object_with_too_many_requests_empties_the_sample() {
         let mut sample = Sample::new(10);
         (0..100).for_each(|n| sample.add(&entry(n, 200, 5), 0));
         let sampled = sample.finish();

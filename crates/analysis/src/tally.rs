@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_tallied_apart_is_what_would_have_been_tallied_together() {
+    fn two_merged_tallies_equal_one_tally() {
         let (mut one, mut two, mut whole) = Default::default();
         for n in 0..50u64 {
             let entry = Entry {

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_cut() {
+    fn a_long_text_is_truncated() {
         let mut texts = Texts::new(4);
         texts.see(1, b"host", &[b'x'; 5000]);
         assert_eq!(texts.of(1).map(<[u8]>::len), Some(Texts::TEXT_BYTES_MAX));

@@ -14,7 +14,7 @@ pub struct Garbled {
 
 impl fmt::Display for Garbled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "its {} are garbled", self.what)
+        write!(f, "its {} are corrupt", self.what)
     }
 }
 
@@ -218,7 +218,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_put_is_taken_off_again(numbers in prop::collection::vec(any::<u64>(), 0..9), text in any::<Vec<u8>>()) {
+        fn written_values_are_read_back(numbers in prop::collection::vec(any::<u64>(), 0..9), text in any::<Vec<u8>>()) {
             let mut writer = Writer::new();
             numbers.iter().for_each(|n| writer.number(*n));
             numbers.iter().for_each(|n| writer.number(*n >> 40));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn invalid_bytes_are_rejected() {
         let number = |bytes: &[u8]| Reader::new(bytes, "figures").number();
         assert_eq!(number(&[0xff; 9]), Err(Garbled { what: "figures" }), "cut");
         assert!(number(&[0xff; 11]).is_err(), "without an end");

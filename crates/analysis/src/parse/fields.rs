@@ -208,14 +208,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_s_place_is_its_own() {
+    fn a_field_has_its_own_index() {
         for (at, (name, field)) in Field::ALL.iter().enumerate() {
             assert_eq!((*field as usize, Field::named(name)), (at, Some(*field)));
         }
     }
 
     #[test]
-    fn times_are_read_in_every_way_servers_write_them() {
+    fn times_are_parsed_in_all_forms_that_servers_write() {
         for text in [
             "17/May/2015:10:05:03 +0000",
             "[17/May/2015:12:05:03 +0200]",
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_is_taken_whole_or_put_together() {
+    fn a_url_is_one_field_or_made_of_several() {
         let url = |fields: &[(Field, &'static str)]| {
             let mut found = Found::default();
             for (field, value) in fields {

@@ -367,7 +367,7 @@ mod tests {
     const TIME: Option<Timestamp> = Some(Timestamp::from_millis(1_431_857_103_250));
 
     #[test]
-    fn edgeward_s_own_lines_are_read() {
+    fn lines_of_edgeward_are_parsed() {
         check(
             r#"{"time":"2015-05-17T10:05:03.250Z","client":"192.0.2.7","method":"GET","scheme":"http","host":"example.org","target":"/a?b=\"c\"","protocol":"HTTP/1.1","status":200,"bytes":1234,"duration_us":56,"cache":"uri-miss","user_agent":"x\\"}"#,
             Entry {
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn caddy_s_lines_are_read() {
+    fn lines_of_caddy_are_parsed() {
         check(
             r#"{"level":"info","ts":1431857103.2509,"logger":"http.log.access","msg":"handled request","request":{"remote_ip":"127.0.0.1","proto":"HTTP/2.0","method":"GET","host":"localhost","uri":"/a","headers":{"User-Agent":["curl/7.82.0"],"Accept":["*/*"]},"tls":{"resumed":false}},"bytes_read":0,"user_id":"","duration":0.0009,"size":10900,"status":200,"resp_headers":{"Server":["Caddy"],"Content-Type":["text/html; charset=utf-8","x"]}}"#,
             Entry {
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn envoy_s_lines_are_read() {
+    fn lines_of_envoy_are_parsed() {
         check(
             r#"{"start_time":"2015-05-17T10:05:03.250Z", "method":"GET", "path":"/a", "protocol":"HTTP/1.1", "response_code":404, "response_flags":"-", "bytes_received":0, "bytes_sent":7, "authority":"h", "upstream_host":null}"#,
             Entry {
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn fastly_s_lines_are_read_behind_syslog_s_header() {
+    fn lines_of_fastly_are_parsed_after_a_syslog_header() {
         check(
             r#"<134>2015-05-17T10:05:03Z cache-fra19122 LogTest[62959]: {"timestamp":"2015-05-17T10:05:03.25+0000","host":"h","url":"/a\u00e9\/\ud83d\ude00","request_method":"GET","response_status":200,"response_body_size":5,"fastly_info":{"state":"HIT-CLUSTER"},"pop":"FRA"}"#,
             Entry {
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_one_s_own_win() {
+    fn configured_names_take_precedence() {
         let own = [(Field::Url, "req.the_url".to_owned())];
         let mut parser = JsonParser::new(Names::with(own));
         let line = br#"{"url":"/no","req":{"the_url":"/yes"},"uri":"/neither"}"#;
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_json_without_a_url_is_no_request() {
+    fn a_json_line_without_a_url_is_not_a_request() {
         let mut parser = JsonParser::new(Names::default());
         assert_eq!(
             parser.parse(br#"{"level":"info","msg":"started"}"#),
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_malformed() {
+    fn invalid_json_is_malformed() {
         let mut parser = JsonParser::new(Names::default());
         let deep = format!("{}1{}", "{\"a\":".repeat(40), "}".repeat(40));
         for line in [

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_behind_the_agent_is_what_the_cache_did() {
+    fn a_word_after_the_user_agent_is_the_outcome() {
         let line = |method: &str, tail: &str| {
             format!(
                 r#"192.0.2.7 - - [17/May/2015:10:05:03 +0000] "{method} /a HTTP/1.1" 200 9 "-" "x"{tail}"#
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_combined_line_tells_its_fields() {
+    fn a_combined_line_is_parsed() {
         let line = r#"Example.org:443 192.0.2.7 - bob [17/May/2015:10:05:03 +0000] "GET /a?b HTTP/2.0" 206 99 "-" "x""#;
         assert_eq!(
             parse(line),
@@ -242,7 +242,7 @@ mod tests {
     /// Method: a common line and unusual ones, each with one byte changed, inserted or cut off at every
     /// position.
     #[test]
-    fn the_quick_way_finds_what_the_thorough_way_does() {
+    fn the_fast_path_has_the_result_of_the_full_parser() {
         let lines = [
             r#"192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5 "-" "x""#,
             r#"a.example:80 ::1 - b [17/May/2015:10:05:03 +0000] "GET /\"a\\ HTTP/1.1" 404 7"#,
@@ -269,13 +269,13 @@ mod tests {
                 }
             }
         }
-        assert!(quick > 500, "{quick} lines went the quick way");
+        assert!(quick > 500, "{quick} lines took the fast path");
     }
 
     proptest! {
         /// Method: compare with a search byte by byte, in text with many matching bytes.
         #[test]
-        fn words_find_what_bytes_do(
+        fn the_search_by_words_equals_a_search_by_bytes(
             text in prop::collection::vec(prop::sample::select(b"0379/:;[Z\x00\x7f\x80\x89\x8a\xff".to_vec()), 0..40),
             digits_before in 0usize..12,
         ) {
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_without_a_url_are_passed_over_where_the_server_refused_them() {
+    fn rejected_requests_without_a_url_are_skipped() {
         let line = |request: &str, status: u16| {
             format!(r#"h - - [17/May/2015:10:05:03 +0000] "{request}" {status} 0"#)
         };
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_line_says_which_field_is_wrong() {
+    fn a_malformed_line_names_the_invalid_field() {
         for (line, field) in [
             ("h - -", "time in brackets"),
             (r#"h - - [yesterday] "GET /a HTTP/1.1" 200 7"#, "time"),

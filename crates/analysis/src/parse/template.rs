@@ -73,8 +73,8 @@ impl Template {
                         .is_some_and(|(_, end)| end.is_empty())
                     {
                         return Err(error(format!(
-                            "nothing stands between {last_name} and {name}, so nobody can tell \
-                             where the one ends"
+                            "no text separates {last_name} and {name}, so a parser cannot tell \
+                             where the first ends"
                         )));
                     }
                     template.values.push((field, Vec::new()));
@@ -90,7 +90,7 @@ impl Template {
         };
         if !(has(Field::Url) || has(Field::Request) || has(Field::Path)) {
             return Err(error(
-                "no URL is among its values: $request, $request_uri or $uri; %r or %U".to_owned(),
+                "no value has the URL: add $request, $request_uri or $uri; %r or %U".to_owned(),
             ));
         }
         Ok(template)
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn an_nginx_log_format_is_followed() {
+    fn an_nginx_log_format_is_parsed() {
         let line = br#"192.0.2.7 - a b [17/May/2015:10:05:03 +0000] "GET /a?b HTTP/1.1" 200 512 "-" "say \"x\" y" HIT example.org"#;
         let mut parser = parser(NGINX);
         let entry = parser.parse(line).expect("fits").expect("a request");
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_varnishncsa_format_is_followed() {
+    fn a_varnishncsa_format_is_parsed() {
         let text = r#"%h %l %u %t \"%r\" %>s %b %{Varnish:hitmiss}x %{Content-Type}o"#;
         let line = br#"::1 - - [17/May/2015:10:05:03 +0000] "GET http://h/a\"b HTTP/1.1" 404 - miss text/html; charset=utf-8"#;
         let mut parser = parser(text);
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_and_a_query_apart_are_one_url() {
+    fn a_separate_path_and_query_are_joined_to_a_url() {
         let mut parser = parser("%m|%U|%q|%!200>s|%{sec}t|100%%");
         let line = b"GET|/a|x=1|200|1431857103|100%";
         let entry = parser.parse(line).expect("fits").expect("a request");
@@ -360,15 +360,12 @@ mod tests {
     }
 
     #[test]
-    fn a_string_that_is_no_format_is_refused() {
+    fn an_invalid_format_string_is_rejected() {
         for (text, says) in [
             ("combined", "neither variables"),
-            ("$status $host", "no URL"),
-            ("%h%r", "nothing stands between %h and %r"),
-            (
-                "$request$status",
-                "nothing stands between $request and $status",
-            ),
+            ("$status $host", "no value has the URL"),
+            ("%h%r", "no text separates %h and %r"),
+            ("$request$status", "no text separates $request and $status"),
         ] {
             let error = Template::compile(text).expect_err(text).to_string();
             assert!(error.contains(says), "{text}: {error}");

@@ -1,13 +1,13 @@
-//! Decoding ahead of parsing, on a thread of its own.
+//! Decoding in a separate thread, ahead of the parser.
 //!
-//! With more threads than logs, a log's decoder runs beside its parser: what it decodes goes
-//! through a queue of a few buffers, which come back to be filled again.
+//! If there are more threads than logs, a log's decoder runs in its own thread. It sends decoded buffers
+//! through a short queue, and the parser returns them for reuse.
 
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::Scope;
 
-/// The parser's end: reads what was decoded ahead.
+/// The parser's side: reads the decoded bytes.
 pub(crate) struct Ahead {
     decoded: Receiver<io::Result<Vec<u8>>>,
     emptied: SyncSender<Vec<u8>>,
@@ -16,8 +16,8 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// Begins to decode. The thread ends with its input, with its first failure, or when this end
-    /// is dropped.
+    /// Starts the decoder thread. The thread ends at the end of its input, at its first error, or when this
+    /// value is dropped.
     pub(crate) fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
         mut input: impl Read + Send + 'scope,
@@ -33,7 +33,7 @@ impl Ahead {
                 };
                 let (buffer, failure) = fill(buffer, &mut input);
                 let ended = buffer.len() < BUFFER_BYTES;
-                // Nobody listens any more: the parser has seen enough.
+                // The parser has stopped and no longer receives.
                 if full.send(Ok(buffer)).is_err() {
                     return;
                 }
@@ -55,7 +55,7 @@ impl Ahead {
     }
 }
 
-/// Fills a buffer, less only at the end or where the input fails.
+/// Fills a buffer. The buffer is not full only at the end of the input or after an error.
 fn fill(mut buffer: Vec<u8>, input: &mut impl Read) -> (Vec<u8>, Option<io::Error>) {
     buffer.resize(BUFFER_BYTES, 0);
     let mut end = 0;
@@ -83,7 +83,7 @@ impl Read for Ahead {
             };
             let before = std::mem::replace(&mut self.current, next?);
             self.at = 0;
-            // If there is no place for it, or nobody, it is dropped.
+            // The buffer is dropped if the queue is full or the decoder has ended.
             _ = self.emptied.try_send(before);
         }
         let left = &self.current[self.at..];
@@ -94,10 +94,10 @@ impl Read for Ahead {
     }
 }
 
-/// What the decoder may be ahead by: enough that neither waits for the other's every pause.
+/// The length of the queue: enough to bridge short delays of either thread.
 const BUFFERS: usize = 4;
 
-/// Two of zstd's blocks: switching threads costs some microseconds, decoding this a hundred.
+/// Two zstd blocks: a thread switch takes some microseconds, decoding this much a hundred.
 const BUFFER_BYTES: usize = 256 << 10;
 
 #[cfg(test)]
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes in steps of an odd size, and then perhaps a failure.
+    /// Returns bytes in steps of an odd size, and then perhaps an error.
     struct Steps {
         left: usize,
         fails: bool,
@@ -126,7 +126,7 @@ mod tests {
         }
     }
 
-    /// Method: on both sides of a buffer's end, with and without a failure behind the last byte.
+    /// Method: lengths on both sides of a buffer's end, with and without an error after the last byte.
     #[test]
     fn all_that_was_decoded_arrives_in_order_and_then_the_failure() {
         for length in [0, 1, BUFFER_BYTES - 1, BUFFER_BYTES, 7 * BUFFER_BYTES + 5] {

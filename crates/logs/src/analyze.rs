@@ -1,4 +1,4 @@
-//! Both halves: logs in, figures out.
+//! The whole analysis: reads logs and computes statistics.
 
 use std::cmp::Reverse;
 use std::path::PathBuf;
@@ -18,112 +18,112 @@ use crate::rows::Rows;
 use crate::scan::{Intake, Pause, Shared, Task, Worker};
 use crate::spill::{PARTITIONS, Partitions, Spill, SpillError};
 
-/// How logs are read.
+/// The settings of an analysis.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What is wanted.
+    /// The amount of statistics.
     pub depth: Depth,
-    /// The format of all logs, or nothing to recognise each one's by its content.
+    /// The format of all logs, or `None` to detect the format of each log.
     pub format: Option<Format>,
-    /// What JSON's fields are called where the format is recognised.
+    /// The names of JSON fields, used if the format is detected.
     pub names: Names,
-    /// Whether queries count.
+    /// How to handle the query of a URL.
     pub query: QueryRule,
-    /// How many bits a URL is known by. Partial results have 128 whatever is said here.
+    /// The size of a URL's fingerprint. Partial results always use 128 bits.
     pub fingerprints: FingerprintBits,
-    /// Threads that read and count.
+    /// The number of threads that read and count.
     pub threads: usize,
-    /// Memory for buffers and tables. The program itself and the decoders come on top.
+    /// Memory for buffers and tables, in addition to the program and the decoders.
     pub memory: ByteSize,
-    /// Where the temporary file lies.
+    /// The folder of the temporary file.
     pub temp_folder: PathBuf,
-    /// How large it may become.
+    /// The maximum size of the temporary file.
     pub temp_max: ByteSize,
-    /// The longest line.
+    /// The maximum length of a line in bytes.
     pub line_bytes_max: usize,
-    /// The largest window a zstd frame may claim, as a power of two.
+    /// The maximum window of a zstd frame, as a power of two.
     pub zstd_window_log_max: u32,
-    /// How many of the most requested URLs are named.
+    /// The number of most requested URLs in the result.
     pub top_max: usize,
-    /// Where to keep what was counted, to go on after an interruption.
+    /// Where to save intermediate results, so that an interrupted analysis can continue.
     pub checkpoint: Option<Checkpoint>,
 }
 
-/// What is wanted of the logs.
+/// The amount of statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Depth {
-    /// How often each URL was requested, and no more: several times as fast.
+    /// Requests per URL only: several times faster.
     Counts,
-    /// Everything.
+    /// All statistics.
     #[default]
     Full,
 }
 
-/// How many bits a URL is known by.
+/// The size of a URL's fingerprint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FingerprintBits {
-    /// Two of 15 million URLs share theirs with probability 6e-6.
+    /// Among 15 million URLs, two share a fingerprint with probability 6e-6.
     #[default]
     B64,
-    /// Two of a million million do with 1e-15. Costs eight bytes more a request.
+    /// Among 10^12 URLs, two share a fingerprint with probability 1e-15. Takes eight more bytes per request.
     B128,
 }
 
-/// Keeping what was counted.
+/// The settings of checkpoints.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
-    /// A folder of its own.
+    /// A folder for checkpoints only.
     pub folder: PathBuf,
-    /// How much is read before it is kept: bytes of the logs as they lie.
+    /// The number of bytes of (compressed) logs between two checkpoints.
     pub every: ByteSize,
 }
 
-/// What the logs say.
+/// The result of an analysis.
 #[derive(Debug)]
 pub struct Analysis {
-    /// What came of each log, in the order they were named.
+    /// The report of each log, in the order of the arguments.
     pub files: Vec<FileReport>,
-    /// What all URLs look like.
+    /// The statistics over all URLs.
     pub objects: Objects,
-    /// What is counted line by line, with [`Depth::Full`].
+    /// The counts of all lines, with [`Depth::Full`].
     pub tally: Option<Tally>,
     /// All requests for a sample of the objects, with [`Depth::Full`].
     pub sampled: Option<Sampled>,
-    /// Why reading stopped early, if there was no room. All that was read is counted.
+    /// Why reading stopped early, if space ran out. All lines read until then are counted.
     pub spill_error: Option<SpillError>,
-    /// How large the temporary file became.
+    /// The final size of the temporary file.
     pub temp: ByteSize,
 }
 
-/// Why an analysis came to nothing. What is wrong with logs is in their [`FileReport`]s.
+/// Why an analysis failed. Problems of single logs are in their [`FileReport`]s.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnalyzeError {
-    /// The temporary file cannot be read back.
+    /// The temporary file cannot be read.
     #[error(transparent)]
     Spill(#[from] SpillError),
-    /// A partial result cannot be written, or is none.
+    /// A partial result cannot be written, or a file is not a partial result.
     #[error(transparent)]
     Partial(#[from] PartialError),
-    /// What was kept does not fit what is asked now.
+    /// The checkpoint does not match the options or the logs.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
 }
 
 impl Analysis {
-    /// Whether every log was read to its end.
+    /// Returns true if every log was read completely.
     pub fn is_complete(&self) -> bool {
         self.spill_error.is_none() && self.files.iter().all(|file| file.problem.is_none())
     }
 }
 
-/// Reads the logs and counts what is in them. `progress` is told how many bytes more were read, as
-/// they lie in the files.
+/// Reads the logs and computes statistics. `progress` is called with the number of (compressed) bytes read
+/// since its last call.
 ///
 /// # Errors
 ///
-/// If the temporary file cannot be read back, or a checkpoint be used. What is wrong with logs is
-/// in the [`FileReport`]s.
+/// If the temporary file cannot be read, or a checkpoint cannot be used. Problems of single logs are in the
+/// [`FileReport`]s.
 pub fn analyze(
     sources: &[Source],
     settings: &Settings,
@@ -170,17 +170,17 @@ fn analyze_rows<R: Row>(
     })
 }
 
-/// What was read, before it is counted.
+/// The rows of all logs before they are counted.
 pub(crate) struct Scanned<R> {
     pub(crate) parts: Vec<Partitions<R>>,
     pub(crate) files: Vec<(Task, FileReport)>,
     pub(crate) full: Option<(Tally, Sample)>,
     pub(crate) spill_error: Option<SpillError>,
-    /// What was not begun because it was time to pause.
+    /// The logs that were not started because a pause was due.
     pub(crate) left: Vec<Task>,
 }
 
-/// Every log from its beginning, each with its place in the order of names.
+/// Returns a task for each log from its start. Logs are numbered in the order of their names.
 pub(crate) fn all_tasks(sources: &[Source]) -> Vec<Task> {
     let mut by_name: Vec<usize> = (0..sources.len()).collect();
     by_name.sort_by_key(|at| (&sources[*at].label, &sources[*at].machine));
@@ -224,11 +224,11 @@ pub(crate) fn scan<R: Row>(
     all
 }
 
-/// What all threads took in.
+/// The results of all reader threads.
 pub(crate) struct ReadAll<I> {
     pub(crate) intakes: Vec<I>,
     pub(crate) files: Vec<(Task, FileReport)>,
-    /// What was not begun because it was time to pause.
+    /// The logs that were not started because a pause was due.
     pub(crate) left: Vec<Task>,
 }
 
@@ -241,7 +241,7 @@ pub(crate) fn read_all<I: Intake>(
     progress: &(dyn Fn(u64) + Sync),
     intake: impl Fn() -> I + Sync,
 ) -> ReadAll<I> {
-    // The largest first, so that no thread is left with it in the end.
+    // The largest first, so that no thread starts it last.
     tasks.sort_by_key(|task| (Reverse(sources[task.source].bytes), task.source));
     let threads = settings.threads.max(1);
     let readers = threads.min(tasks.len().max(1));
@@ -280,7 +280,7 @@ pub(crate) fn read_all<I: Intake>(
 }
 
 impl Spill {
-    /// The temporary file of an analysis of so many logs.
+    /// Makes the temporary file for an analysis of this number of logs.
     pub(crate) fn of(settings: &Settings, logs: usize) -> Self {
         let readers = settings.threads.clamp(1, logs.max(1));
         Self::new(
@@ -291,30 +291,30 @@ impl Spill {
     }
 }
 
-/// Half of the memory for tables.
+/// Returns the memory for tables: half.
 pub(crate) const fn count_bytes(settings: &Settings) -> u64 {
     settings.memory.bytes() / 2
 }
 
-/// A quarter of the memory for the partitions' buffers, within what is worth a system call and
-/// what a core's cache likes.
+/// Returns the buffer size of a partition: a quarter of the memory for all partitions. The limits are set by
+/// the cost of a system call and by the size of a core's cache.
 fn chunk_bytes(memory: ByteSize, readers: usize) -> usize {
     let share = memory.bytes() / 4 / (readers * PARTITIONS) as u64;
     let share = usize::try_from(share).unwrap_or(usize::MAX);
     share.clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX) / 16 * 16
 }
 
-/// An eighth of the memory for the samples, 24 bytes a request, and no more than is of use. By the
-/// threads that are allowed rather than by those that have a log to read: parts of an analysis
-/// should sample as the whole would.
+/// Returns the maximum number of requests in a thread's sample: an eighth of the memory for all samples, at 24
+/// bytes per request. The share depends on the number of allowed threads and not on the number of logs, so that
+/// parts of an analysis sample like the whole.
 pub(crate) fn sample_max(settings: &Settings) -> usize {
     let share = settings.memory.bytes() / 8 / 24 / settings.threads.max(1) as u64;
     let share = usize::try_from(share).unwrap_or(usize::MAX);
     share.clamp(1, SAMPLE_MAX)
 }
 
-/// A million requests are reuse distances and four simulations in a few seconds. SHARDS's authors
-/// found some thousand objects enough.
+/// A million requests give reuse distances and four simulations in a few seconds. SHARDS's authors found some
+/// thousand objects sufficient.
 const SAMPLE_MAX: usize = 1 << 20;
 
 const CHUNK_BYTES_MIN: usize = 1 << 10;

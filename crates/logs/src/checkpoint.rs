@@ -1,8 +1,8 @@
-//! An analysis that goes on where it was interrupted.
+//! Checkpoints, from which an interrupted analysis continues.
 //!
-//! After so many bytes of logs, all that was read since is counted and kept as a partial result in
-//! a folder. Whoever finds the folder later reads only what is not in there; in the end the partial
-//! results are merged. Compressed logs are kept whole, others up to a line.
+//! After a given number of bytes, the lines read since the last checkpoint are counted and saved as a partial
+//! result in a folder. A later run reads only the remaining lines. At the end the partial results are merged.
+//! Compressed logs are saved as a whole, others up to a line.
 
 use std::fs::{self, File};
 use std::io;
@@ -20,53 +20,53 @@ use crate::row::{Bare, Row, Sized};
 use crate::scan::{Pause, Task, found};
 use crate::spill::{Spill, SpillError};
 
-/// Why an analysis cannot be kept, or cannot go on.
+/// Why a checkpoint cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
     /// The folder cannot be used.
     #[error("the checkpoint folder {} cannot be used", .folder.display())]
     Folder {
-        /// Which.
+        /// The folder.
         folder: PathBuf,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
-    /// Another process is at it.
+    /// Another process uses the folder.
     #[error("the checkpoint folder {} is in use by another analysis", .folder.display())]
     Busy {
-        /// Which.
+        /// The folder.
         folder: PathBuf,
     },
-    /// What was kept answers another question.
+    /// The checkpoint was made with other options.
     #[error("the checkpoint in {} was made with other options", .folder.display())]
     Asked {
-        /// Which.
+        /// The folder.
         folder: PathBuf,
     },
     /// What was kept is of other logs.
     #[error("the checkpoint in {} is of other logs too: {label}", .folder.display())]
     Stranger {
-        /// Which.
+        /// The folder.
         folder: PathBuf,
-        /// One of these logs.
+        /// The name of such a log.
         label: String,
     },
-    /// A log is not what it was.
+    /// A log was changed after it was read.
     #[error("{label} has changed since it was read")]
     Changed {
-        /// Which.
+        /// The log.
         label: String,
     },
     /// What came through a pipe does not come again.
     #[error("{label} cannot be read again, so there is nothing to go on with")]
     Pipe {
-        /// What it is.
+        /// The name of the input.
         label: String,
     },
 }
 
-/// [`crate::analyze()`], kept.
+/// [`crate::analyze()`] with checkpoints.
 pub(crate) fn analyze(
     sources: &[Source],
     settings: &Settings,
@@ -75,7 +75,7 @@ pub(crate) fn analyze(
     let kept = Kept::read_all(sources, settings, progress)?;
     let merged = Merged::open(&kept.paths)?;
     let mut analysis = merged.analysis(settings.threads, settings.top_max)?;
-    // As they were named.
+    // Reports are in the order of the arguments.
     let place = |file: &FileReport| sources.iter().position(|source| is_of(source, file));
     analysis.files.sort_by_cached_key(place);
     analysis.temp = kept.temp;
@@ -83,7 +83,7 @@ pub(crate) fn analyze(
     Ok(analysis)
 }
 
-/// [`crate::analyze_to_partial`], kept.
+/// [`crate::analyze_to_partial`] with checkpoints.
 pub(crate) fn analyze_to_partial(
     sources: &[Source],
     settings: &Settings,
@@ -96,10 +96,10 @@ pub(crate) fn analyze_to_partial(
     Ok(written)
 }
 
-/// What lies in the folder when all logs were read.
+/// The checkpoint folder after all logs were read.
 struct Kept {
     folder: PathBuf,
-    /// Held by whoever is at it; the system lets go of it whatever becomes of the process.
+    /// Locked while a process uses the folder. The system releases the lock when the process ends.
     _lock: File,
     paths: Vec<PathBuf>,
     spill_error: Option<SpillError>,
@@ -153,7 +153,7 @@ impl Kept {
             if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
                 paths.push(path);
             } else if name == INCOMPLETE || name.ends_with(".unfinished") {
-                // Of a run that had no room, or that was killed while it wrote.
+                // Left by a run that ran out of space, or that was killed while writing.
                 fs::remove_file(&path).map_err(error)?;
             }
         }
@@ -167,7 +167,7 @@ impl Kept {
         })
     }
 
-    /// What of the logs is not kept yet.
+    /// Returns the logs, or rests of logs, that are not in the checkpoint.
     fn left(
         &self,
         sources: &[Source],
@@ -215,7 +215,7 @@ impl Kept {
         Ok(tasks.into_iter().flatten().collect())
     }
 
-    /// Reads and keeps until nothing is left, or no room.
+    /// Reads and saves until all logs are read or space runs out.
     fn rounds<R: Row<Key = u128>>(
         &mut self,
         sources: &[Source],
@@ -224,7 +224,7 @@ impl Kept {
         checkpoint: &Checkpoint,
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<(), AnalyzeError> {
-        // A log of no bytes is due too, and a pause before anything was read would come again.
+        // A log of no bytes requires a round too. A pause before any byte was read would repeat for ever.
         let every = checkpoint.every.bytes().max(1);
         while !tasks.is_empty() && self.spill_error.is_none() {
             let spill = Spill::of(settings, tasks.len());
@@ -246,7 +246,7 @@ impl Kept {
         Ok(())
     }
 
-    /// Removes what was kept. If there was no room for all, the rest can still be had.
+    /// Removes the checkpoint, unless space ran out: the next run then continues.
     fn finish(self) -> Result<Option<SpillError>, CheckpointError> {
         let error = |source| CheckpointError::Folder {
             folder: self.folder.clone(),
@@ -257,14 +257,14 @@ impl Kept {
                 fs::remove_file(path).map_err(error)?;
             }
             fs::remove_file(self.folder.join(LOCK)).map_err(error)?;
-            // Somebody else's files may be in there.
+            // Not removed if the folder has other files.
             _ = fs::remove_dir(&self.folder);
         }
         Ok(self.spill_error)
     }
 }
 
-/// What was not begun, and the rests of what was.
+/// Returns the logs that were not started, and the rests of interrupted ones.
 fn left_of<R>(scanned: &mut Scanned<R>) -> Vec<Task> {
     let mut left = std::mem::take(&mut scanned.left);
     for (task, file) in &scanned.files {
@@ -288,7 +288,7 @@ fn is_file(source: &Source) -> bool {
     path.is_some_and(|path| path.is_file())
 }
 
-/// What was read to its end must be as it was; what was not may have grown.
+/// Checks that a completely read log is unchanged. Other logs may have grown.
 fn is_unchanged(source: &Source, file: &FileReport) -> Result<(), CheckpointError> {
     let path = source.path.as_ref();
     let now: Option<Found> = path.and_then(|path| found(&File::open(path).ok()?));
@@ -304,7 +304,7 @@ fn is_unchanged(source: &Source, file: &FileReport) -> Result<(), CheckpointErro
     })
 }
 
-/// What decides how a line is understood, but for what has its own place.
+/// Describes the options that affect parsing, except those that are saved separately.
 fn asked(settings: &Settings) -> String {
     format!(
         "format {:?}, names {:?}, lines of {} bytes",
@@ -315,5 +315,5 @@ fn asked(settings: &Settings) -> String {
 const LOCK: &str = "lock";
 const ENDING: &str = ".partial";
 
-/// What a run that had no room could read. It is told of and not gone on with.
+/// The partial result of a run that ran out of space. It is reported but not continued.
 const INCOMPLETE: &str = "incomplete";

@@ -1,8 +1,8 @@
-//! The second half: each partition's rows become one sum a URL.
+//! The second half of an analysis: sums the rows of each partition per URL.
 //!
-//! A table holds the sums of one partition. When its URLs would take more memory than a thread
-//! has, the partition is read again in two passes, each for half of the fingerprints, or four, …:
-//! slower, and never larger.
+//! A table has the sums of one partition. If its URLs need more memory than a thread has, the partition is read
+//! in two passes, each for half of the fingerprints, or in four, and so on. More passes are slower but bound
+//! the memory.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -14,17 +14,17 @@ use edgeward_analysis::{Object, Objects};
 use crate::row::{Key, Row};
 use crate::spill::{PARTITIONS, Partitions, Spill, SpillError};
 
-/// Who takes the sums, URL by URL. Each thread has one.
+/// Receives the sums of all URLs. Each thread has its own value.
 pub(crate) trait Fold<K>: Send {
     type Error: From<SpillError> + Send;
 
-    /// Whether the URLs of a partition must come in the order of their keys.
+    /// True if the URLs of a partition must be sorted by key.
     const SORTED: bool;
 
-    /// A URL with all its requests.
+    /// Adds a URL with all its requests.
     fn add(&mut self, key: K, object: &Object) -> Result<(), Self::Error>;
 
-    /// All URLs of this partition were given.
+    /// Called after all URLs of this partition were added.
     fn end_partition(&mut self, partition: usize) -> Result<(), Self::Error>;
 }
 
@@ -43,7 +43,7 @@ impl<K: Key> Fold<K> for Objects {
     }
 }
 
-/// Counts all partitions, those of the same number of all threads together.
+/// Counts all partitions. The rows of a partition come from all threads.
 pub(crate) fn count<R: Row, F: Fold<R::Key>>(
     parts: &[Partitions<R>],
     spill: &Spill,
@@ -60,7 +60,7 @@ pub(crate) fn count<R: Row, F: Fold<R::Key>>(
     .map(|counters| counters.into_iter().map(|counter| counter.fold).collect())
 }
 
-/// Lets threads, each with a value of its own, do something with every partition.
+/// Processes every partition with several threads. Each thread has its own value.
 pub(crate) fn for_each_partition<T: Send, E: Send>(
     threads: usize,
     begin: impl Fn() -> T + Sync,
@@ -89,7 +89,7 @@ pub(crate) fn for_each_partition<T: Send, E: Send>(
     })
 }
 
-/// All threads' objects together.
+/// Merges the statistics of all threads.
 pub(crate) fn together(results: Vec<Objects>, top_max: usize) -> Objects {
     let mut all = Objects::new(top_max);
     for objects in results {
@@ -98,8 +98,8 @@ pub(crate) fn together(results: Vec<Objects>, top_max: usize) -> Objects {
     all
 }
 
-/// How many URLs' sums fit. A table doubles when it is 7/8 full and for a moment holds both; later
-/// they may be copied to be put in order.
+/// Returns the number of URLs that fit into memory. A table doubles at a load of 7/8 and then holds both copies
+/// for a moment; later its entries may be copied for sorting.
 fn urls_max<R: Row>(memory_bytes: u64) -> usize {
     let entry = size_of::<(R::Key, R::Sum)>() + 1;
     let urls = memory_bytes / (entry as u64 * 3);
@@ -108,10 +108,10 @@ fn urls_max<R: Row>(memory_bytes: u64) -> usize {
 
 struct Counter<R: Row, F> {
     table: HashTable<(R::Key, R::Sum)>,
-    /// What the table holds, in order, where that is wanted.
+    /// The sorted entries of the table, if sorting is required.
     sorted: Vec<(R::Key, R::Sum)>,
     urls_max: usize,
-    /// As many as the partition before needed, for they are alike.
+    /// The number of passes of the previous partition, since partitions are alike.
     passes_log: u32,
     scratch: Vec<u8>,
     fold: F,
@@ -137,7 +137,7 @@ impl<R: Row, F: Fold<R::Key>> Counter<R, F> {
     ) -> Result<(), F::Error> {
         let rows: u64 = parts.iter().map(|part| part.rows(partition)).sum();
         if rows <= self.urls_max as u64 {
-            // Even if no URL came twice.
+            // All URLs fit, even if they are all different.
             self.passes_log = 0;
         }
         let mut pass = 0;
@@ -146,7 +146,7 @@ impl<R: Row, F: Fold<R::Key>> Counter<R, F> {
                 self.give()?;
                 pass += 1;
             } else {
-                // The URLs of the passes that went well are those of twice as many now.
+                // The completed passes correspond to twice as many passes now.
                 self.passes_log += 1;
                 pass *= 2;
             }
@@ -154,8 +154,8 @@ impl<R: Row, F: Fold<R::Key>> Counter<R, F> {
         self.fold.end_partition(partition)
     }
 
-    /// Passes the table's URLs on. Passes go by the keys' leading bits, so that each one's URLs
-    /// come behind those of the pass before.
+    /// Passes the URLs of the table on. Each pass has the keys of one range, in ascending order, so the URLs of
+    /// all passes are sorted.
     fn give(&mut self) -> Result<(), F::Error> {
         let fold = &mut self.fold;
         let mut add = |(key, sum): &(R::Key, R::Sum)| fold.add(*key, &R::object(sum));
@@ -168,7 +168,7 @@ impl<R: Row, F: Fold<R::Key>> Counter<R, F> {
         self.sorted.iter().try_for_each(&mut add)
     }
 
-    /// Sums up the URLs whose turn it is; false if they are too many.
+    /// Sums the URLs of this pass. Returns false if they do not fit.
     fn pass(
         &mut self,
         parts: &[Partitions<R>],
@@ -207,22 +207,23 @@ impl<R: Row, F: Fold<R::Key>> Counter<R, F> {
     }
 }
 
-/// The bits below the partition's, most significant first: twice as many passes split each.
+/// Returns the pass of a fingerprint: the most significant bits below those of the partition. Doubling the
+/// number of passes splits each pass in two.
 fn turn(fingerprint: u64, passes_log: u32) -> u64 {
     (fingerprint << 8) >> (64 - passes_log)
 }
 
-/// Within a partition the top byte is one, and the table wants its tags from there.
+/// The top byte is constant within a partition, but the table takes its tags from there.
 #[inline]
 fn spread(fingerprint: u64) -> u64 {
     fingerprint.rotate_left(24)
 }
 
-/// Fewer would make passes over nothing.
+/// The minimum number of URLs per pass.
 const URLS_MIN: usize = 64;
 
-/// Fingerprints spread evenly, so this many passes hold 4 million URLs a partition at the least.
-/// If somebody made URLs whose fingerprints begin alike, memory gives way rather than time.
+/// Fingerprints are uniform, so this number of passes allows at least 4 million URLs per partition. If an
+/// attacker creates URLs with similar fingerprints, memory grows instead of time.
 const PASSES_LOG_MAX: u32 = 16;
 
 #[cfg(test)]
@@ -240,7 +241,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
-        /// Method: against a plain map, with memory for all and for a few, one thread and three.
+        /// Method: compare with a map, with memory for all URLs and for few, one thread and three.
         #[test]
         fn counts_are_those_of_a_plain_map(
             rows in prop::collection::vec((0u64..2000, 0u64..1000, any::<bool>()), 0..3000),

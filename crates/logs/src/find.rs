@@ -1,4 +1,4 @@
-//! Which logs were meant: files, folders, patterns, stdin.
+//! Finds the logs to read: files, folders, patterns, stdin.
 
 use std::collections::HashSet;
 use std::io;
@@ -7,27 +7,26 @@ use std::path::{Path, PathBuf};
 /// A log to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// Where it is, or nothing for stdin.
+    /// Its path, or `None` for stdin.
     pub path: Option<PathBuf>,
-    /// What to call it.
+    /// Its name in reports.
     pub label: String,
-    /// Its size as it lies there, 0 where that is not known.
+    /// Its size on disk, 0 if unknown.
     pub bytes: u64,
-    /// The machine that wrote it, as far as the folder's name tells: empty where all logs lie in
-    /// one folder.
+    /// The machine that wrote it, taken from the folder's name. Empty if all logs are in one folder.
     pub machine: String,
 }
 
-/// Why the logs that were meant cannot be told.
+/// Why the logs cannot be found.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FindError {
-    /// A name that leads nowhere.
+    /// The path does not exist.
     #[error("{} cannot be opened", .path.display())]
     Missing {
-        /// The name.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
     /// A folder that cannot be looked through.
@@ -35,7 +34,7 @@ pub enum FindError {
     Folder {
         /// The folder.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
     /// A pattern that is none, or that fits nothing.
@@ -53,18 +52,17 @@ pub enum FindError {
     /// Stdin can be read once.
     #[error("stdin is named twice")]
     StdinTwice,
-    /// More than anybody means.
+    /// More files than the limit.
     #[error("more than {FILES_MAX} files")]
     TooMany,
 }
 
-/// Finds the logs meant by what was typed: files, folders (all files within, however deep, but
-/// for hidden ones), patterns with `*`, `?` and `[…]` the shell left alone, and `-` for stdin. A
-/// file meant twice is read once.
+/// Finds the logs for command line arguments: files, folders (all files in them recursively, except hidden
+/// ones), patterns with `*`, `?` and `[…]`, and `-` for stdin. A file that is given twice is read once.
 ///
 /// # Errors
 ///
-/// If something typed leads to no file.
+/// If an argument leads to no file.
 pub fn find(typed: &[PathBuf]) -> Result<Vec<Source>, FindError> {
     let mut found = Found::default();
     for name in typed {
@@ -94,7 +92,7 @@ pub fn find(typed: &[PathBuf]) -> Result<Vec<Source>, FindError> {
 struct Found {
     sources: Vec<Source>,
     seen: HashSet<PathBuf>,
-    /// Those that were met before among them.
+    /// The number of files found, including duplicates.
     files_met: usize,
     stdin: bool,
 }
@@ -135,7 +133,7 @@ impl Found {
         Ok(())
     }
 
-    /// Files first and then folders, each in the order of their names.
+    /// Adds files first and then folders, each sorted by name.
     fn take_folder(&mut self, folder: &Path, depth: usize) -> Result<(), FindError> {
         let error = |source| FindError::Folder {
             path: folder.into(),
@@ -151,7 +149,7 @@ impl Found {
             if kind.is_dir() {
                 folders.push(entry.path());
             } else if entry.path().is_file() {
-                // A link to a file is one; a link to a folder may lead around in circles.
+                // Links to files are followed. Links to folders are not, because they may form a cycle.
                 files.push(entry.path());
             }
         }
@@ -169,7 +167,7 @@ impl Found {
     fn take_matches(&mut self, name: &Path) -> Result<(), FindError> {
         let missing = || FindError::Missing {
             path: name.into(),
-            // In the system's words, unless it came into being meanwhile.
+            // The error of the system, unless the file was created in the meantime.
             source: name
                 .metadata()
                 .err()
@@ -191,8 +189,9 @@ impl Found {
     }
 }
 
-/// Where logs lie in several folders, each folder is a machine: `edge-1/access.log.gz`. Only the
-/// first part of the path in which they differ tells, so `edge-1/2026/11/a.log` is `edge-1` too.
+/// Sets the machine of each log: if logs are in several folders, each folder is a machine:
+/// `edge-1/access.log.gz`. Only the first component in which the paths differ counts, so `edge-1/2026/11/a.log`
+/// is of `edge-1` too.
 fn name_machines(sources: &mut [Source]) {
     let folders: Vec<Vec<String>> = sources
         .iter()
@@ -216,13 +215,13 @@ fn name_machines(sources: &mut [Source]) {
     }
     let with_path = sources.iter_mut().filter(|source| source.path.is_some());
     for (source, parts) in with_path.zip(&folders) {
-        // A log above the others' folders is of the folder that they lie in.
+        // A log above the other folders takes the name of its own folder.
         let part = parts.get(common).or_else(|| parts.last());
         source.machine = part.cloned().unwrap_or_default();
     }
 }
 
-/// A month of hourly logs of a hundred machines is 72 thousand.
+/// Hourly logs of a hundred machines over a month are 72 thousand files.
 const FILES_MAX: usize = 1_000_000;
 
 const DEPTH_MAX: usize = 32;

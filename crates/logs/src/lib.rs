@@ -1,22 +1,22 @@
-//! Reads request logs with all cores and a bounded memory, and counts what is in them.
+//! Reads request logs with all cores in bounded memory, and computes statistics.
 //!
 //! ```text
-//!  files ──> a thread a file: decode, split, parse ──> 256 partitions by the fingerprint's top byte
+//!  files ──> one thread per file: decode, split, parse ──> 256 partitions by the fingerprint's top byte
 //!                                  │                        │ full buffers, to one temporary file
 //!                                  └──> tally               v
-//!                                                  a thread a partition: count ──> objects
+//!                                                  one thread per partition: count ──> objects
 //! ```
 //!
-//! All requests for a URL fall into one partition, so partitions are counted apart and their
-//! results add up. What is kept of a request is 8 bytes, or 16 where sizes are wanted; memory
-//! holds the partitions' buffers and one table a thread, whatever the number of URLs. The
-//! temporary file has no name: whatever becomes of the process, the system takes its space back.
+//! All requests for a URL are in one partition, so partitions are counted separately and their results are
+//! added. A request takes 8 bytes, or 16 with sizes. Memory holds the buffers of the partitions and one table
+//! per thread, independent of the number of URLs. The temporary file has no name, so the system always frees
+//! its space when the process ends.
 //!
-//! Counted sums can also be kept: as a partial result that merges with those of other machines, or
-//! as a checkpoint from which an interrupted analysis goes on.
+//! The sums can be saved: as a partial result, which can be merged with those of other machines, or as a
+//! checkpoint, from which an interrupted analysis continues.
 //!
-//! What is wrong with one file (cut, damaged, unreadable, no log at all) costs that file's rest.
-//! It is told in the file's [`FileReport`] and counted, and the others are read.
+//! A problem in one file (truncated, corrupt, unreadable, not a log) affects only the rest of this file. The
+//! file's [`FileReport`] states the problem, and the other files are read.
 #![forbid(unsafe_code)]
 
 mod ahead;

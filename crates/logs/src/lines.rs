@@ -1,24 +1,24 @@
-//! Lines out of a log, where they lie.
+//! Splits a log into lines without copying.
 
 use std::io::Read;
 use std::ops::Range;
 
 use edgeward_trace::raw::Buffer;
 
-/// A line, or what stands for one that is too long to be held.
+/// A line, or the start of a line that is too long for the buffer.
 pub(crate) enum Line<'b> {
-    /// Without its line end.
+    /// The line without its line end.
     Whole(&'b [u8]),
-    /// The beginning of a line that goes on for too long.
+    /// The start of a line that is too long.
     TooLong(&'b [u8]),
 }
 
-/// The lines of what is read, one after the other, each with its number.
+/// Yields the lines of an input with their numbers.
 ///
-/// The last line needs no line feed, unless it was cut by a failure: then it is none.
+/// The last line needs no line feed, unless a read error truncated it: then it is not yielded.
 pub(crate) struct Lines<'b> {
     buffer: &'b mut Buffer,
-    /// How much of the buffer was given out.
+    /// The bytes of the buffer that were yielded.
     at: usize,
     number: u64,
     line_bytes_max: usize,
@@ -26,7 +26,7 @@ pub(crate) struct Lines<'b> {
 }
 
 impl<'b> Lines<'b> {
-    /// The lines from here on, of which there were `before` before.
+    /// Yields the lines from here. `before` is the number of the previous line.
     pub(crate) const fn new(buffer: &'b mut Buffer, line_bytes_max: usize, before: u64) -> Self {
         Self {
             buffer,
@@ -37,12 +37,12 @@ impl<'b> Lines<'b> {
         }
     }
 
-    /// The number of the line that was given last.
+    /// The number of the last yielded line.
     pub(crate) const fn number(&self) -> u64 {
         self.number
     }
 
-    /// The next line.
+    /// Returns the next line.
     #[inline(always)]
     pub(crate) fn next(&mut self, input: &mut dyn Read) -> Option<(u64, Line<'_>)> {
         let line = loop {
@@ -67,14 +67,14 @@ impl<'b> Lines<'b> {
         ))
     }
 
-    /// What stands behind the last line feed.
+    /// Returns the bytes after the last line feed.
     fn last(&mut self) -> Option<Range<usize>> {
         let line = self.at..self.buffer.filled().len();
         self.at = line.end;
         (!line.is_empty() && !self.buffer.failed() && !self.inside_long_line).then_some(line)
     }
 
-    /// Reads more, unless what is there is already the beginning of too long a line.
+    /// Reads more bytes, unless the buffer already has the start of a line that is too long.
     #[cold]
     fn read_on(&mut self, mut input: &mut dyn Read) -> Option<Range<usize>> {
         self.consume();
@@ -91,7 +91,7 @@ impl<'b> Lines<'b> {
         None
     }
 
-    /// Lets go what was given out.
+    /// Releases the yielded bytes of the buffer.
     pub(crate) fn consume(&mut self) {
         self.buffer.consume(self.at);
         self.at = 0;
@@ -112,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    /// Hands out a few bytes at a time.
+    /// Returns a few bytes at a time.
     struct Dribble<'a>(&'a [u8], usize);
 
     impl Read for Dribble<'_> {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     proptest! {
-        /// Method: against splitting the whole text at once.
+        /// Method: compare with splitting the whole text at once.
         #[test]
         fn every_line_comes_once_with_its_number(
             text in "([a-z]{0,9}\r?\n){0,30}[a-z]{0,9}",

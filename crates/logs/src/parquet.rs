@@ -1,12 +1,12 @@
-//! Requests as Parquet, for whoever asks with SQL, on one machine or on many.
+//! Writes requests as Parquet files, for SQL queries on one machine or on many.
 //!
 //! ```text
-//! DIR/day=2015-05-17/000001.parquet   a row a request, in the order of the logs
+//! DIR/day=2015-05-17/000001.parquet   one row per request, in the order of the logs
 //! ```
 //!
-//! Days are folders, as Hive has them and every engine reads them. Hosts are not: a site may have
-//! thousands, and as many small files. Within a file, the statistics of each row group let engines pass
-//! over hours, hosts and types that were not asked for.
+//! Each day is a folder, as Hive partitions are, which every engine reads. Hosts are not partitions: a site may
+//! have thousands, which would give as many small files. Within a file, the statistics of each row group allow
+//! engines to skip hours, hosts and types.
 
 mod columns;
 
@@ -33,16 +33,16 @@ use crate::scan::{Intake, Pause, Task};
 
 use columns::{Columns, schema};
 
-/// What was written.
+/// The result of writing.
 #[derive(Debug)]
 pub struct ParquetWritten {
-    /// What came of each log, in the order they were named.
+    /// The report of each log, in the order of the arguments.
     pub files: Vec<FileReport>,
-    /// Requests, a row each.
+    /// The number of requests, which is the number of rows.
     pub rows: u64,
-    /// Files with rows.
+    /// The number of files.
     pub parquet_files: u64,
-    /// Why writing stopped early. What was read before is written.
+    /// Why writing stopped early. The rows until then are written.
     pub write_error: Option<ToParquetError>,
 }
 
@@ -50,29 +50,29 @@ pub struct ParquetWritten {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ToParquetError {
-    /// The folder has requests already; there is no telling which.
+    /// The folder already has files, perhaps with the same requests.
     #[error("{} is not empty", .folder.display())]
     NotEmpty {
-        /// Which.
+        /// The folder.
         folder: PathBuf,
     },
     /// The folder cannot be used.
     #[error("{} cannot be used", .folder.display())]
     Folder {
-        /// Which.
+        /// The folder.
         folder: PathBuf,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
-    /// A file cannot be written: most often, the disk is full.
+    /// A file cannot be written, usually because the disk is full.
     #[error("{} cannot be written", .path.display())]
     Write {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         source: ParquetError,
     },
-    /// Times that jump about would make a file of each request.
+    /// The times of the requests vary so much that each day would have many files.
     #[error("the times of the logs would make more than {FILES_MAX} files")]
     TooManyFiles,
 }
@@ -81,7 +81,7 @@ pub enum ToParquetError {
 ///
 /// # Errors
 ///
-/// If the folder is not empty or cannot be used. What is wrong with logs is in the [`FileReport`]s.
+/// If the folder is not empty or cannot be used. Problems of single logs are in the [`FileReport`]s.
 pub fn to_parquet(
     sources: &[Source],
     settings: &Settings,
@@ -133,7 +133,7 @@ pub fn to_parquet(
     })
 }
 
-/// Where all threads write.
+/// The output that all threads share.
 struct Target {
     folder: PathBuf,
     schema: TypePtr,
@@ -151,19 +151,19 @@ impl Target {
     }
 }
 
-/// One thread's files: of the days that its lines were of lately.
+/// One thread's open files, of the days of its most recent lines.
 struct Days<'a> {
     target: &'a Target,
     fingerprints: Fingerprints,
-    /// The one used last in front.
+    /// The most recently used day first.
     open: VecDeque<Day>,
     rows_max: usize,
     rows: u64,
 }
 
-/// A day's file under way.
+/// The open file of one day.
 struct Day {
-    /// Days since 1970, or nothing for requests without a time.
+    /// The number of days since 1970, or `None` for requests without a time.
     number: Option<u64>,
     columns: Columns,
     path: PathBuf,
@@ -185,7 +185,7 @@ impl<'a> Days<'a> {
         }
     }
 
-    /// Brings the day of a request to the front.
+    /// Moves the day of a request to the front.
     fn turn_to(&mut self, number: Option<u64>, entry: &Entry<'_>) -> bool {
         if self.open.front().is_some_and(|day| day.number == number) {
             return true;
@@ -221,7 +221,7 @@ impl<'a> Days<'a> {
         true
     }
 
-    /// Writes what a day has gathered.
+    /// Writes the collected rows of a day.
     fn flush(&mut self, day: &mut Day) {
         if day.columns.is_empty() || self.target.failed.load(Ordering::Relaxed) {
             return;
@@ -235,8 +235,7 @@ impl<'a> Days<'a> {
         day.rows += rows;
     }
 
-    /// Writes a day's file to its end and gives it its name. A file that breaks off has none, and
-    /// its rows do not count.
+    /// Completes a day's file and renames it. An incomplete file is not renamed, and its rows do not count.
     fn close(&mut self, mut day: Day) {
         self.flush(&mut day);
         let Some(writer) = day.writer.take() else {
@@ -274,7 +273,7 @@ impl Day {
     }
 }
 
-/// Engines pass over what begins with a dot.
+/// Engines ignore files whose name starts with a dot.
 fn unfinished(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.unfinished"))
@@ -304,21 +303,21 @@ impl Intake for Days<'_> {
     }
 }
 
-/// Around midnight lines are of two days; those of four come at once from clocks that jump.
+/// Around midnight lines are of two days. Only clocks that jump cause lines of four days.
 const DAYS_OPEN_MAX: usize = 4;
 
-/// What a row takes while it waits, about.
+/// The approximate memory of a row before it is written.
 const ROW_BYTES: u64 = 400;
 
-/// Row groups of a hundred thousand rows compress well and are passed over in useful steps.
+/// Row groups of a hundred thousand rows compress well and are still small enough to be skipped.
 const ROWS_MAX: usize = 128 << 10;
 const ROWS_MIN: usize = 1 << 10;
 
-/// More than anybody lists.
+/// More files than a folder listing should have.
 const FILES_MAX: u64 = 100_000;
 
-/// What Hive calls a partition of nothing.
+/// Hive's name for the partition of missing values.
 const NO_DAY: &str = "__HIVE_DEFAULT_PARTITION__";
 
-/// Half again as small as Snappy, and quicker to read from disk.
+/// A third smaller than Snappy, and faster to read from disk.
 const ZSTD_LEVEL: i32 = 3;

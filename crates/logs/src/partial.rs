@@ -1,12 +1,12 @@
-//! Partial results: what one machine's logs say, in a file that merges with others.
+//! Partial results: the statistics of one machine's logs in a file that can be merged with others.
 //!
 //! ```text
 //!  header │ blocks: URLs in order, 256 partitions │ figures │ about │ index │ footer
 //! ```
 //!
-//! URLs are known by 128 bits and lie in the order of these, so that any number of partial results
-//! merges in one walk, with a block of each in memory. The figures are what is counted line by line,
-//! and the sample. Every byte is covered by a checksum: `docs/reference/partial-format.md`.
+//! A URL is identified by 128 bits, and URLs are sorted by them. Any number of partial results can be merged in
+//! one pass with one block of each in memory. The figures are the tally and the sample. Checksums cover every
+//! byte: `docs/reference/partial-format.md`.
 
 mod merge;
 mod read;
@@ -32,76 +32,76 @@ pub use write::{Written, analyze_to_partial};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartialError {
-    /// It cannot be written.
+    /// The file cannot be written.
     #[error("{} cannot be written", .path.display())]
     Write {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{} cannot be read", .path.display())]
     Read {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
     /// It is something else.
     #[error("{} is no partial result", .path.display())]
     NotOne {
-        /// Where.
+        /// The path.
         path: PathBuf,
     },
     /// It was written by a version of the program that this one does not know.
     #[error("{} is a partial result of format {found}, and only {VERSION} is known", .path.display())]
     Version {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What it says.
+        /// The version of the file.
         found: u32,
     },
     /// Its end is missing.
     #[error("{} ends in the middle: it is a partial result that was not copied whole", .path.display())]
     CutShort {
-        /// Where.
+        /// The path.
         path: PathBuf,
     },
     /// Its bytes are not those that were written.
     #[error("{} is damaged: {what}", .path.display())]
     Damaged {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What is.
+        /// The corrupt part.
         what: String,
     },
-    /// Two answer different questions.
+    /// Two files were made with different options.
     #[error("{} and {} do not fit together: {what}", .path.display(), .other.display())]
     Differs {
-        /// One.
+        /// One path.
         path: PathBuf,
-        /// The other.
+        /// The other path.
         other: PathBuf,
-        /// In what.
+        /// The difference.
         what: &'static str,
     },
-    /// The same one is given twice, and would count twice.
+    /// The same partial result is given twice and would be counted twice.
     #[error("{} and {} are the same partial result", .path.display(), .other.display())]
     Twice {
-        /// One.
+        /// One path.
         path: PathBuf,
-        /// The other.
+        /// The other path.
         other: PathBuf,
     },
 }
 
-/// What was asked, and of which logs.
+/// The options and the logs of a partial result.
 #[derive(Debug)]
 pub(crate) struct About {
     pub(crate) depth: Depth,
     pub(crate) query: QueryRule,
-    /// The rest of what was asked, as text: an analysis that goes on must ask the same.
+    /// The other options as text. An analysis that continues must have equal options.
     pub(crate) asked: String,
     pub(crate) files: Vec<FileReport>,
 }
@@ -142,7 +142,7 @@ impl About {
     }
 }
 
-/// Where a block lies and what it holds.
+/// The location and content of a block.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     partition: u8,
@@ -155,21 +155,20 @@ struct Block {
 const MAGIC: &[u8; 8] = b"edgwpart";
 const VERSION: u32 = 1;
 
-/// The magic number, the version, and four zeros.
+/// The magic, the version, and four zeros.
 const HEADER_BYTES: usize = 16;
 
-/// Lengths and checksums of figures, about and index; the checksum of header and footer; the magic
-/// number.
+/// Lengths and checksums of figures, about and index; the checksum of header and footer; the magic.
 const FOOTER_BYTES: usize = 6 * 8 + 8 + 8;
 
-/// URLs in a block. A merge has one of each partial result in memory, 200 KB.
+/// URLs per block. A merge has one block of each partial result in memory, 200 KB each.
 const KEYS_A_BLOCK: usize = 4096;
 
-/// Of a URL's key; the byte in front is the partition's number.
+/// Bytes of a key in a block. The first byte of the key is the partition number.
 const KEY_BYTES: usize = 15;
 
-/// The key, the count, and of objects with sizes their bytes and size.
+/// The key and the count, and with sizes also the bytes and the size.
 const KEY_ROW_BYTES_MAX: usize = KEY_BYTES + 3 * 10;
 
-/// A report of a file takes more.
+/// The minimum size of an encoded file report.
 const FILE_BYTES_MIN: usize = 14;

@@ -1,4 +1,4 @@
-//! What came of each log.
+//! The report of each log.
 
 use std::io;
 
@@ -8,70 +8,69 @@ use edgeward_trace::raw;
 use edgeward_trace::{Compression, Problem};
 use edgeward_types::Timestamp;
 
-/// What came of one log.
+/// The report of one log.
 #[derive(Debug)]
 pub struct FileReport {
-    /// What it is called.
+    /// The name of the log.
     pub label: String,
-    /// The machine that wrote it, as far as its folder tells.
+    /// The machine that wrote it, taken from its folder.
     pub machine: String,
-    /// Its size as it lay there and the time of its last change, where it was a file. By these a log
-    /// is known again when an analysis goes on.
+    /// Its size and modification time, if it is a file. They identify a log when an analysis continues.
     pub found: Option<Found>,
-    /// How it was compressed, once that was seen.
+    /// Its compression, once detected.
     pub compression: Option<Compression>,
-    /// How its lines were laid out, once that was seen.
+    /// Its format, once detected.
     pub format: Option<&'static str>,
     /// Lines read.
     pub lines: u64,
-    /// Lines that told of a request for a URL.
+    /// Lines with a request for a URL.
     pub requests: u64,
-    /// Lines that told of none: blank, comments, connections that ended before they asked.
+    /// Lines without a request: empty lines, comments, connections that ended before a request.
     pub passed_over: u64,
-    /// Lines left out because they could not be understood.
+    /// Lines that could not be parsed.
     pub malformed: MalformedLines,
-    /// Lines earlier than one before them.
+    /// Lines with an earlier time than a line before.
     pub backwards: Backwards,
-    /// Where to go on, if reading was interrupted.
+    /// Where to continue, if reading was interrupted.
     pub rest: Option<Rest>,
-    /// Why the rest of it was not read, if it was not.
+    /// Why the remaining lines were not read, if any remain.
     pub problem: Option<FileProblem>,
 }
 
-/// What a file was like when it was opened.
+/// The state of a file when it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Its size.
     pub bytes: u64,
-    /// When it was changed last.
+    /// Its modification time.
     pub modified: Timestamp,
 }
 
-/// Where in a log to go on, and what must be known for that.
+/// Where to continue in a log, and the state needed for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rest {
-    /// Bytes of whole lines before it.
+    /// Bytes of complete lines before the position.
     pub position: u64,
-    /// The latest time among these lines.
+    /// The latest time in these lines.
     pub latest: Timestamp,
 }
 
-/// Lines left out because they could not be understood.
+/// Lines that could not be parsed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MalformedLines {
-    /// How many.
+    /// The number of lines.
     pub lines: u64,
-    /// The first few: number, what is wrong, and how the line begins.
+    /// The first few lines: number, problem, and start of the line.
     pub examples: Vec<(u64, String, String)>,
 }
 
-/// Lines earlier than one before them. Servers that log a request at its end with the time of its
-/// beginning go back by seconds; a clock that was set goes back by more.
+/// Lines with an earlier time than a line before. Servers that log a request at its end with its start time go
+/// back by seconds. A clock that was reset goes back further.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backwards {
-    /// How many.
+    /// The number of lines.
     pub lines: u64,
-    /// The farthest a line lay behind the latest before it.
+    /// The largest difference to the latest earlier line, in milliseconds.
     pub millis_max: u64,
 }
 
@@ -79,30 +78,30 @@ pub struct Backwards {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileProblem {
-    /// It cannot be opened.
+    /// The log cannot be opened.
     #[error("it cannot be opened: {0}")]
     Open(#[source] io::Error),
-    /// It breaks off, is damaged, or cannot be read further.
+    /// The log is truncated, corrupt, or cannot be read further.
     #[error("{}{}", .0, cause(.0))]
     Read(Problem),
-    /// It is no log of a known format.
+    /// The log has no known format.
     #[error("{}", unrecognised(.0))]
     Unrecognised(Unrecognised),
     /// There was no room for what it tells, see [`crate::Analysis::spill_error`].
     #[error("there was no room for the rest of it")]
     NoRoom,
-    /// A partial result tells so.
+    /// The problem as recorded in a partial result.
     #[error("{what}")]
     Told {
-        /// What was wrong.
+        /// The problem.
         what: String,
-        /// The way out, where there is one.
+        /// What to do, if known.
         hint: Option<String>,
     },
 }
 
 impl FileProblem {
-    /// The way out, where there is one.
+    /// Returns what to do, if known.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Open(_) | Self::NoRoom => None,
@@ -149,7 +148,7 @@ impl MalformedLines {
 }
 
 impl FileReport {
-    /// Nothing of it was read yet.
+    /// Makes an empty report.
     pub(crate) fn new(label: &str, machine: &str) -> Self {
         Self {
             label: label.to_owned(),
@@ -167,7 +166,7 @@ impl FileReport {
         }
     }
 
-    /// A line told of a request, where the latest before it was at `latest`.
+    /// Counts a line with a request. `latest` is the latest time of the lines before.
     #[inline]
     pub(crate) fn request(&mut self, time: Option<Timestamp>, latest: &mut Timestamp) {
         self.requests += 1;
@@ -183,7 +182,7 @@ impl FileReport {
         self.backwards.millis_max = self.backwards.millis_max.max(millis);
     }
 
-    /// Adds what came of the rest.
+    /// Adds the report of the continued part.
     pub(crate) fn go_on(&mut self, rest: Self) {
         self.found = rest.found;
         self.compression = rest.compression.or(self.compression);
@@ -278,7 +277,7 @@ impl FileReport {
     }
 }
 
-/// One of a few things, by its name, or nothing for no name.
+/// Decodes one of the values in `all` by its name, or `None` for an empty name.
 fn known<T: Copy>(
     from: &mut Reader<'_>,
     all: &[T],

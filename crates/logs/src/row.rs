@@ -1,21 +1,21 @@
-//! What is kept of a request until it is counted.
+//! The data of a request that is stored until it is counted.
 
 use std::fmt::Debug;
 use std::hash::Hash;
 
 use edgeward_analysis::{Entry, Fingerprints, Object};
 
-/// What a URL is known by while it is counted: 64 bits, or 128.
+/// The key of a URL: a fingerprint of 64 or 128 bits.
 pub(crate) trait Key: Copy + Ord + Hash + Debug + Send + Sync {
     const BYTES: usize;
 
-    /// The key of a URL whose first 64 bits are known.
+    /// Makes the key of a URL with this 64-bit fingerprint.
     fn of(first: u64, fingerprints: &mut Fingerprints, entry: &Entry<'_>) -> Self;
 
-    /// The first 64 bits: what partitions, samples and tables go by.
+    /// The first 64 bits, which select partition, sample and table slot.
     fn first(self) -> u64;
 
-    /// Into as many bytes as it has.
+    /// Encodes the key into [`Self::BYTES`] bytes.
     fn write(self, out: &mut [u8]);
 
     fn read(bytes: &[u8]) -> Self;
@@ -69,30 +69,30 @@ impl Key for u128 {
     }
 }
 
-/// A request as a partition holds it, and what many of one URL become.
+/// A request as stored in a partition, and the sum of the requests for one URL.
 pub(crate) trait Row: Copy + Debug + Send + Sync {
     /// Bytes of a row in a partition.
     const BYTES: usize;
 
-    /// Whether lines are tallied too. Where they are not, all but their URLs is forgotten at once.
+    /// True if lines are tallied too. Otherwise only the URLs are stored.
     const TALLIED: bool;
 
-    /// What URLs are known by.
+    /// The key of URLs.
     type Key: Key;
 
-    /// What the requests of one URL add up to.
+    /// The sum of the requests for one URL.
     type Sum: Copy + Default + Send;
 
-    /// What is kept of a request for the URL with this key.
+    /// Makes the row of a request for the URL with this key.
     fn of(key: Self::Key, entry: &Entry<'_>) -> Self;
 
-    /// Whose URL it was.
+    /// The key of the URL.
     fn key(self) -> Self::Key;
 
-    /// Into as many bytes as it has.
+    /// Encodes the row into [`Self::BYTES`] bytes.
     fn write(self, out: &mut [u8]);
 
-    /// The row that these bytes are.
+    /// Decodes a row.
     fn read(bytes: &[u8]) -> Self;
 
     fn add_to(self, sum: &mut Self::Sum);
@@ -100,7 +100,7 @@ pub(crate) trait Row: Copy + Debug + Send + Sync {
     fn object(sum: &Self::Sum) -> Object;
 }
 
-/// A request and no more: its URL.
+/// A request with its URL only.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bare<K>(pub(crate) K);
 
@@ -143,12 +143,12 @@ impl<K: Key> Row for Bare<K> {
     }
 }
 
-/// A request with the bytes it was answered with.
+/// A request with the bytes of its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sized<K> {
     pub(crate) key: K,
     pub(crate) bytes: u64,
-    /// Whether that was all of an object.
+    /// True if the response was complete.
     pub(crate) complete: bool,
 }
 
@@ -163,7 +163,7 @@ impl<K: Key> Row for Sized<K> {
         Self {
             key,
             bytes: entry.bytes.unwrap_or(0),
-            // A 206 is a part, and the answer to a HEAD has no body (RFC 9110, 15.3.7 and 9.3.2).
+            // A 206 is a part of an object, and a response to HEAD has no body (RFC 9110, 15.3.7 and 9.3.2).
             complete: entry.status == 200 && entry.method == b"GET",
         }
     }
@@ -207,7 +207,7 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes.try_into().expect("a row is read in its own length"))
 }
 
-/// The top bit tells a complete answer.
+/// The top bit marks a complete response.
 const BYTES_MAX: u64 = u64::MAX >> 1;
 
 #[cfg(test)]

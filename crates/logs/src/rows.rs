@@ -1,4 +1,4 @@
-//! Requests taken in to be counted: each a row of its URL's partition, and a line of the tally.
+//! Stores requests for counting: each as a row in the partition of its URL, and in the tally.
 
 use edgeward_analysis::{Entry, Fingerprints, Sample, Tally};
 
@@ -7,7 +7,7 @@ use crate::row::{Key as _, Row};
 use crate::scan::{Intake, Task};
 use crate::spill::{Partitions, Spill, SpillError};
 
-/// What one thread took in.
+/// The requests of one thread.
 pub(crate) struct Rows<'a, R> {
     spill: &'a Spill,
     fingerprints: Fingerprints,

@@ -1,4 +1,4 @@
-//! The first half: a thread reads log after log and takes their requests in.
+//! The first half of an analysis: threads read logs and store their requests.
 
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
@@ -20,15 +20,15 @@ use crate::report::{FileProblem, FileReport, Found, Rest};
 /// A log to read, or the rest of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Task {
-    /// Which source.
+    /// The index of the source.
     pub(crate) source: usize,
-    /// Its place among all logs in the order of their names, which does not depend on who reads it.
+    /// The number of the log in the order of names, which does not depend on the reading thread.
     pub(crate) log: u32,
-    /// Where to go on, and the lines before.
+    /// Where to continue, and the number of lines before.
     pub(crate) rest: Option<(Rest, u64)>,
 }
 
-/// When reading is to be interrupted: after so many bytes, as they lie in the files.
+/// When reading is interrupted: after this number of (compressed) bytes.
 #[derive(Debug)]
 pub(crate) struct Pause {
     bytes_max: u64,
@@ -48,19 +48,20 @@ impl Pause {
     }
 }
 
-/// Who takes requests in. Each thread has one.
+/// Receives requests. Each thread has its own value.
 pub(crate) trait Intake: Send {
-    /// What comes now is of this log.
+    /// Starts a log: the following requests belong to it.
     fn begin(&mut self, task: Task);
 
-    /// A request of a machine, unless its line names another; false if there is no room.
+    /// Stores a request. `machine` wrote the log, unless the line has another machine. Returns false if space
+    /// ran out.
     fn take(&mut self, entry: &Entry<'_>, machine: &str) -> bool;
 
-    /// Whether some thread found no room, so that nobody need read on.
+    /// Returns true if space ran out in any thread, so that no thread needs to continue.
     fn is_full(&self) -> bool;
 }
 
-/// What all threads share.
+/// The state that all threads share.
 pub(crate) struct Shared<'a> {
     pub(crate) sources: &'a [Source],
     pub(crate) tasks: &'a [Task],
@@ -68,11 +69,11 @@ pub(crate) struct Shared<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) progress: &'a (dyn Fn(u64) + Sync),
     pub(crate) pause: Pause,
-    /// Whether there is a thread to spare for decoding.
+    /// True if a thread is available for decoding.
     pub(crate) ahead: bool,
 }
 
-/// One thread's share of the logs.
+/// One thread and its share of the logs.
 pub(crate) struct Worker<'a, I> {
     shared: &'a Shared<'a>,
     pub(crate) intake: I,
@@ -88,7 +89,7 @@ impl<'a, I: Intake> Worker<'a, I> {
         }
     }
 
-    /// Reads logs until none are left, or until it is time to pause.
+    /// Reads logs until all are read or a pause is due.
     pub(crate) fn run(mut self) -> Self {
         while !self.shared.pause.is_due()
             && let Some(task) = self.shared.next()
@@ -121,7 +122,7 @@ impl<'a, I: Intake> Worker<'a, I> {
         let Some((rest, lines)) = rest else {
             return self.read_from(Box::new(file), report);
         };
-        // Only what is not compressed was ever interrupted.
+        // Only uncompressed logs are interrupted.
         let format = self.format(&beginning(&mut file).map_err(FileProblem::Open)?)?;
         let place = SeekFrom::Start(rest.position);
         file.seek(place).map_err(FileProblem::Open)?;
@@ -172,7 +173,7 @@ impl<'a, I: Intake> Worker<'a, I> {
             buffer.consume(UTF8_BOM.len());
         }
         if buffer.filled().is_empty() {
-            // An empty log is what rotation leaves behind.
+            // Log rotation leaves empty logs.
             let failure = buffer.take_failure();
             return failure.map_or(Ok(()), |failure| {
                 Err(FileProblem::Read(compression.problem_of(failure)))
@@ -191,7 +192,7 @@ impl<'a, I: Intake> Worker<'a, I> {
         }
     }
 
-    /// Reads to the end, or until it is time to pause. `before` lines were read another time.
+    /// Reads to the end, or until a pause is due. `before` is the number of lines read earlier.
     fn read_lines(
         &mut self,
         buffer: &mut Buffer,
@@ -204,7 +205,7 @@ impl<'a, I: Intake> Worker<'a, I> {
         let mut parser = Parser::new(format);
         report.format = Some(format.name());
         let compression = report.compression.unwrap_or_default();
-        // What is compressed has no places to go on at, and W3C's columns are told somewhere above.
+        // A compressed log cannot be continued in the middle, and the columns of W3C logs are at the start.
         let can_pause = compression == Compression::None
             && *format != Format::W3c
             && report.found.is_some_and(|found| found.bytes > 0);
@@ -223,7 +224,7 @@ impl<'a, I: Intake> Worker<'a, I> {
                     continue;
                 }
             };
-            // Apart from the others: a usual line's fields need never leave the registers.
+            // Separate from the general case, so that the fields of a common line stay in registers.
             if let Some(entry) = parser.parse_usual(line) {
                 if !self.intake.take(&entry, &machine) {
                     refused = 1;
@@ -245,7 +246,7 @@ impl<'a, I: Intake> Worker<'a, I> {
             }
             if number % LINES_A_LOOK == 0 {
                 paused = can_pause && shared.pause.is_due();
-                // Another thread may have found the disk full.
+                // Another thread may have run out of space.
                 if paused || self.intake.is_full() {
                     break;
                 }
@@ -278,7 +279,7 @@ impl Shared<'_> {
     }
 }
 
-/// Size and last change of what is a file, and nothing of a pipe.
+/// Returns size and modification time of a regular file, `None` for a pipe.
 pub(crate) fn found(file: &File) -> Option<Found> {
     let facts = file.metadata().ok().filter(|facts| facts.is_file())?;
     let modified = facts.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
@@ -296,7 +297,7 @@ fn beginning(file: &mut File) -> io::Result<Vec<u8>> {
     Ok(text.map_or_else(|| beginning.clone(), <[u8]>::to_vec))
 }
 
-/// An input that says how far it was read.
+/// An input that reports the bytes read.
 struct Metered<'a> {
     input: Box<dyn Read + Send + 'a>,
     progress: &'a (dyn Fn(u64) + Sync),
@@ -312,10 +313,10 @@ impl Read for Metered<'_> {
     }
 }
 
-/// A few hundred lines, for recognising the format.
+/// A few hundred lines, to detect the format.
 const BEGINNING_BYTES: usize = 64 << 10;
 
 const UTF8_BOM: &[u8] = b"\xef\xbb\xbf";
 
-/// How often a log's reader looks whether it should stop.
+/// The number of lines between two checks for a pause.
 const LINES_A_LOOK: u64 = 1024;

@@ -1,8 +1,7 @@
-//! Partitions of rows: buffers in memory, and one temporary file for what does not fit.
+//! Partitions of rows: buffers in memory, and one temporary file for rows that do not fit.
 //!
-//! The file is written in chunks of one size, each of one partition; which chunk is whose stays in
-//! memory, 8 bytes a chunk. It is created without a name, so nothing is left behind even by a
-//! process that is killed.
+//! The file is written in chunks of equal size, each of one partition. Memory has the positions of each
+//! partition's chunks, 8 bytes per chunk. The file has no name, so even a killed process leaves no file behind.
 
 use std::fs::File;
 use std::io;
@@ -14,55 +13,55 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::row::{Key as _, Row};
 
-/// How many partitions there are: one for each value of a fingerprint's top byte.
+/// The number of partitions: one per value of a fingerprint's top byte.
 pub(crate) const PARTITIONS: usize = 256;
 
-/// Why rows found no place.
+/// Why rows could not be stored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpillError {
-    /// The temporary file may not grow further.
+    /// The temporary file has its maximum size.
     #[error("the temporary file reached its limit of {bytes_max} bytes")]
     Limit {
-        /// The limit.
+        /// The maximum size.
         bytes_max: u64,
     },
     /// The temporary file cannot be created.
     #[error("no temporary file can be created in {}", .folder.display())]
     Create {
-        /// Where.
+        /// The folder.
         folder: PathBuf,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
-    /// The temporary file cannot be written: most often, the disk is full.
+    /// The temporary file cannot be written, usually because the disk is full.
     #[error("the temporary file in {} cannot be written", .folder.display())]
     Write {
-        /// Where.
+        /// The folder.
         folder: PathBuf,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
-    /// The temporary file cannot be read back.
+    /// The temporary file cannot be read.
     #[error("the temporary file in {} cannot be read", .folder.display())]
     Read {
-        /// Where.
+        /// The folder.
         folder: PathBuf,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
 }
 
-/// The temporary file all threads share.
+/// The temporary file that all threads share.
 #[derive(Debug)]
 pub(crate) struct Spill {
     folder: PathBuf,
     bytes_max: u64,
     pub(crate) chunk_bytes: usize,
-    /// Created when it is first needed: a log that fits memory needs no disk.
+    /// Created when it is first needed: logs that fit into memory need no disk.
     file: OnceLock<File>,
     end: AtomicU64,
-    /// Somebody could not write: nobody needs to read on.
+    /// True after a failed write, so that no thread needs to continue.
     failed: AtomicBool,
 }
 
@@ -78,7 +77,7 @@ impl Spill {
         }
     }
 
-    /// Whether a chunk could not be written.
+    /// Returns true if a chunk could not be written.
     pub(crate) fn failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
@@ -112,7 +111,7 @@ impl Spill {
                         folder: self.folder.clone(),
                         source,
                     })?;
-                // Two threads may come here at once; the file of one is then dropped unused.
+                // If two threads get here, one of the files is dropped unused.
                 self.file.get_or_init(|| file)
             }
         };
@@ -134,14 +133,14 @@ impl Spill {
     }
 }
 
-/// The rows of one thread, by partition.
+/// The rows of one thread by partition.
 #[derive(Debug)]
 pub(crate) struct Partitions<R> {
     chunk_bytes: usize,
-    /// The partitions' buffers one behind the other. They fill at about the same pace; a cache line
-    /// between them keeps the places where they are written from meeting in few sets of the cache.
+    /// The buffers of all partitions in sequence. They fill at about the same rate. A cache line between them
+    /// prevents their write positions from sharing few sets of the cache.
     buffers: Vec<u8>,
-    /// How much of each buffer is filled.
+    /// The filled bytes of each buffer.
     filled: Box<[u32; PARTITIONS]>,
     chunks: Vec<Vec<u64>>,
     row: PhantomData<R>,
@@ -152,7 +151,7 @@ impl<R: Row> Partitions<R> {
         let chunk_bytes = chunk_bytes / R::BYTES * R::BYTES;
         Self {
             chunk_bytes,
-            // Zeroes that nobody has touched take no memory yet.
+            // Untouched zeroed memory is not allocated yet.
             buffers: vec![0; (chunk_bytes + BUFFERS_APART) * PARTITIONS],
             filled: Box::new([0; PARTITIONS]),
             chunks: vec![Vec::new(); PARTITIONS],
@@ -160,7 +159,7 @@ impl<R: Row> Partitions<R> {
         }
     }
 
-    /// Takes a row in. On an error it was not, and all rows before it are still there.
+    /// Stores a row. On an error the row is not stored, and all earlier rows remain.
     #[inline]
     pub(crate) fn push(&mut self, row: R, spill: &Spill) -> Result<(), SpillError> {
         let partition = (row.key().first() >> 56) as usize;
@@ -185,18 +184,18 @@ impl<R: Row> Partitions<R> {
         partition * (self.chunk_bytes + BUFFERS_APART)
     }
 
-    /// What of a partition was not written.
+    /// Returns the unwritten bytes of a partition.
     fn buffer(&self, partition: usize) -> &[u8] {
         &self.buffers[self.begin(partition)..][..self.filled[partition] as usize]
     }
 
-    /// How many rows a partition has.
+    /// Returns the number of rows in a partition.
     pub(crate) fn rows(&self, partition: usize) -> u64 {
         let written = self.chunks[partition].len() * self.chunk_bytes;
         ((written + self.filled[partition] as usize) / R::BYTES) as u64
     }
 
-    /// Gives every row of a partition to `each`, until that says to stop. `scratch` is for chunks.
+    /// Calls `each` with every row of a partition until it returns false. `scratch` is a buffer for chunks.
     pub(crate) fn for_each(
         &self,
         partition: usize,
@@ -222,7 +221,7 @@ impl<R: Row> Partitions<R> {
     }
 }
 
-/// A line of the cache.
+/// One cache line.
 const BUFFERS_APART: usize = 64;
 
 #[cfg(test)]
@@ -249,7 +248,7 @@ mod tests {
         all
     }
 
-    /// 5,000 rows spread over the partitions by a multiplication.
+    /// 5,000 rows, distributed over the partitions by a multiplication.
     fn rows() -> impl Iterator<Item = u64> {
         (0..5000u64).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }

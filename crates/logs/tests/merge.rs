@@ -1,4 +1,4 @@
-//! Partial results against one analysis of all logs.
+//! Compares merged partial results with one analysis of all logs.
 
 use std::fs;
 use std::io::Write as _;
@@ -31,7 +31,7 @@ fn settings(folder: &Path, depth: Depth) -> Settings {
     }
 }
 
-/// All that an analysis says, in a form that can be compared.
+/// Formats a whole analysis for comparison.
 fn told(analysis: Analysis) -> String {
     let mut wire = Writer::new();
     if let Some(tally) = &analysis.tally {
@@ -67,7 +67,7 @@ fn told(analysis: Analysis) -> String {
     )
 }
 
-/// Where two begin to differ.
+/// Returns the text around the first difference.
 fn difference(one: &str, other: &str) -> Option<(String, String)> {
     let at = one.bytes().zip(other.bytes()).position(|(a, b)| a != b);
     let at = at.or_else(|| (one.len() != other.len()).then(|| one.len().min(other.len())))?;
@@ -85,7 +85,7 @@ fn line(url: u64, time: u64, status: u16, bytes: u64) -> String {
     )
 }
 
-/// Logs of requests; a status of 0 is a line that is none.
+/// Logs of requests. A status of 0 is a malformed line.
 type Logs = Vec<Vec<(u64, u64, u16, u64)>>;
 
 fn logs() -> impl Strategy<Value = Logs> {
@@ -119,8 +119,8 @@ fn write_logs(folder: &Path, logs: &Logs) -> Vec<PathBuf> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Method: each log goes to one of three machines; two of their results merge into one partial
-    /// result, which merges with the third's.
+    /// Method: each log is assigned to one of three machines. Two results are merged into one partial result,
+    /// which is merged with the third.
     #[test]
     fn what_was_analyzed_apart_is_what_would_have_been_analyzed_together(
         logs in logs(),
@@ -159,7 +159,7 @@ proptest! {
         prop_assert_eq!(difference(&told(merged), &told(whole)), None);
     }
 
-    /// Method: kept after so few bytes that logs are interrupted in their middle, in many rounds.
+    /// Method: with small intervals, so that logs are interrupted in the middle in many rounds.
     #[test]
     fn an_analysis_that_is_kept_in_rounds_is_the_one_in_one(
         logs in logs(),
@@ -169,7 +169,7 @@ proptest! {
         let folder = tempfile::tempdir().expect("a folder");
         let depth = if counts { Depth::Counts } else { Depth::Full };
         let mut settings = settings(folder.path(), depth);
-        // Longer than what is looked at between two looks whether to stop.
+        // Longer than the number of lines between two checks for a pause.
         let logs: Logs = logs.iter().map(|log| log.repeat(8)).collect();
         let paths = write_logs(&folder.path().join("logs"), &logs);
         let sources = find(&paths).expect("logs");
@@ -182,7 +182,7 @@ proptest! {
     }
 }
 
-/// A partial result of two logs, and its bytes.
+/// Returns a partial result of two logs, and its bytes.
 fn partial(folder: &Path, depth: Depth) -> (PathBuf, Vec<u8>) {
     let log = (0..900).map(|n| (n % 41, n, 200, n * 7)).collect();
     let logs: Logs = vec![log, vec![(1, 1, 0, 0), (2, 2, 304, 0)]];
@@ -194,7 +194,7 @@ fn partial(folder: &Path, depth: Depth) -> (PathBuf, Vec<u8>) {
     (out, bytes)
 }
 
-/// Method: every byte changed in two ways, and every length shorter than the whole.
+/// Method: every byte changed in two ways, and every shorter length.
 #[test]
 fn a_partial_result_that_was_damaged_or_cut_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -277,7 +277,7 @@ fn a_checkpoint_of_something_else_is_not_gone_on_with() {
     let kept = folder.path().join("kept");
     fs::create_dir(&kept).expect("a folder");
     let mut settings = settings(folder.path(), Depth::Full);
-    // As an interrupted analysis leaves it, made under other options.
+    // A checkpoint of an interrupted analysis with other options.
     let first = kept.join("000001.partial");
     analyze_to_partial(&sources, &settings, &first, &|_| ()).expect("it is written");
     settings.checkpoint = Some(Checkpoint {

@@ -1,4 +1,4 @@
-//! Requests by columns.
+//! The columns of requests.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use parquet::schema::types::Type;
 
 use edgeward_analysis::{Entry, Outcome, type_of};
 
-/// A column, and in which rows it has a value.
+/// A column, with the rows in which it has a value.
 #[derive(Default)]
 struct Column<T> {
     values: Vec<T>,
-    /// 1 for a value, 0 for none.
+    /// 1 for a value, 0 for null.
     there: Vec<i16>,
 }
 
@@ -31,7 +31,7 @@ impl<T> Column<T> {
     }
 }
 
-/// Rows that wait to be a row group.
+/// Rows of the next row group.
 #[derive(Default)]
 pub(super) struct Columns {
     time: Column<i64>,
@@ -63,10 +63,10 @@ impl Columns {
             .push((entry.status > 0).then(|| i32::from(entry.status)));
         let bytes = entry.bytes.and_then(|bytes| i64::try_from(bytes).ok());
         self.bytes.push(bytes);
-        // SQL has no unsigned numbers that all engines agree on: the same bits.
+        // Engines differ in unsigned types, so the bits are stored as a signed number.
         self.fingerprint.push(Some(fingerprint.cast_signed()));
         self.method.push(text(entry.method));
-        // Compared without regard to case (RFC 9110, section 4.2.3).
+        // Host names are case-insensitive (RFC 9110, section 4.2.3).
         self.host.push(text(&entry.host.to_ascii_lowercase()));
         self.url.push(text(url));
         self.media_type.push(text(type_of(entry)));
@@ -86,7 +86,7 @@ impl Columns {
         self.machine.push(text(machine));
     }
 
-    /// Writes a row group, in the order of [`schema`], and is empty after that.
+    /// Writes a row group in the order of [`schema`] and clears the columns.
     pub(super) fn write(
         &mut self,
         writer: &mut SerializedFileWriter<File>,
@@ -118,8 +118,8 @@ impl Columns {
     }
 }
 
-/// Text as Parquet has it, in UTF-8; nothing for what is empty. A URL that is not UTF-8 is still told from
-/// others by its fingerprint.
+/// Returns the text in UTF-8, or `None` if it is empty. Different URLs that are not valid UTF-8 may have equal
+/// texts but have different fingerprints.
 fn text(bytes: &[u8]) -> Option<ByteArray> {
     if bytes.is_empty() {
         return None;
@@ -130,7 +130,7 @@ fn text(bytes: &[u8]) -> Option<ByteArray> {
     })
 }
 
-/// The columns, all of which may be without a value.
+/// The columns, all of which are nullable.
 pub(super) fn schema() -> Type {
     let column = |name: &str, physical, logical| {
         let column = Type::primitive_type_builder(name, physical)

@@ -1,4 +1,4 @@
-//! Partial results made one: the same as if all logs had been read at once.
+//! Merges partial results. The result equals that of one analysis of all logs.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -13,17 +13,16 @@ use crate::analyze::{Analysis, AnalyzeError};
 use crate::count::{Fold, for_each_partition, together};
 use crate::report::{FileProblem, FileReport};
 
-/// Merges partial results into what analysing all their logs at once would have found. Files are
-/// listed by name.
+/// Merges partial results into the result of one analysis of all their logs. Files are sorted by name.
 ///
 /// # Errors
 ///
-/// If one of them cannot be read, is damaged or none, or if they do not fit together.
+/// If a file cannot be read, is corrupt or not a partial result, or if the options differ.
 pub fn merge(paths: &[PathBuf], threads: usize, top_max: usize) -> Result<Analysis, AnalyzeError> {
     Merged::open(paths)?.analysis(threads, top_max)
 }
 
-/// Merges partial results into one.
+/// Merges partial results into one partial result.
 ///
 /// # Errors
 ///
@@ -36,11 +35,11 @@ pub fn merge_to_partial(
     Merged::open(paths)?.into_partial(out, threads)
 }
 
-/// Partial results that fit together.
+/// Partial results with equal options.
 pub(crate) struct Merged {
     parts: Vec<Part>,
     pub(crate) files: Vec<FileReport>,
-    /// For each part, the places of its files among all.
+    /// For each part, the index of its files among all files.
     places: Vec<Vec<u32>>,
 }
 
@@ -63,10 +62,10 @@ impl Merged {
         Ok(Self::of(parts))
     }
 
-    /// Parts that are known to fit, in the order in which they were written.
+    /// Combines parts with equal options. They must be in the order in which they were written.
     fn of(mut parts: Vec<Part>) -> Self {
         let mut files: Vec<FileReport> = Vec::new();
-        // Logs of which something is left, and where they stand.
+        // Unfinished logs and their indices.
         let mut unfinished: HashMap<(String, String), usize> = HashMap::new();
         let mut places: Vec<Vec<usize>> = Vec::new();
         for part in &mut parts {
@@ -91,7 +90,7 @@ impl Merged {
             }
             places.push(of_part);
         }
-        // In the order of names, as one analysis would have numbered them.
+        // The order of names is the order in which one analysis numbers the logs.
         let mut order: Vec<usize> = (0..files.len()).collect();
         order.sort_by(|a, b| {
             let name = |at: usize| (&files[at].label, &files[at].machine);
@@ -115,7 +114,7 @@ impl Merged {
         }
     }
 
-    /// The figures of all parts; one part's at a time is in memory beside them.
+    /// Merges the figures of all parts. One part at a time is in memory.
     fn figures(&self) -> Result<Option<(Tally, Sample)>, PartialError> {
         let mut all: Option<(Tally, Sample)> = None;
         for (part, places) in self.parts.iter().zip(&self.places) {
@@ -198,7 +197,7 @@ impl Merged {
         })
     }
 
-    /// A walk through all parts' URLs of one partition, in order.
+    /// Merges the URLs of one partition of all parts, in order.
     fn partition<F: Fold<u128>>(&self, partition: usize, fold: &mut F) -> Result<(), AnalyzeError>
     where
         AnalyzeError: From<F::Error>,
@@ -208,7 +207,7 @@ impl Merged {
             .iter()
             .map(|part| part.cursor(partition))
             .collect();
-        // The least key first, with its cursor; the objects wait beside.
+        // The smallest key first, with its cursor. The objects are stored separately.
         let mut heads = BinaryHeap::new();
         let mut waiting = vec![Object::default(); cursors.len()];
         for (at, cursor) in cursors.iter_mut().enumerate() {
@@ -256,7 +255,7 @@ fn fit(one: &Part, other: &Part) -> Result<(), PartialError> {
     })
 }
 
-/// What was interrupted and never went on is incomplete.
+/// Marks logs that were interrupted and never continued as incomplete.
 fn tell_of_rests(files: &mut [FileReport]) {
     for file in files {
         if let Some(rest) = file.rest.take() {

@@ -1,4 +1,4 @@
-//! Reads a partial result, trusting none of its bytes.
+//! Reads an untrusted partial result.
 
 use std::fs::File;
 use std::io;
@@ -18,20 +18,20 @@ use super::{
 use crate::analyze::Depth;
 use crate::spill::PARTITIONS;
 
-/// A partial result that was opened: all of it but the blocks and figures was checked.
+/// An open partial result. All parts are checked except the blocks and the figures.
 pub(crate) struct Part {
     pub(crate) path: PathBuf,
     bytes: Bytes,
     pub(crate) about: About,
-    /// How many files there are, wherever their reports have gone.
+    /// The number of files, kept after their reports were moved.
     files: u64,
     figures: Section,
     blocks: Vec<Vec<Block>>,
-    /// What tells this partial result from every other.
+    /// Identifies this partial result.
     footer: [u8; FOOTER_BYTES],
 }
 
-/// Where the bytes are.
+/// The source of the bytes.
 enum Bytes {
     File(File),
     Memory(Vec<u8>),
@@ -65,11 +65,11 @@ impl Bytes {
     }
 }
 
-/// Reads a partial result from memory to its last byte: how many URLs it has.
+/// Checks a complete partial result in memory and returns its number of URLs.
 ///
 /// # Errors
 ///
-/// If it is none, or damaged.
+/// If the bytes are not a partial result, or corrupt.
 pub fn check(bytes: Vec<u8>) -> Result<u64, PartialError> {
     let part = Part::of(Path::new("memory"), Bytes::Memory(bytes))?;
     part.figures()?;
@@ -147,7 +147,7 @@ impl Part {
         else {
             return Err(damaged("its footer is garbled"));
         };
-        // They lie behind each other, the index last.
+        // The sections follow each other, the index last.
         let mut end = footer_at;
         for section in [&mut index, &mut about, &mut figures] {
             end = end.checked_sub(section.bytes).ok_or_else(cut_short)?;
@@ -177,7 +177,7 @@ impl Part {
         Ok(part)
     }
 
-    /// What tells two files apart that were written by two runs.
+    /// Returns true if both are copies of one partial result.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.footer == other.footer
     }
@@ -194,7 +194,7 @@ impl Part {
     }
 
     fn section(&self, section: Section, what: &str) -> Result<Vec<u8>, PartialError> {
-        // No longer than the file, whose length was asked for.
+        // At most the length of the file, which is known.
         let length = usize::try_from(section.bytes)
             .map_err(|_| self.damaged(format!("its {what} is too long")))?;
         let mut bytes = vec![0; length];
@@ -214,7 +214,7 @@ impl Part {
             })
     }
 
-    /// What was counted line by line.
+    /// Decodes the tally and the sample.
     pub(crate) fn figures(&self) -> Result<Option<(Tally, Sample)>, PartialError> {
         let bytes = self.section(self.figures, "figures")?;
         if self.about.depth == Depth::Counts {
@@ -233,7 +233,7 @@ impl Part {
             .map_err(|garbled| self.garbled(garbled))
     }
 
-    /// A partition's URLs in order.
+    /// Returns a cursor over a partition's URLs in order.
     pub(super) fn cursor(&self, partition: usize) -> Cursor<'_> {
         Cursor {
             part: self,
@@ -246,7 +246,7 @@ impl Part {
     }
 }
 
-/// The blocks of each partition; together they end where the figures begin.
+/// Decodes the blocks of each partition. The blocks must end where the figures begin.
 fn blocks(index: &[u8], end: u64) -> Result<Vec<Vec<Block>>, Garbled> {
     let mut reader = Reader::new(index, "index");
     let mut blocks = vec![Vec::new(); PARTITIONS];
@@ -276,7 +276,7 @@ fn blocks(index: &[u8], end: u64) -> Result<Vec<Vec<Block>>, Garbled> {
     Ok(blocks)
 }
 
-/// Walks a partition's URLs, a block of them in memory.
+/// Iterates over a partition's URLs with one block in memory.
 pub(super) struct Cursor<'p> {
     part: &'p Part,
     partition: usize,

@@ -1,4 +1,4 @@
-//! Writes a partial result: blocks as they come, the rest at the end, and then the name.
+//! Writes a partial result: first the blocks, then the other sections; the file is renamed at the end.
 
 use std::fs::Permissions;
 use std::io::{self, Write as _};
@@ -23,28 +23,28 @@ use crate::row::{Bare, Row, Sized};
 use crate::scan::Pause;
 use crate::spill::{Spill, SpillError};
 
-/// What was written.
+/// The result of writing.
 #[derive(Debug)]
 pub struct Written {
-    /// What came of each log.
+    /// The report of each log.
     pub files: Vec<FileReport>,
-    /// How many URLs there are.
+    /// The number of URLs.
     pub urls: u64,
-    /// How large the partial result is.
+    /// The size of the partial result.
     pub bytes: ByteSize,
-    /// Why reading stopped early, if there was no room. All that was read is counted.
+    /// Why reading stopped early, if space ran out. All lines read until then are counted.
     pub spill_error: Option<SpillError>,
 }
 
 impl Written {
-    /// Whether every log was read to its end.
+    /// Returns true if every log was read completely.
     pub fn is_complete(&self) -> bool {
         self.spill_error.is_none() && self.files.iter().all(|file| file.problem.is_none())
     }
 }
 
-/// Reads the logs and writes what is in them into a partial result. It has its name only when it is
-/// whole.
+/// Reads the logs and writes their statistics into a partial result. The file gets its name when it is
+/// complete.
 ///
 /// # Errors
 ///
@@ -70,7 +70,7 @@ fn to_partial<R: Row<Key = u128>>(
     out: &Path,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Written, AnalyzeError> {
-    // Found out now rather than in an hour.
+    // Created first, so that an error shows at once and not after an hour.
     let file = PartialFile::create(out)?;
     let spill = Spill::of(settings, sources.len());
     let pause = Pause::after(u64::MAX);
@@ -85,7 +85,7 @@ fn to_partial<R: Row<Key = u128>>(
     write(file, scanned, &spill, settings, String::new())
 }
 
-/// Counts what was read and writes it.
+/// Counts the rows and writes the result.
 pub(crate) fn write<R: Row<Key = u128>>(
     file: PartialFile,
     scanned: Scanned<R>,
@@ -105,7 +105,7 @@ pub(crate) fn write<R: Row<Key = u128>>(
     let logs: Vec<u32> = files.iter().map(|(task, _)| task.log).collect();
     let mut full = scanned.full;
     if let Some((_, sample)) = &mut full {
-        // By their places among the files of this result.
+        // Renumbers the logs by their index in this result.
         sample.renumber(|log| logs.binary_search(&log).map_or(0, |at| at as u32));
     }
     let about = About {
@@ -123,7 +123,7 @@ pub(crate) fn write<R: Row<Key = u128>>(
     })
 }
 
-/// A partial result under way: a file with a name of its own beside the one it will have.
+/// An incomplete partial result: a temporary file in the same folder.
 pub(crate) struct PartialFile {
     path: PathBuf,
     state: Mutex<State>,
@@ -145,7 +145,7 @@ impl PartialFile {
             let file = tempfile::Builder::new()
                 .prefix(".edgeward-")
                 .suffix(".unfinished")
-                // Less whatever the umask takes off, as of any file.
+                // The umask applies, as for any new file.
                 .permissions(Permissions::from_mode(0o666))
                 .tempfile_in(folder)?;
             let mut file = io::BufWriter::new(file);
@@ -191,7 +191,7 @@ impl PartialFile {
         Ok(())
     }
 
-    /// Writes the rest and gives it its name: how many URLs, how many bytes.
+    /// Writes the remaining sections and renames the file. Returns the numbers of URLs and bytes.
     pub(crate) fn finish(
         self,
         about: &About,
@@ -250,7 +250,7 @@ pub(super) fn header() -> [u8; HEADER_BYTES] {
     header
 }
 
-/// One thread's blocks.
+/// The blocks of one thread.
 pub(super) struct BlockWriter<'a> {
     file: &'a PartialFile,
     depth: Depth,
@@ -292,7 +292,7 @@ impl Fold<u128> for BlockWriter<'_> {
         self.wire.number(object.requests);
         if self.depth == Depth::Full {
             self.wire.number(object.bytes);
-            // A size may have all bits but the first, and the flag goes below.
+            // A size uses all bits but the first. The flag is the lowest bit.
             self.wire
                 .number(object.size << 1 | u64::from(object.complete));
         }

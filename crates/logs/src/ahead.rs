@@ -128,7 +128,7 @@ mod tests {
 
     /// Method: lengths on both sides of a buffer's end, with and without an error after the last byte.
     #[test]
-    fn all_that_was_decoded_arrives_in_order_and_then_the_failure() {
+    fn decoded_bytes_arrive_in_order_before_the_error() {
         for length in [0, 1, BUFFER_BYTES - 1, BUFFER_BYTES, 7 * BUFFER_BYTES + 5] {
             for fails in [false, true] {
                 let input = Steps {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_ends_when_the_parser_has_seen_enough() {
+    fn the_thread_ends_when_the_parser_stops() {
         let input = Steps {
             left: usize::MAX,
             fails: false,

@@ -44,8 +44,8 @@ pub enum CheckpointError {
         /// The folder.
         folder: PathBuf,
     },
-    /// What was kept is of other logs.
-    #[error("the checkpoint in {} is of other logs too: {label}", .folder.display())]
+    /// The checkpoint includes other logs.
+    #[error("the checkpoint in {} includes a log that is not among the arguments: {label}", .folder.display())]
     Stranger {
         /// The folder.
         folder: PathBuf,
@@ -58,8 +58,10 @@ pub enum CheckpointError {
         /// The log.
         label: String,
     },
-    /// What came through a pipe does not come again.
-    #[error("{label} cannot be read again, so there is nothing to go on with")]
+    /// A pipe cannot be read again.
+    #[error(
+        "{label} cannot be read again, so a checkpoint of it is useless; write it to a file first"
+    )]
     Pipe {
         /// The name of the input.
         label: String,

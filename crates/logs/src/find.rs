@@ -29,28 +29,28 @@ pub enum FindError {
         /// The reason.
         source: io::Error,
     },
-    /// A folder that cannot be looked through.
-    #[error("the folder {} cannot be looked through", .path.display())]
+    /// The folder cannot be read.
+    #[error("the folder {} cannot be read", .path.display())]
     Folder {
         /// The folder.
         path: PathBuf,
         /// The reason.
         source: io::Error,
     },
-    /// A pattern that is none, or that fits nothing.
-    #[error("{pattern} fits no file")]
+    /// The pattern is invalid or matches no file.
+    #[error("{pattern} matches no file")]
     NoMatch {
         /// The pattern.
         pattern: String,
     },
-    /// A folder without files.
-    #[error("the folder {} holds no logs", .path.display())]
+    /// The folder contains no files.
+    #[error("the folder {} contains no logs", .path.display())]
     EmptyFolder {
         /// The folder.
         path: PathBuf,
     },
-    /// Stdin can be read once.
-    #[error("stdin is named twice")]
+    /// Stdin is given twice but can be read only once.
+    #[error("stdin is given twice")]
     StdinTwice,
     /// More files than the limit.
     #[error("more than {FILES_MAX} files")]
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_means_all_files_in_it_and_its_folders_are_machines() {
+    fn a_folder_includes_all_files_and_its_subfolders_are_machines() {
         let root = tree();
         let pairs = |list: &[(&str, &str)]| {
             let owned = list.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned()));
@@ -289,15 +289,15 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_to_no_file_is_named() {
+    fn an_argument_without_a_file_is_an_error_with_its_name() {
         let root = tree();
         let error = |name: &str| {
             let error = find(&[root.path().join(name)]).expect_err("no file");
             error.to_string()
         };
         assert!(error("gone.log").contains("gone.log"));
-        assert!(error("*.xyz").contains("fits no file"));
-        assert!(error("none").contains("holds no logs"));
+        assert!(error("*.xyz").contains("matches no file"));
+        assert!(error("none").contains("contains no logs"));
         let twice = find(&["-".into(), "-".into()]).expect_err("stdin is one");
         assert!(matches!(twice, FindError::StdinTwice));
     }

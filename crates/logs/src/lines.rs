@@ -127,7 +127,7 @@ mod tests {
     proptest! {
         /// Method: compare with splitting the whole text at once.
         #[test]
-        fn every_line_comes_once_with_its_number(
+        fn every_line_is_yielded_once_with_its_number(
             text in "([a-z]{0,9}\r?\n){0,30}[a-z]{0,9}",
             step in 1usize..20,
             line_bytes_max in 3usize..12,

@@ -48,28 +48,28 @@ pub enum PartialError {
         /// The reason.
         source: io::Error,
     },
-    /// It is something else.
-    #[error("{} is no partial result", .path.display())]
+    /// The file is not a partial result.
+    #[error("{} is not a partial result", .path.display())]
     NotOne {
         /// The path.
         path: PathBuf,
     },
-    /// It was written by a version of the program that this one does not know.
-    #[error("{} is a partial result of format {found}, and only {VERSION} is known", .path.display())]
+    /// Another version of the program wrote the file.
+    #[error("{} is a partial result of format {found}; this program reads format {VERSION}", .path.display())]
     Version {
         /// The path.
         path: PathBuf,
         /// The version of the file.
         found: u32,
     },
-    /// Its end is missing.
-    #[error("{} ends in the middle: it is a partial result that was not copied whole", .path.display())]
+    /// The end of the file is missing.
+    #[error("{} ends in the middle: it is an incomplete copy of a partial result", .path.display())]
     CutShort {
         /// The path.
         path: PathBuf,
     },
-    /// Its bytes are not those that were written.
-    #[error("{} is damaged: {what}", .path.display())]
+    /// The file is corrupt.
+    #[error("{} is corrupt: {what}", .path.display())]
     Damaged {
         /// The path.
         path: PathBuf,

@@ -87,8 +87,8 @@ pub enum FileProblem {
     /// The log has no known format.
     #[error("{}", unrecognised(.0))]
     Unrecognised(Unrecognised),
-    /// There was no room for what it tells, see [`crate::Analysis::spill_error`].
-    #[error("there was no room for the rest of it")]
+    /// Space ran out, see [`crate::Analysis::spill_error`].
+    #[error("space ran out before the rest of it was read")]
     NoRoom,
     /// The problem as recorded in a partial result.
     #[error("{what}")]
@@ -107,10 +107,10 @@ impl FileProblem {
             Self::Open(_) | Self::NoRoom => None,
             Self::Read(problem) => problem.hint(),
             Self::Unrecognised(found) if found.binary => {
-                Some("is it the right file? gzip, zstd and bzip2 are recognised".to_owned())
+                Some("check the path; compressed logs may be gzip, zstd or bzip2".to_owned())
             }
             Self::Unrecognised(_) => {
-                Some("if it has a format of its own, say which with --format".to_owned())
+                Some("if it has another format, give it with --format".to_owned())
             }
             Self::Told { hint, .. } => hint.clone(),
         }
@@ -128,9 +128,9 @@ fn cause(problem: &Problem) -> String {
 
 fn unrecognised(found: &Unrecognised) -> String {
     if found.binary {
-        "it is no text".to_owned()
+        "it is not text".to_owned()
     } else if found.first_line.is_empty() {
-        "it begins with blank lines and comments only".to_owned()
+        "its first lines are empty lines and comments only".to_owned()
     } else {
         let line = raw::shown(found.first_line.trim_ascii());
         format!("its format is not recognised: `{line}`")

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_reads_back_as_it_was_written() {
+    fn a_written_row_is_read_back() {
         reads_back(0xfeed_face_dead_beef_u64);
         reads_back(0xfeed_face_dead_beef_0123_4567_89ab_cdef_u128);
     }

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_comes_back_from_memory_and_disk() {
+    fn every_row_is_read_back_from_memory_and_disk() {
         let folder = tempfile::tempdir().expect("a folder");
         let spill = Spill::new(folder.path(), u64::MAX, 64);
         let mut partitions = Partitions::new(64);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_keeps_all_rows_that_were_taken() {
+    fn with_a_full_disk_all_stored_rows_remain() {
         let folder = tempfile::tempdir().expect("a folder");
         let spill = Spill::new(folder.path(), 640, 64);
         let mut partitions = Partitions::new(64);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_not_there_is_named() {
+    fn a_missing_folder_is_named_in_the_error() {
         let spill = Spill::new(Path::new("/nonexistent/folder"), u64::MAX, 8);
         let mut partitions = Partitions::new(8);
         partitions

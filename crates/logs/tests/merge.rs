@@ -122,7 +122,7 @@ proptest! {
     /// Method: each log is assigned to one of three machines. Two results are merged into one partial result,
     /// which is merged with the third.
     #[test]
-    fn what_was_analyzed_apart_is_what_would_have_been_analyzed_together(
+    fn merged_results_equal_one_analysis_of_all_logs(
         logs in logs(),
         machines in prop::collection::vec(0usize..3, 7),
         counts in any::<bool>(),
@@ -161,7 +161,7 @@ proptest! {
 
     /// Method: with small intervals, so that logs are interrupted in the middle in many rounds.
     #[test]
-    fn an_analysis_that_is_kept_in_rounds_is_the_one_in_one(
+    fn an_analysis_in_rounds_equals_one_without_checkpoints(
         logs in logs(),
         every in 1u64..200_000,
         counts in any::<bool>(),
@@ -178,7 +178,7 @@ proptest! {
         settings.checkpoint = Some(Checkpoint { folder: kept.clone(), every: ByteSize(every) });
         let rounds = analyze(&sources, &settings, &|_| ()).expect("figures");
         prop_assert_eq!(difference(&told(rounds), &told(whole)), None);
-        prop_assert!(!kept.exists(), "what was kept is removed");
+        prop_assert!(!kept.exists(), "the checkpoint is removed");
     }
 }
 
@@ -196,7 +196,7 @@ fn partial(folder: &Path, depth: Depth) -> (PathBuf, Vec<u8>) {
 
 /// Method: every byte changed in two ways, and every shorter length.
 #[test]
-fn a_partial_result_that_was_damaged_or_cut_is_refused() {
+fn a_corrupt_or_truncated_partial_result_is_rejected() {
     let folder = tempfile::tempdir().expect("a folder");
     let (_, bytes) = partial(folder.path(), Depth::Counts);
     assert_eq!(check(bytes.clone()).expect("it is whole"), 41);
@@ -213,7 +213,7 @@ fn a_partial_result_that_was_damaged_or_cut_is_refused() {
 }
 
 #[test]
-fn what_version_1_wrote_is_still_read() {
+fn a_partial_result_of_version_1_is_still_read() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/partial-v1.part");
     let analysis = merge(&[path], 1, 3).expect("it is whole");
     let objects = &analysis.objects;
@@ -237,7 +237,7 @@ fn what_version_1_wrote_is_still_read() {
 }
 
 #[test]
-fn what_does_not_merge_is_told_apart() {
+fn partial_results_that_cannot_be_merged_give_different_errors() {
     let folder = tempfile::tempdir().expect("a folder");
     let (full, bytes) = partial(folder.path(), Depth::Full);
     let copy = folder.path().join("copy.part");
@@ -265,11 +265,11 @@ fn what_does_not_merge_is_told_apart() {
     assert!(cut.contains("ends in the middle"), "{cut}");
     fs::write(&copy, "GET / HTTP/1.1").expect("a file");
     let none = error(&[&copy]);
-    assert!(none.contains("no partial result"), "{none}");
+    assert!(none.contains("not a partial result"), "{none}");
 }
 
 #[test]
-fn a_checkpoint_of_something_else_is_not_gone_on_with() {
+fn a_checkpoint_with_other_options_is_not_continued() {
     let folder = tempfile::tempdir().expect("a folder");
     let logs: Logs = vec![(0..3000).map(|n| (n % 7, n, 200, 5)).collect()];
     let paths = write_logs(&folder.path().join("logs"), &logs);

@@ -145,7 +145,7 @@ impl Part {
         let (Some(mut figures), Some(mut about), Some(mut index)) =
             (section(), section(), section())
         else {
-            return Err(damaged("its footer is garbled"));
+            return Err(damaged("its footer is corrupt"));
         };
         // The sections follow each other, the index last.
         let mut end = footer_at;

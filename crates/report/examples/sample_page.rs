@@ -1,4 +1,4 @@
-//! A page with one of everything, on stdout: to look at after a change of style.
+//! Writes a page with one part of each kind to stdout, to check the style after a change.
 //!
 //! `cargo run -p edgeward-report --example sample_page > page.html`
 

@@ -1,6 +1,6 @@
-//! Bars: one group a category, lying, each with its figure beside it.
+//! Horizontal bar charts with one group per category and the value beside each bar.
 //!
-//! They lie because names are long and phones are narrow.
+//! The bars are horizontal because names are long and phones are narrow.
 
 use std::fmt::{self, Write as _};
 
@@ -8,7 +8,7 @@ use crate::colour;
 use crate::scale::Axis;
 use crate::text::Html;
 
-/// Figures to compare, by category and series.
+/// Values to compare, by category and series.
 #[derive(Clone, Debug)]
 pub struct Bars {
     title: String,
@@ -19,7 +19,7 @@ pub struct Bars {
 }
 
 impl Bars {
-    /// Bars along `axis`, one of each series in every group.
+    /// Makes bars along `axis`. Each group has one bar per series.
     pub fn new<S: Into<String>>(
         title: impl Into<String>,
         axis: Axis,
@@ -34,17 +34,17 @@ impl Bars {
         }
     }
 
-    /// Says below the title how to read it.
+    /// Sets an explanation below the title.
     #[must_use]
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.note = Some(note.into());
         self
     }
 
-    /// Adds a group: one value for each series, `NAN` where there is none.
+    /// Adds a group with one value per series, `NAN` for a missing value.
     ///
     /// # Panics
-    /// When there are more or fewer values than series.
+    /// If the number of values differs from the number of series.
     pub fn group(
         &mut self,
         category: impl Into<String>,

@@ -1,10 +1,9 @@
-//! Self-contained report pages: one HTML file with its findings, tables and plots.
+//! Self-contained report pages: one HTML file with findings, tables and plots.
 //!
-//! A [`Page`] opens with what was found, in plain words, then shows the figures behind it. It
-//! loads nothing from anywhere, so it can be mailed, archived, printed, or read on a phone, and
-//! says the same in ten years. Plots are inline SVG stretched to the width at hand, while their
-//! labels are HTML beside them and keep their size; exact values show under the pointer, and in
-//! a table below each plot for those who have no pointer.
+//! A [`Page`] starts with the findings in plain words, followed by the figures. It loads no other file, so it
+//! can be sent by mail, archived, printed and read on a phone. Plots are inline SVG scaled to the available
+//! width. Their labels are HTML and keep their size. Exact values are shown under the pointer, and in a table
+//! below each plot for readers without a pointer.
 //!
 //! ```
 //! use edgeward_report::{Axis, Page, Plot, Series, Unit};

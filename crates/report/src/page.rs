@@ -1,4 +1,4 @@
-//! The page: what was found, then the figures behind it.
+//! The page: findings first, then figures.
 
 use std::fmt::{self, Write as _};
 
@@ -8,7 +8,7 @@ use crate::plot::Plot;
 use crate::table::Table;
 use crate::text::Html;
 
-/// A page in the making. [`render`](Page::render) yields the whole file.
+/// A report page. [`render`](Page::render) returns the complete file.
 #[derive(Clone, Debug)]
 pub struct Page {
     title: String,
@@ -28,7 +28,7 @@ enum Block {
 }
 
 impl Page {
-    /// An empty page. The title is best a question or a thing: the findings answer it.
+    /// Makes an empty page. The title should be a question or a topic that the findings answer.
     pub fn new(title: impl Into<String>) -> Self {
         Self {
             title: title.into(),
@@ -38,13 +38,14 @@ impl Page {
         }
     }
 
-    /// Adds a sentence to what was found, shown first and large, in words anybody understands.
+    /// Adds a finding. Findings are shown first in large type, so they should be sentences that any reader
+    /// understands.
     pub fn finding(&mut self, sentence: impl Into<String>) -> &mut Self {
         self.findings.push(sentence.into());
         self
     }
 
-    /// Adds what a reader needs to repeat the run: the trace, the seed, the version, the machine.
+    /// Adds a fact needed to repeat the run: the trace, the seed, the version, the machine.
     pub fn fact(&mut self, name: impl Into<String>, value: impl Into<String>) -> &mut Self {
         self.facts.push((name.into(), value.into()));
         self
@@ -62,7 +63,7 @@ impl Page {
         self
     }
 
-    /// Adds text as it stands, line by line: settings or a command to copy.
+    /// Adds preformatted text: settings, or a command to copy.
     pub fn code(&mut self, text: impl Into<String>) -> &mut Self {
         self.blocks.push(Block::Code(text.into()));
         self
@@ -80,13 +81,13 @@ impl Page {
         self
     }
 
-    /// Adds bars.
+    /// Adds a bar chart.
     pub fn bars(&mut self, bars: Bars) -> &mut Self {
         self.blocks.push(Block::Bars(bars));
         self
     }
 
-    /// The whole page as one HTML file that needs nothing else.
+    /// Returns the whole page as one self-contained HTML file.
     pub fn render(&self) -> String {
         let mut out = String::new();
         self.render_into(&mut out)
@@ -139,7 +140,7 @@ impl Page {
     }
 }
 
-/// Nothing may be loaded from anywhere: what is inline is all there is.
+/// The page may load no resource; only inline content is allowed.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
                       base-uri 'none'; form-action 'none'";
 

@@ -1,7 +1,7 @@
 //! Plots: lines, steps, dots and columns over two axes.
 //!
-//! The drawing is an SVG of 1000 by 1000 units stretched over whatever space the page has, with
-//! strokes that keep their width. Labels are HTML placed by percentage, so they keep their size.
+//! The drawing is an SVG of 1000 by 1000 units, stretched to the available space; strokes keep their width.
+//! Labels are HTML positioned by percentage, so they keep their size.
 
 use std::fmt::{self, Write as _};
 
@@ -10,7 +10,7 @@ use crate::scale::{Axis, Scale};
 use crate::table::{Column, Table};
 use crate::text::{Html, Json};
 
-/// Several series over the same two axes.
+/// Several series over the same axes.
 #[derive(Clone, Debug)]
 pub struct Plot {
     title: String,
@@ -22,7 +22,7 @@ pub struct Plot {
 }
 
 impl Plot {
-    /// A plot without series yet.
+    /// Makes a plot without series.
     pub fn new(title: impl Into<String>, x: Axis, y: Axis) -> Self {
         Self {
             title: title.into(),
@@ -34,19 +34,19 @@ impl Plot {
         }
     }
 
-    /// Adds a series. Without a colour of its own it takes the next in turn.
+    /// Adds a series. Without its own colour it takes the next free colour.
     pub fn add(&mut self, series: Series) -> &mut Self {
         self.series.push(series);
         self
     }
 
-    /// Marks a place along the bottom: where the warm-up ended, where the traffic changed.
+    /// Adds a vertical marker at `x`, for example for the end of the warm-up.
     pub fn mark(&mut self, x: f64, label: impl Into<String>) -> &mut Self {
         self.markers.push((x, label.into()));
         self
     }
 
-    /// Says below the title how to read it.
+    /// Sets an explanation below the title.
     #[must_use]
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.note = Some(note.into());
@@ -94,7 +94,7 @@ impl Plot {
         for (n, &tick) in x.ticks.iter().enumerate() {
             let left = x.place(tick) * 100.0;
             let label = self.x.unit.short(tick);
-            // On a narrow screen every other label goes.
+            // Narrow screens hide every second label.
             let class = if n.is_multiple_of(2) { "xt" } else { "xt odd" };
             writeln!(
                 out,
@@ -105,7 +105,7 @@ impl Plot {
         for (at, label) in &self.markers {
             if self.x.holds(*at) {
                 let left = x.place(*at) * 100.0;
-                // Past the middle the label stands before its line, so that it stays inside.
+                // In the right half the label is left of its line, so that it stays inside the plot.
                 let class = if left > 50.0 { "mark before" } else { "mark" };
                 writeln!(
                     out,
@@ -129,7 +129,7 @@ impl Plot {
         Ok(())
     }
 
-    /// Each series with its colour and the points that have a place on the axes.
+    /// Returns each series with its colour and the points that the axes can show.
     fn drawn(&self) -> Vec<Drawn<'_>> {
         let mut next = 0;
         let mut drawn = Vec::with_capacity(self.series.len());
@@ -191,7 +191,7 @@ impl Plot {
         Ok(())
     }
 
-    /// The same figures as a table, for those who cannot point at a curve.
+    /// Writes the values as a table, for readers without a pointer.
     fn values(&self, out: &mut String, drawn: &[Drawn<'_>]) -> fmt::Result {
         let mut xs: Vec<f64> = drawn
             .iter()
@@ -228,7 +228,7 @@ impl Plot {
         Ok(())
     }
 
-    /// What the script shows under the pointer: places in thousandths, labels ready to read.
+    /// Writes the data for the script: positions in thousandths and formatted labels.
     fn data(&self, out: &mut String, drawn: &[Drawn<'_>], x: &Scale, y: &Scale) -> fmt::Result {
         out.push_str("<script type=\"application/json\">[");
         for (n, one) in drawn.iter().enumerate() {
@@ -258,7 +258,7 @@ impl Plot {
     }
 }
 
-/// One set of points with a name, a form and a colour.
+/// A set of points with a name, a form and a colour.
 #[derive(Clone, Debug)]
 pub struct Series {
     name: String,
@@ -278,39 +278,39 @@ enum Form {
 }
 
 impl Series {
-    /// Points joined by straight lines.
+    /// Points connected by straight lines.
     pub fn line(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
         Self::new(name, Form::Line, points)
     }
 
-    /// Each value holds until the next point.
+    /// Steps: each value holds until the next point.
     pub fn steps(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
         Self::new(name, Form::Step, points)
     }
 
-    /// Points alone.
+    /// Points without lines.
     pub fn dots(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
         Self::new(name, Form::Dots, points)
     }
 
-    /// A column from the bottom to each point, as of a histogram.
+    /// A column from the axis to each point, as in a histogram.
     pub fn columns(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
         Self::new(name, Form::Columns, points)
     }
 
-    /// One value across the whole plot: a prediction, a limit, a goal.
+    /// A horizontal line across the plot: a prediction, a limit, a goal.
     pub fn level(name: impl Into<String>, value: f64) -> Self {
         Self::new(name, Form::Level(value), [])
     }
 
-    /// Draws it dashed: predicted beside measured, the old beside the new.
+    /// Draws the series dashed, for example predicted values beside measured ones.
     #[must_use]
     pub fn dashed(mut self) -> Self {
         self.dashed = true;
         self
     }
 
-    /// Gives it a colour by number, so that what belongs together looks alike.
+    /// Sets the colour by number, so that related series look alike.
     #[must_use]
     pub fn colour(mut self, number: usize) -> Self {
         self.colour = Some(number);
@@ -339,7 +339,7 @@ impl Series {
     }
 }
 
-/// A series as it is drawn.
+/// A series with its colour and its visible points.
 struct Drawn<'a> {
     series: &'a Series,
     slot: usize,
@@ -370,10 +370,10 @@ impl Drawn<'_> {
                         write!(path, "H{px:.1}V{py:.1}")?;
                     }
                 }
-                // The last value holds to the end.
+                // The last value holds to the right edge.
                 path.push_str("H1000");
             }
-            // A stroke of no length with round caps is a dot that the stretching leaves round.
+            // A stroke of zero length with round caps is a dot that stays round when stretched.
             Form::Dots => {
                 for (px, py) in places {
                     write!(path, "M{px:.1} {py:.1}h0")?;
@@ -403,7 +403,7 @@ impl Drawn<'_> {
         if self.is_empty() {
             return Ok(());
         }
-        // One point makes no line: show it as a dot.
+        // A single point makes no line, so it is drawn as a dot.
         let class = match self.series.form {
             Form::Columns => "fill",
             Form::Dots => "dots",
@@ -418,7 +418,7 @@ impl Drawn<'_> {
     }
 }
 
-/// The names of the series beside what they look like.
+/// Writes the names of the series with samples of their style.
 fn legend<'a>(out: &mut String, series: impl Iterator<Item = (&'a Series, usize)>) -> fmt::Result {
     out.push_str("<ul class=\"legend\">\n");
     for (series, slot) in series {
@@ -439,7 +439,7 @@ fn legend<'a>(out: &mut String, series: impl Iterator<Item = (&'a Series, usize)
     Ok(())
 }
 
-/// No more points than a screen can show: of each stretch its first, lowest, highest and last.
+/// Reduces the points to what a screen can show: the first, lowest, highest and last of each interval.
 fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     if points.len() <= MAX_POINTS {
         return points;
@@ -466,10 +466,10 @@ fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     kept
 }
 
-/// Points of one series: more than a wide screen has pixels for, few enough for a small file.
+/// The limit of points per series: more than a wide screen has pixels, but few enough for a small file.
 const MAX_POINTS: usize = 1600;
 
-/// Rows of the table below a plot.
+/// The limit of rows in the table below a plot.
 const MAX_ROWS: usize = 200;
 
 #[cfg(test)]

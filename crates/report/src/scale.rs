@@ -1,4 +1,4 @@
-//! Axes: which part of the number line is shown, where a value falls on it, which ticks it gets.
+//! Axes: the visible range, the position of a value, and the ticks.
 
 use crate::unit::Unit;
 
@@ -13,7 +13,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// A linear axis. As the vertical one it starts at zero, so that heights compare.
+    /// Makes a linear axis. A vertical axis starts at zero, so that heights can be compared.
     pub fn new(label: impl Into<String>, unit: Unit) -> Self {
         Self {
             label: label.into(),
@@ -24,39 +24,39 @@ impl Axis {
         }
     }
 
-    /// Equal ratios at equal distances. What is not above zero has no place on it and is left out.
+    /// Makes the axis logarithmic. Values that are not above zero are omitted.
     #[must_use]
     pub fn log(mut self) -> Self {
         self.log = true;
         self
     }
 
-    /// Shows the range of the values only, with zero or without.
+    /// Shows only the range of the values, even without zero.
     #[must_use]
     pub fn tight(mut self) -> Self {
         self.tight = true;
         self
     }
 
-    /// Shows exactly this range, whatever the values.
+    /// Shows exactly this range for any values.
     #[must_use]
     pub fn range(mut self, from: f64, to: f64) -> Self {
         self.range = Some((from, to));
         self
     }
 
-    /// Whether `value` has a place on this axis at all.
+    /// Returns true if the axis can show `value`.
     pub(crate) fn holds(&self, value: f64) -> bool {
         value.is_finite() && value.abs() < LARGEST && (!self.log || value > SMALLEST)
     }
 
-    /// The scale along the bottom: exactly as wide as the values.
+    /// The horizontal scale: exactly the range of the values.
     pub(crate) fn horizontal(&self, values: impl Iterator<Item = f64>) -> Scale {
         let (from, to) = self.extent(values);
         self.scale(from, to, TICKS_ALONG)
     }
 
-    /// The scale along the side: from zero unless tight, and up to a tick above the values.
+    /// The vertical scale: from zero unless tight, up to a tick above the values.
     pub(crate) fn vertical(&self, values: impl Iterator<Item = f64>) -> Scale {
         let (mut from, mut to) = self.extent(values);
         if self.range.is_some() {
@@ -87,7 +87,7 @@ impl Axis {
         self.scale(from, to, TICKS)
     }
 
-    /// The smallest range, never empty, that holds the values.
+    /// Returns the smallest non-empty range that contains the values.
     fn extent(&self, values: impl Iterator<Item = f64>) -> (f64, f64) {
         if let Some((from, to)) = self.range
             && self.holds(from)
@@ -98,7 +98,7 @@ impl Axis {
         }
         let (mut from, mut to) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.filter(|&value| self.holds(value)) {
-            // So close to zero that a step between would leave the floats: it is zero.
+            // A value so close to zero that a step would underflow counts as zero.
             let value = if value.abs() < SMALLEST { 0.0 } else { value };
             from = from.min(value);
             to = to.max(value);
@@ -106,7 +106,7 @@ impl Axis {
         if from > to {
             (from, to) = if self.log { (1.0, 10.0) } else { (0.0, 1.0) };
         }
-        // A single value, or values a float can hardly tell apart, get some room around them.
+        // A single value, or values that a float can hardly distinguish, get a margin.
         if (to - from).abs() <= to.abs().max(from.abs()) * 1e-12 {
             if self.log {
                 (from, to) = (from / 2.0, to * 2.0);
@@ -140,7 +140,7 @@ impl Axis {
         }
     }
 
-    /// Whole powers, thinned to a readable number; within less than two powers 2 and 5 as well.
+    /// Whole powers, thinned to a readable number. A range below two powers also has ticks at 2 and 5.
     fn log_ticks(&self, from: f64, to: f64) -> Vec<f64> {
         let base = self.log_base();
         let first = (from.log(base) - EDGE).ceil();
@@ -168,7 +168,7 @@ impl Axis {
     }
 }
 
-/// An axis with its range and ticks settled.
+/// An axis with its range and ticks.
 #[derive(Clone, Debug)]
 pub(crate) struct Scale {
     from: f64,
@@ -179,31 +179,30 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    /// Leaves this share of the axis free at either end, as columns need that stand around their
-    /// values.
+    /// Leaves this share of the axis free at both ends, because columns are wider than their values.
     pub(crate) fn inset(mut self, share: f64) -> Self {
         self.inset = share;
         self
     }
 
-    /// Where `value` falls: 0 at the start of the axis, 1 at its end.
+    /// Returns the position of `value`: 0 at the start of the axis, 1 at its end.
     pub(crate) fn place(&self, value: f64) -> f64 {
         let share = if self.log {
             (value / self.from).ln() / (self.to / self.from).ln()
         } else {
             (value - self.from) / (self.to - self.from)
         };
-        // Beyond an axis with a fixed range there is only its end.
+        // Values outside a fixed range are moved to its end.
         self.inset + share.clamp(0.0, 1.0) * (1.0 - 2.0 * self.inset)
     }
 
-    /// Where bars stand: at zero, or at the start where zero is not on the axis.
+    /// Returns the base of bars: zero, or the start of the axis if zero is not visible.
     pub(crate) fn floor(&self) -> f64 {
         if self.log { 0.0 } else { self.place(0.0) }
     }
 }
 
-/// The step at or above `rough` that people count in.
+/// Returns the next round step at or above `rough`.
 fn nice_step(rough: f64, unit: Unit) -> f64 {
     let rough = rough.max(SMALLEST);
     if unit == Unit::Bytes && rough >= 1.0 {
@@ -224,23 +223,23 @@ fn nice_step(rough: f64, unit: Unit) -> f64 {
     step * decade
 }
 
-/// About so many steps up an axis.
+/// The approximate number of steps on a vertical axis.
 const TICKS: f64 = 5.0;
 
-/// And along one: a few more, of which a narrow screen shows every other.
+/// The approximate number of steps on a horizontal axis. A narrow screen shows every second label.
 const TICKS_ALONG: f64 = 7.0;
 
-/// However odd the range, no more than this.
+/// The limit of ticks for any range.
 const MAX_TICKS: u32 = 12;
 
-/// Rounding must not lose the tick at the very edge.
+/// The tolerance with which the tick at the edge survives rounding.
 const EDGE: f64 = 1e-9;
 
-/// Beyond these, differences and ratios of two values leave the floats.
+/// Beyond these limits, differences and ratios of two values overflow or underflow.
 const LARGEST: f64 = 1e150;
 const SMALLEST: f64 = 1e-150;
 
-/// Seconds, minutes and hours as clocks divide them.
+/// Steps of seconds, minutes and hours, as on clocks.
 const CLOCK_STEPS: [f64; 13] = [
     15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 21_600.0, 43_200.0,
     86_400.0,
@@ -296,7 +295,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the values: a few ticks, in order, inside; and places inside the plot.
+        /// For any values: a few ticks in order within the range, and positions inside the plot.
         #[test]
         fn any_values_get_a_sound_axis(
             values in prop::collection::vec(prop::num::f64::ANY, 0..20),
@@ -318,7 +317,7 @@ mod tests {
             }
         }
 
-        /// Ordinary ranges get enough ticks to read a value from.
+        /// Ordinary ranges have enough ticks to read a value.
         #[test]
         fn ordinary_values_get_enough_ticks(from in 0.0..1e9f64, spread in 1e-3..1e9f64) {
             let axis = Axis::new("any", Unit::Count);

@@ -1,10 +1,10 @@
-//! Tables: words to the left, figures to the right.
+//! Tables: words are left-aligned, figures right-aligned.
 
 use std::fmt::{self, Write as _};
 
 use crate::text::Html;
 
-/// One column: its heading, and the side its cells lean to.
+/// One column: its heading and its alignment.
 #[derive(Clone, Debug)]
 pub struct Column {
     heading: String,
@@ -20,7 +20,7 @@ impl Column {
         }
     }
 
-    /// A column of figures, whose last digits stand under each other.
+    /// A right-aligned column of figures.
     pub fn figures(heading: impl Into<String>) -> Self {
         Self {
             heading: heading.into(),
@@ -29,7 +29,7 @@ impl Column {
     }
 }
 
-/// Rows under headings. Cells are text: whoever makes the table knows the units.
+/// A table. Cells are text with their units.
 #[derive(Clone, Debug)]
 pub struct Table {
     caption: Option<String>,
@@ -38,7 +38,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table without rows yet.
+    /// Makes a table without rows.
     pub fn new(columns: impl IntoIterator<Item = Column>) -> Self {
         Self {
             caption: None,
@@ -47,7 +47,7 @@ impl Table {
         }
     }
 
-    /// Says above the table what it shows.
+    /// Sets the caption above the table.
     #[must_use]
     pub fn caption(mut self, caption: impl Into<String>) -> Self {
         self.caption = Some(caption.into());
@@ -57,7 +57,7 @@ impl Table {
     /// Adds a row.
     ///
     /// # Panics
-    /// When it has more or fewer cells than there are columns.
+    /// If the number of cells differs from the number of columns.
     pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) -> &mut Self {
         let cells: Vec<String> = cells.into_iter().map(Into::into).collect();
         assert_eq!(cells.len(), self.columns.len(), "one cell a column");

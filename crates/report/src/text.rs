@@ -1,8 +1,8 @@
-//! Other people's words inside our markup: always escaped, never trusted.
+//! Escapes untrusted text for HTML and JSON.
 
 use std::fmt::{self, Write as _};
 
-/// `text` as HTML text or as an attribute value in double quotes.
+/// Formats `text` as HTML text, or as an attribute value in double quotes.
 pub(crate) struct Html<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Html<'_> {
@@ -22,10 +22,10 @@ impl fmt::Display for Html<'_> {
     }
 }
 
-/// `text` as a JSON string with its quotes, fit to stand inside a `<script>` element.
+/// Formats `text` as a JSON string with quotes, for use inside a `<script>` element.
 ///
-/// There the HTML parser looks for `</script` and `<!--` before any JSON is read, so `<` never
-/// appears as itself.
+/// The HTML parser searches a script for `</script` and `<!--` before the JSON is parsed, so `<` is always
+/// escaped.
 pub(crate) struct Json<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Json<'_> {
@@ -45,7 +45,7 @@ impl fmt::Display for Json<'_> {
     }
 }
 
-/// Control characters, which HTML does not allow in text, but for the blanks among them.
+/// Returns true for control characters that HTML does not allow in text. Line feeds and tabs are allowed.
 fn is_unprintable(c: char) -> bool {
     c.is_control() && c != '\n' && c != '\t'
 }

@@ -1,11 +1,11 @@
-//! What a figure counts, and so how it is written: short at a tick, exact under the pointer.
+//! Units and the format of figures: short for ticks, exact under the pointer.
 
-/// What a figure counts.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Things, or a number without a unit: `12,345`, at a tick `12 k`.
+    /// A count, or a number without a unit: `12,345`, at a tick `12 k`.
     Count,
-    /// A share of one: `0.25` is `25 %`.
+    /// A share: `0.25` is `25 %`.
     Share,
     /// Bytes: `64 MiB`.
     Bytes,
@@ -14,7 +14,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The figure in full.
+    /// Formats the figure with all significant digits.
     pub fn exact(self, value: f64) -> String {
         if !value.is_finite() {
             return NOTHING.to_owned();
@@ -29,7 +29,7 @@ impl Unit {
         }
     }
 
-    /// The figure in as few characters as tell it from its neighbours.
+    /// Formats the figure in few characters, enough to distinguish neighbouring ticks.
     pub fn short(self, value: f64) -> String {
         if !value.is_finite() {
             return NOTHING.to_owned();
@@ -47,7 +47,7 @@ impl Unit {
     }
 }
 
-/// `1234567.0` as `1,234,567`; a fraction keeps six significant digits.
+/// Formats `1234567.0` as `1,234,567`; a fraction has six significant digits.
 fn grouped(value: f64) -> String {
     let text = if value.fract() == 0.0 && value.abs() < 1e15 {
         format!("{value:.0}")
@@ -72,7 +72,8 @@ fn grouped(value: f64) -> String {
     grouped + fraction
 }
 
-/// The figure in the largest of `units` (each `step` times the one before) it fills.
+/// Formats the figure in the largest of `units` that keeps it at least 1. Each unit is `step` times the one
+/// before.
 fn scaled(value: f64, step: f64, units: &[&str]) -> String {
     let mut shown = value;
     let mut unit = units[0];
@@ -84,7 +85,7 @@ fn scaled(value: f64, step: f64, units: &[&str]) -> String {
         shown /= step;
         unit = larger;
     }
-    // Between 1000 and 1024 of a binary unit there are four digits before the point.
+    // Binary units have four digits between 1000 and 1024.
     let digits = if shown.abs() >= 999.5 { 4 } else { 3 };
     format!("{}{unit}", significant(shown, digits))
 }
@@ -111,7 +112,7 @@ fn seconds(value: f64, digits: i32) -> String {
     format!("{} {unit}", significant(shown, digits))
 }
 
-/// So many significant digits, without zeros that say nothing.
+/// Formats with this number of significant digits, without trailing zeros.
 fn significant(value: f64, digits: i32) -> String {
     if value == 0.0 {
         return "0".to_owned();
@@ -129,7 +130,7 @@ fn significant(value: f64, digits: i32) -> String {
     }
 }
 
-/// What stands where there is no figure.
+/// Shown for a missing figure.
 const NOTHING: &str = "–";
 
 #[cfg(test)]

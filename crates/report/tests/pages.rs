@@ -1,9 +1,9 @@
-//! What any page must be: whole, self-contained, and ours alone whatever words go into it.
+//! Properties of every page: complete, self-contained, and with the same structure for any text.
 
 use edgeward_report::{Axis, Bars, Column, Page, Plot, Series, Table, Unit};
 use proptest::prelude::*;
 
-/// A page with every kind of part, all its words from `word`.
+/// Makes a page with every kind of part, with `word` as all texts.
 fn page_of(word: &str) -> Page {
     let mut page = Page::new(word);
     page.finding(word)
@@ -123,18 +123,18 @@ fn hostile_words_stay_words() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// No text changes what a page is made of, and every text is shown as it was given.
+    /// No text changes the structure of a page, and every text is shown unchanged.
     ///
-    /// Method: two pages alike but for their words are taken apart by a tokeniser that follows
-    /// the HTML rules for text, attributes and scripts; the tags and attributes must agree, and
-    /// the heading and the names in the script must read as what was put in.
+    /// Method: a tokeniser with the HTML rules for text, attributes and scripts reads two pages that differ
+    /// only in their texts. Tags and attributes must be equal. The heading and the names in the script must
+    /// equal the text.
     #[test]
     fn no_text_changes_the_structure(word in ".{0,40}", marks in "[<>&\"'/\\\\a-z!=;-]{0,40}") {
         assert_same_structure(&word);
         assert_same_structure(&marks);
     }
 
-    /// Whatever the points, the drawing holds only finite numbers within its frame.
+    /// For any points the drawing has only finite numbers within its frame.
     #[test]
     fn any_points_can_be_drawn(
         points in prop::collection::vec((prop::num::f64::ANY, prop::num::f64::ANY), 0..30),
@@ -218,12 +218,12 @@ enum Token {
         attributes: Vec<(String, String)>,
     },
     Text(String),
-    /// The inside of `<style>` and `<script>`.
+    /// The content of `<style>` and `<script>`.
     Raw(String),
 }
 
-/// Takes HTML apart as a browser does (WHATWG HTML 13.2.5), for the part of it a page may use;
-/// panics on what it may not.
+/// Splits HTML into tokens as a browser does (WHATWG HTML 13.2.5), for the subset that a page may use. Panics
+/// on other input.
 fn tokens(html: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     let mut rest = html.strip_prefix("<!doctype html>").expect("a doctype");
@@ -279,7 +279,7 @@ fn tokens(html: &str) -> Vec<Token> {
         });
         if let Some(end) = raw {
             let end = rest.find(&end).expect("raw text ends");
-            // Inside, `<!--` would put a browser into another mode.
+            // `<!--` would switch a browser to another mode.
             assert!(!rest[..end].contains("<!--"));
             tokens.push(Token::Raw(rest[..end].to_owned()));
             rest = &rest[end..];

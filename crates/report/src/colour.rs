@@ -30,10 +30,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_colour_stands_out_from_its_ground() {
+    fn every_colour_has_enough_contrast_to_its_background() {
         for (colours, ground) in [(LIGHT, "#ffffff"), (DARK, "#14171a")] {
             let css = include_str!("page.css");
-            assert!(css.contains(ground), "the page has another ground");
+            assert!(css.contains(ground), "the page has another background");
             for colour in colours {
                 let contrast = contrast(colour, ground);
                 assert!(contrast >= 3.0, "{colour} on {ground}: {contrast:.2}");

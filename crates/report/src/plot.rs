@@ -477,7 +477,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thinning_keeps_the_ends_and_the_extremes() {
+    fn thinning_retains_the_first_last_lowest_and_highest_points() {
         let mut points: Vec<(f64, f64)> = (0..100_000).map(|n| (f64::from(n), 1.0)).collect();
         points[54_321].1 = 7.0;
         points[12_345].1 = -7.0;
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_points_are_all_kept() {
+    fn a_few_points_are_all_retained() {
         let points: Vec<(f64, f64)> = (0..1600).map(|n| (f64::from(n), f64::from(n))).collect();
         assert_eq!(thinned(points.clone()), points);
     }

@@ -297,7 +297,7 @@ mod tests {
     proptest! {
         /// For any values: a few ticks in order within the range, and positions inside the plot.
         #[test]
-        fn any_values_get_a_sound_axis(
+        fn any_values_get_a_valid_axis(
             values in prop::collection::vec(prop::num::f64::ANY, 0..20),
             log: bool,
             tight: bool,

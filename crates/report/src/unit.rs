@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_figure_is_short_at_a_tick_and_full_under_the_pointer() {
+    fn a_figure_is_short_at_a_tick_and_exact_under_the_pointer() {
         for (unit, value, short, exact) in [
             (Unit::Count, 0.0, "0", "0"),
             (Unit::Count, 1_234_567.0, "1.23 M", "1,234,567"),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_shown_as_nothing() {
+    fn a_value_that_is_not_a_number_is_shown_as_a_dash() {
         for unit in [Unit::Count, Unit::Share, Unit::Bytes, Unit::Seconds] {
             for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
                 assert_eq!(unit.short(value), NOTHING);

@@ -104,7 +104,7 @@ fn a_page_without_figures_is_still_a_page() {
 }
 
 #[test]
-fn hostile_words_stay_words() {
+fn hostile_texts_stay_texts() {
     for word in [
         "</script><script>alert(1)</script>",
         "<!--<script>",

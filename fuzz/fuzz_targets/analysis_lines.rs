@@ -1,6 +1,5 @@
-//! Lines of logs: any bytes are understood or refused by every parser, never a panic; what is
-//! understood names a URL and reads the same from a parser that has seen other lines; any text is
-//! a format string or is refused.
+//! Log lines: every parser parses or rejects any bytes without a panic. A parsed line has a URL and gives the
+//! same entry in a parser that has seen other lines. Any text is a format string or is rejected.
 //!
 //! Run: `cargo +nightly fuzz run analysis_lines`.
 #![no_main]
@@ -10,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 use edgeward_analysis::{Format, Names, Parser, Template, recognise};
 
 fuzz_target!(|input: &[u8]| {
-    // A first line that is a format string, then a log.
+    // The first line is a format string; a log follows.
     let (first, log) = match input.iter().position(|byte| *byte == b'\n') {
         Some(at) => (&input[..at], &input[at + 1..]),
         None => (&input[..0], input),
@@ -28,7 +27,7 @@ fuzz_target!(|input: &[u8]| {
             };
             assert!(!entry.url.is_empty(), "{format:?}");
             assert!(entry.status < 1000, "{format:?}");
-            // W3C's columns come from lines before.
+            // The columns of W3C logs are in earlier lines.
             if format != Format::W3c {
                 let mut fresh = Parser::new(&format);
                 assert_eq!(fresh.parse(line), Ok(Some(entry)), "{format:?}");

@@ -1,5 +1,5 @@
-//! Partial results: any bytes are read or refused, never a panic; figures that are read are written
-//! so that they read the same, and merge with themselves.
+//! Partial results: any bytes are read or rejected without a panic. Figures that are read are written back
+//! unchanged and can be merged with themselves.
 //!
 //! Run: `cargo +nightly fuzz run partial_result`.
 #![no_main]
@@ -10,7 +10,7 @@ use edgeward_analysis::wire::{Reader, Writer};
 use edgeward_analysis::{Sample, Tally};
 
 fuzz_target!(|input: &[u8]| {
-    // Checksums stop nearly all of these, so the figures are read without them too.
+    // Checksums reject nearly all inputs, so the figures are also decoded without them.
     _ = edgeward_logs::check(input.to_vec());
     if let Ok(mut tally) = Tally::read_from(&mut Reader::new(input, "figures")) {
         let mut once = Writer::new();

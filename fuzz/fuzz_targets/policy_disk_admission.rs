@@ -1,6 +1,7 @@
-//! A rule of admission to disk reads back from what it shows, and its saved memory is whole or refused.
+//! A disk admission rule parses from its own text, and its saved state is restored or rejected.
 //!
-//! The input is a line with a rule; after the line, a saved state. Run: `cargo +nightly fuzz run policy_disk_admission`.
+//! The input is a line with a rule, followed by a saved state. Run: `cargo +nightly fuzz run
+//! policy_disk_admission`.
 #![no_main]
 
 use std::num::NonZeroU64;

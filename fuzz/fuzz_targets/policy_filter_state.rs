@@ -1,7 +1,8 @@
-//! A saved second-hit filter is whole or refused, whatever the bytes, and one that is accepted works.
+//! A saved second-hit filter is restored or rejected for any bytes, and a restored filter works.
 //!
-//! The first byte chooses the keys a period; the rest is a state, or, with the high bit set, the body of one whose
-//! header and checksum are made to fit, so that the fuzzer reaches what comes after them.
+//! The first byte selects the number of keys per period. The remaining bytes are a state. With the high bit set
+//! they are the body of a state with valid header and checksum, so that the fuzzer reaches the code behind the
+//! checks.
 //! Run: `cargo +nightly fuzz run policy_filter_state`.
 #![no_main]
 
@@ -21,7 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
     let mut state = rest.to_vec();
     if choice & 0x80 != 0 {
         state = RotatingBloom::new(config).to_bytes(TAG);
-        // Epoch and bits from the fuzzer, then the checksum that belongs to them.
+        // Epoch and bits from the fuzzer, then the matching checksum.
         let body = 48..state.len() - 8;
         for (to, from) in state[body.clone()].iter_mut().zip(rest) {
             *to = *from;

@@ -1,4 +1,4 @@
-//! `Cache-Status` from anyone: no line panics, and what reads writes back the same.
+//! Parses untrusted `Cache-Status` lines: no line panics, and a parsed member is written back unchanged.
 #![no_main]
 
 use edgeward_semantics::CacheStatus;
@@ -8,8 +8,8 @@ fuzz_target!(|line: &[u8]| {
     let Some(status) = CacheStatus::parse(line, "edgeward") else {
         return;
     };
-    // A ttl may have more digits than a structured field allows and is cut when written;
-    // all else is as it was read.
+    // A ttl may have more digits than a structured field allows and is limited when it is written. All other
+    // values must be unchanged.
     let mut first = String::new();
     status.write("edgeward", &mut first);
     let reread = CacheStatus::parse(first.as_bytes(), "edgeward").expect("what we write reads");

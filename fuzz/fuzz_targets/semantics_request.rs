@@ -1,6 +1,6 @@
-//! A request from anyone against a stored response from anyone.
+//! Untrusted requests with untrusted stored responses.
 //!
-//! The input is two heads as lines, parted by an empty line.
+//! The input is two heads as lines, separated by an empty line.
 #![no_main]
 
 #[path = "support/heads.rs"]

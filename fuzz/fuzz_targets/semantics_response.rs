@@ -1,7 +1,7 @@
-//! A response from anyone, stored, aged and freshened by another.
+//! Stores, ages and freshens untrusted responses.
 //!
-//! The input is two numbers of eight bytes, the status in two, then two heads as lines,
-//! parted by an empty line.
+//! The input is two numbers of eight bytes, a status of two bytes, and two heads as lines, separated by an
+//! empty line.
 #![no_main]
 
 #[path = "support/heads.rs"]
@@ -62,7 +62,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// What holds for everything that is stored.
+/// Checks the properties of every stored response.
 fn check(storable: &Storable, response_time: Timestamp) {
     for name in [
         "connection",

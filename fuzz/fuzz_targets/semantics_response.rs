@@ -7,7 +7,7 @@
 #[path = "support/heads.rs"]
 mod heads;
 
-use edgeward_semantics::freshen::{self, Freshened, Stored};
+use edgeward_semantics::freshen::{self, Freshened, StoredResponse};
 use edgeward_semantics::{
     Exchange, Heuristic, RequestDirectives, Reuse, Rules, SetCookie, Storable, Verdict, on_response,
 };
@@ -47,7 +47,7 @@ fuzz_target!(|input: &[u8]| {
         return;
     };
     check(&storable, response_time);
-    let stored = Stored {
+    let stored = StoredResponse {
         status,
         head: &storable.head,
         validators: &storable.validators,

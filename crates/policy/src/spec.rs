@@ -180,8 +180,8 @@ impl fmt::Display for ParsePolicyError {
         match self {
             Self::Unknown(text) => write!(
                 f,
-                "no policy is called `{text}`; there are lru, threshold:SIZE, exp:SIZE, adaptsize, \
-                 adaptsize-horizon, gdsf and infinite"
+                "unknown policy `{text}`; use lru, threshold:SIZE, exp:SIZE, adaptsize, \
+                 adaptsize-horizon, gdsf or infinite"
             ),
             Self::SizeMissing { policy } => {
                 write!(f, "`{policy}` needs a size; write {policy}:64KiB")
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn an_invalid_policy_is_rejected_with_a_hint() {
         for (text, hint) in [
-            ("mru", "there are lru"),
+            ("mru", "use lru"),
             ("threshold", "threshold:64KiB"),
             ("exp:", "cannot be read"),
             ("exp:0", "admit nothing"),

@@ -137,7 +137,7 @@ impl TunerConfig {
         );
         assert!(
             self.c_min >= 1.0 && self.c_min.is_finite(),
-            "c_min {} is no number of bytes",
+            "c_min {} is not a number of bytes",
             self.c_min
         );
         assert!(

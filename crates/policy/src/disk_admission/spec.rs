@@ -138,15 +138,15 @@ impl fmt::Display for ParseDiskAdmissionError {
         match self {
             Self::Unknown(text) => write!(
                 f,
-                "no rule of admission to disk is called `{text}`; there are second-hit, nth-hit:N, always, never, \
-                 size-density and size-density:SIZE"
+                "unknown disk admission rule `{text}`; use second-hit, nth-hit:N, always, never, \
+                 size-density or size-density:SIZE"
             ),
             Self::Requests(text) => write!(
                 f,
-                "`nth-hit:{text}` names no request from 2 to {REQUESTS_MAX}; write nth-hit:3, or always for the first"
+                "`nth-hit:{text}` is not a number of requests from 2 to {REQUESTS_MAX}; write nth-hit:3, or always for the first"
             ),
             Self::SizeZero => {
-                f.write_str("`size-density:0` pays for no byte; write size-density:1MiB")
+                f.write_str("`size-density:0` is not a valid size; write size-density:1MiB")
             }
             Self::Size(_) => f.write_str("the size of `size-density` cannot be read"),
             Self::NoArgument { rule, argument } => {
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn an_invalid_rule_is_rejected_with_a_hint() {
         for (text, hint) in [
-            ("third-hit", "there are second-hit"),
+            ("third-hit", "use second-hit"),
             ("nth-hit", "write nth-hit:3"),
             ("nth-hit:1", "always for the first"),
             ("nth-hit:9", "from 2 to 8"),

@@ -114,7 +114,7 @@ impl fmt::Display for ParseReinsertionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "`{}` is no order of reclaiming; use fifo, fifo-reinsertion, fifo-reinsertion:N with N \
+            "`{}` is not a reinsertion rule; use fifo, fifo-reinsertion, fifo-reinsertion:N with N \
              from 1 to {HITS_MAX}, or hits-per-byte",
             self.text
         )

@@ -218,13 +218,13 @@ impl fmt::Display for StateError {
         match self {
             Self::NotAState { magic } => write!(
                 f,
-                "this is no saved filter: it begins with {}",
+                "this is not a saved filter: it begins with {}",
                 magic.escape_ascii()
             ),
             Self::Version { version } => {
                 write!(
                     f,
-                    "the saved filter has version {version}, and {VERSION} is read here"
+                    "the saved filter has version {version}; this program reads version {VERSION}"
                 )
             }
             Self::OtherHash { saved, wanted } => write!(
@@ -398,7 +398,7 @@ mod tests {
             ),
             (
                 refused(config(500), TAG, &with(8, 2)),
-                "has version 2, and 1 is read",
+                "has version 2; this program reads version 1",
             ),
             (
                 refused(config(500), TAG, &with(100, 0x55)),

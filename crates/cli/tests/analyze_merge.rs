@@ -108,7 +108,7 @@ fn an_invalid_partial_result_is_rejected_by_name() {
     let said = says(&newer);
     assert!(said.contains("format 9"), "{said}");
     let said = says(b"hello");
-    assert!(said.contains("no partial result"), "{said}");
+    assert!(said.contains("not a partial result"), "{said}");
 }
 
 /// Method: kills the analysis with SIGKILL while it reads the second of two logs. Then overwrites the first log
@@ -209,7 +209,7 @@ fn a_full_temporary_folder_ends_the_reading_and_keeps_the_counts() {
     );
     assert_eq!(
         found["files"][0]["problem"],
-        "there was no room for the rest of it"
+        "space ran out before the rest of it was read"
     );
 }
 

@@ -211,7 +211,7 @@ connections_max = 1.5
       hint: use B, KiB, MiB, GiB, TiB or KB, MB, GB, TB
     error: hot.policy = "lfu" is not a policy
       in edge.toml, line 10
-      hint: there are lru, threshold:SIZE, exp:SIZE, adaptsize, adaptsize-horizon, gdsf and infinite
+      hint: use lru, threshold:SIZE, exp:SIZE, adaptsize, adaptsize-horizon, gdsf or infinite
     error: hot.seed = -1 is negative
       in edge.toml, line 11
       hint: write a number such as 42
@@ -416,7 +416,7 @@ fn a_host_without_a_rule_or_name_or_named_twice_is_complained_about() {
         ),
         (
             always.replace("\"always\"", "\"often\""),
-            "no rule of admission to disk is called `often`",
+            "unknown disk admission rule `often`",
         ),
     ] {
         let said = verdict(&format!("{disk}{text}"), &[]);

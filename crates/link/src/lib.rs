@@ -84,6 +84,7 @@ pub use ids::Ids;
 pub use keys::{Keys, KeysError, fingerprint_of, generate, load_store_key};
 pub use label::{HostPort, Label, NotHostPort, Target, refusal};
 pub use line::LineError;
+pub use metrics::metric_definitions;
 pub use pump::pump;
 pub use status::{EndStatus, GatewayStatus, PeerStatus};
 pub use stream::{LinkStream, Refused};

@@ -1,16 +1,43 @@
 //! Metrics, status and health, on a separate address.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use edgeward_filter::complete::Covers;
 use edgeward_httpd::AdminPages;
-use serde_json::json;
+use edgeward_metrics::{Definition, Table, encode, metrics};
+use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
 use crate::config::PublishConfig;
-use crate::counters::Counters;
+use crate::counters::{self, Counters};
 use crate::writer::Shown;
+
+metrics! {
+    const PUBLISHED: Shown = |shown| {
+        Gauge "edgeward_publish_epoch" "Epoch of the newest snapshot." { shown.epoch }
+        Gauge "edgeward_publish_head" "The newest sequence number of the journal." { shown.head }
+        Gauge "edgeward_publish_snapshot_ids" "Ids in the newest snapshot." { shown.snapshot_ids }
+        Gauge "edgeward_publish_snapshot_bytes" "Size of the newest snapshot." { shown.snapshot_bytes }
+        Gauge "edgeward_publish_journal_ids" "Ids in the deltas that are kept." { shown.journal_ids }
+        Gauge "edgeward_publish_files" "Snapshots and deltas that clients can fetch." { shown.files.len() }
+    }
+
+    /// Exists once the publisher knows a time up to which all committed ids are published.
+    const LAG: Duration = |lag| {
+        Gauge "edgeward_publish_lag_seconds"
+            "Age of the last time at which all committed ids were known to be published." { lag.as_secs_f64() }
+    }
+}
+
+/// Returns the definitions of all metrics that a publisher can have.
+pub fn metric_definitions() -> Vec<Definition> {
+    let mut definitions = counters::METRICS.definitions();
+    definitions.extend(counters::CONNECTIONS.definitions());
+    definitions.extend(PUBLISHED.definitions());
+    definitions.extend(LAG.definitions());
+    definitions
+}
 
 #[derive(Clone)]
 pub(crate) struct Admin {
@@ -20,87 +47,54 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    fn gauges(&self) -> Vec<(&'static str, &'static str, u64)> {
-        let shown = self.shown.borrow();
+    fn lag(&self, shown: &Shown) -> Option<Duration> {
         let now = (self.config.clock)().monotonic;
-        let lag = match shown.covers {
+        match shown.covers {
             Covers::Unknown => None,
             Covers::At(at) => Some(now.saturating_sub(at)),
-            Covers::Always => Some(std::time::Duration::ZERO),
-        };
-        let mut gauges = vec![
-            (
-                "edgeward_publish_epoch",
-                "Epoch of the newest snapshot.",
-                shown.epoch,
-            ),
-            (
-                "edgeward_publish_head",
-                "The journal's newest number.",
-                shown.head,
-            ),
-            (
-                "edgeward_publish_snapshot_ids",
-                "Ids in the newest snapshot.",
-                shown.snapshot_ids,
-            ),
-            (
-                "edgeward_publish_snapshot_bytes",
-                "Its size.",
-                shown.snapshot_bytes,
-            ),
-            (
-                "edgeward_publish_journal_ids",
-                "Ids in the deltas that are kept.",
-                shown.journal_ids as u64,
-            ),
-            (
-                "edgeward_publish_files",
-                "Snapshots and deltas that can be fetched.",
-                shown.files.len() as u64,
-            ),
-        ];
-        if let Some(lag) = lag {
-            let ms = u64::try_from(lag.as_millis()).unwrap_or(u64::MAX);
-            gauges.push((
-                "edgeward_publish_lag_milliseconds",
-                "How long ago all committed ids were last known to be published.",
-                ms,
-            ));
+            Covers::Always => Some(Duration::ZERO),
         }
-        gauges
     }
 }
 
 impl AdminPages for Admin {
     fn metrics(&self) -> String {
-        let mut text = String::new();
-        let mut write = |kind: &str, rows: Vec<(&str, &str, u64)>| {
-            for (name, help, value) in rows {
-                _ = writeln!(
-                    text,
-                    "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}"
-                );
-            }
-        };
-        write("counter", self.counters.rows());
-        write("gauge", self.gauges());
-        text
+        let shown = Arc::clone(&self.shown.borrow());
+        let mut families = counters::METRICS.of(&self.counters);
+        families.extend(counters::CONNECTIONS.of(&self.counters.connections));
+        families.extend(PUBLISHED.of(&shown));
+        families.extend(self.lag(&shown).iter().flat_map(|lag| LAG.of(lag)));
+        encode(families)
     }
 
     fn status(&self) -> String {
-        let short = |(name, _, value): (&str, &str, u64)| {
-            let name = name.trim_start_matches("edgeward_publish_");
-            (name.trim_end_matches("_total").to_owned(), json!(value))
-        };
-        let gauges: serde_json::Map<_, _> = self.gauges().into_iter().map(short).collect();
-        let counters: serde_json::Map<_, _> = self.counters.rows().into_iter().map(short).collect();
+        let shown = Arc::clone(&self.shown.borrow());
+        let mut now = json_of(&PUBLISHED, &*shown);
+        if let Some(lag) = self.lag(&shown) {
+            let ms = u64::try_from(lag.as_millis()).unwrap_or(u64::MAX);
+            now.insert("lag_milliseconds".to_owned(), json!(ms));
+        }
+        let mut since_start = json_of(&counters::METRICS, &*self.counters);
+        since_start.extend(json_of(&counters::CONNECTIONS, &*self.counters.connections));
         let status = json!({
             "set": self.config.set,
             "pid": std::process::id(),
-            "now": gauges,
-            "since_start": counters,
+            "now": now,
+            "since_start": since_start,
         });
         format!("{status:#}\n")
     }
+}
+
+/// Returns the metrics of a table with their names shortened.
+fn json_of<T>(table: &Table<T>, item: &T) -> Map<String, Value> {
+    table
+        .metrics
+        .iter()
+        .map(|metric| {
+            let name = metric.name.trim_start_matches("edgeward_publish_");
+            let value = (metric.series[0].value)(item) as u64;
+            (name.trim_end_matches("_total").to_owned(), json!(value))
+        })
+        .collect()
 }

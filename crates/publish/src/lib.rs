@@ -35,6 +35,7 @@ mod tables;
 mod token;
 mod writer;
 
+pub use admin::metric_definitions;
 pub use build::{IdSource, ScanError};
 pub use config::{Coverage, PublishConfig, PublishLimits};
 pub use feed::{Changes, Feed, FeedError};

@@ -86,7 +86,7 @@ fn idle_connections_leave_descriptors_for_hits_misses_and_the_admin_server() {
         0.0
     );
     assert_eq!(value("edgeward_accept_errors_total"), 0.0);
-    assert_eq!(value("edgeward_open_files_max"), 512.0);
+    assert_eq!(value("process_max_fds"), 512.0);
     let clients_max = value("edgeward_client_connections_max");
     assert!(
         (64.0..448.0).contains(&clients_max),

@@ -14,6 +14,7 @@ mod large;
 mod link;
 mod link_ends;
 mod memory;
+mod metrics;
 mod negative;
 mod pipes;
 mod run;

@@ -251,8 +251,9 @@ async fn figures_are_served() {
     assert!(metrics.contains(&line), "{metrics}");
     for line in metrics.lines().filter(|line| !line.starts_with('#')) {
         let (name, value) = line.rsplit_once(' ').expect("a value");
+        let is_common = name.starts_with("process_") || name.starts_with("edgeward_build_info");
         assert!(
-            name.starts_with("edgeward_link_") && value.parse::<u64>().is_ok(),
+            is_common || name.starts_with("edgeward_link_") && value.parse::<u64>().is_ok(),
             "{line}"
         );
     }

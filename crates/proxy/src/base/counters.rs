@@ -3,7 +3,10 @@
 //! Only the worker writes its counters, so an increment is a load and a store without the lock prefix of an atomic
 //! addition. A scrape reads the counters of all workers relaxed and adds them.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use edgeward_metrics::{Kind, Metric, Series, Table};
 
 /// A number that one thread increases and any thread reads.
 #[derive(Debug, Default)]
@@ -31,27 +34,10 @@ impl Counter {
     }
 }
 
-/// The type of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MetricKind {
-    Counter,
-    Gauge,
-}
-
-/// One counter of [`Counters`] as a metric.
-#[derive(Debug)]
-pub(crate) struct MetricRow {
-    /// Name of the metric. Rows with the same name are adjacent and differ in their label.
-    pub(crate) metric: &'static str,
-    pub(crate) help: &'static str,
-    pub(crate) kind: MetricKind,
-    /// Name and value of the label, if the metric has one.
-    pub(crate) label: Option<(&'static str, &'static str)>,
-    pub(crate) value: fn(&Counters) -> u64,
-}
-
 macro_rules! counters {
-    ($( $kind:ident $metric:literal $help:literal { $( $field:ident $( = $label:literal $value:literal )? ),+ $(,)? } )+) => {
+    ($( $kind:ident $metric:literal $help:literal {
+        $( $field:ident $( = $label:literal $value:literal )? ),+ $(,)?
+    } )+) => {
         /// The counters of one worker, on cache lines of their own.
         #[derive(Debug, Default)]
         #[repr(align(128))]
@@ -59,23 +45,36 @@ macro_rules! counters {
             $( $( pub(crate) $field: Counter, )+ )+
         }
 
-        /// All counters as metrics, in the order of the table.
-        pub(crate) const ROWS: &[MetricRow] = &[
-            $( $( MetricRow {
-                metric: $metric,
+        /// All counters as metrics of an edge. A value is the sum over all workers.
+        pub(crate) const METRICS: Table<[Arc<Counters>]> = Table {
+            labels: &[],
+            metrics: &[ $( Metric {
+                name: $metric,
+                kind: Kind::$kind,
                 help: $help,
-                kind: MetricKind::$kind,
-                label: counters!(@label $( $label $value )?),
-                value: |counters| counters.$field.value(),
-            }, )+ )+
-        ];
+                label: [ $( counters!(@optional $( $label )?) ),+ ][0],
+                series: &[ $( Series {
+                    label: counters!(@optional $( $value )?),
+                    value: |workers| sum(workers, |counters| counters.$field.value()) as f64,
+                } ),+ ],
+            }, )+ ],
+        };
     };
-    (@label) => { None };
-    (@label $label:literal $value:literal) => { Some(($label, $value)) };
+    (@optional) => { None };
+    (@optional $text:literal) => { Some($text) };
+}
+
+/// Returns the sum of a counter over all workers.
+pub(crate) fn sum(workers: &[Arc<Counters>], counter: fn(&Counters) -> u64) -> u64 {
+    // The gauge of one worker may be below zero, but the sum is not.
+    workers
+        .iter()
+        .fold(0, |sum, counters| sum.wrapping_add(counter(counters)))
 }
 
 counters! {
-    Counter "edgeward_requests_total" "Requests, by what the cache did: a hit, or why it went to the origin (RFC 9211's words)." {
+    Counter "edgeward_requests_total"
+        "Requests, by outcome: a hit, or the reason for forwarding the request, as in RFC 9211." {
         hit = "outcome" "hit",
         hit_stale = "outcome" "hit-stale",
         uri_miss = "outcome" "uri-miss",
@@ -89,32 +88,36 @@ counters! {
         id_filter = "outcome" "id-filter",
         refused = "outcome" "refused",
     }
-    Counter "edgeward_requests_collapsed_total" "Requests answered by another's fetch." {
+    Counter "edgeward_requests_collapsed_total" "Requests that were answered by the fetch of another request." {
         collapsed,
     }
-    Counter "edgeward_invalidations_not_durable_total" "Responses to unsafe methods that were released although their invalidation was not durable on disk." {
+    Counter "edgeward_invalidations_not_durable_total"
+        "Responses to unsafe methods that were released although their invalidation was not durable on disk." {
         invalidations_not_durable,
     }
-    Counter "edgeward_changes_dropped_total" "Changes of what is stored that came too late: their key was invalidated or got something newer meanwhile." {
+    Counter "edgeward_changes_dropped_total"
+        "Changes of stored objects that were dropped because their key had a newer version, by change." {
         dropped_insert = "change" "insert",
         dropped_refresh = "change" "refresh",
         dropped_promotion = "change" "promotion",
         dropped_removal = "change" "removal",
     }
-    Counter "edgeward_requests_revalidated_total" "Requests answered by what was stored after the origin was asked about it." {
+    Counter "edgeward_requests_revalidated_total"
+        "Requests answered by a stored response that the origin validated with 304." {
         revalidated,
     }
-    Counter "edgeward_response_bytes_total" "Body bytes sent to clients: what sockets took, and over HTTP/2 or from hyper's buffers up to 540 KB more where a client left." {
+    Counter "edgeward_response_bytes_total"
+        "Body bytes sent to clients, counted when they are written to the socket or, with HTTP/2, to its buffer of up to 540 KB." {
         response_bytes,
     }
     Counter "edgeward_request_bytes_total" "Body bytes received from clients." {
         request_bytes,
     }
-    Counter "edgeward_responses_aborted_total" "Responses that could not be completed, by whose fault." {
+    Counter "edgeward_responses_aborted_total" "Responses that ended early, by the side that failed." {
         aborted_origin = "by" "origin",
         aborted_client = "by" "client",
     }
-    Counter "edgeward_requests_refused_total" "Requests answered with an error of the edge's own, by status." {
+    Counter "edgeward_requests_refused_total" "Requests answered with an error that the edge generated, by status." {
         refused_400 = "status" "400",
         refused_408 = "status" "408",
         refused_405 = "status" "405",
@@ -145,42 +148,49 @@ counters! {
         closed_pinned = "cause" "pinned-memory",
         closed_flood = "cause" "h2-flood",
     }
-    Counter "edgeward_h2_floods_total" "HTTP/2 connections closed with ENHANCE_YOUR_CALM, by the frames that exceeded their bound." {
+    Counter "edgeward_h2_floods_total"
+        "HTTP/2 connections closed with ENHANCE_YOUR_CALM, by the frames that exceeded their bound." {
         flood_resets = "frames" "resets",
         flood_control = "frames" "control",
         flood_window_updates = "frames" "window-updates",
         flood_header_block = "frames" "header-block",
     }
-    Counter "edgeward_h2_requests_refused_total" "HTTP/2 requests refused before they were served, by the bound that was reached." {
+    Counter "edgeward_h2_requests_refused_total"
+        "HTTP/2 requests refused before they were served, by the bound that was reached." {
         h2_refused_fields = "bound" "headers-max",
         h2_refused_heads = "bound" "head-memory",
         h2_refused_orphans = "bound" "orphaned-fetches",
     }
-    Counter "edgeward_slow_clients_total" "Requests and responses ended because the client was slower than the least rate." {
+    Counter "edgeward_slow_clients_total"
+        "Requests and responses ended because the client was slower than the least rate." {
         slow_uploads = "direction" "upload",
         slow_responses = "direction" "response",
     }
-    Counter "edgeward_uploads_kept_total" "Uploads that stayed buffered because too many requests without their whole body held connections to the origin." {
+    Counter "edgeward_uploads_kept_total"
+        "Uploads that stayed buffered because too many requests without their whole body held connections to the origin." {
         uploads_kept,
     }
-    Counter "edgeward_expectations_total" "Requests with `Expect: 100-continue` that were forwarded, by what the origin did before `origin.expect_timeout`." {
+    Counter "edgeward_expectations_total"
+        "Forwarded requests with `Expect: 100-continue`, by the origin's reaction before `origin.expect_timeout`." {
         expectations_continued = "end" "continued",
         expectations_refused = "end" "refused",
         expectations_timeout = "end" "timeout",
     }
-    Counter "edgeward_read_ahead_total" "Responses that were read from the origin ahead of a client that took nothing." {
+    Counter "edgeward_read_ahead_total"
+        "Responses that were read from the origin ahead of a client that did not read." {
         read_ahead,
     }
-    Counter "edgeward_read_ahead_waits_total" "Waits of bodies that were ahead of their clients for `limits.read_ahead_rate_max`." {
+    Counter "edgeward_read_ahead_waits_total"
+        "Times that reading ahead of a client was delayed by `limits.read_ahead_rate_max`." {
         read_ahead_waits,
     }
-    Counter "edgeward_accept_errors_total" "Failed accepts: usually too many open files." {
+    Counter "edgeward_accept_errors_total" "Failures to accept a connection, usually because of too many open files." {
         accept_errors,
     }
     Counter "edgeward_origin_requests_total" "Requests sent to the origin." {
         origin_requests,
     }
-    Counter "edgeward_origin_retries_total" "Requests sent again because a pooled connection turned out dead." {
+    Counter "edgeward_origin_retries_total" "Requests sent again because the origin had closed the pooled connection." {
         origin_retries,
     }
     Counter "edgeward_origin_connects_total" "Connections opened to the origin." {
@@ -192,19 +202,21 @@ counters! {
     Gauge "edgeward_origin_waiting" "Requests that wait for a connection to the origin." {
         origin_waiting,
     }
-    Counter "edgeward_origin_waits_total" "Requests that had to wait for a connection to the origin, by end." {
+    Counter "edgeward_origin_waits_total"
+        "Requests that had to wait for a connection to the origin, by the end of the wait." {
         origin_waits_served = "end" "served",
         origin_waits_timeout = "end" "timeout",
         origin_waits_full = "end" "queue-full",
         origin_waits_given_up = "end" "given-up",
     }
-    Counter "edgeward_fetches_cancelled_total" "Fetches whose clients had left, cancelled because a request waited for a connection to the origin." {
+    Counter "edgeward_fetches_cancelled_total"
+        "Fetches whose clients had left, cancelled because a request waited for a connection to the origin." {
         fetches_cancelled,
     }
     Counter "edgeward_origin_bytes_total" "Body bytes received from the origin." {
         origin_bytes,
     }
-    Counter "edgeward_origin_errors_total" "Requests the origin did not answer in full, by cause." {
+    Counter "edgeward_origin_errors_total" "Requests that the origin did not answer completely, by cause." {
         origin_connect_failed = "cause" "connect",
         origin_connect_timeout = "cause" "connect-timeout",
         origin_busy = "cause" "connection-limit",
@@ -214,17 +226,17 @@ counters! {
         origin_head_too_large = "cause" "head-too-large",
         origin_incomplete = "cause" "incomplete",
     }
-    Gauge "edgeward_fills" "Fetches under way that others may share." {
+    Gauge "edgeward_fills" "Fetches in progress that other requests may share." {
         fills,
     }
-    Counter "edgeward_fills_total" "Ended fetches that others could share, by end." {
+    Counter "edgeward_fills_total" "Completed fetches that other requests could share, by end." {
         fills_stored = "end" "stored",
         fills_shared = "end" "shared",
         fills_released = "end" "released",
         fills_failed = "end" "failed",
         fills_freshened = "end" "freshened",
     }
-    Counter "edgeward_not_stored_total" "Responses not kept, by reason." {
+    Counter "edgeward_not_stored_total" "Responses that were not stored, by reason." {
         not_stored_semantics = "reason" "not-storable",
         not_stored_admission = "reason" "admission",
         not_stored_size = "reason" "object-size",
@@ -232,16 +244,16 @@ counters! {
         not_stored_incomplete = "reason" "incomplete",
         not_stored_pinned = "reason" "pinned-memory",
     }
-    Counter "edgeward_collapse_timeouts_total" "Followers that waited too long and asked on their own." {
+    Counter "edgeward_collapse_timeouts_total" "Followers that timed out and sent a request of their own." {
         collapse_timeouts,
     }
-    Counter "edgeward_key_collisions_total" "Lookups that found another key under the same hash." {
+    Counter "edgeward_key_collisions_total" "Lookups that found another key with the same hash." {
         key_collisions,
     }
-    Counter "edgeward_invalidations_total" "Stored responses removed because an unsafe method changed what they show." {
+    Counter "edgeward_invalidations_total" "Stored responses that were invalidated by an unsafe method." {
         invalidations,
     }
-    Counter "edgeward_disk_lookups_total" "Lookups on disk, by what came of them." {
+    Counter "edgeward_disk_lookups_total" "Lookups on disk, by result." {
         disk_hit = "result" "hit",
         disk_stale = "result" "stale",
         disk_absent = "result" "absent",
@@ -251,32 +263,35 @@ counters! {
     Counter "edgeward_disk_response_bytes_total" "Body bytes read from disk for clients." {
         disk_response_bytes,
     }
-    Counter "edgeward_disk_waits_total" "Reads that had to wait for the device on a thread of their own, by what was read." {
+    Counter "edgeward_disk_waits_total"
+        "Reads that waited for the device on a separate thread, by part of the object." {
         disk_waited_heads = "of" "head",
         disk_waited_bodies = "of" "body",
     }
-    Counter "edgeward_disk_admission_total" "Responses that could be stored, by what admission to disk said." {
+    Counter "edgeward_disk_admission_total" "Responses that could be stored, by the verdict of admission to disk." {
         disk_admitted = "verdict" "write",
         disk_refused_requests = "verdict" "too-few-requests",
         disk_refused_size = "verdict" "too-large",
     }
-    Counter "edgeward_disk_fills_total" "Responses on their way to disk, by end." {
+    Counter "edgeward_disk_fills_total" "Responses that were to be written to disk, by end." {
         disk_fills_written = "end" "written",
         disk_fills_refused = "end" "refused",
         disk_fills_dropped = "end" "dropped",
         disk_fills_aborted = "end" "aborted",
     }
-    Counter "edgeward_disk_evicted_from_memory_total" "Objects hit in memory that were given to the disk when they had to leave." {
+    Counter "edgeward_disk_evicted_from_memory_total"
+        "Objects with hits in memory that were written to disk when they were evicted from memory." {
         disk_evicted,
     }
-    Counter "edgeward_disk_promoted_total" "Objects that went from disk to memory." {
+    Counter "edgeward_disk_promoted_total" "Objects that were promoted from disk to memory." {
         disk_promoted,
     }
-    Counter "edgeward_disk_bodies_broken_total" "Bodies whose rest the disk could not give, by where it came from instead." {
+    Counter "edgeward_disk_bodies_broken_total"
+        "Bodies whose remainder could not be read from disk, by how they ended: completed from the origin, or cut." {
         disk_body_resumed = "end" "resumed",
         disk_body_cut = "end" "cut",
     }
-    Counter "edgeward_access_log_dropped_total" "Lines the access log lost because its ring was full." {
+    Counter "edgeward_access_log_dropped_total" "Lines missing from the access log because its ring was full." {
         access_log_dropped,
     }
 }
@@ -284,23 +299,6 @@ counters! {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_metric_is_declared_once_and_its_labels_differ() {
-        let mut seen = std::collections::HashSet::new();
-        for row in ROWS {
-            assert!(
-                seen.insert((row.metric, row.label)),
-                "{row:?} is declared twice"
-            );
-            assert!(row.help.ends_with('.'), "{row:?} has no sentence");
-            assert_eq!(
-                row.metric.ends_with("_total"),
-                row.kind == MetricKind::Counter,
-                "{row:?}: `_total` marks counters"
-            );
-        }
-    }
 
     #[test]
     fn a_gauge_goes_up_and_down() {

@@ -10,7 +10,6 @@ pub(crate) mod descriptors;
 pub(crate) mod dial;
 pub(crate) mod error_chain;
 pub(crate) mod key_map;
-pub(crate) mod metric_family;
 pub(crate) mod pace;
 pub(crate) mod partial_head;
 pub(crate) mod sparse_log;

@@ -1,22 +1,23 @@
 //! Ids that do not exist: the edge answers their requests with 404 and sends none to the origin.
 //!
-//! A rule maps paths such as `/resource/{id}` to a filter. The filter is queried only if no response is stored for the target, so
-//! it adds no cost to a hit. A stored response takes precedence: a fresh one may be used, and a stale one shows that the id
-//! existed, so the origin validates it. A filter that may be outdated is not used, and neither is any filter for a request with
-//! `no-cache` (RFC 9111 §5.2.1.4) if clients' directives are honoured: a client can read what it has just created.
+//! A rule maps paths such as `/resource/{id}` to a filter. The filter is queried only if no response is stored
+//! for the target, so it adds no cost to a hit. A stored response takes precedence: a fresh one may be used,
+//! and a stale one shows that the id existed, so the origin validates it. A filter that may be outdated is not
+//! used, and neither is any filter for a request with `no-cache` (RFC 9111 §5.2.1.4) if clients' directives are
+//! honoured: a client can read what it has just created.
 //!
-//! RFC 9211 §2 advises against `Cache-Status` on responses that a cache generates. The edge sends `hit; detail=id-filter`, because
-//! the answer comes from stored data of the origin's publisher, and an operator must be able to find the source of a 404.
+//! RFC 9211 §2 advises against `Cache-Status` on responses that a cache generates. The edge sends `hit;
+//! detail=id-filter`, because the answer comes from stored data of the origin's publisher, and an operator must
+//! be able to find the source of a 404.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use edgeward_metrics::{Family, metrics};
 use edgeward_semantics::{CacheStatus, Outcome};
 use http::StatusCode;
-use prometheus::proto::MetricFamily;
 
 use crate::base::config::id_filter::{FilterFacts, Judgement, NegativeRule};
-use crate::base::metric_family::families;
 
 /// The rules with their counts.
 #[derive(Debug, Default)]
@@ -51,11 +52,39 @@ pub(crate) enum Advice {
     Absent,
 }
 
-/// One rule in metrics and status.
-struct RuleReport<'a> {
+/// The state of one rule for metrics and status.
+pub(crate) struct RuleReport {
     path: String,
     facts: FilterFacts,
-    counts: &'a Counts,
+    absent: u64,
+    maybe: u64,
+    not_ids: u64,
+    unknown: u64,
+    false_positives: u64,
+}
+
+metrics! {
+    /// The metrics of a rule.
+    pub(crate) const METRICS: RuleReport ["path"] = |rule| {
+        Counter "edgeward_negative_asked_total"
+            "Requests whose id was looked up in a filter, by the filter's answer; the edge answers 404 for `absent`."
+            ["answer":
+            "absent" = rule.absent,
+            "maybe" = rule.maybe,
+            "not-an-id" = rule.not_ids,
+            "unknown" = rule.unknown,
+        ]
+        Counter "edgeward_negative_false_positives_total"
+            "Requests that a filter let pass and the origin answered with 404 or 410." { rule.false_positives }
+        Counter "edgeward_negative_refused_total"
+            "Manifests, snapshots and deltas that were refused." { rule.facts.refused }
+        Gauge "edgeward_negative_fresh"
+            "1 if the filter answers, 0 while every request passes." { u8::from(rule.facts.fresh) }
+        Gauge "edgeward_negative_epoch" "Epoch of the filter in use." { rule.facts.epoch }
+        Gauge "edgeward_negative_ids" "Ids in the filter in use." { rule.facts.ids }
+        Gauge "edgeward_negative_overlay_ids" "Ids added since the filter was built." { rule.facts.overlay_ids }
+        Gauge "edgeward_negative_bytes" "Memory of the filter in use." { rule.facts.bytes }
+    }
 }
 
 impl Negative {
@@ -112,68 +141,43 @@ impl Negative {
         }
     }
 
-    pub(crate) fn metrics(&self) -> Vec<MetricFamily> {
-        if self.rules.is_empty() {
-            return Vec::new();
-        }
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    pub(crate) fn metrics(&self) -> Vec<Family> {
         let rules: Vec<_> = self.reports().collect();
-        let answers: Vec<_> = rules
-            .iter()
-            .flat_map(|row| {
-                [
-                    ("absent", &row.counts.absent),
-                    ("maybe", &row.counts.maybe),
-                    ("not-an-id", &row.counts.not_ids),
-                    ("unknown", &row.counts.unknown),
-                ]
-                .map(|(answer, count)| (row.path.as_str(), answer, read(count)))
-            })
-            .collect();
-        let mut families = families! { for row in answers, &[("path", row.0), ("answer", row.1)];
-            Counter "edgeward_negative_asked_total" "Requests whose id was looked up in a filter, by the filter's answer. For `absent` the edge answered 404." = row.2;
-        };
-        families.extend(families! { for row in rules, &[("path", &row.path)];
-            Counter "edgeward_negative_false_positives_total" "Requests that a filter let pass and the origin answered with 404 or 410." = read(&row.counts.false_positives);
-            Counter "edgeward_negative_refused_total" "Manifests, snapshots and deltas that were refused." = row.facts.refused;
-            Gauge "edgeward_negative_fresh" "1 if the filter answers, 0 while every request passes." = u8::from(row.facts.fresh);
-            Gauge "edgeward_negative_epoch" "Epoch of the filter in use." = row.facts.epoch;
-            Gauge "edgeward_negative_ids" "Ids in the filter in use." = row.facts.ids;
-            Gauge "edgeward_negative_overlay_ids" "Ids added since the filter was built." = row.facts.overlay_ids;
-            Gauge "edgeward_negative_bytes" "Memory of the filter in use." = row.facts.bytes;
-        });
-        families
+        let rows = rules.iter().map(|rule| (vec![rule.path.as_str()], rule));
+        METRICS.families(&rows.collect::<Vec<_>>())
     }
 
-    fn reports(&self) -> impl Iterator<Item = RuleReport<'_>> {
-        self.rules.iter().map(|rule| RuleReport {
-            path: rule.rule.pattern.to_string(),
-            facts: rule.rule.filter.facts(),
-            counts: &rule.counts,
-        })
+    fn reports(&self) -> impl Iterator<Item = RuleReport> {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        self.rules
+            .iter()
+            .map(move |CountedRule { rule, counts }| RuleReport {
+                path: rule.pattern.to_string(),
+                facts: rule.filter.facts(),
+                absent: read(&counts.absent),
+                maybe: read(&counts.maybe),
+                not_ids: read(&counts.not_ids),
+                unknown: read(&counts.unknown),
+                false_positives: read(&counts.false_positives),
+            })
     }
 
     pub(crate) fn status(&self) -> serde_json::Value {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let rules = self.reports().map(|report| {
-            let RuleReport {
-                path,
-                facts,
-                counts,
-            } = report;
+        let rules = self.reports().map(|rule| {
+            let facts = &rule.facts;
             serde_json::json!({
-                "path": path,
+                "path": rule.path,
                 "fresh": facts.fresh,
                 "epoch": facts.epoch,
                 "ids": facts.ids,
                 "overlay_ids": facts.overlay_ids,
                 "bytes": facts.bytes,
                 "refused": facts.refused,
-                "absent": read(&counts.absent),
-                "maybe": read(&counts.maybe),
-                "not_an_id": read(&counts.not_ids),
-                "unknown": read(&counts.unknown),
-                "false_positives": read(&counts.false_positives),
+                "absent": rule.absent,
+                "maybe": rule.maybe,
+                "not_an_id": rule.not_ids,
+                "unknown": rule.unknown,
+                "false_positives": rule.false_positives,
             })
         });
         rules.collect::<Vec<_>>().into()

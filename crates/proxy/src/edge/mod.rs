@@ -7,4 +7,5 @@ mod metrics;
 mod start;
 mod status;
 
+pub use metrics::metric_definitions;
 pub use start::{Edge, RunningEdge, StartError};

@@ -3,9 +3,9 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::base::counters::{Counters, ROWS};
+use crate::base::counters::{self, Counters, sum};
 use crate::cache::stored::Hot;
-use crate::edge::metrics::{Memory, sum};
+use crate::edge::metrics::Memory;
 use crate::path::worker::Shared;
 
 /// Returns the edge's state.
@@ -116,15 +116,14 @@ fn tuning(status: &edgeward_store::hot::TuningStatus) -> Tuning {
     }
 }
 
-/// Returns a metric's rows as an object that maps label values to numbers.
+/// Returns the series of a metric as an object that maps label values to numbers.
 fn by_label(metric: &str, shared: &Shared) -> Value {
-    ROWS.iter()
-        .filter(|row| row.metric == metric)
-        .filter_map(|row| {
-            Some((
-                row.label?.1.to_owned(),
-                json!(sum(&shared.counters, row.value)),
-            ))
+    let metric = counters::METRICS.metric(metric);
+    let series = metric.iter().flat_map(|metric| metric.series);
+    series
+        .filter_map(|series| {
+            let value = (series.value)(&shared.counters) as u64;
+            Some((series.label?.to_owned(), json!(value)))
         })
         .collect::<serde_json::Map<_, _>>()
         .into()

@@ -13,7 +13,7 @@ pub mod head;
 mod life;
 mod memory;
 mod readers;
-mod report;
+pub(crate) mod report;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};

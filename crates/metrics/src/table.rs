@@ -1,0 +1,213 @@
+//! Tables of metrics: definitions and values side by side.
+
+use prometheus::proto::{Counter, Gauge, LabelPair, MetricFamily, MetricType};
+
+/// A metric with its values at one scrape.
+pub type Family = MetricFamily;
+
+/// The values of the row labels of a table, and the item that the row shows.
+pub type Rows<'a, T> = [(Vec<&'a str>, &'a T)];
+
+/// The type of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A number that only grows while the process runs.
+    Counter,
+    /// A number that grows and falls.
+    Gauge,
+}
+
+impl Kind {
+    /// Returns the name of the type in the text format.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+        }
+    }
+}
+
+/// A metric without its values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Definition {
+    /// The name.
+    pub name: &'static str,
+    /// The type.
+    pub kind: Kind,
+    /// The names of the labels.
+    pub labels: Vec<&'static str>,
+    /// One sentence about the values.
+    pub help: &'static str,
+}
+
+/// Metrics of items of type `T`. Declared by [`metrics!`](crate::metrics).
+#[derive(Debug)]
+pub struct Table<T: ?Sized + 'static> {
+    /// Names of the labels that distinguish items.
+    pub labels: &'static [&'static str],
+    /// The metrics of each item.
+    pub metrics: &'static [Metric<T>],
+}
+
+/// A metric of a [`Table`].
+#[derive(Debug)]
+pub struct Metric<T: ?Sized + 'static> {
+    /// The name.
+    pub name: &'static str,
+    /// The type.
+    pub kind: Kind,
+    /// One sentence about the values.
+    pub help: &'static str,
+    /// Name of the label that distinguishes the series of one item.
+    pub label: Option<&'static str>,
+    /// The series of each item; exactly one if there is no label.
+    pub series: &'static [Series<T>],
+}
+
+/// A time series of a [`Metric`].
+#[derive(Debug)]
+pub struct Series<T: ?Sized> {
+    /// Value of the metric's label, if the metric has one.
+    pub label: Option<&'static str>,
+    /// Returns the current value.
+    pub value: fn(&T) -> f64,
+}
+
+impl<T: ?Sized> Table<T> {
+    /// Returns the families of one item. The table must have no row labels.
+    pub fn of(&self, item: &T) -> Vec<Family> {
+        self.families(&[(Vec::new(), item)])
+    }
+
+    /// Returns the families of several items, each with the values of the row labels.
+    pub fn families(&self, rows: &Rows<'_, T>) -> Vec<Family> {
+        self.metrics
+            .iter()
+            .map(|metric| self.family(metric, rows))
+            .collect()
+    }
+
+    fn family(&self, metric: &Metric<T>, rows: &Rows<'_, T>) -> Family {
+        let mut series = Vec::with_capacity(rows.len() * metric.series.len());
+        for (labels, item) in rows {
+            debug_assert_eq!(labels.len(), self.labels.len(), "{}", metric.name);
+            for one in metric.series {
+                let names = self.labels.iter().chain(&metric.label);
+                let values = labels.iter().chain(&one.label);
+                let pairs = names.zip(values).map(|(name, value)| pair(name, value));
+                series.push(sample(metric.kind, (one.value)(item), pairs.collect()));
+            }
+        }
+        let mut family = Family::default();
+        family.set_name(metric.name.to_owned());
+        family.set_help(metric.help.to_owned());
+        family.set_field_type(match metric.kind {
+            Kind::Counter => MetricType::COUNTER,
+            Kind::Gauge => MetricType::GAUGE,
+        });
+        family.set_metric(series);
+        family
+    }
+
+    /// Returns the metric with this name.
+    pub fn metric(&self, name: &str) -> Option<&Metric<T>> {
+        self.metrics.iter().find(|metric| metric.name == name)
+    }
+
+    /// Returns the definitions of all metrics.
+    pub fn definitions(&self) -> Vec<Definition> {
+        self.metrics
+            .iter()
+            .map(|metric| Definition {
+                name: metric.name,
+                kind: metric.kind,
+                labels: self.labels.iter().copied().chain(metric.label).collect(),
+                help: metric.help,
+            })
+            .collect()
+    }
+}
+
+fn pair(name: &str, value: &str) -> LabelPair {
+    let mut pair = LabelPair::default();
+    pair.set_name(name.to_owned());
+    pair.set_value(value.to_owned());
+    pair
+}
+
+fn sample(kind: Kind, value: f64, labels: Vec<LabelPair>) -> prometheus::proto::Metric {
+    let mut sample = prometheus::proto::Metric::default();
+    match kind {
+        Kind::Counter => {
+            let mut counter = Counter::default();
+            counter.set_value(value);
+            sample.set_counter(counter);
+        }
+        Kind::Gauge => {
+            let mut gauge = Gauge::default();
+            gauge.set_value(value);
+            sample.set_gauge(gauge);
+        }
+    }
+    sample.set_label(labels);
+    sample
+}
+
+/// Declares constant [`Table`]s.
+///
+/// A table has the type of its items, the names of the labels that distinguish items, and one entry for each
+/// metric: type, name, help text, and an expression for the value. A metric with several series per item has a
+/// label and one expression for each value of the label.
+///
+/// ```
+/// struct Pool { threads: u64, done: u64, failed: u64 }
+///
+/// edgeward_metrics::metrics! {
+///     const POOL: Pool ["pool"] = |pool| {
+///         Gauge "pool_threads" "Threads of the pool." { pool.threads }
+///         Counter "pool_jobs_total" "Jobs that ended, by result."
+///             ["result": "done" = pool.done, "failed" = pool.failed]
+///     }
+/// }
+///
+/// let pool = Pool { threads: 4, done: 9, failed: 1 };
+/// let text = edgeward_metrics::encode(POOL.families(&[(vec!["disk"], &pool)]));
+/// assert!(text.contains("pool_jobs_total{pool=\"disk\",result=\"done\"} 9"));
+/// ```
+#[macro_export]
+macro_rules! metrics {
+    ($(
+        $(#[$doc:meta])*
+        $vis:vis const $table:ident: $item:ty $([ $( $row_label:literal ),+ ])? = |$value:ident| {
+            $( $kind:ident $name:literal $help:literal $series:tt )+
+        }
+    )+) => {$(
+        $(#[$doc])*
+        $vis const $table: $crate::Table<$item> = $crate::Table {
+            labels: &[$($( $row_label ),+)?],
+            metrics: &[$( $crate::Metric {
+                name: $name,
+                kind: $crate::Kind::$kind,
+                help: $help,
+                label: $crate::metrics!(@label $series),
+                series: $crate::metrics!(@series $value, $item, $series),
+            }, )+],
+        };
+    )+};
+    (@label { $number:expr }) => { ::std::option::Option::None };
+    (@label [ $label:literal: $( $label_value:literal = $number:expr ),+ $(,)? ]) => {
+        ::std::option::Option::Some($label)
+    };
+    (@series $value:ident, $item:ty, { $number:expr }) => {
+        &[$crate::Series {
+            label: ::std::option::Option::None,
+            value: |$value: &$item| ($number) as f64,
+        }]
+    };
+    (@series $value:ident, $item:ty, [ $label:literal: $( $label_value:literal = $number:expr ),+ $(,)? ]) => {
+        &[$( $crate::Series {
+            label: ::std::option::Option::Some($label_value),
+            value: |$value: &$item| ($number) as f64,
+        } ),+]
+    };
+}

@@ -6,7 +6,7 @@
 //! that crate, behind one lock (`core`). A connection is a task that reads frames, passes them to these state
 //! machines, and writes the frames that they produce.
 //!
-//! Frames and labels are specified in `docs/reference/link-protocol.md`. `docs/explanation/link.md` describes how
+//! Frames and labels are specified in `docs/reference/link-protocol.md`. `docs/how-to/link.md` describes how
 //! to set up a link.
 //!
 //! ```no_run

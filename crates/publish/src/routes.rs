@@ -1,4 +1,4 @@
-//! Routes requests and makes responses, as docs/explanation/id-filter.md describes for each path.
+//! Routes requests and makes responses, as docs/reference/filter-protocol.md describes for each path.
 
 mod guava;
 mod ids;

@@ -193,7 +193,7 @@ const GRACE: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = "\
 Edges connect with `[origin.link]` in their configuration, with `edgeward link forward` or with
-`edgeward link socks`. docs/explanation/link.md sets a link up in five minutes.
+`edgeward link socks`. docs/how-to/link.md sets a link up in five minutes.
 
 Examples:
   edgeward link keygen --out keys

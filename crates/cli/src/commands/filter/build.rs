@@ -398,4 +398,4 @@ Examples:
   edgeward filter build --source ids.txt --guava utf8 -o resource.bloom
 
 A static filter is the smallest; --updatable builds a filter to which ids can be added.
-docs/explanation/id-filter.md describes the forms of ids and which spellings are equal.";
+docs/how-to/negative-lookups.md describes the forms of ids and which spellings are equal.";

@@ -386,5 +386,5 @@ Examples:
       --query 'SELECT id FROM resource' --changes-query 'SELECT id, created_at
         FROM resource WHERE created_at > $1 ORDER BY created_at'
 
-The source is read again for each scan. docs/explanation/id-filter.md describes the protocol and the
+The source is read again for each scan. docs/reference/filter-protocol.md describes the protocol and the
 guarantees for clients.";

@@ -132,7 +132,7 @@ async fn stop(running: (Client, Vec<Entry>, Option<Admin>)) -> anyhow::Result<()
 const GRACE: Duration = Duration::from_secs(10);
 
 const FORWARD_EXAMPLES: &str = "\
-The gateway must allow the target. docs/explanation/link.md sets a link up in five minutes.
+The gateway must allow the target. docs/how-to/link.md sets a link up in five minutes.
 
 Examples:
   edgeward link forward --listen 127.0.0.1:3307 --to db:3306 --gateway gw.example:7443 \\

@@ -91,8 +91,14 @@ docs: rust compiler ## the API documentation, warnings denied
 	@RUSTDOCFLAGS="--deny warnings" $(STEP) "API documentation (rustdoc, warnings denied)" \
 		$(CARGO) doc $(LOCKED) --workspace --no-deps --document-private-items --quiet
 
+.PHONY: docs-site
+docs-site: rust compiler ## these pages as a searchable site, with its links checked: target/docs-site/index.html
+	@scripts/ensure-mdbook
+	@PATH="$(abspath target/tools/bin):$$PATH" $(STEP) "documentation as a site (mdBook)" \
+		$(CARGO) run $(LOCKED) --quiet --package xtask -- docs-site
+
 .PHONY: test
-test: tools check docs ## everything CI runs
+test: tools check docs docs-site ## everything CI runs
 	@EDGEWARD_REQUIRE_TOOLS=1 PROPTEST_RNG_SEED=$(SEED) $(STEP) "tests (unit, integration, documentation)" \
 		$(CARGO) test $(LOCKED) --workspace --no-fail-fast
 	@SHUTTLE_RANDOM_SEED=$(SEED) $(STEP) "model of the cache's tiers (shuttle)" \

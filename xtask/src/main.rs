@@ -9,6 +9,7 @@ mod bench_link;
 mod bench_memory;
 mod bench_negative;
 mod bench_prediction;
+mod docs_site;
 mod lives;
 mod options;
 mod tidy;
@@ -29,7 +30,7 @@ struct Chore {
 }
 
 /// All of them but `bench-disk`, which is three.
-const CHORES: [Chore; 11] = [
+const CHORES: [Chore; 12] = [
     Chore {
         name: "tidy",
         help: tidy::HELP,
@@ -74,6 +75,11 @@ const CHORES: [Chore; 11] = [
         name: "bench-prediction",
         help: bench_prediction::HELP,
         run: bench_prediction::run,
+    },
+    Chore {
+        name: "docs-site",
+        help: docs_site::HELP,
+        run: docs_site::run,
     },
     Chore {
         name: "lives",

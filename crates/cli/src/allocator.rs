@@ -1,7 +1,7 @@
 //! Returns pages that jemalloc has freed to the system.
 //!
 //! jemalloc keeps freed pages for a while, so that the next allocation can use them. In a cache that evicts objects, this
-//! is about as much as it frees in 100 ms, whatever its capacity. The cache calls [`give_back_above`] after it has freed
+//! is about as much as it frees in 100 ms, whatever its capacity. The cache calls [`return_pages_above`] after it has freed
 //! bodies.
 
 use std::sync::Mutex;
@@ -10,13 +10,13 @@ use tikv_jemalloc_ctl::{Access as _, AsName as _, Result, epoch};
 
 /// Returns all freed pages to the system if they exceed `bytes_max`, and returns true if it did. If another thread is
 /// already returning pages, does nothing and returns false.
-pub(crate) fn give_back_above(bytes_max: u64) -> bool {
-    static TURN: Mutex<()> = Mutex::new(());
-    let Ok(_turn) = TURN.try_lock() else {
+pub(crate) fn return_pages_above(bytes_max: u64) -> bool {
+    static RETURNING: Mutex<()> = Mutex::new(());
+    let Ok(_guard) = RETURNING.try_lock() else {
         return false;
     };
     // These names exist in every jemalloc since 5.0. If a call fails, jemalloc returns the pages later by its own rules.
-    freed_bytes().is_ok_and(|freed| freed > bytes_max) && give_back().is_ok()
+    freed_bytes().is_ok_and(|freed| freed > bytes_max) && return_pages().is_ok()
 }
 
 /// The number of bytes in pages that were freed and are still resident.
@@ -29,7 +29,7 @@ fn freed_bytes() -> Result<u64> {
 }
 
 /// Returns all freed pages to the system: sets the decay time to 0, which purges at once, and then restores it.
-fn give_back() -> Result<()> {
+fn return_pages() -> Result<()> {
     let decay_ms = c"arena.0.dirty_decay_ms".to_bytes_with_nul().name();
     let configured: isize = decay_ms.update(0)?;
     decay_ms.write(configured)
@@ -41,7 +41,7 @@ mod tests {
 
     /// `edgeward_types::size_class` returns the size classes of jemalloc.
     #[test]
-    fn size_classes_are_those_of_the_allocator() {
+    fn size_classes_equal_those_of_the_allocator() {
         let number = |name: String| -> u64 {
             let name = format!("{name}\0");
             let name = name.as_bytes().name();
@@ -62,15 +62,15 @@ mod tests {
     }
 
     #[test]
-    fn freed_pages_are_given_back_above_the_bound() {
+    fn freed_pages_above_the_bound_are_returned() {
         // A decay time of -1 stops jemalloc from returning pages by itself while this test runs.
         let decay_ms = c"arena.0.dirty_decay_ms".to_bytes_with_nul().name();
         let configured: isize = decay_ms.update(-1).expect("a decay time");
         let bodies: Vec<Vec<u8>> = (0..64).map(|_| vec![1; 1 << 20]).collect();
         drop(bodies);
-        assert!(!give_back_above(1 << 40));
+        assert!(!return_pages_above(1 << 40));
         assert!(freed_bytes().expect("a number") > 32 << 20);
-        assert!(give_back_above(16 << 20));
+        assert!(return_pages_above(16 << 20));
         assert!(freed_bytes().expect("a number") <= 16 << 20);
         decay_ms.write(configured).expect("a decay time");
     }

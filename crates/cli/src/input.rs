@@ -13,7 +13,7 @@ use edgeward_trace::{
     Skipped, TimeUnit,
 };
 
-use crate::complaint::Complaint;
+use crate::diagnostic::Diagnostic;
 use crate::output::{self, Progress};
 
 /// Which traces to read, and how.
@@ -99,7 +99,7 @@ impl TraceArgs {
     pub(crate) fn inputs(&self) -> anyhow::Result<Inputs> {
         let stdin = self.files.iter().filter(|file| file.as_os_str() == "-");
         if stdin.count() > 1 {
-            return Err(Complaint::new("stdin is given twice")
+            return Err(Diagnostic::new("stdin is given twice")
                 .hint("give `-` once")
                 .into());
         }
@@ -146,23 +146,23 @@ impl Inputs {
 
     /// Passes all records to `each`, in order and in batches. Warns on stderr of lines that were skipped.
     pub(crate) fn for_each_batch(&self, mut each: impl FnMut(&mut [Record])) -> anyhow::Result<()> {
-        let mut gathered: Vec<Record> = Vec::with_capacity(BATCH_RECORDS);
-        let reading = self.read(None, |records| {
-            gathered.extend_from_slice(records);
-            if gathered.len() >= BATCH_RECORDS {
-                each(&mut gathered);
-                gathered.clear();
+        let mut batch: Vec<Record> = Vec::with_capacity(BATCH_RECORDS);
+        let result = self.read(None, |records| {
+            batch.extend_from_slice(records);
+            if batch.len() >= BATCH_RECORDS {
+                each(&mut batch);
+                batch.clear();
             }
             Ok(())
         })?;
-        if let Some(error) = reading.broke_off {
+        if let Some(error) = result.error {
             return Err(error);
         }
-        for file in &reading.files {
-            warn_of_skipped(&file.label, &file.skipped);
+        for file in &result.files {
+            warn_about_skipped(&file.label, &file.skipped);
         }
-        if !gathered.is_empty() {
-            each(&mut gathered);
+        if !batch.is_empty() {
+            each(&mut batch);
         }
         Ok(())
     }
@@ -173,25 +173,25 @@ impl Inputs {
         &self,
         progress: Option<&Progress>,
         mut each: impl FnMut(&[Record]) -> anyhow::Result<()>,
-    ) -> anyhow::Result<Reading> {
+    ) -> anyhow::Result<ReadResult> {
         let bytes_read = Arc::new(AtomicU64::new(0));
         let mut left = self.0.requests_max.unwrap_or(u64::MAX);
-        let mut reading = Reading {
+        let mut result = ReadResult {
             files: Vec::new(),
-            broke_off: None,
+            error: None,
         };
         for file in &self.0.files {
             let (label, input) = open_file(file)?;
-            let input = Metered {
+            let input = CountingReader {
                 input,
                 bytes_read: Arc::clone(&bytes_read),
             };
             let mut reader = match edgeward_trace::open(input, self.options(&label)) {
                 Ok(reader) => reader,
-                Err(error) if reading.files.is_empty() => return Err(complaint_of(error)),
+                Err(error) if result.files.is_empty() => return Err(diagnostic_of(error)),
                 Err(error) => {
-                    reading.broke_off = Some(complaint_of(error));
-                    return Ok(reading);
+                    result.error = Some(diagnostic_of(error));
+                    return Ok(result);
                 }
             };
             while left > 0 {
@@ -199,7 +199,7 @@ impl Inputs {
                     Ok(Some(records)) => records,
                     Ok(None) => break,
                     Err(error) => {
-                        reading.broke_off = Some(complaint_of(error));
+                        result.error = Some(diagnostic_of(error));
                         break;
                     }
                 };
@@ -210,18 +210,18 @@ impl Inputs {
                     progress.set(bytes_read.load(Ordering::Relaxed));
                 }
             }
-            reading.files.push(FileRead {
+            result.files.push(FileRead {
                 label,
                 format: reader.format(),
                 compression: reader.compression(),
                 passed_over: reader.passed_over(),
                 skipped: reader.skipped().clone(),
             });
-            if reading.broke_off.is_some() {
+            if result.error.is_some() {
                 break;
             }
         }
-        Ok(reading)
+        Ok(result)
     }
 
     fn options(&self, label: &str) -> ReadOptions {
@@ -245,11 +245,11 @@ impl Inputs {
 }
 
 /// The result of reading the traces.
-pub(crate) struct Reading {
+pub(crate) struct ReadResult {
     /// The files that were opened, in order.
     pub(crate) files: Vec<FileRead>,
     /// The error that stopped reading, if any. All records before it were passed on.
-    pub(crate) broke_off: Option<anyhow::Error>,
+    pub(crate) error: Option<anyhow::Error>,
 }
 
 /// What was found in one file.
@@ -262,12 +262,12 @@ pub(crate) struct FileRead {
 }
 
 /// A reader that counts the bytes it reads.
-struct Metered {
+struct CountingReader {
     input: Box<dyn Read + Send>,
     bytes_read: Arc<AtomicU64>,
 }
 
-impl Read for Metered {
+impl Read for CountingReader {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let count = self.input.read(out)?;
         self.bytes_read.fetch_add(count as u64, Ordering::Relaxed);
@@ -281,32 +281,32 @@ fn open_file(file: &Path) -> anyhow::Result<(String, Box<dyn Read + Send>)> {
     }
     let label = file.display().to_string();
     let opened =
-        File::open(file).map_err(|error| Complaint::unreadable(file, "cannot open", &error))?;
+        File::open(file).map_err(|error| Diagnostic::unreadable(file, "cannot open", &error))?;
     Ok((label, Box::new(opened)))
 }
 
 /// Converts a reader's error to an error for the user; causes follow the message.
-fn complaint_of(error: ReadError) -> anyhow::Error {
+fn diagnostic_of(error: ReadError) -> anyhow::Error {
     let mut message = error.problem().to_string();
     if let Some(cause) = std::error::Error::source(&error) {
         message = format!("{message}: {cause}");
     }
-    let mut complaint = Complaint::new(message);
-    complaint = match error.place() {
-        Place::Whole => complaint.in_file(error.label()),
-        Place::Line { number, .. } => complaint
+    let mut diagnostic = Diagnostic::new(message);
+    diagnostic = match error.place() {
+        Place::Whole => diagnostic.in_file(error.label()),
+        Place::Line { number, .. } => diagnostic
             .in_file(error.label())
             .at_line(usize::try_from(number).unwrap_or(usize::MAX)),
-        Place::Byte(byte) => complaint.in_file(format!("{}, byte {byte}", error.label())),
+        Place::Byte(byte) => diagnostic.in_file(format!("{}, byte {byte}", error.label())),
     };
     if let Some(hint) = error.hint() {
-        complaint = complaint.hint(hint);
+        diagnostic = diagnostic.hint(hint);
     }
-    complaint.into()
+    diagnostic.into()
 }
 
 /// Warns on stderr that malformed lines were skipped.
-pub(crate) fn warn_of_skipped(label: &str, skipped: &Skipped) {
+pub(crate) fn warn_about_skipped(label: &str, skipped: &Skipped) {
     if skipped.lines == 0 {
         return;
     }

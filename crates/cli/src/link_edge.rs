@@ -18,7 +18,7 @@ use edgeward_link::{Client, EndStatus, HostPort, LinkConfig, Target};
 use edgeward_proxy::{Dial, DialedStream};
 use edgeward_types::ByteSize;
 
-use crate::commands::link::end::{self, Compression, IdScheme};
+use crate::commands::link::endpoint::{self, Compression, IdScheme};
 
 /// The section `[origin.link]` of the configuration, parsed.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ pub(crate) struct LinkSettings {
     pub(crate) delta: bool,
     pub(crate) ids: IdScheme,
     pub(crate) connections: usize,
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
     pub(crate) admin: Option<SocketAddr>,
 }
 
@@ -53,7 +53,7 @@ impl Default for LinkSettings {
             delta: true,
             ids: IdScheme::Blake3,
             connections: 2,
-            patience: Duration::from_secs(15),
+            timeout: Duration::from_secs(15),
             admin: None,
         }
     }
@@ -76,19 +76,19 @@ impl EdgeLink {
         else {
             anyhow::bail!("[origin.link] is incomplete");
         };
-        let (encryption, ids) = end::keys(keys, settings.encryption)?;
+        let (encryption, ids) = endpoint::keys(keys, settings.encryption)?;
         let none = Methods::NONE;
         let mut config = LinkConfig::new(encryption, ids, {
             let chunk_bytes = 8 << 10;
             let compression = settings.store_compression.method();
-            end::open_store(store, settings.store_size, chunk_bytes, compression)?
+            endpoint::open_store(store, settings.store_size, chunk_bytes, compression)?
         });
-        config.knowledge = end::knowledge_folder(store);
+        config.knowledge = endpoint::knowledge_folder(store);
         config.dedup = settings.dedup;
         config.delta = settings.delta;
         config.ids = settings.ids.into();
         config.connections = settings.connections;
-        config.times.patience = settings.patience;
+        config.times.patience = settings.timeout;
         config.methods = match settings.compression {
             Compression::Zstd => Methods::ALL,
             Compression::Lz4 => none.with(Method::Lz4),
@@ -99,15 +99,16 @@ impl EdgeLink {
             .build()
             .context("cannot start the runtime of the link")?;
         let (client, admin) = runtime.block_on(async {
-            let client = Client::start(config, &gateway.to_string()).map_err(end::with_way_out)?;
-            let asked = client.clone();
-            let report = Arc::new(move || EndStatus::from(&asked));
-            let admin = end::admin(settings.admin, report).await?;
+            let client =
+                Client::start(config, &gateway.to_string()).map_err(endpoint::with_hint)?;
+            let status_client = client.clone();
+            let report = Arc::new(move || EndStatus::from(&status_client));
+            let admin = endpoint::admin(settings.admin, report).await?;
             anyhow::Ok((client, admin))
         })?;
         let admin_addr = admin.as_ref().map(edgeward_link::Admin::local_addr);
         let (stop, stopped) = oneshot::channel();
-        let ending = client.clone();
+        let stopping_client = client.clone();
         let thread = std::thread::Builder::new()
             .name("edgeward-link".to_owned())
             .spawn(move || {
@@ -115,7 +116,7 @@ impl EdgeLink {
                     _ = stopped.await;
                     drop(admin);
                     // The edge has ended before, so that no stream is open.
-                    if let Err(error) = ending.shutdown(Duration::from_secs(1)).await {
+                    if let Err(error) = stopping_client.shutdown(Duration::from_secs(1)).await {
                         tracing::warn!(%error, "cannot write the store of the link");
                     }
                 });

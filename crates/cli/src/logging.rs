@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 
 use tracing_subscriber::EnvFilter;
 
-use crate::complaint::Complaint;
+use crate::diagnostic::Diagnostic;
 
 /// The options of logging.
 #[derive(Clone, Debug, clap::Args)]
@@ -49,14 +49,14 @@ pub(crate) fn start(args: &LogArgs, default: &str) -> anyhow::Result<()> {
         .map(str::trim)
         .find(|word| is_unknown_level(word))
     {
-        return Err(Complaint::new(format!(
+        return Err(Diagnostic::new(format!(
             "{source} `{filter}` is not a log filter: unknown level `{word}`"
         ))
         .hint("give a level (error, warn, info, debug, trace, off) or module=level pairs")
         .into());
     }
     let filter = EnvFilter::builder().parse(filter).map_err(|error| {
-        Complaint::new(format!("{source} `{filter}` is not a log filter: {error}"))
+        Diagnostic::new(format!("{source} `{filter}` is not a log filter: {error}"))
             .hint("give a level (error, warn, info, debug, trace, off) or module=level pairs")
     })?;
     let subscriber = tracing_subscriber::fmt()

@@ -8,9 +8,9 @@
 
 mod allocator;
 mod commands;
-mod complaint;
 mod config;
 mod descriptors;
+mod diagnostic;
 mod input;
 mod link_edge;
 mod logging;
@@ -61,11 +61,11 @@ struct Cli {
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(refusal) => {
+        Err(error) => {
             // `--help` and `--version` take this path too; clap prints them to stdout, and the exit code is 0.
             // A closed stdout is not an error.
-            _ = refusal.print();
-            return ExitCode::from(if refusal.use_stderr() { COULD_NOT } else { 0 });
+            _ = error.print();
+            return ExitCode::from(if error.use_stderr() { EXIT_FAILED } else { 0 });
         }
     };
     output::set_quiet(cli.quiet);
@@ -73,16 +73,16 @@ fn main() -> ExitCode {
         logging::start(&cli.logging, cli.command.default_log()).and_then(|()| cli.command.run());
     match result {
         Ok(code) => code,
-        Err(error) if output::stdout_closed(&error) => ExitCode::SUCCESS,
+        Err(error) if output::is_stdout_closed(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            complaint::print(&error);
-            ExitCode::from(COULD_NOT)
+            diagnostic::print(&error);
+            ExitCode::from(EXIT_FAILED)
         }
     }
 }
 
 /// The exit code of a command that failed; 1 means "done, and the answer is no".
-const COULD_NOT: u8 = 2;
+const EXIT_FAILED: u8 = 2;
 
 const LONG_HELP: &str = "\
 Examples:

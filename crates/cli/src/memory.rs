@@ -16,7 +16,7 @@ pub(crate) fn warn_if_beyond(hot: ByteSize) {
             hot = %hot,
             limit = %ByteSize(limit.bytes),
             "--hot exceeds {}; the system may kill this process when the cache is full: lower --hot",
-            limit.whose
+            limit.source
         );
     }
 }
@@ -25,16 +25,16 @@ pub(crate) fn warn_if_beyond(hot: ByteSize) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Limit {
     bytes: u64,
-    whose: Whose,
+    source: LimitSource,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Whose {
+enum LimitSource {
     Machine,
     ControlGroup,
 }
 
-impl fmt::Display for Whose {
+impl fmt::Display for LimitSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Machine => "the machine's memory",
@@ -51,11 +51,11 @@ impl Limit {
             .and_then(|text| machine_bytes(&text))
             .map(|bytes| Self {
                 bytes,
-                whose: Whose::Machine,
+                source: LimitSource::Machine,
             });
         let group = group_bytes(root).map(|bytes| Self {
             bytes,
-            whose: Whose::ControlGroup,
+            source: LimitSource::ControlGroup,
         });
         machine
             .into_iter()
@@ -109,17 +109,17 @@ mod tests {
             fs::create_dir_all(path.parent().expect("it has one")).expect("a folder");
             fs::write(path, text).expect("a file");
         };
-        let limit = || Limit::of_system(root.path()).map(|limit| (limit.bytes, limit.whose));
+        let limit = || Limit::of_system(root.path()).map(|limit| (limit.bytes, limit.source));
         assert_eq!(limit(), None);
         write("proc/meminfo", "MemTotal:        1000 kB\nMemFree: 5 kB\n");
-        assert_eq!(limit(), Some((1_024_000, Whose::Machine)));
+        assert_eq!(limit(), Some((1_024_000, LimitSource::Machine)));
         write("proc/self/cgroup", "0::/a.slice/b.service\n");
         write("sys/fs/cgroup/a.slice/b.service/memory.max", "max\n");
-        assert_eq!(limit(), Some((1_024_000, Whose::Machine)));
+        assert_eq!(limit(), Some((1_024_000, LimitSource::Machine)));
         write("sys/fs/cgroup/a.slice/memory.max", "4096\n");
-        assert_eq!(limit(), Some((4096, Whose::ControlGroup)));
+        assert_eq!(limit(), Some((4096, LimitSource::ControlGroup)));
         write("proc/self/cgroup", "5:cpu,memory:/x\n");
         write("sys/fs/cgroup/memory/x/memory.limit_in_bytes", "2048\n");
-        assert_eq!(limit(), Some((2048, Whose::ControlGroup)));
+        assert_eq!(limit(), Some((2048, LimitSource::ControlGroup)));
     }
 }

@@ -19,7 +19,7 @@ use edgeward_types::ByteSize;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NegativeSettings {
     pub(crate) pattern: Option<PathPattern>,
-    pub(crate) filter: Option<FilterPlace>,
+    pub(crate) filter: Option<FilterLocation>,
     pub(crate) keys: Vec<PublicKey>,
     pub(crate) max_staleness: Option<Duration>,
     pub(crate) ids: Option<IdKind>,
@@ -30,12 +30,12 @@ pub(crate) struct NegativeSettings {
 
 /// Where a filter is read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum FilterPlace {
+pub(crate) enum FilterLocation {
     File(PathBuf),
     Publisher(PublisherUrl),
 }
 
-impl fmt::Display for FilterPlace {
+impl fmt::Display for FilterLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => write!(f, "{}", path.display()),
@@ -70,14 +70,14 @@ impl IdKind {
 pub(crate) fn start(all: &[NegativeSettings]) -> anyhow::Result<Vec<NegativeRule>> {
     let mut rules = Vec::new();
     for settings in all {
-        let (Some(pattern), Some(place)) = (&settings.pattern, &settings.filter) else {
+        let (Some(pattern), Some(location)) = (&settings.pattern, &settings.filter) else {
             // The check of the configuration has rejected rules without a pattern or a filter.
             continue;
         };
         rules.push(NegativeRule {
             pattern: pattern.clone(),
-            filter: Arc::new(Joined {
-                source: start_one(settings, place)?,
+            filter: Arc::new(RuleFilter {
+                source: start_filter(settings, location)?,
                 is_hex: settings.ids == Some(IdKind::Hex),
             }),
         });
@@ -85,14 +85,14 @@ pub(crate) fn start(all: &[NegativeSettings]) -> anyhow::Result<Vec<NegativeRule
     Ok(rules)
 }
 
-fn start_one(settings: &NegativeSettings, place: &FilterPlace) -> anyhow::Result<Source> {
+fn start_filter(settings: &NegativeSettings, location: &FilterLocation) -> anyhow::Result<Source> {
     let form = settings.ids.map(IdKind::form);
-    match place {
-        FilterPlace::File(path) => {
+    match location {
+        FilterLocation::File(path) => {
             let file = FileFilter::start(path, settings.max_staleness, form)?;
             Ok(Source::File(file))
         }
-        FilterPlace::Publisher(url) => {
+        FilterLocation::Publisher(url) => {
             let trust = if settings.keys.is_empty() {
                 Trust::Transport
             } else {
@@ -119,12 +119,12 @@ enum Source {
 
 /// The filter of one rule, as the edge queries it.
 #[derive(Debug)]
-struct Joined {
+struct RuleFilter {
     source: Source,
     is_hex: bool,
 }
 
-impl Joined {
+impl RuleFilter {
     fn answer(&self, id: &[u8]) -> Result<Answer, IdError> {
         match &self.source {
             Source::File(file) => file.judge(id),
@@ -133,7 +133,7 @@ impl Joined {
     }
 }
 
-impl IdFilter for Joined {
+impl IdFilter for RuleFilter {
     fn judge(&self, id: &[u8]) -> Judgement {
         let answer = if self.is_hex {
             match from_hex_any(id) {
@@ -167,13 +167,13 @@ impl IdFilter for Joined {
                 (status.facts, status.fresh, status.overlay_ids, refused)
             }
         };
-        let of = |fact: fn(&Facts) -> u64| facts.as_ref().map_or(0, fact);
+        let fact_of = |fact: fn(&Facts) -> u64| facts.as_ref().map_or(0, fact);
         FilterFacts {
             fresh,
-            epoch: of(|facts| facts.epoch),
-            ids: of(|facts| facts.ids),
+            epoch: fact_of(|facts| facts.epoch),
+            ids: fact_of(|facts| facts.ids),
             overlay_ids: overlay_ids as u64,
-            bytes: of(|facts| facts.bytes),
+            bytes: fact_of(|facts| facts.bytes),
             refused,
         }
     }

@@ -41,7 +41,7 @@ impl Signals {
 
     /// Waits for SIGTERM or SIGINT and returns its name.
     pub(crate) fn next(&mut self) -> &'static str {
-        self.runtime.block_on(self.signals.ended())
+        self.runtime.block_on(self.signals.wait_for_stop())
     }
 
     /// Waits for `end`, or for SIGTERM or SIGINT. Returns the signal's name, or `None` after `end`.
@@ -49,7 +49,7 @@ impl Signals {
         self.runtime.block_on(async {
             tokio::select! {
                 _ = end => None,
-                name = self.signals.ended() => Some(name),
+                name = self.signals.wait_for_stop() => Some(name),
             }
         })
     }
@@ -59,12 +59,12 @@ impl Signals {
 pub(crate) struct AsyncSignals {
     terminate: Signal,
     interrupt: Signal,
-    others: Option<Others>,
+    server_signals: Option<ServerSignals>,
     reopen: Option<Box<dyn Fn() + Send>>,
 }
 
 /// Signals whose default action would kill a server.
-struct Others {
+struct ServerSignals {
     hangup: Signal,
     user1: Signal,
     user2: Signal,
@@ -76,7 +76,7 @@ impl AsyncSignals {
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
             interrupt: listen(SignalKind::interrupt())?,
-            others: None,
+            server_signals: None,
             reopen: None,
         })
     }
@@ -84,7 +84,7 @@ impl AsyncSignals {
     /// Handles SIGTERM and SIGINT, SIGHUP and SIGUSR1, which reopen log files, and SIGUSR2, which is logged and ignored.
     pub(crate) fn of_server() -> anyhow::Result<Self> {
         Ok(Self {
-            others: Some(Others {
+            server_signals: Some(ServerSignals {
                 hangup: listen(SignalKind::hangup())?,
                 user1: listen(SignalKind::user_defined1())?,
                 user2: listen(SignalKind::user_defined2())?,
@@ -94,7 +94,7 @@ impl AsyncSignals {
     }
 
     /// Waits for SIGTERM or SIGINT and returns its name. Handles the other signals meanwhile.
-    pub(crate) async fn ended(&mut self) -> &'static str {
+    pub(crate) async fn wait_for_stop(&mut self) -> &'static str {
         loop {
             let name = self.next().await;
             match (name, &self.reopen) {
@@ -115,13 +115,13 @@ impl AsyncSignals {
         let Self {
             terminate,
             interrupt,
-            others,
+            server_signals,
             ..
         } = self;
         let other = async {
-            match others {
+            match server_signals {
                 None => std::future::pending().await,
-                Some(Others {
+                Some(ServerSignals {
                     hangup,
                     user1,
                     user2,

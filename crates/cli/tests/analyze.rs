@@ -39,13 +39,13 @@ fn counts_are_exact_whatever_the_compression_and_the_depth() {
         let path = folder.path().join(format!("access.{ending}"));
         compress(&path, text.as_bytes());
         for depth in [&["--counts"][..], &[]] {
-            let found = json(&[&["--json", name(&path)], depth].concat());
-            assert_eq!(found["complete"], true);
-            assert_eq!(found["requests"], requests, "{ending} {depth:?}");
-            assert_eq!(found["urls"], counts.len() as u64);
-            assert_eq!(found["once"], once);
-            assert_eq!(found["requests_per_url"][0]["urls"], once);
-            assert_eq!(found["top"][0]["requests"], 40);
+            let report = json(&[&["--json", name(&path)], depth].concat());
+            assert_eq!(report["complete"], true);
+            assert_eq!(report["requests"], requests, "{ending} {depth:?}");
+            assert_eq!(report["urls"], counts.len() as u64);
+            assert_eq!(report["once"], once);
+            assert_eq!(report["requests_per_url"][0]["urls"], once);
+            assert_eq!(report["top"][0]["requests"], 40);
         }
     }
 }
@@ -58,31 +58,31 @@ fn one_report_covers_the_logs_of_several_machines() {
         fs::create_dir(folder.path().join(machine)).expect("a folder");
         fs::write(folder.path().join(machine).join("access.log"), &text).expect("a file");
     }
-    let found = json(&["--json", name(folder.path())]);
+    let report = json(&["--json", name(folder.path())]);
     let requests: u64 = counts.values().sum();
-    assert_eq!(found["requests"], 2 * requests);
-    assert_eq!(found["once"], 0, "each URL was requested on both machines");
-    assert_eq!(found["machines"]["top"][1]["name"], "edge-2");
-    assert_eq!(found["machines"]["top"][1]["requests"], requests);
-    assert_eq!(found["top"][0]["url"], "/1.css?v=1");
-    assert_eq!(found["top"][0]["size"], 100);
-    assert_eq!(found["types"]["top"][0]["name"], ".css");
-    assert_eq!(found["statuses"][0]["name"], "200");
-    assert_eq!(found["from"], "2015-05-17T00:05:01Z");
-    assert_eq!(found["hours"][0]["from"], "2015-05-17T00:00:00Z");
+    assert_eq!(report["requests"], 2 * requests);
+    assert_eq!(report["once"], 0, "each URL was requested on both machines");
+    assert_eq!(report["machines"]["top"][1]["name"], "edge-2");
+    assert_eq!(report["machines"]["top"][1]["requests"], requests);
+    assert_eq!(report["top"][0]["url"], "/1.css?v=1");
+    assert_eq!(report["top"][0]["size"], 100);
+    assert_eq!(report["types"]["top"][0]["name"], ".css");
+    assert_eq!(report["statuses"][0]["name"], "200");
+    assert_eq!(report["from"], "2015-05-17T00:05:01Z");
+    assert_eq!(report["hours"][0]["from"], "2015-05-17T00:00:00Z");
     assert_eq!(
-        found["hours"][0]["requests"],
+        report["hours"][0]["requests"],
         2 * 41,
         "each of the 40, and the first once more"
     );
     assert_eq!(
-        found["cache"],
+        report["cache"],
         Value::Null,
         "a combined log has no cache status"
     );
     let bytes: u64 = (1..=40u64).map(|n| n * 100).sum();
-    assert_eq!(found["storable"]["bytes"], bytes);
-    assert_eq!(found["storable"]["writes_avoided"], 0.0);
+    assert_eq!(report["storable"]["bytes"], bytes);
+    assert_eq!(report["storable"]["writes_avoided"], 0.0);
 
     let cut = json(&["--json", "--cut-query", name(folder.path())]);
     assert_eq!(cut["top"][0]["url"], "/1.css");
@@ -116,13 +116,13 @@ fn a_real_log_is_counted_as_awk_counts_it() {
         .output();
     let awk = String::from_utf8(awk.expect("a shell").stdout).expect("text");
     for depth in [&["--counts"][..], &[]] {
-        let found = json(&[&["--json", name(&path)], depth].concat());
+        let report = json(&[&["--json", name(&path)], depth].concat());
         let ours = format!(
             "{} {} {}\n",
-            found["requests"], found["urls"], found["once"]
+            report["requests"], report["urls"], report["once"]
         );
         assert_eq!(ours, awk);
-        assert_eq!(found["lines_malformed"], 0);
+        assert_eq!(report["lines_malformed"], 0);
     }
 }
 
@@ -147,11 +147,11 @@ fn the_configuration_that_suits_a_log_is_valid_and_is_on_the_page() {
         .expect("it runs");
     assert!(out.status.success());
     let page = folder.path().join("report.html");
-    let found = json(&["--json", name(&log), "--report", name(&page)]);
-    assert_eq!(found["requests"], 20_000);
-    let once = found["once_share"].as_f64().expect("a share");
+    let report = json(&["--json", name(&log), "--report", name(&page)]);
+    assert_eq!(report["requests"], 20_000);
+    let once = report["once_share"].as_f64().expect("a share");
     assert!((once - 0.7).abs() < 1e-4, "{once}");
-    let prediction = &found["prediction"];
+    let prediction = &report["prediction"];
     assert_eq!(prediction["sample_rate"], 1.0);
     let caches = prediction["caches"].as_array().expect("a list");
     assert_eq!(caches.len(), 5, "{caches:?}");
@@ -172,8 +172,8 @@ fn the_configuration_that_suits_a_log_is_valid_and_is_on_the_page() {
         .args(["check-config", name(&config)])
         .output()
         .expect("it runs");
-    let said = String::from_utf8_lossy(&check.stderr);
-    assert!(check.status.success(), "{settings}\n{said}");
+    let printed = String::from_utf8_lossy(&check.stderr);
+    assert!(check.status.success(), "{settings}\n{printed}");
 
     let html = fs::read_to_string(&page).expect("the page");
     assert!(html.starts_with("<!doctype html>") && html.contains("70.00 %"));
@@ -198,18 +198,18 @@ fn a_truncated_log_is_counted_up_to_the_error_and_marked_incomplete() {
 
     let out = edgeward(&["--json", name(&path), name(&good)], b"");
     assert_eq!(out.status.code(), Some(2));
-    let found: Value = serde_json::from_slice(&out.stdout).expect("JSON");
-    assert_eq!(found["complete"], false);
+    let report: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    assert_eq!(report["complete"], false);
     let requests: u64 = counts.values().sum();
-    let read = found["requests"].as_u64().expect("a number");
+    let read = report["requests"].as_u64().expect("a number");
     assert!((requests + 1..2 * requests).contains(&read), "{read}");
-    let problem = found["files"][0]["problem"].as_str().expect("a problem");
+    let problem = report["files"][0]["problem"].as_str().expect("a problem");
     assert!(problem.contains("ends in the middle"), "{problem}");
-    assert_eq!(found["files"][1]["problem"], Value::Null);
-    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(report["files"][1]["problem"], Value::Null);
+    let printed = String::from_utf8_lossy(&out.stderr);
     assert!(
-        said.contains("error: the result is incomplete: 1 of 2 logs"),
-        "{said}"
+        printed.contains("error: the result is incomplete: 1 of 2 logs"),
+        "{printed}"
     );
 
     let table = edgeward(&[name(&path)], b"");
@@ -230,14 +230,14 @@ fn malformed_lines_are_counted_with_examples_and_not_fatal() {
         .extend_from_slice(b"192.0.2.1 - - [16/May/2015:10:05:03 +0000] \"GET /z HTTP/1.1\" 200 7");
     let out = edgeward(&["--json", "-"], &damaged);
     assert!(out.status.success());
-    let found: Value = serde_json::from_slice(&out.stdout).expect("JSON");
-    assert_eq!(found["requests"], requests + 1);
-    assert_eq!(found["lines_malformed"], 3, "hello, 2 MiB of x, and zeros");
+    let report: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    assert_eq!(report["requests"], requests + 1);
+    assert_eq!(report["lines_malformed"], 3, "hello, 2 MiB of x, and zeros");
     assert_eq!(
-        found["lines_passed_over"], 3,
+        report["lines_passed_over"], 3,
         "a blank, a comment, and a 408"
     );
-    let file = &found["files"][0];
+    let file = &report["files"][0];
     assert_eq!(file["malformed"][0]["line"], 1);
     assert_eq!(file["malformed"][0]["text"], "hello");
     let long = file["malformed"][1]["what"].as_str().expect("a reason");
@@ -270,18 +270,18 @@ fn a_file_that_is_not_a_log_is_rejected_by_name() {
         );
         String::from_utf8_lossy(&out.stderr).into_owned()
     };
-    let said = says(&[name(&path)]);
+    let printed = says(&[name(&path)]);
     assert!(
-        said.contains("no text") && said.contains("junk.bin"),
-        "{said}"
+        printed.contains("no text") && printed.contains("junk.bin"),
+        "{printed}"
     );
-    let said = says(&["/nonexistent/access.log"]);
-    assert!(said.contains("/nonexistent/access.log"), "{said}");
-    let said = says(&[name(&path), "--memory", "1MiB"]);
-    assert!(said.contains("--memory"), "{said}");
+    let printed = says(&["/nonexistent/access.log"]);
+    assert!(printed.contains("/nonexistent/access.log"), "{printed}");
+    let printed = says(&[name(&path), "--memory", "1MiB"]);
+    assert!(printed.contains("--memory"), "{printed}");
     fs::write(&path, "").expect("a file");
-    let said = says(&[name(&path)]);
-    assert!(said.contains("no requests"), "{said}");
+    let printed = says(&[name(&path)]);
+    assert!(printed.contains("no requests"), "{printed}");
 }
 
 #[test]
@@ -295,19 +295,19 @@ fn a_full_disk_ends_the_reading_and_keeps_the_counts() {
     let limits = ["--memory", "16MiB", "--temp-max", "1MiB", "--threads", "1"];
     let out = edgeward(&[&["--json", "-"], &limits[..]].concat(), text.as_bytes());
     assert_eq!(out.status.code(), Some(2));
-    let found: Value = serde_json::from_slice(&out.stdout).expect("JSON");
-    assert_eq!(found["complete"], false);
-    let requests = found["requests"].as_u64().expect("a number");
+    let report: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    assert_eq!(report["complete"], false);
+    let requests = report["requests"].as_u64().expect("a number");
     assert!((65_536..400_000).contains(&requests), "{requests}");
     assert_eq!(
-        found["urls"], requests,
+        report["urls"], requests,
         "every request is for a URL of its own"
     );
-    assert_eq!(found["temp_bytes"], 1 << 20);
-    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(report["temp_bytes"], 1 << 20);
+    let printed = String::from_utf8_lossy(&out.stderr);
     assert!(
-        said.contains("reached its limit") && said.contains("--temp-max"),
-        "{said}"
+        printed.contains("reached its limit") && printed.contains("--temp-max"),
+        "{printed}"
     );
 }
 
@@ -327,8 +327,8 @@ fn compress(path: &Path, text: &[u8]) {
 
 fn json(args: &[&str]) -> Value {
     let out = edgeward(args, b"");
-    let said = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success(), "{args:?}: {said}");
+    let printed = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{args:?}: {printed}");
     serde_json::from_slice(&out.stdout).expect("JSON")
 }
 

@@ -44,11 +44,11 @@ fn partial_results_merge_into_the_report_of_all_logs() {
             let (logs, part) = (format!("logs/{name}"), format!("{name}.part"));
             let args = [&["--partial", &part, "--machine", name, &logs], depth].concat();
             let out = edgeward(folder.path(), &args);
-            let said = String::from_utf8_lossy(&out.stderr).into_owned();
-            assert!(out.status.success() && out.stdout.is_empty(), "{said}");
+            let printed = String::from_utf8_lossy(&out.stderr).into_owned();
+            assert!(out.status.success() && out.stdout.is_empty(), "{printed}");
             assert!(
-                said.contains("requests for") && said.contains("malformed"),
-                "{said}"
+                printed.contains("requests for") && printed.contains("malformed"),
+                "{printed}"
             );
         }
         let two = [
@@ -94,21 +94,21 @@ fn an_invalid_partial_result_is_rejected_by_name() {
         assert_eq!((out.status.code(), out.stdout.len()), (Some(2), 0));
         String::from_utf8_lossy(&out.stderr).into_owned()
     };
-    let said = says(&bytes[..bytes.len() - 1]);
-    assert!(said.contains("b.part ends in the middle"), "{said}");
+    let printed = says(&bytes[..bytes.len() - 1]);
+    assert!(printed.contains("b.part ends in the middle"), "{printed}");
     for at in [20, bytes.len() / 2, bytes.len() - 100] {
         let mut damaged = bytes.clone();
         damaged[at] ^= 4;
-        let said = says(&damaged);
-        assert!(said.contains("b.part is damaged"), "{said}");
-        assert!(said.contains("copy it again"), "{said}");
+        let printed = says(&damaged);
+        assert!(printed.contains("b.part is damaged"), "{printed}");
+        assert!(printed.contains("copy it again"), "{printed}");
     }
     let mut newer = bytes;
     newer[8] = 9;
-    let said = says(&newer);
-    assert!(said.contains("format 9"), "{said}");
-    let said = says(b"hello");
-    assert!(said.contains("not a partial result"), "{said}");
+    let printed = says(&newer);
+    assert!(printed.contains("format 9"), "{printed}");
+    let printed = says(b"hello");
+    assert!(printed.contains("no partial result"), "{printed}");
 }
 
 /// Method: kills the analysis with SIGKILL while it reads the second of two logs. Then overwrites the first log
@@ -133,8 +133,8 @@ fn a_killed_analysis_continues_from_its_checkpoint() {
     let mut child = command(folder.path(), &kept).spawn().expect("it starts");
     // A checkpoint is written every thousand lines, so that the 40th is in the second log.
     let mark = folder.path().join("kept/000040.partial");
-    let patience = Instant::now() + Duration::from_secs(60);
-    while !mark.exists() && Instant::now() < patience {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !mark.exists() && Instant::now() < deadline {
         std::thread::yield_now();
     }
     child.kill().expect("it runs");
@@ -142,16 +142,16 @@ fn a_killed_analysis_continues_from_its_checkpoint() {
     assert!(!killed.status.success() && mark.exists(), "{killed:?}");
 
     let other = edgeward(folder.path(), &[&kept[..], &["--cut-query"]].concat());
-    let said = String::from_utf8_lossy(&other.stderr).into_owned();
+    let printed = String::from_utf8_lossy(&other.stderr).into_owned();
     assert_eq!(other.status.code(), Some(2));
-    assert!(said.contains("other options"), "{said}");
+    assert!(printed.contains("other options"), "{printed}");
 
     let facts = first.metadata().expect("it is there");
     fs::write(&first, log(30_000, 1) + "\n").expect("a file");
     let changed = edgeward(folder.path(), &kept);
-    let said = String::from_utf8_lossy(&changed.stderr).into_owned();
+    let printed = String::from_utf8_lossy(&changed.stderr).into_owned();
     assert_eq!(changed.status.code(), Some(2));
-    assert!(said.contains("a.log has changed"), "{said}");
+    assert!(printed.contains("a.log has changed"), "{printed}");
 
     fs::write(&first, "x".repeat(facts.len() as usize)).expect("a file");
     let file = File::options().write(true).open(&first).expect("a file");
@@ -195,29 +195,29 @@ fn a_full_temporary_folder_ends_the_reading_and_keeps_the_counts() {
         "1GiB",
     ]);
     let out = out.expect("it runs");
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!(out.status.code(), Some(2), "{said}");
-    assert!(said.contains("No space left on device"), "{said}");
-    assert!(said.contains("--temp"), "{said}");
-    let found: Value = serde_json::from_slice(&out.stdout).expect("JSON");
-    assert_eq!(found["complete"], false);
-    let requests = found["requests"].as_u64().expect("a number");
+    let printed = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(2), "{printed}");
+    assert!(printed.contains("No space left on device"), "{printed}");
+    assert!(printed.contains("--temp"), "{printed}");
+    let report: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    assert_eq!(report["complete"], false);
+    let requests = report["requests"].as_u64().expect("a number");
     assert!((60_000..400_000).contains(&requests), "{requests}");
     assert_eq!(
-        found["lines"], requests,
+        report["lines"], requests,
         "the lines before the error are counted"
     );
     assert_eq!(
-        found["files"][0]["problem"],
-        "space ran out before the rest of it was read"
+        report["files"][0]["problem"],
+        "there was no room for the rest of it"
     );
 }
 
 /// The JSON document without the fields that differ between runs with the same result.
 fn json(folder: &Path, args: &[&str]) -> Value {
     let out = edgeward(folder, &[args, &["--json"]].concat());
-    let said = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success(), "{args:?}: {said}");
+    let printed = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{args:?}: {printed}");
     let mut document: Value = serde_json::from_slice(&out.stdout).expect("JSON");
     document["temp_bytes"] = Value::Null;
     document

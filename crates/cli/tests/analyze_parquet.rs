@@ -27,9 +27,9 @@ fn a_build_without_parquet_says_so() {
     let folder = tempfile::tempdir().expect("a folder");
     log(folder.path());
     let out = edgeward(folder.path(), &[]);
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    let printed = String::from_utf8_lossy(&out.stderr).into_owned();
     assert_eq!(out.status.code(), Some(2));
-    assert!(said.contains("--features parquet"), "{said}");
+    assert!(printed.contains("--features parquet"), "{printed}");
 }
 
 #[cfg(feature = "parquet")]
@@ -38,9 +38,9 @@ fn each_day_is_a_folder_and_an_incomplete_result_is_marked() {
     let folder = tempfile::tempdir().expect("a folder");
     log(folder.path());
     let out = edgeward(folder.path(), &[]);
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(out.status.success(), "{said}");
-    assert!(said.contains("3 requests in 2 files"), "{said}");
+    let printed = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success(), "{printed}");
+    assert!(printed.contains("3 requests in 2 files"), "{printed}");
     for day in ["day=2015-05-17", "day=2015-05-18"] {
         let mut files = folder
             .path()
@@ -54,8 +54,8 @@ fn each_day_is_a_folder_and_an_incomplete_result_is_marked() {
         assert!(files.next().is_none());
     }
     let again = edgeward(folder.path(), &[]);
-    let said = String::from_utf8_lossy(&again.stderr).into_owned();
-    assert!(said.contains("not empty"), "{said}");
+    let printed = String::from_utf8_lossy(&again.stderr).into_owned();
+    assert!(printed.contains("not empty"), "{printed}");
 
     fs::remove_dir_all(folder.path().join("out")).expect("it was there");
     fs::write(folder.path().join("junk.bin"), [0, 1, 2, 3]).expect("a file");

@@ -30,7 +30,7 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-fn complaint(output: &Output) -> String {
+fn error_output(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -99,8 +99,11 @@ fn ids_are_read_from_the_named_column() {
     let build = [
         "build", "-s", "ids.csv", "--ids", "uuid", "-o", "f", "--json",
     ];
-    let said = complaint(&run(folder.path(), &build, ""));
-    assert!(said.contains("--column with one of: name, id"), "{said}");
+    let printed = error_output(&run(folder.path(), &build, ""));
+    assert!(
+        printed.contains("--column with one of: name, id"),
+        "{printed}"
+    );
     let mut named = build.to_vec();
     named.extend_from_slice(&["--column", "id"]);
     assert_eq!(json(&run(folder.path(), &named, ""))["ids"], 1);
@@ -112,10 +115,10 @@ fn ids_are_read_from_the_named_column() {
 fn a_malformed_id_is_reported_with_its_line() {
     let folder = tempfile::tempdir().expect("a folder");
     let build = ["build", "-s", "-", "--ids", "integer", "-o", "f"];
-    let said = complaint(&run(folder.path(), &build, "1\n2\nid\n"));
+    let printed = error_output(&run(folder.path(), &build, "1\n2\nid\n"));
     assert!(
-        said.contains("`id` is not a valid integer") && said.contains("in stdin, line 3"),
-        "{said}"
+        printed.contains("`id` is no integer") && printed.contains("in stdin, line 3"),
+        "{printed}"
     );
     assert!(!folder.path().join("f").exists());
     let mut lenient = build.to_vec();
@@ -125,14 +128,14 @@ fn a_malformed_id_is_reported_with_its_line() {
         1
     );
 
-    let said = complaint(&run(
+    let printed = error_output(&run(
         folder.path(),
         &["build", "-s", "postgres://db", "-o", "f"],
         "",
     ));
-    assert!(said.contains("--query is missing"), "{said}");
+    assert!(printed.contains("--query is missing"), "{printed}");
     let few = ["build", "-s", "-", "-o", "g", "--ids-max", "2"];
-    assert!(complaint(&run(folder.path(), &few, "1\n2\n3\n")).contains("more than 2 ids"));
+    assert!(error_output(&run(folder.path(), &few, "1\n2\n3\n")).contains("more than 2 ids"));
     let full = [
         "build",
         "-s",
@@ -143,7 +146,7 @@ fn a_malformed_id_is_reported_with_its_line() {
         "--capacity",
         "2",
     ];
-    assert!(complaint(&run(folder.path(), &full, &ids(50))).contains("made for 2 ids"));
+    assert!(error_output(&run(folder.path(), &full, &ids(50))).contains("made for 2 ids"));
 }
 
 #[test]
@@ -183,10 +186,10 @@ fn inspect_and_diff_report_the_contents_of_filters() {
     let mut broken = std::fs::read(folder.path().join("a")).expect("built");
     broken[300] ^= 1;
     std::fs::write(folder.path().join("broken"), broken).expect("written");
-    let said = complaint(&run(folder.path(), &["inspect", "broken"], ""));
+    let printed = error_output(&run(folder.path(), &["inspect", "broken"], ""));
     assert!(
-        said.contains("payload is corrupt") && said.contains("in broken"),
-        "{said}"
+        printed.contains("payload is corrupt") && printed.contains("in broken"),
+        "{printed}"
     );
 }
 
@@ -203,7 +206,7 @@ fn a_publisher_serves_the_ids_of_a_file_and_posted_ids() {
     let public = String::from_utf8(made.stdout).expect("text");
     let again = run(folder.path(), &["keygen", "--public", "key"], "");
     assert_eq!(String::from_utf8(again.stdout).expect("text"), public);
-    let refused = complaint(&run(folder.path(), &["keygen", "-o", "key"], ""));
+    let refused = error_output(&run(folder.path(), &["keygen", "-o", "key"], ""));
     assert!(refused.contains("the key file exists already"), "{refused}");
 
     let arguments = "filter serve --json -s ids.txt --ids integer --set resource --state state \
@@ -219,9 +222,9 @@ fn a_publisher_serves_the_ids_of_a_file_and_posted_ids() {
     let mut line = String::new();
     let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
     out.read_line(&mut line).expect("a start line");
-    let told: Value = serde_json::from_str(&line).expect("JSON");
-    assert_eq!(told["public_key"], public.trim());
-    let url = told["listening"].as_str().expect("a URL");
+    let text_found: Value = serde_json::from_str(&line).expect("JSON");
+    assert_eq!(text_found["public_key"], public.trim());
+    let url = text_found["listening"].as_str().expect("a URL");
     let addr = url["http://".len()..]
         .split('/')
         .next()
@@ -272,7 +275,7 @@ fn a_publisher_reports_missing_options() {
     ] {
         let arguments = format!("serve --set s --state state {arguments}");
         let arguments: Vec<_> = arguments.split_whitespace().collect();
-        let said = complaint(&run(folder.path(), &arguments, ""));
-        assert!(said.contains(expected), "{said}");
+        let printed = error_output(&run(folder.path(), &arguments, ""));
+        assert!(printed.contains(expected), "{printed}");
     }
 }

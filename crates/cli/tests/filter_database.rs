@@ -39,7 +39,7 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-fn complaint(output: &Output) -> String {
+fn error_output(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -71,14 +71,14 @@ fn a_filter_of_a_database_finds_its_ids() {
         }
         let (first, last, absent) = (id(1), id(IDS).to_uppercase(), id(IDS + 7));
         let answers = run(folder.path(), &[&question[..], &[&first, &last]].concat());
-        let said = String::from_utf8_lossy(&answers.stdout).into_owned();
-        assert_eq!(said.matches("maybe").count(), 2, "{extra:?}: {said}");
+        let printed = String::from_utf8_lossy(&answers.stdout).into_owned();
+        assert_eq!(printed.matches("maybe").count(), 2, "{extra:?}: {printed}");
         // An absent id is a false positive with 1 %, three of them practically never.
         let others = [absent, id(IDS + 8), id(IDS + 9)];
         let others: Vec<_> = others.iter().map(String::as_str).collect();
         let answers = run(folder.path(), &[&question[..], &others].concat());
-        let said = String::from_utf8_lossy(&answers.stdout).into_owned();
-        assert!(said.contains("absent"), "{extra:?}: {said}");
+        let printed = String::from_utf8_lossy(&answers.stdout).into_owned();
+        assert!(printed.contains("absent"), "{extra:?}: {printed}");
     }
 }
 
@@ -97,17 +97,17 @@ fn a_build_continues_where_an_earlier_run_stopped() {
     let arguments = [
         "build", "-s", &address, "--query", query, "-o", "f", "--json", "--resume", "scan",
     ];
-    let said = complaint(&run(folder.path(), &arguments));
+    let printed = error_output(&run(folder.path(), &arguments));
     assert!(
-        said.contains("row 50001, column `id`: `x is no uuid` is not a valid uuid"),
-        "{said}"
+        printed.contains("row 50001, column `id`: `x is no uuid` is no uuid"),
+        "{printed}"
     );
     assert!(!folder.path().join("f").exists());
     let other = ["--ids", "text"];
-    let said = complaint(&run(folder.path(), &[&arguments[..], &other].concat()));
+    let printed = error_output(&run(folder.path(), &[&arguments[..], &other].concat()));
     assert!(
-        said.contains("another scan") && said.contains("hint"),
-        "{said}"
+        printed.contains("another scan") && printed.contains("hint"),
+        "{printed}"
     );
     change("DELETE FROM resource WHERE id LIKE 'x%'");
     let report = json(&run(folder.path(), &arguments));
@@ -128,7 +128,7 @@ fn mistakes_get_an_error_with_a_hint() {
     let address = database(folder.path());
     let build = |source: &str, extra: &[&str]| {
         let arguments = [&["build", "-o", "f", "-s", source], extra].concat();
-        complaint(&run(folder.path(), &arguments))
+        error_output(&run(folder.path(), &arguments))
     };
     for (source, extra, wrong) in [
         (&address[..], &[][..], "--query is missing"),
@@ -146,15 +146,21 @@ fn mistakes_get_an_error_with_a_hint() {
             "more than 100 ids",
         ),
     ] {
-        let said = build(source, extra);
-        assert!(said.contains(wrong) && said.contains("hint"), "{said}");
+        let printed = build(source, extra);
+        assert!(
+            printed.contains(wrong) && printed.contains("hint"),
+            "{printed}"
+        );
     }
-    let said = build(&address, &["--query", "SELECT id FROM missing"]);
-    assert!(said.contains("refused the query: no such table"), "{said}");
-    let said = build("sqlite://none.db", &["--query", "SELECT 1"]);
+    let printed = build(&address, &["--query", "SELECT id FROM missing"]);
     assert!(
-        said.contains("cannot connect to sqlite://none.db"),
-        "{said}"
+        printed.contains("refuses the query: no such table"),
+        "{printed}"
+    );
+    let printed = build("sqlite://none.db", &["--query", "SELECT 1"]);
+    assert!(
+        printed.contains("cannot connect to sqlite://none.db"),
+        "{printed}"
     );
     assert!(
         !folder.path().join("none.db").exists(),

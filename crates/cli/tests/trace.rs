@@ -49,14 +49,14 @@ fn the_summary_of_a_truncated_trace_is_printed_before_the_error() {
             .is_some_and(|n| (1..8).contains(&n)),
         "{info}"
     );
-    let complaint = String::from_utf8_lossy(&out.stderr);
+    let stderr = String::from_utf8_lossy(&out.stderr);
     assert!(
-        complaint.contains("error: the gzip stream ends in the middle"),
-        "{complaint}"
+        stderr.contains("error: the gzip stream ends in the middle"),
+        "{stderr}"
     );
     assert!(
-        complaint.contains("  in stdin, byte ") && complaint.contains("  hint: "),
-        "{complaint}"
+        stderr.contains("  in stdin, byte ") && stderr.contains("  hint: "),
+        "{stderr}"
     );
 }
 
@@ -65,10 +65,10 @@ fn a_malformed_line_is_an_error_unless_such_lines_are_skipped() {
     let text = b"1 2 3\n1 2 x\n2 2 3\n";
     let out = edgeward(&["trace", "info", "-"], text);
     assert_eq!(out.status.code(), Some(2));
-    let complaint = String::from_utf8_lossy(&out.stderr);
+    let stderr = String::from_utf8_lossy(&out.stderr);
     assert!(
-        complaint.contains("size is `x`") && complaint.contains("in stdin, line 2"),
-        "{complaint}"
+        stderr.contains("size is `x`") && stderr.contains("in stdin, line 2"),
+        "{stderr}"
     );
 
     let out = edgeward(&["trace", "info", "--json", "--skip-malformed", "-"], text);
@@ -203,8 +203,8 @@ fn errors_state_their_cause() {
     ] {
         let out = edgeward(args, b"");
         assert_eq!(out.status.code(), Some(2), "{args:?}");
-        let complaint = String::from_utf8_lossy(&out.stderr);
-        assert!(complaint.contains(says), "{args:?}: {complaint}");
+        let stderr = String::from_utf8_lossy(&out.stderr);
+        assert!(stderr.contains(says), "{args:?}: {stderr}");
     }
 }
 

@@ -4,7 +4,7 @@
 //! Crate `logs` reads and counts. [`document`] computes the figures; the table, the JSON document and the HTML
 //! page are three forms of it.
 
-mod complaints;
+mod diagnostics;
 mod document;
 mod page;
 mod parquet;
@@ -23,13 +23,13 @@ use edgeward_analysis::{Field, Format, Names, QueryRule, Template};
 use edgeward_logs::{Analysis, Checkpoint, Depth, FingerprintBits, Settings, Source, Written};
 use edgeward_types::ByteSize;
 
-use crate::complaint::Complaint;
+use crate::diagnostic::Diagnostic;
 use crate::input::LimitArgs;
 use crate::output::{self, Progress};
 
-use complaints::{complaint_of, incomplete, nothing_read, of_analysis};
+use diagnostics::{analysis_error, find_error, incomplete, no_result};
 use document::Document;
-use prediction::Wished;
+use prediction::RequestedSizes;
 
 /// Analyze request logs: popularity, one-hit wonders, traffic
 ///
@@ -208,7 +208,7 @@ pub(crate) fn run(args: &AnalyzeArgs) -> anyhow::Result<ExitCode> {
     if let Some(Step::Merge(merge)) = &args.step {
         return merge.run();
     }
-    let mut sources = edgeward_logs::find(&args.logs).map_err(complaint_of)?;
+    let mut sources = edgeward_logs::find(&args.logs).map_err(find_error)?;
     if let Some(machine) = &args.machine {
         let unnamed = sources
             .iter_mut()
@@ -221,14 +221,14 @@ pub(crate) fn run(args: &AnalyzeArgs) -> anyhow::Result<ExitCode> {
     if let Some(out) = &args.partial {
         let written = edgeward_logs::analyze_to_partial(&sources, &settings, out, &advance);
         drop(progress);
-        return tell_of_partial(&written.map_err(of_analysis)?, out);
+        return print_partial(&written.map_err(analysis_error)?, out);
     }
     if let Some(folder) = &args.to_parquet {
         return parquet::write(&sources, &settings, folder, &advance);
     }
-    let analysis = edgeward_logs::analyze(&sources, &settings, &advance).map_err(of_analysis)?;
+    let analysis = edgeward_logs::analyze(&sources, &settings, &advance).map_err(analysis_error)?;
     drop(progress);
-    args.show.tell(analysis, &label(&sources))
+    args.show.print(analysis, &label(&sources))
 }
 
 impl MergeArgs {
@@ -236,30 +236,30 @@ impl MergeArgs {
         let threads = threads(self.threads);
         if let Some(out) = &self.partial {
             let written = edgeward_logs::merge_to_partial(&self.parts, out, threads);
-            return tell_of_partial(&written.map_err(of_analysis)?, out);
+            return print_partial(&written.map_err(analysis_error)?, out);
         }
         let top = usize::from(self.show.top);
-        let analysis = edgeward_logs::merge(&self.parts, threads, top).map_err(of_analysis)?;
+        let analysis = edgeward_logs::merge(&self.parts, threads, top).map_err(analysis_error)?;
         let label = match &self.parts[..] {
             [one] => one.display().to_string(),
             parts => format!("{} partial results", parts.len()),
         };
-        self.show.tell(analysis, &label)
+        self.show.print(analysis, &label)
     }
 }
 
 impl ShowArgs {
     /// Prints the result as text or JSON, and writes the page.
-    fn tell(&self, analysis: Analysis, label: &str) -> anyhow::Result<ExitCode> {
+    fn print(&self, analysis: Analysis, label: &str) -> anyhow::Result<ExitCode> {
         if analysis.objects.requests() == 0 {
-            return Err(nothing_read(&analysis.files).into());
+            return Err(no_result(&analysis.files).into());
         }
         let incomplete = incomplete(&analysis.files, analysis.spill_error.as_ref());
-        let wished = Wished {
+        let requested = RequestedSizes {
             ram: self.hot,
             disk: self.disk,
         };
-        let document = Document::of(analysis, usize::from(self.top), wished);
+        let document = Document::of(analysis, usize::from(self.top), requested);
         if let Some(path) = &self.report {
             let html = page::render(&document, label);
             std::fs::write(path, html)
@@ -274,11 +274,11 @@ impl ShowArgs {
             }
         }
         document.warn();
-        incomplete.map_or(Ok(ExitCode::SUCCESS), |complaint| Err(complaint.into()))
+        incomplete.map_or(Ok(ExitCode::SUCCESS), |diagnostic| Err(diagnostic.into()))
     }
 }
 
-fn tell_of_partial(written: &Written, out: &Path) -> anyhow::Result<ExitCode> {
+fn print_partial(written: &Written, out: &Path) -> anyhow::Result<ExitCode> {
     let requests: u64 = written.files.iter().map(|file| file.requests).sum();
     eprintln!(
         "{}: {} requests for {} URLs, {}",
@@ -287,9 +287,9 @@ fn tell_of_partial(written: &Written, out: &Path) -> anyhow::Result<ExitCode> {
         output::count(written.urls),
         written.bytes
     );
-    document::warn_of(&written.files);
+    document::warn_about(&written.files);
     let incomplete = incomplete(&written.files, written.spill_error.as_ref());
-    incomplete.map_or(Ok(ExitCode::SUCCESS), |complaint| Err(complaint.into()))
+    incomplete.map_or(Ok(ExitCode::SUCCESS), |diagnostic| Err(diagnostic.into()))
 }
 
 fn threads(wanted: Option<NonZeroUsize>) -> usize {
@@ -302,7 +302,7 @@ impl AnalyzeArgs {
     fn settings(&self) -> anyhow::Result<Settings> {
         if self.memory < MEMORY_MIN {
             return Err(
-                Complaint::new(format!("--memory {} is too little", self.memory))
+                Diagnostic::new(format!("--memory {} is too little", self.memory))
                     .hint(format!("give {MEMORY_MIN} or more"))
                     .into(),
             );
@@ -314,7 +314,7 @@ impl AnalyzeArgs {
             Some("json") => Some(Format::Json(names.clone())),
             Some("w3c") => Some(Format::W3c),
             Some(text) => Some(Format::Template(Template::compile(text).map_err(|error| {
-                Complaint::new(format!("--format: {error}"))
+                Diagnostic::new(format!("--format: {error}"))
                     .hint("use ncsa, json, w3c or a format string; docs/how-to/analyze.md describes format strings")
             })?)),
         };
@@ -377,7 +377,7 @@ fn progress(sources: &[Source]) -> Progress {
 
 fn free_bytes(folder: &Path) -> anyhow::Result<u64> {
     let facts = rustix::fs::statvfs(folder).map_err(|error| {
-        Complaint::new(format!(
+        Diagnostic::new(format!(
             "the folder of the temporary file cannot be used: {error}"
         ))
         .in_file(folder)

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::complaint::{self, Complaint, Complaints};
-use crate::config::{self, Checked, LoadError, Setting};
+use crate::config::{self, CheckedConfig, LoadError, Setting};
+use crate::diagnostic::{self, Diagnostic, Diagnostics};
 use crate::output::{self, Column, Table};
 
 /// Check a configuration file and list its settings
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &CheckConfigArgs) -> anyhow::Result<ExitCode> {
             }))?;
             Ok(ExitCode::SUCCESS)
         }
-        Ok(Checked { settings, .. }) => {
+        Ok(CheckedConfig { settings, .. }) => {
             let mut table = Table::new([
                 Column::words("setting"),
                 Column::words("value"),
@@ -59,16 +59,16 @@ pub(crate) fn run(args: &CheckConfigArgs) -> anyhow::Result<ExitCode> {
             out.flush()?;
             Ok(ExitCode::SUCCESS)
         }
-        Err(LoadError::Wrong(complaints)) => {
+        Err(LoadError::Invalid(diagnostics)) => {
             if args.json {
-                let Complaints(all) = &complaints;
+                let Diagnostics(all) = &diagnostics;
                 output::print_json(&json!({
                     "ok": false,
                     "file": file,
-                    "problems": all.iter().map(Complaint::to_json).collect::<Vec<_>>(),
+                    "problems": all.iter().map(Diagnostic::to_json).collect::<Vec<_>>(),
                 }))?;
             } else {
-                complaint::print(&complaints.into());
+                diagnostic::print(&diagnostics.into());
             }
             Ok(ExitCode::from(1))
         }

@@ -67,7 +67,7 @@ pub(crate) struct DemoArgs {
     json: bool,
 
     /// Time until the origin starts each response
-    #[arg(long, default_value = "2ms", value_parser = super::typed::duration, value_name = "TIME", hide_short_help = true)]
+    #[arg(long, default_value = "2ms", value_parser = super::flag_values::duration, value_name = "TIME", hide_short_help = true)]
     origin_latency: Duration,
 
     /// Connections of the load generator
@@ -96,7 +96,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     interrupted.check()?;
 
     let origin = Process::start(&origin_command(args))?;
-    let origin_addr: SocketAddr = origin.told("/listen")?.parse()?;
+    let origin_addr: SocketAddr = origin.first_line_text("/listen")?.parse()?;
     let overhead_bytes = overhead(args, origin_addr, &records)?;
     let mut edges = Vec::new();
     for &policy in &args.policy {
@@ -139,8 +139,8 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     } else {
         text::print(&outcome)?;
     }
-    let right = |edge: &EdgeOutcome| edge.measured.errors_total == 0;
-    Ok(if outcome.edges.iter().all(right) {
+    let is_correct = |edge: &EdgeOutcome| edge.measured.errors_total == 0;
+    Ok(if outcome.edges.iter().all(is_correct) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -268,7 +268,7 @@ fn measure(
         let replay = scope.spawn(|| {
             load::run_from(&plan, |feeder| {
                 for &record in records {
-                    if interrupted.seen() || feeder.push(record).is_break() {
+                    if interrupted.is_set() || feeder.push(record).is_break() {
                         break;
                     }
                 }
@@ -311,8 +311,8 @@ impl Edge {
             "--set=server.drain_timeout=1s".to_owned(),
             "--log=warn".to_owned(),
         ])?;
-        let url = process.told("/listening/0")?.to_owned();
-        let admin = process.told("/admin")?;
+        let url = process.first_line_text("/listening/0")?.to_owned();
+        let admin = process.first_line_text("/admin")?;
         let admin = admin.strip_prefix("http://").unwrap_or(admin).parse()?;
         Ok(Self {
             process,
@@ -372,13 +372,13 @@ impl Interrupted {
         Ok(flag)
     }
 
-    fn seen(&self) -> bool {
+    fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
     fn check(&self) -> anyhow::Result<()> {
         anyhow::ensure!(
-            !self.seen(),
+            !self.is_set(),
             "interrupted; all started processes were stopped"
         );
         Ok(())

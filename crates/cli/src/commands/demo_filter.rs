@@ -30,7 +30,7 @@ use edgeward_proxy::{Edge, EdgeConfig, RunningEdge};
 use edgeward_publish::{Coverage, PublishConfig, Publisher, RunningPublisher};
 use edgeward_types::ByteSize;
 
-use crate::negative::{self, FilterPlace, NegativeSettings};
+use crate::negative::{self, FilterLocation, NegativeSettings};
 use crate::output::{self, Column, Table};
 use load::{Load, Outcome};
 use service::Service;
@@ -51,7 +51,7 @@ pub(crate) struct DemoFilterArgs {
     lookups: u64,
 
     /// Time until the service starts each response
-    #[arg(long, default_value = "20ms", value_parser = super::typed::duration, value_name = "TIME")]
+    #[arg(long, default_value = "20ms", value_parser = super::flag_values::duration, value_name = "TIME")]
     latency: Duration,
 
     /// Connections of the clients
@@ -78,10 +78,10 @@ pub(crate) struct DemoFilterArgs {
 
 /// Exit codes: 0 every response was correct, 1 some were not.
 pub(crate) fn run(args: &DemoFilterArgs) -> anyhow::Result<ExitCode> {
-    let folder = Scratch::new()?;
+    let folder = TemporaryFolder::new()?;
     let started = Instant::now();
     let table = database::create(&folder.0.join("resource.db"), args.ids, args.seed)?;
-    say(&format!(
+    log(&format!(
         "{} UUIDs in SQLite, {}",
         output::count(args.ids),
         output::duration(started.elapsed())
@@ -109,7 +109,7 @@ pub(crate) fn run(args: &DemoFilterArgs) -> anyhow::Result<ExitCode> {
         let url: edgeward_filter_client::PublisherUrl = url.parse()?;
         let settings = NegativeSettings {
             pattern: Some("/resource/{id}".parse()?),
-            filter: Some(FilterPlace::Publisher(url.clone())),
+            filter: Some(FilterLocation::Publisher(url.clone())),
             keys: vec![signer.public()],
             max_staleness: Some(MAX_STALENESS),
             ..NegativeSettings::default()
@@ -118,12 +118,12 @@ pub(crate) fn run(args: &DemoFilterArgs) -> anyhow::Result<ExitCode> {
         let config = FilterConfig::new(url, Trust::Keys(vec![signer.public()]), MAX_STALENESS);
         let client = FilterClient::start(config)?;
         ensure!(
-            client.wait_fresh(PATIENCE),
+            client.wait_fresh(TIMEOUT),
             "no filter arrived: {:?}",
             client.status().last_error
         );
         let bytes = client.status().facts.map(|facts| facts.bytes);
-        load::wait_until_skipped(edge.addrs()[0], PATIENCE)?;
+        load::wait_until_skipped(edge.addrs()[0], TIMEOUT)?;
         let (at_edge, built) = (edge.addrs()[0], (rate, bytes, published.scan));
         rows.push(row(
             "edge",
@@ -166,7 +166,7 @@ pub(crate) fn run(args: &DemoFilterArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!right)))
 }
 
-fn say(text: &str) {
+fn log(text: &str) {
     tracing::info!("{text}");
 }
 
@@ -206,7 +206,7 @@ fn publish(
     let started = Instant::now();
     let publisher = Publisher::start(config, Box::new(table.source()?))?;
     ensure!(
-        publisher.wait_published(0, PATIENCE),
+        publisher.wait_published(0, TIMEOUT),
         "no snapshot was published"
     );
     Ok(Published {
@@ -323,8 +323,8 @@ impl Report {
                 format!("{:.2}", row.seconds),
             ]);
         }
-        for (who, rate, size, skipped, wrong, seconds) in SOURCE {
-            table.row([who, rate, size, "50 001", skipped, "", wrong, seconds]);
+        for (part, rate, size, skipped, wrong, seconds) in PUBLISHED {
+            table.row([part, rate, size, "50 001", skipped, "", wrong, seconds]);
         }
         let mut out = output::stdout();
         writeln!(
@@ -346,7 +346,7 @@ impl Report {
 }
 
 /// The figures of the published experiment, on another machine; its service's delay is unknown.
-const SOURCE: [(&str, &str, &str, &str, &str, &str); 3] = [
+const PUBLISHED: [(&str, &str, &str, &str, &str, &str); 3] = [
     ("published: not used", "", "", "", "", "36.6"),
     (
         "published: the client",
@@ -360,9 +360,9 @@ const SOURCE: [(&str, &str, &str, &str, &str, &str); 3] = [
 ];
 
 /// A temporary folder that is removed at the end.
-struct Scratch(PathBuf);
+struct TemporaryFolder(PathBuf);
 
-impl Scratch {
+impl TemporaryFolder {
     fn new() -> anyhow::Result<Self> {
         let folder =
             std::env::temp_dir().join(format!("edgeward-demo-filter-{}", std::process::id()));
@@ -372,7 +372,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for TemporaryFolder {
     fn drop(&mut self) {
         // If the removal fails, the files remain in the system's temporary folder.
         _ = fs::remove_dir_all(&self.0);
@@ -381,7 +381,7 @@ impl Drop for Scratch {
 
 /// Longer than the demo, which scans only once.
 const MAX_STALENESS: Duration = Duration::from_secs(3600);
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 const EXAMPLES: &str = "\
 Exit codes: 0 every response was correct, 1 some were not, 2 the demo failed.

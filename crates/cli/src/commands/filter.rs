@@ -1,6 +1,5 @@
 //! `edgeward filter`: builds, queries, inspects, compares and publishes id filters.
 
-mod answer;
 mod build;
 mod changes;
 mod database;
@@ -8,6 +7,7 @@ mod diff;
 mod inspect;
 mod keygen;
 mod opened;
+mod query;
 mod reading;
 mod serve;
 mod source;
@@ -27,7 +27,7 @@ pub(crate) struct FilterArgs {
 #[derive(Debug, Subcommand)]
 enum Action {
     Build(build::BuildArgs),
-    Query(answer::QueryArgs),
+    Query(query::QueryArgs),
     Inspect(inspect::InspectArgs),
     Diff(diff::DiffArgs),
     Serve(Box<serve::ServeArgs>),
@@ -50,7 +50,7 @@ impl FilterArgs {
 pub(crate) fn run(args: FilterArgs) -> anyhow::Result<ExitCode> {
     match args.action {
         Action::Build(args) => build::run(&args),
-        Action::Query(args) => answer::run(&args),
+        Action::Query(args) => query::run(&args),
         Action::Inspect(args) => inspect::run(&args),
         Action::Diff(args) => diff::run(&args),
         Action::Serve(args) => serve::run(&args),

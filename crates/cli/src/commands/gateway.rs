@@ -14,9 +14,9 @@ use edgeward_link::{
     Admin, Allow, DenyError, DenyList, EndStatus, Gateway, GatewayConfig, HostPort, Rule,
 };
 
-use super::link::end::{EndArgs, OnOff, admin, announce, until_signal, with_way_out};
-use super::typed::address;
-use crate::complaint::Complaint;
+use super::flag_values::address;
+use super::link::endpoint::{EndpointArgs, OnOff, admin, announce, until_signal, with_hint};
+use crate::diagnostic::Diagnostic;
 
 /// Run the gateway of a link, near the origin
 #[derive(Args, Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct GatewayArgs {
     allow: Vec<Rule>,
 
     #[command(flatten)]
-    end: EndArgs,
+    endpoint: EndpointArgs,
 
     /// Maximum of edges whose chunks are remembered
     #[arg(long, value_name = "N", default_value_t = 64, hide_short_help = true)]
@@ -105,12 +105,12 @@ fn origin(text: &str) -> Result<HostPort, String> {
 /// Runs the gateway until a signal.
 pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
     if args.origin.is_none() && args.allow.is_empty() {
-        return Err(Complaint::new("the gateway has no permitted target")
+        return Err(Diagnostic::new("the gateway has no permitted target")
             .hint("give --origin http://HOST:PORT, or --allow HOST:PORT")
             .into());
     }
     let deny = deny(args)?;
-    let mut config = GatewayConfig::new(args.end.config()?, args.listen, args.origin.clone());
+    let mut config = GatewayConfig::new(args.endpoint.config()?, args.listen, args.origin.clone());
     config.allow = args
         .allow
         .iter()
@@ -126,11 +126,11 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
         config.sharing = Sharing::Everything;
     }
     let start = async || {
-        let gateway = Gateway::bind(config).await.map_err(with_way_out)?;
+        let gateway = Gateway::bind(config).await.map_err(with_hint)?;
         let gateway = Arc::new(gateway);
-        let asked = Arc::clone(&gateway);
-        let report = Arc::new(move || EndStatus::from(&*asked));
-        let admin = admin(args.end.admin, report).await?;
+        let status_source = Arc::clone(&gateway);
+        let report = Arc::new(move || EndStatus::from(&*status_source));
+        let admin = admin(args.endpoint.admin, report).await?;
         let addr = gateway.local_addr();
         let origin = args
             .origin
@@ -141,10 +141,10 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
             origin
                 .as_ref()
                 .map_or_else(String::new, |origin| format!(", origin {origin}")),
-            super::link::unencrypted(args.end.encryption)
+            super::link::unencrypted(args.endpoint.encryption)
         );
-        let told = json!({ "listening": addr.to_string(), "origin": origin });
-        announce(args.end.json, &text, admin.as_ref(), told)?;
+        let first_line = json!({ "listening": addr.to_string(), "origin": origin });
+        announce(args.endpoint.json, &text, admin.as_ref(), first_line)?;
         Ok((gateway, admin))
     };
     until_signal(start, stop)?;
@@ -155,8 +155,8 @@ fn deny(args: &GatewayArgs) -> anyhow::Result<Option<DenyList>> {
     let Some(path) = &args.deny else {
         return Ok(None);
     };
-    if args.end.encryption == OnOff::Off {
-        return Err(Complaint::new(
+    if args.endpoint.encryption == OnOff::Off {
+        return Err(Diagnostic::new(
             "--deny has no effect without encryption, because edges then have no certificates",
         )
         .hint("remove --encryption off or --deny")
@@ -169,7 +169,7 @@ fn deny(args: &GatewayArgs) -> anyhow::Result<Option<DenyList>> {
             }
             _ => "create the file; it may be empty",
         };
-        Complaint::of(&error).hint(hint)
+        Diagnostic::from_error(&error).hint(hint)
     })?;
     Ok(Some(list))
 }

@@ -21,8 +21,8 @@ use edgeward_lab::{
     Watcher, page,
 };
 
-use crate::complaint::{Complaint, Complaints};
 use crate::config::{self, FlagSetting, LoadError};
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::output::{self, Progress};
 use crate::signals::Signals;
 
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
         *path = folder.join(&path);
     }
     plan.trace.requests = args.requests.unwrap_or(plan.trace.requests);
-    let kept = Kept::new(args, &file)?;
+    let results = ResultFiles::new(args, &file)?;
     let bench = Bench {
         edgeward: match &args.edgeward {
             Some(program) => fs::canonicalize(program)
@@ -103,26 +103,26 @@ pub(crate) fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
     };
     anyhow::ensure!(
         bench.folder.is_dir(),
-        Complaint::new(format!("{} is not a folder", bench.folder.display()))
+        Diagnostic::new(format!("{} is not a folder", bench.folder.display()))
             .hint("give an existing folder with --dir")
     );
     let stop = stop_by_signal()?;
-    let shown = Shown {
+    let observer = RunObserver {
         progress: Mutex::new(None),
-        kept,
-        told: Mutex::new(0),
-        unkept: Mutex::new(None),
+        results,
+        printed: Mutex::new(0),
+        write_error: Mutex::new(None),
     };
-    let outcome = edgeward_lab::run(&plan, &bench, &stop, &shown);
-    *lock(&shown.progress) = None;
-    let outcome = outcome.map_err(|error| explained(error, &plan, &file))?;
-    if let Some(error) = lock(&shown.unkept).take() {
+    let outcome = edgeward_lab::run(&plan, &bench, &stop, &observer);
+    *lock(&observer.progress) = None;
+    let outcome = outcome.map_err(|error| with_location(error, &plan, &file))?;
+    if let Some(error) = lock(&observer.write_error).take() {
         return Err(error);
     }
     if args.json {
         output::print_json(&outcome)?;
     } else {
-        text::print(&outcome, &shown.kept.report)?;
+        text::print(&outcome, &observer.results.report)?;
     }
     Ok(if outcome.is_good() {
         ExitCode::SUCCESS
@@ -138,7 +138,7 @@ fn read(asked: &Path) -> anyhow::Result<(PathBuf, String)> {
     {
         return Ok((PathBuf::from(name), text.to_owned()));
     }
-    let in_file = |message: String| Complaint::new(message).in_file(asked);
+    let in_file = |message: String| Diagnostic::new(message).in_file(asked);
     let mut bytes = Vec::new();
     fs::File::open(asked)
         .and_then(|file| file.take(PLAN_BYTES_MAX + 1).read_to_end(&mut bytes))
@@ -158,41 +158,41 @@ fn read(asked: &Path) -> anyhow::Result<(PathBuf, String)> {
 }
 
 /// Parses the plan and checks the settings of its edges as `serve` would.
-fn parse(file: &Path, text: &str) -> Result<Plan, Complaints> {
-    let placed = |message: &str, line: usize, hint: Option<String>| {
-        let complaint = Complaint::new(message).in_file(file).at_line(line);
+fn parse(file: &Path, text: &str) -> Result<Plan, Diagnostics> {
+    let located = |message: &str, line: usize, hint: Option<String>| {
+        let diagnostic = Diagnostic::new(message).in_file(file).at_line(line);
         match hint {
-            Some(hint) => complaint.hint(hint),
-            None => complaint,
+            Some(hint) => diagnostic.hint(hint),
+            None => diagnostic,
         }
     };
     let plan = Plan::parse(text).map_err(|problems| {
-        let complaints = problems.into_iter();
-        Complaints(
-            complaints
-                .map(|problem| placed(&problem.message, problem.line, problem.hint))
+        let diagnostics = problems.into_iter();
+        Diagnostics(
+            diagnostics
+                .map(|problem| located(&problem.message, problem.line, problem.hint))
                 .collect(),
         )
     })?;
-    let mut complaints = Vec::new();
+    let mut diagnostics = Vec::new();
     for contender in &plan.contenders {
         let Server::Edgeward { settings, switch } = &contender.server else {
             continue;
         };
-        complaints.extend(wrong_settings(contender, settings, file));
+        diagnostics.extend(invalid_settings(contender, settings, file));
         if let Some(switch) = switch {
-            complaints.extend(wrong_settings(contender, &switch.settings, file));
+            diagnostics.extend(invalid_settings(contender, &switch.settings, file));
         }
     }
-    if complaints.is_empty() {
+    if diagnostics.is_empty() {
         Ok(plan)
     } else {
-        Err(Complaints(complaints))
+        Err(Diagnostics(diagnostics))
     }
 }
 
 /// The errors in the settings of an edge, each with its line.
-fn wrong_settings(contender: &Contender, settings: &[Setting], file: &Path) -> Vec<Complaint> {
+fn invalid_settings(contender: &Contender, settings: &[Setting], file: &Path) -> Vec<Diagnostic> {
     let flag = |key: &str, text: &str| FlagSetting {
         flag: key.to_owned(),
         key: key.to_owned(),
@@ -208,32 +208,32 @@ fn wrong_settings(contender: &Contender, settings: &[Setting], file: &Path) -> V
         given.push(flag("disk_device.capacity", "1GiB"));
     }
     // Each setting is checked alone, so that its errors get its line.
-    let mut complaints = Vec::new();
+    let mut diagnostics = Vec::new();
     for setting in settings {
         let mut flags = given.clone();
         flags.push(flag(&setting.path(), &setting.value.to_string()));
         if let Err(error) = config::load(None, &flags) {
             let found = match error {
-                LoadError::Unreadable(complaint) => vec![complaint],
-                LoadError::Wrong(Complaints(all)) => all,
+                LoadError::Unreadable(diagnostic) => vec![diagnostic],
+                LoadError::Invalid(Diagnostics(all)) => all,
             };
             let found = found.into_iter();
-            complaints.extend(found.map(|one| one.in_file(file).at_line(setting.line)));
+            diagnostics.extend(found.map(|one| one.in_file(file).at_line(setting.line)));
         }
     }
-    complaints
+    diagnostics
 }
 
 /// Adds a location and a hint to an error of the run.
-fn explained(error: LabError, plan: &Plan, file: &Path) -> anyhow::Error {
+fn with_location(error: LabError, plan: &Plan, file: &Path) -> anyhow::Error {
     let message = error.to_string();
     match error {
-        LabError::Trace(TraceError::Workload(_) | TraceError::Empty) => Complaint::new(message)
+        LabError::Trace(TraceError::Workload(_) | TraceError::Empty) => Diagnostic::new(message)
             .in_file(file)
             .at_line(plan.trace.line)
             .hint("change [trace], which sets what is generated and what is left out")
             .into(),
-        LabError::NoRoom { .. } => Complaint::new(message)
+        LabError::NoRoom { .. } => Diagnostic::new(message)
             .hint("give the contenders less space, or another folder with --dir")
             .into(),
         other => anyhow::Error::new(other),
@@ -245,26 +245,26 @@ fn explained(error: LabError, plan: &Plan, file: &Path) -> anyhow::Error {
 fn stop_by_signal() -> anyhow::Result<Stop> {
     let stop = Stop::default();
     let mut signals = Signals::listen()?;
-    let asked = stop.clone();
+    let trigger = stop.clone();
     // The thread ends with the process.
     thread::Builder::new()
         .name("lab-signals".to_owned())
         .spawn(move || {
             signals.next();
-            asked.ask();
+            trigger.ask();
         })?;
     Ok(stop)
 }
 
 /// The files of the results. Creation fails early if they are not writable.
-struct Kept {
+struct ResultFiles {
     report: PathBuf,
     out: Option<PathBuf>,
     /// The command that repeats the run.
     command: String,
 }
 
-impl Kept {
+impl ResultFiles {
     fn new(args: &LabArgs, plan: &Path) -> anyhow::Result<Self> {
         let name = plan.file_stem().unwrap_or(plan.as_os_str());
         let report = match (&args.report, &args.out) {
@@ -297,7 +297,7 @@ impl Kept {
     }
 
     /// Writes all results so far. Each file is replaced atomically, so that a reader never sees half of it.
-    fn keep(&self, outcome: &Outcome) -> anyhow::Result<()> {
+    fn write(&self, outcome: &Outcome) -> anyhow::Result<()> {
         replace(&self.report, page(outcome, &self.command).as_bytes())?;
         let Some(out) = &self.out else {
             return Ok(());
@@ -336,16 +336,16 @@ fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 }
 
 /// Shows the progress of the run and writes the results so far.
-struct Shown {
+struct RunObserver {
     progress: Mutex<Option<Progress>>,
-    kept: Kept,
+    results: ResultFiles,
     /// The number of contenders whose end was printed.
-    told: Mutex<usize>,
+    printed: Mutex<usize>,
     /// The first error of writing the results.
-    unkept: Mutex<Option<anyhow::Error>>,
+    write_error: Mutex<Option<anyhow::Error>>,
 }
 
-impl Watcher for Shown {
+impl Watcher for RunObserver {
     fn begin(&self, what: &str, requests: u64) {
         let mut progress = lock(&self.progress);
         // Drops the previous bar before the next one is drawn.
@@ -360,15 +360,15 @@ impl Watcher for Shown {
     }
 
     fn so_far(&self, outcome: &Outcome) {
-        let mut told = lock(&self.told);
-        for one in outcome.contenders.iter().skip(*told) {
+        let mut printed = lock(&self.printed);
+        for one in outcome.contenders.iter().skip(*printed) {
             if let Some(progress) = &*lock(&self.progress) {
                 progress.note(&text::line(one));
             }
         }
-        *told = outcome.contenders.len();
-        if let Err(error) = self.kept.keep(outcome) {
-            lock(&self.unkept).get_or_insert(error);
+        *printed = outcome.contenders.len();
+        if let Err(error) = self.results.write(outcome) {
+            lock(&self.write_error).get_or_insert(error);
         }
     }
 }

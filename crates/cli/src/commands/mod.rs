@@ -10,6 +10,7 @@ mod check_config;
 mod demo;
 mod demo_filter;
 mod filter;
+pub(crate) mod flag_values;
 mod gateway;
 mod lab;
 pub(crate) mod link;
@@ -19,7 +20,6 @@ mod serve;
 mod simulate;
 mod store;
 mod trace;
-pub(crate) mod typed;
 mod warmup;
 
 use std::process::ExitCode;

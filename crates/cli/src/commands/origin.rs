@@ -13,7 +13,7 @@ use serde_json::json;
 use edgeward_replay::origin::{OBJECT_BYTES_MAX, OriginConfig, OriginCounts, SyntheticOrigin};
 use edgeward_types::{ByteSize, Seed};
 
-use super::typed::{address, duration};
+use super::flag_values::{address, duration};
 use crate::output;
 
 /// Serve synthetic objects of any size: /o/ID?size=BYTES
@@ -89,9 +89,9 @@ pub(crate) fn run(args: OriginArgs) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()?;
     // Signals are handled before the address is printed, so that a signal sent at once is not lost.
-    let ended = {
+    let stopped = {
         let _entered = runtime.enter();
-        ended()?
+        stop_signal()?
     };
     let origin = SyntheticOrigin::start(args.config()?)?;
     let addr = origin.addr();
@@ -100,7 +100,7 @@ pub(crate) fn run(args: OriginArgs) -> anyhow::Result<ExitCode> {
     } else {
         eprintln!("objects at http://{addr}/o/ID?size=BYTES, counts at http://{addr}/status");
     }
-    runtime.block_on(ended);
+    runtime.block_on(stopped);
     let stats = origin.stats();
     origin.shutdown();
     let counts = stats.counts();
@@ -140,7 +140,7 @@ impl OriginArgs {
 }
 
 /// Returns a future that completes at SIGINT or SIGTERM.
-fn ended() -> std::io::Result<impl Future<Output = ()>> {
+fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
 
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -184,14 +184,14 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 fn header(text: &str) -> Result<(http::HeaderName, http::HeaderValue), String> {
-    let unclear = || format!("`{text}` is not a header line; write \"Name: value\"");
-    let (name, value) = text.split_once(':').ok_or_else(unclear)?;
-    let name: http::HeaderName = name.trim().parse().map_err(|_| unclear())?;
+    let invalid = || format!("`{text}` is not a header line; write \"Name: value\"");
+    let (name, value) = text.split_once(':').ok_or_else(invalid)?;
+    let name: http::HeaderName = name.trim().parse().map_err(|_| invalid())?;
     // Spaces and tabs around the value are not part of it (RFC 9110 §5.5).
     let value = value
         .trim_matches([' ', '\t'])
         .parse()
-        .map_err(|_| unclear())?;
+        .map_err(|_| invalid())?;
     if ["content-length", "transfer-encoding", "connection"].contains(&name.as_str()) {
         return Err(format!("{name} is set by the origin itself"));
     }
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_read_as_people_write_them() {
+    fn fractions_may_be_percentages() {
         for (text, expected) in [("0", 0.0), ("0.01", 0.01), ("1%", 0.01), ("100 %", 1.0)] {
             assert_eq!(share(text), Ok(expected), "{text}");
         }

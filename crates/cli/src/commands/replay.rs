@@ -17,9 +17,9 @@ use edgeward_replay::ReplayReport;
 use edgeward_replay::load::{self, Feeder, Pacing, ReplayError, ReplayPlan, Target};
 use edgeward_types::ByteSize;
 
-use super::typed::duration;
+use super::flag_values::duration;
 use super::warmup::Warmup;
-use crate::complaint::Complaint;
+use crate::diagnostic::Diagnostic;
 use crate::input::{Inputs, TraceArgs as TraceInputArgs};
 use crate::output::{self, Progress};
 
@@ -151,7 +151,7 @@ impl ReplayArgs {
 /// Reads the trace once to count its requests, because the warm-up is a fraction of them.
 fn count(inputs: &Inputs, max_size: Option<ByteSize>) -> anyhow::Result<u64> {
     if inputs.read_once() {
-        return Err(Complaint::new(
+        return Err(Diagnostic::new(
             "a share of the trace needs two passes, and stdin can be read only once",
         )
         .hint("give --warmup as a number of requests, or put the trace in a file")
@@ -181,14 +181,14 @@ fn replay(plan: &ReplayPlan, inputs: &Inputs, total: Option<u64>) -> anyhow::Res
         Ok(Ok(report)) => Ok(report),
         // The error of the reader says more than the library's wrapper.
         Ok(Err(ReplayError::Trace { requests, source })) => {
-            let error = match source.downcast::<Broken>() {
-                Ok(broken) => broken.0,
+            let error = match source.downcast::<TraceReadError>() {
+                Ok(error) => error.0,
                 Err(source) => anyhow::Error::from_boxed(source),
             };
             eprintln!("stopped after {} requests", output::count(requests));
             Err(error)
         }
-        Ok(Err(error @ ReplayError::Connect { .. })) => Err(Complaint::of(&error)
+        Ok(Err(error @ ReplayError::Connect { .. })) => Err(Diagnostic::from_error(&error)
             .hint("start the server under test, or give its address with --target")
             .into()),
         Ok(Err(error)) => Err(error.into()),
@@ -197,20 +197,20 @@ fn replay(plan: &ReplayPlan, inputs: &Inputs, total: Option<u64>) -> anyhow::Res
 }
 
 /// Reads the trace into the queue until the trace or the replay ends.
-fn feed(inputs: &Inputs, feeder: &mut Feeder) -> Result<(), Broken> {
-    let mut enough = false;
+fn feed(inputs: &Inputs, feeder: &mut Feeder) -> Result<(), TraceReadError> {
+    let mut queue_is_closed = false;
     let reading = inputs.read(None, |records| {
         for &record in records {
             if feeder.push(record).is_break() {
-                enough = true;
+                queue_is_closed = true;
                 anyhow::bail!("the replay takes no more records");
             }
         }
         Ok(())
     });
     let reading = match reading {
-        Err(_) if enough => return Ok(()),
-        Err(error) => return Err(Broken(error)),
+        Err(_) if queue_is_closed => return Ok(()),
+        Err(error) => return Err(TraceReadError(error)),
         Ok(reading) => reading,
     };
     for file in &reading.files {
@@ -219,23 +219,23 @@ fn feed(inputs: &Inputs, feeder: &mut Feeder) -> Result<(), Broken> {
             eprintln!("warning: {lines} malformed lines of {} skipped", file.label);
         }
     }
-    match reading.broke_off {
-        Some(error) => Err(Broken(error)),
+    match reading.error {
+        Some(error) => Err(TraceReadError(error)),
         None => Ok(()),
     }
 }
 
 /// Passes an error with its location and hint through the library.
 #[derive(Debug)]
-struct Broken(anyhow::Error);
+struct TraceReadError(anyhow::Error);
 
-impl std::fmt::Display for Broken {
+impl std::fmt::Display for TraceReadError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl std::error::Error for Broken {}
+impl std::error::Error for TraceReadError {}
 
 fn positive(text: &str) -> Result<f64, String> {
     text.parse()
@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_above_zero() {
+    fn rates_are_positive() {
         assert_eq!(positive("0.5"), Ok(0.5));
         for text in ["0", "-1", "inf", "nan", ""] {
             assert!(positive(text).is_err(), "{text}");

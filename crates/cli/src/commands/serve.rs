@@ -12,9 +12,9 @@ use edgeward_proxy::{Edge, RunningEdge, StartError};
 use edgeward_types::ByteSize;
 
 use crate::allocator;
-use crate::complaint::Complaint;
 use crate::config::{self, FlagSetting};
 use crate::descriptors;
+use crate::diagnostic::Diagnostic;
 use crate::link_edge::EdgeLink;
 use crate::memory;
 use crate::negative;
@@ -131,7 +131,7 @@ pub(crate) struct ServeArgs {
 
 impl ServeArgs {
     /// The flags as settings of the configuration file.
-    fn settings(&self) -> Result<Vec<FlagSetting>, Complaint> {
+    fn settings(&self) -> Result<Vec<FlagSetting>, Diagnostic> {
         let mut settings: Vec<FlagSetting> = self
             .listen
             .iter()
@@ -179,7 +179,7 @@ impl ServeArgs {
         }
         for text in &self.settings {
             let (key, value) = text.split_once('=').ok_or_else(|| {
-                Complaint::new(format!("--set {text} is not KEY=VALUE"))
+                Diagnostic::new(format!("--set {text} is not KEY=VALUE"))
                     .hint("write for example --set limits.headers_max=50")
             })?;
             settings.push(setting(&format!("--set {key}"), key, value));
@@ -202,14 +202,14 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     descriptors::raise_limit();
     memory::warn_if_beyond(checked.edge.hot.capacity);
     let mut edge_config = checked.edge;
-    edge_config.hot.give_back = Some(allocator::give_back_above);
+    edge_config.hot.give_back = Some(allocator::return_pages_above);
     edge_config.negative = negative::start(&checked.negative)?;
     let link = checked.link.as_ref().map(EdgeLink::start).transpose()?;
     edge_config.origin.dial = link.as_ref().map(EdgeLink::dial);
     let drain = edge_config.drain_timeout;
     // Signals are handled before the first line is printed, because its reader may send one at once.
     let mut signals = Signals::of_server()?;
-    let edge = Edge::start(edge_config.clone()).map_err(with_way_out)?;
+    let edge = Edge::start(edge_config.clone()).map_err(with_hint)?;
     if let Some(reopener) = edge.log_reopener() {
         signals.on_reopen(move || reopener.reopen());
     }
@@ -240,7 +240,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Adds a hint to the error of an edge that could not start.
-fn with_way_out(error: StartError) -> anyhow::Error {
+fn with_hint(error: StartError) -> anyhow::Error {
     let hint = match &error {
         StartError::Listen { source, .. } => match source.kind() {
             io::ErrorKind::AddrInUse => {
@@ -260,7 +260,7 @@ fn with_way_out(error: StartError) -> anyhow::Error {
         }
         _ => return error.into(),
     };
-    Complaint::of(&error).hint(hint).into()
+    Diagnostic::from_error(&error).hint(hint).into()
 }
 
 /// Prints one line with the addresses, for people and for the program that started the edge.
@@ -307,7 +307,7 @@ fn announce(
         }))
     } else {
         let mut out = output::stdout();
-        let told = admin.map_or_else(String::new, |url| format!(", admin on {url}"));
+        let admin_text = admin.map_or_else(String::new, |url| format!(", admin on {url}"));
         let on_disk = config.disk.as_ref().map_or_else(String::new, |disk| {
             let sizes = disk.settings.devices.iter().filter_map(|d| d.capacity);
             let bytes = sizes.map(ByteSize::bytes).sum();
@@ -315,7 +315,7 @@ fn announce(
         });
         writeln!(
             out,
-            "listening on {}, origin {}, memory {} with {}{on_disk}{told}",
+            "listening on {}, origin {}, memory {} with {}{on_disk}{admin_text}",
             urls.join(" and "),
             config.origin.url,
             hot.capacity,
@@ -326,7 +326,7 @@ fn announce(
     };
     match written {
         // A closed stdout is not an error: the edge serves without it.
-        Err(error) if output::stdout_closed(&error) => Ok(()),
+        Err(error) if output::is_stdout_closed(&error) => Ok(()),
         other => other,
     }
 }

@@ -23,7 +23,7 @@ use edgeward_trace::Record;
 use edgeward_types::{ByteSize, Seed};
 
 use super::warmup::Warmup;
-use crate::complaint::Complaint;
+use crate::diagnostic::Diagnostic;
 use crate::input::{Inputs, TraceArgs as TraceInputArgs};
 use crate::output::{self, Column, Progress, Table};
 
@@ -128,7 +128,7 @@ impl SimulateArgs {
 /// Reads the trace once for the figures that shares refer to.
 fn measure(inputs: &Inputs) -> anyhow::Result<TraceFacts> {
     if inputs.read_once() {
-        return Err(Complaint::new(
+        return Err(Diagnostic::new(
             "a share of the trace needs two passes, and stdin can be read only once",
         )
         .hint("give --capacity in bytes and --warmup in requests, or put the trace in a file")
@@ -196,7 +196,7 @@ fn simulate(
     let facts = traffic.facts();
     if facts.requests == 0 {
         return Err(
-            Complaint::new(format!("{} contains no requests", inputs.label()))
+            Diagnostic::new(format!("{} contains no requests", inputs.label()))
                 .hint("`edgeward trace info` shows the contents of a trace")
                 .into(),
         );
@@ -215,13 +215,13 @@ fn feed_all(runs: &mut [TimedRun], batch: &[Record], threads: usize) {
     if threads <= 1 {
         return runs.iter_mut().for_each(|run| run.feed(batch));
     }
-    let mut hands: Vec<Vec<&mut TimedRun>> = (0..threads).map(|_| Vec::new()).collect();
+    let mut groups: Vec<Vec<&mut TimedRun>> = (0..threads).map(|_| Vec::new()).collect();
     for (n, run) in runs.iter_mut().enumerate() {
-        hands[n % threads].push(run);
+        groups[n % threads].push(run);
     }
     thread::scope(|scope| {
-        for hand in hands {
-            scope.spawn(move || hand.into_iter().for_each(|run| run.feed(batch)));
+        for group in groups {
+            scope.spawn(move || group.into_iter().for_each(|run| run.feed(batch)));
         }
     });
 }

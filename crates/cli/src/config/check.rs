@@ -1,6 +1,6 @@
 //! Checks the settings and builds the configuration, or returns all errors.
 
-mod together;
+mod combinations;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -15,11 +15,11 @@ use edgeward_store::disk::{DeviceSettings, DiskSettings};
 use edgeward_types::ByteSize;
 
 use super::keys::{KEYS, Key, is_repeated};
-use super::{Checked, Setting, Source, Told, Typed};
-use crate::complaint::{Complaint, Complaints};
+use super::{CheckedConfig, RawSetting, Setting, SettingsFile, Source};
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::link_edge::LinkSettings;
 use crate::negative::NegativeSettings;
-use together::together;
+use combinations::check_combinations;
 
 /// A configuration under construction. [`check`] combines fields that depend on several keys.
 #[derive(Debug)]
@@ -53,12 +53,12 @@ pub(super) struct DraftHost {
 impl Draft {
     /// A draft with every default. It has no listener, and the origin is a placeholder.
     pub(super) fn new() -> Self {
-        let nowhere = "http://origin.invalid"
+        let placeholder = "http://origin.invalid"
             .parse()
             .expect("the placeholder is a URL");
         let edge = EdgeConfig::new(
             edgeward_proxy::config::LOOPBACK_ANY_PORT,
-            nowhere,
+            placeholder,
             DEFAULT_HOT_CAPACITY,
         );
         Self {
@@ -116,65 +116,66 @@ impl Draft {
 
 /// Checks each setting, then the settings together. Returns the configuration or all errors.
 pub(super) fn check(
-    typed: Vec<Typed>,
-    mut complaints: Vec<(Source, Complaint)>,
-    told: &Told<'_>,
-) -> Result<Checked, Complaints> {
+    raw_settings: Vec<RawSetting>,
+    mut diagnostics: Vec<(Source, Diagnostic)>,
+    settings_file: &SettingsFile<'_>,
+) -> Result<CheckedConfig, Diagnostics> {
     let mut draft = Draft::new();
-    // A line with a syntax error gets no second complaint about the value that the parser recovered.
-    let broken: HashSet<usize> = complaints
+    // A line with a syntax error gets no second diagnostic about the value that the parser recovered.
+    let lines_with_errors: HashSet<usize> = diagnostics
         .iter()
         .filter_map(|(source, _)| match source {
             Source::File { line } => Some(*line),
             _ => None,
         })
         .collect();
-    for one in &typed {
-        let Typed {
+    for one in &raw_settings {
+        let RawSetting {
             key,
             item,
             raw,
             source,
         } = one;
-        match key.kind.read(raw, &told.folder(source)) {
+        match key.kind.read(raw, &settings_file.folder(source)) {
             Ok(value) => (key.set)(&mut draft, *item, value),
-            Err(_) if matches!(source, Source::File { line } if broken.contains(line)) => {}
-            Err(refusal) => {
+            Err(_) if matches!(source, Source::File { line } if lines_with_errors.contains(line)) =>
+                {}
+            Err(value_error) => {
                 let subject = match source {
                     Source::Flag(flag) => format!("{flag} {raw}"),
                     _ => format!("{} = {raw}", key.path),
                 };
-                let mut complaint = Complaint::new(format!("{subject} {}", refusal.reason));
-                if let Some(hint) = refusal.hint {
-                    complaint = complaint.hint(hint);
+                let mut diagnostic = Diagnostic::new(format!("{subject} {}", value_error.reason));
+                if let Some(hint) = value_error.hint {
+                    diagnostic = diagnostic.hint(hint);
                 }
-                complaints.push((source.clone(), complaint));
+                diagnostics.push((source.clone(), diagnostic));
             }
         }
     }
-    together(&typed, &mut draft, &mut complaints, told);
-    if complaints.is_empty() {
-        return Ok(Checked {
-            settings: settings(&typed, &draft),
+    check_combinations(&raw_settings, &mut draft, &mut diagnostics, settings_file);
+    if diagnostics.is_empty() {
+        return Ok(CheckedConfig {
+            settings: settings(&raw_settings, &draft),
             negative: draft.negative.clone(),
             link: draft.link.gateway.is_some().then(|| draft.link.clone()),
-            edge: finished(draft),
+            edge: edge_config(draft),
         });
     }
     // The order of a reader: the file from the top, the flags, missing settings.
-    complaints.sort_by_key(|(source, _)| match source {
+    diagnostics.sort_by_key(|(source, _)| match source {
         Source::File { line } => (0, *line),
         Source::Flag(_) => (1, 0),
         Source::Default => (2, 0),
     });
-    let placed = complaints
+    let located = diagnostics
         .into_iter()
-        .map(|(source, complaint)| told.place(complaint, &source))
+        .map(|(source, diagnostic)| settings_file.locate(diagnostic, &source))
         .collect();
-    Err(Complaints(placed))
+    Err(Diagnostics(located))
 }
 
-fn finished(draft: Draft) -> EdgeConfig {
+fn edge_config(draft: Draft) -> EdgeConfig {
     let Draft {
         mut edge,
         listeners,
@@ -211,10 +212,10 @@ fn finished(draft: Draft) -> EdgeConfig {
 }
 
 /// All settings with their final values, in the order of the reference.
-fn settings(typed: &[Typed], draft: &Draft) -> Vec<Setting> {
+fn settings(raw_settings: &[RawSetting], draft: &Draft) -> Vec<Setting> {
     let mut settings = Vec::new();
     let source = |key: &Key, item: usize| {
-        typed
+        raw_settings
             .iter()
             .rev()
             .find(|one| one.key.path == key.path && one.item == item)

@@ -5,7 +5,7 @@ use edgeward_semantics::{ClientDirectives, SetCookie};
 use edgeward_store::disk::DirectWrites;
 use edgeward_store::hot::TunerPlace;
 
-use crate::commands::link::end::{Compression, IdScheme};
+use crate::commands::link::endpoint::{Compression, IdScheme};
 use crate::negative::IdKind;
 
 /// An enum whose values have words in the configuration.
@@ -14,7 +14,7 @@ pub(super) trait Choice: Sized {
     const WORDS: &'static [&'static str];
 
     /// Returns the value of a word.
-    fn of(word: &str) -> Option<Self>;
+    fn from_word(word: &str) -> Option<Self>;
 
     /// Returns the word of a value.
     fn word(self) -> &'static str;
@@ -26,7 +26,7 @@ macro_rules! choices {
         impl Choice for $choice {
             const WORDS: &'static [&'static str] = &[$($word),+];
 
-            fn of(word: &str) -> Option<Self> {
+            fn from_word(word: &str) -> Option<Self> {
                 match word {
                     $($word => Some(Self::$value),)+
                     _ => None,

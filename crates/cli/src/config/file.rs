@@ -11,22 +11,22 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::kind::{Raw, unreadable};
-use super::{Source, Typed, keys, nearest};
-use crate::complaint::Complaint;
+use super::{RawSetting, Source, keys, nearest};
+use crate::diagnostic::Diagnostic;
 
 /// Reads the file's text.
-pub(super) fn read(path: &Path) -> Result<String, Complaint> {
+pub(super) fn read(path: &Path) -> Result<String, Diagnostic> {
     let mut bytes = Vec::new();
     File::open(path)
         .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
         .map_err(|error| {
             let message = format!("the configuration {}", unreadable(&error));
-            Complaint::new(message).in_file(path).hint(
+            Diagnostic::new(message).in_file(path).hint(
                 "`edgeward check-config --reference` lists all keys, to start a new file from",
             )
         })?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(Complaint::new("the configuration exceeds 1 MiB").in_file(path));
+        return Err(Diagnostic::new("the configuration exceeds 1 MiB").in_file(path));
     }
     String::from_utf8(bytes).map_err(|error| {
         let good = error.utf8_error().valid_up_to();
@@ -34,19 +34,23 @@ pub(super) fn read(path: &Path) -> Result<String, Complaint> {
             .iter()
             .filter(|byte| **byte == b'\n')
             .count();
-        Complaint::new("the configuration is not valid UTF-8")
+        Diagnostic::new("the configuration is not valid UTF-8")
             .in_file(path)
             .at_line(line)
     })
 }
 
-/// Adds the settings in `text` to `typed`, and errors to `complaints`.
-pub(super) fn parse(text: &str, typed: &mut Vec<Typed>, complaints: &mut Vec<(Source, Complaint)>) {
+/// Adds the settings in `text` to `raw_settings`, and errors to `diagnostics`.
+pub(super) fn parse(
+    text: &str,
+    raw_settings: &mut Vec<RawSetting>,
+    diagnostics: &mut Vec<(Source, Diagnostic)>,
+) {
     let (document, errors) = DeTable::parse_recoverable(text);
     let mut walk = Walk {
         text,
-        typed,
-        complaints,
+        raw_settings,
+        diagnostics,
     };
     let mut last_line = 0;
     for error in errors {
@@ -54,8 +58,8 @@ pub(super) fn parse(text: &str, typed: &mut Vec<Typed>, complaints: &mut Vec<(So
         let line = walk.line(&span);
         // One error often causes further ones in the same line.
         if line != last_line {
-            let complaint = walk.syntax(error.message(), &span);
-            walk.complain(&span, complaint);
+            let diagnostic = walk.syntax(error.message(), &span);
+            walk.report(&span, diagnostic);
         }
         last_line = line;
     }
@@ -64,8 +68,8 @@ pub(super) fn parse(text: &str, typed: &mut Vec<Typed>, complaints: &mut Vec<(So
 
 struct Walk<'a> {
     text: &'a str,
-    typed: &'a mut Vec<Typed>,
-    complaints: &'a mut Vec<(Source, Complaint)>,
+    raw_settings: &'a mut Vec<RawSetting>,
+    diagnostics: &'a mut Vec<(Source, Diagnostic)>,
 }
 
 impl Walk<'_> {
@@ -73,14 +77,14 @@ impl Walk<'_> {
         for (name, value) in document {
             let table: &str = name.get_ref();
             if !nearest::tables().any(|known| known == table) {
-                let complaint = if value.get_ref().is_table() || value.get_ref().is_array() {
-                    Complaint::new(format!("unknown table [{table}]"))
+                let diagnostic = if value.get_ref().is_table() || value.get_ref().is_array() {
+                    Diagnostic::new(format!("unknown table [{table}]"))
                         .hint(nearest::table_hint(table))
                 } else {
-                    Complaint::new(format!("unknown key {table} outside of a table"))
+                    Diagnostic::new(format!("unknown key {table} outside of a table"))
                         .hint(nearest::hint(table))
                 };
-                self.complain(&name.span(), complaint);
+                self.report(&name.span(), diagnostic);
                 continue;
             }
             let repeats = keys::is_repeated(table);
@@ -90,17 +94,17 @@ impl Walk<'_> {
                     for (item, value) in items.iter().enumerate() {
                         match value.get_ref() {
                             DeValue::Table(inner) => self.table(table, item, inner),
-                            _ => self.no_table(table, value),
+                            _ => self.not_a_table(table, value),
                         }
                     }
                 }
                 DeValue::Array(_) => {
-                    let complaint =
-                        Complaint::new(format!("[[{table}]] is given as an array of tables"))
+                    let diagnostic =
+                        Diagnostic::new(format!("[[{table}]] is given as an array of tables"))
                             .hint(format!("there is only one: write [{table}]"));
-                    self.complain(&name.span(), complaint);
+                    self.report(&name.span(), diagnostic);
                 }
-                _ => self.no_table(table, value),
+                _ => self.not_a_table(table, value),
             }
         }
     }
@@ -116,16 +120,16 @@ impl Walk<'_> {
                 continue;
             }
             let Some(key) = keys::find(&path) else {
-                let complaint =
-                    Complaint::new(format!("unknown key {path}")).hint(nearest::hint(&path));
-                self.complain(&name.span(), complaint);
+                let diagnostic =
+                    Diagnostic::new(format!("unknown key {path}")).hint(nearest::hint(&path));
+                self.report(&name.span(), diagnostic);
                 continue;
             };
             let raw = self.raw(value);
             let source = Source::File {
                 line: self.line(&name.span()),
             };
-            self.typed.push(Typed {
+            self.raw_settings.push(RawSetting {
                 key,
                 item,
                 raw,
@@ -150,17 +154,17 @@ impl Walk<'_> {
         }
     }
 
-    fn no_table(&mut self, table: &str, value: &Spanned<DeValue<'_>>) {
+    fn not_a_table(&mut self, table: &str, value: &Spanned<DeValue<'_>>) {
         let shown = self.excerpt(&value.span());
-        let complaint = Complaint::new(format!("{table} = {shown} is not a table"))
+        let diagnostic = Diagnostic::new(format!("{table} = {shown} is not a table"))
             .hint(format!("write [{table}] on a line, and its keys below"));
-        self.complain(&value.span(), complaint);
+        self.report(&value.span(), diagnostic);
     }
 
-    fn syntax(&self, message: &str, span: &Range<usize>) -> Complaint {
+    fn syntax(&self, message: &str, span: &Range<usize>) -> Diagnostic {
         if message == "duplicate key" {
             let key = self.excerpt(span);
-            return Complaint::new(format!("{key} is given twice")).hint("remove one of the two");
+            return Diagnostic::new(format!("{key} is given twice")).hint("remove one of the two");
         }
         let shown = self.excerpt(span);
         let shown = if shown.is_empty() {
@@ -168,12 +172,12 @@ impl Walk<'_> {
         } else {
             format!(" at `{shown}`")
         };
-        Complaint::new(format!("invalid TOML: {message}{shown}"))
+        Diagnostic::new(format!("invalid TOML: {message}{shown}"))
     }
 
-    fn complain(&mut self, span: &Range<usize>, complaint: Complaint) {
+    fn report(&mut self, span: &Range<usize>, diagnostic: Diagnostic) {
         let line = self.line(span);
-        self.complaints.push((Source::File { line }, complaint));
+        self.diagnostics.push((Source::File { line }, diagnostic));
     }
 
     /// The line in which a span starts, counted from 1.

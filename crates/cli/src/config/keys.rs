@@ -12,7 +12,7 @@ mod link;
 mod negative;
 mod server;
 mod slow;
-mod taken;
+mod values;
 
 use std::path::Path;
 use std::time::Duration;
@@ -170,7 +170,7 @@ pub(super) static KEYS: &[Key] = &[
               request.",
         set: |draft, _, value| {
             let host = value.text();
-            draft.edge.origin.host = match HostWord::of(&host) {
+            draft.edge.origin.host = match HostWord::from_word(&host) {
                 Some(HostWord::Auto) => None,
                 Some(HostWord::Forward) => Some(HostPolicy::Forward),
                 Some(HostWord::Origin) => Some(HostPolicy::Origin),
@@ -292,7 +292,7 @@ pub(super) static KEYS: &[Key] = &[
     link::DELTA,
     link::IDS,
     link::CONNECTIONS,
-    link::PATIENCE,
+    link::TIMEOUT,
     link::ADMIN,
     Key {
         path: "hot.capacity",

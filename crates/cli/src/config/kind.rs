@@ -16,8 +16,8 @@ use edgeward_proxy::config::{FieldNames, HostPattern, Networks, OriginUrl, Parse
 use edgeward_proxy::negative::PathPattern;
 use edgeward_types::ByteSize;
 
-use crate::complaint::whole;
-use crate::negative::FilterPlace;
+use crate::diagnostic::absolute;
+use crate::negative::FilterLocation;
 use words::{DURATION_UNITS, alternatives};
 pub(super) use words::{duration_text, size_text};
 
@@ -86,7 +86,7 @@ pub(super) enum Kind {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Raw {
     /// The value of a flag.
-    Typed(String),
+    Flag(String),
     /// A string in the file.
     Text(String),
     /// A whole number in the file, as written.
@@ -101,7 +101,7 @@ pub(super) enum Raw {
 impl fmt::Display for Raw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Typed(text) => write!(f, "{}", text.escape_debug()),
+            Self::Flag(text) => write!(f, "{}", text.escape_debug()),
             Self::Text(text) => write!(f, "{text:?}"),
             Self::Number(text) | Self::Other { source: text, .. } => f.write_str(text),
             Self::Switch(on) => write!(f, "{on}"),
@@ -122,7 +122,7 @@ pub(super) enum Value {
     Url(OriginUrl),
     File(PathBuf),
     Pattern(PathPattern),
-    Filter(FilterPlace),
+    Filter(FilterLocation),
     PublicKeys(Vec<PublicKey>),
     Networks(Networks),
     FieldNames(FieldNames),
@@ -135,14 +135,14 @@ pub(super) enum Value {
 
 /// Why a value is rejected. The reason continues the sentence that begins with `KEY = VALUE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct ValueError {
     pub(super) reason: String,
     pub(super) hint: Option<String>,
 }
 
 impl Kind {
     /// Parses and checks a value. Relative paths start at `folder`.
-    pub(super) fn read(self, raw: &Raw, folder: &Path) -> Result<Value, Refusal> {
+    pub(super) fn read(self, raw: &Raw, folder: &Path) -> Result<Value, ValueError> {
         match self {
             Self::SizeOrNone { .. }
             | Self::CountOrNone { .. }
@@ -156,27 +156,27 @@ impl Kind {
             }
             Self::Size { least, most } | Self::SizeOrNone { least, most } => {
                 let size: ByteSize = match raw {
-                    Raw::Typed(text) | Raw::Text(text) | Raw::Number(text) => {
-                        text.parse().map_err(|error| refusal(text, &error))?
+                    Raw::Flag(text) | Raw::Text(text) | Raw::Number(text) => {
+                        text.parse().map_err(|error| to_value_error(text, &error))?
                     }
                     _ => return Err(self.wrong_kind(raw)),
                 };
-                within(size, least, most, size_text).map(Value::Size)
+                check_bounds(size, least, most, size_text).map(Value::Size)
             }
             Self::Duration { least, most } => {
                 let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
                 let duration = parse_duration(text)?;
-                within(duration, least, most, duration_text).map(Value::Duration)
+                check_bounds(duration, least, most, duration_text).map(Value::Duration)
             }
             Self::Count { least, most } | Self::CountOrNone { least, most } => {
                 let number = self.number(raw)?;
-                within(number, least, most, |n| n.to_string()).map(Value::Number)
+                check_bounds(number, least, most, |n| n.to_string()).map(Value::Number)
             }
             Self::Seed | Self::SeedOrNone => self.number(raw).map(Value::Number),
             Self::Switch => match raw {
                 Raw::Switch(on) => Ok(Value::Switch(*on)),
-                Raw::Typed(text) if text == "true" => Ok(Value::Switch(true)),
-                Raw::Typed(text) if text == "false" => Ok(Value::Switch(false)),
+                Raw::Flag(text) if text == "true" => Ok(Value::Switch(true)),
+                Raw::Flag(text) if text == "false" => Ok(Value::Switch(false)),
                 _ => Err(self.wrong_kind(raw)),
             },
             Self::Choice(words) => {
@@ -184,13 +184,14 @@ impl Kind {
                 if words.contains(&text) {
                     Ok(Value::Text(text.to_owned()))
                 } else {
-                    Err(Refusal::new("is not known").hint(format!("use {}", alternatives(words))))
+                    Err(ValueError::new("is not known")
+                        .hint(format!("use {}", alternatives(words))))
                 }
             }
             Self::Address | Self::AddressOrNone => {
                 let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
                 text.parse().map(Value::Address).map_err(|_| {
-                    Refusal::new("is not an address and port").hint(
+                    ValueError::new("is not an address and port").hint(
                         "write 127.0.0.1:8080, 0.0.0.0:8080 for all of IPv4 or [::]:8080 for all",
                     )
                 })
@@ -198,7 +199,9 @@ impl Kind {
             Self::Url => {
                 let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
                 text.parse().map(Value::Url).map_err(
-                    |error: edgeward_proxy::config::ParseOriginUrlError| refusal(text, &error),
+                    |error: edgeward_proxy::config::ParseOriginUrlError| {
+                        to_value_error(text, &error)
+                    },
                 )
             }
             Self::InputFile => {
@@ -206,10 +209,10 @@ impl Kind {
                 let path = folder.join(text);
                 let opened = fs::File::open(&path).and_then(|file| file.metadata());
                 match opened {
-                    Ok(facts) if facts.is_dir() => Err(Refusal::new("is a folder, not a file")),
+                    Ok(facts) if facts.is_dir() => Err(ValueError::new("is a folder, not a file")),
                     Ok(_) => Ok(Value::File(path)),
-                    Err(error) => Err(Refusal::new(unreadable(&error))
-                        .hint(format!("the full path is {}", whole(&path)))),
+                    Err(error) => Err(ValueError::new(unreadable(&error))
+                        .hint(format!("the full path is {}", absolute(&path)))),
                 }
             }
             Self::OutputFile => {
@@ -219,30 +222,30 @@ impl Kind {
                 }
                 let path = folder.join(text);
                 if text.is_empty() || path.is_dir() {
-                    Err(Refusal::new("is not a file").hint("give a file, or - for stdout"))
+                    Err(ValueError::new("is not a file").hint("give a file, or - for stdout"))
                 } else {
-                    in_a_folder(path)
+                    check_folder(path)
                 }
             }
             Self::Path => {
                 let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
                 if text.is_empty() {
-                    Err(Refusal::new("is not a path").hint(format!("write {}", self.example())))
+                    Err(ValueError::new("is not a path").hint(format!("write {}", self.example())))
                 } else {
-                    in_a_folder(folder.join(text))
+                    check_folder(folder.join(text))
                 }
             }
             Self::DiskAdmission => {
                 let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
                 let rule: Result<DiskAdmissionSpec, _> = text.parse();
                 rule.map(Value::DiskAdmission)
-                    .map_err(|error| refusal(text, &error))
+                    .map_err(|error| to_value_error(text, &error))
             }
             Self::Reinsertion => {
                 let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
                 let rule: Result<Reinsertion, _> = text.parse();
                 rule.map(Value::Reinsertion)
-                    .map_err(|error| refusal(text, &error))
+                    .map_err(|error| to_value_error(text, &error))
             }
             Self::Host(words) => {
                 let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
@@ -254,13 +257,13 @@ impl Kind {
                 if sound || words.contains(&text) {
                     Ok(Value::Text(text.to_owned()))
                 } else {
-                    Err(Refusal::new("is not a host name").hint("write HOST or HOST:PORT"))
+                    Err(ValueError::new("is not a host name").hint("write HOST or HOST:PORT"))
                 }
             }
             Self::HostPattern => {
                 let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
                 text.parse().map(Value::HostPattern).map_err(|_| {
-                    Refusal::new("is not a host name").hint(
+                    ValueError::new("is not a host name").hint(
                         "write www.example.com, or *.example.com for all hosts below a domain",
                     )
                 })
@@ -271,7 +274,7 @@ impl Kind {
                 place
                     .map(|place| Value::Text(place.to_string()))
                     .map_err(|_| {
-                        Refusal::new("is not HOST:PORT").hint("write \"gateway.example:7443\"")
+                        ValueError::new("is not HOST:PORT").hint("write \"gateway.example:7443\"")
                     })
             }
             Self::Token => {
@@ -286,7 +289,7 @@ impl Kind {
                 if sound {
                     Ok(Value::Text(text.to_owned()))
                 } else {
-                    Err(Refusal::new("is not a valid name for header fields")
+                    Err(ValueError::new("is not a valid name for header fields")
                         .hint("use up to 64 letters, digits, -, _ and ., starting with a letter"))
                 }
             }
@@ -295,21 +298,21 @@ impl Kind {
                 let pattern: Result<PathPattern, _> = text.parse();
                 pattern
                     .map(Value::Pattern)
-                    .map_err(|error| refusal(text, &error))
+                    .map_err(|error| to_value_error(text, &error))
             }
             Self::Filter => {
                 let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
                 if text.starts_with("http://") || text.starts_with("https://") {
                     return text
                         .parse()
-                        .map(|url| Value::Filter(FilterPlace::Publisher(url)))
+                        .map(|url| Value::Filter(FilterLocation::Publisher(url)))
                         .map_err(|error: edgeward_filter_client::ParseUrlError| {
-                            Refusal::new("is not the URL of a published filter")
+                            ValueError::new("is not the URL of a published filter")
                                 .hint(error.to_string())
                         });
                 }
                 match Self::InputFile.read(raw, folder)? {
-                    Value::File(path) => Ok(Value::Filter(FilterPlace::File(path))),
+                    Value::File(path) => Ok(Value::Filter(FilterLocation::File(path))),
                     _ => unreachable!("a file is read as a file"),
                 }
             }
@@ -327,7 +330,7 @@ impl Kind {
                 if hosts.iter().all(is_host) {
                     Ok(Value::Hosts(hosts))
                 } else {
-                    Err(Refusal::new("is not a list of host names")
+                    Err(ValueError::new("is not a list of host names")
                         .hint(format!("write {}", self.example())))
                 }
             }
@@ -336,7 +339,7 @@ impl Kind {
                 let keys = text.split(',').map(|key| key.trim().parse());
                 let keys: Result<Vec<PublicKey>, _> = keys.collect();
                 keys.map(Value::PublicKeys).map_err(|_| {
-                    Refusal::new("is not a public key of 64 hex digits").hint(
+                    ValueError::new("is not a public key of 64 hex digits").hint(
                         "`edgeward filter keygen --public FILE` prints the key of a publisher",
                     )
                 })
@@ -345,34 +348,34 @@ impl Kind {
                 let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
                 text.parse()
                     .map(Value::Networks)
-                    .map_err(|error: ParseListError| refusal(text, &error))
+                    .map_err(|error: ParseListError| to_value_error(text, &error))
             }
             Self::FieldNames => {
                 let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
                 text.parse()
                     .map(Value::FieldNames)
-                    .map_err(|error: ParseListError| refusal(text, &error))
+                    .map_err(|error: ParseListError| to_value_error(text, &error))
             }
             Self::Policy => {
                 let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
                 text.parse()
                     .map(Value::Policy)
                     .map_err(|error: ParsePolicyError| {
-                        let mut refusal = refusal(text, &error);
+                        let mut value_error = to_value_error(text, &error);
                         if let ParsePolicyError::Unknown(_) = error {
-                            refusal.reason = "is not a policy".to_owned();
+                            value_error.reason = "is not a policy".to_owned();
                         }
                         if let Some(cause) = std::error::Error::source(&error) {
-                            refusal.reason = format!("{}: {cause}", refusal.reason);
+                            value_error.reason = format!("{}: {cause}", value_error.reason);
                         }
-                        refusal
+                        value_error
                     })
             }
         }
     }
 
-    fn number(self, raw: &Raw) -> Result<u64, Refusal> {
-        let (Raw::Typed(text) | Raw::Number(text)) = raw else {
+    fn number(self, raw: &Raw) -> Result<u64, ValueError> {
+        let (Raw::Flag(text) | Raw::Number(text)) = raw else {
             return Err(self.wrong_kind(raw));
         };
         let digits = text.replace('_', "");
@@ -381,19 +384,19 @@ impl Kind {
             None => digits.parse(),
         };
         parsed.map_err(|error| match error.kind() {
-            std::num::IntErrorKind::PosOverflow => Refusal::new("does not fit in 64 bits"),
+            std::num::IntErrorKind::PosOverflow => ValueError::new("does not fit in 64 bits"),
             _ if digits.starts_with('-') => {
-                Refusal::new("is negative").hint(format!("write {}", self.example()))
+                ValueError::new("is negative").hint(format!("write {}", self.example()))
             }
-            _ => Refusal::new(format!("is not {}", self.article()))
+            _ => ValueError::new(format!("is not {}", self.noun_phrase()))
                 .hint(format!("write {}", self.example())),
         })
     }
 
-    fn wrong_kind(self, raw: &Raw) -> Refusal {
+    fn wrong_kind(self, raw: &Raw) -> ValueError {
         let is = match raw {
-            Raw::Typed(_) => {
-                return Refusal::new(format!("is not {}", self.article()))
+            Raw::Flag(_) => {
+                return ValueError::new(format!("is not {}", self.noun_phrase()))
                     .hint(format!("write {}", self.example()));
             }
             Raw::Text(_) => "a string",
@@ -416,20 +419,20 @@ impl Kind {
             }
             _ => format!("write {}", self.example()),
         };
-        Refusal::new(format!("is {is}, not {}", self.article())).hint(hint)
+        ValueError::new(format!("is {is}, not {}", self.noun_phrase())).hint(hint)
     }
 }
 
 impl Raw {
     fn text(&self) -> Option<&str> {
         match self {
-            Self::Typed(text) | Self::Text(text) => Some(text),
+            Self::Flag(text) | Self::Text(text) => Some(text),
             _ => None,
         }
     }
 }
 
-impl Refusal {
+impl ValueError {
     fn new(reason: impl Into<String>) -> Self {
         Self {
             reason: reason.into(),
@@ -444,7 +447,7 @@ impl Refusal {
 }
 
 /// Converts another crate's message "`text` is wrong; do this" to a reason and a hint.
-fn refusal(text: &str, error: &dyn fmt::Display) -> Refusal {
+fn to_value_error(text: &str, error: &dyn fmt::Display) -> ValueError {
     let message = error.to_string();
     let (reason, hint) = match message.split_once("; ") {
         Some((reason, hint)) => (reason, Some(hint.to_owned())),
@@ -455,10 +458,15 @@ fn refusal(text: &str, error: &dyn fmt::Display) -> Refusal {
         Some(rest) => rest.to_owned(),
         None => format!("is invalid: {reason}"),
     };
-    Refusal { reason, hint }
+    ValueError { reason, hint }
 }
 
-fn within<T: PartialOrd>(value: T, least: T, most: T, text: fn(T) -> String) -> Result<T, Refusal> {
+fn check_bounds<T: PartialOrd>(
+    value: T,
+    least: T,
+    most: T,
+    text: fn(T) -> String,
+) -> Result<T, ValueError> {
     let reason = if value < least {
         "is too small"
     } else if value > most {
@@ -466,14 +474,14 @@ fn within<T: PartialOrd>(value: T, least: T, most: T, text: fn(T) -> String) -> 
     } else {
         return Ok(value);
     };
-    Err(Refusal::new(reason).hint(format!("use {} to {}", text(least), text(most))))
+    Err(ValueError::new(reason).hint(format!("use {} to {}", text(least), text(most))))
 }
 
 /// Parses a duration such as `"30s"`.
-fn parse_duration(text: &str) -> Result<Duration, Refusal> {
+fn parse_duration(text: &str) -> Result<Duration, ValueError> {
     if text.starts_with('-') {
         let hint = "write a whole number and ms, s, min, h or d, such as 30s";
-        return Err(Refusal::new("is negative").hint(hint));
+        return Err(ValueError::new("is negative").hint(hint));
     }
     let end = text
         .find(|c: char| !c.is_ascii_digit())
@@ -481,7 +489,7 @@ fn parse_duration(text: &str) -> Result<Duration, Refusal> {
     let (number, unit) = text.split_at(end);
     let hint = "write a whole number and ms, s, min, h or d, such as 30s";
     if number.is_empty() {
-        return Err(Refusal::new("does not start with a number").hint(hint));
+        return Err(ValueError::new("does not start with a number").hint(hint));
     }
     let unit = unit.trim_start();
     let Some(&(_, millis)) = DURATION_UNITS.iter().find(|(name, _)| *name == unit) else {
@@ -490,14 +498,14 @@ fn parse_duration(text: &str) -> Result<Duration, Refusal> {
         } else {
             "has an unknown unit"
         };
-        return Err(Refusal::new(reason).hint(hint));
+        return Err(ValueError::new(reason).hint(hint));
     };
     number
         .parse::<u64>()
         .ok()
         .and_then(|number| number.checked_mul(millis))
         .map(Duration::from_millis)
-        .ok_or_else(|| Refusal::new("is too long").hint(hint))
+        .ok_or_else(|| ValueError::new("is too long").hint(hint))
 }
 
 /// Describes an I/O error without the system's error number.
@@ -510,11 +518,11 @@ pub(super) fn unreadable(error: &io::Error) -> String {
 }
 
 /// Checks that the folder of `path` exists. The path itself need not exist.
-fn in_a_folder(path: PathBuf) -> Result<Value, Refusal> {
+fn check_folder(path: PathBuf) -> Result<Value, ValueError> {
     let parent = path.parent().filter(|parent| *parent != Path::new(""));
     if parent.is_some_and(|parent| !parent.is_dir()) {
-        return Err(Refusal::new("is in a folder that does not exist")
-            .hint(format!("create the folder of {}", whole(&path))));
+        return Err(ValueError::new("is in a folder that does not exist")
+            .hint(format!("create the folder of {}", absolute(&path))));
     }
     Ok(Value::File(path))
 }

@@ -1,7 +1,7 @@
 //! The configuration of an edge: reads the file and the flags, checks them and returns the result.
 //!
 //! Each setting is defined once, in [`keys`]: name, type, bounds, description. A setting can be given in the file or as a
-//! flag; flags override the file. All errors are found in one pass, and each [`Complaint`] names the line and a way to
+//! flag; flags override the file. All errors are found in one pass, and each [`Diagnostic`] names the line and a way to
 //! fix it. The result is an [`EdgeConfig`]; other crates see only that.
 
 mod check;
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use edgeward_proxy::config::EdgeConfig;
 
-use crate::complaint::{Complaint, Complaints};
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::link_edge::LinkSettings;
 use crate::negative::NegativeSettings;
 use keys::Key;
@@ -26,7 +26,7 @@ use kind::Raw;
 
 /// A valid configuration, and the source of each of its settings.
 #[derive(Debug)]
-pub(crate) struct Checked {
+pub(crate) struct CheckedConfig {
     pub(crate) edge: EdgeConfig,
     /// The rules about absent ids, whose filters are started beside the edge.
     pub(crate) negative: Vec<NegativeSettings>,
@@ -66,7 +66,7 @@ impl fmt::Display for Source {
 /// A setting given on the command line.
 #[derive(Clone, Debug)]
 pub(crate) struct FlagSetting {
-    /// The flag as the user typed it: `--hot`, or `--set hot.capacity`.
+    /// The flag as given: `--hot`, or `--set hot.capacity`.
     pub(crate) flag: String,
     /// The key of the same setting in the file.
     pub(crate) key: String,
@@ -77,35 +77,35 @@ pub(crate) struct FlagSetting {
 #[derive(Debug)]
 pub(crate) enum LoadError {
     /// The file could not be read.
-    Unreadable(Complaint),
+    Unreadable(Diagnostic),
     /// The file or the flags are invalid.
-    Wrong(Complaints),
+    Invalid(Diagnostics),
 }
 
 impl From<LoadError> for anyhow::Error {
     fn from(error: LoadError) -> Self {
         match error {
-            LoadError::Unreadable(complaint) => complaint.into(),
-            LoadError::Wrong(complaints) => complaints.into(),
+            LoadError::Unreadable(diagnostic) => diagnostic.into(),
+            LoadError::Invalid(diagnostics) => diagnostics.into(),
         }
     }
 }
 
 /// Reads `file`, adds `flags`, and checks the result.
-pub(crate) fn load(file: Option<&Path>, flags: &[FlagSetting]) -> Result<Checked, LoadError> {
-    let mut typed = Vec::new();
-    let mut complaints = Vec::new();
+pub(crate) fn load(file: Option<&Path>, flags: &[FlagSetting]) -> Result<CheckedConfig, LoadError> {
+    let mut raw_settings = Vec::new();
+    let mut diagnostics = Vec::new();
     if let Some(path) = file {
         let text = file::read(path).map_err(LoadError::Unreadable)?;
-        file::parse(&text, &mut typed, &mut complaints);
+        file::parse(&text, &mut raw_settings, &mut diagnostics);
     }
-    let told = Told { file };
+    let settings_file = SettingsFile { file };
     if flags.iter().any(|flag| flag.key == "listener.address") {
         // Listeners given by flags replace those of the file.
-        typed.retain(|one| !one.key.path.starts_with("listener."));
+        raw_settings.retain(|one| !one.key.path.starts_with("listener."));
     }
     if flags.iter().any(|flag| flag.key == "disk_device.path") {
-        typed.retain(|one| !one.key.path.starts_with("disk_device."));
+        raw_settings.retain(|one| !one.key.path.starts_with("disk_device."));
     }
     let mut items: HashMap<&str, usize> = HashMap::new();
     for flag in flags {
@@ -118,21 +118,21 @@ pub(crate) fn load(file: Option<&Path>, flags: &[FlagSetting]) -> Result<Checked
                 } else {
                     0
                 };
-                typed.push(Typed {
+                raw_settings.push(RawSetting {
                     key,
                     item,
-                    raw: Raw::Typed(flag.text.clone()),
+                    raw: Raw::Flag(flag.text.clone()),
                     source: Source::Flag(flag.flag.clone()),
                 });
             }
-            None => complaints.push((
+            None => diagnostics.push((
                 Source::Flag(flag.flag.clone()),
-                Complaint::new(format!("{}: unknown key", flag.flag))
+                Diagnostic::new(format!("{}: unknown key", flag.flag))
                     .hint(nearest::hint(&flag.key)),
             )),
         }
     }
-    check::check(typed, complaints, &told).map_err(LoadError::Wrong)
+    check::check(raw_settings, diagnostics, &settings_file).map_err(LoadError::Invalid)
 }
 
 /// Flags that may be given several times. The nth value belongs to the nth item of the array of tables.
@@ -147,7 +147,7 @@ pub(crate) use reference::markdown as reference_markdown;
 
 /// One setting as given, not yet checked.
 #[derive(Clone, Debug)]
-struct Typed {
+struct RawSetting {
     key: &'static Key,
     /// The index of the item, for keys of an array of tables such as `[[listener]]`; otherwise 0.
     item: usize,
@@ -156,17 +156,17 @@ struct Typed {
 }
 
 /// The configuration file, for the locations in messages and for relative paths.
-struct Told<'a> {
+struct SettingsFile<'a> {
     file: Option<&'a Path>,
 }
 
-impl Told<'_> {
-    /// Adds to `complaint` the location of the setting.
-    fn place(&self, complaint: Complaint, source: &Source) -> Complaint {
+impl SettingsFile<'_> {
+    /// Adds to `diagnostic` the location of the setting.
+    fn locate(&self, diagnostic: Diagnostic, source: &Source) -> Diagnostic {
         match (source, self.file) {
-            (Source::File { line }, Some(file)) => complaint.in_file(file).at_line(*line),
-            (Source::Default, Some(file)) => complaint.in_file(file),
-            _ => complaint,
+            (Source::File { line }, Some(file)) => diagnostic.in_file(file).at_line(*line),
+            (Source::Default, Some(file)) => diagnostic.in_file(file),
+            _ => diagnostic,
         }
     }
 

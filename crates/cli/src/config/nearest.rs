@@ -61,14 +61,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_right_key_in_the_wrong_table_is_found() {
+    fn a_key_in_the_wrong_table_gets_a_suggestion() {
         assert_eq!(nearest("capacity"), Some("hot.capacity"));
         assert_eq!(nearest("origin.capacity"), Some("hot.capacity"));
         assert_eq!(nearest("hot.capcity"), Some("hot.capacity"));
     }
 
     #[test]
-    fn what_is_like_nothing_is_met_with_no_guess() {
+    fn an_unknown_key_without_a_similar_one_gets_no_suggestion() {
         assert_eq!(nearest("hot.zzzzzzzz"), None);
         assert!(table_hint("zzz").starts_with("the tables are "));
         assert_eq!(table_hint("hott"), "did you mean [hot]?");

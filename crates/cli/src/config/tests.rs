@@ -5,7 +5,7 @@ use std::fs;
 use super::*;
 
 /// The settings or the errors of a file with this text, without the path of its temporary folder.
-fn verdict(text: &str, flags: &[(&str, &str, &str)]) -> String {
+fn load_text(text: &str, flags: &[(&str, &str, &str)]) -> String {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("edge.toml");
     fs::write(&path, text).expect("the file is written");
@@ -24,18 +24,18 @@ fn verdict(text: &str, flags: &[(&str, &str, &str)]) -> String {
             .filter(|setting| setting.source != Source::Default)
             .map(|Setting { key, value, source }| format!("{key} = {value} ({source})\n"))
             .collect(),
-        Err(error) => crate::complaint::render(&error.into())
+        Err(error) => crate::diagnostic::render(&error.into())
             .replace(&format!("{}/", folder.path().display()), ""),
     }
 }
 
-const LEAST: &str =
+const MINIMAL_FILE: &str =
     "[[listener]]\naddress = \"127.0.0.1:0\"\n[origin]\nurl = \"http://[::1]:9000\"\n";
 
 #[test]
-fn a_file_says_what_an_edge_needs() {
+fn a_minimal_file_is_valid() {
     insta::assert_snapshot!(
-        verdict(&format!("{LEAST}[hot]\ncapacity = \"64MiB\"\npolicy = \"threshold:32K\"\n"), &[]),
+        load_text(&format!("{MINIMAL_FILE}[hot]\ncapacity = \"64MiB\"\npolicy = \"threshold:32K\"\n"), &[]),
         @r"
     listener[0].address = 127.0.0.1:0 (line 2)
     origin.url = http://[::1]:9000 (line 4)
@@ -46,9 +46,9 @@ fn a_file_says_what_an_edge_needs() {
 }
 
 #[test]
-fn a_link_is_a_table_within_a_table() {
+fn a_link_is_a_nested_table() {
     let link = "[origin.link]\ngateway = \"GW.example:7443\"\nkeys = \"keys\"\nstore = \"chunks\"\nencryption = false\n";
-    let shown = verdict(&format!("{LEAST}{link}"), &[]);
+    let shown = load_text(&format!("{MINIMAL_FILE}{link}"), &[]);
     assert!(
         shown.contains("origin.link.gateway = gw.example:7443 (line 6)\n"),
         "{shown}"
@@ -58,15 +58,18 @@ fn a_link_is_a_table_within_a_table() {
         "{shown}"
     );
     let flag = [("--set origin.link.gateway", "origin.link.gateway", "gw:1")];
-    assert!(verdict(&format!("{LEAST}{link}"), &flag).contains("gw:1 (--set origin.link.gateway)"));
+    assert!(
+        load_text(&format!("{MINIMAL_FILE}{link}"), &flag)
+            .contains("gw:1 (--set origin.link.gateway)")
+    );
 }
 
 #[test]
-fn a_link_that_is_not_whole_says_what_it_lacks() {
+fn an_incomplete_link_lists_its_missing_keys() {
     let text = format!(
-        "{LEAST}protocol = \"http2\"\n[origin.link]\ngatway = \"gw:1\"\ngateway = \"gw\"\n"
+        "{MINIMAL_FILE}protocol = \"http2\"\n[origin.link]\ngatway = \"gw:1\"\ngateway = \"gw\"\n"
     );
-    insta::assert_snapshot!(verdict(&text, &[]), @r#"
+    insta::assert_snapshot!(load_text(&text, &[]), @r#"
     error: a link does not support HTTP/2 to the origin
       in edge.toml, line 5
       hint: remove origin.protocol or set it to http1
@@ -86,15 +89,15 @@ fn a_link_that_is_not_whole_says_what_it_lacks() {
 }
 
 #[test]
-fn a_flag_wins_over_the_file() {
+fn a_flag_overrides_the_file() {
     let flags = [
         ("--hot", "hot.capacity", "32MiB"),
         ("--listen", "listener.address", "127.0.0.1:81"),
         ("--listen", "listener.address", "127.0.0.1:82"),
         ("--set limits.headers_max", "limits.headers_max", "50"),
     ];
-    let text = format!("{LEAST}[hot]\ncapacity = \"64MiB\"\n[server]\nworkers = 3\n");
-    insta::assert_snapshot!(verdict(&text, &flags), @r"
+    let text = format!("{MINIMAL_FILE}[hot]\ncapacity = \"64MiB\"\n[server]\nworkers = 3\n");
+    insta::assert_snapshot!(load_text(&text, &flags), @r"
     listener[0].address = 127.0.0.1:81 (--listen)
     listener[1].address = 127.0.0.1:82 (--listen)
     origin.url = http://[::1]:9000 (line 4)
@@ -105,7 +108,7 @@ fn a_flag_wins_over_the_file() {
 }
 
 #[test]
-fn every_default_can_be_typed_back() {
+fn every_default_parses_to_itself() {
     let draft = check::Draft::new();
     for key in keys::KEYS.iter() {
         let Some(shown) = (key.show)(&draft, 0) else {
@@ -114,15 +117,15 @@ fn every_default_can_be_typed_back() {
         let mut again = check::Draft::new();
         let value = key
             .kind
-            .read(&Raw::Typed(shown.clone()), Path::new(""))
-            .unwrap_or_else(|refusal| panic!("{} = {shown} {}", key.path, refusal.reason));
+            .read(&Raw::Flag(shown.clone()), Path::new(""))
+            .unwrap_or_else(|value_error| panic!("{} = {shown} {}", key.path, value_error.reason));
         (key.set)(&mut again, 0, value);
         assert_eq!((key.show)(&again, 0), Some(shown), "{}", key.path);
     }
 }
 
 #[test]
-fn every_key_stands_in_one_table_and_once() {
+fn every_key_occurs_once_and_in_a_listed_table() {
     let mut paths: Vec<&str> = keys::KEYS.iter().map(|key| key.path).collect();
     let tables: Vec<&str> = keys::TABLES.iter().map(|(table, _)| *table).collect();
     assert_eq!(nearest::tables().collect::<Vec<_>>(), tables);
@@ -134,12 +137,12 @@ fn every_key_stands_in_one_table_and_once() {
 
 /// Both bounds are accepted; the values next to them outside are rejected.
 #[test]
-fn bounds_hold_on_both_sides() {
+fn values_outside_the_bounds_are_rejected() {
     for key in keys::KEYS.iter() {
         let Some((least, most)) = key.kind.bounds() else {
             continue;
         };
-        let read = |text: &str| key.kind.read(&Raw::Typed(text.to_owned()), Path::new(""));
+        let read = |text: &str| key.kind.read(&Raw::Flag(text.to_owned()), Path::new(""));
         assert!(read(&least).is_ok(), "{} = {least}", key.path);
         assert!(read(&most).is_ok(), "{} = {most}", key.path);
         let beyond = match key.kind {
@@ -172,7 +175,7 @@ fn bounds_hold_on_both_sides() {
 }
 
 #[test]
-fn all_that_is_wrong_is_said_at_once() {
+fn all_errors_are_reported_together() {
     let text = r#"workers = 2
 [origin]
 url = "example.com"
@@ -190,7 +193,7 @@ idle_timeout = 30
 headers_max = "50"
 connections_max = 1.5
 "#;
-    insta::assert_snapshot!(verdict(text, &[]), @r#"
+    insta::assert_snapshot!(load_text(text, &[]), @r#"
     error: unknown key workers outside of a table
       in edge.toml, line 1
       hint: did you mean server.workers?
@@ -231,9 +234,9 @@ connections_max = 1.5
 }
 
 #[test]
-fn what_is_not_toml_does_not_hide_the_rest() {
+fn a_syntax_error_does_not_hide_other_errors() {
     let text = "[origin]\nurl = \"http://a\nhost = \"a\"\nhost = \"b\"\n[hot\ncapacity = 1\n[server]\nworkers = \n";
-    insta::assert_snapshot!(verdict(text, &[]), @r#"
+    insta::assert_snapshot!(load_text(text, &[]), @r#"
     error: invalid TOML: invalid basic string, expected `"`
       in edge.toml, line 2
     error: host is given twice
@@ -264,7 +267,7 @@ tls_certificates = "edge.toml"
 [access_log]
 format = "combined"
 "#;
-    insta::assert_snapshot!(verdict(text, &[]), @r#"
+    insta::assert_snapshot!(load_text(text, &[]), @r#"
     error: listener.address 127.0.0.1:8080 is given twice
       in edge.toml, line 7
       hint: remove one of the two
@@ -288,8 +291,9 @@ format = "combined"
 
 #[test]
 fn a_table_must_be_a_table() {
-    let text = format!("{LEAST}[[hot]]\ncapacity = 1\n[admin]\naddress = \"off\"\n[hott]\nx = 1\n");
-    insta::assert_snapshot!(verdict(&format!("limits = 5\n{text}"), &[]), @r#"
+    let text =
+        format!("{MINIMAL_FILE}[[hot]]\ncapacity = 1\n[admin]\naddress = \"off\"\n[hott]\nx = 1\n");
+    insta::assert_snapshot!(load_text(&format!("limits = 5\n{text}"), &[]), @r#"
     error: limits = 5 is not a table
       in edge.toml, line 1
       hint: write [limits] on a line, and its keys below
@@ -306,14 +310,14 @@ fn a_table_must_be_a_table() {
 }
 
 #[test]
-fn flags_are_named_as_they_were_typed() {
+fn flags_are_named_as_given() {
     let flags = [
         ("--hot", "hot.capacity", "lots"),
         ("--set hot.polcy", "hot.polcy", "lru"),
         ("--workers", "server.workers", "0"),
         ("--set caching.heuristic", "caching.heuristic", "yes"),
     ];
-    insta::assert_snapshot!(verdict("", &flags), @r#"
+    insta::assert_snapshot!(load_text("", &flags), @r#"
     error: --set hot.polcy: unknown key
       hint: did you mean hot.policy?
     error: --hot lots has an unknown unit
@@ -332,10 +336,10 @@ fn flags_are_named_as_they_were_typed() {
 }
 
 #[test]
-fn a_rule_about_absent_ids_needs_what_makes_it_safe() {
-    insta::assert_snapshot!(verdict(
+fn an_incomplete_rule_about_absent_ids_lists_its_missing_keys() {
+    insta::assert_snapshot!(load_text(
         &format!(
-            "{LEAST}[[negative]]\npath = \"/r/{{id}}\"\nfilter = \"http://[::1]:1/sets/r\"\n\
+            "{MINIMAL_FILE}[[negative]]\npath = \"/r/{{id}}\"\nfilter = \"http://[::1]:1/sets/r\"\n\
              [[negative]]\npath = \"/r/{{name}}\"\nfilter = \"none.ids\"\npublic_key = \"00\"\nmax_stale = \"1s\"\n"
         ),
         &[],
@@ -362,7 +366,7 @@ fn a_rule_about_absent_ids_needs_what_makes_it_safe() {
 }
 
 #[test]
-fn the_reference_is_fresh() {
+fn the_configuration_page_is_up_to_date() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/configuration.md");
     let written = fs::read_to_string(&path).unwrap_or_default();
     assert!(
@@ -374,10 +378,10 @@ fn the_reference_is_fresh() {
 
 #[test]
 fn a_host_has_its_own_rule_of_admission() {
-    let disk = format!("{LEAST}[[disk_device]]\npath = \"d\"\ncapacity = \"1GiB\"\n");
+    let disk = format!("{MINIMAL_FILE}[[disk_device]]\npath = \"d\"\ncapacity = \"1GiB\"\n");
     let two = "[[disk_host]]\nhost = \"IMG.example.com\"\nadmission = \"never\"\n\
                [[disk_host]]\nhost = \"*.example.com\"\nadmission = \"nth-hit:3\"\n";
-    let said = verdict(&format!("{disk}{two}"), &[]);
+    let said = load_text(&format!("{disk}{two}"), &[]);
     for line in [
         "disk_host[0].host = img.example.com (line 9)",
         "disk_host[0].admission = never (line 10)",
@@ -394,8 +398,8 @@ fn a_host_has_its_own_rule_of_admission() {
 }
 
 #[test]
-fn a_host_without_a_rule_or_name_or_named_twice_is_complained_about() {
-    let disk = format!("{LEAST}[[disk_device]]\npath = \"d\"\ncapacity = \"1GiB\"\n");
+fn an_incomplete_or_repeated_disk_host_is_an_error() {
+    let disk = format!("{MINIMAL_FILE}[[disk_device]]\npath = \"d\"\ncapacity = \"1GiB\"\n");
     let always = "[[disk_host]]\nhost = \"a\"\nadmission = \"always\"\n";
     for (text, says) in [
         (
@@ -419,23 +423,23 @@ fn a_host_without_a_rule_or_name_or_named_twice_is_complained_about() {
             "unknown disk admission rule `often`",
         ),
     ] {
-        let said = verdict(&format!("{disk}{text}"), &[]);
+        let said = load_text(&format!("{disk}{text}"), &[]);
         assert!(said.contains(says), "{text}{said}");
     }
-    let said = verdict(&format!("{LEAST}{always}"), &[]);
+    let said = load_text(&format!("{MINIMAL_FILE}{always}"), &[]);
     assert!(said.contains("there is no disk cache"), "{said}");
 }
 
 /// Shows that no setter confuses two words: the word shown is the word set.
 #[test]
-fn each_word_of_a_choice_is_shown_as_it_was_set() {
+fn each_word_of_a_choice_is_shown_unchanged() {
     let mut words_shown = 0;
     for key in keys::KEYS {
         let (kind::Kind::Choice(words) | kind::Kind::Host(words)) = key.kind else {
             continue;
         };
         for word in words {
-            let raw = Raw::Typed((*word).to_owned());
+            let raw = Raw::Flag((*word).to_owned());
             let value = key.kind.read(&raw, Path::new("")).expect("a listed word");
             let mut draft = check::Draft::new();
             (key.set)(&mut draft, 0, value);

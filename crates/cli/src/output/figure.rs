@@ -20,7 +20,7 @@ pub(crate) fn percent(share: f64) -> String {
     if share.is_finite() {
         format!("{:.2} %", share * 100.0)
     } else {
-        NOTHING.to_owned()
+        NO_FIGURE.to_owned()
     }
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn points(difference: f64) -> String {
     if difference.is_finite() {
         format!("{:+.2}", difference * 100.0)
     } else {
-        NOTHING.to_owned()
+        NO_FIGURE.to_owned()
     }
 }
 
@@ -62,12 +62,12 @@ pub(crate) fn per_second(n: f64) -> String {
     if n.is_finite() && n >= 0.0 {
         format!("{} /s", count(n.round() as u64))
     } else {
-        NOTHING.to_owned()
+        NO_FIGURE.to_owned()
     }
 }
 
 /// The text in place of a figure that does not exist.
-const NOTHING: &str = "-";
+const NO_FIGURE: &str = "-";
 
 #[cfg(test)]
 mod tests {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_nothing_is_no_figure() {
+    fn an_undefined_figure_is_a_dash() {
         assert_eq!(percent(f64::NAN), "-");
         assert_eq!(percent(0.123_45), "12.35 %");
         assert_eq!(points(-0.004), "-0.40");
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duration_takes_the_unit_that_suits_it() {
+    fn a_duration_has_a_suitable_unit() {
         for (micros, text) in [
             (7, "7.00 µs"),
             (999, "999 µs"),

@@ -39,11 +39,15 @@ pub(crate) fn print_json_line(value: &impl Serialize) -> anyhow::Result<()> {
 }
 
 /// Returns true if the cause of `error` is that the reader of stdout has closed it.
-pub(crate) fn stdout_closed(error: &anyhow::Error) -> bool {
+pub(crate) fn is_stdout_closed(error: &anyhow::Error) -> bool {
     error
         .chain()
         .filter_map(|cause| cause.downcast_ref::<io::Error>())
-        .any(|error| error.get_ref().is_some_and(|inner| inner.is::<Closed>()))
+        .any(|error| {
+            error
+                .get_ref()
+                .is_some_and(|inner| inner.is::<StdoutClosed>())
+        })
 }
 
 /// Stdout. Its errors distinguish a closed stdout from other broken pipes, for example of a socket.
@@ -52,17 +56,17 @@ pub(crate) struct Stdout(BufWriter<StdoutLock<'static>>);
 
 impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes).map_err(mark_closed)
+        self.0.write(bytes).map_err(mark_stdout_closed)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush().map_err(mark_closed)
+        self.0.flush().map_err(mark_stdout_closed)
     }
 }
 
-fn mark_closed(error: io::Error) -> io::Error {
+fn mark_stdout_closed(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::BrokenPipe {
-        io::Error::new(io::ErrorKind::BrokenPipe, Closed)
+        io::Error::new(io::ErrorKind::BrokenPipe, StdoutClosed)
     } else {
         error
     }
@@ -70,12 +74,12 @@ fn mark_closed(error: io::Error) -> io::Error {
 
 /// The error inside an `io::Error` if the reader of stdout has closed it.
 #[derive(Debug)]
-struct Closed;
+struct StdoutClosed;
 
-impl fmt::Display for Closed {
+impl fmt::Display for StdoutClosed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("stdout is closed")
     }
 }
 
-impl std::error::Error for Closed {}
+impl std::error::Error for StdoutClosed {}

@@ -24,12 +24,12 @@ pub(crate) struct Progress {
     total: AtomicU64,
     done: AtomicU64,
     started: Instant,
-    face: Face,
+    view: ProgressView,
 }
 
 /// How progress is shown.
 #[derive(Debug)]
-enum Face {
+enum ProgressView {
     Quiet,
     Bar(ProgressBar),
     /// The time at which the last line was written.
@@ -44,12 +44,12 @@ impl Progress {
         total: Option<u64>,
     ) -> Self {
         let what = what.into();
-        let face = if QUIET.load(Ordering::Relaxed) {
-            Face::Quiet
+        let view = if QUIET.load(Ordering::Relaxed) {
+            ProgressView::Quiet
         } else if io::stderr().is_terminal() {
-            Face::Bar(bar(what.clone(), unit, total))
+            ProgressView::Bar(bar(what.clone(), unit, total))
         } else {
-            Face::Lines(Mutex::new(Instant::now()))
+            ProgressView::Lines(Mutex::new(Instant::now()))
         };
         Self {
             what,
@@ -57,7 +57,7 @@ impl Progress {
             total: AtomicU64::new(total.unwrap_or(0)),
             done: AtomicU64::new(0),
             started: Instant::now(),
-            face,
+            view,
         }
     }
 
@@ -70,7 +70,7 @@ impl Progress {
     /// Sets the total, which may be an estimate.
     pub(crate) fn expect(&self, total: u64) {
         let before = self.total.swap(total, Ordering::Relaxed);
-        if let Face::Bar(bar) = &self.face {
+        if let ProgressView::Bar(bar) = &self.view {
             bar.set_length(total);
             if before == 0 {
                 bar.set_style(style(self.unit, true));
@@ -80,10 +80,10 @@ impl Progress {
 
     /// Writes a line to stderr, above the bar if there is one.
     pub(crate) fn note(&self, line: &str) {
-        match &self.face {
-            Face::Quiet => {}
-            Face::Bar(bar) => bar.println(line),
-            Face::Lines(_) => write_line(line),
+        match &self.view {
+            ProgressView::Quiet => {}
+            ProgressView::Bar(bar) => bar.println(line),
+            ProgressView::Lines(_) => write_line(line),
         }
     }
 
@@ -94,15 +94,15 @@ impl Progress {
     }
 
     fn show(&self, done: u64) {
-        match &self.face {
-            Face::Quiet => {}
-            Face::Bar(bar) => bar.set_position(done),
-            Face::Lines(last) => {
+        match &self.view {
+            ProgressView::Quiet => {}
+            ProgressView::Bar(bar) => bar.set_position(done),
+            ProgressView::Lines(last) => {
                 // The thread that holds the lock writes the line, so that the others need not wait.
                 let Ok(mut last) = last.try_lock() else {
                     return;
                 };
-                if last.elapsed() >= BETWEEN_LINES {
+                if last.elapsed() >= LINE_INTERVAL {
                     *last = Instant::now();
                     write_line(&self.line(done, self.started.elapsed()));
                 }
@@ -121,7 +121,7 @@ impl Progress {
         match self.total.load(Ordering::Relaxed) {
             total if total > 0 => {
                 let share = done as f64 / total as f64;
-                let left = (elapsed.as_secs_f64() * (1.0 / share - 1.0)).clamp(0.0, LONGEST_SECS);
+                let left = (elapsed.as_secs_f64() * (1.0 / share - 1.0)).clamp(0.0, ETA_SECS_MAX);
                 let left = if share > 0.0 {
                     format!(", {} left", duration(Duration::from_secs_f64(left)))
                 } else {
@@ -142,7 +142,7 @@ impl Progress {
 /// Removes the bar: only the result remains on screen.
 impl Drop for Progress {
     fn drop(&mut self) {
-        if let Face::Bar(bar) = &self.face {
+        if let ProgressView::Bar(bar) = &self.view {
             bar.finish_and_clear();
         }
     }
@@ -175,10 +175,10 @@ fn write_line(line: &str) {
 static QUIET: AtomicBool = AtomicBool::new(false);
 
 /// Short enough to show that the task is alive, long enough not to flood the log of a CI job.
-const BETWEEN_LINES: Duration = Duration::from_secs(5);
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A century. A longer estimate is meaningless and could overflow a `Duration`.
-const LONGEST_SECS: f64 = 3.2e9;
+const ETA_SECS_MAX: f64 = 3.2e9;
 
 #[cfg(test)]
 mod tests {
@@ -191,12 +191,12 @@ mod tests {
             total: AtomicU64::new(total.unwrap_or(0)),
             done: AtomicU64::new(0),
             started: Instant::now(),
-            face: Face::Quiet,
+            view: ProgressView::Quiet,
         }
     }
 
     #[test]
-    fn a_line_says_how_much_is_done_and_left() {
+    fn a_line_states_the_done_and_the_remaining_part() {
         let line = quiet_progress(Some(10_000)).line(2_500, Duration::from_secs(10));
         assert_eq!(
             line,
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_makes_no_guess_before_anything_is_done() {
+    fn a_line_has_no_estimate_before_the_first_unit() {
         let line = quiet_progress(Some(10)).line(0, Duration::from_secs(10));
         assert_eq!(line, "replay: 0 of 10 requests (0 %)");
         let line = quiet_progress(None).line(7, Duration::from_secs(10));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn advancing_adds_up_across_threads() {
+    fn threads_add_to_one_count() {
         let progress = quiet_progress(None);
         std::thread::scope(|scope| {
             for _ in 0..4 {

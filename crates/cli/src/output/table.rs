@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_lean_left_and_figures_right() {
+    fn words_are_aligned_left_and_figures_right() {
         let mut table = Table::new([Column::words("policy"), Column::figures("OHR")]);
         table.row(["lru", "9.12 %"]);
         table.row(["adaptsize", "61.00 %"]);

@@ -1,13 +1,13 @@
 //! Tests `edgeward filter serve --changes-query` with a publisher process, a database that is changed, and a
 //! client that queries the ids.
 
+mod fixture;
 #[expect(dead_code, reason = "the tests of the scans use the rest of it")]
 #[path = "../../../idsync/tests/postgres/server.rs"]
 mod postgres;
 #[expect(dead_code, reason = "other tests use the rest of it")]
 #[path = "../whole_cli/run.rs"]
 mod run;
-mod stand;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -16,15 +16,15 @@ use edgeward_filter_client::Answer;
 use rusqlite::Connection;
 use rustix::process::Signal;
 
+use fixture::{Fixture, Psql, Random, id};
 use run::until;
-use stand::{Dice, Psql, Stand, id};
 
 /// New rows become known without posts. A publisher that was killed continues where it stopped: a row inserted
 /// meanwhile is known before the client reports any id as absent, although the publisher's scans fail.
 #[test]
 fn new_rows_of_sqlite_are_known_also_after_a_restart() {
-    let stand = Stand::new();
-    let path = stand.path("shop.db");
+    let fixture = Fixture::new();
+    let path = fixture.path("shop.db");
     let database = Connection::open(&path).expect("a new file");
     database
         .execute_batch(
@@ -38,7 +38,7 @@ fn new_rows_of_sqlite_are_known_also_after_a_restart() {
     };
     (0..1000).for_each(insert);
     let publisher = || {
-        stand.serve(&[
+        fixture.serve(&[
             &format!("--source=sqlite://{path}"),
             "--query=SELECT id FROM resource",
             "--changes-query=SELECT id, seq FROM resource WHERE seq > ?1 ORDER BY seq",
@@ -48,7 +48,7 @@ fn new_rows_of_sqlite_are_known_also_after_a_restart() {
         ])
     };
     let running = publisher();
-    let client = stand.client(&running, Duration::from_secs(20));
+    let client = fixture.client(&running, Duration::from_secs(20));
     until("the filter is there", || {
         let knows = client.answer(id(1)) == Answer::Maybe;
         (knows && client.answer(id(2000)) == Answer::Absent).then_some(())
@@ -67,7 +67,7 @@ fn new_rows_of_sqlite_are_known_also_after_a_restart() {
     let sql = "DELETE FROM resource WHERE seq < 500";
     database.execute(sql, []).expect("deleted");
     let running = publisher();
-    let client = stand.client(&running, Duration::from_secs(20));
+    let client = fixture.client(&running, Duration::from_secs(20));
     until("the filter is fresh again", || {
         let skips = (0..100).any(|n| client.answer(id(30_000 + n)) == Answer::Absent);
         for n in [new, while_dead, 1, 999] {
@@ -76,20 +76,20 @@ fn new_rows_of_sqlite_are_known_also_after_a_restart() {
         skips.then_some(())
     });
     until("the scan has failed", || {
-        (stand.count(&running, "scans_failed") > 0).then_some(())
+        (fixture.count(&running, "scans_failed") > 0).then_some(())
     });
-    assert_eq!(stand.count(&running, "scans"), 0);
-    assert!(stand.count(&running, "changes_polls") > 0);
+    assert_eq!(fixture.count(&running, "scans"), 0);
+    assert!(fixture.count(&running, "changes_polls") > 0);
     // The polls did not start again: only the look-back and the new rows were fed.
-    let fed = stand.count(&running, "changes_ids");
+    let fed = fixture.count(&running, "changes_ids");
     assert!((1..=102).contains(&fed), "{fed}");
 }
 
 /// A malformed row is counted, logged with its position and skipped; the rows after it are published.
 #[test]
 fn a_malformed_row_does_not_hide_the_rows_after_it() {
-    let stand = Stand::new();
-    let path = stand.path("shop.db");
+    let fixture = Fixture::new();
+    let path = fixture.path("shop.db");
     let database = Connection::open(&path).expect("a new file");
     let sql = "PRAGMA journal_mode = WAL;
          CREATE TABLE resource (seq INTEGER PRIMARY KEY AUTOINCREMENT, id UUID);";
@@ -99,13 +99,13 @@ fn a_malformed_row_does_not_hide_the_rows_after_it() {
         database.execute(sql, [id]).expect("inserted");
     };
     (0..1000).for_each(|n| insert(&id(n)));
-    let running = stand.serve(&[
+    let running = fixture.serve(&[
         &format!("--source=sqlite://{path}"),
         "--query=SELECT id FROM resource",
         "--changes-query=SELECT id, seq FROM resource WHERE seq > ?1 ORDER BY seq",
         "--changes-every=20ms",
     ]);
-    let client = stand.client(&running, Duration::from_secs(60));
+    let client = fixture.client(&running, Duration::from_secs(60));
     let new = until("the filter is there", || {
         (10_000..10_100).find(|n| client.answer(id(*n)) == Answer::Absent)
     });
@@ -116,9 +116,9 @@ fn a_malformed_row_does_not_hide_the_rows_after_it() {
     });
     // The row is counted when its poll ends, shortly after the rows after it are published.
     until("the malformed row is counted", || {
-        (stand.count(&running, "changes_malformed") > 0).then_some(())
+        (fixture.count(&running, "changes_malformed") > 0).then_some(())
     });
-    assert_eq!(stand.count(&running, "changes_malformed"), 1);
+    assert_eq!(fixture.count(&running, "changes_malformed"), 1);
     running.signal(Signal::TERM);
     let (_, _, log) = running.ended();
     let line = log.lines().find(|line| line.contains("malformed rows"));
@@ -137,14 +137,14 @@ fn a_row_of_postgresql_is_known_to_clients_within_two_seconds() {
     let Some(mut server) = postgres::Server::start() else {
         return;
     };
-    let mut dice = Dice::seeded();
+    let mut random = Random::seeded();
     server.sql(
         "CREATE TABLE resource (id uuid PRIMARY KEY, created_at timestamptz NOT NULL DEFAULT now());
          CREATE INDEX ON resource (created_at);
          INSERT INTO resource (id) SELECT md5(i::text)::uuid FROM generate_series(1, 2000) i",
     );
-    let stand = Stand::new();
-    let running = stand.serve(&[
+    let fixture = Fixture::new();
+    let running = fixture.serve(&[
         &format!("--source={}", server.address()),
         "--query=SELECT id FROM resource",
         "--changes-query=SELECT id, created_at FROM resource WHERE created_at > $1 ORDER BY created_at",
@@ -152,7 +152,7 @@ fn a_row_of_postgresql_is_known_to_clients_within_two_seconds() {
         "--look-back=5s",
     ]);
     let bound = Duration::from_secs(4);
-    let client = stand.client(&running, bound);
+    let client = fixture.client(&running, bound);
     until("the filter is there", || {
         let fresh = (0..100).any(|n| client.answer(id(n)) == Answer::Absent);
         fresh.then_some(())
@@ -167,7 +167,7 @@ fn a_row_of_postgresql_is_known_to_clients_within_two_seconds() {
     while took.len() < ROWS {
         assert!(Instant::now() < deadline, "{} of {ROWS}", took.len());
         if inserted < ROWS && Instant::now() >= insert_at {
-            insert_at = Instant::now() + Duration::from_millis(dice.roll(60));
+            insert_at = Instant::now() + Duration::from_millis(random.below(60));
             // A row that is not a false positive of the filter.
             let row = until("the client is fresh", || {
                 (next..next + 100).find(|n| client.answer(id(*n)) == Answer::Absent)
@@ -175,12 +175,12 @@ fn a_row_of_postgresql_is_known_to_clients_within_two_seconds() {
             next = row + 1;
             let insert = format!("INSERT INTO resource (id) VALUES ('{}');", id(row));
             if open.is_none() && inserted % 10 == 0 {
-                slow.carry_out(&format!("BEGIN; {insert}"));
-                let commit_at = Instant::now() + Duration::from_millis(200 + dice.roll(1500));
+                slow.execute(&format!("BEGIN; {insert}"));
+                let commit_at = Instant::now() + Duration::from_millis(200 + random.below(1500));
                 open = Some((row, commit_at));
             } else {
                 let before = Instant::now();
-                psql.carry_out(&insert);
+                psql.execute(&insert);
                 waiting.push_back((row, before));
             }
             inserted += 1;
@@ -189,7 +189,7 @@ fn a_row_of_postgresql_is_known_to_clients_within_two_seconds() {
             && Instant::now() >= at
         {
             let before = Instant::now();
-            slow.carry_out("COMMIT;");
+            slow.execute("COMMIT;");
             waiting.push_back((row, before));
             (open, late) = (None, late + 1);
         }
@@ -220,7 +220,7 @@ fn a_row_of_postgresql_is_known_to_clients_within_two_seconds() {
         let skips = (0..100).any(|n| client.answer(id(n)) == Answer::Absent);
         (!skips).then_some(())
     });
-    assert!(stand.count(&running, "changes_failed") > 0);
+    assert!(fixture.count(&running, "changes_failed") > 0);
     server.restart();
     let row = next + 1000;
     server.sql(&format!("INSERT INTO resource (id) VALUES ('{}')", id(row)));
@@ -234,12 +234,12 @@ fn a_row_of_postgresql_is_known_to_clients_within_two_seconds() {
 
 #[test]
 fn mistakes_get_an_error_with_a_hint() {
-    let stand = Stand::new();
-    let path = stand.path("shop.db");
+    let fixture = Fixture::new();
+    let path = fixture.path("shop.db");
     let database = Connection::open(&path).expect("a new file");
     let sql = "CREATE TABLE resource (seq INTEGER PRIMARY KEY, id UUID)";
     database.execute_batch(sql).expect("valid SQL");
-    let (state, source) = (stand.path("state"), format!("sqlite://{path}"));
+    let (state, source) = (fixture.path("state"), format!("sqlite://{path}"));
     let query = "--query=SELECT id FROM resource";
     let changes = "--changes-query=SELECT id, seq FROM resource WHERE seq > ? ORDER BY seq";
     for (source, extra, wrong) in [
@@ -258,9 +258,9 @@ fn mistakes_get_an_error_with_a_hint() {
         all.push("--listen=127.0.0.1:0");
         all.extend_from_slice(extra);
         let output = run::output(&all);
-        let said = run::text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains(wrong), "{said}");
-        assert!(said.contains("hint"), "{said}");
+        let printed = run::text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{printed}");
+        assert!(printed.contains(wrong), "{printed}");
+        assert!(printed.contains("hint"), "{printed}");
     }
 }

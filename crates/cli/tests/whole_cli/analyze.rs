@@ -47,17 +47,17 @@ fn the_edge_s_own_logs_are_counted_in_both_formats() {
         edge.signal(Signal::TERM);
         assert!(edge.ended().0.success());
 
-        let found = analyzed(&[name(&log)]);
+        let report = analyzed(&[name(&log)]);
         assert_eq!(
-            (&found["requests"], &found["urls"]),
+            (&report["requests"], &report["urls"]),
             (&8.into(), &5.into()),
             "{form}"
         );
-        assert_eq!(found["requests_per_url"][0]["urls"], 3, "{form}");
-        assert_eq!(found["top"][0]["requests"], 3, "{form}");
-        assert_eq!(found["top"][0]["size"], 100, "{form}");
-        assert_eq!(found["lines_malformed"], 0, "{form}");
-        let hits = found["cache"]["hits"].as_u64();
+        assert_eq!(report["requests_per_url"][0]["urls"], 3, "{form}");
+        assert_eq!(report["top"][0]["requests"], 3, "{form}");
+        assert_eq!(report["top"][0]["size"], 100, "{form}");
+        assert_eq!(report["lines_malformed"], 0, "{form}");
+        let hits = report["cache"]["hits"].as_u64();
         assert_eq!(
             hits,
             (form == "json").then_some(3),
@@ -127,13 +127,16 @@ fn nginx_s_logs_are_counted_by_content_and_by_format_string() {
 
     let combined = analyzed(&[name(&folder.path().join("combined.log"))]);
     let own = analyzed(&[name(&folder.path().join("own.log")), "--format", format]);
-    for found in [&combined, &own] {
-        assert_eq!((&found["requests"], &found["urls"]), (&8.into(), &5.into()));
+    for report in [&combined, &own] {
         assert_eq!(
-            (&found["once"], &found["lines_malformed"]),
+            (&report["requests"], &report["urls"]),
+            (&8.into(), &5.into())
+        );
+        assert_eq!(
+            (&report["once"], &report["lines_malformed"]),
             (&3.into(), &0.into())
         );
-        assert_eq!(found["bytes"], 8 * 6);
+        assert_eq!(report["bytes"], 8 * 6);
     }
     assert_eq!(own["cache"]["hits"], 3);
     assert_eq!(own["cache"]["misses"], 5);

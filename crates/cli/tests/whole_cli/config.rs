@@ -23,9 +23,9 @@ fn a_valid_file_is_listed_with_its_final_values() {
 
     let out = output(&["check-config", path]);
     assert_eq!(out.status.code(), Some(0));
-    let said = text(&out.stdout);
-    assert!(said.starts_with("ok: "), "{said}");
-    let line = said
+    let printed = text(&out.stdout);
+    assert!(printed.starts_with("ok: "), "{printed}");
+    let line = printed
         .lines()
         .find(|line| line.starts_with("origin.url "))
         .expect("every setting is listed");
@@ -33,9 +33,9 @@ fn a_valid_file_is_listed_with_its_final_values() {
     assert_eq!(words, ["origin.url", "http://10.0.0.7:9000", "line", "6"]);
 
     let out = output(&["check-config", "--json", path]);
-    let told: Value = serde_json::from_slice(&out.stdout).expect("JSON");
-    assert_eq!(told["ok"], true);
-    let settings = told["settings"].as_array().expect("a list");
+    let text_found: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    assert_eq!(text_found["ok"], true);
+    let settings = text_found["settings"].as_array().expect("a list");
     assert!(
         settings
             .iter()
@@ -52,8 +52,8 @@ fn an_invalid_file_is_code_1_and_every_error_names_its_line() {
 
     let out = output(&["check-config", path]);
     assert_eq!(out.status.code(), Some(1));
-    let said = text(&out.stderr).replace(path, "edgeward.toml");
-    insta::assert_snapshot!(said, @r#"
+    let printed = text(&out.stderr).replace(path, "edgeward.toml");
+    insta::assert_snapshot!(printed, @r#"
     error: unknown key origin.ulr
       in edgeward.toml, line 6
       hint: did you mean origin.url?
@@ -67,10 +67,13 @@ fn an_invalid_file_is_code_1_and_every_error_names_its_line() {
 
     let out = output(&["check-config", "--json", path]);
     assert_eq!(out.status.code(), Some(1));
-    let told: Value = serde_json::from_slice(&out.stdout).expect("JSON");
-    assert_eq!(told["ok"], false);
-    assert_eq!(told["problems"][0]["line"], 6);
-    assert_eq!(told["problems"][0]["hint"], "did you mean origin.url?");
+    let text_found: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    assert_eq!(text_found["ok"], false);
+    assert_eq!(text_found["problems"][0]["line"], 6);
+    assert_eq!(
+        text_found["problems"][0]["hint"],
+        "did you mean origin.url?"
+    );
 }
 
 #[test]
@@ -91,9 +94,12 @@ fn a_file_that_cannot_be_read_is_code_2() {
             let args: Vec<&str> = command.split(' ').chain([path]).collect();
             let out = output(&args);
             assert_eq!(out.status.code(), Some(2), "{args:?}");
-            let said = text(&out.stderr).replace(path, "FILE");
-            assert!(said.starts_with("error: the configuration "), "{said}");
-            assert!(said.contains(reason), "{said}");
+            let printed = text(&out.stderr).replace(path, "FILE");
+            assert!(
+                printed.starts_with("error: the configuration "),
+                "{printed}"
+            );
+            assert!(printed.contains(reason), "{printed}");
         }
     }
 }
@@ -140,12 +146,12 @@ fn paths_in_a_file_start_at_its_folder() {
     let path = file.to_str().expect("UTF-8");
     let out = output(&["check-config", path]);
     assert_eq!(out.status.code(), Some(1));
-    let said = text(&out.stderr);
+    let printed = text(&out.stderr);
     assert!(
-        said.contains("listener.tls_key = \"key.pem\" does not exist"),
-        "{said}"
+        printed.contains("listener.tls_key = \"key.pem\" does not exist"),
+        "{printed}"
     );
-    assert!(!said.contains("tls_certificates"), "{said}");
+    assert!(!printed.contains("tls_certificates"), "{printed}");
     fs::write(folder.path().join("key.pem"), "").expect("written");
     assert_eq!(output(&["check-config", path]).status.code(), Some(0));
 }

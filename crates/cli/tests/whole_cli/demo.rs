@@ -102,10 +102,10 @@ fn an_interrupted_demo_stops_its_children() {
 fn an_unwritable_report_is_an_error_before_anything_runs() {
     let out = output(&["demo", "--report", "/nowhere/at/all.html"]);
     assert_eq!(out.status.code(), Some(2));
-    let said = text(&out.stderr);
+    let printed = text(&out.stderr);
     assert!(
-        said.starts_with("error: cannot write /nowhere/at/all.html"),
-        "{said}"
+        printed.starts_with("error: cannot write /nowhere/at/all.html"),
+        "{printed}"
     );
 }
 

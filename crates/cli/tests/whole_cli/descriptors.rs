@@ -94,10 +94,10 @@ fn idle_connections_leave_descriptors_for_hits_misses_and_the_admin_server() {
     );
     drop(idle);
     edge.signal(Signal::TERM);
-    let (_, _, said) = edge.ended();
+    let (_, _, printed) = edge.ended();
     assert!(
-        said.contains("limits.connections_max is lowered"),
-        "the lower limit is logged: {said}"
+        printed.contains("limits.connections_max is lowered"),
+        "the lower limit is logged: {printed}"
     );
 }
 
@@ -114,11 +114,11 @@ fn a_limit_too_low_for_any_client_is_an_error_at_the_start() {
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = Reaped(command.spawn().expect("it starts"));
     assert_eq!(wait(&mut child.0).code(), Some(2));
-    let mut said = String::new();
+    let mut printed = String::new();
     let stderr = child.0.stderr.as_mut().expect("it was asked for");
-    stderr.read_to_string(&mut said).expect("UTF-8");
-    assert!(said.contains("open files"), "{said}");
-    assert!(said.contains("hint:"), "{said}");
+    stderr.read_to_string(&mut printed).expect("UTF-8");
+    assert!(printed.contains("open files"), "{printed}");
+    assert!(printed.contains("hint:"), "{printed}");
 }
 
 /// Other parts of the process can take descriptors that the edge has reserved.
@@ -150,11 +150,11 @@ fn an_edge_out_of_descriptors_closes_idle_clients_and_does_not_spin() {
     assert!(taken < 300, "{taken} hundredths of a second of CPU time");
     drop(idle);
     edge.signal(Signal::TERM);
-    let (_, _, said) = edge.ended();
-    let lines = said.matches("could not be accepted").count();
+    let (_, _, printed) = edge.ended();
+    let lines = printed.matches("could not be accepted").count();
     assert!(
         (1..10).contains(&lines),
-        "{lines} lines about accepts: {said}"
+        "{lines} lines about accepts: {printed}"
     );
 }
 

@@ -7,10 +7,10 @@ fn an_unknown_flag_is_rejected_with_the_nearest_known_one() {
     let out = output(&["serve", "--orign", "http://127.0.0.1:9"]);
     assert_eq!(out.status.code(), Some(2));
     assert!(out.stdout.is_empty());
-    let said = text(&out.stderr);
+    let printed = text(&out.stderr);
     assert!(
-        said.starts_with("error: ") && said.contains("'--origin'"),
-        "{said}"
+        printed.starts_with("error: ") && printed.contains("'--origin'"),
+        "{printed}"
     );
 }
 
@@ -48,12 +48,12 @@ fn an_invalid_log_filter_is_rejected_with_the_name_of_its_option() {
         .expect("the binary runs");
     for (out, name) in [(flag, "--log"), (variable, "EDGEWARD_LOG")] {
         assert_eq!(out.status.code(), Some(2));
-        let said = text(&out.stderr);
+        let printed = text(&out.stderr);
         assert!(
-            said.starts_with(&format!("error: {name} `a=loud`")),
-            "{said}"
+            printed.starts_with(&format!("error: {name} `a=loud`")),
+            "{printed}"
         );
-        assert!(said.contains("\n  hint: "), "{said}");
+        assert!(printed.contains("\n  hint: "), "{printed}");
     }
 }
 
@@ -62,13 +62,13 @@ fn an_invalid_log_filter_is_rejected_with_the_name_of_its_option() {
 fn an_unknown_log_level_is_rejected() {
     for filter in ["loud", "info,loud", "verbose", "warning"] {
         let out = output(&["--log", filter, "check-config", "nowhere.toml"]);
-        let said = text(&out.stderr);
+        let printed = text(&out.stderr);
         assert_eq!(out.status.code(), Some(2));
         assert!(
-            said.starts_with(&format!("error: --log `{filter}`")),
-            "{said}"
+            printed.starts_with(&format!("error: --log `{filter}`")),
+            "{printed}"
         );
-        assert!(said.contains("unknown level"), "{said}");
+        assert!(printed.contains("unknown level"), "{printed}");
     }
     for filter in [
         "INFO",
@@ -78,8 +78,8 @@ fn an_unknown_log_level_is_rejected() {
         "edgeward_proxy::edge=trace",
     ] {
         let out = output(&["--log", filter, "check-config", "nowhere.toml"]);
-        let said = text(&out.stderr);
-        assert!(!said.contains("--log"), "{filter}: {said}");
+        let printed = text(&out.stderr);
+        assert!(!printed.contains("--log"), "{filter}: {printed}");
     }
 }
 
@@ -96,11 +96,11 @@ fn a_negative_size_is_reported_as_negative() {
         &["--set", "hot.capacity=-5MiB"],
     ] {
         let out = output(&[&serve[..], hot].concat());
-        let said = text(&out.stderr);
-        assert_eq!(out.status.code(), Some(2), "{said}");
+        let printed = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{printed}");
         assert!(
-            said.contains("-5MiB is below zero\n  hint: write 64MiB"),
-            "{said}"
+            printed.contains("-5MiB is below zero\n  hint: write 64MiB"),
+            "{printed}"
         );
     }
 }
@@ -120,15 +120,15 @@ fn an_admin_address_on_a_listener_s_port_is_rejected() {
             "--admin",
             admin,
         ]);
-        let said = text(&out.stderr);
-        assert_eq!(out.status.code(), Some(2), "{said}");
+        let printed = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{printed}");
         assert!(
-            said.starts_with(&format!("error: --admin {admin} ")),
-            "{said}"
+            printed.starts_with(&format!("error: --admin {admin} ")),
+            "{printed}"
         );
         assert!(
-            said.contains(listen) && said.contains("a port of its own"),
-            "{said}"
+            printed.contains(listen) && printed.contains("a port of its own"),
+            "{printed}"
         );
     }
 }
@@ -148,11 +148,11 @@ fn a_memory_tier_larger_than_the_machine_s_memory_gets_a_warning() {
         edge.signal(rustix::process::Signal::TERM);
         edge.ended().2
     };
-    let said = start("--hot=15TiB");
+    let printed = start("--hot=15TiB");
     assert!(
-        said.contains("WARN") && said.contains("--hot exceeds the "),
-        "{said}"
+        printed.contains("WARN") && printed.contains("--hot exceeds the "),
+        "{printed}"
     );
-    let said = start("--hot=8MiB");
-    assert!(!said.contains("exceeds"), "{said}");
+    let printed = start("--hot=8MiB");
+    assert!(!printed.contains("exceeds"), "{printed}");
 }

@@ -82,8 +82,8 @@ fn a_plan_is_run_compared_and_reported() {
         "--dir",
         caches.to_str().expect("UTF-8"),
     ]);
-    let said = text(&run.stderr);
-    assert_eq!(run.status.code(), Some(0), "{said}");
+    let printed = text(&run.stderr);
+    assert_eq!(run.status.code(), Some(0), "{printed}");
     let outcome: Value = serde_json::from_slice(&run.stdout).expect("JSON");
     assert_eq!(outcome["unfinished"], Value::Null);
     assert_eq!(outcome["trace"]["requests"], 4000);
@@ -173,18 +173,18 @@ fn an_invalid_plan_is_rejected_with_line_key_and_hint_before_anything_starts() {
         let plan = folder.path().join("wrong.toml");
         fs::write(&plan, &wrong).expect("the plan is written");
         let run = output(&["lab", plan.to_str().expect("UTF-8")]);
-        let said = text(&run.stderr);
-        assert_eq!(run.status.code(), Some(2), "{said}");
-        assert!(said.contains(expected), "{said}");
+        let printed = text(&run.stderr);
+        assert_eq!(run.status.code(), Some(2), "{printed}");
+        assert!(printed.contains(expected), "{printed}");
         let number = 1 + wrong
             .lines()
             .position(|one| one == instead)
             .expect("a line");
         assert!(
-            said.contains(&format!("wrong.toml, line {number}\n")),
-            "{said}"
+            printed.contains(&format!("wrong.toml, line {number}\n")),
+            "{printed}"
         );
-        assert!(said.contains("  hint: "), "{said}");
+        assert!(printed.contains("  hint: "), "{printed}");
     }
     let run = output(&["lab", "no-such-plan"]);
     assert_eq!(run.status.code(), Some(2));
@@ -226,10 +226,10 @@ fn an_interrupted_run_keeps_its_results_and_stops_its_children() {
     let status = wait(&mut child);
     let out = child.wait_with_output().expect("its words are read");
     assert_eq!(status.code(), Some(1), "{}", text(&out.stderr));
-    let said = text(&out.stdout);
+    let printed = text(&out.stdout);
     assert!(
-        said.starts_with("Not the whole plan: 1 of 3 contenders"),
-        "{said}"
+        printed.starts_with("Not the whole plan: 1 of 3 contenders"),
+        "{printed}"
     );
     let page = fs::read_to_string(page).expect("the page is there");
     assert!(page.contains("interrupted") && page.contains("Not the whole plan"));

@@ -23,11 +23,11 @@ fn a_newer_version_is_mostly_sent_by_reference() {
     let paths = [of("old"), of("new"), of("new")];
     let names = paths.each_ref().map(|path| path.display().to_string());
     let [one, two, three] = names.each_ref().map(String::as_str);
-    let found = estimated(&[one, two, three]);
-    let rows = found["rows"].as_array().expect("rows");
+    let estimate = estimated(&[one, two, three]);
+    let rows = estimate["rows"].as_array().expect("rows");
     let saved = |row: usize| rows[row]["saved_share"].as_f64().expect("a share");
-    assert!(saved(0) < 0.0 && saved(0) > -0.01, "{found:#}");
-    assert!(saved(1) > 0.96 && saved(2) > 0.98, "{found:#}");
+    assert!(saved(0) < 0.0 && saved(0) > -0.01, "{estimate:#}");
+    assert!(saved(1) > 0.96 && saved(2) > 0.98, "{estimate:#}");
     for row in rows {
         let bytes = |field: &str| row[field].as_u64().expect("bytes");
         let parts = ["named", "delta", "literal", "plain"];
@@ -43,8 +43,8 @@ fn a_newer_version_is_mostly_sent_by_reference() {
     // Without deltas the edited chunk is sent whole.
     let plain = estimated(&[one, two, "--no-delta"]);
     assert_eq!(plain["rows"][1]["delta_bytes"], 0);
-    let sent = |found: &Value| found["rows"][1]["link_bytes"].as_u64().expect("bytes");
-    assert!(sent(&plain) > sent(&found));
+    let sent = |estimate: &Value| estimate["rows"][1]["link_bytes"].as_u64().expect("bytes");
+    assert!(sent(&plain) > sent(&estimate));
 
     let table = text(&output(&["link", "estimate", one, two]).stdout);
     assert!(
@@ -67,8 +67,8 @@ fn a_log_is_reported_with_its_repeated_bytes() {
         line("/a", 1000),
     ];
     fs::write(&log, lines.concat()).expect("a file");
-    let found = estimated(&[name(&log)]);
-    let row = &found["logs"][0];
+    let estimate = estimated(&[name(&log)]);
+    let row = &estimate["logs"][0];
     assert_eq!((&row["requests"], &row["urls"]), (&4.into(), &2.into()));
     assert_eq!(
         (&row["bytes"], &row["repeated_bytes"]),
@@ -113,21 +113,21 @@ fn a_capture_is_reassembled_and_sent() {
     }
     let capture = folder.path().join("capture.pcap");
     fs::write(&capture, &file).expect("a file");
-    let found = estimated(&[name(&capture)]);
-    let [plain, tls_row] = &found["rows"].as_array().expect("rows")[..] else {
-        panic!("{found:#}");
+    let estimate = estimated(&[name(&capture)]);
+    let [plain, tls_row] = &estimate["rows"].as_array().expect("rows")[..] else {
+        panic!("{estimate:#}");
     };
     assert_eq!(plain["bytes"], 2 * (page.len() as u64 + 18));
     let sent = plain["link_bytes"].as_u64().expect("bytes");
-    assert!((400_000..420_000).contains(&sent), "{found:#}");
+    assert!((400_000..420_000).contains(&sent), "{estimate:#}");
     assert!(
         tls_row["name"]
             .as_str()
             .is_some_and(|name| name.ends_with("port 443 (TLS)"))
     );
     assert_eq!(tls_row["link_bytes"], tls_row["bytes"]);
-    assert_eq!(found["captures"][0]["connections"], 3);
-    assert_eq!(found["captures"][0]["lost_bytes"], 0);
+    assert_eq!(estimate["captures"][0]["connections"], 3);
+    assert_eq!(estimate["captures"][0]["lost_bytes"], 0);
 
     // From a truncated capture, the data before the end is counted, and the error is reported.
     fs::write(&capture, &file[..file.len() - 10]).expect("a file");
@@ -166,9 +166,9 @@ fn errors_of_estimates_state_their_cause() {
     ] {
         let args: Vec<&str> = ["link", "estimate"].into_iter().chain(args).collect();
         let out = output(&args);
-        let said = text(&out.stderr);
-        assert_eq!(out.status.code(), Some(2), "{args:?}: {said}");
-        assert!(said.contains(expected), "{args:?}: {said}");
+        let printed = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{args:?}: {printed}");
+        assert!(printed.contains(expected), "{args:?}: {printed}");
     }
 }
 

@@ -12,7 +12,7 @@ mod kill;
 mod lab;
 mod large;
 mod link;
-mod link_ends;
+mod link_endpoints;
 mod memory;
 mod metrics;
 mod negative;

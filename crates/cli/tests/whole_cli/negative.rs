@@ -57,11 +57,11 @@ fn an_edge_uses_a_published_filter_and_a_file() {
         &format!("--token={}", path("token")),
     ]);
     let origin = Server::start(&["origin", "--listen=127.0.0.1:0", "--json"]);
-    let told = publisher.text("/listening");
+    let text_found = publisher.text("/listening");
     let config = format!(
         "[[listener]]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"127.0.0.1:0\"\n\
          [origin]\nurl = \"http://{}\"\n[hot]\npolicy = \"lru\"\n\
-         [[negative]]\npath = \"/o/{{id}}\"\nfilter = \"{told}\"\npublic_key = \"{}\"\nmax_staleness = \"2s\"\n\
+         [[negative]]\npath = \"/o/{{id}}\"\nfilter = \"{text_found}\"\npublic_key = \"{}\"\nmax_staleness = \"2s\"\n\
          [[negative]]\npath = \"/file/{{id}}\"\nfilter = \"file.ids\"\nids = \"integer\"\n",
         origin.addr("/listen"),
         public.trim(),

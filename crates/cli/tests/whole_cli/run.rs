@@ -58,16 +58,16 @@ impl Server {
             _ = send.send(read.map(|_| line));
             lines
         });
-        let line = heard.recv_timeout(PATIENCE);
+        let line = heard.recv_timeout(TIMEOUT);
         if !matches!(&line, Ok(Ok(line)) if line.starts_with('{')) {
             _ = child.kill();
-            let mut said = String::new();
+            let mut printed = String::new();
             _ = child
                 .stderr
                 .take()
                 .expect("it was asked for")
-                .read_to_string(&mut said);
-            panic!("no start line: {line:?}\n{said}");
+                .read_to_string(&mut printed);
+            panic!("no start line: {line:?}\n{printed}");
         }
         let line = line.expect("checked above").expect("checked above");
         Self {
@@ -79,14 +79,16 @@ impl Server {
 
     /// A string of the first line, by its JSON pointer.
     pub(crate) fn text(&self, pointer: &str) -> &str {
-        let told = self.start_line.pointer(pointer).and_then(Value::as_str);
-        told.unwrap_or_else(|| panic!("{} has no string {pointer}", self.start_line))
+        let text_found = self.start_line.pointer(pointer).and_then(Value::as_str);
+        text_found.unwrap_or_else(|| panic!("{} has no string {pointer}", self.start_line))
     }
 
     /// An address of the first line, by its JSON pointer.
     pub(crate) fn addr(&self, pointer: &str) -> SocketAddr {
-        let told = self.text(pointer);
-        let addr = told.split_once("://").map_or(told, |(_, addr)| addr);
+        let text_found = self.text(pointer);
+        let addr = text_found
+            .split_once("://")
+            .map_or(text_found, |(_, addr)| addr);
         let addr = addr.split('/').next().unwrap_or(addr);
         addr.parse().expect("an address")
     }
@@ -124,7 +126,7 @@ pub(crate) fn wait(child: &mut Child) -> ExitStatus {
 
 /// Repeats `ask` until it returns a value, with a timeout.
 pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(answer) = ask() {
             return answer;
@@ -136,4 +138,4 @@ pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
 }
 
 /// Long enough for a machine that runs other tests at the same time.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);

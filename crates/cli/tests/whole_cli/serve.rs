@@ -60,9 +60,9 @@ fn sigterm_lets_requests_in_progress_finish() {
     let answer = asked.join().expect("it was answered");
     let body = answer.split_once("\r\n\r\n").expect("a head").1;
     assert_eq!(body.chars().count(), 5000);
-    let (status, _, said) = edge.ended();
-    assert_eq!(status.code(), Some(0), "{said}");
-    assert!(said.contains("draining"), "{said}");
+    let (status, _, printed) = edge.ended();
+    assert_eq!(status.code(), Some(0), "{printed}");
+    assert!(printed.contains("draining"), "{printed}");
 }
 
 #[test]
@@ -77,8 +77,8 @@ fn a_second_signal_stops_the_edge_at_once() {
         TcpStream::connect(addr).is_err().then_some(())
     });
     edge.signal(Signal::INT);
-    let (status, _, said) = edge.ended();
-    assert_eq!(status.code(), Some(1), "{said}");
+    let (status, _, printed) = edge.ended();
+    assert_eq!(status.code(), Some(1), "{printed}");
     assert!(started.elapsed() < Duration::from_secs(30));
     _ = asked.join();
 }
@@ -89,14 +89,14 @@ fn a_port_in_use_is_code_2_with_a_hint() {
     let addr = taken.local_addr().expect("an address").to_string();
     let out = output(&["serve", "--listen", &addr, "--origin=http://127.0.0.1:9"]);
     assert_eq!(out.status.code(), Some(2));
-    let said = text(&out.stderr);
+    let printed = text(&out.stderr);
     assert!(
-        said.contains(&format!("error: cannot listen on {addr}")),
-        "{said}"
+        printed.contains(&format!("error: cannot listen on {addr}")),
+        "{printed}"
     );
     assert!(
-        said.contains("\n  hint: another program uses the address"),
-        "{said}"
+        printed.contains("\n  hint: another program uses the address"),
+        "{printed}"
     );
 }
 
@@ -134,16 +134,16 @@ fn an_origin_outage_is_logged_once_when_it_starts_and_once_when_it_ends() {
     }
     assert!(get(edge.addr("/admin"), "/metrics").contains(&metric(1)));
     edge.signal(Signal::TERM);
-    let (_, _, said) = edge.ended();
-    let lines = |what: &str| said.lines().filter(|line| line.contains(what)).count();
-    assert_eq!(lines("the origin is down"), 1, "{said}");
-    assert_eq!(lines("the origin is up again"), 1, "{said}");
-    let down = said
+    let (_, _, printed) = edge.ended();
+    let lines = |what: &str| printed.lines().filter(|line| line.contains(what)).count();
+    assert_eq!(lines("the origin is down"), 1, "{printed}");
+    assert_eq!(lines("the origin is up again"), 1, "{printed}");
+    let down = printed
         .lines()
         .find(|line| line.contains("the origin is down"));
     assert!(
         down.is_some_and(|line| line.contains(&origin.to_string())),
-        "{said}"
+        "{printed}"
     );
 }
 
@@ -177,10 +177,14 @@ fn hup_and_usr1_reopen_the_access_log_and_usr2_is_ignored() {
     assert!(get(addr, "/o/4?size=10").starts_with("HTTP/1.1 200"));
     written("/o/4?", &log);
     edge.signal(Signal::TERM);
-    let (status, _, said) = edge.ended();
-    assert_eq!(status.code(), Some(0), "{said}");
-    assert!(said.contains("the signal is ignored"), "{said}");
-    assert_eq!(said.matches("reopening log files").count(), 2, "{said}");
+    let (status, _, printed) = edge.ended();
+    assert_eq!(status.code(), Some(0), "{printed}");
+    assert!(printed.contains("the signal is ignored"), "{printed}");
+    assert_eq!(
+        printed.matches("reopening log files").count(),
+        2,
+        "{printed}"
+    );
 }
 
 #[test]
@@ -208,13 +212,13 @@ fn a_second_edge_on_a_port_is_rejected_unless_it_shares_the_port() {
         second.kill().expect("it runs");
     }
     let end = second.wait_with_output().expect("it ends");
-    let said = text(&end.stderr);
-    assert_eq!((end.status.code(), &*line), (Some(2), ""), "{said}");
+    let printed = text(&end.stderr);
+    assert_eq!((end.status.code(), &*line), (Some(2), ""), "{printed}");
     assert!(
-        said.contains(&format!("error: cannot listen on {addr}")),
-        "{said}"
+        printed.contains(&format!("error: cannot listen on {addr}")),
+        "{printed}"
     );
-    assert!(said.contains("--share-ports"), "{said}");
+    assert!(printed.contains("--share-ports"), "{printed}");
     let shared = Server::start(&[&args[..], &["--share-ports"]].concat());
     assert_eq!(shared.addr("/listening/0"), first.addr("/listening/0"));
 }
@@ -223,9 +227,9 @@ fn a_second_edge_on_a_port_is_rejected_unless_it_shares_the_port() {
 fn a_json_log_has_one_object_per_line() {
     let (_origin, edge) = origin_and_edge("0ms", &["--log-format=json", "--log=info"]);
     edge.signal(Signal::TERM);
-    let (status, _, said) = edge.ended();
-    assert_eq!(status.code(), Some(0), "{said}");
-    let events: Vec<Value> = said
+    let (status, _, printed) = edge.ended();
+    assert_eq!(status.code(), Some(0), "{printed}");
+    let events: Vec<Value> = printed
         .lines()
         .map(|line| serde_json::from_str(line).expect("a JSON object"))
         .collect();

@@ -53,10 +53,13 @@ fn inspect_reports_the_contents_of_a_store() {
     assert_eq!(stores[0]["objects_in_pieces"], 1);
     assert_eq!(stores[0]["pieces"], 3);
     assert_eq!(stores[0]["purges"], 1);
-    let told = output(&["store", "inspect", path, "--segments"]);
-    let told = text(&told.stdout);
-    assert!(told.contains("2 in one record, 1 in 3 pieces"), "{told}");
-    assert!(told.contains("sealed"), "{told}");
+    let text_found = output(&["store", "inspect", path, "--segments"]);
+    let text_found = text(&text_found.stdout);
+    assert!(
+        text_found.contains("2 in one record, 1 in 3 pieces"),
+        "{text_found}"
+    );
+    assert!(text_found.contains("sealed"), "{text_found}");
 }
 
 #[test]
@@ -80,25 +83,28 @@ fn a_corrupt_record_is_reported_and_the_exit_code_is_1() {
     std::fs::write(&file, bytes).expect("it writes");
     let out = output(&["store", "verify", path]);
     assert_eq!(out.status.code(), Some(1));
-    let told = text(&out.stdout);
-    assert!(told.contains("is not what was written"), "{told}");
+    let text_found = text(&out.stdout);
+    assert!(
+        text_found.contains("is not what was written"),
+        "{text_found}"
+    );
 }
 
 #[test]
 fn errors_of_unreadable_stores_state_their_cause() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().to_str().expect("a plain path");
-    let complaint = || {
+    let stderr = || {
         let out = output(&["store", "inspect", path]);
         assert_eq!(out.status.code(), Some(2));
         text(&out.stderr)
     };
-    assert!(complaint().contains(path), "nothing is there");
+    assert!(stderr().contains(path), "nothing is there");
     let cache = open(folder.path());
-    let said = complaint();
-    assert!(said.contains("another process has it open"), "{said}");
+    let printed = stderr();
+    assert!(printed.contains("another process has it open"), "{printed}");
     drop(cache);
     std::fs::write(folder.path().join(FILE_NAME), [7; 10_000]).expect("it writes");
-    let said = complaint();
-    assert!(said.contains("not an edgeward store"), "{said}");
+    let printed = stderr();
+    assert!(printed.contains("not an edgeward store"), "{printed}");
 }

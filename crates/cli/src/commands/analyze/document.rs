@@ -7,7 +7,7 @@ use edgeward_logs::{Analysis, FileReport};
 use edgeward_trace::raw::rfc3339;
 use edgeward_types::ByteSize;
 
-use super::prediction::{Prediction, Wished};
+use super::prediction::{Prediction, RequestedSizes};
 use crate::output::{count, percent};
 
 /// The JSON document.
@@ -193,7 +193,7 @@ pub(super) struct MalformedRow {
 }
 
 impl Document {
-    pub(super) fn of(analysis: Analysis, top: usize, wished: Wished) -> Self {
+    pub(super) fn of(analysis: Analysis, top: usize, requested: RequestedSizes) -> Self {
         let complete = analysis.is_complete();
         let Analysis {
             files,
@@ -203,7 +203,7 @@ impl Document {
             temp,
             ..
         } = analysis;
-        let prediction = sampled.and_then(|sampled| Prediction::of(&sampled, wished));
+        let prediction = sampled.and_then(|sampled| Prediction::of(&sampled, requested));
         let files: Vec<FileRow> = files.iter().map(FileRow::of).collect();
         let sum = |of: fn(&FileRow) -> u64| files.iter().map(of).sum();
         Self {
@@ -316,7 +316,7 @@ impl Document {
 }
 
 /// Prints the errors of logs to stderr, if there is no document.
-pub(super) fn warn_of(files: &[FileReport]) {
+pub(super) fn warn_about(files: &[FileReport]) {
     let files: Vec<FileRow> = files.iter().map(FileRow::of).collect();
     warn(&files);
 }
@@ -423,27 +423,27 @@ pub(super) struct ShareCells<'a> {
 }
 
 impl<'a> ShareCells<'a> {
-    /// `untold` is the cell of the hit ratio if the log does not state the cache status.
-    pub(super) fn of(rows: &'a [NamedRow], others: Option<&'a ShareRow>, untold: &str) -> Self {
+    /// `missing` is the cell of the hit ratio if the log does not state the cache status.
+    pub(super) fn of(rows: &'a [NamedRow], others: Option<&'a ShareRow>, missing: &str) -> Self {
         let all = || {
             let named = rows.iter().map(|row| (row.name.as_str(), &row.share));
             named.chain(others.map(|share| ("all others", share)))
         };
         let total: u64 = all().map(|(_, share)| share.requests).sum();
-        let told = all().any(|(_, share)| share.hit_ratio.is_some());
+        let is_stated = all().any(|(_, share)| share.hit_ratio.is_some());
         let cells = |share: &ShareRow| {
             let mut cells = vec![
                 count(share.requests),
                 percent(share.requests as f64 / total as f64),
                 ByteSize(share.bytes).to_string(),
             ];
-            if told {
-                cells.push(share.hit_ratio.map_or_else(|| untold.to_owned(), percent));
+            if is_stated {
+                cells.push(share.hit_ratio.map_or_else(|| missing.to_owned(), percent));
             }
             cells
         };
         let mut columns = vec!["requests", "share", "bytes"];
-        columns.extend(told.then_some("hit ratio"));
+        columns.extend(is_stated.then_some("hit ratio"));
         Self {
             columns,
             rows: all().map(|(name, share)| (name, cells(share))).collect(),

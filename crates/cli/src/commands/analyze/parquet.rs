@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use edgeward_logs::{Settings, Source};
 
-use crate::complaint::Complaint;
+use crate::diagnostic::Diagnostic;
 
 #[cfg(not(feature = "parquet"))]
 pub(super) fn write(
@@ -15,7 +15,7 @@ pub(super) fn write(
     _advance: &(dyn Fn(u64) + Sync),
 ) -> anyhow::Result<ExitCode> {
     Err(
-        Complaint::new("this build of edgeward does not write Parquet")
+        Diagnostic::new("this build of edgeward does not write Parquet")
             .hint("build it with `cargo build --release --package edgeward-cli --features parquet`")
             .into(),
     )
@@ -30,28 +30,29 @@ pub(super) fn write(
 ) -> anyhow::Result<ExitCode> {
     use edgeward_logs::ToParquetError;
 
-    let complaint_of = |error: &ToParquetError| {
+    let diagnostic_of = |error: &ToParquetError| {
         let cause = std::error::Error::source(error);
         let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
-        let complaint = Complaint::new(format!("{error}{cause}"));
+        let diagnostic = Diagnostic::new(format!("{error}{cause}"));
         match error {
-            ToParquetError::NotEmpty { .. } => complaint.hint("give a new folder"),
+            ToParquetError::NotEmpty { .. } => diagnostic.hint("give a new folder"),
             ToParquetError::TooManyFiles => {
-                complaint.hint("`edgeward analyze` shows the times in the logs")
+                diagnostic.hint("`edgeward analyze` shows the times in the logs")
             }
-            _ => complaint,
+            _ => diagnostic,
         }
     };
     let written = edgeward_logs::to_parquet(sources, settings, folder, advance);
-    let written = written.map_err(|error| complaint_of(&error))?;
+    let written = written.map_err(|error| diagnostic_of(&error))?;
     let incomplete = match &written.write_error {
-        Some(error) => Some(complaint_of(error)),
-        None => super::complaints::incomplete(&written.files, None),
+        Some(error) => Some(diagnostic_of(error)),
+        None => super::diagnostics::incomplete(&written.files, None),
     };
     if incomplete.is_some() {
         // Marks the folder for later users.
         let path = folder.join("INCOMPLETE");
-        let unwritten = |error| Complaint::new(format!("cannot write {}: {error}", path.display()));
+        let unwritten =
+            |error| Diagnostic::new(format!("cannot write {}: {error}", path.display()));
         std::fs::write(&path, "Not all logs were read completely.\n").map_err(unwritten)?;
     }
     eprintln!(
@@ -60,6 +61,6 @@ pub(super) fn write(
         crate::output::count(written.rows),
         crate::output::count(written.parquet_files)
     );
-    super::document::warn_of(&written.files);
-    incomplete.map_or(Ok(ExitCode::SUCCESS), |complaint| Err(complaint.into()))
+    super::document::warn_about(&written.files);
+    incomplete.map_or(Ok(ExitCode::SUCCESS), |diagnostic| Err(diagnostic.into()))
 }

@@ -59,20 +59,20 @@ pub(super) struct CacheRow {
 
 /// The sizes that the user requested.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Wished {
+pub(super) struct RequestedSizes {
     pub(super) ram: Option<ByteSize>,
     pub(super) disk: Option<ByteSize>,
 }
 
 impl Prediction {
     /// Computes the prediction, or returns `None` if the sample is too small.
-    pub(super) fn of(sampled: &Sampled, wished: Wished) -> Option<Self> {
+    pub(super) fn of(sampled: &Sampled, requested: RequestedSizes) -> Option<Self> {
         let curve = ReuseCurve::of(sampled);
         if sampled.records.len() < REQUESTS_MIN || curve.points.is_empty() {
             return None;
         }
         let by_hour = WorkingSet::by(3600, sampled);
-        let sizes = Sizes::that_suit(&curve, wished);
+        let sizes = Sizes::suitable(&curve, requested);
         let keys_a_day = WorkingSet::by(86_400, sampled)
             .iter()
             .map(|day| day.objects as u64)
@@ -138,33 +138,38 @@ impl Sizes {
     /// The sizes that suit the logs. RAM: the smallest size with two thirds of the hits of an unlimited cache.
     /// Disk: the largest size whose last doubling adds a percentage point to the byte hit ratio. Both are
     /// powers of two.
-    fn that_suit(curve: &ReuseCurve, wished: Wished) -> Self {
+    fn suitable(curve: &ReuseCurve, requested: RequestedSizes) -> Self {
         let objects = |bytes| curve.at(bytes).map_or(0.0, |point| point.object_hit_ratio);
         let all_bytes = |bytes| curve.at(bytes).map_or(0.0, |point| point.byte_hit_ratio);
-        let ram = wished.ram.map_or_else(
-            || first_with(RAM_MIN, RAM_MAX, objects(u64::MAX) * RAM_SHARE, objects),
+        let ram = requested.ram.map_or_else(
+            || smallest_reaching(RAM_MIN, RAM_MAX, objects(u64::MAX) * RAM_SHARE, objects),
             ByteSize::bytes,
         );
         // A disk that is not larger than the RAM tier adds few objects.
         let above = ram.max(1).next_power_of_two().saturating_mul(2);
         let above = above.max(DISK_MIN);
-        let disk = wished.disk.map(ByteSize::bytes);
+        let disk = requested.disk.map(ByteSize::bytes);
         Self {
             ram,
-            disk: disk.or_else(|| last_worth(above, DISK_MAX, DISK_GAIN, all_bytes)),
+            disk: disk.or_else(|| largest_worth_its_cost(above, DISK_MAX, DISK_GAIN, all_bytes)),
         }
     }
 }
 
 /// The smallest size, doubling from `min`, whose ratio is at least `wanted`, or `max`.
-fn first_with(min: u64, max: u64, wanted: f64, ratio: impl Fn(u64) -> f64) -> u64 {
+fn smallest_reaching(min: u64, max: u64, wanted: f64, ratio: impl Fn(u64) -> f64) -> u64 {
     let sizes = std::iter::successors(Some(min), |size| size.checked_mul(2));
     let mut sizes = sizes.take_while(|size| *size < max);
     sizes.find(|size| ratio(*size) >= wanted).unwrap_or(max)
 }
 
 /// The largest size, doubling from `min`, whose ratio exceeds that of half the size by at least `gain`.
-fn last_worth(min: u64, max: u64, gain: f64, ratio: impl Fn(u64) -> f64) -> Option<u64> {
+fn largest_worth_its_cost(
+    min: u64,
+    max: u64,
+    gain: f64,
+    ratio: impl Fn(u64) -> f64,
+) -> Option<u64> {
     let sizes = std::iter::successors(Some(min), |size| size.checked_mul(2));
     sizes
         .take_while(|size| *size <= max)
@@ -322,8 +327,8 @@ mod tests {
     }
 
     #[test]
-    fn sizes_suit_what_is_asked_for_again() {
-        let prediction = Prediction::of(&sampled(), Wished::default()).expect("enough");
+    fn suitable_sizes_follow_the_repeated_requests() {
+        let prediction = Prediction::of(&sampled(), RequestedSizes::default()).expect("enough");
         let [lru, adaptsize, gdsf, always, second_hit] = &prediction.caches[..] else {
             panic!("five caches: {:?}", prediction.caches);
         };
@@ -343,18 +348,18 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_were_wished_for_are_taken() {
-        let wished = Wished {
+    fn requested_sizes_are_used() {
+        let requested = RequestedSizes {
             ram: Some(ByteSize::mib(3)),
             disk: Some(ByteSize::mib(48)),
         };
-        let prediction = Prediction::of(&sampled(), wished).expect("enough");
+        let prediction = Prediction::of(&sampled(), requested).expect("enough");
         assert!(prediction.caches.iter().all(|row| row.ram_bytes == 3 << 20));
         assert!(prediction.config.contains("capacity = \"48MiB\""));
         let few = Sampled {
             records: sampled().records[..100].to_vec(),
             ..sampled()
         };
-        assert!(Prediction::of(&few, wished).is_none());
+        assert!(Prediction::of(&few, requested).is_none());
     }
 }

@@ -4,9 +4,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context;
 
-use super::subjects::ASKED;
+use super::subjects::QUERIES_PER_ROUND;
 use super::{BenchFilterArgs, Row};
-use crate::complaint::Complaint;
+use crate::diagnostic::Diagnostic;
 
 /// Returns the results of Guava.
 pub(super) fn measure(args: &BenchFilterArgs, jars: &str) -> anyhow::Result<Row> {
@@ -22,7 +22,7 @@ pub(super) fn measure(args: &BenchFilterArgs, jars: &str) -> anyhow::Result<Row>
                 .arg(args.ids.to_string())
                 .arg(args.fpr.share().to_string())
                 .arg(args.rounds.to_string())
-                .arg(ASKED.to_string())
+                .arg(QUERIES_PER_ROUND.to_string())
                 .stdin(Stdio::null())
                 .output()
                 .with_context(|| format!("cannot run {}", args.java.display()))
@@ -32,7 +32,7 @@ pub(super) fn measure(args: &BenchFilterArgs, jars: &str) -> anyhow::Result<Row>
     if !output.status.success() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         let first = stderr.lines().next().unwrap_or("no message").to_owned();
-        return Err(Complaint::new(format!("Guava could not be measured: {first}"))
+        return Err(Diagnostic::new(format!("Guava could not be measured: {first}"))
             .hint("--guava needs the jars of guava and failureaccess, joined by a colon, and Java 17 or later")
             .into());
     }

@@ -28,7 +28,7 @@ pub(super) fn measure(args: &BenchFilterArgs) -> anyhow::Result<Vec<Row>> {
     Ok(vec![
         bench.hash_set(),
         bench.updatable()?,
-        bench.fixed()?,
+        bench.static_filter()?,
         bench.guava_in_rust()?,
     ])
 }
@@ -46,7 +46,7 @@ impl Subjects<'_> {
             set = HashSet::with_capacity(ids.len());
             set.extend(ids.iter().map(|id| Box::<[u8]>::from(&id[..])));
         });
-        let (present_ns, absent_ns, passed) = self.ask(|id| set.contains(&id[..]));
+        let (present_ns, absent_ns, passed) = self.query(|id| set.contains(&id[..]));
         // hashbrown: 8/7 buckets per id, rounded up to a power of two, with 16 bytes and a control byte each. The
         // allocator rounds the 36 bytes of an id to 48.
         let buckets = (set.capacity() as u64 * 8 / 7).next_power_of_two();
@@ -95,7 +95,7 @@ impl Subjects<'_> {
         })
     }
 
-    fn fixed(&self) -> anyhow::Result<Row> {
+    fn static_filter(&self) -> anyhow::Result<Row> {
         let hasher = hasher();
         let request = self.request();
         let mut filter = build(request, std::iter::empty());
@@ -124,7 +124,7 @@ impl Subjects<'_> {
         let mut filter = build(&[]);
         let insert_ns = self.best(self.present, |ids| filter = build(ids));
         let (filter, _) = filter?;
-        let (present_ns, absent_ns, passed) = self.ask(|id| filter.might_contain(hash(id)));
+        let (present_ns, absent_ns, passed) = self.query(|id| filter.might_contain(hash(id)));
         Ok(Row {
             name: "Guava's form, in Rust".to_owned(),
             insert_ns,
@@ -142,10 +142,11 @@ impl Subjects<'_> {
     /// The results of a filter's queries; the insertion times are left 0.
     fn row(&self, name: &str, filter: &Filter<Vec<u8>>) -> Row {
         let hasher = hasher();
-        let (present_ns, absent_ns, passed) = self.ask(|id| filter.contains(hasher.canonical(id)));
+        let (present_ns, absent_ns, passed) =
+            self.query(|id| filter.contains(hasher.canonical(id)));
         let (mut hashed, mut many) = (0.0, 0.0);
         for ids in [self.present, self.absent] {
-            let hashes = hashes(some(ids));
+            let hashes = hashes(sample(ids));
             hashed += self.best(&hashes, |hashes| {
                 black_box(hashes.iter().filter(|hash| filter.contains(**hash)).count());
             });
@@ -171,13 +172,13 @@ impl Subjects<'_> {
 
     /// The nanoseconds of a query for a present and for an absent id, and the share of absent ids reported as
     /// present.
-    fn ask(&self, contains: impl Fn(&Id) -> bool) -> (f64, f64, f64) {
+    fn query(&self, contains: impl Fn(&Id) -> bool) -> (f64, f64, f64) {
         let count = |ids: &[Id]| ids.iter().filter(|id| contains(id)).count();
         let found = count(self.present);
         assert_eq!(found, self.present.len(), "an inserted id is found");
         let passed = count(self.absent) as f64 / self.absent.len() as f64;
         let measure = |ids| {
-            self.best(some(ids), |ids| {
+            self.best(sample(ids), |ids| {
                 black_box(count(ids));
             })
         };
@@ -223,8 +224,8 @@ fn hasher() -> IdHasher {
 }
 
 /// The ids that are queried in a round.
-fn some(ids: &[Id]) -> &[Id] {
-    &ids[..ids.len().min(ASKED)]
+fn sample(ids: &[Id]) -> &[Id] {
+    &ids[..ids.len().min(QUERIES_PER_ROUND)]
 }
 
 fn hashes(ids: &[Id]) -> Vec<IdHash> {
@@ -233,7 +234,7 @@ fn hashes(ids: &[Id]) -> Vec<IdHash> {
 
 /// The number of ids in a round. They stay in the CPU cache from round to round, like an id just read from a request;
 /// otherwise the time to load them from memory would be measured too.
-pub(super) const ASKED: usize = 100_000;
+pub(super) const QUERIES_PER_ROUND: usize = 100_000;
 
 /// The n-th UUID: pseudo-random and unique.
 fn id(n: u64) -> Id {

@@ -32,7 +32,7 @@ impl Process {
             .spawn()
             .with_context(|| format!("cannot start `edgeward {name}`"))?;
         let stdout = child.stdout.take().expect("it was asked for");
-        let (send, heard) = mpsc::sync_channel(1);
+        let (send, received) = mpsc::sync_channel(1);
         // Reads on after the first line, so that the child never blocks on a full pipe. The thread ends with
         // the child's stdout.
         thread::Builder::new()
@@ -47,7 +47,7 @@ impl Process {
             child,
             start_line: Value::Null,
         };
-        let line = heard
+        let line = received
             .recv_timeout(START_TIME_MAX)
             .ok()
             .flatten()
@@ -60,7 +60,7 @@ impl Process {
     }
 
     /// Returns a string of the first line, by its JSON pointer.
-    pub(super) fn told(&self, pointer: &str) -> anyhow::Result<&str> {
+    pub(super) fn first_line_text(&self, pointer: &str) -> anyhow::Result<&str> {
         self.start_line
             .pointer(pointer)
             .and_then(Value::as_str)

@@ -9,10 +9,10 @@ use serde_json::Value;
 
 /// Fetches the status of an origin or an edge.
 pub(super) fn fetch(addr: SocketAddr) -> anyhow::Result<Value> {
-    ask(addr).with_context(|| format!("cannot read http://{addr}/status"))
+    request(addr).with_context(|| format!("cannot read http://{addr}/status"))
 }
 
-fn ask(addr: SocketAddr) -> anyhow::Result<Value> {
+fn request(addr: SocketAddr) -> anyhow::Result<Value> {
     let mut stream = TcpStream::connect_timeout(&addr, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;

@@ -47,7 +47,7 @@ impl Service {
         let serve = async move {
             // If accept fails, the clients' connections fail and the demo ends with an error.
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(converse(stream, Arc::clone(&shared)));
+                tokio::spawn(serve_connection(stream, Arc::clone(&shared)));
             }
         };
         let thread = std::thread::Builder::new().name("service".to_owned());
@@ -87,7 +87,7 @@ impl Drop for Service {
 }
 
 /// Serves one connection: requests `GET /resource/ID`.
-async fn converse(mut stream: TcpStream, shared: Arc<Shared>) -> Option<()> {
+async fn serve_connection(mut stream: TcpStream, shared: Arc<Shared>) -> Option<()> {
     stream.set_nodelay(true).ok()?;
     let mut inbox = Vec::new();
     loop {

@@ -23,7 +23,7 @@ use edgeward_types::{ByteSize, Seed, Timestamp};
 use super::database::DatabaseArgs;
 use super::reading::Reading;
 use super::source::SourceArgs;
-use crate::complaint::Complaint;
+use crate::diagnostic::Diagnostic;
 use crate::output::{self, Column, Progress, Table};
 
 /// Build an id filter from a list of ids or a database
@@ -95,9 +95,9 @@ pub(crate) struct BuildArgs {
 /// Builds the filter and prints a report.
 pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     let (reading, report) = if let Some(funnel) = args.guava {
-        guava(args, funnel)?
+        build_guava(args, funnel)?
     } else {
-        ours(args)?
+        build_edgeward(args)?
     };
     if reading.malformed > 0 {
         let count = output::count(reading.malformed);
@@ -114,7 +114,7 @@ pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Builds a filter in edgeward's format.
-fn ours(args: &BuildArgs) -> anyhow::Result<(Reading<'_>, Report)> {
+fn build_edgeward(args: &BuildArgs) -> anyhow::Result<(Reading<'_>, Report)> {
     let start = Instant::now();
     let mut reading = Reading::begin(args, &format!("xxh3 {}", args.hash_seed))?;
     let hasher = IdHasher {
@@ -138,9 +138,9 @@ fn ours(args: &BuildArgs) -> anyhow::Result<(Reading<'_>, Report)> {
             (solve(builder, args.threads)?, read)
         }
         (true, Some(capacity)) => {
-            let mut filter = UpdatableFilter::new(request, capacity).map_err(complain)?;
+            let mut filter = UpdatableFilter::new(request, capacity).map_err(build_error)?;
             reading.for_each(hash, |[id]| {
-                filter.insert(IdHash(id)).map_err(full)?;
+                filter.insert(IdHash(id)).map_err(full_error)?;
                 Ok(())
             })?;
             (filter.to_filter(request.epoch), start.elapsed())
@@ -155,8 +155,8 @@ fn ours(args: &BuildArgs) -> anyhow::Result<(Reading<'_>, Report)> {
             ids.sort_unstable();
             ids.dedup();
             let capacity = ids.len() as u64 + ids.len() as u64 / 10;
-            let mut filter = UpdatableFilter::new(request, capacity).map_err(complain)?;
-            filter.insert_many(&ids).map_err(full)?;
+            let mut filter = UpdatableFilter::new(request, capacity).map_err(build_error)?;
+            filter.insert_many(&ids).map_err(full_error)?;
             (filter.to_filter(request.epoch), read)
         }
     };
@@ -186,14 +186,14 @@ fn ours(args: &BuildArgs) -> anyhow::Result<(Reading<'_>, Report)> {
 }
 
 /// Builds a filter in Guava's format.
-fn guava(args: &BuildArgs, funnel: Funnel) -> anyhow::Result<(Reading<'_>, Report)> {
+fn build_guava(args: &BuildArgs, funnel: Funnel) -> anyhow::Result<(Reading<'_>, Report)> {
     let start = Instant::now();
     let mut reading = Reading::begin(args, &format!("Guava {}", funnel.name()))?;
     let mut builder = GuavaBuilder::new();
     let label = reading.label.clone();
     let hash = |id: &[u8]| {
         let hash = funnel.hash(id);
-        let hash = hash.map_err(|error| Complaint::new(error.to_string()).in_file(&label))?;
+        let hash = hash.map_err(|error| Diagnostic::new(error.to_string()).in_file(&label))?;
         Ok(hash.words())
     };
     reading.for_each(hash, |words| {
@@ -231,7 +231,7 @@ fn guava(args: &BuildArgs, funnel: Funnel) -> anyhow::Result<(Reading<'_>, Repor
 /// Builds the shards of a static filter with several threads.
 fn solve(builder: StaticBuilder, threads: Option<NonZeroUsize>) -> anyhow::Result<Filter<Vec<u8>>> {
     let progress = Progress::new("building", "ids", Some(builder.gathered()));
-    let (assembly, works) = builder.into_plan().map_err(complain)?.split();
+    let (assembly, works) = builder.into_plan().map_err(build_error)?.split();
     let threads = threads
         .or_else(|| thread::available_parallelism().ok())
         .map_or(1, NonZeroUsize::get)
@@ -240,7 +240,7 @@ fn solve(builder: StaticBuilder, threads: Option<NonZeroUsize>) -> anyhow::Resul
     let next = || {
         works
             .lock()
-            .expect("nobody panics while taking work")
+            .expect("no thread panics while it holds the lock")
             .next()
     };
     let mut parts = Vec::new();
@@ -263,27 +263,27 @@ fn solve(builder: StaticBuilder, threads: Option<NonZeroUsize>) -> anyhow::Resul
         }
         Ok(())
     })
-    .map_err(complain)?;
-    assembly.join(parts).map_err(complain)
+    .map_err(build_error)?;
+    assembly.join(parts).map_err(build_error)
 }
 
-fn full(error: Full) -> anyhow::Error {
-    Complaint::new(error.to_string())
+fn full_error(error: Full) -> anyhow::Error {
+    Diagnostic::new(error.to_string())
         .hint("give a higher --capacity, or omit it to have the ids counted")
         .into()
 }
 
-fn complain(error: BuildError) -> anyhow::Error {
+fn build_error(error: BuildError) -> anyhow::Error {
     let hint = match error {
         BuildError::TooMany { ids_max } => return too_many(ids_max),
         BuildError::RateTooLow => "give a higher --fpr, or omit --updatable",
         _ => "give another --hash-seed",
     };
-    Complaint::new(error.to_string()).hint(hint).into()
+    Diagnostic::new(error.to_string()).hint(hint).into()
 }
 
 pub(super) fn too_many(ids_max: u64) -> anyhow::Error {
-    Complaint::new(format!("the source has more than {ids_max} ids"))
+    Diagnostic::new(format!("the source has more than {ids_max} ids"))
         .hint("give a higher --ids-max; each id takes 8 bytes while building (16 for Guava)")
         .into()
 }
@@ -291,15 +291,15 @@ pub(super) fn too_many(ids_max: u64) -> anyhow::Error {
 /// Writes a temporary file and renames it, so that a reader never sees an incomplete filter.
 fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let cannot = || format!("cannot write {}", path.display());
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".{}.part", std::process::id()));
-    let beside = PathBuf::from(beside);
-    let written = std::fs::File::create(&beside)
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(format!(".{}.part", std::process::id()));
+    let temporary = PathBuf::from(temporary);
+    let written = std::fs::File::create(&temporary)
         .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
-        .and_then(|()| std::fs::rename(&beside, path));
+        .and_then(|()| std::fs::rename(&temporary, path));
     if written.is_err() {
         // The first error is reported; an error of the removal is ignored.
-        _ = std::fs::remove_file(&beside);
+        _ = std::fs::remove_file(&temporary);
     }
     written.with_context(cannot)
 }

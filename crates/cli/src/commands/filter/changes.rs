@@ -21,9 +21,9 @@ use edgeward_idsync::{
 };
 use edgeward_publish::{self as publish, Feed, FeedError, RunningPublisher};
 
-use super::database::complain;
-use crate::commands::typed::duration;
-use crate::complaint::Complaint;
+use super::database::source_error;
+use crate::commands::flag_values::duration;
+use crate::diagnostic::Diagnostic;
 
 /// Options of the polls.
 #[derive(Args, Clone, Debug)]
@@ -84,11 +84,11 @@ impl ChangesArgs {
     }
 
     /// Fails if an option for databases is given, because the source is a file.
-    pub(super) fn refuse(&self) -> anyhow::Result<()> {
+    pub(super) fn reject(&self) -> anyhow::Result<()> {
         if self.are_polled() {
             let message = "--changes-query needs a database, and the source is a file";
             let hint = "give the address of a database: postgres://…, sqlite://…, cassandra://…";
-            return Err(Complaint::new(message).hint(hint).into());
+            return Err(Diagnostic::new(message).hint(hint).into());
         }
         Ok(())
     }
@@ -99,13 +99,13 @@ impl ChangesArgs {
         &self,
         source: Arc<dyn Source>,
         form: IdForm,
-    ) -> anyhow::Result<Option<Prepared>> {
+    ) -> anyhow::Result<Option<PreparedPolls>> {
         let Some(query) = &self.changes_query else {
             return Ok(None);
         };
         if self.changes_every < EVERY_MIN {
             let message = "--changes-every is too short";
-            return Err(Complaint::new(message)
+            return Err(Diagnostic::new(message)
                 .hint("give at least 10ms; 500ms is usual")
                 .into());
         }
@@ -124,7 +124,7 @@ impl ChangesArgs {
         let name = parts.join("\n");
         let label = source.label();
         let mut changes =
-            Changes::new(source, config, i64::MIN).map_err(|error| complain(error, None))?;
+            Changes::new(source, config, i64::MIN).map_err(|error| source_error(error, None))?;
         match changes.connect(CONNECT_MAX) {
             Ok(unit) => self.check(unit)?,
             Err(error) if error.is_transient() => {
@@ -134,11 +134,11 @@ impl ChangesArgs {
                 let hint =
                     "SELECT id, created_at FROM resource WHERE created_at > $1 ORDER BY created_at";
                 let message = format!("--changes-query: {error}");
-                return Err(Complaint::new(message).hint(hint).into());
+                return Err(Diagnostic::new(message).hint(hint).into());
             }
-            Err(error) => return Err(complain(error, None).context("--changes-query")),
+            Err(error) => return Err(source_error(error, None).context("--changes-query")),
         }
-        Ok(Some(Prepared {
+        Ok(Some(PreparedPolls {
             changes,
             name,
             malformed: MalformedLog::new(label, query.clone()),
@@ -158,19 +158,19 @@ impl ChangesArgs {
         };
         let message =
             format!("--look-back has the wrong unit: the column that orders changes is {is}");
-        Err(Complaint::new(message).hint(hint).into())
+        Err(Diagnostic::new(message).hint(hint).into())
     }
 }
 
 /// The checked polls, ready to start.
-pub(super) struct Prepared {
+pub(super) struct PreparedPolls {
     changes: Changes,
     name: String,
     malformed: MalformedLog,
     every: Duration,
 }
 
-impl Prepared {
+impl PreparedPolls {
     /// Starts the thread that polls.
     pub(super) fn start(
         self,
@@ -307,7 +307,7 @@ impl Poller {
             self.began = true;
         }
         // Taken before the query, whose result contains all ids committed by this time.
-        let asked = system_clock()().monotonic;
+        let asked_at = system_clock()().monotonic;
         let before = self.changes.cursor();
         let (feed, hasher) = (&self.feed, self.hasher);
         let mut refused = None;
@@ -329,7 +329,7 @@ impl Poller {
         if polled.is_ok() || position != before {
             // The batches before an error count too: the next poll continues after them.
             self.feed.blocking_send(publish::Changes {
-                complete: polled.is_ok().then_some(asked),
+                complete: polled.is_ok().then_some(asked_at),
                 position: Some(position),
                 ..publish::Changes::default()
             })?;

@@ -16,7 +16,7 @@ use edgeward_idsync::{
     SourceError, Watch,
 };
 
-use crate::complaint::Complaint;
+use crate::diagnostic::Diagnostic;
 use crate::output::{self, Progress};
 
 /// Options of a database.
@@ -53,22 +53,22 @@ impl DatabaseArgs {
         let Some(query) = &self.query else {
             let message = "--source is a database, but --query is missing";
             let hint = "give for example --query 'SELECT id FROM resource'";
-            return Err(Complaint::new(message).hint(hint).into());
+            return Err(Diagnostic::new(message).hint(hint).into());
         };
         let options = Options {
             ordered,
             parallel: self.parallel,
             ..Options::new(query)
         };
-        edgeward_idsync::open(address, options).map_err(|error| complain(error, None))
+        edgeward_idsync::open(address, options).map_err(|error| source_error(error, None))
     }
 
     /// Fails if an option for databases is given, because the source is a file.
-    pub(super) fn refuse(&self) -> anyhow::Result<()> {
+    pub(super) fn reject(&self) -> anyhow::Result<()> {
         if self.query.is_some() {
             let hint = "give the address of a database: postgres://…, sqlite://…, cassandra://…";
             let message = "--query needs a database, and the source is a file";
-            return Err(Complaint::new(message).hint(hint).into());
+            return Err(Diagnostic::new(message).hint(hint).into());
         }
         Ok(())
     }
@@ -98,10 +98,10 @@ impl DatabaseArgs {
     ) -> anyhow::Result<Reader> {
         let form_name = config.form.map_or("by type", IdForm::name);
         let identity = Identity::of(&[&source.label(), source.query(), form_name, hashed]);
-        let (mut noted, mut ledger, mut began_ms) = (None, Ledger::default(), now_ms);
+        let (mut checkpoint_file, mut ledger, mut began_ms) = (None, Ledger::default(), now_ms);
         if let Some(path) = resume {
             let opened = Checkpoint::open(path, identity, now_ms);
-            let (checkpoint, resumed) = opened.map_err(|error| unusable(path, error))?;
+            let (checkpoint, resumed) = opened.map_err(|error| checkpoint_error(path, error))?;
             if resumed.torn_bytes > 0 {
                 let bytes = output::count(resumed.torn_bytes);
                 let path = path.display();
@@ -109,17 +109,18 @@ impl DatabaseArgs {
                     "warning: the last {bytes} bytes of {path} are incomplete and are read again"
                 );
             }
-            noted = Some((checkpoint, path.to_owned()));
+            checkpoint_file = Some((checkpoint, path.to_owned()));
             (ledger, began_ms) = (resumed.ledger, resumed.began_ms);
         }
-        let scan = Scan::begin(source, ledger, config).map_err(|error| complain(error, resume))?;
-        if let Some((checkpoint, path)) = &mut noted {
+        let scan =
+            Scan::begin(source, ledger, config).map_err(|error| source_error(error, resume))?;
+        if let Some((checkpoint, path)) = &mut checkpoint_file {
             let begun = checkpoint.begin(scan.found().form, &scan.ledger());
-            begun.map_err(|error| unusable(path, error))?;
+            begun.map_err(|error| checkpoint_error(path, error))?;
         }
         Ok(Reader {
             scan,
-            noted,
+            checkpoint_file,
             began_ms,
         })
     }
@@ -128,7 +129,7 @@ impl DatabaseArgs {
 /// A scan in progress, with a checkpoint if one is configured.
 pub(super) struct Reader {
     scan: Scan,
-    noted: Option<(Checkpoint, PathBuf)>,
+    checkpoint_file: Option<(Checkpoint, PathBuf)>,
     began_ms: u64,
 }
 
@@ -154,8 +155,8 @@ impl Reader {
         hash: impl Fn(&[u8]) -> anyhow::Result<[u64; N]>,
         mut insert: impl FnMut([u64; N]) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        let shown = Shown::new(self.scan.watch());
-        if let Some((checkpoint, path)) = &mut self.noted {
+        let progress_thread = ProgressThread::new(self.scan.watch());
+        if let Some((checkpoint, path)) = &mut self.checkpoint_file {
             let mut inserted = Ok(());
             let mut each = |words: &[u64]| {
                 for id in words.as_chunks().0 {
@@ -165,14 +166,17 @@ impl Reader {
                 }
             };
             let read = checkpoint.hashes(&mut each);
-            read.map_err(|error| unusable(path, error))?;
+            read.map_err(|error| checkpoint_error(path, error))?;
             inserted?;
         }
         let mut hashes: Vec<u64> = Vec::new();
         loop {
-            let path = self.noted.as_ref().map(|(_, path)| path.as_path());
+            let path = self
+                .checkpoint_file
+                .as_ref()
+                .map(|(_, path)| path.as_path());
             let batch = self.scan.next_batch();
-            let Some(batch) = batch.map_err(|error| complain(error, path))? else {
+            let Some(batch) = batch.map_err(|error| source_error(error, path))? else {
                 break;
             };
             hashes.clear();
@@ -181,18 +185,18 @@ impl Reader {
                 hashes.extend_from_slice(&words);
                 insert(words)?;
             }
-            if let Some((checkpoint, path)) = &mut self.noted {
-                let noted = checkpoint.append(&batch.reached, &hashes);
-                noted.map_err(|error| unusable(path, error))?;
+            if let Some((checkpoint, path)) = &mut self.checkpoint_file {
+                let checkpoint_file = checkpoint.append(&batch.reached, &hashes);
+                checkpoint_file.map_err(|error| checkpoint_error(path, error))?;
             }
         }
-        drop(shown);
+        drop(progress_thread);
         Ok(())
     }
 
     /// Removes the checkpoint, after the filter was written.
     pub(super) fn finish(self) -> anyhow::Result<()> {
-        match self.noted {
+        match self.checkpoint_file {
             Some((checkpoint, path)) => checkpoint
                 .remove()
                 .with_context(|| format!("cannot remove {}", path.display())),
@@ -202,18 +206,18 @@ impl Reader {
 }
 
 /// A thread that shows the progress of a scan, also while the scan waits for the database.
-struct Shown {
+struct ProgressThread {
     stop: Option<mpsc::Sender<()>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
-impl Shown {
+impl ProgressThread {
     fn new(watch: Watch) -> Self {
         let (stop, stopped) = mpsc::channel();
         let thread = thread::spawn(move || {
             let bar = Progress::new("reading ids", "rows", None);
             let mut setbacks = 0;
-            while stopped.recv_timeout(BETWEEN_LOOKS) == Err(RecvTimeoutError::Timeout) {
+            while stopped.recv_timeout(PROGRESS_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 let progress = watch.progress();
                 // Rows of an earlier run would distort the rate.
                 if let Some(rows) = progress.rows_estimated {
@@ -235,7 +239,7 @@ impl Shown {
     }
 }
 
-impl Drop for Shown {
+impl Drop for ProgressThread {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -245,7 +249,7 @@ impl Drop for Shown {
     }
 }
 
-pub(super) fn complain(error: SourceError, resume: Option<&Path>) -> anyhow::Error {
+pub(super) fn source_error(error: SourceError, resume: Option<&Path>) -> anyhow::Error {
     let hint = match (error.hint(), resume) {
         (Some(hint), _) => Some(hint.to_owned()),
         (None, Some(path)) if error.is_transient() => Some(format!(
@@ -261,14 +265,14 @@ pub(super) fn complain(error: SourceError, resume: Option<&Path>) -> anyhow::Err
         message.push_str(&error.to_string());
         cause = error.source();
     }
-    let complaint = Complaint::new(message);
+    let diagnostic = Diagnostic::new(message);
     match hint {
-        Some(hint) => complaint.hint(hint).into(),
-        None => complaint.into(),
+        Some(hint) => diagnostic.hint(hint).into(),
+        None => diagnostic.into(),
     }
 }
 
-fn unusable(path: &Path, error: CheckpointError) -> anyhow::Error {
+fn checkpoint_error(path: &Path, error: CheckpointError) -> anyhow::Error {
     let hint = match error {
         CheckpointError::OtherScan => {
             "give another file, or delete it to start again; a checkpoint is for one source, query, --ids and --hash-seed"
@@ -276,9 +280,9 @@ fn unusable(path: &Path, error: CheckpointError) -> anyhow::Error {
         CheckpointError::Foreign => "give a file that does not exist yet",
         _ => return anyhow::Error::new(error).context(path.display().to_string()),
     };
-    let complaint = Complaint::new(error.to_string());
-    complaint.in_file(path).hint(hint).into()
+    let diagnostic = Diagnostic::new(error.to_string());
+    diagnostic.in_file(path).hint(hint).into()
 }
 
 /// Short enough for a bar that moves smoothly.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);

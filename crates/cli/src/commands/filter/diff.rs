@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use edgeward_filter::Filter;
 
-use super::inspect::Seen;
+use super::inspect::FilterReport;
 use super::opened;
 use super::source::SourceArgs;
 use crate::output::{self, Column, Table};
@@ -45,7 +45,10 @@ pub(crate) struct DiffArgs {
 
 /// Exit codes: 0 no difference, 1 a difference.
 pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
-    let filters = [opened::ours(&args.old)?, opened::ours(&args.new)?];
+    let filters = [
+        opened::open_edgeward(&args.old)?,
+        opened::open_edgeward(&args.new)?,
+    ];
     let answers = match &args.source {
         Some(path) => {
             let source = SourceArgs::new(path.clone(), args.column.clone());
@@ -55,7 +58,7 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     };
     let difference = Difference {
         equal: filters[0].bytes() == filters[1].bytes(),
-        filters: [&filters[0], &filters[1]].map(|filter| Seen::of(filter, PROBES)),
+        filters: [&filters[0], &filters[1]].map(|filter| FilterReport::of(filter, PROBES)),
         answers,
     };
     if args.json {
@@ -100,7 +103,7 @@ fn compare(
 #[derive(Debug, Serialize)]
 struct Difference {
     equal: bool,
-    filters: [Seen; 2],
+    filters: [FilterReport; 2],
     answers: Option<Answers>,
 }
 

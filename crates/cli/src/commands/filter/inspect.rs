@@ -32,25 +32,25 @@ pub(crate) struct InspectArgs {
 
 /// Exit codes: 0 the filter is valid, 1 it contains more ids than its capacity.
 pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<ExitCode> {
-    let filter = opened::ours(&args.filter)?;
-    let seen = Seen::of(&filter, args.probes);
+    let filter = opened::open_edgeward(&args.filter)?;
+    let report = FilterReport::of(&filter, args.probes);
     if args.json {
-        output::print_json(&seen)?;
+        output::print_json(&report)?;
     } else {
         let mut out = output::stdout();
         let mut table = Table::new([Column::words(""), Column::words("")]);
-        for (name, value) in seen.rows() {
+        for (name, value) in report.rows() {
             table.row([name.to_owned(), value]);
         }
         write!(out, "{}", table.to_string().trim_start())?;
         out.flush()?;
     }
-    Ok(ExitCode::from(u8::from(seen.overfilled)))
+    Ok(ExitCode::from(u8::from(report.overfilled)))
 }
 
 /// The metadata and measured rate of a filter.
 #[derive(Debug, Serialize)]
-pub(super) struct Seen {
+pub(super) struct FilterReport {
     construction: &'static str,
     form: &'static str,
     hash_seed: u64,
@@ -68,7 +68,7 @@ pub(super) struct Seen {
     measured_rate: f64,
 }
 
-impl Seen {
+impl FilterReport {
     pub(super) fn of(filter: &Filter<Vec<u8>>, probes: u64) -> Self {
         let facts = filter.facts();
         Self {

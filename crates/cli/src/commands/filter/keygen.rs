@@ -11,7 +11,7 @@ use clap::Args;
 
 use edgeward_filter::{Signer, from_hex, to_hex};
 
-use crate::complaint::Complaint;
+use crate::diagnostic::Diagnostic;
 use crate::output;
 
 /// Create the key of a publisher and print its public key
@@ -50,12 +50,12 @@ fn make(path: &Path) -> anyhow::Result<Signer> {
         .mode(0o600)
         .open(path);
     let mut file = file.map_err(|error| {
-        let complaint = match error.kind() {
-            io::ErrorKind::AlreadyExists => Complaint::new("the key file exists already")
+        let diagnostic = match error.kind() {
+            io::ErrorKind::AlreadyExists => Diagnostic::new("the key file exists already")
                 .hint("clients would not trust a new key: give another file"),
-            _ => Complaint::new(format!("cannot write the key: {error}")),
+            _ => Diagnostic::new(format!("cannot write the key: {error}")),
         };
-        complaint.in_file(path)
+        diagnostic.in_file(path)
     })?;
     writeln!(file, "{}", to_hex(&secret))
         .and_then(|()| file.sync_all())
@@ -75,7 +75,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Signer> {
     let read = file.take(KEY_BYTES_MAX).read_to_string(&mut text);
     read.with_context(cannot)?;
     let secret = from_hex(text.trim()).map_err(|error| {
-        Complaint::new(format!("the file is not a secret key: {error}"))
+        Diagnostic::new(format!("the file is not a secret key: {error}"))
             .in_file(path)
             .hint("create a key with `edgeward filter keygen -o FILE`")
     })?;

@@ -7,17 +7,17 @@ use std::path::Path;
 use edgeward_filter::guava::{Funnel, GuavaFilter};
 use edgeward_filter::{Filter, IdForm, IdText, OpenError};
 
-use crate::complaint::Complaint;
+use crate::diagnostic::Diagnostic;
 
 /// An open filter.
 pub(super) enum Opened {
     Ours(Filter<Vec<u8>>),
-    Guava(GuavaFilter, Spelling),
+    Guava(GuavaFilter, GuavaFormat),
 }
 
 /// The facts about a Guava filter that its file does not contain.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Spelling {
+pub(super) struct GuavaFormat {
     pub(super) form: IdForm,
     pub(super) funnel: Funnel,
 }
@@ -27,34 +27,34 @@ impl Opened {
     pub(super) fn contains(&self, id: &[u8]) -> anyhow::Result<bool> {
         match self {
             Self::Ours(filter) => Ok(filter.contains_spelled(id)),
-            Self::Guava(filter, spelling) => {
-                let mut room = IdText::default();
-                let canonical = spelling.form.canonical(id, &mut room).unwrap_or(id);
-                Ok(filter.might_contain(spelling.funnel.hash(canonical)?))
+            Self::Guava(filter, format) => {
+                let mut buffer = IdText::default();
+                let canonical = format.form.canonical(id, &mut buffer).unwrap_or(id);
+                Ok(filter.might_contain(format.funnel.hash(canonical)?))
             }
         }
     }
 }
 
 /// Opens a filter in edgeward's format and checks every byte.
-pub(super) fn ours(path: &Path) -> anyhow::Result<Filter<Vec<u8>>> {
-    let unreadable = |error| Complaint::unreadable(path, "cannot read", &error);
-    let opened = File::open(path).and_then(|mut file| of(&mut file));
+pub(super) fn open_edgeward(path: &Path) -> anyhow::Result<Filter<Vec<u8>>> {
+    let unreadable = |error| Diagnostic::unreadable(path, "cannot read", &error);
+    let opened = File::open(path).and_then(|mut file| read_filter(&mut file));
     let opened = opened.map_err(unreadable)?;
     opened.map_err(|error| {
-        let way_out = match error {
+        let hint = match error {
             OpenError::Version { .. } => {
                 "use a newer edgeward, or build the filter again with this one"
             }
             _ => "build or fetch the filter again; for a Guava filter give --guava",
         };
-        let complaint = Complaint::new(error.to_string()).in_file(path);
-        complaint.hint(way_out).into()
+        let diagnostic = Diagnostic::new(error.to_string()).in_file(path);
+        diagnostic.hint(hint).into()
     })
 }
 
 /// Reads the header first and then as many bytes as it states, because a file that is not a filter may be endless.
-fn of(from: &mut impl Read) -> std::io::Result<Result<Filter<Vec<u8>>, OpenError>> {
+fn read_filter(from: &mut impl Read) -> std::io::Result<Result<Filter<Vec<u8>>, OpenError>> {
     let mut bytes = Vec::new();
     from.by_ref().take(FRONT_BYTES).read_to_end(&mut bytes)?;
     if let Err(OpenError::Truncated { whole, .. }) = Filter::open(&bytes[..]) {
@@ -69,19 +69,19 @@ fn of(from: &mut impl Read) -> std::io::Result<Result<Filter<Vec<u8>>, OpenError
 const FRONT_BYTES: u64 = 4096;
 
 /// Opens a filter, in Guava's format if `guava` is given.
-pub(super) fn open(path: &Path, guava: Option<Spelling>) -> anyhow::Result<Opened> {
-    let Some(spelling) = guava else {
-        return ours(path).map(Opened::Ours);
+pub(super) fn open(path: &Path, guava: Option<GuavaFormat>) -> anyhow::Result<Opened> {
+    let Some(format) = guava else {
+        return open_edgeward(path).map(Opened::Ours);
     };
     let filter = GuavaFilter::from_bytes(&read(path)?);
     filter
-        .map(|filter| Opened::Guava(filter, spelling))
-        .map_err(|error| Complaint::new(error.to_string()).in_file(path).into())
+        .map(|filter| Opened::Guava(filter, format))
+        .map_err(|error| Diagnostic::new(error.to_string()).in_file(path).into())
 }
 
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     let read = std::fs::read(path);
-    read.map_err(|error| Complaint::unreadable(path, "cannot read", &error).into())
+    read.map_err(|error| Diagnostic::unreadable(path, "cannot read", &error).into())
 }
 
 #[cfg(test)]
@@ -89,9 +89,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_filter_is_not_read_to_its_end() {
+    fn an_endless_file_that_is_not_a_filter_is_rejected() {
         let mut endless = std::io::repeat(0);
-        let opened = of(&mut endless).expect("it can be read");
+        let opened = read_filter(&mut endless).expect("it can be read");
         assert_eq!(opened.err(), Some(OpenError::NotAFilter));
     }
 }

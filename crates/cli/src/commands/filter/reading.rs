@@ -47,7 +47,7 @@ impl<'a> Reading<'a> {
             let (form, began_ms) = (reader.form(), reader.began_ms());
             (Input::Database(Box::new(reader)), label, form, began_ms)
         } else {
-            args.database.refuse()?;
+            args.database.reject()?;
             let source = args.source.checked()?;
             let label = source.label();
             let form = args.ids.unwrap_or_default();
@@ -91,9 +91,9 @@ impl<'a> Reading<'a> {
                 Ok(())
             }
             Input::File(source) => {
-                let mut room = IdText::default();
+                let mut buffer = IdText::default();
                 source.for_each(|line: LineNumber, spelling| {
-                    match form.canonical(spelling, &mut room) {
+                    match form.canonical(spelling, &mut buffer) {
                         Ok(canonical) => counted(hash(canonical)?),
                         Err(_) if args.skip_malformed => {
                             *malformed += 1;
@@ -102,7 +102,7 @@ impl<'a> Reading<'a> {
                         Err(error) => {
                             let hint =
                                 "--ids sets the form of the ids, --skip-malformed skips such lines";
-                            Err(source.complain(line, error.to_string()).hint(hint).into())
+                            Err(source.error_at(line, error.to_string()).hint(hint).into())
                         }
                     }
                 })

@@ -20,13 +20,13 @@ use edgeward_publish::{
     RunningPublisher, ScanError, StateError, Token,
 };
 
-use super::changes::{ChangesArgs, Prepared};
+use super::changes::{ChangesArgs, PreparedPolls};
 use super::database::DatabaseArgs;
 use super::keygen;
 use super::source::{Source, SourceArgs};
-use crate::commands::typed::{address, duration};
-use crate::complaint::Complaint;
+use crate::commands::flag_values::{address, duration};
 use crate::descriptors;
+use crate::diagnostic::Diagnostic;
 use crate::output;
 use crate::signals::Signals;
 
@@ -167,7 +167,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         .signer
         .as_ref()
         .map(|signer| signer.public().to_string());
-    let publisher = Publisher::start(config, source).map_err(with_way_out)?;
+    let publisher = Publisher::start(config, source).map_err(with_hint)?;
     let polling = changes.map(|changes| changes.start(&publisher, hasher));
     let polling = polling.transpose()?;
     announce(args, &publisher, public.as_deref())?;
@@ -179,7 +179,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The source of scans, and the polls between them.
-fn source(args: &ServeArgs) -> anyhow::Result<(Box<dyn IdSource>, Option<Prepared>)> {
+fn source(args: &ServeArgs) -> anyhow::Result<(Box<dyn IdSource>, Option<PreparedPolls>)> {
     if let Some(address) = args.source.database() {
         let source = args.database.open(address, false)?;
         let config = args.database.config(Some(args.ids), args.skip_malformed);
@@ -187,11 +187,11 @@ fn source(args: &ServeArgs) -> anyhow::Result<(Box<dyn IdSource>, Option<Prepare
         let changes = (args.changes).prepare(polled, args.ids)?;
         return Ok((Box::new(Database { source, config }), changes));
     }
-    args.changes.refuse()?;
-    args.database.refuse()?;
+    args.changes.reject()?;
+    args.database.reject()?;
     let source = args.source.checked()?;
     if source.is_stdin() {
-        return Err(Complaint::new(
+        return Err(Diagnostic::new(
             "stdin can be read only once, but a publisher scans its source repeatedly",
         )
         .hint("write the ids to a file; it is read again for each scan")
@@ -203,7 +203,7 @@ fn source(args: &ServeArgs) -> anyhow::Result<(Box<dyn IdSource>, Option<Prepare
 fn config(args: &ServeArgs) -> anyhow::Result<PublishConfig> {
     if !(0.0..=1.0).contains(&args.least_share) {
         let message = format!("--least-share {} is not between 0 and 1", args.least_share);
-        return Err(Complaint::new(message).into());
+        return Err(Diagnostic::new(message).into());
     }
     let mut config = PublishConfig::new(&args.set, args.listen, &args.state, system_clock());
     config.admin = args.admin;
@@ -226,7 +226,7 @@ fn config(args: &ServeArgs) -> anyhow::Result<PublishConfig> {
         (Some(CoveredBy::Changes), false) => {
             let hint = "give --changes-query, and --source with the address of a database";
             let message = "--covered-by changes needs polls of changes";
-            return Err(Complaint::new(message).hint(hint).into());
+            return Err(Diagnostic::new(message).hint(hint).into());
         }
     };
     if polled {
@@ -238,7 +238,7 @@ fn config(args: &ServeArgs) -> anyhow::Result<PublishConfig> {
     }
     if config.coverage == Coverage::Posts && config.token.is_none() {
         return Err(
-            Complaint::new("--covered-by posts needs a token for writers")
+            Diagnostic::new("--covered-by posts needs a token for writers")
                 .hint("give --token FILE; the token has at least 16 characters")
                 .into(),
         );
@@ -264,7 +264,7 @@ fn allowed_origins(texts: &[String]) -> anyhow::Result<AllowedOrigins> {
         Ok(origins) => Ok(AllowedOrigins::These(origins)),
         Err(error) => {
             let hint = "give scheme and host, such as https://shop.example, or * for all pages";
-            Err(Complaint::new(format!("--allow-origin: {error}"))
+            Err(Diagnostic::new(format!("--allow-origin: {error}"))
                 .hint(hint)
                 .into())
         }
@@ -275,7 +275,7 @@ fn token(path: &Path) -> anyhow::Result<Token> {
     let text =
         std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     Token::new(&text).map_err(|error| {
-        Complaint::new(error.to_string())
+        Diagnostic::new(error.to_string())
             .in_file(path)
             .hint("`openssl rand -hex 16` prints a token")
             .into()
@@ -321,7 +321,7 @@ impl IdSource for Database {
     }
 }
 
-fn with_way_out(error: PublishError) -> anyhow::Error {
+fn with_hint(error: PublishError) -> anyhow::Error {
     let hint = match &error {
         PublishError::State(StateError::Taken { .. }) => {
             "stop the other publisher, or give another --state"
@@ -334,7 +334,7 @@ fn with_way_out(error: PublishError) -> anyhow::Error {
         }
         _ => return error.into(),
     };
-    Complaint::of(&error).hint(hint).into()
+    Diagnostic::from_error(&error).hint(hint).into()
 }
 
 /// Prints one line with the address, for people and for the program that started the publisher.
@@ -354,15 +354,15 @@ fn announce(
         }))
     } else {
         let mut out = output::stdout();
-        let told = admin.map_or_else(String::new, |url| format!(", admin on {url}"));
+        let admin_text = admin.map_or_else(String::new, |url| format!(", admin on {url}"));
         let key = public.map_or_else(|| "unsigned".to_owned(), |key| format!("public key {key}"));
-        writeln!(out, "publishing {url}, {key}{told}")
+        writeln!(out, "publishing {url}, {key}{admin_text}")
             .and_then(|()| out.flush())
             .map_err(Into::into)
     };
     match written {
         // A closed stdout is not an error: the publisher serves without it.
-        Err(error) if output::stdout_closed(&error) => Ok(()),
+        Err(error) if output::is_stdout_closed(&error) => Ok(()),
         other => other,
     }
 }

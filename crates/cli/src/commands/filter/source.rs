@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
 
-use crate::complaint::Complaint;
+use crate::diagnostic::Diagnostic;
 use crate::output::Progress;
 
 /// Options of the source of ids.
@@ -75,7 +75,7 @@ impl SourceArgs {
         if self.database().is_some() {
             let message = "this command needs a file of ids, and the source is a database";
             let hint = "build a filter from the database with `edgeward filter build`";
-            return Err(Complaint::new(message).hint(hint).into());
+            return Err(Diagnostic::new(message).hint(hint).into());
         }
         let named = self
             .source
@@ -108,8 +108,8 @@ impl Source {
     }
 
     /// An error about a line of the source.
-    pub(super) fn complain(&self, line: LineNumber, message: impl Into<String>) -> Complaint {
-        Complaint::new(message)
+    pub(super) fn error_at(&self, line: LineNumber, message: impl Into<String>) -> Diagnostic {
+        Diagnostic::new(message)
             .in_file(self.label())
             .at_line(usize::try_from(line).unwrap_or(usize::MAX))
     }
@@ -123,12 +123,12 @@ impl Source {
             (Box::new(io::stdin()), None)
         } else {
             let file = File::open(&self.path)
-                .map_err(|error| Complaint::unreadable(&self.path, "cannot open", &error))?;
+                .map_err(|error| Diagnostic::unreadable(&self.path, "cannot open", &error))?;
             let facts = file.metadata().ok().filter(std::fs::Metadata::is_file);
             (Box::new(file), facts.map(|facts| facts.len()))
         };
         let read = Arc::new(AtomicU64::new(0));
-        let metered = Metered {
+        let reader = CountingReader {
             input,
             read: Arc::clone(&read),
         };
@@ -141,7 +141,7 @@ impl Source {
             }
             each(line, id)
         };
-        let input = BufReader::with_capacity(1 << 18, metered);
+        let input = BufReader::with_capacity(1 << 18, reader);
         match &self.form {
             Form::Lines => lines::read(self, input, &mut counted),
             Form::Csv { column } => csv::read(self, input, column.as_deref(), &mut counted),
@@ -159,12 +159,12 @@ pub(super) fn label(path: &Path) -> String {
 }
 
 /// A reader that counts its bytes.
-struct Metered {
+struct CountingReader {
     input: Box<dyn Read>,
     read: Arc<AtomicU64>,
 }
 
-impl Read for Metered {
+impl Read for CountingReader {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let count = self.input.read(out)?;
         self.read.fetch_add(count as u64, Ordering::Relaxed);

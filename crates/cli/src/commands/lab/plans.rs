@@ -37,7 +37,7 @@ mod tests {
 
     /// Also checks the settings of the plans' edges.
     #[test]
-    fn every_plan_that_comes_with_the_program_can_be_carried_out() {
+    fn every_built_in_plan_is_valid() {
         for (name, text) in PLANS {
             let plan = super::super::parse(Path::new(name), text);
             let plan = plan.unwrap_or_else(|error| panic!("{name}: {error}"));

@@ -25,7 +25,7 @@ use edgeward_dedup::chunker::ChunkerParams;
 use edgeward_dedup::codec::Methods;
 use edgeward_types::ByteSize;
 
-use crate::complaint::Complaint;
+use crate::diagnostic::Diagnostic;
 use crate::output::{self, Progress};
 
 use document::Document;
@@ -115,7 +115,7 @@ pub(crate) fn run(args: &EstimateArgs) -> anyhow::Result<ExitCode> {
     let Some(first) = problems.first() else {
         return Ok(ExitCode::SUCCESS);
     };
-    Err(Complaint::new(format!(
+    Err(Diagnostic::new(format!(
         "{} files could not be read and are not counted, the first: {first}",
         problems.len()
     ))
@@ -135,10 +135,10 @@ impl EstimateArgs {
     fn estimator(&self) -> anyhow::Result<Estimator> {
         let average = u32::try_from(self.chunk.0).unwrap_or(u32::MAX);
         let chunker = ChunkerParams::new(average, 0)
-            .map_err(|error| Complaint::new(format!("--chunk {}: {error}", self.chunk)))?;
+            .map_err(|error| Diagnostic::new(format!("--chunk {}: {error}", self.chunk)))?;
         let folder = self.temp_folder();
         let device = ScratchDevice::new(&folder, self.store_size.0).map_err(|error| {
-            Complaint::new(format!("cannot create a temporary file: {error}"))
+            Diagnostic::new(format!("cannot create a temporary file: {error}"))
                 .in_file(&folder)
                 .hint("give another folder with --temp")
         })?;
@@ -154,7 +154,7 @@ impl EstimateArgs {
         };
         Estimator::new(Arc::new(device), settings).map_err(|error| match error {
             OpenError::TooSmall { .. } => {
-                Complaint::new(format!("--store-size {} is too small", self.store_size))
+                Diagnostic::new(format!("--store-size {} is too small", self.store_size))
                     .hint("give 4MiB or more")
                     .into()
             }
@@ -174,7 +174,7 @@ impl EstimateArgs {
             });
         }
         let beginning =
-            beginning(path).map_err(|error| Complaint::unreadable(path, "cannot read", &error))?;
+            beginning(path).map_err(|error| Diagnostic::unreadable(path, "cannot read", &error))?;
         if is_capture(&beginning) {
             return Ok(Kind::Capture);
         }

@@ -10,9 +10,9 @@ use serde_json::json;
 
 use edgeward_link::{Admin, Client, EndStatus, Entry, HostPort, Target, Way};
 
-use super::end::{EndArgs, admin, announce, until_signal, with_way_out};
-use crate::commands::typed::address;
-use crate::complaint::Complaint;
+use super::endpoint::{EndpointArgs, admin, announce, until_signal, with_hint};
+use crate::commands::flag_values::address;
+use crate::diagnostic::Diagnostic;
 
 /// Forward a local port to a target behind the gateway
 #[derive(Args, Debug)]
@@ -55,7 +55,7 @@ struct ClientArgs {
     gateway: HostPort,
 
     #[command(flatten)]
-    end: EndArgs,
+    endpoint: EndpointArgs,
 
     /// TCP connections to the gateway; the first is for short messages
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16), hide_short_help = true)]
@@ -74,7 +74,7 @@ pub(crate) fn forward(args: &ForwardArgs) -> anyhow::Result<ExitCode> {
             args.listen.len(),
             args.to.len()
         );
-        return Err(Complaint::new(message)
+        return Err(Diagnostic::new(message)
             .hint("give one --to for each --listen, in the same order")
             .into());
     }
@@ -89,19 +89,19 @@ pub(crate) fn socks(args: &SocksArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn serve(args: &ClientArgs, ways: Vec<(SocketAddr, Way)>) -> anyhow::Result<ExitCode> {
-    let mut config = args.end.config()?;
+    let mut config = args.endpoint.config()?;
     config.connections = usize::from(args.connections);
     let gateway = args.gateway.to_string();
     let start = async || {
-        let client = Client::start(config, &gateway).map_err(with_way_out)?;
+        let client = Client::start(config, &gateway).map_err(with_hint)?;
         let mut entries = Vec::new();
         for (listen, way) in ways {
             let entry = Entry::bind(client.clone(), listen, way, args.connections_max).await;
-            entries.push(entry.map_err(with_way_out)?);
+            entries.push(entry.map_err(with_hint)?);
         }
-        let asked = client.clone();
-        let report = Arc::new(move || EndStatus::from(&asked));
-        let admin = admin(args.end.admin, report).await?;
+        let status_source = client.clone();
+        let report = Arc::new(move || EndStatus::from(&status_source));
+        let admin = admin(args.endpoint.admin, report).await?;
         let addrs: Vec<String> = entries
             .iter()
             .map(|entry| entry.local_addr().to_string())
@@ -109,10 +109,10 @@ fn serve(args: &ClientArgs, ways: Vec<(SocketAddr, Way)>) -> anyhow::Result<Exit
         let text = format!(
             "listening on {}, gateway {gateway}{}",
             addrs.join(" and "),
-            super::unencrypted(args.end.encryption)
+            super::unencrypted(args.endpoint.encryption)
         );
-        let told = json!({ "listening": addrs, "gateway": gateway });
-        announce(args.end.json, &text, admin.as_ref(), told)?;
+        let first_line = json!({ "listening": addrs, "gateway": gateway });
+        announce(args.endpoint.json, &text, admin.as_ref(), first_line)?;
         Ok((client, entries, admin))
     };
     until_signal(start, stop)?;

@@ -8,7 +8,7 @@ use clap::Args;
 
 use edgeward_link::{KeysError, generate};
 
-use crate::complaint::Complaint;
+use crate::diagnostic::Diagnostic;
 use crate::output;
 
 /// Create the keys of a link: a private CA, and a folder for each endpoint
@@ -24,12 +24,12 @@ pub(crate) struct KeygenArgs {
 pub(crate) fn run(args: &KeygenArgs) -> anyhow::Result<ExitCode> {
     generate(&args.out).map_err(|error| match &error {
         KeysError::File { path, source } if source.kind() == std::io::ErrorKind::AlreadyExists => {
-            Complaint::new("keys exist already")
+            Diagnostic::new("keys exist already")
                 .in_file(path)
                 .hint("endpoints with the old keys would be rejected: give another folder")
                 .into()
         }
-        _ => anyhow::Error::from(Complaint::of(&error)),
+        _ => anyhow::Error::from(Diagnostic::from_error(&error)),
     })?;
     let mut out = output::stdout();
     let shown = args.out.display();

@@ -1,6 +1,6 @@
 //! `edgeward link`: keys, TCP entries, status and estimate. The gateway is a command of its own.
 
-pub(crate) mod end;
+pub(crate) mod endpoint;
 mod estimate;
 mod forward;
 mod keygen;
@@ -38,10 +38,10 @@ impl LinkArgs {
 }
 
 /// The warning that the first line of output ends with if encryption is off.
-pub(crate) fn unencrypted(encryption: end::OnOff) -> &'static str {
+pub(crate) fn unencrypted(encryption: endpoint::OnOff) -> &'static str {
     match encryption {
-        end::OnOff::On => "",
-        end::OnOff::Off => ", NOT ENCRYPTED",
+        endpoint::OnOff::On => "",
+        endpoint::OnOff::Off => ", NOT ENCRYPTED",
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use edgeward_types::ByteSize;
 
-use crate::complaint::Complaint;
+use crate::diagnostic::Diagnostic;
 use crate::output::{self, Column, Table};
 
 /// Show what a running endpoint saved, per peer and per host
@@ -33,8 +33,8 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
         .addr
         .trim_start_matches("http://")
         .trim_end_matches('/');
-    let status = ask(addr).map_err(|error| {
-        Complaint::new(format!("{addr} did not return a status: {error:#}"))
+    let status = fetch_status(addr).map_err(|error| {
+        Diagnostic::new(format!("{addr} did not return a status: {error:#}"))
             .hint("give the --admin address of the endpoint, or origin.link.admin of an edge")
     })?;
     if args.json {
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn ask(addr: &str) -> anyhow::Result<Value> {
+fn fetch_status(addr: &str) -> anyhow::Result<Value> {
     let mut tcp = TcpStream::connect(addr)?;
     tcp.set_read_timeout(Some(TIMEOUT))?;
     tcp.set_write_timeout(Some(TIMEOUT))?;

@@ -5,13 +5,15 @@ use edgeward_replay::monitor::Sample;
 use edgeward_report::{Axis, Column, Page, Plot, Series, Table, Unit};
 use edgeward_types::ByteSize;
 
-use super::text::{SAYS_NOTHING, distributions, manner, millis, says_nothing, seconds};
+use super::text::{
+    NO_CACHE_STATUS, distributions, has_no_cache_status, load_text, millis, seconds,
+};
 use crate::output;
 
 pub(super) fn render(report: &ReplayReport) -> String {
     let mut page = Page::new(format!("{} against {}", report.trace, report.target_url));
-    page.finding(if says_nothing(report) {
-        SAYS_NOTHING.to_owned()
+    page.finding(if has_no_cache_status(report) {
+        NO_CACHE_STATUS.to_owned()
     } else {
         format!(
             "{} of the requests and {} of the bytes came from the cache.",
@@ -30,7 +32,7 @@ pub(super) fn render(report: &ReplayReport) -> String {
     });
     page.fact("requests", output::count(report.requests));
     page.fact("warm-up requests", output::count(report.warmup_requests));
-    page.fact("load", manner(report));
+    page.fact("load", load_text(report));
     page.fact("duration", seconds(report.duration_seconds));
     let throughput = &report.throughput;
     page.fact(

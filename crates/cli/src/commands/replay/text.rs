@@ -17,10 +17,10 @@ pub(super) fn print(report: &ReplayReport) -> anyhow::Result<()> {
         output::count(report.requests),
         report.trace,
         report.target_url,
-        manner(report),
+        load_text(report),
     )?;
-    if says_nothing(report) {
-        writeln!(out, "{SAYS_NOTHING}\n")?;
+    if has_no_cache_status(report) {
+        writeln!(out, "{NO_CACHE_STATUS}\n")?;
     } else {
         writeln!(
             out,
@@ -90,19 +90,19 @@ pub(super) fn print(report: &ReplayReport) -> anyhow::Result<()> {
 }
 
 /// Returns true if no response states its cache status, so that the hit ratio has no meaning.
-pub(super) fn says_nothing(report: &ReplayReport) -> bool {
-    let told = report
+pub(super) fn has_no_cache_status(report: &ReplayReport) -> bool {
+    let is_stated = report
         .classes
         .iter()
         .any(|(&class, figures)| class != Class::Unknown && figures.requests > 0);
-    !told
+    !is_stated
 }
 
-pub(super) const SAYS_NOTHING: &str =
+pub(super) const NO_CACHE_STATUS: &str =
     "No response states its cache status: there is no Cache-Status (RFC 9211) and no X-Cache.";
 
 /// The load in a few words, such as `closed loop, 32 connections`.
-pub(super) fn manner(report: &ReplayReport) -> String {
+pub(super) fn load_text(report: &ReplayReport) -> String {
     let pacing = match report.plan.pacing {
         PacingReport::Closed => "closed loop".to_owned(),
         PacingReport::Rate {

@@ -61,14 +61,14 @@ pub(super) fn render(simulation: &Simulation, label: &str) -> String {
 /// Compares the best policy with LRU at the smallest capacity, or names the best one if LRU did not run.
 fn finding(runs: &[RunReport]) -> Option<String> {
     let capacity = capacities(runs).into_iter().next()?;
-    let there = || {
+    let candidates = || {
         runs.iter()
             .filter(move |run| run.capacity_bytes == capacity && run.policy != "infinite")
     };
-    let best = there().max_by(|a, b| a.object_hit_ratio.total_cmp(&b.object_hit_ratio))?;
+    let best = candidates().max_by(|a, b| a.object_hit_ratio.total_cmp(&b.object_hit_ratio))?;
     let ratio = output::percent(best.object_hit_ratio);
     let size = ByteSize(capacity);
-    Some(match there().find(|run| run.policy == "lru") {
+    Some(match candidates().find(|run| run.policy == "lru") {
         Some(lru) if best.policy != "lru" => format!(
             "With {size}, {} answers {ratio} of the requests from the cache, {} points more than LRU.",
             best.policy,

@@ -1,6 +1,6 @@
 //! `edgeward store`: inspects and verifies a disk cache.
 
-mod look;
+mod inspect;
 
 use std::process::ExitCode;
 
@@ -16,15 +16,15 @@ pub(crate) struct StoreArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    Inspect(look::InspectArgs),
-    Verify(look::VerifyArgs),
+    Inspect(inspect::InspectArgs),
+    Verify(inspect::VerifyArgs),
 }
 
 /// Runs the subcommand.
 pub(crate) fn run(args: &StoreArgs) -> anyhow::Result<ExitCode> {
     match &args.action {
-        Action::Inspect(args) => look::inspect(args),
-        Action::Verify(args) => look::verify(args),
+        Action::Inspect(args) => inspect::inspect(args),
+        Action::Verify(args) => inspect::verify(args),
     }
 }
 

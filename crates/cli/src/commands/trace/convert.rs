@@ -10,7 +10,7 @@ use edgeward_trace::Record;
 use edgeward_types::Timestamp;
 
 use super::output_file::{OutputArgs, refuse_overwriting};
-use crate::input::{TraceArgs as TraceInputArgs, warn_of_skipped};
+use crate::input::{TraceArgs as TraceInputArgs, warn_about_skipped};
 use crate::output::{self, Progress};
 
 /// Convert traces to another format
@@ -66,10 +66,10 @@ pub(crate) fn run(args: ConvertArgs) -> anyhow::Result<ExitCode> {
     let records = target.finish()?;
     drop(progress);
     for file in &reading.files {
-        warn_of_skipped(&file.label, &file.skipped);
+        warn_about_skipped(&file.label, &file.skipped);
     }
     eprintln!("{} requests written", output::count(records));
-    reading.broke_off.map_or(Ok(ExitCode::SUCCESS), Err)
+    reading.error.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
 const EXAMPLES: &str = "\

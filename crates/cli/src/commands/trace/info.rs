@@ -9,7 +9,7 @@ use serde::Serialize;
 use edgeward_trace::{Compression, SizeQuantiles, Summary, TraceSummary};
 use edgeward_types::ByteSize;
 
-use crate::input::{FileRead, TraceArgs as TraceInputArgs, warn_of_skipped};
+use crate::input::{FileRead, TraceArgs as TraceInputArgs, warn_about_skipped};
 use crate::output::{self, Column, Progress, Table};
 
 /// Show a summary of a trace: requests, objects, bytes, one-hit wonders, sizes
@@ -36,20 +36,16 @@ pub(crate) fn run(args: InfoArgs) -> anyhow::Result<ExitCode> {
         Ok(())
     })?;
     drop(progress);
-    let info = Info::new(
-        &summary.finish(),
-        &reading.files,
-        reading.broke_off.is_none(),
-    );
+    let info = Info::new(&summary.finish(), &reading.files, reading.error.is_none());
     if args.json {
         output::print_json(&info)?;
     } else {
         print_table(&info)?;
         for file in &reading.files {
-            warn_of_skipped(&file.label, &file.skipped);
+            warn_about_skipped(&file.label, &file.skipped);
         }
     }
-    reading.broke_off.map_or(Ok(ExitCode::SUCCESS), Err)
+    reading.error.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
 /// The summary as a JSON document.

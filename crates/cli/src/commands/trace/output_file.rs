@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 
 use edgeward_trace::{Compression, OutputFormat, Record, WriteOptions, Writer};
 
-use crate::complaint::Complaint;
+use crate::diagnostic::Diagnostic;
 use crate::output;
 
 /// Options of the output.
@@ -144,7 +144,7 @@ pub(super) fn refuse_overwriting(inputs: &[PathBuf], path: &Path) -> anyhow::Res
         .iter()
         .any(|input| real(input).is_ok_and(|i| i == target));
     if clash && target.is_file() {
-        return Err(Complaint::new("the output is one of the inputs")
+        return Err(Diagnostic::new("the output is one of the inputs")
             .in_file(path)
             .hint("write to another file and rename it")
             .into());

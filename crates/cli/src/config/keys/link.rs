@@ -8,7 +8,7 @@ use super::super::check::path_text;
 use super::super::choice::Choice as _;
 use super::super::kind::{Kind, Value, duration_text, size_text};
 use super::{Key, or_none};
-use crate::commands::link::end::{Compression, IdScheme};
+use crate::commands::link::endpoint::{Compression, IdScheme};
 
 pub(super) const GATEWAY: Key = Key {
     path: "origin.link.gateway",
@@ -115,7 +115,7 @@ pub(super) const CONNECTIONS: Key = Key {
     show: |draft, _| Some(draft.link.connections.to_string()),
 };
 
-pub(super) const PATIENCE: Key = Key {
+pub(super) const TIMEOUT: Key = Key {
     path: "origin.link.patience",
     flag: None,
     kind: Kind::Duration {
@@ -123,8 +123,8 @@ pub(super) const PATIENCE: Key = Key {
         most: Duration::from_secs(3600),
     },
     doc: "How long requests in progress wait while the link is down. New requests fail at once.",
-    set: |draft, _, value| draft.link.patience = value.duration(),
-    show: |draft, _| Some(duration_text(draft.link.patience)),
+    set: |draft, _, value| draft.link.timeout = value.duration(),
+    show: |draft, _| Some(duration_text(draft.link.timeout)),
 };
 
 pub(super) const ADMIN: Key = Key {

@@ -62,7 +62,7 @@ impl Kind {
     }
 
     /// Returns true if the file needs quotes around the value.
-    pub(in crate::config) fn quoted(self) -> bool {
+    pub(in crate::config) fn is_quoted(self) -> bool {
         !matches!(
             self,
             Self::Count { .. }
@@ -73,7 +73,7 @@ impl Kind {
         )
     }
 
-    pub(super) fn article(self) -> &'static str {
+    pub(super) fn noun_phrase(self) -> &'static str {
         match self {
             Self::Size { .. } | Self::SizeOrNone { .. } => "a size",
             Self::Duration { .. } => "a duration",

@@ -4,8 +4,8 @@
 //! The origin's bodies are a function of their names, so that every byte can be checked. The test kills ten times;
 //! `EDGEWARD_KILLS=300` makes a long run. It prints its seed.
 
-mod ask;
 mod ledger;
+mod request;
 mod witness;
 
 use std::net::SocketAddr;
@@ -18,8 +18,8 @@ use edgeward_types::SplitMix64;
 use rustix::process::Signal;
 
 use super::run::{Server, until};
-use ask::{ask, may_be_killed, size_of};
 use ledger::Ledger;
+use request::{ask, may_be_killed, size_of};
 use witness::Witness;
 
 /// Method: clients request objects of 100 bytes to 2 MB, some by ranges; now and then a POST invalidates one. A
@@ -41,7 +41,7 @@ fn an_edge_killed_under_load_serves_correct_bytes_or_none() {
     let mut random = SplitMix64(seed);
     let mut witness = Witness::default();
     let ledger = Ledger::default();
-    let mut found = Found::default();
+    let mut found = Totals::default();
     let load = Load::default();
     for kill in 0..=kills {
         let edge = edge_on(folder.path(), &origin);
@@ -60,7 +60,7 @@ fn an_edge_killed_under_load_serves_correct_bytes_or_none() {
     eprintln!("{found:?}");
     assert!(whole > kills * 10, "{whole}: too few for this test");
     assert!(from_disk > kills, "{from_disk}: the disk served nothing");
-    let Found {
+    let Totals {
         durable,
         hits,
         evicted,
@@ -97,7 +97,7 @@ fn edge_on(folder: &Path, origin: &Server) -> Server {
 
 /// The results of the requests after the starts.
 #[derive(Clone, Copy, Debug, Default)]
-struct Found {
+struct Totals {
     /// Objects that were durable when the edge was killed.
     durable: u64,
     /// The part of `durable` that was served from disk.
@@ -108,7 +108,7 @@ struct Found {
     purged: u64,
 }
 
-impl Found {
+impl Totals {
     fn add(&mut self, more: Self) {
         self.durable += more.durable;
         self.hits += more.hits;
@@ -118,18 +118,18 @@ impl Found {
 }
 
 /// Requests the durable objects after a start. The memory tier is empty, so that every hit comes from disk.
-fn after_a_start(addr: SocketAddr, ledger: &Ledger, witness: &mut Witness, last: bool) -> Found {
+fn after_a_start(addr: SocketAddr, ledger: &Ledger, witness: &mut Witness, last: bool) -> Totals {
     let durable = ledger.begin_again();
     let hits = durable.iter().filter(|&&id| {
         let ticket = ledger.ask(id);
-        let asked = ask(addr, "GET", id, None);
-        assert!(asked.whole, "object {id} of {} bytes", size_of(id));
-        if asked.from_disk {
+        let result = ask(addr, "GET", id, None);
+        assert!(result.whole, "object {id} of {} bytes", size_of(id));
+        if result.from_disk {
             ledger.is_durable(ticket);
         }
-        asked.from_disk
+        result.from_disk
     });
-    Found {
+    Totals {
         hits: hits.count() as u64,
         durable: durable.len() as u64,
         evicted: 0,
@@ -156,7 +156,7 @@ impl Load {
         let (addr, admin) = (edge.addr("/listening/0"), edge.addr("/admin"));
         let (killed, done) = (AtomicBool::new(false), AtomicU64::new(0));
         thread::scope(|scope| {
-            let end = End {
+            let end = KillOnDrop {
                 edge,
                 killed: &killed,
             };
@@ -165,7 +165,7 @@ impl Load {
                 let killed = &killed;
                 scope.spawn(move || {
                     while !killed.load(Ordering::SeqCst) {
-                        let whole = self.one(addr, &mut random, ledger);
+                        let whole = self.send_one(addr, &mut random, ledger);
                         assert!(
                             whole || killed.load(Ordering::SeqCst) || may_be_killed(addr),
                             "a body ended early while the edge ran"
@@ -187,40 +187,40 @@ impl Load {
     }
 
     /// Sends one request of a client. Returns true if the response was whole.
-    fn one(&self, addr: SocketAddr, random: &mut SplitMix64, ledger: &Ledger) -> bool {
+    fn send_one(&self, addr: SocketAddr, random: &mut SplitMix64, ledger: &Ledger) -> bool {
         let id = random.below(OBJECTS);
         let kind = random.below(20);
         let first = random.below(size_of(id));
         let last = random.below(size_of(id) - first) + first;
-        let asked = if kind == 0 {
+        let result = if kind == 0 {
             ledger.invalidating(id);
-            let asked = ask(addr, "POST", id, None);
+            let result = ask(addr, "POST", id, None);
             // Responses to requests that overlap with the POST prove nothing.
             ledger.invalidating(id);
-            asked
+            result
         } else {
             let ticket = ledger.ask(id);
-            let asked = ask(addr, "GET", id, (kind < 5).then_some((first, last)));
-            if asked.from_disk {
+            let result = ask(addr, "GET", id, (kind < 5).then_some((first, last)));
+            if result.from_disk {
                 ledger.is_written(ticket);
             }
-            asked
+            result
         };
         self.whole
-            .fetch_add(u64::from(asked.whole), Ordering::Relaxed);
+            .fetch_add(u64::from(result.whole), Ordering::Relaxed);
         self.from_disk
-            .fetch_add(u64::from(asked.from_disk), Ordering::Relaxed);
-        asked.whole
+            .fetch_add(u64::from(result.from_disk), Ordering::Relaxed);
+        result.whole
     }
 }
 
 /// Kills the edge when dropped, so that the clients end even if the test fails.
-struct End<'a> {
+struct KillOnDrop<'a> {
     edge: &'a Server,
     killed: &'a AtomicBool,
 }
 
-impl Drop for End<'_> {
+impl Drop for KillOnDrop<'_> {
     fn drop(&mut self) {
         self.edge.signal(Signal::KILL);
         self.killed.store(true, Ordering::SeqCst);

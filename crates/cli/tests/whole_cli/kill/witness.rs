@@ -7,15 +7,15 @@ use std::net::SocketAddr;
 
 use serde_json::Value;
 
-use super::ask::{ask, exchange};
 use super::ledger::Ledger;
+use super::request::{ask, exchange};
 
 /// A client whose objects have names of their own.
 #[derive(Debug, Default)]
 pub(super) struct Witness {
     names: u64,
     /// Objects requested since the start.
-    asked: Vec<u64>,
+    requested: Vec<u64>,
     /// Objects that were on disk after the start.
     on_disk: Vec<u64>,
     /// Durably purged objects, to be requested at the next start or at the end.
@@ -42,7 +42,7 @@ impl Witness {
         for kind in 0..FETCHES_A_ROUND {
             let id = self.name(kind % 4);
             ask(addr, "GET", id, None).whole.then_some(())?;
-            self.asked.push(id);
+            self.requested.push(id);
         }
         // Larger than the memory tier, so that a hit proves that the marker is on disk.
         let marker = self.name(4);
@@ -76,12 +76,12 @@ impl Witness {
             gone.append(&mut self.gone_until_the_end);
         }
         for &id in &gone {
-            let asked = ask(addr, "GET", id, None);
-            assert!(asked.whole, "object {id}");
-            assert!(!asked.from_disk, "object {id} was purged and is back");
+            let result = ask(addr, "GET", id, None);
+            assert!(result.whole, "object {id}");
+            assert!(!result.from_disk, "object {id} was purged and is back");
         }
         let mut known = std::mem::take(&mut self.on_disk);
-        known.append(&mut self.asked);
+        known.append(&mut self.requested);
         let latest = known.len().saturating_sub(KNOWN_MAX);
         known.drain(..latest);
         known.retain(|&id| ask(addr, "GET", id, None).from_disk);

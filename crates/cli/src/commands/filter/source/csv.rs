@@ -2,7 +2,7 @@
 
 use std::io::BufRead;
 
-use crate::complaint::Complaint;
+use crate::diagnostic::Diagnostic;
 
 use super::{LineNumber, Source};
 
@@ -24,7 +24,7 @@ pub(super) fn read(
         .from_reader(bounded);
     let heading = reader
         .byte_headers()
-        .map_err(|e| broken(source, &e))?
+        .map_err(|e| csv_error(source, &e))?
         .clone();
     let names: Vec<_> = heading.iter().map(String::from_utf8_lossy).collect();
     let at = match column {
@@ -37,14 +37,14 @@ pub(super) fn read(
                 || "the CSV file has several columns, but --column is missing".to_owned(),
                 |column| format!("the CSV file has no column `{column}`"),
             );
-            let complaint = Complaint::new(message).in_file(source.label()).at_line(1);
+            let diagnostic = Diagnostic::new(message).in_file(source.label()).at_line(1);
             let listed = names
                 .iter()
                 .take(20)
                 .map(|name| name.chars().take(40).collect());
             let listed: Vec<String> = listed.collect();
             let hint = format!("give --column with one of: {}", listed.join(", "));
-            return Err(complaint.hint(hint).into());
+            return Err(diagnostic.hint(hint).into());
         }
     };
     let mut record = csv::ByteRecord::new();
@@ -52,7 +52,7 @@ pub(super) fn read(
         reader.get_mut().since_record = 0;
         if !reader
             .read_byte_record(&mut record)
-            .map_err(|e| broken(source, &e))?
+            .map_err(|e| csv_error(source, &e))?
         {
             return Ok(());
         }
@@ -61,7 +61,7 @@ pub(super) fn read(
         if id.len() > source.line_bytes_max {
             let message = format!("an id is longer than {} bytes", source.line_bytes_max);
             return Err(source
-                .complain(line, message)
+                .error_at(line, message)
                 .hint("--line-bytes-max raises the limit")
                 .into());
         }
@@ -71,7 +71,7 @@ pub(super) fn read(
     }
 }
 
-fn broken(source: &Source, error: &csv::Error) -> anyhow::Error {
+fn csv_error(source: &Source, error: &csv::Error) -> anyhow::Error {
     let line = error.position().map_or(0, csv::Position::line);
     let message = match error.kind() {
         csv::ErrorKind::UnequalLengths {
@@ -81,7 +81,7 @@ fn broken(source: &Source, error: &csv::Error) -> anyhow::Error {
         _ => error.to_string(),
     };
     source
-        .complain(line, message)
+        .error_at(line, message)
         .hint("the format is CSV as in RFC 4180: commas, double quotes")
         .into()
 }

@@ -33,7 +33,7 @@ pub(super) fn read(
         if line.len() as u64 > limit {
             let message = format!("a line is longer than {limit} bytes");
             let hint = "write one id per line; --line-bytes-max raises the limit";
-            return Err(source.complain(number, message).hint(hint).into());
+            return Err(source.error_at(number, message).hint(hint).into());
         }
         if !line.is_empty() {
             each(number, &line)?;

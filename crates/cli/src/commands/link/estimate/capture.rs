@@ -14,7 +14,7 @@ use edgeward_chunk_store::estimate::{Estimator, Saved};
 use edgeward_dedup::wire::StreamId;
 use edgeward_dedup::{Speech, recognise};
 
-use crate::complaint::Complaint;
+use crate::diagnostic::Diagnostic;
 use crate::output::Progress;
 
 use super::Estimate;
@@ -26,17 +26,17 @@ impl Estimate {
     pub(super) fn capture(&mut self, path: &Path) -> anyhow::Result<()> {
         let name = path.display().to_string();
         let file = File::open(path).with_context(|| name.clone())?;
-        let input = Counted {
+        let input = ProgressReader {
             input: BufReader::with_capacity(1 << 20, file),
             progress: &self.progress,
         };
         let mut packets = PacketReader::new(input).map_err(|error| {
-            Complaint::new(error.to_string())
+            Diagnostic::new(error.to_string())
                 .in_file(path)
                 .hint("the formats are pcap and pcapng; decompress the file first")
         })?;
         let mut flows = Flows::new(LIMITS);
-        let mut hearing = Hearing {
+        let mut sender = FlowSender {
             estimator: &mut self.estimator,
             flows: HashMap::new(),
             services: BTreeMap::new(),
@@ -47,7 +47,7 @@ impl Estimate {
                 Ok(Some(packet)) => {
                     count += 1;
                     match segment(&packet) {
-                        Ok(segment) => flows.take(&segment, |heard| hearing.take(heard)),
+                        Ok(segment) => flows.take(&segment, |heard| sender.take(heard)),
                         Err(_) => not_tcp += 1,
                     }
                 }
@@ -55,8 +55,8 @@ impl Estimate {
                 Err(error) => break Some(error),
             }
         };
-        flows.finish(|heard| hearing.take(heard));
-        let services = hearing.services;
+        flows.finish(|heard| sender.take(heard));
+        let services = sender.services;
         // Data before the error counts.
         if let Some(error) = broken {
             self.problems.push(format!("{name}: {error}"));
@@ -71,7 +71,7 @@ impl Estimate {
                 self.document.rows.push(Row::of(label, "flows", &rest));
                 break;
             }
-            let label = match service.speech {
+            let label = match service.protocol {
                 Speech::Tls => format!("{name}: port {} (TLS)", service.port),
                 Speech::Ssh => format!("{name}: port {} (SSH)", service.port),
                 _ => format!("{name}: port {}", service.port),
@@ -95,11 +95,11 @@ impl Estimate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Service {
     port: u16,
-    speech: Speech,
+    protocol: Speech,
 }
 
 /// Sends the data of reassembled connections to the estimator.
-struct Hearing<'e> {
+struct FlowSender<'e> {
     estimator: &'e mut Estimator,
     flows: HashMap<FlowId, Flow>,
     services: BTreeMap<Service, Saved>,
@@ -107,13 +107,13 @@ struct Hearing<'e> {
 
 struct Flow {
     service: Service,
-    spoke: Direction,
+    last_direction: Direction,
     /// The bodies of both directions, if they have begun and are not encrypted.
     bodies: [Option<StreamId>; 2],
     ended: usize,
 }
 
-impl Hearing<'_> {
+impl FlowSender<'_> {
     fn take(&mut self, heard: FlowEvent<'_>) {
         match heard {
             FlowEvent::Begins {
@@ -124,9 +124,9 @@ impl Hearing<'_> {
                 self.flows.entry(flow).or_insert_with(|| Flow {
                     service: Service {
                         port: port(&endpoints),
-                        speech: Speech::Plain,
+                        protocol: Speech::Plain,
                     },
-                    spoke: direction,
+                    last_direction: direction,
                     bodies: [None; 2],
                     ended: 0,
                 });
@@ -137,17 +137,17 @@ impl Hearing<'_> {
                 bytes,
             } => self.bytes(flow, direction, bytes),
             FlowEvent::Ends { flow, direction } => {
-                let Some(of) = self.flows.get_mut(&flow) else {
+                let Some(entry) = self.flows.get_mut(&flow) else {
                     return;
                 };
-                of.ended += 1;
-                let body = of.bodies[usize::from(direction == Direction::Reverse)].take();
-                let service = of.service;
-                if of.ended == 2 {
+                entry.ended += 1;
+                let body = entry.bodies[usize::from(direction == Direction::Reverse)].take();
+                let service = entry.service;
+                if entry.ended == 2 {
                     self.flows.remove(&flow);
                 }
                 if let Some(body) = body {
-                    self.counted(service, |estimator| {
+                    self.count_savings(service, |estimator| {
                         estimator.end(body).expect("it is open");
                     });
                 }
@@ -156,16 +156,16 @@ impl Hearing<'_> {
     }
 
     fn bytes(&mut self, flow: FlowId, direction: Direction, bytes: &[u8]) {
-        let Some(of) = self.flows.get_mut(&flow) else {
+        let Some(entry) = self.flows.get_mut(&flow) else {
             return;
         };
-        let way = usize::from(direction == Direction::Reverse);
+        let side = usize::from(direction == Direction::Reverse);
         // The first bytes of a connection reveal the protocol. Before them, at most a greeting was sent as a body.
-        if of.service.speech == Speech::Plain && of.bodies[way].is_none() {
-            of.service.speech = recognise(bytes);
+        if entry.service.protocol == Speech::Plain && entry.bodies[side].is_none() {
+            entry.service.protocol = recognise(bytes);
         }
-        let service = of.service;
-        if service.speech != Speech::Plain {
+        let service = entry.service;
+        if service.protocol != Speech::Plain {
             let saved = self.services.entry(service).or_default();
             *saved = saved.plus(&Saved {
                 bytes: bytes.len() as u64,
@@ -177,11 +177,12 @@ impl Hearing<'_> {
             return;
         }
         // When the direction changes, the previous sender waits for a response, so its data is complete.
-        let turn = std::mem::replace(&mut of.spoke, direction) != direction;
-        let other = of.bodies[1 - way].filter(|_| turn);
-        let begun = of.bodies[way];
+        let direction_changed =
+            std::mem::replace(&mut entry.last_direction, direction) != direction;
+        let other = entry.bodies[1 - side].filter(|_| direction_changed);
+        let begun = entry.bodies[side];
         let mut body = begun;
-        self.counted(service, |estimator| {
+        self.count_savings(service, |estimator| {
             if let Some(other) = other {
                 estimator.flush(other);
             }
@@ -192,12 +193,12 @@ impl Hearing<'_> {
                 estimator.write(body, bytes).expect("it is open");
             }
         });
-        if let Some(of) = self.flows.get_mut(&flow) {
-            of.bodies[way] = body;
+        if let Some(entry) = self.flows.get_mut(&flow) {
+            entry.bodies[side] = body;
         }
     }
 
-    fn counted(&mut self, service: Service, action: impl FnOnce(&mut Estimator)) {
+    fn count_savings(&mut self, service: Service, action: impl FnOnce(&mut Estimator)) {
         let before = self.estimator.saved();
         action(self.estimator);
         let more = self.estimator.saved().since(&before);
@@ -212,12 +213,12 @@ fn port(endpoints: &Endpoints) -> u16 {
 }
 
 /// A reader that reports its progress.
-struct Counted<'p, R> {
+struct ProgressReader<'p, R> {
     input: R,
     progress: &'p Progress,
 }
 
-impl<R: Read> Read for Counted<'_, R> {
+impl<R: Read> Read for ProgressReader<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let bytes = self.input.read(buffer)?;
         self.progress.advance(bytes as u64);

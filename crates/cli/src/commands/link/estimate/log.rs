@@ -8,7 +8,7 @@ use edgeward_analysis::{Names, QueryRule};
 use edgeward_logs::{Depth, Settings};
 use edgeward_types::ByteSize;
 
-use crate::complaint::Complaint;
+use crate::diagnostic::Diagnostic;
 
 use super::document::LogRow;
 use super::{Estimate, EstimateArgs};
@@ -41,12 +41,12 @@ impl Estimate {
             }
         }
         if let Some(error) = &analysis.spill_error {
-            return Err(Complaint::new(error.to_string())
+            return Err(Diagnostic::new(error.to_string())
                 .hint("give more space with --temp and --store-size")
                 .into());
         }
         if analysis.objects.requests() == 0 {
-            return Err(Complaint::new("the log has no line with a request")
+            return Err(Diagnostic::new("the log has no line with a request")
                 .in_file(path)
                 .hint("`--as files` reads it as a body; `edgeward analyze` shows what is wrong with a log")
                 .into());

@@ -6,10 +6,10 @@ use edgeward_logs::{
     AnalyzeError, CheckpointError, FileReport, FindError, PartialError, SpillError,
 };
 
-use crate::complaint::{Complaint, whole};
+use crate::diagnostic::{Diagnostic, absolute};
 
 /// Describes an error of the analysis itself, as opposed to an error in one log.
-pub(super) fn of_analysis(error: AnalyzeError) -> Complaint {
+pub(super) fn analysis_error(error: AnalyzeError) -> Diagnostic {
     let hint = match &error {
         AnalyzeError::Partial(error) => partial_hint(error),
         AnalyzeError::Checkpoint(error) => checkpoint_hint(error),
@@ -17,10 +17,10 @@ pub(super) fn of_analysis(error: AnalyzeError) -> Complaint {
     };
     let cause = std::error::Error::source(&error);
     let message = cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"));
-    let complaint = Complaint::new(message);
+    let diagnostic = Diagnostic::new(message);
     match hint {
-        Some(hint) => complaint.hint(hint),
-        None => complaint,
+        Some(hint) => diagnostic.hint(hint),
+        None => diagnostic,
     }
 }
 
@@ -60,7 +60,7 @@ fn checkpoint_hint(error: &CheckpointError) -> Option<&'static str> {
     }
 }
 
-pub(super) fn complaint_of(error: FindError) -> Complaint {
+pub(super) fn find_error(error: FindError) -> Diagnostic {
     let hint = match &error {
         FindError::StdinTwice => "give `-` once".to_owned(),
         FindError::EmptyFolder { .. } => {
@@ -68,38 +68,38 @@ pub(super) fn complaint_of(error: FindError) -> Complaint {
         }
         FindError::TooMany => "analyze them in parts".to_owned(),
         FindError::Missing { path, source } if source.kind() == io::ErrorKind::NotFound => {
-            format!("the full path is {}", whole(path))
+            format!("the full path is {}", absolute(path))
         }
-        _ => return Complaint::of(&error),
+        _ => return Diagnostic::from_error(&error),
     };
-    Complaint::of(&error).hint(hint)
+    Diagnostic::from_error(&error).hint(hint)
 }
 
 /// Describes why there is no result: the first error of a log.
-pub(super) fn nothing_read(files: &[FileReport]) -> Complaint {
+pub(super) fn no_result(files: &[FileReport]) -> Diagnostic {
     if let Some(file) = files.iter().find(|file| file.problem.is_some()) {
-        return complaint_about(file);
+        return diagnostic_about(file);
     }
     let malformed = files.iter().find(|file| file.malformed.lines > 0);
     if let Some(file) = malformed {
-        let mut complaint =
-            Complaint::new("no line of the log could be parsed").in_file(&file.label);
+        let mut diagnostic =
+            Diagnostic::new("no line of the log could be parsed").in_file(&file.label);
         if let Some((number, what, _)) = file.malformed.examples.first() {
-            complaint = complaint
+            diagnostic = diagnostic
                 .at_line(usize::try_from(*number).unwrap_or(usize::MAX))
                 .hint(what.clone());
         }
-        return complaint;
+        return diagnostic;
     }
-    Complaint::new("the logs contain no requests")
+    Diagnostic::new("the logs contain no requests")
 }
 
-fn complaint_about(file: &FileReport) -> Complaint {
+fn diagnostic_about(file: &FileReport) -> Diagnostic {
     let problem = file.problem.as_ref().expect("it has one");
-    let complaint = Complaint::new(problem.to_string()).in_file(&file.label);
+    let diagnostic = Diagnostic::new(problem.to_string()).in_file(&file.label);
     match problem.hint() {
-        Some(hint) => complaint.hint(hint),
-        None => complaint,
+        Some(hint) => diagnostic.hint(hint),
+        None => diagnostic,
     }
 }
 
@@ -107,18 +107,18 @@ fn complaint_about(file: &FileReport) -> Complaint {
 pub(super) fn incomplete(
     files: &[FileReport],
     spill_error: Option<&SpillError>,
-) -> Option<Complaint> {
+) -> Option<Diagnostic> {
     if let Some(error) = spill_error {
         let cause = std::error::Error::source(error);
         let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
         let message = format!("the result is incomplete: {error}{cause}");
-        return Some(Complaint::new(message).hint(
+        return Some(Diagnostic::new(message).hint(
             "give more space with --temp DIR and --temp-max SIZE, or analyze fewer logs at a time",
         ));
     }
     let cut = files.iter().filter(|file| file.problem.is_some()).count();
     (cut > 0).then(|| {
-        Complaint::new(format!(
+        Diagnostic::new(format!(
             "the result is incomplete: {cut} of {} logs were not read completely",
             files.len()
         ))

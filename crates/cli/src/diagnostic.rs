@@ -6,8 +6,8 @@
 //!   hint: use 32 or 64
 //! ```
 //!
-//! Every error reaches [`print()`] through `anyhow`. An error that has a location or a hint is a [`Complaint`]. Several
-//! errors found in one pass are [`Complaints`]; each is printed as a block of its own.
+//! Every error reaches [`print()`] through `anyhow`. An error that has a location or a hint is a [`Diagnostic`]. Several
+//! errors found in one pass are [`Diagnostics`]; each is printed as a block of its own.
 
 use std::fmt::{self, Write as _};
 use std::io;
@@ -15,14 +15,14 @@ use std::path::{Path, PathBuf};
 
 /// One error for the user, with its location and a hint if they are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Complaint {
+pub(crate) struct Diagnostic {
     message: String,
     file: Option<PathBuf>,
     line: Option<usize>,
     hint: Option<String>,
 }
 
-impl Complaint {
+impl Diagnostic {
     /// An error with this message, without location or hint.
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self {
@@ -34,17 +34,19 @@ impl Complaint {
     }
 
     /// An error whose message is that of `error`, followed by its causes on the same line.
-    pub(crate) fn of(error: &(dyn std::error::Error + 'static)) -> Self {
+    pub(crate) fn from_error(error: &(dyn std::error::Error + 'static)) -> Self {
         let all = std::iter::successors(Some(error), |error| error.source());
         Self::new(all.map(ToString::to_string).collect::<Vec<_>>().join(": "))
     }
 
     /// A file could not be opened or read. If the file does not exist, the hint is its absolute path.
     pub(crate) fn unreadable(path: &Path, cannot: &str, error: &io::Error) -> Self {
-        let complaint = Self::new(format!("{cannot} {}: {error}", path.display()));
+        let diagnostic = Self::new(format!("{cannot} {}: {error}", path.display()));
         match error.kind() {
-            io::ErrorKind::NotFound => complaint.hint(format!("the full path is {}", whole(path))),
-            _ => complaint,
+            io::ErrorKind::NotFound => {
+                diagnostic.hint(format!("the full path is {}", absolute(path)))
+            }
+            _ => diagnostic,
         }
     }
 
@@ -78,32 +80,32 @@ impl Complaint {
 }
 
 /// Writes only the message: [`print()`] writes the location and the hint on lines of their own.
-impl fmt::Display for Complaint {
+impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Complaint {}
+impl std::error::Error for Diagnostic {}
 
 /// All errors found in one pass, so that the user can fix them together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Complaints(pub(crate) Vec<Complaint>);
+pub(crate) struct Diagnostics(pub(crate) Vec<Diagnostic>);
 
-impl fmt::Display for Complaints {
+impl fmt::Display for Diagnostics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (n, complaint) in self.0.iter().enumerate() {
+        for (n, diagnostic) in self.0.iter().enumerate() {
             let separator = if n == 0 { "" } else { "; " };
-            write!(f, "{separator}{complaint}")?;
+            write!(f, "{separator}{diagnostic}")?;
         }
         Ok(())
     }
 }
 
-impl std::error::Error for Complaints {}
+impl std::error::Error for Diagnostics {}
 
 /// The absolute form of `path`, for messages: the user may not know the working directory of the program.
-pub(crate) fn whole(path: &Path) -> String {
+pub(crate) fn absolute(path: &Path) -> String {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     path.display().to_string()
 }
@@ -114,32 +116,35 @@ pub(crate) fn print(error: &anyhow::Error) {
     _ = io::Write::write_all(&mut io::stderr(), render(error).as_bytes());
 }
 
-/// Formats `error` as in the module's example, one block for each complaint.
+/// Formats `error` as in the module's example, one block for each diagnostic.
 pub(crate) fn render(error: &anyhow::Error) -> String {
-    if let Some(Complaints(all)) = error.downcast_ref::<Complaints>() {
-        return all.iter().map(|one| block(&one.message, one)).collect();
+    if let Some(Diagnostics(all)) = error.downcast_ref::<Diagnostics>() {
+        return all
+            .iter()
+            .map(|diagnostic| block(&diagnostic.message, diagnostic))
+            .collect();
     }
     let message = format!("{error:#}");
-    let bare = Complaint::new("");
-    let placed = error
+    let bare = Diagnostic::new("");
+    let located = error
         .chain()
-        .find_map(|cause| cause.downcast_ref::<Complaint>())
-        .or_else(|| error.downcast_ref::<Complaint>());
-    block(&message, placed.unwrap_or(&bare))
+        .find_map(|cause| cause.downcast_ref::<Diagnostic>())
+        .or_else(|| error.downcast_ref::<Diagnostic>());
+    block(&message, located.unwrap_or(&bare))
 }
 
-fn block(message: &str, placed: &Complaint) -> String {
+fn block(message: &str, located: &Diagnostic) -> String {
     let mut text = format!("error: {message}\n");
-    let place = match (&placed.file, placed.line) {
+    let location = match (&located.file, located.line) {
         (Some(file), Some(line)) => Some(format!("{}, line {line}", file.display())),
         (Some(file), None) => Some(file.display().to_string()),
         (None, Some(line)) => Some(format!("line {line}")),
         (None, None) => None,
     };
-    if let Some(place) = place {
-        _ = writeln!(text, "  in {place}");
+    if let Some(location) = location {
+        _ = writeln!(text, "  in {location}");
     }
-    if let Some(hint) = &placed.hint {
+    if let Some(hint) = &located.hint {
         _ = writeln!(text, "  hint: {hint}");
     }
     text
@@ -152,9 +157,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_complaint_shows_what_where_and_the_way_out() {
+    fn a_diagnostic_shows_message_location_and_hint() {
         let error = anyhow::Error::new(
-            Complaint::new("hot.shard_count = 48 is not a power of two")
+            Diagnostic::new("hot.shard_count = 48 is not a power of two")
                 .in_file("/etc/edgeward/edge.toml")
                 .at_line(12)
                 .hint("use 32 or 64"),
@@ -168,14 +173,14 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_follows_its_consequence_on_one_line() {
+    fn a_cause_follows_the_message_on_the_same_line() {
         let error = anyhow::Error::new(io::Error::other("disk on fire")).context("reading a");
         assert_eq!(render(&error), "error: reading a: disk on fire\n");
     }
 
     #[test]
-    fn context_around_a_complaint_keeps_its_place_and_hint() {
-        let error = Err::<(), _>(Complaint::new("bad").in_file("f").hint("mend it"))
+    fn context_around_a_diagnostic_keeps_its_location_and_hint() {
+        let error = Err::<(), _>(Diagnostic::new("bad").in_file("f").hint("mend it"))
             .context("starting")
             .expect_err("it is an error");
         assert_eq!(
@@ -185,13 +190,13 @@ mod tests {
     }
 
     #[test]
-    fn several_complaints_each_get_their_own_lines() {
+    fn several_diagnostics_each_get_their_own_lines() {
         let both = vec![
-            Complaint::new("one").at_line(1),
-            Complaint::new("two").hint("mend two"),
+            Diagnostic::new("one").at_line(1),
+            Diagnostic::new("two").hint("mend two"),
         ];
         assert_eq!(
-            render(&anyhow::Error::new(Complaints(both))),
+            render(&anyhow::Error::new(Diagnostics(both))),
             "error: one\n  in line 1\nerror: two\n  hint: mend two\n"
         );
     }

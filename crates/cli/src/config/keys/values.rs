@@ -10,7 +10,7 @@ use super::super::kind::Value;
 
 /// Conversions for setters. Each panics if the variant is not the one that the key's kind produces.
 impl Value {
-    pub(super) fn wrong(&self) -> ! {
+    pub(super) fn wrong_variant(&self) -> ! {
         unreachable!("a setter and its kind disagree about {self:?}")
     }
 
@@ -21,21 +21,21 @@ impl Value {
     pub(super) fn size(self) -> ByteSize {
         match self {
             Self::Size(size) => size,
-            other => other.wrong(),
+            other => other.wrong_variant(),
         }
     }
 
     pub(super) fn duration(self) -> Duration {
         match self {
             Self::Duration(duration) => duration,
-            other => other.wrong(),
+            other => other.wrong_variant(),
         }
     }
 
     pub(super) fn number(self) -> u64 {
         match self {
             Self::Number(number) => number,
-            other => other.wrong(),
+            other => other.wrong_variant(),
         }
     }
 
@@ -58,112 +58,114 @@ impl Value {
     pub(super) fn switch(self) -> bool {
         match self {
             Self::Switch(on) => on,
-            other => other.wrong(),
+            other => other.wrong_variant(),
         }
     }
 
     pub(super) fn text(self) -> String {
         match self {
             Self::Text(text) => text,
-            other => other.wrong(),
+            other => other.wrong_variant(),
         }
     }
 
     pub(super) fn choice<T: Choice>(self) -> T {
         match self {
-            Self::Text(word) => T::of(&word).unwrap_or_else(|| Self::Text(word).wrong()),
-            other => other.wrong(),
+            Self::Text(word) => {
+                T::from_word(&word).unwrap_or_else(|| Self::Text(word).wrong_variant())
+            }
+            other => other.wrong_variant(),
         }
     }
 
     pub(super) fn address(self) -> std::net::SocketAddr {
         match self {
             Self::Address(address) => address,
-            other => other.wrong(),
+            other => other.wrong_variant(),
         }
     }
 
     pub(super) fn url(self) -> edgeward_proxy::config::OriginUrl {
         match self {
             Self::Url(url) => url,
-            other => other.wrong(),
+            other => other.wrong_variant(),
         }
     }
 
     pub(super) fn file(self) -> std::path::PathBuf {
         match self {
             Self::File(path) => path,
-            other => other.wrong(),
+            other => other.wrong_variant(),
         }
     }
 
     pub(super) fn disk_admission(self) -> edgeward_policy::DiskAdmissionSpec {
         match self {
             Self::DiskAdmission(rule) => rule,
-            other => other.wrong(),
+            other => other.wrong_variant(),
         }
     }
 
     pub(super) fn host_pattern(self) -> edgeward_proxy::config::HostPattern {
         match self {
             Self::HostPattern(host) => host,
-            other => other.wrong(),
+            other => other.wrong_variant(),
         }
     }
 
     pub(super) fn reinsertion(self) -> edgeward_policy::log::Reinsertion {
         match self {
             Self::Reinsertion(rule) => rule,
-            other => other.wrong(),
+            other => other.wrong_variant(),
         }
     }
 
     pub(super) fn pattern(self) -> edgeward_proxy::negative::PathPattern {
         match self {
             Self::Pattern(pattern) => pattern,
-            other => other.wrong(),
+            other => other.wrong_variant(),
         }
     }
 
-    pub(super) fn filter(self) -> crate::negative::FilterPlace {
+    pub(super) fn filter(self) -> crate::negative::FilterLocation {
         match self {
             Self::Filter(place) => place,
-            other => other.wrong(),
+            other => other.wrong_variant(),
         }
     }
 
     pub(super) fn public_keys(self) -> Vec<edgeward_filter::PublicKey> {
         match self {
             Self::PublicKeys(keys) => keys,
-            other => other.wrong(),
+            other => other.wrong_variant(),
         }
     }
 
     pub(super) fn networks(self) -> edgeward_proxy::config::Networks {
         match self {
             Self::Networks(networks) => networks,
-            other => other.wrong(),
+            other => other.wrong_variant(),
         }
     }
 
     pub(super) fn field_names(self) -> edgeward_proxy::config::FieldNames {
         match self {
             Self::FieldNames(names) => names,
-            other => other.wrong(),
+            other => other.wrong_variant(),
         }
     }
 
     pub(super) fn hosts(self) -> Vec<String> {
         match self {
             Self::Hosts(hosts) => hosts,
-            other => other.wrong(),
+            other => other.wrong_variant(),
         }
     }
 
     pub(super) fn policy(self) -> edgeward_policy::PolicySpec {
         match self {
             Self::Policy(policy) => policy,
-            other => other.wrong(),
+            other => other.wrong_variant(),
         }
     }
 }

@@ -13,12 +13,12 @@ use super::postgres;
 use super::run::{self, Server};
 
 /// The folder of a publisher, with its key.
-pub(crate) struct Stand {
+pub(crate) struct Fixture {
     folder: tempfile::TempDir,
     public: String,
 }
 
-impl Stand {
+impl Fixture {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let key = folder.path().join("key").display().to_string();
@@ -93,11 +93,11 @@ impl Psql {
         }
     }
 
-    pub(crate) fn carry_out(&mut self, sql: &str) {
+    pub(crate) fn execute(&mut self, sql: &str) {
         writeln!(self.input, "{sql}\n\\echo done").expect("psql reads");
-        let mut said = String::new();
-        self.output.read_line(&mut said).expect("text");
-        assert_eq!(said, "done\n", "{sql}");
+        let mut printed = String::new();
+        self.output.read_line(&mut printed).expect("text");
+        assert_eq!(printed, "done\n", "{sql}");
     }
 }
 
@@ -109,19 +109,19 @@ impl Drop for Psql {
 }
 
 /// A random generator: SplitMix64 (Steele, Lea, Flood, 2014).
-pub(crate) struct Dice(SplitMix64);
+pub(crate) struct Random(SplitMix64);
 
-impl Dice {
+impl Random {
     /// Uses the seed of the environment or a default, and prints it.
     pub(crate) fn seeded() -> Self {
-        let told = std::env::var("EDGEWARD_SIM_SEED").ok();
-        let seed = told.and_then(|seed| seed.parse().ok());
+        let text_found = std::env::var("EDGEWARD_SIM_SEED").ok();
+        let seed = text_found.and_then(|seed| seed.parse().ok());
         let seed = seed.unwrap_or(20_261_121);
         eprintln!("EDGEWARD_SIM_SEED={seed}");
         Self(SplitMix64(seed))
     }
 
-    pub(crate) fn roll(&mut self, below: u64) -> u64 {
+    pub(crate) fn below(&mut self, below: u64) -> u64 {
         self.0.below(below)
     }
 }

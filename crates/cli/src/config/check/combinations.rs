@@ -4,25 +4,25 @@ use std::collections::{BTreeSet, HashSet};
 
 use edgeward_proxy::config::OriginProtocol;
 
-use super::super::{Source, Told, Typed};
+use super::super::{RawSetting, SettingsFile, Source};
 use super::Draft;
-use crate::complaint::Complaint;
-use crate::negative::FilterPlace;
+use crate::diagnostic::Diagnostic;
+use crate::negative::FilterLocation;
 
-/// Runs all checks of this module and adds their errors to `complaints`.
-pub(super) fn together(
-    typed: &[Typed],
+/// Runs all checks of this module and adds their errors to `diagnostics`.
+pub(super) fn check_combinations(
+    raw_settings: &[RawSetting],
     draft: &mut Draft,
-    complaints: &mut Vec<(Source, Complaint)>,
-    told: &Told<'_>,
+    diagnostics: &mut Vec<(Source, Diagnostic)>,
+    settings_file: &SettingsFile<'_>,
 ) {
-    let given = |path: &str| typed.iter().find(|one| one.key.path == path);
+    let given = |path: &str| raw_settings.iter().find(|one| one.key.path == path);
     let mut missing = |what: &str, flag: &str, example: &str| {
-        let hint = match told.file {
+        let hint = match settings_file.file {
             Some(_) => format!("add {example}, or give {flag}"),
             None => format!("give {flag}, or a file with --config"),
         };
-        complaints.push((Source::Default, Complaint::new(what).hint(hint)));
+        diagnostics.push((Source::Default, Diagnostic::new(what).hint(hint)));
     };
     if given("origin.url").is_none() {
         missing(
@@ -42,25 +42,28 @@ pub(super) fn together(
         given("access_log.path"),
         given("access_log.format").or_else(|| given("access_log.queue_lines_max")),
     ) {
-        complaints.push((
+        diagnostics.push((
             other.source.clone(),
-            Complaint::new(format!("{} is set, but the access log is off", name(other)))
+            Diagnostic::new(format!("{} is set, but the access log is off", name(other)))
                 .hint("set access_log.path (--access-log) to a file, or to - for stdout"),
         ));
     }
-    listeners(typed, draft, complaints);
-    admin(typed, draft, complaints);
-    disk(typed, draft, complaints);
-    disk_hosts(typed, draft, complaints);
-    negative(typed, draft, complaints);
-    link(typed, draft, complaints);
+    listeners(raw_settings, draft, diagnostics);
+    admin(raw_settings, draft, diagnostics);
+    disk(raw_settings, draft, diagnostics);
+    disk_hosts(raw_settings, draft, diagnostics);
+    negative(raw_settings, draft, diagnostics);
+    link(raw_settings, draft, diagnostics);
 }
 
 /// Checks that `[origin.link]` is complete and that the origin is reached by HTTP/1.1 without TLS.
-fn link(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)>) {
+fn link(raw_settings: &[RawSetting], draft: &Draft, diagnostics: &mut Vec<(Source, Diagnostic)>) {
     const TABLE: &str = "origin.link.";
-    let given = |path: &str| typed.iter().find(|one| one.key.path == path);
-    let Some(first) = typed.iter().find(|one| one.key.path.starts_with(TABLE)) else {
+    let given = |path: &str| raw_settings.iter().find(|one| one.key.path == path);
+    let Some(first) = raw_settings
+        .iter()
+        .find(|one| one.key.path.starts_with(TABLE))
+    else {
         return;
     };
     for (key, why, hint) in [
@@ -81,12 +84,12 @@ fn link(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)
         ),
     ] {
         if given(&format!("{TABLE}{key}")).is_none() {
-            let complaint = Complaint::new(format!("[origin.link] has no {key}: {why}"));
-            complaints.push((first.source.clone(), complaint.hint(hint)));
+            let diagnostic = Diagnostic::new(format!("[origin.link] has no {key}: {why}"));
+            diagnostics.push((first.source.clone(), diagnostic.hint(hint)));
         }
     }
     let origin = &draft.edge.origin;
-    let unspoken = [
+    let unsupported = [
         (
             "origin.url",
             origin.url.tls,
@@ -100,31 +103,40 @@ fn link(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)
             "remove origin.protocol or set it to http1",
         ),
     ];
-    for (path, is_it, what, hint) in unspoken {
-        if let Some(one) = given(path).filter(|_| is_it) {
-            let complaint = Complaint::new(format!("a link does not support {what} to the origin"));
-            complaints.push((one.source.clone(), complaint.hint(hint)));
+    for (path, is_set, what, hint) in unsupported {
+        if let Some(one) = given(path).filter(|_| is_set) {
+            let diagnostic =
+                Diagnostic::new(format!("a link does not support {what} to the origin"));
+            diagnostics.push((one.source.clone(), diagnostic.hint(hint)));
         }
     }
 }
 
 /// Checks that each `[[negative]]` is complete. Errors name the rule's first line.
-fn negative(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)>) {
+fn negative(
+    raw_settings: &[RawSetting],
+    draft: &Draft,
+    diagnostics: &mut Vec<(Source, Diagnostic)>,
+) {
     for (item, rule) in draft.negative.iter().enumerate() {
-        let of_rule = |one: &&Typed| one.item == item && one.key.path.starts_with("negative.");
-        let Some(first) = typed.iter().find(of_rule) else {
+        let of_rule = |one: &&RawSetting| one.item == item && one.key.path.starts_with("negative.");
+        let Some(first) = raw_settings.iter().find(of_rule) else {
             continue;
         };
         // A key with an invalid value has its own error already.
-        let typed_at_all =
-            |path: &str| typed.iter().filter(of_rule).any(|one| one.key.path == path);
+        let is_given = |path: &str| {
+            raw_settings
+                .iter()
+                .filter(of_rule)
+                .any(|one| one.key.path == path)
+        };
         let mut lacks = |key: &str, why: &str, hint: &str| {
-            if !typed_at_all(key) {
-                let complaint = Complaint::new(format!(
+            if !is_given(key) {
+                let diagnostic = Diagnostic::new(format!(
                     "this [[negative]] has no {}: {why}",
                     &key["negative.".len()..]
                 ));
-                complaints.push((first.source.clone(), complaint.hint(hint)));
+                diagnostics.push((first.source.clone(), diagnostic.hint(hint)));
             }
         };
         lacks(
@@ -137,7 +149,7 @@ fn negative(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Compla
             "the rule needs a filter of the ids that exist",
             "add filter = \"resource.ids\" or filter = \"https://HOST/sets/NAME\"",
         );
-        if let Some(FilterPlace::Publisher(url)) = &rule.filter {
+        if let Some(FilterLocation::Publisher(url)) = &rule.filter {
             lacks(
                 "negative.max_staleness",
                 "a published filter needs a bound on its age",
@@ -154,19 +166,19 @@ fn negative(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Compla
     }
 }
 
-fn disk(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)>) {
+fn disk(raw_settings: &[RawSetting], draft: &Draft, diagnostics: &mut Vec<(Source, Diagnostic)>) {
     let devices = &draft.disk.settings.devices;
-    for one in typed {
-        let of_disk = |one: &Typed| {
+    for one in raw_settings {
+        let of_disk = |one: &RawSetting| {
             ["disk.", "disk_host."]
                 .iter()
                 .any(|table| one.key.path.starts_with(table))
         };
         if devices.is_empty() && of_disk(one) {
             let what = format!("{} is set, but there is no disk cache", name(one));
-            complaints.push((
+            diagnostics.push((
                 one.source.clone(),
-                Complaint::new(what)
+                Diagnostic::new(what)
                     .hint("add a disk: --disk DIR --disk-size 10GiB, or [[disk_device]]"),
             ));
         }
@@ -176,27 +188,31 @@ fn disk(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)
         // An existing file or block device has a size of its own.
         let needs_size = device.capacity.is_none()
             && !std::fs::metadata(&device.path).is_ok_and(|facts| !facts.is_dir());
-        let complaint = match one.key.path {
+        let diagnostic = match one.key.path {
             "disk_device.capacity" if device.path.as_os_str().is_empty() => {
-                Complaint::new(format!("{} is set without the path of a device", name(one)))
+                Diagnostic::new(format!("{} is set without the path of a device", name(one)))
                     .hint("add the path: --disk DIR, or path = \"/var/cache/edgeward\"")
             }
             "disk_device.path" if needs_size => {
-                Complaint::new(format!("{} has no size", name(one)))
+                Diagnostic::new(format!("{} has no size", name(one)))
                     .hint("add --disk-size 10GiB, or capacity = \"10GiB\"")
             }
             _ => continue,
         };
-        complaints.push((one.source.clone(), complaint));
+        diagnostics.push((one.source.clone(), diagnostic));
     }
 }
 
 /// Checks that each `[[disk_host]]` is complete and that no host is given twice.
-fn disk_hosts(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)>) {
+fn disk_hosts(
+    raw_settings: &[RawSetting],
+    draft: &Draft,
+    diagnostics: &mut Vec<(Source, Diagnostic)>,
+) {
     let mut seen = HashSet::new();
     for (item, host) in draft.disk_hosts.iter().enumerate() {
         let find = |path: &str| {
-            typed
+            raw_settings
                 .iter()
                 .find(|one| one.item == item && one.key.path == path)
         };
@@ -209,26 +225,30 @@ fn disk_hosts(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Comp
                     && !seen.insert(host)
                 {
                     let what = format!("{} {host} is given twice", name(one));
-                    let complaint = Complaint::new(what).hint("remove one of the two");
-                    complaints.push((one.source.clone(), complaint));
+                    let diagnostic = Diagnostic::new(what).hint("remove one of the two");
+                    diagnostics.push((one.source.clone(), diagnostic));
                 }
                 continue;
             }
             (None, None) => continue,
         };
-        let complaint = Complaint::new(format!("this [[disk_host]] has no {what}"));
-        complaints.push((one.source.clone(), complaint.hint(hint)));
+        let diagnostic = Diagnostic::new(format!("this [[disk_host]] has no {what}"));
+        diagnostics.push((one.source.clone(), diagnostic.hint(hint)));
     }
 }
 
-fn listeners(typed: &[Typed], draft: &mut Draft, complaints: &mut Vec<(Source, Complaint)>) {
+fn listeners(
+    raw_settings: &[RawSetting],
+    draft: &mut Draft,
+    diagnostics: &mut Vec<(Source, Diagnostic)>,
+) {
     let find = |item: usize, path: &str| {
-        typed
+        raw_settings
             .iter()
             .find(|one| one.item == item && one.key.path == path)
     };
     // The flags --tls-cert and --tls-key apply to all addresses given by flags.
-    let flagged = typed
+    let flagged = raw_settings
         .iter()
         .any(|one| one.key.path == "listener.address" && matches!(one.source, Source::Flag(_)));
     if flagged && let Some(first) = draft.listeners.first().cloned() {
@@ -238,44 +258,46 @@ fn listeners(typed: &[Typed], draft: &mut Draft, complaints: &mut Vec<(Source, C
         }
     }
     let mut seen = HashSet::new();
-    let items: BTreeSet<usize> = typed
+    let items: BTreeSet<usize> = raw_settings
         .iter()
         .filter(|one| one.key.path.starts_with("listener."))
         .map(|one| one.item)
         .collect();
-    let listens_at_all = typed.iter().any(|one| one.key.path == "listener.address");
+    let listens_at_all = raw_settings
+        .iter()
+        .any(|one| one.key.path == "listener.address");
     for item in items {
         let address = find(item, "listener.address");
         let certificates = find(item, "listener.tls_certificates");
         let key = find(item, "listener.tls_key");
-        let half = match (certificates, key) {
+        let incomplete = match (certificates, key) {
             (Some(one), None) => Some((one, "listener.tls_key (--tls-key)")),
             (None, Some(one)) => Some((one, "listener.tls_certificates (--tls-cert)")),
             _ => None,
         };
-        if let Some((one, other)) = half {
-            complaints.push((
+        if let Some((one, other)) = incomplete {
+            diagnostics.push((
                 one.source.clone(),
-                Complaint::new(format!("{} is set without {other}", name(one)))
+                Diagnostic::new(format!("{} is set without {other}", name(one)))
                     .hint("give both: TLS needs a certificate and its key"),
             ));
         }
         if address.is_none() && listens_at_all {
             let one = certificates.or(key).expect("the item has some key");
-            complaints.push((
+            diagnostics.push((
                 one.source.clone(),
-                Complaint::new("this [[listener]] has no address")
+                Diagnostic::new("this [[listener]] has no address")
                     .hint("add address = \"0.0.0.0:8443\""),
             ));
         }
         let bound = draft.listeners.get(item).and_then(|one| one.address);
-        if let (Some(bound), Some(typed)) = (bound, address)
+        if let (Some(bound), Some(setting)) = (bound, address)
             && bound.port() != 0
             && !seen.insert(bound)
         {
-            complaints.push((
-                typed.source.clone(),
-                Complaint::new(format!("{} {bound} is given twice", name(typed)))
+            diagnostics.push((
+                setting.source.clone(),
+                Diagnostic::new(format!("{} {bound} is given twice", name(setting)))
                     .hint("remove one of the two"),
             ));
         }
@@ -283,8 +305,8 @@ fn listeners(typed: &[Typed], draft: &mut Draft, complaints: &mut Vec<(Source, C
 }
 
 /// Checks that the admin server does not use the port of a listener.
-fn admin(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)>) {
-    let given = typed
+fn admin(raw_settings: &[RawSetting], draft: &Draft, diagnostics: &mut Vec<(Source, Diagnostic)>) {
+    let given = raw_settings
         .iter()
         .rev()
         .find(|one| one.key.path == "admin.address");
@@ -309,18 +331,18 @@ fn admin(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint
                 name(one)
             )
         };
-        complaints.push((
+        diagnostics.push((
             one.source.clone(),
-            Complaint::new(what)
+            Diagnostic::new(what)
                 .hint("give the admin server a port of its own, as in 127.0.0.1:9900"),
         ));
     }
 }
 
 /// The name under which the user gave a setting: its flag or its key.
-fn name(typed: &Typed) -> String {
-    match &typed.source {
+fn name(setting: &RawSetting) -> String {
+    match &setting.source {
         Source::Flag(flag) => flag.clone(),
-        _ => typed.key.path.to_owned(),
+        _ => setting.key.path.to_owned(),
     }
 }

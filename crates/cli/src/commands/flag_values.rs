@@ -5,20 +5,20 @@ use std::time::Duration;
 
 /// Parses a duration such as `20ms`, `1.5s` or `300us`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let unclear = || format!("`{text}` is not a duration; write 20ms, 1.5s or 300us");
+    let invalid = || format!("`{text}` is not a duration; write 20ms, 1.5s or 300us");
     let unit_at = text
         .find(|c: char| c.is_ascii_alphabetic())
-        .ok_or_else(unclear)?;
+        .ok_or_else(invalid)?;
     let (number, unit) = text.split_at(unit_at);
-    let number: f64 = number.trim().parse().map_err(|_| unclear())?;
+    let number: f64 = number.trim().parse().map_err(|_| invalid())?;
     let scale = match unit {
         "us" => 1e-6,
         "ms" => 1e-3,
         "s" => 1.0,
         "m" | "min" => 60.0,
-        _ => return Err(unclear()),
+        _ => return Err(invalid()),
     };
-    Duration::try_from_secs_f64(number * scale).map_err(|_| unclear())
+    Duration::try_from_secs_f64(number * scale).map_err(|_| invalid())
 }
 
 /// Parses an address and port such as `127.0.0.1:8080`.
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_read_as_people_write_them() {
+    fn durations_have_a_number_and_a_unit() {
         for (text, micros) in [
             ("20ms", 20_000),
             ("1.5s", 1_500_000),
@@ -48,11 +48,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_with_one_that_is() {
+    fn an_invalid_address_is_rejected_with_an_example() {
         assert!(address("[::1]:0").is_ok());
         for text in ["", "8080", ":8080", "localhost:8080", "127.0.0.1"] {
-            let refusal = address(text).expect_err(text);
-            assert!(refusal.contains("127.0.0.1:8080"), "{refusal}");
+            let error = address(text).expect_err(text);
+            assert!(error.contains("127.0.0.1:8080"), "{error}");
         }
     }
 }

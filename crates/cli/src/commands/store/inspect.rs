@@ -11,7 +11,7 @@ use serde::Serialize;
 use edgeward_store::disk::{self, Inspection, InspectionProgress, OpenError, SegmentInspection};
 use edgeward_types::ByteSize;
 
-use crate::complaint::Complaint;
+use crate::diagnostic::Diagnostic;
 use crate::output::{self, Column, Progress, Table, count, duration};
 
 /// Show the contents of a disk cache: segments, objects, purges, ages
@@ -54,7 +54,7 @@ struct Stores {
 
 /// Runs `inspect`.
 pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<ExitCode> {
-    let reports = look(&args.stores, "reading", |path, progress| {
+    let reports = inspect_all(&args.stores, "reading", |path, progress| {
         disk::inspect(path, progress)
     })?;
     show(&args.stores, &reports, false, args.segments)
@@ -62,16 +62,19 @@ pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<ExitCode> {
 
 /// Runs `verify`.
 pub(crate) fn verify(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
-    let reports = look(&args.stores, "verifying", |path, progress| {
+    let reports = inspect_all(&args.stores, "verifying", |path, progress| {
         disk::verify(path, progress)
     })?;
     show(&args.stores, &reports, true, false)
 }
 
-fn look(
+fn inspect_all(
     stores: &Stores,
     what: &'static str,
-    look: impl Fn(&std::path::Path, &mut dyn FnMut(InspectionProgress)) -> Result<Inspection, OpenError>,
+    inspect: impl Fn(
+        &std::path::Path,
+        &mut dyn FnMut(InspectionProgress),
+    ) -> Result<Inspection, OpenError>,
 ) -> anyhow::Result<Vec<Inspection>> {
     let mut reports = Vec::new();
     for path in &stores.paths {
@@ -80,15 +83,15 @@ fn look(
             let bar = bar.get_or_insert_with(|| Progress::new(what, "segments", Some(at.segments)));
             bar.set(at.segments_done);
         };
-        reports.push(look(path, &mut advance).map_err(with_way_out)?);
+        reports.push(inspect(path, &mut advance).map_err(with_hint)?);
     }
     Ok(reports)
 }
 
-fn with_way_out(error: OpenError) -> anyhow::Error {
+fn with_hint(error: OpenError) -> anyhow::Error {
     match &error {
         OpenError::Device { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-            Complaint::of(&error)
+            Diagnostic::from_error(&error)
                 .hint("there is no cache; give the path of `edgeward serve --disk`")
                 .into()
         }
@@ -108,7 +111,7 @@ fn show(
     } else {
         let mut out = output::stdout();
         for report in reports {
-            write!(out, "{}", told(report, verified))?;
+            write!(out, "{}", report_text(report, verified))?;
             if segments {
                 write!(out, "\n{}", segment_table(report))?;
             }
@@ -126,7 +129,7 @@ fn show(
 }
 
 /// The text form of a report.
-fn told(report: &Inspection, verified: bool) -> String {
+fn report_text(report: &Inspection, verified: bool) -> String {
     let total = |of: fn(&SegmentInspection) -> u64| report.total(of);
     let size = |bytes: u64| ByteSize(bytes).to_string();
     let in_use = report.in_use.len() as u64;

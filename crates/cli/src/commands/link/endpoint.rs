@@ -19,15 +19,15 @@ use edgeward_link::{
 use edgeward_store::disk::FileDevice;
 use edgeward_types::ByteSize;
 
-use crate::commands::typed::{address, duration};
-use crate::complaint::Complaint;
+use crate::commands::flag_values::{address, duration};
 use crate::descriptors;
+use crate::diagnostic::Diagnostic;
 use crate::output;
 use crate::signals::AsyncSignals;
 
 /// Options of an endpoint: keys, store, compression and limits.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct EndArgs {
+pub(crate) struct EndpointArgs {
     /// This endpoint's keys, from `edgeward link keygen`
     #[arg(long, value_name = "DIR")]
     pub(crate) keys: PathBuf,
@@ -161,7 +161,7 @@ impl From<IdScheme> for Ids {
     }
 }
 
-impl EndArgs {
+impl EndpointArgs {
     /// Reads the keys and opens the store.
     pub(crate) fn config(&self) -> anyhow::Result<LinkConfig> {
         let (encryption, ids) = keys(&self.keys, self.encryption == OnOff::On)?;
@@ -210,7 +210,7 @@ pub(crate) fn keys(
             }
             _ => "copy the folder that `edgeward link keygen` created, without changes",
         };
-        Complaint::of(&error).hint(hint).into()
+        Diagnostic::from_error(&error).hint(hint).into()
     })
 }
 
@@ -233,7 +233,7 @@ pub(crate) fn open_store(
             std::io::ErrorKind::StorageFull => "give a smaller --store-size",
             _ => "give a folder, file or device that can be written",
         };
-        Complaint::new(format!("the chunk store cannot be opened: {error}"))
+        Diagnostic::new(format!("the chunk store cannot be opened: {error}"))
             .in_file(path)
             .hint(hint)
     })?;
@@ -250,7 +250,7 @@ pub(crate) fn open_store(
             OpenError::Superblock { .. } => "it is not a chunk store; give another path",
             _ => "check the disk",
         };
-        Complaint::of(&error).hint(hint).into()
+        Diagnostic::from_error(&error).hint(hint).into()
     })
 }
 
@@ -261,12 +261,12 @@ pub(crate) fn knowledge_folder(store: &Path) -> Option<PathBuf> {
         return Some(store.join("knowledge"));
     }
     let name = store.file_name()?.to_string_lossy();
-    let beside = store.with_file_name(format!("{name}.knowledge"));
-    store.is_file().then_some(beside)
+    let sibling = store.with_file_name(format!("{name}.knowledge"));
+    store.is_file().then_some(sibling)
 }
 
 /// Adds a hint to the error of an endpoint that could not start.
-pub(crate) fn with_way_out(error: SetupError) -> anyhow::Error {
+pub(crate) fn with_hint(error: SetupError) -> anyhow::Error {
     let hint = match &error {
         SetupError::Listen { .. } => {
             "`ss -ltnp` shows the program that uses the port; port 0 selects a free one"
@@ -274,7 +274,7 @@ pub(crate) fn with_way_out(error: SetupError) -> anyhow::Error {
         SetupError::Chunks(_) => "give --chunk 4KiB, 8KiB, 16KiB, 32KiB or 64KiB",
         _ => return error.into(),
     };
-    Complaint::of(&error).hint(hint).into()
+    Diagnostic::from_error(&error).hint(hint).into()
 }
 
 /// Runs `start`, waits for a signal, and passes the result of `start` to `stop`.
@@ -291,11 +291,11 @@ pub(crate) fn until_signal<T, S: Future<Output = anyhow::Result<()>>>(
         // Signals are handled before the first line is printed, because its reader may send one at once.
         let mut signals = AsyncSignals::of_server()?;
         let running = start().await?;
-        let name = signals.ended().await;
+        let name = signals.wait_for_stop().await;
         tracing::info!(signal = name, "stopping");
         tokio::select! {
             stopped = stop(running) => stopped,
-            _ = signals.ended() => Ok(()),
+            _ = signals.wait_for_stop() => Ok(()),
         }
     })
 }
@@ -307,7 +307,7 @@ pub(crate) async fn admin(
 ) -> anyhow::Result<Option<Admin>> {
     match addr {
         None => Ok(None),
-        Some(addr) => Ok(Some(Admin::bind(addr, report).await.map_err(with_way_out)?)),
+        Some(addr) => Ok(Some(Admin::bind(addr, report).await.map_err(with_hint)?)),
     }
 }
 
@@ -316,13 +316,13 @@ pub(crate) fn announce(
     as_json: bool,
     text: &str,
     admin: Option<&Admin>,
-    mut told: Value,
+    mut first_line: Value,
 ) -> anyhow::Result<()> {
     let admin = admin.map(|admin| format!("http://{}", admin.local_addr()));
     let written = if as_json {
-        told["admin"] = json!(admin);
-        told["pid"] = json!(std::process::id());
-        output::print_json_line(&told)
+        first_line["admin"] = json!(admin);
+        first_line["pid"] = json!(std::process::id());
+        output::print_json_line(&first_line)
     } else {
         let mut out = output::stdout();
         let admin = admin.map_or_else(String::new, |url| format!(", admin on {url}"));
@@ -332,7 +332,7 @@ pub(crate) fn announce(
     };
     match written {
         // A closed stdout is not an error: the endpoint serves without it.
-        Err(error) if output::stdout_closed(&error) => Ok(()),
+        Err(error) if output::is_stdout_closed(&error) => Ok(()),
         other => other,
     }
 }

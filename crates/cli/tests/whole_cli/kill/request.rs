@@ -9,12 +9,12 @@ use edgeward_replay::Pattern;
 
 /// The result of a request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
+pub(super) struct FetchResult {
     pub(super) whole: bool,
     pub(super) from_disk: bool,
 }
 
-impl Asked {
+impl FetchResult {
     /// `None` if the body was truncated; otherwise true if it came from disk.
     pub(super) fn whole_from_disk(self) -> Option<bool> {
         self.whole.then_some(self.from_disk)
@@ -28,8 +28,13 @@ pub(super) fn size_of(id: u64) -> u64 {
 
 /// Sends a request. Panics if a byte of the body is wrong. The response to a POST counts as whole if its status
 /// is 2xx.
-pub(super) fn ask(addr: SocketAddr, method: &str, id: u64, range: Option<(u64, u64)>) -> Asked {
-    let nothing = Asked {
+pub(super) fn ask(
+    addr: SocketAddr,
+    method: &str,
+    id: u64,
+    range: Option<(u64, u64)>,
+) -> FetchResult {
+    let nothing = FetchResult {
         whole: false,
         from_disk: false,
     };
@@ -50,7 +55,7 @@ pub(super) fn ask(addr: SocketAddr, method: &str, id: u64, range: Option<(u64, u
         "{method} {id} of {size} bytes: {head}"
     );
     if method == "POST" {
-        return Asked {
+        return FetchResult {
             whole: true,
             from_disk: false,
         };
@@ -62,7 +67,7 @@ pub(super) fn ask(addr: SocketAddr, method: &str, id: u64, range: Option<(u64, u
     assert!(body.len() as u64 <= expected, "{head}");
     let wrong = Pattern::of(&id.to_string()).first_wrong(offset, &body);
     assert_eq!(wrong, None, "{id} of {size} bytes, {range:?}: {head}");
-    Asked {
+    FetchResult {
         whole: body.len() as u64 == expected,
         from_disk: head.contains("detail=disk"),
     }

@@ -32,7 +32,7 @@ fn echo() -> SocketAddr {
 }
 
 /// A server that sends `body` to each client that has shut down its sending side.
-fn giving(body: Vec<u8>) -> SocketAddr {
+fn serve_body(body: Vec<u8>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("it listens");
     let addr = listener.local_addr().expect("an address");
     thread::spawn(move || {
@@ -45,7 +45,7 @@ fn giving(body: Vec<u8>) -> SocketAddr {
 }
 
 /// Sends a body and reads it back. Returns the received bytes, or an error if the connection broke.
-fn through(addr: SocketAddr, body: &[u8]) -> std::io::Result<Vec<u8>> {
+fn round_trip(addr: SocketAddr, body: &[u8]) -> std::io::Result<Vec<u8>> {
     let tcp = TcpStream::connect(addr)?;
     tcp.set_read_timeout(Some(Duration::from_secs(60)))?;
     thread::scope(|scope| {
@@ -69,17 +69,17 @@ fn noise(bytes: usize, seed: u64) -> Vec<u8> {
     std::iter::repeat_with(next).take(bytes).collect()
 }
 
-struct Ends {
+struct Endpoints {
     folder: tempfile::TempDir,
     target: SocketAddr,
     options: Vec<&'static str>,
 }
 
-impl Ends {
+impl Endpoints {
     fn new(options: &[&'static str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let keys = folder.path().join("keys");
-        let made = output(&["link", "keygen", "--out", &shown(&keys)]);
+        let made = output(&["link", "keygen", "--out", &text_of_path(&keys)]);
         assert!(made.status.success(), "{}", text(&made.stderr));
         assert!(text(&made.stdout).contains("gateway to the gateway"));
         Self {
@@ -90,8 +90,8 @@ impl Ends {
     }
 
     fn start(&self, end: &str, args: &[&str]) -> Server {
-        let keys = shown(&self.folder.path().join("keys").join(end));
-        let store = shown(&self.folder.path().join("stores").join(end));
+        let keys = text_of_path(&self.folder.path().join("keys").join(end));
+        let store = text_of_path(&self.folder.path().join("stores").join(end));
         let common = [
             "--keys",
             &keys,
@@ -139,7 +139,7 @@ impl Ends {
     }
 }
 
-fn shown(path: &Path) -> String {
+fn text_of_path(path: &Path) -> String {
     path.display().to_string()
 }
 
@@ -157,28 +157,28 @@ fn status(of: &Server) -> Value {
 /// The second transfer of a body is sent by reference. Both endpoints stop cleanly and keep their chunks.
 #[test]
 fn a_forwarded_port_sends_repeated_bodies_by_reference() {
-    let ends = Ends::new(&[]);
-    let gateway = ends.gateway("127.0.0.1:0");
-    let forward = ends.forward(listening(&gateway));
+    let endpoints = Endpoints::new(&[]);
+    let gateway = endpoints.gateway("127.0.0.1:0");
+    let forward = endpoints.forward(listening(&gateway));
     let body = noise(500_000, 1);
     for _ in 0..2 {
-        let back = through(forward.addr("/listening/0"), &body).expect("it comes back");
+        let back = round_trip(forward.addr("/listening/0"), &body).expect("it comes back");
         assert!(back == body);
     }
-    let said = status(&gateway);
-    let peer = &said["peers"][0];
-    assert_eq!(said["encrypted"], true);
+    let report = status(&gateway);
+    let peer = &report["peers"][0];
+    assert_eq!(report["encrypted"], true);
     assert_eq!(peer["received"]["bytes"], 1_000_000);
     let wire = peer["received"]["wire_bytes"].as_u64().expect("bytes");
     assert!(
         (500_000..600_000).contains(&wire),
         "{wire} bytes on the line"
     );
-    assert_eq!(peer["hosts"][0]["host"], ends.target.to_string());
+    assert_eq!(peer["hosts"][0]["host"], endpoints.target.to_string());
     let admin = gateway.addr("/admin").to_string();
     let table = text(&output(&["link", "status", &admin]).stdout);
     assert!(
-        table.contains("saved") && table.contains(&ends.target.to_string()),
+        table.contains("saved") && table.contains(&endpoints.target.to_string()),
         "{table}"
     );
     for end in [forward, gateway] {
@@ -189,7 +189,7 @@ fn a_forwarded_port_sends_repeated_bodies_by_reference() {
         let (status, _, err) = end.ended();
         assert!(status.success(), "{err}");
     }
-    let again = ends.gateway("127.0.0.1:0");
+    let again = endpoints.gateway("127.0.0.1:0");
     let chunks = status_of_store(&again);
     assert!(chunks > 30, "{chunks} chunks after a restart");
 }
@@ -199,9 +199,9 @@ fn a_forwarded_port_sends_repeated_bodies_by_reference() {
 fn a_gateway_stores_only_hashes_of_sent_chunks_unless_it_must_keep_them() {
     let body = noise(3_000_000, 9);
     for (keep_sent, names, bytes) in [("off", 2_900_000, 0), ("on", 0, 2_900_000)] {
-        let mut ends = Ends::new(&["--delta", "off"]);
-        ends.target = giving(body.clone());
-        let allow = ends.target.to_string();
+        let mut endpoints = Endpoints::new(&["--delta", "off"]);
+        endpoints.target = serve_body(body.clone());
+        let allow = endpoints.target.to_string();
         let args = [
             "gateway",
             "--listen",
@@ -211,10 +211,10 @@ fn a_gateway_stores_only_hashes_of_sent_chunks_unless_it_must_keep_them() {
             "--keep-sent",
             keep_sent,
         ];
-        let gateway = ends.start("gateway", &args);
-        let forward = ends.forward(listening(&gateway));
+        let gateway = endpoints.start("gateway", &args);
+        let forward = endpoints.forward(listening(&gateway));
         for _ in 0..2 {
-            let came = through(forward.addr("/listening/0"), b"").expect("it comes");
+            let came = round_trip(forward.addr("/listening/0"), b"").expect("it comes");
             assert!(came == body);
         }
         let of = |server: &Server, field: &str| {
@@ -242,24 +242,24 @@ fn a_compressed_store_holds_more_and_opens_without_the_option() {
         .flat_map(|n: u32| format!("line {n} of many, which are {} alike\n", n % 7).into_bytes())
         .collect();
     for method in ["zstd", "lz4"] {
-        let mut ends = Ends::new(&["--store-compression", method]);
-        let gateway = ends.gateway("127.0.0.1:0");
-        let forward = ends.forward(listening(&gateway));
-        let back = through(forward.addr("/listening/0"), &body).expect("it comes back");
+        let mut endpoints = Endpoints::new(&["--store-compression", method]);
+        let gateway = endpoints.gateway("127.0.0.1:0");
+        let forward = endpoints.forward(listening(&gateway));
+        let back = round_trip(forward.addr("/listening/0"), &body).expect("it comes back");
         assert!(back == body);
         for end in [forward, gateway] {
             end.signal(Signal::TERM);
             let (status, _, err) = end.ended();
             assert!(status.success(), "{err}");
         }
-        ends.options.clear();
-        let gateway = ends.gateway("127.0.0.1:0");
+        endpoints.options.clear();
+        let gateway = endpoints.gateway("127.0.0.1:0");
         let store = &status(&gateway)["store"];
         let bytes = |field: &str| store[field].as_u64().expect("a number");
         assert!(bytes("raw_bytes") > 2_000_000, "{store}");
         assert!(bytes("raw_bytes") > 3 * bytes("bytes"), "{store}");
-        let forward = ends.forward(listening(&gateway));
-        let back = through(forward.addr("/listening/0"), &body).expect("it comes back");
+        let forward = endpoints.forward(listening(&gateway));
+        let back = round_trip(forward.addr("/listening/0"), &body).expect("it comes back");
         assert!(back == body);
         let peer = &status(&gateway)["peers"][0];
         assert_eq!(peer["received"]["missing"], 0, "{peer}");
@@ -275,14 +275,14 @@ fn status_of_store(of: &Server) -> u64 {
 #[test]
 fn a_killed_endpoint_causes_no_wrong_byte() {
     // A short timeout, so that no stream waits long for a gateway that is down.
-    let ends = Ends::new(&["--patience", "200ms"]);
-    let mut gateway = ends.gateway("127.0.0.1:0");
+    let endpoints = Endpoints::new(&["--patience", "200ms"]);
+    let mut gateway = endpoints.gateway("127.0.0.1:0");
     let addr = listening(&gateway);
-    let mut forward = ends.forward(addr);
+    let mut forward = endpoints.forward(addr);
     let bodies: Vec<Vec<u8>> = (0..4).map(|n| noise(2_000_000, n % 2)).collect();
     // Before the link is up, streams wait no longer than for a link that is down.
     until("the link is up", || {
-        through(forward.addr("/listening/0"), b"hello")
+        round_trip(forward.addr("/listening/0"), b"hello")
             .ok()
             .filter(|back| back == b"hello")
     });
@@ -291,7 +291,7 @@ fn a_killed_endpoint_causes_no_wrong_byte() {
         thread::scope(|scope| {
             let under_way: Vec<_> = bodies
                 .iter()
-                .map(|body| scope.spawn(move || (body, through(port, body))))
+                .map(|body| scope.spawn(move || (body, round_trip(port, body))))
                 .collect();
             // Somewhere in the middle of the transfers; the exact moment does not matter.
             until("something is under way", || {
@@ -304,7 +304,7 @@ fn a_killed_endpoint_causes_no_wrong_byte() {
                 forward.signal(Signal::KILL);
             }
             for body in under_way {
-                let (body, back) = body.join().expect("it ends");
+                let (body, back) = body.join().expect("it endpoints");
                 if let Ok(back) = back {
                     // A killed forwarder cannot reset the connection: the received bytes are a prefix.
                     assert!(body.starts_with(&back), "round {round}");
@@ -317,15 +317,15 @@ fn a_killed_endpoint_causes_no_wrong_byte() {
         });
         if round % 2 == 0 {
             drop(gateway);
-            gateway = ends.gateway(&addr.to_string());
+            gateway = endpoints.gateway(&addr.to_string());
         } else {
             drop(forward);
-            forward = ends.forward(addr);
+            forward = endpoints.forward(addr);
         }
         let port = forward.addr("/listening/0");
         for body in &bodies {
             until("the link is up again", || {
-                through(port, body).ok().filter(|back| back == body)
+                round_trip(port, body).ok().filter(|back| back == body)
             });
         }
     }
@@ -334,10 +334,10 @@ fn a_killed_endpoint_causes_no_wrong_byte() {
 /// A SOCKS5 client reaches permitted targets only. Without encryption the status says so.
 #[test]
 fn a_proxy_port_reaches_only_permitted_targets() {
-    let ends = Ends::new(&["--encryption", "off"]);
-    let gateway = ends.gateway("127.0.0.1:0");
+    let endpoints = Endpoints::new(&["--encryption", "off"]);
+    let gateway = endpoints.gateway("127.0.0.1:0");
     let to = listening(&gateway).to_string();
-    let socks = ends.start(
+    let socks = endpoints.start(
         "edge",
         &["link", "socks", "--listen", "127.0.0.1:0", "--gateway", &to],
     );
@@ -358,7 +358,7 @@ fn a_proxy_port_reaches_only_permitted_targets() {
         (tcp, reply[3])
     };
     let mut tcp = until("the link is up", || {
-        let (tcp, code) = ask(ends.target);
+        let (tcp, code) = ask(endpoints.target);
         (code == 0).then_some(tcp)
     });
     tcp.write_all(b"hello").expect("sent");
@@ -366,9 +366,9 @@ fn a_proxy_port_reaches_only_permitted_targets() {
     tcp.read_exact(&mut back).expect("back");
     assert_eq!(&back, b"hello");
     assert_eq!(ask(listening(&gateway)).1, 2, "not allowed");
-    let said = status(&gateway);
+    let report = status(&gateway);
     assert_eq!(
-        (&said["encrypted"], &said["door"]["not_allowed"]),
+        (&report["encrypted"], &report["door"]["not_allowed"]),
         (&Value::Bool(false), &Value::from(1))
     );
     let admin = gateway.addr("/admin").to_string();
@@ -425,14 +425,14 @@ fn origin(body: Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
 /// use the link. Without the gateway misses fail, and with it they succeed again.
 #[test]
 fn an_edge_s_misses_are_fetched_over_the_link() {
-    let ends = Ends::new(&[]);
+    let endpoints = Endpoints::new(&[]);
     let body = noise(300_000, 7);
     let (origin, compressed) = origin(body.clone());
     let url = format!("http://{origin}");
     let args = ["gateway", "--listen", "127.0.0.1:0", "--origin", &url];
-    let gateway = ends.start("gateway", &args);
+    let gateway = endpoints.start("gateway", &args);
     let at = listening(&gateway);
-    let file = ends.folder.path().join("edge.toml");
+    let file = endpoints.folder.path().join("edge.toml");
     let text_of = format!(
         "[[listener]]\naddress = \"127.0.0.1:0\"\n[origin]\nurl = \"http://site.example\"\n\
          [origin.link]\ngateway = \"{at}\"\nkeys = \"keys/edge\"\nstore = \"stores/edge\"\n\
@@ -442,7 +442,7 @@ fn an_edge_s_misses_are_fetched_over_the_link() {
     let edge = Server::start(&[
         "serve",
         "--config",
-        &shown(&file),
+        &text_of_path(&file),
         "--json",
         "-q",
         "--log",
@@ -466,8 +466,8 @@ fn an_edge_s_misses_are_fetched_over_the_link() {
     let admin = edge.addr("/link/admin").to_string();
     let received = || {
         let out = output(&["link", "status", &admin, "--json"]);
-        let said: Value = serde_json::from_slice(&out.stdout).expect("JSON");
-        let side = &said["peers"][0]["received"];
+        let report: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+        let side = &report["peers"][0]["received"];
         ["bytes", "wire_bytes"].map(|field| side[field].as_u64().expect("bytes"))
     };
     until("the link is up", || (get("/0").0 == "200").then_some(()));
@@ -485,7 +485,7 @@ fn an_edge_s_misses_are_fetched_over_the_link() {
     until("the link is down", || (get("/2").0 == "502").then_some(()));
     assert_eq!(get("/1").0, "200", "hits need no link");
     let listen = at.to_string();
-    let _again = ends.start(
+    let _again = endpoints.start(
         "gateway",
         &["gateway", "--listen", &listen, "--origin", &url],
     );
@@ -497,14 +497,14 @@ fn an_edge_s_misses_are_fetched_over_the_link() {
 /// Each mistake gets an error with a hint.
 #[test]
 fn mistakes_get_an_error_with_a_hint() {
-    let ends = Ends::new(&[]);
-    let folder = ends.folder.path();
+    let endpoints = Endpoints::new(&[]);
+    let folder = endpoints.folder.path();
     let (keys, store) = (
-        shown(&folder.join("keys/gateway")),
-        shown(&folder.join("s")),
+        text_of_path(&folder.join("keys/gateway")),
+        text_of_path(&folder.join("s")),
     );
-    let none = shown(&folder.join("none"));
-    let out = shown(&folder.join("keys"));
+    let none = text_of_path(&folder.join("none"));
+    let out = text_of_path(&folder.join("keys"));
     let common = ["--keys", &keys, "--store", &store, "--store-size", "64MiB"];
     let cases: [(Vec<&str>, &str); 6] = [
         ([&["gateway"][..], &common].concat(), "give --origin"),
@@ -529,11 +529,11 @@ fn mistakes_get_an_error_with_a_hint() {
         (vec!["link", "keygen", "--out", &out], "keys exist already"),
         (vec!["link", "status", "127.0.0.1:1"], "--admin address"),
     ];
-    for (args, said) in cases {
+    for (args, expected) in cases {
         let out = output(&args);
         let err = text(&out.stderr);
         assert_eq!(out.status.code(), Some(2), "{args:?}: {err}");
-        assert!(err.contains(said), "{args:?}: {err}");
+        assert!(err.contains(expected), "{args:?}: {err}");
     }
     assert!(!PathBuf::from(&none).exists());
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use edgeward_filter::IdForm;
 use edgeward_filter::guava::Funnel;
 
-use super::opened::{self, Spelling};
+use super::opened::{self, GuavaFormat};
 use crate::output;
 
 /// Query a filter: may these ids exist?
@@ -40,7 +40,7 @@ pub(crate) struct QueryArgs {
 
 /// Exit codes: 0 at least one id may exist, 1 all are absent.
 pub(crate) fn run(args: &QueryArgs) -> anyhow::Result<ExitCode> {
-    let guava = args.guava.map(|funnel| Spelling {
+    let guava = args.guava.map(|funnel| GuavaFormat {
         form: args.form,
         funnel,
     });

@@ -1,8 +1,8 @@
 //! Returns pages that jemalloc has freed to the system.
 //!
-//! jemalloc keeps freed pages for a while, so that the next allocation can use them. In a cache that evicts objects, this
-//! is about as much as it frees in 100 ms, whatever its capacity. The cache calls [`return_pages_above`] after it has freed
-//! bodies.
+//! jemalloc keeps freed pages for a while, so that the next allocation can use them. In a cache that evicts
+//! objects, this is about as much as it frees in 100 ms, whatever its capacity. The cache calls
+//! [`return_pages_above`] after it has freed bodies.
 
 use std::sync::Mutex;
 
@@ -15,7 +15,8 @@ pub(crate) fn return_pages_above(bytes_max: u64) -> bool {
     let Ok(_guard) = RETURNING.try_lock() else {
         return false;
     };
-    // These names exist in every jemalloc since 5.0. If a call fails, jemalloc returns the pages later by its own rules.
+    // These names exist in every jemalloc since 5.0. If a call fails, jemalloc returns the pages later by its
+    // own rules.
     freed_bytes().is_ok_and(|freed| freed > bytes_max) && return_pages().is_ok()
 }
 

@@ -167,8 +167,8 @@ impl Inputs {
         Ok(())
     }
 
-    /// Passes all records to `each` as they are read, reports the bytes read to `progress`, and returns what it found in
-    /// each file.
+    /// Passes all records to `each` as they are read, reports the bytes read to `progress`, and returns what it
+    /// found in each file.
     pub(crate) fn read(
         &self,
         progress: Option<&Progress>,
@@ -252,7 +252,7 @@ pub(crate) struct ReadResult {
     pub(crate) error: Option<anyhow::Error>,
 }
 
-/// What was found in one file.
+/// The format of one file, and the lines that were skipped.
 pub(crate) struct FileRead {
     pub(crate) label: String,
     pub(crate) format: Format,

@@ -9,7 +9,7 @@ use crate::diagnostic::Diagnostic;
 /// The options of logging.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct LogArgs {
-    /// What to log: error, warn, info, debug, trace, or per module
+    /// Log level: error, warn, info, debug, trace, or per module
     ///
     /// A level, or levels per module as in `info,edgeward_proxy=debug`. The default is the variable EDGEWARD_LOG, or
     /// `info` for servers and `warn` for tools.

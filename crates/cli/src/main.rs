@@ -1,7 +1,8 @@
 //! The `edgeward` binary: parses the command line, checks the configuration and calls a library.
 //!
-//! Results go to stdout; progress, logs and errors go to stderr. The exit code is 0 when the work is done, 1 when the
-//! answer is no, 2 when the command failed. If the reader of stdout closes it early, as `head` does, the exit code is 0.
+//! Results go to stdout; progress, logs and errors go to stderr. The exit code is 0 when the work is done, 1
+//! when the answer is no, 2 when the command failed. If the reader of stdout closes it early, as `head` does,
+//! the exit code is 0.
 //!
 //! Each command is one file in [`commands`] with its arguments and a `run`.
 #![forbid(unsafe_code)]

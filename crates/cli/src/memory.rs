@@ -6,8 +6,8 @@ use std::path::Path;
 
 use edgeward_types::ByteSize;
 
-/// Warns in the log if the memory tier exceeds the available memory: the system would swap or kill the process once the
-/// cache is full.
+/// Warns in the log if the memory tier exceeds the available memory: the system would swap or kill the process
+/// once the cache is full.
 pub(crate) fn warn_if_beyond(hot: ByteSize) {
     if let Some(limit) = Limit::of_system(Path::new("/"))
         && hot.bytes() > limit.bytes

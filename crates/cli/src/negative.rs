@@ -1,7 +1,7 @@
 //! Connects the edge's `[[negative]]` rules to the filters that answer them.
 //!
-//! The edge queries an `IdFilter` and does not know where the filter comes from; `filter-client` does not know the edge.
-//! This module starts a filter for each rule of the configuration.
+//! The edge queries an `IdFilter` and does not know where the filter comes from; `filter-client` does not know
+//! the edge. This module starts a filter for each rule of the configuration.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -65,8 +65,8 @@ impl IdKind {
     }
 }
 
-/// Starts the filter of each rule. An unreachable publisher is not an error: until its filter has arrived, every request
-/// is forwarded.
+/// Starts the filter of each rule. An unreachable publisher is not an error: until its filter has arrived,
+/// every request is forwarded.
 pub(crate) fn start(all: &[NegativeSettings]) -> anyhow::Result<Vec<NegativeRule>> {
     let mut rules = Vec::new();
     for settings in all {

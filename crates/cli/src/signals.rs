@@ -81,7 +81,8 @@ impl AsyncSignals {
         })
     }
 
-    /// Handles SIGTERM and SIGINT, SIGHUP and SIGUSR1, which reopen log files, and SIGUSR2, which is logged and ignored.
+    /// Handles SIGTERM and SIGINT, SIGHUP and SIGUSR1, which reopen log files, and SIGUSR2, which is logged and
+    /// ignored.
     pub(crate) fn of_server() -> anyhow::Result<Self> {
         Ok(Self {
             server_signals: Some(ServerSignals {

@@ -16,7 +16,8 @@ fn log(requests: u64, seed: u64) -> String {
         let url = mixed % (1 + (mixed >> 12) % (requests / 3));
         let (minute, second) = (n / 60 % 60, n % 60);
         text += &format!(
-            "192.0.2.{} - - [17/May/2015:10:{minute:02}:{second:02} +0000] \"GET /{url:x}.js HTTP/1.1\" 200 {} \"-\" \"agent\"\n",
+            "192.0.2.{} - - [17/May/2015:10:{minute:02}:{second:02} +0000] \"GET /{url:x}.js HTTP/1.1\" 200 {} \"-\" \
+             \"agent\"\n",
             n % 250,
             url % 5000
         );

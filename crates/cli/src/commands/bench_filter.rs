@@ -27,7 +27,12 @@ use crate::output::{self, Column, Table};
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct BenchFilterArgs {
     /// Number of inserted ids; as many absent ids are queried
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1_000_000,
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000_000)
+    )]
     ids: u64,
 
     /// False-positive rate of the filters

@@ -51,7 +51,12 @@ pub(crate) struct DemoArgs {
     policy: Vec<PolicySpec>,
 
     /// Requests in the trace
-    #[arg(long, default_value_t = 300_000, value_parser = clap::value_parser!(u64).range(1000..=10_000_000), value_name = "N")]
+    #[arg(
+        long,
+        default_value_t = 300_000,
+        value_parser = clap::value_parser!(u64).range(1000..=10_000_000),
+        value_name = "N"
+    )]
     requests: u64,
 
     /// Size of the memory tier
@@ -67,7 +72,13 @@ pub(crate) struct DemoArgs {
     json: bool,
 
     /// Time until the origin starts each response
-    #[arg(long, default_value = "2ms", value_parser = super::flag_values::duration, value_name = "TIME", hide_short_help = true)]
+    #[arg(
+        long,
+        default_value = "2ms",
+        value_parser = super::flag_values::duration,
+        value_name = "TIME",
+        hide_short_help = true
+    )]
     origin_latency: Duration,
 
     /// Connections of the load generator

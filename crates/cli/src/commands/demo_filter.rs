@@ -43,11 +43,21 @@ use service::Service;
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct DemoFilterArgs {
     /// Ids in the table
-    #[arg(long, default_value_t = 620_000, value_parser = clap::value_parser!(u64).range(1..=20_000_000), value_name = "N")]
+    #[arg(
+        long,
+        default_value_t = 620_000,
+        value_parser = clap::value_parser!(u64).range(1..=20_000_000),
+        value_name = "N"
+    )]
     ids: u64,
 
     /// Lookups of absent ids; one lookup of a present id is added
-    #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000), value_name = "N")]
+    #[arg(
+        long,
+        default_value_t = 50_000,
+        value_parser = clap::value_parser!(u64).range(1..=10_000_000),
+        value_name = "N"
+    )]
     lookups: u64,
 
     /// Time until the service starts each response

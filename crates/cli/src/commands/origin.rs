@@ -37,7 +37,13 @@ pub(crate) struct OriginArgs {
     error_rate: f64,
 
     /// Status code of errors
-    #[arg(long, default_value_t = 503, value_parser = clap::value_parser!(u16).range(400..=599), value_name = "STATUS", hide_short_help = true)]
+    #[arg(
+        long,
+        default_value_t = 503,
+        value_parser = clap::value_parser!(u16).range(400..=599),
+        value_name = "STATUS",
+        hide_short_help = true
+    )]
     error_status: u16,
 
     /// Cache-Control of every object; empty sends no such field

@@ -62,7 +62,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     disk_size: Vec<String>,
 
-    /// What is written to disk: second-hit, always, …
+    /// Rule of admission to disk: second-hit, always, …
     ///
     /// `second-hit`, `nth-hit:N`, `always`, `never`, `size-density` or `size-density:SIZE`.
     #[arg(long, value_name = "RULE")]

@@ -1,9 +1,10 @@
 //! The list of all settings: key, type, bounds, description, and the field that a setting changes.
 //!
-//! The file, the flags, `check-config` and docs/reference/configuration.md are generated from this list. Defaults are defined, with
-//! their reasons, in `edgeward_proxy::config`.
+//! The file, the flags, `check-config` and docs/reference/configuration.md are generated from this list.
+//! Defaults are defined, with their reasons, in `edgeward_proxy::config`.
 //!
-//! The list is one table, because its order is the order of the reference. Longer groups of entries are in submodules.
+//! The list is one table, because its order is the order of the reference. Longer groups of entries are in
+//! submodules.
 
 mod disk;
 mod forwarding;
@@ -70,13 +71,14 @@ pub(super) const TABLES: [(&str, &str); 14] = [
     (
         "origin.link",
         "The link to a gateway near the origin. Misses are fetched through it; the gateway sends them to its own \
-         `--origin`, and `origin.url` only sets `Host`. Without `gateway` there is no link. See docs/how-to/link.md.",
+         `--origin`, and `origin.url` only sets `Host`. Without `gateway` there is no link. See \
+         docs/explanation/link.md.",
     ),
     ("hot", "The memory tier of the cache."),
     (
         "disk_device",
-        "The devices of the disk cache. Write `[[disk_device]]` once for each device; each key is stored on one of them. \
-         Without devices there is no disk cache. See docs/how-to/disk-cache.md.",
+        "The devices of the disk cache. Write `[[disk_device]]` once for each device; each key is stored on one of \
+         them. Without devices there is no disk cache. See docs/explanation/disk-cache.md.",
     ),
     ("disk", "What is written to the disk cache, and how."),
     (
@@ -89,8 +91,8 @@ pub(super) const TABLES: [(&str, &str); 14] = [
     ),
     (
         "negative",
-        "Paths for which the edge answers 404 itself if the id in the path certainly does not exist. Write `[[negative]]` \
-         once for each path. See docs/how-to/negative-lookups.md.",
+        "Paths for which the edge answers 404 itself if the id in the path certainly does not exist. Write \
+         `[[negative]]` once for each path. See docs/explanation/id-filter.md.",
     ),
     (
         "forwarding",
@@ -111,8 +113,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "listener.address",
         flag: Some("--listen"),
         kind: Kind::Address,
-        doc: "Address and port. Port 0 selects a free port, which the first log line names. On a loopback address, as for a \
-              TLS terminator or a sidecar, BBR pacing is disabled.",
+        doc: "Address and port. Port 0 selects a free port, which the first log line names. On a loopback address, \
+              as for a TLS terminator or a sidecar, BBR pacing is disabled.",
         set: |draft, item, value| draft.listener(item).address = Some(value.address()),
         show: |draft, item| draft.listeners.get(item)?.address.map(|a| a.to_string()),
     },
@@ -120,8 +122,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "listener.tls_certificates",
         flag: Some("--tls-cert"),
         kind: Kind::InputFile,
-        doc: "PEM file with the certificate first and then the chain. With it the listener accepts TLS, with HTTP/2 or \
-              HTTP/1.1 by ALPN. Without it the listener accepts HTTP/1.1, or HTTP/2 with prior knowledge.",
+        doc: "PEM file with the certificate first and then the chain. With it the listener accepts TLS, with HTTP/2 \
+              or HTTP/1.1 by ALPN. Without it the listener accepts HTTP/1.1, or HTTP/2 with prior knowledge.",
         set: |draft, item, value| draft.listener(item).certificates = Some(value.file()),
         show: |draft, item| {
             draft
@@ -155,7 +157,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "origin.protocol",
         flag: None,
         kind: Kind::Choice(OriginProtocol::WORDS),
-        doc: "The HTTP version for the origin. HTTP/2 is negotiated by ALPN over TLS, and used with prior knowledge without TLS.",
+        doc: "The HTTP version for the origin. HTTP/2 is negotiated by ALPN over TLS, and used with prior knowledge \
+              without TLS.",
         set: |draft, _, value| draft.edge.origin.protocol = value.choice(),
         show: |draft, _| Some(draft.edge.origin.protocol.word().to_owned()),
     },
@@ -163,11 +166,11 @@ pub(super) static KEYS: &[Key] = &[
         path: "origin.host",
         flag: None,
         kind: Kind::Host(HostWord::WORDS),
-        doc: "The `Host` that is sent to the origin. `\"forward\"` is the host that the client requested. `\"origin\"` is \
-              the host and port of `origin.url`. Any other value is sent as it is. `\"auto\"` is `\"origin\"` for an `https` \
-              URL with a host name, because such a server selects its site by this name and rejects others. Otherwise \
-              `\"auto\"` is `\"forward\"`, because such an origin is mostly your own and serves the names that clients \
-              request.",
+        doc: "The `Host` that is sent to the origin. `\"forward\"` is the host that the client requested. \
+              `\"origin\"` is the host and port of `origin.url`. Any other value is sent as it is. `\"auto\"` is \
+              `\"origin\"` for an `https` URL with a host name, because such a server selects its site by this name \
+              and rejects others. Otherwise `\"auto\"` is `\"forward\"`, because such an origin is mostly your own \
+              and serves the names that clients request.",
         set: |draft, _, value| {
             let host = value.text();
             draft.edge.origin.host = match HostWord::from_word(&host) {
@@ -218,8 +221,9 @@ pub(super) static KEYS: &[Key] = &[
             least: 1,
             most: 65_536,
         },
-        doc: "The maximum of connections to the origin per worker, in use and idle. Further requests wait for a connection, \
-              see `queue_max`. At the start, the edge lowers this limit if the limit of open files requires it.",
+        doc: "The maximum of connections to the origin per worker, in use and idle. Further requests wait for a \
+              connection, see `queue_max`. At the start, the edge lowers this limit if the limit of open files \
+              requires it.",
         set: |draft, _, value| draft.edge.origin.connections_per_worker_max = value.nonzero(),
         show: |draft, _| Some(draft.edge.origin.connections_per_worker_max.to_string()),
     },
@@ -260,8 +264,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "origin.tls_verify",
         flag: None,
         kind: Kind::Switch,
-        doc: "If true, the certificate of an `https` origin is verified. If false, anyone on the network path can read and \
-              change the traffic.",
+        doc: "If true, the certificate of an `https` origin is verified. If false, anyone on the network path can \
+              read and change the traffic.",
         set: |draft, _, value| draft.edge.origin.tls.verify = value.switch(),
         show: |draft, _| Some(draft.edge.origin.tls.verify.to_string()),
     },
@@ -277,7 +281,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "origin.tls_server_name",
         flag: None,
         kind: Kind::Host(&[]),
-        doc: "The server name for TLS (SNI) that is also verified in the certificate. Default: the host of `origin.url`.",
+        doc: "The server name for TLS (SNI) that is also verified in the certificate. Default: the host of \
+              `origin.url`.",
         set: |draft, _, value| draft.edge.origin.tls.server_name = Some(value.text()),
         show: |draft, _| draft.edge.origin.tls.server_name.clone(),
     },
@@ -312,9 +317,10 @@ pub(super) static KEYS: &[Key] = &[
             least: ByteSize::mib(1),
             most: ByteSize::gib(16 << 10),
         },
-        doc: "The largest part of `hot.capacity` that slow clients can pin: bodies that were evicted while they are sent, \
-              and bytes read for clients that do not take them. Above it no response is admitted, and the edge disconnects \
-              the clients that take their bytes most slowly. Default: an eighth of `hot.capacity`, at least 4 MiB.",
+        doc: "The largest part of `hot.capacity` that slow clients can pin: bodies that were evicted while they are \
+              sent, and bytes read for clients that do not take them. Above it no response is admitted, and the edge \
+              disconnects the clients that take their bytes most slowly. Default: an eighth of `hot.capacity`, at \
+              least 4 MiB.",
         set: |draft, _, value| draft.edge.hot.pinned_bytes_max = Some(value.size()),
         show: |draft, _| Some(size_text(ByteSize(draft.edge.hot.pinned_bytes_max()))),
     },
@@ -325,9 +331,10 @@ pub(super) static KEYS: &[Key] = &[
             least: ByteSize(0),
             most: ByteSize::gib(16 << 10),
         },
-        doc: "The memory of freed objects that is kept for new ones, in addition to `hot.capacity`. Memory above this limit \
-              is returned to the system at once, the rest after 100 ms. A smaller value costs CPU time: with 0, a stored \
-              miss of 64 KiB or more takes about twice as much. Default: 1/32 of `hot.capacity`, at least 2 MiB.",
+        doc: "The memory of freed objects that is kept for new ones, in addition to `hot.capacity`. Memory above \
+              this limit is returned to the system at once, the rest after 100 ms. A smaller value costs CPU time: \
+              with 0, a stored miss of 64 KiB or more takes about twice as much. Default: 1/32 of `hot.capacity`, at \
+              least 2 MiB.",
         set: |draft, _, value| draft.edge.hot.freed_bytes_max = Some(value.size()),
         show: |draft, _| Some(size_text(ByteSize(draft.edge.hot.freed_bytes_max()))),
     },
@@ -348,8 +355,8 @@ pub(super) static KEYS: &[Key] = &[
             least: 1000,
             most: 100_000_000,
         },
-        doc: "The number of requests between two runs of the tuner, for policies that tune themselves. The first runs are \
-              closer: after 2,000 requests, then 4,000 and so on.",
+        doc: "The number of requests between two runs of the tuner, for policies that tune themselves. The first \
+              runs are closer: after 2,000 requests, then 4,000 and so on.",
         set: |draft, _, value| draft.edge.hot.window_requests = Some(value.number32()),
         show: |draft, _| {
             let window = draft.edge.hot.window_requests;
@@ -360,8 +367,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "hot.tuner",
         flag: None,
         kind: Kind::Choice(TunerPlace::WORDS),
-        doc: "Where the tuner runs: on a thread of its own, or in the request that completes the window. The latter makes \
-              runs with one worker reproducible.",
+        doc: "Where the tuner runs: on a thread of its own, or in the request that completes the window. The latter \
+              makes runs with one worker reproducible.",
         set: |draft, _, value| draft.edge.hot.tuner_place = value.choice(),
         show: |draft, _| Some(draft.edge.hot.tuner_place.word().to_owned()),
     },
@@ -369,8 +376,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "hot.seed",
         flag: Some("--seed"),
         kind: Kind::Seed,
-        doc: "The seed of the random numbers of admission and of the tuner. The same seed and the same requests give the \
-              same decisions.",
+        doc: "The seed of the random numbers of admission and of the tuner. The same seed and the same requests give \
+              the same decisions.",
         set: |draft, _, value| draft.edge.hot.seed = Seed(value.number()),
         show: |draft, _| Some(draft.edge.hot.seed.0.to_string()),
     },
@@ -397,8 +404,9 @@ pub(super) static KEYS: &[Key] = &[
         path: "caching.set_cookie",
         flag: None,
         kind: Kind::Choice(SetCookie::WORDS),
-        doc: "What happens to a response with `Set-Cookie` that is otherwise cacheable: `\"refuse\"` does not store it, \
-              `\"strip\"` stores it without the cookie, `\"share\"` stores it with the cookie, which RFC 9111 §7.3 allows.",
+        doc: "What happens to a response with `Set-Cookie` that is otherwise cacheable: `\"refuse\"` does not store \
+              it, `\"strip\"` stores it without the cookie, `\"share\"` stores it with the cookie, which RFC 9111 \
+              §7.3 allows.",
         set: |draft, _, value| draft.edge.caching.rules.set_cookie = value.choice(),
         show: |draft, _| Some(draft.edge.caching.rules.set_cookie.word().to_owned()),
     },
@@ -406,8 +414,9 @@ pub(super) static KEYS: &[Key] = &[
         path: "caching.client_directives",
         flag: None,
         kind: Kind::Choice(ClientDirectives::WORDS),
-        doc: "What happens to `Cache-Control` and `Pragma` in requests: `\"ignore\"` or `\"honour\"`. RFC 9111 §5.2.1 calls \
-              them advisory. If they are honoured, any client can send every request through to the origin.",
+        doc: "What happens to `Cache-Control` and `Pragma` in requests: `\"ignore\"` or `\"honour\"`. RFC 9111 \
+              §5.2.1 calls them advisory. If they are honoured, any client can send every request through to the \
+              origin.",
         set: |draft, _, value| draft.edge.caching.rules.client_directives = value.choice(),
         show: |draft, _| {
             let directives = draft.edge.caching.rules.client_directives;
@@ -455,9 +464,9 @@ pub(super) static KEYS: &[Key] = &[
         path: "caching.store_request_errors",
         flag: None,
         kind: Kind::Switch,
-        doc: "If true, responses 400, 413, 414 and 501 with an explicit lifetime are stored. If false, they are never \
-              stored: request fields outside the cache key can cause them, so that one client could replace a page for \
-              all others.",
+        doc: "If true, responses 400, 413, 414 and 501 with an explicit lifetime are stored. If false, they are \
+              never stored: request fields outside the cache key can cause them, so that one client could replace a \
+              page for all others.",
         set: |draft, _, value| draft.edge.caching.rules.store_request_errors = value.switch(),
         show: |draft, _| Some(draft.edge.caching.rules.store_request_errors.to_string()),
     },
@@ -492,8 +501,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "caching.hash_seed",
         flag: Some("--hash-seed"),
         kind: Kind::SeedOrNone,
-        doc: "The seed of the hash of cache keys. `\"none\"` draws a random seed at each start, so that clients cannot \
-              search for collisions. A fixed seed makes runs comparable.",
+        doc: "The seed of the hash of cache keys. `\"none\"` draws a random seed at each start, so that clients \
+              cannot search for collisions. A fixed seed makes runs comparable.",
         set: |draft, _, value| draft.edge.caching.hash_seed = value.optional(Value::number),
         show: |draft, _| Some(or_none(draft.edge.caching.hash_seed.map(|n| n.to_string()))),
     },
@@ -518,7 +527,8 @@ pub(super) static KEYS: &[Key] = &[
             least: 1,
             most: 1024,
         },
-        doc: "The number of worker threads, each with its own listeners and origin connections. Default: one per core.",
+        doc: "The number of worker threads, each with its own listeners and origin connections. Default: one per \
+              core.",
         set: |draft, _, value| draft.edge.workers = value.nonzero(),
         show: |draft, _| Some(draft.edge.workers.to_string()),
     },
@@ -543,8 +553,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "admin.address",
         flag: Some("--admin"),
         kind: Kind::AddressOrNone,
-        doc: "The address that serves `/metrics` (Prometheus) and `/status` (JSON). Clients of this address can see the \
-              policy and how full the cache is.",
+        doc: "The address that serves `/metrics` (Prometheus) and `/status` (JSON). Clients of this address can see \
+              the policy and how full the cache is.",
         set: |draft, _, value| draft.edge.admin = value.optional(Value::address),
         show: |draft, _| Some(or_none(draft.edge.admin.map(|a| a.to_string()))),
     },
@@ -553,8 +563,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "access_log.path",
         flag: Some("--access-log"),
         kind: Kind::OutputFile,
-        doc: "The file of the access log, which is created or appended to, or `\"-\"` for stdout. Without it requests are \
-              not logged.",
+        doc: "The file of the access log, which is created or appended to, or `\"-\"` for stdout. Without it \
+              requests are not logged.",
         set: |draft, _, value| {
             let path = value.file();
             draft.access_log_given = true;
@@ -577,8 +587,9 @@ pub(super) static KEYS: &[Key] = &[
         path: "access_log.format",
         flag: Some("--access-log-format"),
         kind: Kind::Choice(LogFormat::WORDS),
-        doc: "`\"json\"`: one JSON object per line. `\"combined\"`: the NCSA combined format. `\"combined-cache\"`: the same \
-              with the cache status appended. [access-log.md](access-log.md) explains the fields.",
+        doc: "`\"json\"`: one JSON object per line. `\"combined\"`: the NCSA combined format. `\"combined-cache\"`: \
+              the same with the cache status appended. [operation.md](operation.md#the-access-log) explains the \
+              fields.",
         set: |draft, _, value| draft.access_log.format = value.choice(),
         show: |draft, _| Some(draft.access_log.format.word().to_owned()),
     },
@@ -589,8 +600,8 @@ pub(super) static KEYS: &[Key] = &[
             least: 1,
             most: 1 << 20,
         },
-        doc: "The maximum of log lines per worker that wait to be written. Further lines are dropped and counted, so that a \
-              slow disk does not delay requests.",
+        doc: "The maximum of log lines per worker that wait to be written. Further lines are dropped and counted, so \
+              that a slow disk does not delay requests.",
         set: |draft, _, value| draft.access_log.queue_lines_max = value.nonzero(),
         show: |draft, _| Some(draft.access_log.queue_lines_max.to_string()),
     },

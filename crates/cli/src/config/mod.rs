@@ -1,8 +1,8 @@
 //! The configuration of an edge: reads the file and the flags, checks them and returns the result.
 //!
-//! Each setting is defined once, in [`keys`]: name, type, bounds, description. A setting can be given in the file or as a
-//! flag; flags override the file. All errors are found in one pass, and each [`Diagnostic`] names the line and a way to
-//! fix it. The result is an [`EdgeConfig`]; other crates see only that.
+//! Each setting is defined once, in [`keys`]: name, type, bounds, description. A setting can be given in the
+//! file or as a flag; flags override the file. All errors are found in one pass, and each [`Diagnostic`] names
+//! the line and a way to fix it. The result is an [`EdgeConfig`]; other crates see only that.
 
 mod check;
 mod choice;

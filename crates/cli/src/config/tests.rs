@@ -340,7 +340,7 @@ fn an_incomplete_rule_about_absent_ids_lists_its_missing_keys() {
     insta::assert_snapshot!(load_text(
         &format!(
             "{MINIMAL_FILE}[[negative]]\npath = \"/r/{{id}}\"\nfilter = \"http://[::1]:1/sets/r\"\n\
-             [[negative]]\npath = \"/r/{{name}}\"\nfilter = \"none.ids\"\npublic_key = \"00\"\nmax_stale = \"1s\"\n"
+             [[negative]]\npath = \"/r/{{name}}\"\nfilter = \"missing.ids\"\npublic_key = \"00\"\nmax_stale = \"1s\"\n"
         ),
         &[],
     ), @r#"
@@ -353,9 +353,9 @@ fn an_incomplete_rule_about_absent_ids_lists_its_missing_keys() {
     error: negative.path = "/r/{name}" is no path with one {id} in it
       in edge.toml, line 9
       hint: write /resource/{id} or /img/{id}.jpg
-    error: negative.filter = "none.ids" does not exist
+    error: negative.filter = "missing.ids" does not exist
       in edge.toml, line 10
-      hint: the full path is none.ids
+      hint: the full path is missing.ids
     error: negative.public_key = "00" is not a public key of 64 hex digits
       in edge.toml, line 11
       hint: `edgeward filter keygen --public FILE` prints the key of a publisher

@@ -104,7 +104,7 @@ impl Site {
     fn serve(folder: TempDir) -> Self {
         let port = free_port();
         let here = folder.path().display();
-        // As root, nginx would run its workers as user nobody, which cannot enter a temporary folder.
+        // As root, nginx would run its workers as an unprivileged user, which cannot enter a temporary folder.
         let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
         let user = if is_root { "user root;" } else { "" };
         let config = format!(
@@ -156,7 +156,10 @@ impl Site {
     /// The requests that nginx logged since the last call.
     pub(crate) fn take_log(&self) -> Vec<Request> {
         let text = fs::read_to_string(self.folder.path().join("access.log")).unwrap_or_default();
-        let mut read = self.log_read.lock().expect("nobody panicked while reading");
+        let mut read = self
+            .log_read
+            .lock()
+            .expect("no thread panicked while it held the lock");
         let new = &text[*read..];
         *read = text.len();
         new.lines()

@@ -84,7 +84,7 @@ fn nginx_s_logs_are_counted_by_content_and_by_format_string() {
     let here = folder.path().display();
     let (port, origin) = (free_port(), free_port());
     let format = r#"$host|[$time_local]|"$request"|$status|$body_bytes_sent|$upstream_cache_status|$sent_http_content_type"#;
-    // As root, nginx would run its workers as user nobody, which cannot enter a temporary folder.
+    // As root, nginx would run its workers as an unprivileged user, which cannot enter a temporary folder.
     let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
     let user = if is_root { "user root;" } else { "" };
     let config = format!(

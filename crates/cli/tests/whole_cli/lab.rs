@@ -63,7 +63,7 @@ as = "times-fewer"
 before = "always"
 after = "second-hit"
 says = "4 times fewer"
-from = "somebody"
+from = "a vendor"
 "#;
 
 #[test]

@@ -65,7 +65,7 @@ impl IdTable {
     }
 }
 
-/// The table, read anew by each scan.
+/// The table, which each scan reads again.
 pub(super) struct Rows(Arc<dyn edgeward_idsync::Source>);
 
 impl IdSource for Rows {

@@ -38,13 +38,13 @@ pub(super) struct DatabaseArgs {
 
     /// Seconds to wait for an unavailable database during a scan
     #[arg(
-        long,
+        long = "patience",
         value_name = "SECONDS",
         default_value_t = 600,
         requires = "query",
         hide_short_help = true
     )]
-    patience: u64,
+    timeout_secs: u64,
 }
 
 impl DatabaseArgs {
@@ -79,7 +79,7 @@ impl DatabaseArgs {
             form,
             skip_malformed,
             retry: Retry {
-                patience: Duration::from_secs(self.patience),
+                patience: Duration::from_secs(self.timeout_secs),
                 ..Retry::default()
             },
             ..ScanConfig::default()
@@ -275,7 +275,8 @@ pub(super) fn source_error(error: SourceError, resume: Option<&Path>) -> anyhow:
 fn checkpoint_error(path: &Path, error: CheckpointError) -> anyhow::Error {
     let hint = match error {
         CheckpointError::OtherScan => {
-            "give another file, or delete it to start again; a checkpoint is for one source, query, --ids and --hash-seed"
+            "give another file, or delete it to start again; a checkpoint is for one source, query, --ids and \
+             --hash-seed"
         }
         CheckpointError::Foreign => "give a file that does not exist yet",
         _ => return anyhow::Error::new(error).context(path.display().to_string()),

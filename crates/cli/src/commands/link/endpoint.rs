@@ -82,7 +82,13 @@ pub(crate) struct EndpointArgs {
     pub(crate) chunk: ByteSize,
 
     /// Maximum of concurrent streams per peer
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65536), hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1024,
+        value_parser = clap::value_parser!(u32).range(1..=65536),
+        hide_short_help = true
+    )]
     pub(crate) streams_max: u32,
 
     /// Memory per peer for received data that was not read yet
@@ -104,8 +110,14 @@ pub(crate) struct EndpointArgs {
     pub(crate) send_memory: ByteSize,
 
     /// How long streams wait while the link is down
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "15s", hide_short_help = true)]
-    pub(crate) patience: Duration,
+    #[arg(
+        long = "patience",
+        value_name = "TIME",
+        value_parser = duration,
+        default_value = "15s",
+        hide_short_help = true
+    )]
+    pub(crate) timeout: Duration,
 
     /// Print the first line as JSON
     #[arg(long, hide_short_help = true)]
@@ -181,7 +193,7 @@ impl EndpointArgs {
                 Compression::None => none,
             },
             times: Times {
-                patience: self.patience,
+                patience: self.timeout,
                 ..Times::default()
             },
             streams_max: self.streams_max as usize,

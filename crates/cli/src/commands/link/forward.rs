@@ -58,7 +58,13 @@ struct ClientArgs {
     endpoint: EndpointArgs,
 
     /// TCP connections to the gateway; the first is for short messages
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16), hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 2,
+        value_parser = clap::value_parser!(u8).range(1..=16),
+        hide_short_help = true
+    )]
     connections: u8,
 
     /// Maximum of open connections of programs; further ones wait

@@ -91,7 +91,8 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
     if door.is_object() {
         writeln!(
             out,
-            "{} connections, {} refused, {} displaced, {} denied, {} malformed, {} violations; {} streams, {} not allowed, {} unreachable",
+            "{} connections, {} refused, {} displaced, {} denied, {} malformed, {} violations; {} streams, {} not \
+             allowed, {} unreachable",
             number(&door["connections"]),
             number(&door["refused"]),
             number(&door["displaced"]),

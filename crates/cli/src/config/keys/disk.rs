@@ -15,9 +15,9 @@ pub(super) const PATH: Key = Key {
     path: "disk_device.path",
     flag: Some("--disk"),
     kind: Kind::Path,
-    doc: "A directory, in which the edge creates a file, or a file or block device that becomes the store. A missing path \
-          becomes a file of `capacity` bytes if its folder exists. The edge locks the store while it runs. An existing \
-          file or device must be a store already or blank: zeros in its first and last MiB.",
+    doc: "A directory, in which the edge creates a file, or a file or block device that becomes the store. A missing \
+          path becomes a file of `capacity` bytes if its folder exists. The edge locks the store while it runs. An \
+          existing file or device must be a store already or blank: zeros in its first and last MiB.",
     set: |draft, item, value| draft.device(item).path = value.file(),
     show: |draft, item| {
         let path = &draft.disk.settings.devices.get(item)?.path;
@@ -50,10 +50,10 @@ pub(super) const ADMISSION: Key = Key {
     path: "disk.admission",
     flag: Some("--disk-admission"),
     kind: Kind::DiskAdmission,
-    doc: "What is written to disk: `second-hit` a response at its second request, `nth-hit:N` at its Nth, `always` at its \
-          first, `never` no response. `size-density:SIZE` writes a response after one request for each SIZE of its bytes; \
-          `size-density` uses half of the mean size of requested responses. `[[disk_host]]` sets another rule for a host. \
-          `edgeward simulate --disk` predicts the result of each rule.",
+    doc: "What is written to disk: `second-hit` a response at its second request, `nth-hit:N` at its Nth, `always` \
+          at its first, `never` no response. `size-density:SIZE` writes a response after one request for each SIZE \
+          of its bytes; `size-density` uses half of the mean size of requested responses. `[[disk_host]]` sets \
+          another rule for a host. `edgeward simulate --disk` predicts the result of each rule.",
     set: |draft, _, value| draft.disk.admission = value.disk_admission(),
     show: |draft, _| Some(draft.disk.admission.to_string()),
 };
@@ -65,9 +65,9 @@ pub(super) const INVALIDATION_WAIT_MAX: Key = Key {
         least: Duration::ZERO,
         most: Duration::from_secs(60),
     },
-    doc: "The longest time that a response to POST, PUT, DELETE or another unsafe method waits until its invalidation is \
-          durable on disk. Then the response is sent and `edgeward_invalidations_not_durable_total` counts it. 0: responses \
-          do not wait.",
+    doc: "The longest time that a response to POST, PUT, DELETE or another unsafe method waits until its \
+          invalidation is durable on disk. Then the response is sent and `edgeward_invalidations_not_durable_total` \
+          counts it. 0: responses do not wait.",
     set: |draft, _, value| draft.disk.invalidation_wait_max = value.duration(),
     show: |draft, _| Some(duration_text(draft.disk.invalidation_wait_max)),
 };
@@ -86,8 +86,8 @@ pub(super) const HOST_ADMISSION: Key = Key {
     path: "disk_host.admission",
     flag: None,
     kind: Kind::DiskAdmission,
-    doc: "The rule of admission for responses of this host; the values are those of `disk.admission`. Each distinct rule \
-          remembers requests separately and takes memory of its own.",
+    doc: "The rule of admission for responses of this host; the values are those of `disk.admission`. Each distinct \
+          rule remembers requests separately and takes memory of its own.",
     set: |draft, item, value| draft.disk_host(item).admission = Some(value.disk_admission()),
     show: |draft, item| Some(draft.disk_hosts.get(item)?.admission?.to_string()),
 };
@@ -119,8 +119,8 @@ pub(super) const FALSE_POSITIVES: Key = Key {
         least: 1,
         most: 500_000,
     },
-    doc: "False positives of admission: how many of a million first requests may be counted as later ones. Each causes a \
-          needless write. A lower value takes more memory.",
+    doc: "False positives of admission: how many of a million first requests may be counted as later ones. Each \
+          causes a needless write. A lower value takes more memory.",
     set: |draft, _, value| draft.disk.false_positive_rate = value.number() as f64 / 1e6,
     show: |draft, _| Some(format!("{:.0}", draft.disk.false_positive_rate * 1e6)),
 };
@@ -168,8 +168,8 @@ pub(super) const QUEUE_BYTES: Key = Key {
         least: ByteSize::mib(1),
         most: ByteSize::gib(64),
     },
-    doc: "The memory per device for bodies that wait to be written, in addition to `hot.capacity`. Further writes are \
-          dropped and counted; no request waits.",
+    doc: "The memory per device for bodies that wait to be written, in addition to `hot.capacity`. Further writes \
+          are dropped and counted; no request waits.",
     set: |draft, _, value| draft.disk.settings.queue_bytes = value.size(),
     show: |draft, _| Some(size_text(draft.disk.settings.queue_bytes)),
 };
@@ -178,8 +178,9 @@ pub(super) const REINSERTION: Key = Key {
     path: "disk.reinsertion",
     flag: None,
     kind: Kind::Reinsertion,
-    doc: "Which objects of the oldest segment are written again when it is reclaimed: `fifo` none, `fifo-reinsertion:N` \
-          objects with at least N hits, `hits-per-byte` those with the most hits per byte, up to half of the segment.",
+    doc: "Which objects of the oldest segment are written again when it is reclaimed: `fifo` none, \
+          `fifo-reinsertion:N` objects with at least N hits, `hits-per-byte` those with the most hits per byte, up \
+          to half of the segment.",
     set: |draft, _, value| draft.disk.settings.reinsertion = value.reinsertion(),
     show: |draft, _| Some(draft.disk.settings.reinsertion.to_string()),
 };
@@ -188,10 +189,10 @@ pub(super) const DIRECT_WRITES: Key = Key {
     path: "disk.direct_writes",
     flag: None,
     kind: Kind::Choice(DirectWrites::WORDS),
-    doc: "Which writes bypass the page cache (`O_DIRECT`), if the file system supports it: `\"auto\"` those of a device \
-          that is written faster than 32 MiB per second, `\"always\"` all, `\"never\"` none. Direct writes disturb reads \
-          less and evict no pages. In return, the first read of an object goes to the device, and large bodies leave the \
-          page cache a tenth slower.",
+    doc: "Which writes bypass the page cache (`O_DIRECT`), if the file system supports it: `\"auto\"` those of a \
+          device that is written faster than 32 MiB per second, `\"always\"` all, `\"never\"` none. Direct writes \
+          disturb reads less and evict no pages. In return, the first read of an object goes to the device, and \
+          large bodies leave the page cache a tenth slower.",
     set: |draft, _, value| draft.disk.settings.direct_writes = value.choice(),
     show: |draft, _| Some(draft.disk.settings.direct_writes.word().to_owned()),
 };
@@ -203,8 +204,9 @@ pub(super) const FLUSH_INTERVAL: Key = Key {
         least: Duration::from_millis(1),
         most: Duration::from_secs(3600),
     },
-    doc: "How long objects are gathered before they are written, in writes of up to a mebibyte. If `sync_interval` is \
-          shorter, it applies instead. Meanwhile bodies of up to a mebibyte are served from memory; larger ones are misses.",
+    doc: "How long objects are gathered before they are written, in writes of up to a mebibyte. If `sync_interval` \
+          is shorter, it applies instead. Meanwhile bodies of up to a mebibyte are served from memory; larger ones \
+          are misses.",
     set: |draft, _, value| draft.disk.settings.flush_interval = value.duration(),
     show: |draft, _| Some(duration_text(draft.disk.settings.flush_interval)),
 };
@@ -225,8 +227,8 @@ pub(super) const CHECKPOINT_INTERVAL: Key = Key {
     path: "disk.checkpoint_interval",
     flag: None,
     kind: super::DURATION_OR_ZERO,
-    doc: "The time between two checkpoints of the index, which shorten the start after a crash. 0: a checkpoint only at \
-          shutdown.",
+    doc: "The time between two checkpoints of the index, which shorten the start after a crash. 0: a checkpoint only \
+          at shutdown.",
     set: |draft, _, value| draft.disk.settings.checkpoint_interval = value.duration(),
     show: |draft, _| Some(duration_text(draft.disk.settings.checkpoint_interval)),
 };
@@ -235,8 +237,8 @@ pub(super) const VERIFY_EVERY: Key = Key {
     path: "disk.verify_every",
     flag: None,
     kind: super::DURATION_OR_ZERO,
-    doc: "How long part of a body is served from the page cache without another check of its checksum. A bit that flips \
-          on the device can be served for this long. Resolution: one second. 0: check at each read.",
+    doc: "How long part of a body is served from the page cache without another check of its checksum. A bit that \
+          flips on the device can be served for this long. Resolution: one second. 0: check at each read.",
     set: |draft, _, value| draft.disk.settings.verify_every = value.duration(),
     show: |draft, _| Some(duration_text(draft.disk.settings.verify_every)),
 };

@@ -1,4 +1,5 @@
-//! The settings of `[forwarding]`: fields about the client that the origin receives, and requests that are not forwarded.
+//! The settings of `[forwarding]`: fields about the client that the origin receives, and requests that are not
+//! forwarded.
 
 use super::super::kind::{Kind, Value};
 use super::{Key, or_none};
@@ -25,9 +26,9 @@ pub(super) const TRUSTED_PROXIES: Key = Key {
     path: "forwarding.trusted_proxies",
     flag: None,
     kind: Kind::Networks,
-    doc: "Clients whose `Forwarded`, `X-Forwarded-*`, `X-Real-IP` and similar fields are forwarded to the origin; the edge \
-          appends to their lists. In requests of all other clients these fields are removed, because the cache key \
-          does not contain them.",
+    doc: "Clients whose `Forwarded`, `X-Forwarded-*`, `X-Real-IP` and similar fields are forwarded to the origin; \
+          the edge appends to their lists. In requests of all other clients these fields are removed, because the \
+          cache key does not contain them.",
     set: |draft, _, value| {
         draft.edge.forwarding.trusted_proxies = match value {
             Value::None => Default::default(),
@@ -46,9 +47,9 @@ pub(super) const REMOVED_FIELDS: Key = Key {
     path: "forwarding.removed_fields",
     flag: None,
     kind: Kind::FieldNames,
-    doc: "Fields that are removed from cacheable requests. With these fields, frameworks let a request name another path, \
-          host or method than its request line, and the cache key does not contain them. Requests that bypass the cache, \
-          such as POST, keep them.",
+    doc: "Fields that are removed from cacheable requests. With these fields, frameworks let a request name another \
+          path, host or method than its request line, and the cache key does not contain them. Requests that bypass \
+          the cache, such as POST, keep them.",
     set: |draft, _, value| {
         draft.edge.forwarding.removed_fields = match value {
             Value::None => Default::default(),
@@ -65,8 +66,8 @@ pub(super) const DEFAULT_AUTHORITY: Key = Key {
     path: "forwarding.default_authority",
     flag: None,
     kind: Kind::Host(&[]),
-    doc: "The host, and the port if it is not the default, for HTTP/1.0 requests without `Host`. Default: the authority of \
-          `origin.url`.",
+    doc: "The host, and the port if it is not the default, for HTTP/1.0 requests without `Host`. Default: the \
+          authority of `origin.url`.",
     set: |draft, _, value| draft.edge.forwarding.default_authority = Some(value.text()),
     show: |draft, _| draft.edge.forwarding.default_authority.clone(),
 };
@@ -75,7 +76,8 @@ pub(super) const TRACE: Key = Key {
     path: "forwarding.trace",
     flag: None,
     kind: Kind::Switch,
-    doc: "If true, TRACE requests are forwarded. If false, they get 405, because the echo shows fields that the edge added.",
+    doc: "If true, TRACE requests are forwarded. If false, they get 405, because the echo shows fields that the edge \
+          added.",
     set: |draft, _, value| draft.edge.forwarding.trace = value.switch(),
     show: |draft, _| Some(draft.edge.forwarding.trace.to_string()),
 };

@@ -13,8 +13,8 @@ pub(super) const CONNECTIONS_MAX: Key = Key {
         most: 1 << 22,
     },
     doc: "The maximum of client connections of all workers. A further connection replaces the one that has been idle \
-          longest, or is refused if every connection has a request in progress. At the start, the edge lowers this limit if \
-          the limit of open files requires it, and logs that.",
+          longest, or is refused if every connection has a request in progress. At the start, the edge lowers this \
+          limit if the limit of open files requires it, and logs that.",
     set: |draft, _, value| draft.edge.limits.connections_max = value.nonzero(),
     show: |draft, _| Some(draft.edge.limits.connections_max.to_string()),
 };
@@ -120,8 +120,8 @@ pub(super) const FILL_BYTES_MAX: Key = Key {
         least: ByteSize::mib(1),
         most: ByteSize::gib(16 << 10),
     },
-    doc: "The memory of all fills, in addition to `hot.capacity`: response bodies that are being read into the cache or \
-          are shared by several clients. At the limit, misses are streamed without being stored.",
+    doc: "The memory of all fills, in addition to `hot.capacity`: response bodies that are being read into the cache \
+          or are shared by several clients. At the limit, misses are streamed without being stored.",
     set: |draft, _, value| draft.edge.limits.fill_bytes_max = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.fill_bytes_max)),
 };
@@ -145,8 +145,8 @@ pub(super) const H2_RESETS_MAX: Key = Key {
         least: 1,
         most: 1_000_000,
     },
-    doc: "The maximum of RST_STREAM frames of an HTTP/2 connection in ten seconds. Each 16 KiB of response bytes allow one \
-          more. Above it the connection is closed with ENHANCE_YOUR_CALM.",
+    doc: "The maximum of RST_STREAM frames of an HTTP/2 connection in ten seconds. Each 16 KiB of response bytes \
+          allow one more. Above it the connection is closed with ENHANCE_YOUR_CALM.",
     set: |draft, _, value| draft.edge.limits.h2_resets_max = value.nonzero32(),
     show: |draft, _| Some(draft.edge.limits.h2_resets_max.to_string()),
 };
@@ -158,8 +158,8 @@ pub(super) const H2_CONTROL_FRAMES_MAX: Key = Key {
         least: 1,
         most: 1_000_000,
     },
-    doc: "The maximum of PING, SETTINGS, PRIORITY and unknown frames of an HTTP/2 connection in ten seconds. Each 4 KiB of \
-          response bytes allow one more. Above it the connection is closed with ENHANCE_YOUR_CALM.",
+    doc: "The maximum of PING, SETTINGS, PRIORITY and unknown frames of an HTTP/2 connection in ten seconds. Each 4 \
+          KiB of response bytes allow one more. Above it the connection is closed with ENHANCE_YOUR_CALM.",
     set: |draft, _, value| draft.edge.limits.h2_control_frames_max = value.nonzero32(),
     show: |draft, _| Some(draft.edge.limits.h2_control_frames_max.to_string()),
 };
@@ -171,8 +171,8 @@ pub(super) const H2_WINDOW_UPDATES_MAX: Key = Key {
         least: 1,
         most: 10_000_000,
     },
-    doc: "The maximum of WINDOW_UPDATE frames of an HTTP/2 connection in ten seconds. Each 32 response bytes allow one \
-          more. Above it the connection is closed with ENHANCE_YOUR_CALM.",
+    doc: "The maximum of WINDOW_UPDATE frames of an HTTP/2 connection in ten seconds. Each 32 response bytes allow \
+          one more. Above it the connection is closed with ENHANCE_YOUR_CALM.",
     set: |draft, _, value| draft.edge.limits.h2_window_updates_max = value.nonzero32(),
     show: |draft, _| Some(draft.edge.limits.h2_window_updates_max.to_string()),
 };
@@ -184,8 +184,8 @@ pub(super) const H2_HEADS_BYTES_MAX: Key = Key {
         least: ByteSize::kib(64),
         most: ByteSize::gib(16),
     },
-    doc: "The maximum size of the decoded heads of requests in progress on an HTTP/2 connection. A request above it gets \
-          503.",
+    doc: "The maximum size of the decoded heads of requests in progress on an HTTP/2 connection. A request above it \
+          gets 503.",
     set: |draft, _, value| draft.edge.limits.h2_heads_bytes_max = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.h2_heads_bytes_max)),
 };

@@ -71,8 +71,8 @@ pub(super) const COMPRESSION: Key = Key {
     path: "origin.link.compression",
     flag: None,
     kind: Kind::Choice(Compression::WORDS),
-    doc: "The compression of bodies on the link. The link switches to faster compression, or to no compression, if the \
-          network is faster than the CPU can compress.",
+    doc: "The compression of bodies on the link. The link switches to faster compression, or to no compression, if \
+          the network is faster than the CPU can compress.",
     set: |draft, _, value| draft.link.compression = value.choice(),
     show: |draft, _| Some(draft.link.compression.word().to_owned()),
 };
@@ -81,7 +81,8 @@ pub(super) const DEDUP: Key = Key {
     path: "origin.link.dedup",
     flag: None,
     kind: Kind::Switch,
-    doc: "If true, a chunk that was sent before is replaced by a reference. Applies to the data that this endpoint sends.",
+    doc: "If true, a chunk that was sent before is replaced by a reference. Applies to the data that this endpoint \
+          sends.",
     set: |draft, _, value| draft.link.dedup = value.switch(),
     show: |draft, _| Some(draft.link.dedup.to_string()),
 };
@@ -90,8 +91,8 @@ pub(super) const DELTA: Key = Key {
     path: "origin.link.delta",
     flag: None,
     kind: Kind::Switch,
-    doc: "If true, a new chunk is sent as a delta against similar data sent before. Applies to the data that this endpoint \
-          sends.",
+    doc: "If true, a new chunk is sent as a delta against similar data sent before. Applies to the data that this \
+          endpoint sends.",
     set: |draft, _, value| draft.link.delta = value.switch(),
     show: |draft, _| Some(draft.link.delta.to_string()),
 };
@@ -100,8 +101,9 @@ pub(super) const IDS: Key = Key {
     path: "origin.link.ids",
     flag: None,
     kind: Kind::Choice(IdScheme::WORDS),
-    doc: "The function that computes chunk ids; must be the same at the gateway. `gmac` is faster, but anyone with the \
-          store key can create different chunks with the same id. Use it only if the endpoints trust each other.",
+    doc: "The function that computes chunk ids; must be the same at the gateway. `gmac` is faster, but anyone with \
+          the store key can create different chunks with the same id. Use it only if the endpoints trust each \
+          other.",
     set: |draft, _, value| draft.link.ids = value.choice(),
     show: |draft, _| Some(draft.link.ids.word().to_owned()),
 };

@@ -24,8 +24,8 @@ pub(super) const FILTER: Key = Key {
     path: "negative.filter",
     flag: None,
     kind: Kind::Filter,
-    doc: "The filter of the ids that exist: a file, which is checked for changes once a second, or the URL of a published \
-          filter, `\"https://HOST/sets/NAME\"`, which is kept up to date.",
+    doc: "The filter of the ids that exist: a file, which is checked for changes once a second, or the URL of a \
+          published filter, `\"https://HOST/sets/NAME\"`, which is kept up to date.",
     set: |draft, item, value| draft.negative(item).filter = Some(value.filter()),
     show: |draft, item| Some(draft.negative.get(item)?.filter.as_ref()?.to_string()),
 };
@@ -34,8 +34,8 @@ pub(super) const PUBLIC_KEY: Key = Key {
     path: "negative.public_key",
     flag: None,
     kind: Kind::PublicKeys,
-    doc: "The public key that signs the published filter, or two keys during a change of keys. Required unless the URL is \
-          `https`.",
+    doc: "The public key that signs the published filter, or two keys during a change of keys. Required unless the \
+          URL is `https`.",
     set: |draft, item, value| draft.negative(item).keys = value.public_keys(),
     show: |draft, item| {
         let keys = &draft.negative.get(item)?.keys;
@@ -51,8 +51,8 @@ pub(super) const MAX_STALENESS: Key = Key {
         least: Duration::from_millis(500),
         most: Duration::from_secs(30 * 86_400),
     },
-    doc: "An id that was committed longer ago than this is never answered 404. Required for a published filter. For a \
-          file, the filter is used for this long after it was built; by default without limit.",
+    doc: "An id that was committed longer ago than this is never answered 404. Required for a published filter. For \
+          a file, the filter is used for this long after it was built; by default without limit.",
     set: |draft, item, value| draft.negative(item).max_staleness = Some(value.duration()),
     show: |draft, item| draft.negative.get(item)?.max_staleness.map(duration_text),
 };
@@ -61,8 +61,9 @@ pub(super) const IDS: Key = Key {
     path: "negative.ids",
     flag: None,
     kind: Kind::Choice(IdKind::WORDS),
-    doc: "The form of the ids in the path. A filter with ids of another form is not used. `hex`: bytes as hex digits. A \
-          path whose id does not have this form is forwarded to the origin. Default: the form that the filter states.",
+    doc: "The form of the ids in the path. A filter with ids of another form is not used. `hex`: bytes as hex \
+          digits. A path whose id does not have this form is forwarded to the origin. Default: the form that the \
+          filter states.",
     set: |draft, item, value| draft.negative(item).ids = Some(value.choice()),
     show: |draft, item| Some(draft.negative.get(item)?.ids?.word().to_owned()),
 };
@@ -74,8 +75,8 @@ pub(super) const CLOCK_ERROR: Key = Key {
         least: Duration::ZERO,
         most: Duration::from_secs(86_400),
     },
-    doc: "The largest difference between the clocks of this machine and of the publisher, if you can guarantee one. Then a \
-          manifest is trusted by its date, even from a cache. Without it the publisher itself is queried.",
+    doc: "The largest difference between the clocks of this machine and of the publisher, if you can guarantee one. \
+          Then a manifest is trusted by its date, even from a cache. Without it the publisher itself is queried.",
     set: |draft, item, value| draft.negative(item).clock_error = Some(value.duration()),
     show: |draft, item| draft.negative.get(item)?.clock_error.map(duration_text),
 };

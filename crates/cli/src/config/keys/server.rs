@@ -7,8 +7,9 @@ pub(super) const SHARE_PORTS: Key = Key {
     path: "server.share_ports",
     flag: Some("--share-ports"),
     kind: Kind::Switch,
-    doc: "If true, another edge of the same user can listen on the same addresses. The kernel then distributes connections \
-          to both, and each has a cache of its own. Meant for the moment when one edge replaces another.",
+    doc: "If true, another edge of the same user can listen on the same addresses. The kernel then distributes \
+          connections to both, and each has a cache of its own. Meant for the moment when one edge replaces \
+          another.",
     set: |draft, _, value| draft.edge.share_ports = value.switch(),
     show: |draft, _| Some(draft.edge.share_ports.to_string()),
 };
@@ -17,9 +18,9 @@ pub(super) const ADMIN_HOSTS: Key = Key {
     path: "admin.hosts",
     flag: None,
     kind: Kind::Hosts,
-    doc: "Host names that requests to the admin server may use, besides addresses, `localhost` and `server.name`. A request \
-          with another `Host` gets 421: otherwise a web page could read the metrics through a name of its own that it \
-          resolves to this address (DNS rebinding). List the names that your monitoring uses.",
+    doc: "Host names that requests to the admin server may use, besides addresses, `localhost` and `server.name`. A \
+          request with another `Host` gets 421: otherwise a web page could read the metrics through a name of its \
+          own that it resolves to this address (DNS rebinding). List the names that your monitoring uses.",
     set: |draft, _, value| draft.edge.admin_hosts = value.hosts(),
     show: |draft, _| {
         let hosts = &draft.edge.admin_hosts;

@@ -12,9 +12,9 @@ pub(super) const CLIENT_SHARE_PERCENT: Key = Key {
         least: 1,
         most: 100,
     },
-    doc: "The share of a worker's connections that one client address (IPv6: one /64) may use while no other client uses \
-          any. The more clients use connections, the smaller the share, so that some connections stay free. 100 is no \
-          limit, for an edge that only a trusted load balancer reaches.",
+    doc: "The share of a worker's connections that one client address (IPv6: one /64) may use while no other client \
+          uses any. The more clients use connections, the smaller the share, so that some connections stay free. 100 \
+          is no limit, for an edge that only a trusted load balancer reaches.",
     set: |draft, _, value| draft.edge.origin.client_share_percent = value.number32(),
     show: |draft, _| Some(draft.edge.origin.client_share_percent.to_string()),
 };
@@ -26,9 +26,9 @@ pub(super) const UNFINISHED_UPLOADS_PERCENT: Key = Key {
         least: 0,
         most: 100,
     },
-    doc: "The share of a worker's connections that requests with an incomplete body may use: bodies of unknown length that \
-          stay incomplete for `limits.upload_buffer_wait`, and bodies announced with `Expect: 100-continue`. At least one \
-          connection. Above it, such a body is buffered like a body of known length.",
+    doc: "The share of a worker's connections that requests with an incomplete body may use: bodies of unknown \
+          length that stay incomplete for `limits.upload_buffer_wait`, and bodies announced with `Expect: \
+          100-continue`. At least one connection. Above it, such a body is buffered like a body of known length.",
     set: |draft, _, value| draft.edge.origin.unfinished_uploads_percent = value.number32(),
     show: |draft, _| Some(draft.edge.origin.unfinished_uploads_percent.to_string()),
 };
@@ -40,8 +40,8 @@ pub(super) const QUEUE_MAX: Key = Key {
         least: 0,
         most: 1 << 20,
     },
-    doc: "The maximum of requests per worker that wait for a connection. Client addresses take turns. Above the maximum, \
-          the address with the most waiting requests gets 503.",
+    doc: "The maximum of requests per worker that wait for a connection. Client addresses take turns. Above the \
+          maximum, the address with the most waiting requests gets 503.",
     set: |draft, _, value| draft.edge.origin.queue_max = value.count(),
     show: |draft, _| Some(draft.edge.origin.queue_max.to_string()),
 };
@@ -59,8 +59,8 @@ pub(super) const EXPECT_TIMEOUT: Key = Key {
     path: "origin.expect_timeout",
     flag: None,
     kind: DURATION_OR_ZERO,
-    doc: "The longest time that the body of a request with `Expect: 100-continue` waits for the origin's `100 Continue`. \
-          Then the body is sent without it. Applies to HTTP/1.1 to the origin.",
+    doc: "The longest time that the body of a request with `Expect: 100-continue` waits for the origin's `100 \
+          Continue`. Then the body is sent without it. Applies to HTTP/1.1 to the origin.",
     set: |draft, _, value| draft.edge.origin.expect_timeout = value.duration(),
     show: |draft, _| Some(duration_text(draft.edge.origin.expect_timeout)),
 };
@@ -72,8 +72,8 @@ pub(super) const UPLOAD_BUFFER_BYTES: Key = Key {
         least: ByteSize(0),
         most: ByteSize::mib(16),
     },
-    doc: "The bytes of a request body that are buffered before the request takes a connection to the origin, so that a \
-          small slow upload occupies no connection.",
+    doc: "The bytes of a request body that are buffered before the request takes a connection to the origin, so that \
+          a small slow upload occupies no connection.",
     set: |draft, _, value| draft.edge.limits.upload_buffer_bytes = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.upload_buffer_bytes)),
 };
@@ -94,7 +94,8 @@ pub(super) const UPLOAD_BUFFER_WAIT: Key = Key {
     path: "limits.upload_buffer_wait",
     flag: None,
     kind: DURATION_OR_ZERO,
-    doc: "The longest wait for the end of a body of unknown length. Its client may wait for a response before it sends more.",
+    doc: "The longest wait for the end of a body of unknown length. Its client may wait for a response before it \
+          sends more.",
     set: |draft, _, value| draft.edge.limits.upload_buffer_wait = value.duration(),
     show: |draft, _| Some(duration_text(draft.edge.limits.upload_buffer_wait)),
 };
@@ -106,8 +107,8 @@ pub(super) const UPLOAD_RATE_MIN: Key = Key {
         least: ByteSize(0),
         most: ByteSize::mib(1),
     },
-    doc: "The minimum rate of an upload, in bytes per second over `rate_window`. A slower upload gets 408. Only time in \
-          which the edge waits for the client counts. 0 is no limit.",
+    doc: "The minimum rate of an upload, in bytes per second over `rate_window`. A slower upload gets 408. Only time \
+          in which the edge waits for the client counts. 0 is no limit.",
     set: |draft, _, value| draft.edge.limits.upload_rate_min = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.upload_rate_min)),
 };
@@ -119,8 +120,9 @@ pub(super) const RESPONSE_RATE_MIN: Key = Key {
         least: ByteSize(0),
         most: ByteSize::mib(1),
     },
-    doc: "The minimum rate at which a client takes a response, in bytes per second. Only time in which the edge has bytes \
-          that the client does not take counts, so that event streams and slow origins are not affected. 0 is no limit.",
+    doc: "The minimum rate at which a client takes a response, in bytes per second. Only time in which the edge has \
+          bytes that the client does not take counts, so that event streams and slow origins are not affected. 0 is \
+          no limit.",
     set: |draft, _, value| draft.edge.limits.response_rate_min = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.response_rate_min)),
 };
@@ -155,8 +157,8 @@ pub(super) const READ_AHEAD_RATE_MAX: Key = Key {
         least: ByteSize(0),
         most: ByteSize::gib(64),
     },
-    doc: "The rate in bytes per second at which a worker reads bodies all of whose clients are more than 128 KiB behind \
-          (1 MiB for up to 64 bodies). Clients that keep up are not limited. 0 is no limit.",
+    doc: "The rate in bytes per second at which a worker reads bodies all of whose clients are more than 128 KiB \
+          behind (1 MiB for up to 64 bodies). Clients that keep up are not limited. 0 is no limit.",
     set: |draft, _, value| draft.edge.limits.read_ahead_rate_max = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.read_ahead_rate_max)),
 };

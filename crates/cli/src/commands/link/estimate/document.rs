@@ -122,8 +122,9 @@ impl Document {
             write!(out, "{}", self.bodies())?;
             writeln!(
                 out,
-                "\nsaved: share of the bytes; zstd: saved by compression alone; referenced: found in the store; delta: \
-                 similar to stored data; new: neither; unkept: first bytes of bodies, small or encrypted bodies"
+                "\nsaved: share of the bytes; zstd: saved by compression alone; referenced: found in the store; \
+                 delta: similar to stored data; new: neither; unkept: first bytes of bodies, small or encrypted \
+                 bodies"
             )?;
         }
         for capture in &self.captures {
@@ -145,7 +146,8 @@ impl Document {
             write!(out, "{}", self.requests())?;
             writeln!(
                 out,
-                "\nrepeated: bytes for URLs that were sent before; compression and data common to several URLs save more"
+                "\nrepeated: bytes for URLs that were sent before; compression and data common to several URLs save \
+                 more"
             )?;
         }
         out.flush()?;

@@ -9,7 +9,7 @@ use edgeward_types::ByteSize;
 /// Warns in the log if the memory tier exceeds the available memory: the system would swap or kill the process
 /// once the cache is full.
 pub(crate) fn warn_if_beyond(hot: ByteSize) {
-    if let Some(limit) = Limit::of_system(Path::new("/"))
+    if let Some(limit) = MemoryLimit::of_system(Path::new("/"))
         && hot.bytes() > limit.bytes
     {
         tracing::warn!(
@@ -23,7 +23,7 @@ pub(crate) fn warn_if_beyond(hot: ByteSize) {
 
 /// The lowest limit that applies to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Limit {
+struct MemoryLimit {
     bytes: u64,
     source: LimitSource,
 }
@@ -43,7 +43,7 @@ impl fmt::Display for LimitSource {
     }
 }
 
-impl Limit {
+impl MemoryLimit {
     /// Reads the limits from `proc` and `sys` below `root`.
     fn of_system(root: &Path) -> Option<Self> {
         let machine = fs::read_to_string(root.join("proc/meminfo"))
@@ -109,7 +109,7 @@ mod tests {
             fs::create_dir_all(path.parent().expect("it has one")).expect("a folder");
             fs::write(path, text).expect("a file");
         };
-        let limit = || Limit::of_system(root.path()).map(|limit| (limit.bytes, limit.source));
+        let limit = || MemoryLimit::of_system(root.path()).map(|limit| (limit.bytes, limit.source));
         assert_eq!(limit(), None);
         write("proc/meminfo", "MemTotal:        1000 kB\nMemFree: 5 kB\n");
         assert_eq!(limit(), Some((1_024_000, LimitSource::Machine)));

@@ -85,12 +85,15 @@ pub(crate) fn start(all: &[NegativeSettings]) -> anyhow::Result<Vec<NegativeRule
     Ok(rules)
 }
 
-fn start_filter(settings: &NegativeSettings, location: &FilterLocation) -> anyhow::Result<Source> {
+fn start_filter(
+    settings: &NegativeSettings,
+    location: &FilterLocation,
+) -> anyhow::Result<FilterSource> {
     let form = settings.ids.map(IdKind::form);
     match location {
         FilterLocation::File(path) => {
             let file = FileFilter::start(path, settings.max_staleness, form)?;
-            Ok(Source::File(file))
+            Ok(FilterSource::File(file))
         }
         FilterLocation::Publisher(url) => {
             let trust = if settings.keys.is_empty() {
@@ -106,13 +109,13 @@ fn start_filter(settings: &NegativeSettings, location: &FilterLocation) -> anyho
             if let Some(bytes_max) = settings.snapshot_bytes_max {
                 config.snapshot_bytes_max = bytes_max.bytes();
             }
-            Ok(Source::Publisher(FilterClient::start(config)?))
+            Ok(FilterSource::Publisher(FilterClient::start(config)?))
         }
     }
 }
 
 #[derive(Debug)]
-enum Source {
+enum FilterSource {
     File(FileFilter),
     Publisher(FilterClient),
 }
@@ -120,15 +123,15 @@ enum Source {
 /// The filter of one rule, as the edge queries it.
 #[derive(Debug)]
 struct RuleFilter {
-    source: Source,
+    source: FilterSource,
     is_hex: bool,
 }
 
 impl RuleFilter {
     fn answer(&self, id: &[u8]) -> Result<Answer, IdError> {
         match &self.source {
-            Source::File(file) => file.judge(id),
-            Source::Publisher(client) => client.judge(id),
+            FilterSource::File(file) => file.judge(id),
+            FilterSource::Publisher(client) => client.judge(id),
         }
     }
 }
@@ -153,11 +156,11 @@ impl IdFilter for RuleFilter {
 
     fn facts(&self) -> FilterFacts {
         let (facts, fresh, overlay_ids, refused) = match &self.source {
-            Source::File(file) => {
+            FilterSource::File(file) => {
                 let (facts, fresh, refused) = file.status();
                 (Some(facts), fresh, 0, refused)
             }
-            Source::Publisher(client) => {
+            FilterSource::Publisher(client) => {
                 let status = client.status();
                 let counts = status.counts;
                 let refused = counts.manifests_refused

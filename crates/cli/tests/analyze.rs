@@ -343,7 +343,7 @@ fn filter(command: &mut Command, input: &[u8]) -> Output {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let mut child = piped.spawn().expect("the program starts");
-    let mut stdin = child.stdin.take().expect("it was asked for");
+    let mut stdin = child.stdin.take().expect("stdin is piped");
     std::thread::scope(|scope| {
         // A program that needs no more input closes the pipe.
         scope.spawn(move || _ = stdin.write_all(input));

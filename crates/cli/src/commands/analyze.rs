@@ -49,7 +49,7 @@ use prediction::RequestedSizes;
 )]
 pub(crate) struct AnalyzeArgs {
     #[command(subcommand)]
-    step: Option<Step>,
+    command: Option<AnalyzeCommand>,
 
     /// Logs: files, folders, patterns; - for stdin
     #[arg(required = true, value_name = "LOG")]
@@ -153,7 +153,7 @@ pub(crate) struct AnalyzeArgs {
 }
 
 #[derive(Debug, Subcommand)]
-enum Step {
+enum AnalyzeCommand {
     /// Merge partial results into one report
     ///
     /// The report equals that of one analysis of all logs.
@@ -205,7 +205,7 @@ struct ShowArgs {
 
 /// Runs the command. If some logs could not be read completely, the result is printed before the error.
 pub(crate) fn run(args: &AnalyzeArgs) -> anyhow::Result<ExitCode> {
-    if let Some(Step::Merge(merge)) = &args.step {
+    if let Some(AnalyzeCommand::Merge(merge)) = &args.command {
         return merge.run();
     }
     let mut sources = edgeward_logs::find(&args.logs).map_err(find_error)?;

@@ -397,14 +397,14 @@ impl Interrupted {
 }
 
 /// The path of the page. Fails early if it is not writable.
-fn report_path(asked: &Path) -> anyhow::Result<PathBuf> {
-    let names_a_file = asked.extension().is_some_and(|ending| ending == "html");
+fn report_path(given: &Path) -> anyhow::Result<PathBuf> {
+    let names_a_file = given.extension().is_some_and(|ending| ending == "html");
     let path = if names_a_file {
-        asked.to_owned()
+        given.to_owned()
     } else {
-        std::fs::create_dir_all(asked)
-            .with_context(|| format!("cannot create the folder {}", asked.display()))?;
-        asked.join(REPORT_NAME)
+        std::fs::create_dir_all(given)
+            .with_context(|| format!("cannot create the folder {}", given.display()))?;
+        given.join(REPORT_NAME)
     };
     std::fs::OpenOptions::new()
         .create(true)

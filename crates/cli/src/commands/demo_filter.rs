@@ -264,7 +264,7 @@ fn row(
         client,
     }
     .run()?;
-    let asked = service.requests() - before;
+    let service_requests = service.requests() - before;
     Ok(Row {
         skipping,
         rate: rate.map(Rate::share),
@@ -272,10 +272,10 @@ fn row(
         scan_and_build_seconds: built.map(|(.., scan)| scan.as_secs_f64()),
         lookups: lookups.len() as u64,
         skipped: outcome.skipped,
-        service_requests: asked,
+        service_requests,
         // Lookups that the filter passed although the id is absent.
         false_positives: if rate.is_some() {
-            asked - outcome.found
+            service_requests - outcome.found
         } else {
             0
         },

@@ -132,15 +132,15 @@ pub(crate) fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The name and the text of the plan: a file, or a built-in plan.
-fn read(asked: &Path) -> anyhow::Result<(PathBuf, String)> {
-    if !asked.exists()
-        && let Some((name, text)) = plans::named(asked)
+fn read(given: &Path) -> anyhow::Result<(PathBuf, String)> {
+    if !given.exists()
+        && let Some((name, text)) = plans::built_in(given)
     {
         return Ok((PathBuf::from(name), text.to_owned()));
     }
-    let in_file = |message: String| Diagnostic::new(message).in_file(asked);
+    let in_file = |message: String| Diagnostic::new(message).in_file(given);
     let mut bytes = Vec::new();
-    fs::File::open(asked)
+    fs::File::open(given)
         .and_then(|file| file.take(PLAN_BYTES_MAX + 1).read_to_end(&mut bytes))
         .map_err(|error| {
             in_file(format!("cannot read the plan: {error}")).hint(format!(
@@ -154,7 +154,7 @@ fn read(asked: &Path) -> anyhow::Result<(PathBuf, String)> {
     );
     let text =
         String::from_utf8(bytes).map_err(|_| in_file("the plan is not valid UTF-8".to_owned()))?;
-    Ok((asked.to_owned(), text))
+    Ok((given.to_owned(), text))
 }
 
 /// Parses the plan and checks the settings of its edges as `serve` would.
@@ -327,11 +327,11 @@ impl ResultFiles {
 }
 
 fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let beside = PathBuf::from(beside);
-    fs::write(&beside, bytes)
-        .and_then(|()| fs::rename(&beside, path))
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".new");
+    let temporary = PathBuf::from(temporary);
+    fs::write(&temporary, bytes)
+        .and_then(|()| fs::rename(&temporary, path))
         .with_context(|| format!("cannot write {}", path.display()))
 }
 

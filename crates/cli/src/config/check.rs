@@ -15,7 +15,7 @@ use edgeward_store::disk::{DeviceSettings, DiskSettings};
 use edgeward_types::ByteSize;
 
 use super::keys::{KEYS, Key, is_repeated};
-use super::{CheckedConfig, RawSetting, Setting, SettingsFile, Source};
+use super::{CheckedConfig, RawSetting, Setting, SettingSource, SettingsFile};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::link_edge::LinkSettings;
 use crate::negative::NegativeSettings;
@@ -23,7 +23,7 @@ use combinations::check_combinations;
 
 /// A configuration under construction. [`check`] combines fields that depend on several keys.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(super) struct ConfigDraft {
     pub(super) edge: EdgeConfig,
     pub(super) listeners: Vec<DraftListener>,
     pub(super) disk: DiskConfig,
@@ -50,7 +50,7 @@ pub(super) struct DraftHost {
     pub(super) admission: Option<DiskAdmissionSpec>,
 }
 
-impl Draft {
+impl ConfigDraft {
     /// A draft with every default. It has no listener, and the origin is a placeholder.
     pub(super) fn new() -> Self {
         let placeholder = "http://origin.invalid"
@@ -117,15 +117,15 @@ impl Draft {
 /// Checks each setting, then the settings together. Returns the configuration or all errors.
 pub(super) fn check(
     raw_settings: Vec<RawSetting>,
-    mut diagnostics: Vec<(Source, Diagnostic)>,
+    mut diagnostics: Vec<(SettingSource, Diagnostic)>,
     settings_file: &SettingsFile<'_>,
 ) -> Result<CheckedConfig, Diagnostics> {
-    let mut draft = Draft::new();
+    let mut draft = ConfigDraft::new();
     // A line with a syntax error gets no second diagnostic about the value that the parser recovered.
     let lines_with_errors: HashSet<usize> = diagnostics
         .iter()
         .filter_map(|(source, _)| match source {
-            Source::File { line } => Some(*line),
+            SettingSource::File { line } => Some(*line),
             _ => None,
         })
         .collect();
@@ -138,11 +138,11 @@ pub(super) fn check(
         } = one;
         match key.kind.read(raw, &settings_file.folder(source)) {
             Ok(value) => (key.set)(&mut draft, *item, value),
-            Err(_) if matches!(source, Source::File { line } if lines_with_errors.contains(line)) =>
+            Err(_) if matches!(source, SettingSource::File { line } if lines_with_errors.contains(line)) =>
                 {}
             Err(value_error) => {
                 let subject = match source {
-                    Source::Flag(flag) => format!("{flag} {raw}"),
+                    SettingSource::Flag(flag) => format!("{flag} {raw}"),
                     _ => format!("{} = {raw}", key.path),
                 };
                 let mut diagnostic = Diagnostic::new(format!("{subject} {}", value_error.reason));
@@ -164,9 +164,9 @@ pub(super) fn check(
     }
     // The order of a reader: the file from the top, the flags, missing settings.
     diagnostics.sort_by_key(|(source, _)| match source {
-        Source::File { line } => (0, *line),
-        Source::Flag(_) => (1, 0),
-        Source::Default => (2, 0),
+        SettingSource::File { line } => (0, *line),
+        SettingSource::Flag(_) => (1, 0),
+        SettingSource::Default => (2, 0),
     });
     let located = diagnostics
         .into_iter()
@@ -175,8 +175,8 @@ pub(super) fn check(
     Err(Diagnostics(located))
 }
 
-fn edge_config(draft: Draft) -> EdgeConfig {
-    let Draft {
+fn edge_config(draft: ConfigDraft) -> EdgeConfig {
+    let ConfigDraft {
         mut edge,
         listeners,
         mut disk,
@@ -212,14 +212,14 @@ fn edge_config(draft: Draft) -> EdgeConfig {
 }
 
 /// All settings with their final values, in the order of the reference.
-fn settings(raw_settings: &[RawSetting], draft: &Draft) -> Vec<Setting> {
+fn settings(raw_settings: &[RawSetting], draft: &ConfigDraft) -> Vec<Setting> {
     let mut settings = Vec::new();
     let source = |key: &Key, item: usize| {
         raw_settings
             .iter()
             .rev()
             .find(|one| one.key.path == key.path && one.item == item)
-            .map_or(Source::Default, |one| one.source.clone())
+            .map_or(SettingSource::Default, |one| one.source.clone())
     };
     let table_of = |key: &Key| key.path.rsplit_once('.').expect("a key is in a table");
     let repeated = [

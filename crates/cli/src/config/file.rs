@@ -11,7 +11,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::kind::{Raw, unreadable};
-use super::{RawSetting, Source, keys, nearest};
+use super::{RawSetting, SettingSource, keys, nearest};
 use crate::diagnostic::Diagnostic;
 
 /// Reads the file's text.
@@ -44,10 +44,10 @@ pub(super) fn read(path: &Path) -> Result<String, Diagnostic> {
 pub(super) fn parse(
     text: &str,
     raw_settings: &mut Vec<RawSetting>,
-    diagnostics: &mut Vec<(Source, Diagnostic)>,
+    diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
 ) {
     let (document, errors) = DeTable::parse_recoverable(text);
-    let mut walk = Walk {
+    let mut walk = FileWalker {
         text,
         raw_settings,
         diagnostics,
@@ -66,13 +66,13 @@ pub(super) fn parse(
     walk.document(document.get_ref());
 }
 
-struct Walk<'a> {
+struct FileWalker<'a> {
     text: &'a str,
     raw_settings: &'a mut Vec<RawSetting>,
-    diagnostics: &'a mut Vec<(Source, Diagnostic)>,
+    diagnostics: &'a mut Vec<(SettingSource, Diagnostic)>,
 }
 
-impl Walk<'_> {
+impl FileWalker<'_> {
     fn document(&mut self, document: &DeTable<'_>) {
         for (name, value) in document {
             let table: &str = name.get_ref();
@@ -126,7 +126,7 @@ impl Walk<'_> {
                 continue;
             };
             let raw = self.raw(value);
-            let source = Source::File {
+            let source = SettingSource::File {
                 line: self.line(&name.span()),
             };
             self.raw_settings.push(RawSetting {
@@ -177,7 +177,8 @@ impl Walk<'_> {
 
     fn report(&mut self, span: &Range<usize>, diagnostic: Diagnostic) {
         let line = self.line(span);
-        self.diagnostics.push((Source::File { line }, diagnostic));
+        self.diagnostics
+            .push((SettingSource::File { line }, diagnostic));
     }
 
     /// The line in which a span starts, counted from 1.

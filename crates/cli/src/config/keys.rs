@@ -23,9 +23,9 @@ use edgeward_semantics::{ClientDirectives, SetCookie};
 use edgeward_store::hot::TunerPlace;
 use edgeward_types::{ByteSize, Seed};
 
-use super::check::{Draft, path_text};
+use super::check::{ConfigDraft, path_text};
 use super::choice::{Choice as _, HostWord};
-use super::kind::{Kind, NONE, Value, duration_text, size_text};
+use super::kind::{NONE, Value, ValueKind, duration_text, size_text};
 
 /// One setting.
 pub(super) struct Key {
@@ -33,13 +33,13 @@ pub(super) struct Key {
     pub(super) path: &'static str,
     /// The flag of `serve` that sets this key, if it has one.
     pub(super) flag: Option<&'static str>,
-    pub(super) kind: Kind,
+    pub(super) kind: ValueKind,
     /// The description in the reference.
     pub(super) doc: &'static str,
     /// Sets the value in the draft. The number is the index of the item in an array of tables, otherwise 0.
-    pub(super) set: fn(&mut Draft, usize, Value),
+    pub(super) set: fn(&mut ConfigDraft, usize, Value),
     /// The value as the user would write it, or `None` if it is not set and has no default.
-    pub(super) show: fn(&Draft, usize) -> Option<String>,
+    pub(super) show: fn(&ConfigDraft, usize) -> Option<String>,
 }
 
 impl std::fmt::Debug for Key {
@@ -112,7 +112,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "listener.address",
         flag: Some("--listen"),
-        kind: Kind::Address,
+        kind: ValueKind::Address,
         doc: "Address and port. Port 0 selects a free port, which the first log line names. On a loopback address, \
               as for a TLS terminator or a sidecar, BBR pacing is disabled.",
         set: |draft, item, value| draft.listener(item).address = Some(value.address()),
@@ -121,7 +121,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "listener.tls_certificates",
         flag: Some("--tls-cert"),
-        kind: Kind::InputFile,
+        kind: ValueKind::InputFile,
         doc: "PEM file with the certificate first and then the chain. With it the listener accepts TLS, with HTTP/2 \
               or HTTP/1.1 by ALPN. Without it the listener accepts HTTP/1.1, or HTTP/2 with prior knowledge.",
         set: |draft, item, value| draft.listener(item).certificates = Some(value.file()),
@@ -137,7 +137,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "listener.tls_key",
         flag: Some("--tls-key"),
-        kind: Kind::InputFile,
+        kind: ValueKind::InputFile,
         doc: "PEM file with the private key of the certificate: PKCS#8, PKCS#1 or SEC1.",
         set: |draft, item, value| draft.listener(item).key = Some(value.file()),
         show: |draft, item| draft.listeners.get(item)?.key.as_deref().map(path_text),
@@ -145,7 +145,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "origin.url",
         flag: Some("--origin"),
-        kind: Kind::Url,
+        kind: ValueKind::Url,
         doc: "Scheme, host and port of the origin. A request keeps its own path.",
         set: |draft, _, value| draft.edge.origin.url = value.url(),
         show: |draft, _| {
@@ -156,7 +156,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "origin.protocol",
         flag: None,
-        kind: Kind::Choice(OriginProtocol::WORDS),
+        kind: ValueKind::Choice(OriginProtocol::WORDS),
         doc: "The HTTP version for the origin. HTTP/2 is negotiated by ALPN over TLS, and used with prior knowledge \
               without TLS.",
         set: |draft, _, value| draft.edge.origin.protocol = value.choice(),
@@ -165,7 +165,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "origin.host",
         flag: None,
-        kind: Kind::Host(HostWord::WORDS),
+        kind: ValueKind::Host(HostWord::WORDS),
         doc: "The `Host` that is sent to the origin. `\"forward\"` is the host that the client requested. \
               `\"origin\"` is the host and port of `origin.url`. Any other value is sent as it is. `\"auto\"` is \
               `\"origin\"` for an `https` URL with a host name, because such a server selects its site by this name \
@@ -217,7 +217,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "origin.connections_per_worker_max",
         flag: None,
-        kind: Kind::Count {
+        kind: ValueKind::Count {
             least: 1,
             most: 65_536,
         },
@@ -235,7 +235,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "origin.idle_per_worker_max",
         flag: None,
-        kind: Kind::Count {
+        kind: ValueKind::Count {
             least: 0,
             most: 65_536,
         },
@@ -254,7 +254,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "origin.retries_max",
         flag: None,
-        kind: Kind::Count { least: 0, most: 10 },
+        kind: ValueKind::Count { least: 0, most: 10 },
         doc: "How often a request is sent again after an idle connection turned out to be closed. Only requests that \
               RFC 9110 §9.2.2 allows to repeat are sent again.",
         set: |draft, _, value| draft.edge.origin.retries_max = value.number32(),
@@ -263,7 +263,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "origin.tls_verify",
         flag: None,
-        kind: Kind::Switch,
+        kind: ValueKind::Switch,
         doc: "If true, the certificate of an `https` origin is verified. If false, anyone on the network path can \
               read and change the traffic.",
         set: |draft, _, value| draft.edge.origin.tls.verify = value.switch(),
@@ -272,7 +272,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "origin.tls_roots",
         flag: None,
-        kind: Kind::InputFile,
+        kind: ValueKind::InputFile,
         doc: "PEM file of the root certificates that an `https` origin must chain to. Default: those of the system.",
         set: |draft, _, value| draft.edge.origin.tls.roots = Some(value.file()),
         show: |draft, _| draft.edge.origin.tls.roots.as_deref().map(path_text),
@@ -280,7 +280,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "origin.tls_server_name",
         flag: None,
-        kind: Kind::Host(&[]),
+        kind: ValueKind::Host(&[]),
         doc: "The server name for TLS (SNI) that is also verified in the certificate. Default: the host of \
               `origin.url`.",
         set: |draft, _, value| draft.edge.origin.tls.server_name = Some(value.text()),
@@ -302,7 +302,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "hot.capacity",
         flag: Some("--hot"),
-        kind: Kind::Size {
+        kind: ValueKind::Size {
             least: ByteSize::mib(1),
             most: ByteSize::gib(16 << 10),
         },
@@ -313,7 +313,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "hot.pinned_bytes_max",
         flag: None,
-        kind: Kind::Size {
+        kind: ValueKind::Size {
             least: ByteSize::mib(1),
             most: ByteSize::gib(16 << 10),
         },
@@ -327,7 +327,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "hot.freed_bytes_max",
         flag: None,
-        kind: Kind::Size {
+        kind: ValueKind::Size {
             least: ByteSize(0),
             most: ByteSize::gib(16 << 10),
         },
@@ -341,7 +341,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "hot.policy",
         flag: Some("--policy"),
-        kind: Kind::Policy,
+        kind: ValueKind::Policy,
         doc: "The policy of admission and eviction: `lru`, `threshold:SIZE`, `exp:SIZE`, `adaptsize`, \
               `adaptsize-horizon`, `gdsf` or `infinite`. [policies.md](../explanation/policies.md) says which policy \
               suits which traffic.",
@@ -351,7 +351,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "hot.window_requests",
         flag: Some("--window-requests"),
-        kind: Kind::Count {
+        kind: ValueKind::Count {
             least: 1000,
             most: 100_000_000,
         },
@@ -366,7 +366,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "hot.tuner",
         flag: None,
-        kind: Kind::Choice(TunerPlace::WORDS),
+        kind: ValueKind::Choice(TunerPlace::WORDS),
         doc: "Where the tuner runs: on a thread of its own, or in the request that completes the window. The latter \
               makes runs with one worker reproducible.",
         set: |draft, _, value| draft.edge.hot.tuner_place = value.choice(),
@@ -375,7 +375,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "hot.seed",
         flag: Some("--seed"),
-        kind: Kind::Seed,
+        kind: ValueKind::Seed,
         doc: "The seed of the random numbers of admission and of the tuner. The same seed and the same requests give \
               the same decisions.",
         set: |draft, _, value| draft.edge.hot.seed = Seed(value.number()),
@@ -403,7 +403,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "caching.set_cookie",
         flag: None,
-        kind: Kind::Choice(SetCookie::WORDS),
+        kind: ValueKind::Choice(SetCookie::WORDS),
         doc: "What happens to a response with `Set-Cookie` that is otherwise cacheable: `\"refuse\"` does not store \
               it, `\"strip\"` stores it without the cookie, `\"share\"` stores it with the cookie, which RFC 9111 \
               §7.3 allows.",
@@ -413,7 +413,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "caching.client_directives",
         flag: None,
-        kind: Kind::Choice(ClientDirectives::WORDS),
+        kind: ValueKind::Choice(ClientDirectives::WORDS),
         doc: "What happens to `Cache-Control` and `Pragma` in requests: `\"ignore\"` or `\"honour\"`. RFC 9111 \
               §5.2.1 calls them advisory. If they are honoured, any client can send every request through to the \
               origin.",
@@ -426,7 +426,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "caching.heuristic",
         flag: None,
-        kind: Kind::Switch,
+        kind: ValueKind::Switch,
         doc: "If true, responses without an explicit lifetime get a heuristic one (RFC 9111 §4.2.2).",
         set: |draft, _, value| draft.heuristic_on = value.switch(),
         show: |draft, _| Some(draft.heuristic_on.to_string()),
@@ -434,7 +434,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "caching.heuristic_percent",
         flag: None,
-        kind: Kind::Count {
+        kind: ValueKind::Count {
             least: 0,
             most: 100,
         },
@@ -463,7 +463,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "caching.store_request_errors",
         flag: None,
-        kind: Kind::Switch,
+        kind: ValueKind::Switch,
         doc: "If true, responses 400, 413, 414 and 501 with an explicit lifetime are stored. If false, they are \
               never stored: request fields outside the cache key can cause them, so that one client could replace a \
               page for all others.",
@@ -489,7 +489,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "caching.collapse_bytes_max",
         flag: None,
-        kind: Kind::Size {
+        kind: ValueKind::Size {
             least: ByteSize(0),
             most: ByteSize::gib(64),
         },
@@ -500,7 +500,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "caching.hash_seed",
         flag: Some("--hash-seed"),
-        kind: Kind::SeedOrNone,
+        kind: ValueKind::SeedOrNone,
         doc: "The seed of the hash of cache keys. `\"none\"` draws a random seed at each start, so that clients \
               cannot search for collisions. A fixed seed makes runs comparable.",
         set: |draft, _, value| draft.edge.caching.hash_seed = value.optional(Value::number),
@@ -523,7 +523,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "server.workers",
         flag: Some("--workers"),
-        kind: Kind::Count {
+        kind: ValueKind::Count {
             least: 1,
             most: 1024,
         },
@@ -544,7 +544,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "server.name",
         flag: None,
-        kind: Kind::Token,
+        kind: ValueKind::Token,
         doc: "The name of the edge in `Via` and `Cache-Status`. Must differ between the edges of a chain.",
         set: |draft, _, value| draft.edge.name = value.text(),
         show: |draft, _| Some(draft.edge.name.clone()),
@@ -552,7 +552,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "admin.address",
         flag: Some("--admin"),
-        kind: Kind::AddressOrNone,
+        kind: ValueKind::AddressOrNone,
         doc: "The address that serves `/metrics` (Prometheus) and `/status` (JSON). Clients of this address can see \
               the policy and how full the cache is.",
         set: |draft, _, value| draft.edge.admin = value.optional(Value::address),
@@ -562,7 +562,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "access_log.path",
         flag: Some("--access-log"),
-        kind: Kind::OutputFile,
+        kind: ValueKind::OutputFile,
         doc: "The file of the access log, which is created or appended to, or `\"-\"` for stdout. Without it \
               requests are not logged.",
         set: |draft, _, value| {
@@ -586,7 +586,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "access_log.format",
         flag: Some("--access-log-format"),
-        kind: Kind::Choice(LogFormat::WORDS),
+        kind: ValueKind::Choice(LogFormat::WORDS),
         doc: "`\"json\"`: one JSON object per line. `\"combined\"`: the NCSA combined format. `\"combined-cache\"`: \
               the same with the cache status appended. [operation.md](operation.md#the-access-log) explains the \
               fields.",
@@ -596,7 +596,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "access_log.queue_lines_max",
         flag: None,
-        kind: Kind::Count {
+        kind: ValueKind::Count {
             least: 1,
             most: 1 << 20,
         },
@@ -632,13 +632,13 @@ pub(super) static KEYS: &[Key] = &[
 ];
 
 /// The bounds of timeouts. Below a millisecond a timeout would fail every operation; above a day it has no effect.
-const DURATION: Kind = Kind::Duration {
+const DURATION: ValueKind = ValueKind::Duration {
     least: Duration::from_millis(1),
     most: Duration::from_secs(86_400),
 };
 
 /// The bounds of waits; 0 turns the wait off.
-const DURATION_OR_ZERO: Kind = Kind::Duration {
+const DURATION_OR_ZERO: ValueKind = ValueKind::Duration {
     least: Duration::ZERO,
     most: Duration::from_secs(86_400),
 };

@@ -23,7 +23,7 @@ pub(super) use words::{duration_text, size_text};
 
 /// The type of a setting.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+pub(super) enum ValueKind {
     /// `"64MiB"`, or a number of bytes.
     Size { least: ByteSize, most: ByteSize },
     /// A size, or `"none"`.
@@ -140,7 +140,7 @@ pub(super) struct ValueError {
     pub(super) hint: Option<String>,
 }
 
-impl Kind {
+impl ValueKind {
     /// Parses and checks a value. Relative paths start at `folder`.
     pub(super) fn read(self, raw: &Raw, folder: &Path) -> Result<Value, ValueError> {
         match self {

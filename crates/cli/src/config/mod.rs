@@ -42,18 +42,18 @@ pub(crate) struct Setting {
     pub(crate) key: String,
     /// The value as one would write it in the file, without quotes.
     pub(crate) value: String,
-    pub(crate) source: Source,
+    pub(crate) source: SettingSource,
 }
 
 /// Where a setting was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum SettingSource {
     Default,
     File { line: usize },
     Flag(String),
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for SettingSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
@@ -122,11 +122,11 @@ pub(crate) fn load(file: Option<&Path>, flags: &[FlagSetting]) -> Result<Checked
                     key,
                     item,
                     raw: Raw::Flag(flag.text.clone()),
-                    source: Source::Flag(flag.flag.clone()),
+                    source: SettingSource::Flag(flag.flag.clone()),
                 });
             }
             None => diagnostics.push((
-                Source::Flag(flag.flag.clone()),
+                SettingSource::Flag(flag.flag.clone()),
                 Diagnostic::new(format!("{}: unknown key", flag.flag))
                     .hint(nearest::hint(&flag.key)),
             )),
@@ -152,7 +152,7 @@ struct RawSetting {
     /// The index of the item, for keys of an array of tables such as `[[listener]]`; otherwise 0.
     item: usize,
     raw: Raw,
-    source: Source,
+    source: SettingSource,
 }
 
 /// The configuration file, for the locations in messages and for relative paths.
@@ -162,19 +162,19 @@ struct SettingsFile<'a> {
 
 impl SettingsFile<'_> {
     /// Adds to `diagnostic` the location of the setting.
-    fn locate(&self, diagnostic: Diagnostic, source: &Source) -> Diagnostic {
+    fn locate(&self, diagnostic: Diagnostic, source: &SettingSource) -> Diagnostic {
         match (source, self.file) {
-            (Source::File { line }, Some(file)) => diagnostic.in_file(file).at_line(*line),
-            (Source::Default, Some(file)) => diagnostic.in_file(file),
+            (SettingSource::File { line }, Some(file)) => diagnostic.in_file(file).at_line(*line),
+            (SettingSource::Default, Some(file)) => diagnostic.in_file(file),
             _ => diagnostic,
         }
     }
 
     /// The folder at which relative paths start. In the file, this is the file's folder, so that a service finds its
     /// certificates wherever it is started. For flags, this is the working directory.
-    fn folder(&self, source: &Source) -> PathBuf {
+    fn folder(&self, source: &SettingSource) -> PathBuf {
         match (source, self.file.and_then(Path::parent)) {
-            (Source::File { .. }, Some(folder)) => folder.to_owned(),
+            (SettingSource::File { .. }, Some(folder)) => folder.to_owned(),
             _ => PathBuf::new(),
         }
     }

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use super::check::Draft;
+use super::check::ConfigDraft;
 use super::keys::{KEYS, TABLES};
 
 /// Returns the whole document.
 pub(crate) fn markdown() -> String {
-    let draft = Draft::new();
+    let draft = ConfigDraft::new();
     let mut text = String::from(INTRODUCTION);
     for (table, about) in TABLES {
         let brackets = if super::keys::is_repeated(table) {

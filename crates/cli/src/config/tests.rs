@@ -21,7 +21,7 @@ fn load_text(text: &str, flags: &[(&str, &str, &str)]) -> String {
         Ok(checked) => checked
             .settings
             .iter()
-            .filter(|setting| setting.source != Source::Default)
+            .filter(|setting| setting.source != SettingSource::Default)
             .map(|Setting { key, value, source }| format!("{key} = {value} ({source})\n"))
             .collect(),
         Err(error) => crate::diagnostic::render(&error.into())
@@ -109,12 +109,12 @@ fn a_flag_overrides_the_file() {
 
 #[test]
 fn every_default_parses_to_itself() {
-    let draft = check::Draft::new();
+    let draft = check::ConfigDraft::new();
     for key in keys::KEYS.iter() {
         let Some(shown) = (key.show)(&draft, 0) else {
             continue;
         };
-        let mut again = check::Draft::new();
+        let mut again = check::ConfigDraft::new();
         let value = key
             .kind
             .read(&Raw::Flag(shown.clone()), Path::new(""))
@@ -146,24 +146,24 @@ fn values_outside_the_bounds_are_rejected() {
         assert!(read(&least).is_ok(), "{} = {least}", key.path);
         assert!(read(&most).is_ok(), "{} = {most}", key.path);
         let beyond = match key.kind {
-            kind::Kind::Count { most, .. } | kind::Kind::CountOrNone { most, .. } => {
+            kind::ValueKind::Count { most, .. } | kind::ValueKind::CountOrNone { most, .. } => {
                 (most + 1).to_string()
             }
-            kind::Kind::Size { most, .. } | kind::Kind::SizeOrNone { most, .. } => {
+            kind::ValueKind::Size { most, .. } | kind::ValueKind::SizeOrNone { most, .. } => {
                 (most.bytes() + 1).to_string()
             }
-            kind::Kind::Duration { most, .. } => format!("{}ms", most.as_millis() + 1),
+            kind::ValueKind::Duration { most, .. } => format!("{}ms", most.as_millis() + 1),
             _ => unreachable!("only these have bounds"),
         };
         assert!(read(&beyond).is_err(), "{} = {beyond}", key.path);
         let below = match key.kind {
-            kind::Kind::Count { least, .. } | kind::Kind::CountOrNone { least, .. } => {
+            kind::ValueKind::Count { least, .. } | kind::ValueKind::CountOrNone { least, .. } => {
                 least.checked_sub(1).map(|n| n.to_string())
             }
-            kind::Kind::Size { least, .. } | kind::Kind::SizeOrNone { least, .. } => {
+            kind::ValueKind::Size { least, .. } | kind::ValueKind::SizeOrNone { least, .. } => {
                 least.bytes().checked_sub(1).map(|n| n.to_string())
             }
-            kind::Kind::Duration { least, .. } => {
+            kind::ValueKind::Duration { least, .. } => {
                 (least.as_millis() > 0).then(|| format!("{}ms", least.as_millis() - 1))
             }
             _ => None,
@@ -381,19 +381,22 @@ fn a_host_has_its_own_rule_of_admission() {
     let disk = format!("{MINIMAL_FILE}[[disk_device]]\npath = \"d\"\ncapacity = \"1GiB\"\n");
     let two = "[[disk_host]]\nhost = \"IMG.example.com\"\nadmission = \"never\"\n\
                [[disk_host]]\nhost = \"*.example.com\"\nadmission = \"nth-hit:3\"\n";
-    let said = load_text(&format!("{disk}{two}"), &[]);
+    let printed = load_text(&format!("{disk}{two}"), &[]);
     for line in [
         "disk_host[0].host = img.example.com (line 9)",
         "disk_host[0].admission = never (line 10)",
         "disk_host[1].host = *.example.com (line 12)",
         "disk_host[1].admission = nth-hit:3 (line 13)",
     ] {
-        assert!(said.contains(line), "{said}");
+        assert!(printed.contains(line), "{printed}");
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("edge.toml");
     fs::write(&path, format!("{disk}{two}")).expect("the file is written");
-    let hosts = load(Some(&path), &[]).expect("it is sound").edge.disk;
+    let hosts = load(Some(&path), &[])
+        .expect("the configuration is valid")
+        .edge
+        .disk;
     assert_eq!(hosts.expect("there is a disk").hosts.len(), 2);
 }
 
@@ -401,7 +404,7 @@ fn a_host_has_its_own_rule_of_admission() {
 fn an_incomplete_or_repeated_disk_host_is_an_error() {
     let disk = format!("{MINIMAL_FILE}[[disk_device]]\npath = \"d\"\ncapacity = \"1GiB\"\n");
     let always = "[[disk_host]]\nhost = \"a\"\nadmission = \"always\"\n";
-    for (text, says) in [
+    for (text, expected) in [
         (
             "[[disk_host]]\nhost = \"a\"\n".to_owned(),
             "this [[disk_host]] has no admission",
@@ -423,11 +426,11 @@ fn an_incomplete_or_repeated_disk_host_is_an_error() {
             "unknown disk admission rule `often`",
         ),
     ] {
-        let said = load_text(&format!("{disk}{text}"), &[]);
-        assert!(said.contains(says), "{text}{said}");
+        let printed = load_text(&format!("{disk}{text}"), &[]);
+        assert!(printed.contains(expected), "{text}{printed}");
     }
-    let said = load_text(&format!("{MINIMAL_FILE}{always}"), &[]);
-    assert!(said.contains("there is no disk cache"), "{said}");
+    let printed = load_text(&format!("{MINIMAL_FILE}{always}"), &[]);
+    assert!(printed.contains("there is no disk cache"), "{printed}");
 }
 
 /// Shows that no setter confuses two words: the word shown is the word set.
@@ -435,13 +438,13 @@ fn an_incomplete_or_repeated_disk_host_is_an_error() {
 fn each_word_of_a_choice_is_shown_unchanged() {
     let mut words_shown = 0;
     for key in keys::KEYS {
-        let (kind::Kind::Choice(words) | kind::Kind::Host(words)) = key.kind else {
+        let (kind::ValueKind::Choice(words) | kind::ValueKind::Host(words)) = key.kind else {
             continue;
         };
         for word in words {
             let raw = Raw::Flag((*word).to_owned());
             let value = key.kind.read(&raw, Path::new("")).expect("a listed word");
-            let mut draft = check::Draft::new();
+            let mut draft = check::ConfigDraft::new();
             (key.set)(&mut draft, 0, value);
             assert_eq!((key.show)(&draft, 0).as_deref(), Some(*word), "{key:?}");
             words_shown += 1;

@@ -138,7 +138,7 @@ fn curl_gets_whole_files_ranges_heads_and_not_modified_over_each_protocol() {
                 "curl {flags:?} {more:?} {path}: {}",
                 output.tail()
             );
-            Answer::parse(&output)
+            CurlResponse::parse(&output)
         };
         let what = format!("HTTP/{version} at {base}");
 
@@ -288,14 +288,14 @@ fn chromium_shows_a_page_with_all_its_parts_over_tcp_and_tls() {
 }
 
 /// A response as `curl --dump-header -` prints it.
-struct Answer {
+struct CurlResponse {
     status: u16,
     version: String,
     head: Vec<String>,
     body: Vec<u8>,
 }
 
-impl Answer {
+impl CurlResponse {
     fn parse(output: &Output) -> Self {
         let bytes = &output.stdout;
         let end = bytes

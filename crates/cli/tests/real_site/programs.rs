@@ -66,7 +66,7 @@ impl Output {
 pub(crate) fn run(program: &str, arguments: impl Iterator<Item = String>) -> Output {
     let output = Command::new("timeout")
         .args(["--kill-after=5", TIMEOUT_SECS])
-        .arg(find(program).expect("the test asked for it"))
+        .arg(find(program).expect("the test checked that it is installed"))
         .args(arguments)
         .stdin(Stdio::null())
         .output()

@@ -134,7 +134,7 @@ impl Site {
             "-c".to_owned(),
             file.display().to_string(),
         ];
-        let nginx = find("nginx").expect("the test asked for it");
+        let nginx = find("nginx").expect("the test checked that it is installed");
         let server = Server::start(&nginx, &arguments, &[port]);
         Self {
             folder,

@@ -112,10 +112,10 @@ fn a_limit_too_low_for_any_client_is_an_error_at_the_start() {
     ];
     let mut command = with_limits(40, 40, &args);
     command.stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = Reaped(command.spawn().expect("it starts"));
+    let mut child = KilledOnDrop(command.spawn().expect("it starts"));
     assert_eq!(wait(&mut child.0).code(), Some(2));
     let mut printed = String::new();
-    let stderr = child.0.stderr.as_mut().expect("it was asked for");
+    let stderr = child.0.stderr.as_mut().expect("stderr is piped");
     stderr.read_to_string(&mut printed).expect("UTF-8");
     assert!(printed.contains("open files"), "{printed}");
     assert!(printed.contains("hint:"), "{printed}");
@@ -159,9 +159,9 @@ fn an_edge_out_of_descriptors_closes_idle_clients_and_does_not_spin() {
 }
 
 /// A child process that is killed and reaped when dropped.
-struct Reaped(Child);
+struct KilledOnDrop(Child);
 
-impl Drop for Reaped {
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
         _ = self.0.kill();
         _ = self.0.wait();

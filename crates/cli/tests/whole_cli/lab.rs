@@ -224,7 +224,7 @@ fn an_interrupted_run_keeps_its_results_and_stops_its_children() {
     });
     kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
     let status = wait(&mut child);
-    let out = child.wait_with_output().expect("its words are read");
+    let out = child.wait_with_output().expect("its output is read");
     assert_eq!(status.code(), Some(1), "{}", text(&out.stderr));
     let printed = text(&out.stdout);
     assert!(

@@ -114,7 +114,7 @@ impl Client {
             "GET /o/1?size={} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n{field}\r\n",
             self.size
         )
-        .expect("it is asked");
+        .expect("the request is sent");
         let mut answer = BufReader::new(stream);
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
@@ -151,7 +151,7 @@ impl Client {
             stream,
             "GET /status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         )
-        .expect("it is asked");
+        .expect("the request is sent");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("it answers");
         let (_, body) = answer.split_once("\r\n\r\n").expect("a head");

@@ -50,7 +50,7 @@ impl Server {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary starts");
-        let mut lines = BufReader::new(child.stdout.take().expect("it was asked for"));
+        let mut lines = BufReader::new(child.stdout.take().expect("stdout is piped"));
         let (send, heard) = mpsc::channel();
         let reader = thread::spawn(move || {
             let mut line = String::new();
@@ -65,7 +65,7 @@ impl Server {
             _ = child
                 .stderr
                 .take()
-                .expect("it was asked for")
+                .expect("stderr is piped")
                 .read_to_string(&mut printed);
             panic!("no start line: {line:?}\n{printed}");
         }
@@ -106,7 +106,7 @@ impl Server {
         let status = wait(&mut self.child);
         let (mut out, mut err) = (String::new(), String::new());
         self.lines.read_to_string(&mut out).expect("UTF-8");
-        let stderr = self.child.stderr.as_mut().expect("it was asked for");
+        let stderr = self.child.stderr.as_mut().expect("stderr is piped");
         stderr.read_to_string(&mut err).expect("UTF-8");
         (status, out, err)
     }
@@ -121,7 +121,9 @@ impl Drop for Server {
 
 /// Waits for the end of a child process, with a timeout.
 pub(crate) fn wait(child: &mut Child) -> ExitStatus {
-    until("the process ends", || child.try_wait().expect("it is ours"))
+    until("the process ends", || {
+        child.try_wait().expect("the child can be waited for")
+    })
 }
 
 /// Repeats `ask` until it returns a value, with a timeout.

@@ -36,7 +36,7 @@ fn without_json_the_first_line_is_text() {
     .stdout(std::process::Stdio::piped())
     .spawn()
     .expect("the binary starts");
-    let mut out = std::io::BufReader::new(child.stdout.take().expect("it was asked for"));
+    let mut out = std::io::BufReader::new(child.stdout.take().expect("stdout is piped"));
     let mut line = String::new();
     std::io::BufRead::read_line(&mut out, &mut line).expect("UTF-8");
     child.kill().expect("it runs");
@@ -206,7 +206,7 @@ fn a_second_edge_on_a_port_is_rejected_unless_it_shares_the_port() {
         .spawn()
         .expect("the binary starts");
     let mut line = String::new();
-    let mut out = std::io::BufReader::new(second.stdout.take().expect("it was asked for"));
+    let mut out = std::io::BufReader::new(second.stdout.take().expect("stdout is piped"));
     std::io::BufRead::read_line(&mut out, &mut line).expect("UTF-8");
     if !line.is_empty() {
         second.kill().expect("it runs");
@@ -278,7 +278,7 @@ fn get(addr: SocketAddr, path: &str) -> String {
         stream,
         "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     )
-    .expect("it is asked");
+    .expect("the request is sent");
     let mut answer = Vec::new();
     _ = stream.read_to_end(&mut answer);
     // One character per byte, so that lengths are comparable.

@@ -27,7 +27,7 @@ pub(super) struct Document {
     pub(super) top: Vec<TopRow>,
     /// Absent with `--counts`.
     #[serde(flatten)]
-    pub(super) full: Option<Full>,
+    pub(super) full: Option<FullFigures>,
     pub(super) lines: u64,
     pub(super) lines_passed_over: u64,
     pub(super) lines_malformed: u64,
@@ -79,7 +79,7 @@ pub(super) struct TopRow {
 
 /// Figures that `--counts` does not compute.
 #[derive(Debug, Serialize)]
-pub(super) struct Full {
+pub(super) struct FullFigures {
     pub(super) from: Option<String>,
     pub(super) to: Option<String>,
     pub(super) bytes: u64,
@@ -89,10 +89,10 @@ pub(super) struct Full {
     pub(super) response_sizes: SizeFigures,
     pub(super) hours: Vec<HourRow>,
     pub(super) statuses: Vec<NamedRow>,
-    pub(super) methods: Names,
-    pub(super) hosts: Names,
-    pub(super) types: Names,
-    pub(super) machines: Names,
+    pub(super) methods: NameRanking,
+    pub(super) hosts: NameRanking,
+    pub(super) types: NameRanking,
+    pub(super) machines: NameRanking,
     /// `None` if there are too few cacheable requests.
     pub(super) prediction: Option<Prediction>,
 }
@@ -159,7 +159,7 @@ pub(super) struct NamedRow {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Names {
+pub(super) struct NameRanking {
     pub(super) top: Vec<NamedRow>,
     /// The sum of all other names, if there are any.
     pub(super) others: Option<ShareRow>,
@@ -234,7 +234,7 @@ impl Document {
             lines: sum(|file| file.lines),
             lines_passed_over: sum(|file| file.lines_passed_over),
             lines_malformed: sum(|file| file.lines_malformed),
-            full: tally.map(|tally| Full::of(tally, &objects, prediction, top)),
+            full: tally.map(|tally| FullFigures::of(tally, &objects, prediction, top)),
             files,
             temp_bytes: temp.bytes(),
         }
@@ -346,7 +346,7 @@ fn warn(files: &[FileRow]) {
     }
 }
 
-impl Full {
+impl FullFigures {
     fn of(mut tally: Tally, objects: &Objects, prediction: Option<Prediction>, top: usize) -> Self {
         let total = tally.total;
         let storable = objects.storable();
@@ -386,10 +386,10 @@ impl Full {
                     share: ShareRow::of(share),
                 })
                 .collect(),
-            methods: Names::of(&tally.methods, top),
-            hosts: Names::of(&tally.hosts, top),
-            types: Names::of(&tally.types, top),
-            machines: Names::of(&tally.machines, top),
+            methods: NameRanking::of(&tally.methods, top),
+            hosts: NameRanking::of(&tally.hosts, top),
+            types: NameRanking::of(&tally.types, top),
+            machines: NameRanking::of(&tally.machines, top),
             prediction,
         }
     }
@@ -464,7 +464,7 @@ impl ShareRow {
     }
 }
 
-impl Names {
+impl NameRanking {
     fn of(ranking: &Ranking, top: usize) -> Self {
         let (rows, others): (_, Share) = ranking.top(top);
         Self {

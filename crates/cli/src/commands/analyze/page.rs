@@ -7,7 +7,7 @@ use edgeward_trace::raw::iso8601;
 use edgeward_types::ByteSize;
 
 use super::document::{
-    Document, Full, HourRow, NamedRow, Names, ShareCells, ShareRow, SizeFigures,
+    Document, FullFigures, HourRow, NameRanking, NamedRow, ShareCells, ShareRow, SizeFigures,
 };
 use super::prediction::{CacheRow, Prediction};
 use crate::output::{count, percent};
@@ -179,7 +179,7 @@ fn sizes(title: &str, what: &str, sizes: &SizeFigures) -> Plot {
     plot
 }
 
-fn traffic(page: &mut Page, full: &Full) {
+fn traffic(page: &mut Page, full: &FullFigures) {
     let Some(first) = full.hours.first() else {
         return;
     };
@@ -221,7 +221,7 @@ fn traffic(page: &mut Page, full: &Full) {
 }
 
 /// The points of a value per hour; 0 in hours without a request.
-fn over_time(full: &Full, value: impl Fn(&ShareRow) -> f64) -> Vec<(f64, f64)> {
+fn over_time(full: &FullFigures, value: impl Fn(&ShareRow) -> f64) -> Vec<(f64, f64)> {
     let mut points: Vec<(f64, f64)> = Vec::new();
     let start = full.hours.first().map_or(0.0, secs);
     for hour in &full.hours {
@@ -314,9 +314,9 @@ fn caches(rows: &[CacheRow]) -> Table {
     table
 }
 
-fn shares_section(page: &mut Page, full: &Full) {
+fn shares_section(page: &mut Page, full: &FullFigures) {
     page.section("Requests by kind");
-    page.table(shares("status", &full.statuses, None));
+    page.table(shares_table("status", &full.statuses, None));
     for (heading, names) in [
         ("method", &full.methods),
         ("host", &full.hosts),
@@ -325,16 +325,16 @@ fn shares_section(page: &mut Page, full: &Full) {
     ] {
         // A single name equals the whole.
         if names.top.len() + usize::from(names.others.is_some()) > 1 {
-            page.table(named(heading, names));
+            page.table(names_table(heading, names));
         }
     }
 }
 
-fn named(heading: &str, names: &Names) -> Table {
-    shares(heading, &names.top, names.others.as_ref())
+fn names_table(heading: &str, names: &NameRanking) -> Table {
+    shares_table(heading, &names.top, names.others.as_ref())
 }
 
-fn shares(heading: &str, rows: &[NamedRow], others: Option<&ShareRow>) -> Table {
+fn shares_table(heading: &str, rows: &[NamedRow], others: Option<&ShareRow>) -> Table {
     let shares = ShareCells::of(rows, others, "–");
     let figures = shares.columns.into_iter().map(Column::figures);
     let mut table = Table::new(iter::once(Column::words(heading)).chain(figures));

@@ -72,7 +72,7 @@ impl Prediction {
             return None;
         }
         let by_hour = WorkingSet::by(3600, sampled);
-        let sizes = Sizes::suitable(&curve, requested);
+        let sizes = CacheSizes::suitable(&curve, requested);
         let keys_a_day = WorkingSet::by(86_400, sampled)
             .iter()
             .map(|day| day.objects as u64)
@@ -128,13 +128,13 @@ impl WorkingSetRow {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Sizes {
+struct CacheSizes {
     ram: u64,
     /// `None` if a disk would add less than [`DISK_GAIN`].
     disk: Option<u64>,
 }
 
-impl Sizes {
+impl CacheSizes {
     /// The sizes that suit the logs. RAM: the smallest size with two thirds of the hits of an unlimited cache.
     /// Disk: the largest size whose last doubling adds a percentage point to the byte hit ratio. Both are
     /// powers of two.
@@ -179,7 +179,7 @@ fn largest_worth_its_cost(
 
 /// Simulates LRU, AdaptSize and GDSF in RAM alone, then the best of them with a disk, with the admission rules
 /// `always` and `second-hit`.
-fn simulate(sampled: &Sampled, sizes: Sizes) -> Vec<CacheRow> {
+fn simulate(sampled: &Sampled, sizes: CacheSizes) -> Vec<CacheRow> {
     let policies = [PolicySpec::Lru, PolicySpec::AdaptSize, PolicySpec::Gdsf];
     let rows = policies.map(|policy| run(sampled, policy, sizes.ram, None));
     // `max_by` returns the last of several equal ratios, which is that of the default policy.
@@ -242,7 +242,7 @@ fn run(
     }
 }
 
-fn config(sizes: Sizes, caches: &[CacheRow], keys_a_day: u64) -> String {
+fn config(sizes: CacheSizes, caches: &[CacheRow], keys_a_day: u64) -> String {
     let size = |bytes: u64| ByteSize(bytes).to_string().replace(' ', "");
     let best = caches
         .iter()

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use edgeward_types::ByteSize;
 
-use super::document::{Document, Full, NamedRow, Names, ShareCells, ShareRow};
+use super::document::{Document, FullFigures, NameRanking, NamedRow, ShareCells, ShareRow};
 use super::prediction::Prediction;
 use crate::output::{self, Column, Table, count, percent};
 
@@ -24,7 +24,11 @@ pub(super) fn print(document: &Document) -> anyhow::Result<()> {
     section(&mut out, "Requests per URL", &per_url(document))?;
     section(&mut out, "Most requested", &top(document))?;
     if let Some(full) = &document.full {
-        section(&mut out, "Status", &shares("status", &full.statuses, None))?;
+        section(
+            &mut out,
+            "Status",
+            &shares_table("status", &full.statuses, None),
+        )?;
         for (heading, column, names) in [
             ("Methods", "method", &full.methods),
             ("Hosts", "host", &full.hosts),
@@ -34,7 +38,7 @@ pub(super) fn print(document: &Document) -> anyhow::Result<()> {
             let rows = names.top.len() + usize::from(names.others.is_some());
             // A single name equals the whole.
             if rows > 1 {
-                section(&mut out, heading, &named(column, names))?;
+                section(&mut out, heading, &names_table(column, names))?;
             }
         }
     }
@@ -80,7 +84,7 @@ fn facts(document: &Document) -> Table {
     table
 }
 
-fn full_facts(full: &Full, row: &mut impl FnMut(&str, String)) {
+fn full_facts(full: &FullFigures, row: &mut impl FnMut(&str, String)) {
     let size = |bytes: Option<u64>| {
         bytes.map_or_else(|| "-".to_owned(), |bytes| ByteSize(bytes).to_string())
     };
@@ -193,11 +197,11 @@ fn top(document: &Document) -> Table {
     table
 }
 
-fn named(column: &str, names: &Names) -> Table {
-    shares(column, &names.top, names.others.as_ref())
+fn names_table(column: &str, names: &NameRanking) -> Table {
+    shares_table(column, &names.top, names.others.as_ref())
 }
 
-fn shares(column: &str, rows: &[NamedRow], others: Option<&ShareRow>) -> Table {
+fn shares_table(column: &str, rows: &[NamedRow], others: Option<&ShareRow>) -> Table {
     let shares = ShareCells::of(rows, others, "-");
     let figures = shares.columns.into_iter().map(Column::figures);
     let mut table = Table::new(

@@ -104,22 +104,22 @@ fn size_parameter(outcome: &Outcome) -> Option<Plot> {
     .note("An object of c bytes is admitted with probability 1/e = 37 %, a larger one less often.");
     let mut any = false;
     for (n, edge) in outcome.edges.iter().enumerate() {
-        let told = |sample: &Sample| {
+        let tuned_size = |sample: &Sample| {
             let c = sample.status.as_ref()?["hot"]["tuning"]["c_bytes"].as_f64()?;
             Some((sample.requests as f64, c))
         };
-        let seen: Vec<(f64, f64)> = edge
+        let measured_points: Vec<(f64, f64)> = edge
             .measured
             .target
             .series
             .iter()
-            .filter_map(told)
+            .filter_map(tuned_size)
             .collect();
-        if seen.is_empty() {
+        if measured_points.is_empty() {
             continue;
         }
         any = true;
-        plot.add(Series::steps(&edge.policy, seen).colour(n));
+        plot.add(Series::steps(&edge.policy, measured_points).colour(n));
         let tuned = edge.predicted.tuned.iter();
         let points = tuned.filter_map(|t| Some((t.requests_end as f64, t.c_bytes?)));
         let name = format!("{}, simulated", edge.policy);

@@ -31,7 +31,7 @@ impl Process {
             .process_group(0)
             .spawn()
             .with_context(|| format!("cannot start `edgeward {name}`"))?;
-        let stdout = child.stdout.take().expect("it was asked for");
+        let stdout = child.stdout.take().expect("stdout is piped");
         let (send, received) = mpsc::sync_channel(1);
         // Reads on after the first line, so that the child never blocks on a full pipe. The thread ends with
         // the child's stdout.

@@ -21,7 +21,7 @@ use edgeward_publish::tables;
 use edgeward_types::{ByteSize, Seed, Timestamp};
 
 use super::database::DatabaseArgs;
-use super::reading::Reading;
+use super::reading::SourceReader;
 use super::source::SourceArgs;
 use crate::diagnostic::Diagnostic;
 use crate::output::{self, Column, Progress, Table};
@@ -114,9 +114,9 @@ pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Builds a filter in edgeward's format.
-fn build_edgeward(args: &BuildArgs) -> anyhow::Result<(Reading<'_>, Report)> {
+fn build_edgeward(args: &BuildArgs) -> anyhow::Result<(SourceReader<'_>, Report)> {
     let start = Instant::now();
-    let mut reading = Reading::begin(args, &format!("xxh3 {}", args.hash_seed))?;
+    let mut reading = SourceReader::begin(args, &format!("xxh3 {}", args.hash_seed))?;
     let hasher = IdHasher {
         form: reading.form,
         seed: args.hash_seed,
@@ -186,9 +186,9 @@ fn build_edgeward(args: &BuildArgs) -> anyhow::Result<(Reading<'_>, Report)> {
 }
 
 /// Builds a filter in Guava's format.
-fn build_guava(args: &BuildArgs, funnel: Funnel) -> anyhow::Result<(Reading<'_>, Report)> {
+fn build_guava(args: &BuildArgs, funnel: Funnel) -> anyhow::Result<(SourceReader<'_>, Report)> {
     let start = Instant::now();
-    let mut reading = Reading::begin(args, &format!("Guava {}", funnel.name()))?;
+    let mut reading = SourceReader::begin(args, &format!("Guava {}", funnel.name()))?;
     let mut builder = GuavaBuilder::new();
     let label = reading.label.clone();
     let hash = |id: &[u8]| {

@@ -95,7 +95,7 @@ impl DatabaseArgs {
         resume: Option<&Path>,
         hashed: &str,
         now_ms: u64,
-    ) -> anyhow::Result<Reader> {
+    ) -> anyhow::Result<DatabaseReader> {
         let form_name = config.form.map_or("by type", IdForm::name);
         let identity = Identity::of(&[&source.label(), source.query(), form_name, hashed]);
         let (mut checkpoint_file, mut ledger, mut began_ms) = (None, Ledger::default(), now_ms);
@@ -118,7 +118,7 @@ impl DatabaseArgs {
             let begun = checkpoint.begin(scan.found().form, &scan.ledger());
             begun.map_err(|error| checkpoint_error(path, error))?;
         }
-        Ok(Reader {
+        Ok(DatabaseReader {
             scan,
             checkpoint_file,
             began_ms,
@@ -127,13 +127,13 @@ impl DatabaseArgs {
 }
 
 /// A scan in progress, with a checkpoint if one is configured.
-pub(super) struct Reader {
+pub(super) struct DatabaseReader {
     scan: Scan,
     checkpoint_file: Option<(Checkpoint, PathBuf)>,
     began_ms: u64,
 }
 
-impl Reader {
+impl DatabaseReader {
     /// The canonical form of the ids.
     pub(super) fn form(&self) -> IdForm {
         self.scan.found().form

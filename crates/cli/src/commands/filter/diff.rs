@@ -77,8 +77,8 @@ fn compare(
     [old, new]: &[Filter<Vec<u8>>; 2],
     source: &SourceArgs,
     examples: usize,
-) -> anyhow::Result<Answers> {
-    let mut answers = Answers::default();
+) -> anyhow::Result<AnswerCounts> {
+    let mut answers = AnswerCounts::default();
     source.checked()?.for_each(|_, id| {
         answers.asked += 1;
         let kind = match (old.contains_spelled(id), new.contains_spelled(id)) {
@@ -104,26 +104,26 @@ fn compare(
 struct Difference {
     equal: bool,
     filters: [FilterReport; 2],
-    answers: Option<Answers>,
+    answers: Option<AnswerCounts>,
 }
 
 /// The counts of answers for a list of ids.
 #[derive(Debug, Default, Serialize)]
-struct Answers {
+struct AnswerCounts {
     asked: u64,
-    both: Kind,
-    only_first: Kind,
-    only_second: Kind,
-    neither: Kind,
+    both: AnswerGroup,
+    only_first: AnswerGroup,
+    only_second: AnswerGroup,
+    neither: AnswerGroup,
 }
 
 #[derive(Debug, Default, Serialize)]
-struct Kind {
+struct AnswerGroup {
     ids: u64,
     examples: Vec<String>,
 }
 
-impl Answers {
+impl AnswerCounts {
     fn differ(&self) -> bool {
         self.only_first.ids + self.only_second.ids > 0
     }

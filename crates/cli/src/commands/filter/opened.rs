@@ -10,7 +10,7 @@ use edgeward_filter::{Filter, IdForm, IdText, OpenError};
 use crate::diagnostic::Diagnostic;
 
 /// An open filter.
-pub(super) enum Opened {
+pub(super) enum OpenFilter {
     Ours(Filter<Vec<u8>>),
     Guava(GuavaFilter, GuavaFormat),
 }
@@ -22,7 +22,7 @@ pub(super) struct GuavaFormat {
     pub(super) funnel: Funnel,
 }
 
-impl Opened {
+impl OpenFilter {
     /// Returns true if the filter may contain the id.
     pub(super) fn contains(&self, id: &[u8]) -> anyhow::Result<bool> {
         match self {
@@ -69,13 +69,13 @@ fn read_filter(from: &mut impl Read) -> std::io::Result<Result<Filter<Vec<u8>>, 
 const FRONT_BYTES: u64 = 4096;
 
 /// Opens a filter, in Guava's format if `guava` is given.
-pub(super) fn open(path: &Path, guava: Option<GuavaFormat>) -> anyhow::Result<Opened> {
+pub(super) fn open(path: &Path, guava: Option<GuavaFormat>) -> anyhow::Result<OpenFilter> {
     let Some(format) = guava else {
-        return open_edgeward(path).map(Opened::Ours);
+        return open_edgeward(path).map(OpenFilter::Ours);
     };
     let filter = GuavaFilter::from_bytes(&read(path)?);
     filter
-        .map(|filter| Opened::Guava(filter, format))
+        .map(|filter| OpenFilter::Guava(filter, format))
         .map_err(|error| Diagnostic::new(error.to_string()).in_file(path).into())
 }
 

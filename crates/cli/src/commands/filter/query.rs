@@ -53,7 +53,7 @@ pub(crate) fn run(args: &QueryArgs) -> anyhow::Result<ExitCode> {
         let answer = if maybe { "maybe" } else { "absent" };
         if args.json {
             let id = String::from_utf8_lossy(id);
-            let line = serde_json::to_string(&Line { id: &id, answer })?;
+            let line = serde_json::to_string(&AnswerLine { id: &id, answer })?;
             writeln!(out, "{line}")?;
         } else {
             write!(out, "{answer}\t")?;
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &QueryArgs) -> anyhow::Result<ExitCode> {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct AnswerLine<'a> {
     id: &'a str,
     answer: &'a str,
 }

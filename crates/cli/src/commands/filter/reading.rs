@@ -6,13 +6,13 @@ use edgeward_filter::{IdForm, IdText};
 use edgeward_types::Timestamp;
 
 use super::build::{BuildArgs, too_many};
-use super::database::Reader;
-use super::source::{LineNumber, Source};
+use super::database::DatabaseReader;
+use super::source::{FileSource, LineNumber};
 
 /// A source that is being read.
-pub(super) struct Reading<'a> {
+pub(super) struct SourceReader<'a> {
     args: &'a BuildArgs,
-    input: Input,
+    input: IdInput,
     /// The name of the source in messages.
     pub(super) label: String,
     /// The form of the ids.
@@ -29,12 +29,12 @@ pub(super) struct Reading<'a> {
     pub(super) setbacks: u64,
 }
 
-enum Input {
-    File(Source),
-    Database(Box<Reader>),
+enum IdInput {
+    File(FileSource),
+    Database(Box<DatabaseReader>),
 }
 
-impl<'a> Reading<'a> {
+impl<'a> SourceReader<'a> {
     /// Opens the source. `hashed` names the hash function, for the checkpoint.
     pub(super) fn begin(args: &'a BuildArgs, hashed: &str) -> anyhow::Result<Self> {
         let now_ms = Timestamp::from(SystemTime::now()).as_millis();
@@ -45,13 +45,13 @@ impl<'a> Reading<'a> {
             let config = args.database.config(args.ids, args.skip_malformed);
             let reader = (args.database).begin(source, config, resume, hashed, now_ms)?;
             let (form, began_ms) = (reader.form(), reader.began_ms());
-            (Input::Database(Box::new(reader)), label, form, began_ms)
+            (IdInput::Database(Box::new(reader)), label, form, began_ms)
         } else {
             args.database.reject()?;
             let source = args.source.checked()?;
             let label = source.label();
             let form = args.ids.unwrap_or_default();
-            (Input::File(source), label, form, now_ms)
+            (IdInput::File(source), label, form, now_ms)
         };
         Ok(Self {
             args,
@@ -82,7 +82,7 @@ impl<'a> Reading<'a> {
             insert(hash)
         };
         match &mut self.input {
-            Input::Database(reader) => {
+            IdInput::Database(reader) => {
                 reader.for_each(hash, counted)?;
                 let progress = reader.progress();
                 *malformed = progress.malformed;
@@ -90,7 +90,7 @@ impl<'a> Reading<'a> {
                 self.setbacks = progress.setbacks;
                 Ok(())
             }
-            Input::File(source) => {
+            IdInput::File(source) => {
                 let mut buffer = IdText::default();
                 source.for_each(|line: LineNumber, spelling| {
                     match form.canonical(spelling, &mut buffer) {
@@ -113,8 +113,8 @@ impl<'a> Reading<'a> {
     /// Removes the checkpoint, after the filter was written.
     pub(super) fn finish(self) -> anyhow::Result<()> {
         match self.input {
-            Input::Database(reader) => reader.finish(),
-            Input::File(_) => Ok(()),
+            IdInput::Database(reader) => reader.finish(),
+            IdInput::File(_) => Ok(()),
         }
     }
 }

@@ -23,7 +23,7 @@ use edgeward_publish::{
 use super::changes::{ChangesArgs, PreparedPolls};
 use super::database::DatabaseArgs;
 use super::keygen;
-use super::source::{Source, SourceArgs};
+use super::source::{FileSource, SourceArgs};
 use crate::commands::flag_values::{address, duration};
 use crate::descriptors;
 use crate::diagnostic::Diagnostic;
@@ -185,7 +185,7 @@ fn source(args: &ServeArgs) -> anyhow::Result<(Box<dyn IdSource>, Option<Prepare
         let config = args.database.config(Some(args.ids), args.skip_malformed);
         let polled = Arc::clone(&source);
         let changes = (args.changes).prepare(polled, args.ids)?;
-        return Ok((Box::new(Database { source, config }), changes));
+        return Ok((Box::new(RescannedDatabase { source, config }), changes));
     }
     args.changes.reject()?;
     args.database.reject()?;
@@ -197,7 +197,7 @@ fn source(args: &ServeArgs) -> anyhow::Result<(Box<dyn IdSource>, Option<Prepare
         .hint("write the ids to a file; it is read again for each scan")
         .into());
     }
-    Ok((Box::new(Rescanned(source)), None))
+    Ok((Box::new(RescannedFile(source)), None))
 }
 
 fn config(args: &ServeArgs) -> anyhow::Result<PublishConfig> {
@@ -283,9 +283,9 @@ fn token(path: &Path) -> anyhow::Result<Token> {
 }
 
 /// A file that each scan reads from its beginning.
-struct Rescanned(Source);
+struct RescannedFile(FileSource);
 
-impl IdSource for Rescanned {
+impl IdSource for RescannedFile {
     fn scan(
         &mut self,
         each: &mut dyn FnMut(&[u8]) -> Result<(), ScanError>,
@@ -299,12 +299,12 @@ impl IdSource for Rescanned {
 }
 
 /// A database that each scan reads in its current state.
-struct Database {
+struct RescannedDatabase {
     source: Arc<dyn edgeward_idsync::Source>,
     config: ScanConfig,
 }
 
-impl IdSource for Database {
+impl IdSource for RescannedDatabase {
     fn scan(
         &mut self,
         each: &mut dyn FnMut(&[u8]) -> Result<(), ScanError>,

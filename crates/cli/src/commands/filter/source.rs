@@ -36,14 +36,14 @@ pub(super) struct SourceArgs {
 
 /// A checked source.
 #[derive(Clone, Debug)]
-pub(super) struct Source {
+pub(super) struct FileSource {
     path: PathBuf,
-    form: Form,
+    format: SourceFormat,
     line_bytes_max: usize,
 }
 
 #[derive(Clone, Debug)]
-enum Form {
+enum SourceFormat {
     Lines,
     Csv { column: Option<String> },
 }
@@ -71,32 +71,32 @@ impl SourceArgs {
     }
 
     /// Checks the options of a file. Fails if the source is a database.
-    pub(super) fn checked(&self) -> anyhow::Result<Source> {
+    pub(super) fn checked(&self) -> anyhow::Result<FileSource> {
         if self.database().is_some() {
             let message = "this command needs a file of ids, and the source is a database";
             let hint = "build a filter from the database with `edgeward filter build`";
             return Err(Diagnostic::new(message).hint(hint).into());
         }
-        let named = self
+        let is_csv = self
             .source
             .extension()
             .is_some_and(|e| e.eq_ignore_ascii_case("csv"));
-        let form = if named || self.column.is_some() {
-            Form::Csv {
+        let format = if is_csv || self.column.is_some() {
+            SourceFormat::Csv {
                 column: self.column.clone(),
             }
         } else {
-            Form::Lines
+            SourceFormat::Lines
         };
-        Ok(Source {
+        Ok(FileSource {
             path: self.source.clone(),
-            form,
+            format,
             line_bytes_max: self.line_bytes_max,
         })
     }
 }
 
-impl Source {
+impl FileSource {
     /// Returns true if the source can be read only once.
     pub(super) fn is_stdin(&self) -> bool {
         self.path.as_os_str() == "-"
@@ -142,9 +142,9 @@ impl Source {
             each(line, id)
         };
         let input = BufReader::with_capacity(1 << 18, reader);
-        match &self.form {
-            Form::Lines => lines::read(self, input, &mut counted),
-            Form::Csv { column } => csv::read(self, input, column.as_deref(), &mut counted),
+        match &self.format {
+            SourceFormat::Lines => lines::read(self, input, &mut counted),
+            SourceFormat::Csv { column } => csv::read(self, input, column.as_deref(), &mut counted),
         }
     }
 }

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 /// Returns the built-in plan with this name, with or without `.toml`.
-pub(super) fn named(asked: &Path) -> Option<(&'static str, &'static str)> {
-    let asked = asked.to_str()?;
-    let asked = asked.strip_suffix(".toml").unwrap_or(asked);
+pub(super) fn built_in(given: &Path) -> Option<(&'static str, &'static str)> {
+    let given = given.to_str()?;
+    let given = given.strip_suffix(".toml").unwrap_or(given);
     PLANS
         .into_iter()
-        .find(|(name, _)| name.strip_suffix(".toml") == Some(asked))
+        .find(|(name, _)| name.strip_suffix(".toml") == Some(given))
 }
 
 /// The names of the built-in plans.
@@ -43,9 +43,9 @@ mod tests {
             let plan = plan.unwrap_or_else(|error| panic!("{name}: {error}"));
             assert!(plan.contenders.len() >= 2, "{name}");
             assert!(!plan.sources.is_empty(), "{name}: the plan has no source");
-            let named = Path::new(name.trim_end_matches(".toml"));
-            assert_eq!(super::named(named), Some((name, text)));
+            let name_only = Path::new(name.trim_end_matches(".toml"));
+            assert_eq!(built_in(name_only), Some((name, text)));
         }
-        assert_eq!(named(Path::new("third-hit")), None);
+        assert_eq!(built_in(Path::new("third-hit")), None);
     }
 }

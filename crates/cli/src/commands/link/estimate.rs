@@ -48,8 +48,8 @@ pub(crate) struct EstimateArgs {
     paths: Vec<PathBuf>,
 
     /// Type of the paths
-    #[arg(long = "as", value_name = "KIND", value_enum, default_value_t = Kind::Auto)]
-    kind: Kind,
+    #[arg(long = "as", value_name = "KIND", value_enum, default_value_t = PathKind::Auto)]
+    kind: PathKind,
 
     /// Mean size of chunks, 4KiB to 64KiB
     #[arg(long, value_name = "SIZE", default_value = "8KiB")]
@@ -78,7 +78,7 @@ pub(crate) struct EstimateArgs {
 
 /// The type of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Kind {
+enum PathKind {
     /// Detected from the first bytes
     Auto,
     /// Files or folders of bodies
@@ -99,9 +99,9 @@ pub(crate) fn run(args: &EstimateArgs) -> anyhow::Result<ExitCode> {
     };
     for path in &args.paths {
         match args.kind_of(path)? {
-            Kind::Log => estimate.log(path, args)?,
-            Kind::Capture => estimate.capture(path)?,
-            Kind::Auto | Kind::Files => estimate.files(path)?,
+            PathKind::Log => estimate.log(path, args)?,
+            PathKind::Capture => estimate.capture(path)?,
+            PathKind::Auto | PathKind::Files => estimate.files(path)?,
         }
     }
     let Estimate {
@@ -166,20 +166,24 @@ impl EstimateArgs {
         self.temp.clone().unwrap_or_else(std::env::temp_dir)
     }
 
-    fn kind_of(&self, path: &Path) -> anyhow::Result<Kind> {
-        if self.kind != Kind::Auto || path.is_dir() {
+    fn kind_of(&self, path: &Path) -> anyhow::Result<PathKind> {
+        if self.kind != PathKind::Auto || path.is_dir() {
             return Ok(match self.kind {
-                Kind::Auto => Kind::Files,
+                PathKind::Auto => PathKind::Files,
                 kind => kind,
             });
         }
         let beginning =
             beginning(path).map_err(|error| Diagnostic::unreadable(path, "cannot read", &error))?;
         if is_capture(&beginning) {
-            return Ok(Kind::Capture);
+            return Ok(PathKind::Capture);
         }
         let is_log = recognise(&beginning, &Names::default()).is_ok();
-        Ok(if is_log { Kind::Log } else { Kind::Files })
+        Ok(if is_log {
+            PathKind::Log
+        } else {
+            PathKind::Files
+        })
     }
 }
 

@@ -22,7 +22,7 @@ use crate::output::{self, Column, Progress, Table, count, duration};
 #[command(after_long_help = INSPECT_EXAMPLES)]
 pub(crate) struct InspectArgs {
     #[command(flatten)]
-    stores: Stores,
+    stores: StorePaths,
 
     /// Print a line for every segment in use
     #[arg(long)]
@@ -38,11 +38,11 @@ pub(crate) struct InspectArgs {
 #[command(after_long_help = VERIFY_EXAMPLES)]
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
-    stores: Stores,
+    stores: StorePaths,
 }
 
 #[derive(Args, Debug)]
-struct Stores {
+struct StorePaths {
     /// Directory, file or block device of a disk cache
     #[arg(value_name = "DIR", required = true)]
     paths: Vec<PathBuf>,
@@ -69,7 +69,7 @@ pub(crate) fn verify(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn inspect_all(
-    stores: &Stores,
+    stores: &StorePaths,
     what: &'static str,
     inspect: impl Fn(
         &std::path::Path,
@@ -100,7 +100,7 @@ fn with_hint(error: OpenError) -> anyhow::Error {
 }
 
 fn show(
-    stores: &Stores,
+    stores: &StorePaths,
     reports: &[Inspection],
     verified: bool,
     segments: bool,

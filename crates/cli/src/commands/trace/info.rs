@@ -36,7 +36,7 @@ pub(crate) fn run(args: InfoArgs) -> anyhow::Result<ExitCode> {
         Ok(())
     })?;
     drop(progress);
-    let info = Info::new(&summary.finish(), &reading.files, reading.error.is_none());
+    let info = TraceInfo::new(&summary.finish(), &reading.files, reading.error.is_none());
     if args.json {
         output::print_json(&info)?;
     } else {
@@ -50,7 +50,7 @@ pub(crate) fn run(args: InfoArgs) -> anyhow::Result<ExitCode> {
 
 /// The summary as a JSON document.
 #[derive(Serialize)]
-struct Info {
+struct TraceInfo {
     /// True if the whole trace was read.
     complete: bool,
     requests: u64,
@@ -59,7 +59,7 @@ struct Info {
     requested_bytes: u128,
     one_hit_objects: u64,
     one_hit_share: f64,
-    object_size: Option<Sizes>,
+    object_size: Option<SizeSummary>,
     first_seconds: f64,
     last_seconds: f64,
     span_seconds: f64,
@@ -71,7 +71,7 @@ struct Info {
 }
 
 #[derive(Serialize)]
-struct Sizes {
+struct SizeSummary {
     min: u64,
     p50: u64,
     p90: u64,
@@ -89,7 +89,7 @@ struct FileInfo {
     lines_malformed: u64,
 }
 
-impl Info {
+impl TraceInfo {
     fn new(summary: &TraceSummary, files: &[FileRead], complete: bool) -> Self {
         let seconds = |millis: u64| millis as f64 / 1000.0;
         let (first, last) = (summary.earliest.as_millis(), summary.latest.as_millis());
@@ -101,7 +101,7 @@ impl Info {
             requested_bytes: summary.requested_bytes,
             one_hit_objects: summary.one_hit_objects,
             one_hit_share: summary.one_hit_share(),
-            object_size: summary.sizes.map(Sizes::from),
+            object_size: summary.sizes.map(SizeSummary::from),
             first_seconds: seconds(first),
             last_seconds: seconds(last),
             span_seconds: seconds(last - first),
@@ -112,7 +112,7 @@ impl Info {
     }
 }
 
-impl From<SizeQuantiles> for Sizes {
+impl From<SizeQuantiles> for SizeSummary {
     fn from(sizes: SizeQuantiles) -> Self {
         let SizeQuantiles {
             min,
@@ -143,7 +143,7 @@ impl From<&FileRead> for FileInfo {
     }
 }
 
-fn print_table(info: &Info) -> anyhow::Result<()> {
+fn print_table(info: &TraceInfo) -> anyhow::Result<()> {
     let mut table = Table::new([Column::words(""), Column::figures(""), Column::words("")]);
     for file in &info.files {
         let compressed = match file.compression.as_str() {
@@ -214,7 +214,7 @@ fn print_table(info: &Info) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn sum(info: &Info, of: impl Fn(&FileInfo) -> u64) -> u64 {
+fn sum(info: &TraceInfo, of: impl Fn(&FileInfo) -> u64) -> u64 {
     info.files.iter().map(of).sum()
 }
 

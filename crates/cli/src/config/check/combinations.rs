@@ -4,16 +4,16 @@ use std::collections::{BTreeSet, HashSet};
 
 use edgeward_proxy::config::OriginProtocol;
 
-use super::super::{RawSetting, SettingsFile, Source};
-use super::Draft;
+use super::super::{RawSetting, SettingSource, SettingsFile};
+use super::ConfigDraft;
 use crate::diagnostic::Diagnostic;
 use crate::negative::FilterLocation;
 
 /// Runs all checks of this module and adds their errors to `diagnostics`.
 pub(super) fn check_combinations(
     raw_settings: &[RawSetting],
-    draft: &mut Draft,
-    diagnostics: &mut Vec<(Source, Diagnostic)>,
+    draft: &mut ConfigDraft,
+    diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
     settings_file: &SettingsFile<'_>,
 ) {
     let given = |path: &str| raw_settings.iter().find(|one| one.key.path == path);
@@ -22,7 +22,7 @@ pub(super) fn check_combinations(
             Some(_) => format!("add {example}, or give {flag}"),
             None => format!("give {flag}, or a file with --config"),
         };
-        diagnostics.push((Source::Default, Diagnostic::new(what).hint(hint)));
+        diagnostics.push((SettingSource::Default, Diagnostic::new(what).hint(hint)));
     };
     if given("origin.url").is_none() {
         missing(
@@ -57,7 +57,11 @@ pub(super) fn check_combinations(
 }
 
 /// Checks that `[origin.link]` is complete and that the origin is reached by HTTP/1.1 without TLS.
-fn link(raw_settings: &[RawSetting], draft: &Draft, diagnostics: &mut Vec<(Source, Diagnostic)>) {
+fn link(
+    raw_settings: &[RawSetting],
+    draft: &ConfigDraft,
+    diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
+) {
     const TABLE: &str = "origin.link.";
     let given = |path: &str| raw_settings.iter().find(|one| one.key.path == path);
     let Some(first) = raw_settings
@@ -115,8 +119,8 @@ fn link(raw_settings: &[RawSetting], draft: &Draft, diagnostics: &mut Vec<(Sourc
 /// Checks that each `[[negative]]` is complete. Errors name the rule's first line.
 fn negative(
     raw_settings: &[RawSetting],
-    draft: &Draft,
-    diagnostics: &mut Vec<(Source, Diagnostic)>,
+    draft: &ConfigDraft,
+    diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
 ) {
     for (item, rule) in draft.negative.iter().enumerate() {
         let of_rule = |one: &&RawSetting| one.item == item && one.key.path.starts_with("negative.");
@@ -166,7 +170,11 @@ fn negative(
     }
 }
 
-fn disk(raw_settings: &[RawSetting], draft: &Draft, diagnostics: &mut Vec<(Source, Diagnostic)>) {
+fn disk(
+    raw_settings: &[RawSetting],
+    draft: &ConfigDraft,
+    diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
+) {
     let devices = &draft.disk.settings.devices;
     for one in raw_settings {
         let of_disk = |one: &RawSetting| {
@@ -206,8 +214,8 @@ fn disk(raw_settings: &[RawSetting], draft: &Draft, diagnostics: &mut Vec<(Sourc
 /// Checks that each `[[disk_host]]` is complete and that no host is given twice.
 fn disk_hosts(
     raw_settings: &[RawSetting],
-    draft: &Draft,
-    diagnostics: &mut Vec<(Source, Diagnostic)>,
+    draft: &ConfigDraft,
+    diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
 ) {
     let mut seen = HashSet::new();
     for (item, host) in draft.disk_hosts.iter().enumerate() {
@@ -216,8 +224,9 @@ fn disk_hosts(
                 .iter()
                 .find(|one| one.item == item && one.key.path == path)
         };
-        let (named, rule) = (find("disk_host.host"), find("disk_host.admission"));
-        let (one, what, hint) = match (named, rule) {
+        let (host_setting, admission_setting) =
+            (find("disk_host.host"), find("disk_host.admission"));
+        let (one, what, hint) = match (host_setting, admission_setting) {
             (Some(one), None) => (one, "admission", "add admission = \"always\""),
             (None, Some(one)) => (one, "host", "add host = \"www.example.com\""),
             (Some(one), Some(_)) => {
@@ -239,8 +248,8 @@ fn disk_hosts(
 
 fn listeners(
     raw_settings: &[RawSetting],
-    draft: &mut Draft,
-    diagnostics: &mut Vec<(Source, Diagnostic)>,
+    draft: &mut ConfigDraft,
+    diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
 ) {
     let find = |item: usize, path: &str| {
         raw_settings
@@ -248,9 +257,9 @@ fn listeners(
             .find(|one| one.item == item && one.key.path == path)
     };
     // The flags --tls-cert and --tls-key apply to all addresses given by flags.
-    let flagged = raw_settings
-        .iter()
-        .any(|one| one.key.path == "listener.address" && matches!(one.source, Source::Flag(_)));
+    let flagged = raw_settings.iter().any(|one| {
+        one.key.path == "listener.address" && matches!(one.source, SettingSource::Flag(_))
+    });
     if flagged && let Some(first) = draft.listeners.first().cloned() {
         for listener in &mut draft.listeners {
             listener.certificates.clone_from(&first.certificates);
@@ -305,7 +314,11 @@ fn listeners(
 }
 
 /// Checks that the admin server does not use the port of a listener.
-fn admin(raw_settings: &[RawSetting], draft: &Draft, diagnostics: &mut Vec<(Source, Diagnostic)>) {
+fn admin(
+    raw_settings: &[RawSetting],
+    draft: &ConfigDraft,
+    diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
+) {
     let given = raw_settings
         .iter()
         .rev()
@@ -342,7 +355,7 @@ fn admin(raw_settings: &[RawSetting], draft: &Draft, diagnostics: &mut Vec<(Sour
 /// The name under which the user gave a setting: its flag or its key.
 fn name(setting: &RawSetting) -> String {
     match &setting.source {
-        Source::Flag(flag) => flag.clone(),
+        SettingSource::Flag(flag) => flag.clone(),
         _ => setting.key.path.to_owned(),
     }
 }

@@ -8,13 +8,13 @@ use edgeward_types::ByteSize;
 
 use super::super::check::path_text;
 use super::super::choice::Choice as _;
-use super::super::kind::{Kind, NONE, duration_text, size_text};
+use super::super::kind::{NONE, ValueKind, duration_text, size_text};
 use super::Key;
 
 pub(super) const PATH: Key = Key {
     path: "disk_device.path",
     flag: Some("--disk"),
-    kind: Kind::Path,
+    kind: ValueKind::Path,
     doc: "A directory, in which the edge creates a file, or a file or block device that becomes the store. A missing \
           path becomes a file of `capacity` bytes if its folder exists. The edge locks the store while it runs. An \
           existing file or device must be a store already or blank: zeros in its first and last MiB.",
@@ -28,7 +28,7 @@ pub(super) const PATH: Key = Key {
 pub(super) const CAPACITY: Key = Key {
     path: "disk_device.capacity",
     flag: Some("--disk-size"),
-    kind: Kind::Size {
+    kind: ValueKind::Size {
         least: ByteSize::mib(16),
         most: ByteSize::gib(32 << 10),
     },
@@ -49,7 +49,7 @@ pub(super) const CAPACITY: Key = Key {
 pub(super) const ADMISSION: Key = Key {
     path: "disk.admission",
     flag: Some("--disk-admission"),
-    kind: Kind::DiskAdmission,
+    kind: ValueKind::DiskAdmission,
     doc: "What is written to disk: `second-hit` a response at its second request, `nth-hit:N` at its Nth, `always` \
           at its first, `never` no response. `size-density:SIZE` writes a response after one request for each SIZE \
           of its bytes; `size-density` uses half of the mean size of requested responses. `[[disk_host]]` sets \
@@ -61,7 +61,7 @@ pub(super) const ADMISSION: Key = Key {
 pub(super) const INVALIDATION_WAIT_MAX: Key = Key {
     path: "disk.invalidation_wait_max",
     flag: None,
-    kind: Kind::Duration {
+    kind: ValueKind::Duration {
         least: Duration::ZERO,
         most: Duration::from_secs(60),
     },
@@ -75,7 +75,7 @@ pub(super) const INVALIDATION_WAIT_MAX: Key = Key {
 pub(super) const HOST: Key = Key {
     path: "disk_host.host",
     flag: None,
-    kind: Kind::HostPattern,
+    kind: ValueKind::HostPattern,
     doc: "A host, such as `\"www.example.com\"`, or all hosts below a domain, such as `\"*.example.com\"`. Ports are \
           ignored. The most specific match applies.",
     set: |draft, item, value| draft.disk_host(item).host = Some(value.host_pattern()),
@@ -85,7 +85,7 @@ pub(super) const HOST: Key = Key {
 pub(super) const HOST_ADMISSION: Key = Key {
     path: "disk_host.admission",
     flag: None,
-    kind: Kind::DiskAdmission,
+    kind: ValueKind::DiskAdmission,
     doc: "The rule of admission for responses of this host; the values are those of `disk.admission`. Each distinct \
           rule remembers requests separately and takes memory of its own.",
     set: |draft, item, value| draft.disk_host(item).admission = Some(value.disk_admission()),
@@ -95,7 +95,7 @@ pub(super) const HOST_ADMISSION: Key = Key {
 pub(super) const EXPECTED_KEYS: Key = Key {
     path: "disk.expected_keys",
     flag: Some("--disk-expected-keys"),
-    kind: Kind::CountOrNone {
+    kind: ValueKind::CountOrNone {
         least: 1,
         most: 100_000_000_000,
     },
@@ -115,7 +115,7 @@ pub(super) const EXPECTED_KEYS: Key = Key {
 pub(super) const FALSE_POSITIVES: Key = Key {
     path: "disk.false_positives_per_million",
     flag: None,
-    kind: Kind::Count {
+    kind: ValueKind::Count {
         least: 1,
         most: 500_000,
     },
@@ -128,7 +128,7 @@ pub(super) const FALSE_POSITIVES: Key = Key {
 pub(super) const OBJECT_BYTES_MAX: Key = Key {
     path: "disk.object_bytes_max",
     flag: None,
-    kind: Kind::SizeOrNone {
+    kind: ValueKind::SizeOrNone {
         least: ByteSize(1),
         most: ByteSize::gib(16 << 10),
     },
@@ -146,7 +146,7 @@ pub(super) const OBJECT_BYTES_MAX: Key = Key {
 pub(super) const SEGMENT_BYTES: Key = Key {
     path: "disk.segment_bytes",
     flag: None,
-    kind: Kind::SizeOrNone {
+    kind: ValueKind::SizeOrNone {
         least: ByteSize::kib(256),
         most: ByteSize::gib(2),
     },
@@ -164,7 +164,7 @@ pub(super) const SEGMENT_BYTES: Key = Key {
 pub(super) const QUEUE_BYTES: Key = Key {
     path: "disk.queue_bytes",
     flag: None,
-    kind: Kind::Size {
+    kind: ValueKind::Size {
         least: ByteSize::mib(1),
         most: ByteSize::gib(64),
     },
@@ -177,7 +177,7 @@ pub(super) const QUEUE_BYTES: Key = Key {
 pub(super) const REINSERTION: Key = Key {
     path: "disk.reinsertion",
     flag: None,
-    kind: Kind::Reinsertion,
+    kind: ValueKind::Reinsertion,
     doc: "Which objects of the oldest segment are written again when it is reclaimed: `fifo` none, \
           `fifo-reinsertion:N` objects with at least N hits, `hits-per-byte` those with the most hits per byte, up \
           to half of the segment.",
@@ -188,7 +188,7 @@ pub(super) const REINSERTION: Key = Key {
 pub(super) const DIRECT_WRITES: Key = Key {
     path: "disk.direct_writes",
     flag: None,
-    kind: Kind::Choice(DirectWrites::WORDS),
+    kind: ValueKind::Choice(DirectWrites::WORDS),
     doc: "Which writes bypass the page cache (`O_DIRECT`), if the file system supports it: `\"auto\"` those of a \
           device that is written faster than 32 MiB per second, `\"always\"` all, `\"never\"` none. Direct writes \
           disturb reads less and evict no pages. In return, the first read of an object goes to the device, and \
@@ -200,7 +200,7 @@ pub(super) const DIRECT_WRITES: Key = Key {
 pub(super) const FLUSH_INTERVAL: Key = Key {
     path: "disk.flush_interval",
     flag: None,
-    kind: Kind::Duration {
+    kind: ValueKind::Duration {
         least: Duration::from_millis(1),
         most: Duration::from_secs(3600),
     },
@@ -214,7 +214,7 @@ pub(super) const FLUSH_INTERVAL: Key = Key {
 pub(super) const SYNC_INTERVAL: Key = Key {
     path: "disk.sync_interval",
     flag: None,
-    kind: Kind::Duration {
+    kind: ValueKind::Duration {
         least: Duration::from_millis(10),
         most: Duration::from_secs(3600),
     },
@@ -246,7 +246,7 @@ pub(super) const VERIFY_EVERY: Key = Key {
 pub(super) const READ_THREADS: Key = Key {
     path: "disk.read_threads",
     flag: None,
-    kind: Kind::Count {
+    kind: ValueKind::Count {
         least: 1,
         most: 1024,
     },
@@ -258,7 +258,7 @@ pub(super) const READ_THREADS: Key = Key {
 pub(super) const READS_WAITING_MAX: Key = Key {
     path: "disk.reads_waiting_max",
     flag: None,
-    kind: Kind::Count {
+    kind: ValueKind::Count {
         least: 1,
         most: 1_000_000,
     },

@@ -1,13 +1,13 @@
 //! The settings of `[forwarding]`: fields about the client that the origin receives, and requests that are not
 //! forwarded.
 
-use super::super::kind::{Kind, Value};
+use super::super::kind::{Value, ValueKind};
 use super::{Key, or_none};
 
 pub(super) const X_FORWARDED: Key = Key {
     path: "forwarding.x_forwarded",
     flag: None,
-    kind: Kind::Switch,
+    kind: ValueKind::Switch,
     doc: "Sets `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host`.",
     set: |draft, _, value| draft.edge.forwarding.x_forwarded = value.switch(),
     show: |draft, _| Some(draft.edge.forwarding.x_forwarded.to_string()),
@@ -16,7 +16,7 @@ pub(super) const X_FORWARDED: Key = Key {
 pub(super) const FORWARDED: Key = Key {
     path: "forwarding.forwarded",
     flag: None,
-    kind: Kind::Switch,
+    kind: ValueKind::Switch,
     doc: "Sets `Forwarded` (RFC 7239).",
     set: |draft, _, value| draft.edge.forwarding.forwarded = value.switch(),
     show: |draft, _| Some(draft.edge.forwarding.forwarded.to_string()),
@@ -25,7 +25,7 @@ pub(super) const FORWARDED: Key = Key {
 pub(super) const TRUSTED_PROXIES: Key = Key {
     path: "forwarding.trusted_proxies",
     flag: None,
-    kind: Kind::Networks,
+    kind: ValueKind::Networks,
     doc: "Clients whose `Forwarded`, `X-Forwarded-*`, `X-Real-IP` and similar fields are forwarded to the origin; \
           the edge appends to their lists. In requests of all other clients these fields are removed, because the \
           cache key does not contain them.",
@@ -46,7 +46,7 @@ pub(super) const TRUSTED_PROXIES: Key = Key {
 pub(super) const REMOVED_FIELDS: Key = Key {
     path: "forwarding.removed_fields",
     flag: None,
-    kind: Kind::FieldNames,
+    kind: ValueKind::FieldNames,
     doc: "Fields that are removed from cacheable requests. With these fields, frameworks let a request name another \
           path, host or method than its request line, and the cache key does not contain them. Requests that bypass \
           the cache, such as POST, keep them.",
@@ -65,7 +65,7 @@ pub(super) const REMOVED_FIELDS: Key = Key {
 pub(super) const DEFAULT_AUTHORITY: Key = Key {
     path: "forwarding.default_authority",
     flag: None,
-    kind: Kind::Host(&[]),
+    kind: ValueKind::Host(&[]),
     doc: "The host, and the port if it is not the default, for HTTP/1.0 requests without `Host`. Default: the \
           authority of `origin.url`.",
     set: |draft, _, value| draft.edge.forwarding.default_authority = Some(value.text()),
@@ -75,7 +75,7 @@ pub(super) const DEFAULT_AUTHORITY: Key = Key {
 pub(super) const TRACE: Key = Key {
     path: "forwarding.trace",
     flag: None,
-    kind: Kind::Switch,
+    kind: ValueKind::Switch,
     doc: "If true, TRACE requests are forwarded. If false, they get 405, because the echo shows fields that the edge \
           added.",
     set: |draft, _, value| draft.edge.forwarding.trace = value.switch(),

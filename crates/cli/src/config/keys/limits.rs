@@ -2,13 +2,13 @@
 
 use edgeward_types::ByteSize;
 
-use super::super::kind::{Kind, Value, duration_text, size_text};
+use super::super::kind::{Value, ValueKind, duration_text, size_text};
 use super::{DURATION, Key, or_none};
 
 pub(super) const CONNECTIONS_MAX: Key = Key {
     path: "limits.connections_max",
     flag: None,
-    kind: Kind::Count {
+    kind: ValueKind::Count {
         least: 1,
         most: 1 << 22,
     },
@@ -22,7 +22,7 @@ pub(super) const CONNECTIONS_MAX: Key = Key {
 pub(super) const HEAD_BYTES_MAX: Key = Key {
     path: "limits.head_bytes_max",
     flag: None,
-    kind: Kind::Size {
+    kind: ValueKind::Size {
         least: ByteSize::kib(8),
         most: ByteSize::mib(1),
     },
@@ -35,7 +35,7 @@ pub(super) const HEAD_BYTES_MAX: Key = Key {
 pub(super) const TARGET_BYTES_MAX: Key = Key {
     path: "limits.target_bytes_max",
     flag: None,
-    kind: Kind::Size {
+    kind: ValueKind::Size {
         least: ByteSize(256),
         most: ByteSize::kib(60),
     },
@@ -47,7 +47,7 @@ pub(super) const TARGET_BYTES_MAX: Key = Key {
 pub(super) const HEADERS_MAX: Key = Key {
     path: "limits.headers_max",
     flag: None,
-    kind: Kind::Count {
+    kind: ValueKind::Count {
         least: 16,
         most: 4096,
     },
@@ -86,7 +86,7 @@ pub(super) const BODY_IDLE_TIMEOUT: Key = Key {
 pub(super) const REQUEST_BODY_BYTES_MAX: Key = Key {
     path: "limits.request_body_bytes_max",
     flag: None,
-    kind: Kind::SizeOrNone {
+    kind: ValueKind::SizeOrNone {
         least: ByteSize(0),
         most: ByteSize::gib(16 << 10),
     },
@@ -103,7 +103,7 @@ pub(super) const REQUEST_BODY_BYTES_MAX: Key = Key {
 pub(super) const OBJECT_BYTES_MAX: Key = Key {
     path: "limits.object_bytes_max",
     flag: None,
-    kind: Kind::Size {
+    kind: ValueKind::Size {
         least: ByteSize(1),
         most: ByteSize::gib(1 << 10),
     },
@@ -116,7 +116,7 @@ pub(super) const OBJECT_BYTES_MAX: Key = Key {
 pub(super) const FILL_BYTES_MAX: Key = Key {
     path: "limits.fill_bytes_max",
     flag: None,
-    kind: Kind::Size {
+    kind: ValueKind::Size {
         least: ByteSize::mib(1),
         most: ByteSize::gib(16 << 10),
     },
@@ -129,7 +129,7 @@ pub(super) const FILL_BYTES_MAX: Key = Key {
 pub(super) const H2_STREAMS_MAX: Key = Key {
     path: "limits.h2_streams_max",
     flag: None,
-    kind: Kind::Count {
+    kind: ValueKind::Count {
         least: 1,
         most: 10_000,
     },
@@ -141,7 +141,7 @@ pub(super) const H2_STREAMS_MAX: Key = Key {
 pub(super) const H2_RESETS_MAX: Key = Key {
     path: "limits.h2_resets_max",
     flag: None,
-    kind: Kind::Count {
+    kind: ValueKind::Count {
         least: 1,
         most: 1_000_000,
     },
@@ -154,7 +154,7 @@ pub(super) const H2_RESETS_MAX: Key = Key {
 pub(super) const H2_CONTROL_FRAMES_MAX: Key = Key {
     path: "limits.h2_control_frames_max",
     flag: None,
-    kind: Kind::Count {
+    kind: ValueKind::Count {
         least: 1,
         most: 1_000_000,
     },
@@ -167,7 +167,7 @@ pub(super) const H2_CONTROL_FRAMES_MAX: Key = Key {
 pub(super) const H2_WINDOW_UPDATES_MAX: Key = Key {
     path: "limits.h2_window_updates_max",
     flag: None,
-    kind: Kind::Count {
+    kind: ValueKind::Count {
         least: 1,
         most: 10_000_000,
     },
@@ -180,7 +180,7 @@ pub(super) const H2_WINDOW_UPDATES_MAX: Key = Key {
 pub(super) const H2_HEADS_BYTES_MAX: Key = Key {
     path: "limits.h2_heads_bytes_max",
     flag: None,
-    kind: Kind::Size {
+    kind: ValueKind::Size {
         least: ByteSize::kib(64),
         most: ByteSize::gib(16),
     },
@@ -193,7 +193,7 @@ pub(super) const H2_HEADS_BYTES_MAX: Key = Key {
 pub(super) const HEADS_BYTES_MAX: Key = Key {
     path: "limits.heads_bytes_max",
     flag: None,
-    kind: Kind::Size {
+    kind: ValueKind::Size {
         least: ByteSize::kib(64),
         most: ByteSize::gib(16),
     },

@@ -6,14 +6,14 @@ use edgeward_types::ByteSize;
 
 use super::super::check::path_text;
 use super::super::choice::Choice as _;
-use super::super::kind::{Kind, Value, duration_text, size_text};
+use super::super::kind::{Value, ValueKind, duration_text, size_text};
 use super::{Key, or_none};
 use crate::commands::link::endpoint::{Compression, IdScheme};
 
 pub(super) const GATEWAY: Key = Key {
     path: "origin.link.gateway",
     flag: None,
-    kind: Kind::HostPort,
+    kind: ValueKind::HostPort,
     doc: "Host and port of the gateway.",
     set: |draft, _, value| draft.link.gateway = value.text().parse().ok(),
     show: |draft, _| draft.link.gateway.as_ref().map(ToString::to_string),
@@ -22,7 +22,7 @@ pub(super) const GATEWAY: Key = Key {
 pub(super) const KEYS: Key = Key {
     path: "origin.link.keys",
     flag: None,
-    kind: Kind::Path,
+    kind: ValueKind::Path,
     doc: "The edge's folder of keys, which `edgeward link keygen` creates.",
     set: |draft, _, value| draft.link.keys = Some(value.file()),
     show: |draft, _| draft.link.keys.as_deref().map(path_text),
@@ -31,7 +31,7 @@ pub(super) const KEYS: Key = Key {
 pub(super) const STORE: Key = Key {
     path: "origin.link.store",
     flag: None,
-    kind: Kind::Path,
+    kind: ValueKind::Path,
     doc: "A folder, file or device for the chunks of received bodies. Must not be the store of the disk cache.",
     set: |draft, _, value| draft.link.store = Some(value.file()),
     show: |draft, _| draft.link.store.as_deref().map(path_text),
@@ -40,7 +40,7 @@ pub(super) const STORE: Key = Key {
 pub(super) const STORE_SIZE: Key = Key {
     path: "origin.link.store_size",
     flag: None,
-    kind: Kind::Size {
+    kind: ValueKind::Size {
         least: ByteSize::mib(16),
         most: ByteSize::gib(32 << 10),
     },
@@ -52,7 +52,7 @@ pub(super) const STORE_SIZE: Key = Key {
 pub(super) const STORE_COMPRESSION: Key = Key {
     path: "origin.link.store_compression",
     flag: None,
-    kind: Kind::Choice(Compression::WORDS),
+    kind: ValueKind::Choice(Compression::WORDS),
     doc: "The compression of chunks in the store. It stores several times as much text, for some CPU time.",
     set: |draft, _, value| draft.link.store_compression = value.choice(),
     show: |draft, _| Some(draft.link.store_compression.word().to_owned()),
@@ -61,7 +61,7 @@ pub(super) const STORE_COMPRESSION: Key = Key {
 pub(super) const ENCRYPTION: Key = Key {
     path: "origin.link.encryption",
     flag: None,
-    kind: Kind::Switch,
+    kind: ValueKind::Switch,
     doc: "If true, the link uses TLS 1.3 with the keys. Turn it off only inside a VPN, and at the gateway too.",
     set: |draft, _, value| draft.link.encryption = value.switch(),
     show: |draft, _| Some(draft.link.encryption.to_string()),
@@ -70,7 +70,7 @@ pub(super) const ENCRYPTION: Key = Key {
 pub(super) const COMPRESSION: Key = Key {
     path: "origin.link.compression",
     flag: None,
-    kind: Kind::Choice(Compression::WORDS),
+    kind: ValueKind::Choice(Compression::WORDS),
     doc: "The compression of bodies on the link. The link switches to faster compression, or to no compression, if \
           the network is faster than the CPU can compress.",
     set: |draft, _, value| draft.link.compression = value.choice(),
@@ -80,7 +80,7 @@ pub(super) const COMPRESSION: Key = Key {
 pub(super) const DEDUP: Key = Key {
     path: "origin.link.dedup",
     flag: None,
-    kind: Kind::Switch,
+    kind: ValueKind::Switch,
     doc: "If true, a chunk that was sent before is replaced by a reference. Applies to the data that this endpoint \
           sends.",
     set: |draft, _, value| draft.link.dedup = value.switch(),
@@ -90,7 +90,7 @@ pub(super) const DEDUP: Key = Key {
 pub(super) const DELTA: Key = Key {
     path: "origin.link.delta",
     flag: None,
-    kind: Kind::Switch,
+    kind: ValueKind::Switch,
     doc: "If true, a new chunk is sent as a delta against similar data sent before. Applies to the data that this \
           endpoint sends.",
     set: |draft, _, value| draft.link.delta = value.switch(),
@@ -100,7 +100,7 @@ pub(super) const DELTA: Key = Key {
 pub(super) const IDS: Key = Key {
     path: "origin.link.ids",
     flag: None,
-    kind: Kind::Choice(IdScheme::WORDS),
+    kind: ValueKind::Choice(IdScheme::WORDS),
     doc: "The function that computes chunk ids; must be the same at the gateway. `gmac` is faster, but anyone with \
           the store key can create different chunks with the same id. Use it only if the endpoints trust each \
           other.",
@@ -111,7 +111,7 @@ pub(super) const IDS: Key = Key {
 pub(super) const CONNECTIONS: Key = Key {
     path: "origin.link.connections",
     flag: None,
-    kind: Kind::Count { least: 1, most: 16 },
+    kind: ValueKind::Count { least: 1, most: 16 },
     doc: "The number of TCP connections to the gateway. If there are several, the first one carries short messages.",
     set: |draft, _, value| draft.link.connections = value.count(),
     show: |draft, _| Some(draft.link.connections.to_string()),
@@ -120,7 +120,7 @@ pub(super) const CONNECTIONS: Key = Key {
 pub(super) const TIMEOUT: Key = Key {
     path: "origin.link.patience",
     flag: None,
-    kind: Kind::Duration {
+    kind: ValueKind::Duration {
         least: Duration::from_millis(1),
         most: Duration::from_secs(3600),
     },
@@ -132,7 +132,7 @@ pub(super) const TIMEOUT: Key = Key {
 pub(super) const ADMIN: Key = Key {
     path: "origin.link.admin",
     flag: None,
-    kind: Kind::AddressOrNone,
+    kind: ValueKind::AddressOrNone,
     doc: "The address that serves `/metrics` and `/status` of the link, for `edgeward link status`.",
     set: |draft, _, value| draft.link.admin = value.optional(Value::address),
     show: |draft, _| Some(or_none(draft.link.admin.map(|addr| addr.to_string()))),

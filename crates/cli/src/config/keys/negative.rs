@@ -6,14 +6,14 @@ use edgeward_types::ByteSize;
 
 use super::super::check::path_text;
 use super::super::choice::Choice as _;
-use super::super::kind::{Kind, duration_text, size_text};
+use super::super::kind::{ValueKind, duration_text, size_text};
 use super::Key;
 use crate::negative::IdKind;
 
 pub(super) const PATH: Key = Key {
     path: "negative.path",
     flag: None,
-    kind: Kind::Pattern,
+    kind: ValueKind::Pattern,
     doc: "The pattern of paths, with one `{id}` that matches a segment of the path or part of one, such as \
           `\"/resource/{id}\"` or `\"/img/{id}.jpg\"`. The first rule that matches applies.",
     set: |draft, item, value| draft.negative(item).pattern = Some(value.pattern()),
@@ -23,7 +23,7 @@ pub(super) const PATH: Key = Key {
 pub(super) const FILTER: Key = Key {
     path: "negative.filter",
     flag: None,
-    kind: Kind::Filter,
+    kind: ValueKind::Filter,
     doc: "The filter of the ids that exist: a file, which is checked for changes once a second, or the URL of a \
           published filter, `\"https://HOST/sets/NAME\"`, which is kept up to date.",
     set: |draft, item, value| draft.negative(item).filter = Some(value.filter()),
@@ -33,7 +33,7 @@ pub(super) const FILTER: Key = Key {
 pub(super) const PUBLIC_KEY: Key = Key {
     path: "negative.public_key",
     flag: None,
-    kind: Kind::PublicKeys,
+    kind: ValueKind::PublicKeys,
     doc: "The public key that signs the published filter, or two keys during a change of keys. Required unless the \
           URL is `https`.",
     set: |draft, item, value| draft.negative(item).keys = value.public_keys(),
@@ -47,7 +47,7 @@ pub(super) const PUBLIC_KEY: Key = Key {
 pub(super) const MAX_STALENESS: Key = Key {
     path: "negative.max_staleness",
     flag: None,
-    kind: Kind::Duration {
+    kind: ValueKind::Duration {
         least: Duration::from_millis(500),
         most: Duration::from_secs(30 * 86_400),
     },
@@ -60,7 +60,7 @@ pub(super) const MAX_STALENESS: Key = Key {
 pub(super) const IDS: Key = Key {
     path: "negative.ids",
     flag: None,
-    kind: Kind::Choice(IdKind::WORDS),
+    kind: ValueKind::Choice(IdKind::WORDS),
     doc: "The form of the ids in the path. A filter with ids of another form is not used. `hex`: bytes as hex \
           digits. A path whose id does not have this form is forwarded to the origin. Default: the form that the \
           filter states.",
@@ -71,7 +71,7 @@ pub(super) const IDS: Key = Key {
 pub(super) const CLOCK_ERROR: Key = Key {
     path: "negative.clock_error",
     flag: None,
-    kind: Kind::Duration {
+    kind: ValueKind::Duration {
         least: Duration::ZERO,
         most: Duration::from_secs(86_400),
     },
@@ -84,7 +84,7 @@ pub(super) const CLOCK_ERROR: Key = Key {
 pub(super) const TLS_ROOTS: Key = Key {
     path: "negative.tls_roots",
     flag: None,
-    kind: Kind::InputFile,
+    kind: ValueKind::InputFile,
     doc: "PEM file of the root certificates that an `https` publisher must chain to. Default: those of the system.",
     set: |draft, item, value| draft.negative(item).roots = Some(value.file()),
     show: |draft, item| draft.negative.get(item)?.roots.as_deref().map(path_text),
@@ -93,7 +93,7 @@ pub(super) const TLS_ROOTS: Key = Key {
 pub(super) const SNAPSHOT_BYTES_MAX: Key = Key {
     path: "negative.snapshot_bytes_max",
     flag: None,
-    kind: Kind::Size {
+    kind: ValueKind::Size {
         least: ByteSize(1024),
         most: ByteSize::gib(64),
     },

@@ -1,12 +1,12 @@
 //! The settings of shared ports and of the names of the admin server.
 
 use super::Key;
-use crate::config::kind::Kind;
+use crate::config::kind::ValueKind;
 
 pub(super) const SHARE_PORTS: Key = Key {
     path: "server.share_ports",
     flag: Some("--share-ports"),
-    kind: Kind::Switch,
+    kind: ValueKind::Switch,
     doc: "If true, another edge of the same user can listen on the same addresses. The kernel then distributes \
           connections to both, and each has a cache of its own. Meant for the moment when one edge replaces \
           another.",
@@ -17,7 +17,7 @@ pub(super) const SHARE_PORTS: Key = Key {
 pub(super) const ADMIN_HOSTS: Key = Key {
     path: "admin.hosts",
     flag: None,
-    kind: Kind::Hosts,
+    kind: ValueKind::Hosts,
     doc: "Host names that requests to the admin server may use, besides addresses, `localhost` and `server.name`. A \
           request with another `Host` gets 421: otherwise a web page could read the metrics through a name of its \
           own that it resolves to this address (DNS rebinding). List the names that your monitoring uses.",

@@ -2,13 +2,13 @@
 
 use edgeward_types::ByteSize;
 
-use super::super::kind::{Kind, duration_text, size_text};
+use super::super::kind::{ValueKind, duration_text, size_text};
 use super::{DURATION, DURATION_OR_ZERO, Key};
 
 pub(super) const CLIENT_SHARE_PERCENT: Key = Key {
     path: "origin.client_share_percent",
     flag: None,
-    kind: Kind::Count {
+    kind: ValueKind::Count {
         least: 1,
         most: 100,
     },
@@ -22,7 +22,7 @@ pub(super) const CLIENT_SHARE_PERCENT: Key = Key {
 pub(super) const UNFINISHED_UPLOADS_PERCENT: Key = Key {
     path: "origin.unfinished_uploads_percent",
     flag: None,
-    kind: Kind::Count {
+    kind: ValueKind::Count {
         least: 0,
         most: 100,
     },
@@ -36,7 +36,7 @@ pub(super) const UNFINISHED_UPLOADS_PERCENT: Key = Key {
 pub(super) const QUEUE_MAX: Key = Key {
     path: "origin.queue_max",
     flag: None,
-    kind: Kind::Count {
+    kind: ValueKind::Count {
         least: 0,
         most: 1 << 20,
     },
@@ -68,7 +68,7 @@ pub(super) const EXPECT_TIMEOUT: Key = Key {
 pub(super) const UPLOAD_BUFFER_BYTES: Key = Key {
     path: "limits.upload_buffer_bytes",
     flag: None,
-    kind: Kind::Size {
+    kind: ValueKind::Size {
         least: ByteSize(0),
         most: ByteSize::mib(16),
     },
@@ -81,7 +81,7 @@ pub(super) const UPLOAD_BUFFER_BYTES: Key = Key {
 pub(super) const UPLOAD_BUFFERS_BYTES_MAX: Key = Key {
     path: "limits.upload_buffers_bytes_max",
     flag: None,
-    kind: Kind::Size {
+    kind: ValueKind::Size {
         least: ByteSize(0),
         most: ByteSize::gib(64),
     },
@@ -103,7 +103,7 @@ pub(super) const UPLOAD_BUFFER_WAIT: Key = Key {
 pub(super) const UPLOAD_RATE_MIN: Key = Key {
     path: "limits.upload_rate_min",
     flag: None,
-    kind: Kind::Size {
+    kind: ValueKind::Size {
         least: ByteSize(0),
         most: ByteSize::mib(1),
     },
@@ -116,7 +116,7 @@ pub(super) const UPLOAD_RATE_MIN: Key = Key {
 pub(super) const RESPONSE_RATE_MIN: Key = Key {
     path: "limits.response_rate_min",
     flag: None,
-    kind: Kind::Size {
+    kind: ValueKind::Size {
         least: ByteSize(0),
         most: ByteSize::mib(1),
     },
@@ -140,7 +140,7 @@ pub(super) const RATE_WINDOW: Key = Key {
 pub(super) const READ_AHEAD_BYTES: Key = Key {
     path: "limits.read_ahead_bytes",
     flag: None,
-    kind: Kind::Size {
+    kind: ValueKind::Size {
         least: ByteSize(0),
         most: ByteSize::mib(64),
     },
@@ -153,7 +153,7 @@ pub(super) const READ_AHEAD_BYTES: Key = Key {
 pub(super) const READ_AHEAD_RATE_MAX: Key = Key {
     path: "limits.read_ahead_rate_max",
     flag: None,
-    kind: Kind::Size {
+    kind: ValueKind::Size {
         least: ByteSize(0),
         most: ByteSize::gib(64),
     },

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use edgeward_types::ByteSize;
 
-use super::Kind;
+use super::ValueKind;
 
-impl Kind {
+impl ValueKind {
     /// The type in the reference, in a few words.
     pub(in crate::config) fn name(self) -> String {
         match self {

@@ -4,11 +4,11 @@ use std::io::BufRead;
 
 use crate::diagnostic::Diagnostic;
 
-use super::{LineNumber, Source};
+use super::{FileSource, LineNumber};
 
 /// Passes every id to `each`.
 pub(super) fn read(
-    source: &Source,
+    source: &FileSource,
     input: impl BufRead,
     column: Option<&str>,
     each: &mut dyn FnMut(LineNumber, &[u8]) -> anyhow::Result<()>,
@@ -71,7 +71,7 @@ pub(super) fn read(
     }
 }
 
-fn csv_error(source: &Source, error: &csv::Error) -> anyhow::Error {
+fn csv_error(source: &FileSource, error: &csv::Error) -> anyhow::Error {
     let line = error.position().map_or(0, csv::Position::line);
     let message = match error.kind() {
         csv::ErrorKind::UnequalLengths {

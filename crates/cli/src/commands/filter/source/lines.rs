@@ -4,11 +4,11 @@ use std::io::{BufRead, Read as _};
 
 use anyhow::Context as _;
 
-use super::{LineNumber, Source};
+use super::{FileSource, LineNumber};
 
 /// Passes every id to `each`.
 pub(super) fn read(
-    source: &Source,
+    source: &FileSource,
     mut input: impl BufRead,
     each: &mut dyn FnMut(LineNumber, &[u8]) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {

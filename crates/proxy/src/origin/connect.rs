@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -33,59 +33,11 @@ impl OriginStream for TlsStream<TcpStream> {}
 
 impl OriginStream for Box<dyn DialedStream> {}
 
-impl OriginStream for Plain {
+impl OriginStream for TcpStream {
     fn is_quiet(&mut self) -> bool {
         // Unlike `poll_read`, this keeps the registered waker.
-        let read = self.0.try_read(&mut [0]);
+        let read = self.try_read(&mut [0]);
         read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
-    }
-}
-
-/// TCP without TLS. Most requests are one piece, and the kernel handles a send of one piece a little faster than a vectored
-/// write.
-struct Plain(TcpStream);
-
-impl AsyncRead for Plain {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for Plain {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        pieces: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let stream = Pin::new(&mut self.0);
-        match pieces {
-            [piece] => stream.poll_write(cx, piece),
-            _ => stream.poll_write_vectored(cx, pieces),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
     }
 }
 
@@ -168,7 +120,7 @@ impl Connector {
         let tcp = TcpStream::connect(addr).await?;
         tcp.set_nodelay(true)?;
         match &self.tls {
-            None => Ok(Box::new(Plain(tcp))),
+            None => Ok(Box::new(tcp)),
             Some((connector, name)) => {
                 let tls = connector.connect(name.clone(), tcp).await?;
                 Ok(Box::new(tls))

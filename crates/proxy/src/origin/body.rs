@@ -27,7 +27,7 @@ pub(crate) struct OriginBody {
 }
 
 /// The reader of a body.
-enum BodySource {
+pub(super) enum BodySource {
     Hyper(Incoming),
     /// The parser of this crate.
     Direct(h1::Body),
@@ -51,37 +51,16 @@ impl BodySource {
         match self {
             Self::Hyper(incoming) => Pin::new(incoming)
                 .poll_frame(cx)
-                .map(|next| next.map(|frame| frame.map_err(OriginError::from_hyper))),
-            Self::Direct(body) => body
-                .poll_frame(cx)
-                .map(|next| next.map(|frame| frame.map_err(OriginError::from_h1))),
+                .map_err(OriginError::from_hyper),
+            Self::Direct(body) => body.poll_frame(cx).map_err(OriginError::from_h1),
             Self::Ended => Poll::Ready(None),
         }
     }
 }
 
 impl OriginBody {
-    /// Returns the body of a response that hyper reads. An HTTP/2 stream has no lease.
-    pub(super) fn from_hyper(
-        incoming: Incoming,
-        lease: Option<Lease>,
-        silence_max: Duration,
-        counters: Arc<Counters>,
-    ) -> Self {
-        Self::new(BodySource::Hyper(incoming), lease, silence_max, counters)
-    }
-
-    /// Returns the body of a response that [`h1`] reads.
-    pub(super) fn from_h1(
-        body: h1::Body,
-        lease: Lease,
-        silence_max: Duration,
-        counters: Arc<Counters>,
-    ) -> Self {
-        Self::new(BodySource::Direct(body), Some(lease), silence_max, counters)
-    }
-
-    fn new(
+    /// Returns the body of a response. An HTTP/2 stream has no lease.
+    pub(super) fn new(
         source: BodySource,
         lease: Option<Lease>,
         silence_max: Duration,
@@ -162,9 +141,7 @@ impl Body for OriginBody {
             }
         };
         self.lease = None;
-        if let Some(counter) = error.counter(&self.counters) {
-            counter.increment();
-        }
+        error.count(&self.counters);
         Poll::Ready(Some(Err(error)))
     }
 

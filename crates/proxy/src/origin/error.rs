@@ -6,7 +6,7 @@ use std::io;
 use http::StatusCode;
 
 use super::h1::H1Error;
-use crate::base::counters::{Counter, Counters};
+use crate::base::counters::Counters;
 
 /// An error of a request to the origin.
 ///
@@ -125,49 +125,43 @@ impl OriginError {
 
     /// Returns the status for the client, if no head was sent to it.
     pub(crate) const fn status(&self) -> StatusCode {
-        match self {
-            Self::Connect { .. }
-            | Self::HeadInvalid { .. }
-            | Self::HeadTooLarge
-            | Self::Incomplete { .. } => StatusCode::BAD_GATEWAY,
-            Self::ConnectTimeout | Self::FirstByteTimeout | Self::ReadTimeout => {
-                StatusCode::GATEWAY_TIMEOUT
-            }
-            Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Upload { .. } => StatusCode::BAD_REQUEST,
-            Self::UploadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::UploadTooSlow => StatusCode::REQUEST_TIMEOUT,
-        }
+        self.status_and_detail().0
     }
 
     /// Returns the `detail` of `Cache-Status` (RFC 9211 §2.8): an error type of `Proxy-Status` (RFC 9209 §2.3).
     pub(crate) const fn detail(&self) -> &'static str {
+        self.status_and_detail().1
+    }
+
+    const fn status_and_detail(&self) -> (StatusCode, &'static str) {
+        use StatusCode as S;
         match self {
-            Self::Connect { .. } => "connection_refused",
-            Self::ConnectTimeout => "connection_timeout",
-            Self::Busy => "connection_limit_reached",
-            Self::FirstByteTimeout => "http_response_timeout",
-            Self::ReadTimeout => "connection_read_timeout",
-            Self::HeadInvalid { .. } => "http_protocol_error",
-            Self::HeadTooLarge => "http_response_header_section_size",
-            Self::Incomplete { .. } => "http_response_incomplete",
-            Self::Upload { .. } | Self::UploadTooSlow => "http_request_error",
-            Self::UploadTooLarge => "http_request_too_large",
+            Self::Connect { .. } => (S::BAD_GATEWAY, "connection_refused"),
+            Self::ConnectTimeout => (S::GATEWAY_TIMEOUT, "connection_timeout"),
+            Self::Busy => (S::SERVICE_UNAVAILABLE, "connection_limit_reached"),
+            Self::FirstByteTimeout => (S::GATEWAY_TIMEOUT, "http_response_timeout"),
+            Self::ReadTimeout => (S::GATEWAY_TIMEOUT, "connection_read_timeout"),
+            Self::HeadInvalid { .. } => (S::BAD_GATEWAY, "http_protocol_error"),
+            Self::HeadTooLarge => (S::BAD_GATEWAY, "http_response_header_section_size"),
+            Self::Incomplete { .. } => (S::BAD_GATEWAY, "http_response_incomplete"),
+            Self::Upload { .. } => (S::BAD_REQUEST, "http_request_error"),
+            Self::UploadTooLarge => (S::PAYLOAD_TOO_LARGE, "http_request_too_large"),
+            Self::UploadTooSlow => (S::REQUEST_TIMEOUT, "http_request_error"),
         }
     }
 
-    /// Returns the counter of the error, or `None` for an error of the client.
-    pub(crate) const fn counter<'a>(&self, counters: &'a Counters) -> Option<&'a Counter> {
-        Some(match self {
-            Self::Connect { .. } => &counters.origin_connect_failed,
-            Self::ConnectTimeout => &counters.origin_connect_timeout,
-            Self::Busy => &counters.origin_busy,
-            Self::FirstByteTimeout => &counters.origin_first_byte_timeout,
-            Self::ReadTimeout => &counters.origin_read_timeout,
-            Self::HeadInvalid { .. } => &counters.origin_head_invalid,
-            Self::HeadTooLarge => &counters.origin_head_too_large,
-            Self::Incomplete { .. } => &counters.origin_incomplete,
-            Self::Upload { .. } | Self::UploadTooLarge | Self::UploadTooSlow => return None,
-        })
+    /// Counts the error, unless the client caused it.
+    pub(crate) fn count(&self, counters: &Counters) {
+        match self {
+            Self::Connect { .. } => counters.origin_connect_failed.increment(),
+            Self::ConnectTimeout => counters.origin_connect_timeout.increment(),
+            Self::Busy => counters.origin_busy.increment(),
+            Self::FirstByteTimeout => counters.origin_first_byte_timeout.increment(),
+            Self::ReadTimeout => counters.origin_read_timeout.increment(),
+            Self::HeadInvalid { .. } => counters.origin_head_invalid.increment(),
+            Self::HeadTooLarge => counters.origin_head_too_large.increment(),
+            Self::Incomplete { .. } => counters.origin_incomplete.increment(),
+            Self::Upload { .. } | Self::UploadTooLarge | Self::UploadTooSlow => {}
+        }
     }
 }

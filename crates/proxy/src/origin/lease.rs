@@ -93,26 +93,13 @@ impl PoolState {
         !self.waiting.borrow().is_empty()
     }
 
-    /// Takes an idle connection, if the client may have one more.
-    pub(super) fn take_idle(
-        self: &Rc<Self>,
-        client: ClientNet,
-        accepts: fn(&Reusable) -> bool,
-    ) -> Option<(Reusable, Lease)> {
-        if !self.shares.allows(client, self.free()) {
-            return None;
-        }
-        let idle = self.pop_idle(accepts)?;
-        Some((idle, Lease::reuse(self, Some(client))))
-    }
-
     /// Takes a place with an idle connection or for a new connection, if the client may have one more.
     pub(super) fn take(
         self: &Rc<Self>,
         client: ClientNet,
         reuse: bool,
         accepts: fn(&Reusable) -> bool,
-    ) -> Option<(Option<Reusable>, Lease)> {
+    ) -> Option<Checkout> {
         if !self.shares.allows(client, self.free()) {
             return None;
         }

@@ -108,15 +108,6 @@ impl Outbound<'_> {
         }
     }
 
-    /// Returns the address of the client.
-    pub(crate) fn client(&self) -> std::net::IpAddr {
-        self.request.peer.ip()
-    }
-
-    pub(crate) fn method(&self) -> &Method {
-        self.method
-    }
-
     /// Returns the sink of interim responses, if the client can receive them.
     pub(crate) fn interims(&self) -> Option<&InterimSink> {
         self.request.interims.as_ref()

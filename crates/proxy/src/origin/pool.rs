@@ -19,8 +19,8 @@ use hyper::client::conn::{TrySendError, http1, http2};
 use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
 
-use super::body::OriginBody;
-use super::connect::Connector;
+use super::body::{BodySource, OriginBody};
+use super::connect::{Connector, OriginStream};
 use super::error::OriginError;
 use super::h1;
 use super::lease::{IdleConnection, Lease, PoolState, Reusable};
@@ -159,13 +159,12 @@ impl OriginPool {
             OriginProtocol::Http1 if attempt.upload.is_none() => {
                 self.send_direct(attempt, outbound).await
             }
-            OriginProtocol::Http1 => Box::pin(self.send_h1(attempt, outbound, upload)).await,
-            OriginProtocol::Http2 => Box::pin(self.send_h2(attempt, outbound, upload)).await,
+            OriginProtocol::Http1 | OriginProtocol::Http2 => {
+                Box::pin(self.send_by_hyper(attempt, outbound, upload)).await
+            }
         };
-        if let Err(error) = &result
-            && let Some(counter) = error.counter(&self.shared.counters)
-        {
-            counter.increment();
+        if let Err(error) = &result {
+            error.count(&self.shared.counters);
         }
         result
     }
@@ -178,8 +177,7 @@ impl OriginPool {
     ) -> Result<Received, OriginError> {
         let mut tries_left = self.config.retries_max;
         let limits = h1::HeadLimits::of(&self.limits);
-        let client = ClientNet::of(outbound.client());
-        let method = outbound.method();
+        let client = ClientNet::of(outbound.request.peer.ip());
         loop {
             // The last try is on a new connection: the whole pool may be dead.
             let (connection, reused, lease) = self.checkout_direct(client, tries_left > 0).await?;
@@ -188,14 +186,11 @@ impl OriginPool {
             let head = outbound.head();
             let timeout = self.config.first_byte_timeout;
             let failed = match connection
-                .exchange(&head, method, limits, timeout, outbound.interims())
+                .exchange(&head, outbound.method, limits, timeout, outbound.interims())
                 .await
             {
                 Ok((parts, body)) => {
-                    let silence_max = self.config.read_idle_timeout;
-                    let counters = Arc::clone(&self.shared.counters);
-                    let body = OriginBody::from_h1(body, lease, silence_max, counters);
-                    return Ok((parts, Box::new(body)));
+                    return Ok(self.received(parts, BodySource::Direct(body), Some(lease)));
                 }
                 Err(failed) => failed,
             };
@@ -212,38 +207,41 @@ impl OriginPool {
         }
     }
 
-    async fn send_h1(
+    /// Sends a request by hyper's client, over HTTP/1.1 or HTTP/2.
+    async fn send_by_hyper(
         &self,
         attempt: &Attempt,
         outbound: &Outbound<'_>,
         upload: Upload,
     ) -> Result<Received, OriginError> {
         let mut tries_left = self.config.retries_max;
-        let client = ClientNet::of(outbound.client());
+        let client = ClientNet::of(outbound.request.peer.ip());
         let mut upload = Some(upload);
         let mut unsent = None;
         loop {
-            // The last try is on a new connection: the whole pool may be dead.
-            let (mut sender, reused, lease) = self.checkout(client, tries_left > 0).await?;
+            let mut sender = match self.config.protocol {
+                // The last try is on a new connection: the whole pool may be dead.
+                OriginProtocol::Http1 => self.checkout(client, tries_left > 0).await?,
+                OriginProtocol::Http2 => Sender::Http2(self.h2_sender().await?),
+            };
             attempt.record_sent();
             let request = unsent
                 .take()
                 .unwrap_or_else(|| outbound.request(upload.take().unwrap_or(Upload::Empty)));
-            let error = match self
-                .head_in_time(attempt, outbound, sender.try_send_request(request))
-                .await?
-            {
+            let head = sender.try_send(request);
+            let mut error = match self.head_in_time(attempt, outbound, head).await? {
                 Ok(response) => {
-                    return Ok(
-                        self.received(response, Some(lease.with(sender, attempt.upload.clone())))
-                    );
+                    let (parts, incoming) = response.into_parts();
+                    let lease = sender.into_lease(attempt.upload.clone());
+                    return Ok(self.received(parts.into(), BodySource::Hyper(incoming), lease));
                 }
                 Err(error) => error,
             };
-            drop(lease);
-            let (error, returned) = split(error);
-            let died_idle = reused && !error.is_parse() && !error.is_user();
-            if tries_left == 0 || !(died_idle && (returned.is_some() || attempt.repeatable)) {
+            let returned = error.take_message();
+            let error = error.into_error();
+            let may_retry = sender.died(&error) && (returned.is_some() || attempt.repeatable);
+            drop(sender);
+            if tries_left == 0 || !may_retry {
                 return Err(OriginError::from_hyper(error));
             }
             unsent = returned;
@@ -252,15 +250,10 @@ impl OriginPool {
         }
     }
 
-    fn received(&self, response: Response<Incoming>, lease: Option<Lease>) -> Received {
-        let (parts, incoming) = response.into_parts();
-        let body = OriginBody::from_hyper(
-            incoming,
-            lease,
-            self.config.read_idle_timeout,
-            Arc::clone(&self.shared.counters),
-        );
-        (Box::new(parts), Box::new(body))
+    fn received(&self, parts: Box<Parts>, body: BodySource, lease: Option<Lease>) -> Received {
+        let counters = Arc::clone(&self.shared.counters);
+        let body = OriginBody::new(body, lease, self.config.read_idle_timeout, counters);
+        (parts, Box::new(body))
     }
 
     /// Waits for the head of a response until `first_byte_timeout` after the last progress of the upload.
@@ -295,11 +288,7 @@ impl OriginPool {
         }
     }
 
-    async fn checkout(
-        &self,
-        client: ClientNet,
-        reuse: bool,
-    ) -> Result<(http1::SendRequest<Upload>, bool, Lease), OriginError> {
+    async fn checkout(&self, client: ClientNet, reuse: bool) -> Result<Sender, OriginError> {
         let accepts = if self.shared.has_idle(Reusable::is_hyper) {
             Reusable::is_hyper
         } else {
@@ -307,27 +296,25 @@ impl OriginPool {
         };
         let timeout = self.config.queue_timeout;
         let (idle, lease) = wait::checkout(&self.shared, client, reuse, accepts, timeout).await?;
-        match idle {
+        let kept = match idle {
+            Some(Reusable::Hyper(mut sender)) => sender.ready().await.is_ok().then_some(sender),
             Some(Reusable::Direct(connection)) => {
                 // hyper keeps the connection from now on.
-                let sender = Box::pin(self.hand_to_hyper(connection.into_stream())).await?;
-                return Ok((sender, true, lease));
+                Some(Box::pin(self.hand_to_hyper(connection.into_stream())).await?)
             }
-            Some(Reusable::Hyper(mut sender)) => {
-                let ready = sender.ready().await;
-                if ready.is_ok() {
-                    return Ok((sender, true, lease));
-                }
-            }
-            None => {}
-        }
-        let deadline = Instant::now() + self.config.connect_timeout;
-        // Boxed, because the future is large and seldom needed.
-        let sender = Box::pin(async {
-            let stream = self.connect(deadline).await?;
-            self.hand_to_hyper(stream).await
-        });
-        Ok((sender.await?, false, lease))
+            None => None,
+        };
+        let reused = kept.is_some();
+        let sender = match kept {
+            Some(sender) => sender,
+            // Boxed, because the future is large and seldom needed.
+            None => Box::pin(async { self.hand_to_hyper(self.connect().await?).await }).await?,
+        };
+        Ok(Sender::Http1 {
+            sender,
+            reused,
+            lease,
+        })
     }
 
     async fn checkout_direct(
@@ -336,34 +323,27 @@ impl OriginPool {
         reuse: bool,
     ) -> Result<(h1::Connection, bool, Lease), OriginError> {
         let accepts = |idle: &Reusable| !idle.is_hyper();
-        if reuse
-            && !self.shared.is_contended()
-            && let Some((Reusable::Direct(connection), lease)) =
-                self.shared.take_idle(client, accepts)
-        {
+        let (idle, lease) = match wait::checkout_now(&self.shared, client, reuse, accepts) {
+            Some(checkout) => checkout,
+            None => {
+                let timeout = self.config.queue_timeout;
+                let waiting = wait::checkout(&self.shared, client, reuse, accepts, timeout);
+                Box::pin(waiting).await?
+            }
+        };
+        if let Some(Reusable::Direct(connection)) = idle {
             return Ok((connection, true, lease));
         }
-        Box::pin(async {
-            let timeout = self.config.queue_timeout;
-            let (idle, lease) =
-                wait::checkout(&self.shared, client, reuse, accepts, timeout).await?;
-            if let Some(Reusable::Direct(connection)) = idle {
-                return Ok((connection, true, lease));
-            }
-            let deadline = Instant::now() + self.config.connect_timeout;
-            let stream = self.connect(deadline).await?;
-            Ok((h1::Connection::new(stream), false, lease))
-        })
-        .await
+        let stream = Box::pin(self.connect()).await?;
+        Ok((h1::Connection::new(stream), false, lease))
     }
 
     async fn hand_to_hyper(
         &self,
-        stream: Box<dyn super::connect::OriginStream>,
+        stream: Box<dyn OriginStream>,
     ) -> Result<http1::SendRequest<Upload>, OriginError> {
         let mut builder = http1::Builder::new();
-        let head_bytes_max = self.limits.head_len_max();
-        builder.max_header_size(head_bytes_max);
+        builder.max_header_size(self.limits.head_len_max());
         if self.limits.headers_max.get() != crate::base::config::HEADERS_ON_STACK {
             builder.max_headers(self.limits.headers_max.get());
         }
@@ -379,12 +359,10 @@ impl OriginPool {
         Ok(sender)
     }
 
-    async fn connect(
-        &self,
-        deadline: Instant,
-    ) -> Result<Box<dyn super::connect::OriginStream>, OriginError> {
+    async fn connect(&self) -> Result<Box<dyn OriginStream>, OriginError> {
         self.shared.counters.origin_connects.increment();
-        let connected = tokio::time::timeout_at(deadline, self.connector.connect())
+        let timeout = self.config.connect_timeout;
+        let connected = tokio::time::timeout(timeout, self.connector.connect())
             .await
             .map_err(|_| OriginError::ConnectTimeout)
             .and_then(|tried| tried.map_err(|source| OriginError::Connect { source }));
@@ -430,7 +408,40 @@ impl OriginPool {
     }
 }
 
-fn split(mut error: TrySendError<Request<Upload>>) -> (hyper::Error, Option<Request<Upload>>) {
-    let message = error.take_message();
-    (error.into_error(), message)
+/// A connection of hyper's client.
+enum Sender {
+    Http1 {
+        sender: http1::SendRequest<Upload>,
+        reused: bool,
+        lease: Lease,
+    },
+    Http2(http2::SendRequest<Upload>),
+}
+
+impl Sender {
+    async fn try_send(
+        &mut self,
+        request: Request<Upload>,
+    ) -> Result<Response<Incoming>, TrySendError<Request<Upload>>> {
+        match self {
+            Self::Http1 { sender, .. } => sender.try_send_request(request).await,
+            Self::Http2(sender) => sender.try_send_request(request).await,
+        }
+    }
+
+    /// Returns true if the request failed because its connection had ended: while it was idle, or by GOAWAY.
+    fn died(&self, error: &hyper::Error) -> bool {
+        match self {
+            Self::Http1 { reused, .. } => *reused && !error.is_parse() && !error.is_user(),
+            Self::Http2(sender) => sender.is_closed(),
+        }
+    }
+
+    /// Returns the lease that keeps the connection for the body of the response.
+    fn into_lease(self, upload: Option<Rc<UploadProgress>>) -> Option<Lease> {
+        match self {
+            Self::Http1 { sender, lease, .. } => Some(lease.with(sender, upload)),
+            Self::Http2(_) => None,
+        }
+    }
 }

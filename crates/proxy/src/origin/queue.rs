@@ -79,19 +79,17 @@ impl Shares {
 /// Waiting requests by client. The client whose turn is next comes first.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
-    clients: VecDeque<(ClientNet, VecDeque<(u64, T)>)>,
+    clients: VecDeque<(ClientNet, VecDeque<T>)>,
     len: usize,
     max: usize,
-    next_id: u64,
 }
 
 /// The result of [`Queue::push`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Queued<T> {
-    /// The request waits under this number.
-    Waits(u64),
+    Waits,
     /// The request waits, and the returned request was removed from the queue.
-    Displaced(u64, T),
+    Displaced(T),
     /// The queue is full, and no client waits with more requests than this one.
     Full,
 }
@@ -102,7 +100,6 @@ impl<T> Queue<T> {
             clients: VecDeque::new(),
             len: 0,
             max,
-            next_id: 0,
         }
     }
 
@@ -121,33 +118,26 @@ impl<T> Queue<T> {
                 .max_by_key(|(_, tickets)| tickets.len());
             match most {
                 Some((_, tickets)) if tickets.len() > own + 1 => {
-                    displaced = tickets.pop_back().map(|(_, ticket)| ticket);
+                    displaced = tickets.pop_back();
                     self.len -= 1;
                 }
                 _ => return Queued::Full,
             }
         }
-        let id = self.next_id;
-        self.next_id += 1;
         self.len += 1;
         match self.clients.iter_mut().find(|(of, _)| *of == client) {
-            Some((_, tickets)) => tickets.push_back((id, ticket)),
-            None => self
-                .clients
-                .push_back((client, VecDeque::from([(id, ticket)]))),
+            Some((_, tickets)) => tickets.push_back(ticket),
+            None => self.clients.push_back((client, VecDeque::from([ticket]))),
         }
-        match displaced {
-            Some(ticket) => Queued::Displaced(id, ticket),
-            None => Queued::Waits(id),
-        }
+        displaced.map_or(Queued::Waits, Queued::Displaced)
     }
 
     /// Removes a request that no longer waits.
-    pub(super) fn remove(&mut self, client: ClientNet, id: u64) -> Option<T> {
+    pub(super) fn remove(&mut self, client: ClientNet, is_it: impl Fn(&T) -> bool) -> Option<T> {
         let at = self.clients.iter().position(|(of, _)| *of == client)?;
         let tickets = &mut self.clients[at].1;
-        let ticket = tickets.iter().position(|(of, _)| *of == id)?;
-        let (_, ticket) = tickets.remove(ticket)?;
+        let ticket = tickets.iter().position(is_it)?;
+        let ticket = tickets.remove(ticket)?;
         if tickets.is_empty() {
             self.clients.remove(at);
         }
@@ -162,7 +152,7 @@ impl<T> Queue<T> {
             .iter()
             .position(|(client, _)| is_allowed(*client))?;
         let (client, mut tickets) = self.clients.remove(at)?;
-        let (_, ticket) = tickets.pop_front()?;
+        let ticket = tickets.pop_front()?;
         if !tickets.is_empty() {
             self.clients.push_back((client, tickets));
         }
@@ -244,7 +234,7 @@ mod tests {
         let (a, b) = (client("192.0.2.1"), client("192.0.2.2"));
         let mut queue = Queue::new(10);
         for (client, ticket) in [(a, "a1"), (a, "a2"), (a, "a3"), (b, "b1"), (b, "b2")] {
-            assert!(matches!(queue.push(client, ticket), Queued::Waits(_)));
+            assert_eq!(queue.push(client, ticket), Queued::Waits);
         }
         let order: Vec<_> = std::iter::from_fn(|| queue.next(|_| true)).collect();
         assert_eq!(order, ["a1", "b1", "a2", "b2", "a3"]);
@@ -270,8 +260,8 @@ mod tests {
             _ = queue.push(a, ticket);
         }
         assert_eq!(queue.push(a, "a5"), Queued::Full);
-        assert!(matches!(queue.push(b, "b1"), Queued::Displaced(_, "a4")));
-        assert!(matches!(queue.push(b, "b2"), Queued::Displaced(_, "a3")));
+        assert_eq!(queue.push(b, "b1"), Queued::Displaced("a4"));
+        assert_eq!(queue.push(b, "b2"), Queued::Displaced("a3"));
         assert_eq!(queue.push(b, "b3"), Queued::Full, "both have as many");
     }
 
@@ -279,12 +269,10 @@ mod tests {
     fn a_request_that_gave_up_is_no_longer_in_the_queue() {
         let a = client("192.0.2.1");
         let mut queue = Queue::new(1);
-        let Queued::Waits(id) = queue.push(a, "a1") else {
-            panic!("there is room");
-        };
-        assert_eq!(queue.remove(a, id), Some("a1"));
-        assert_eq!(queue.remove(a, id), None);
+        assert_eq!(queue.push(a, "a1"), Queued::Waits);
+        assert_eq!(queue.remove(a, |ticket| *ticket == "a1"), Some("a1"));
+        assert_eq!(queue.remove(a, |ticket| *ticket == "a1"), None);
         assert!(queue.is_empty());
-        assert!(matches!(queue.push(a, "a2"), Queued::Waits(_)));
+        assert_eq!(queue.push(a, "a2"), Queued::Waits);
     }
 }

@@ -16,29 +16,23 @@ pub(super) async fn checkout(
     accepts: fn(&Reusable) -> bool,
     timeout: Duration,
 ) -> Result<Checkout, OriginError> {
-    if !pool.is_contended()
-        && let Some(checkout) = pool.take(client, reuse, accepts)
-    {
+    if let Some(checkout) = checkout_now(pool, client, reuse, accepts) {
         return Ok(checkout);
     }
     let ticket = Ticket::new(client, reuse, accepts);
     let queued = pool.waiting.borrow_mut().push(client, Rc::clone(&ticket));
-    let id = match queued {
-        Queued::Waits(id) => id,
-        Queued::Displaced(id, other) => {
-            other.displace();
-            id
-        }
+    match queued {
+        Queued::Waits => {}
+        Queued::Displaced(other) => other.displace(),
         Queued::Full => {
             pool.counters.origin_waits_full.increment();
             return Err(busy(pool));
         }
-    };
+    }
     pool.counters.origin_waiting.increment();
     let waiting = Waiting {
         pool,
         ticket,
-        id,
         ended: false,
     };
     // This request is served now if all requests before it exceed their shares.
@@ -49,11 +43,21 @@ pub(super) async fn checkout(
     waiting.wait(timeout).await
 }
 
+/// Returns a place if one is free and no request waits.
+pub(super) fn checkout_now(
+    pool: &Rc<PoolState>,
+    client: ClientNet,
+    reuse: bool,
+    accepts: fn(&Reusable) -> bool,
+) -> Option<Checkout> {
+    let is_contended = pool.is_contended();
+    (!is_contended).then(|| pool.take(client, reuse, accepts))?
+}
+
 /// A request in the queue. Dropping it removes the request.
 struct Waiting<'a> {
     pool: &'a Rc<PoolState>,
     ticket: Rc<Ticket>,
-    id: u64,
     ended: bool,
 }
 
@@ -95,12 +99,10 @@ impl Drop for Waiting<'_> {
         if !self.ended {
             counters.origin_waits_given_up.increment();
         }
-        let left = self
-            .pool
-            .waiting
-            .borrow_mut()
-            .remove(self.ticket.client, self.id);
-        drop(left);
+        let is_this = |ticket: &Rc<Ticket>| Rc::ptr_eq(ticket, &self.ticket);
+        let mut waiting = self.pool.waiting.borrow_mut();
+        waiting.remove(self.ticket.client, is_this);
+        drop(waiting);
         // A place that was granted too late goes to the next request.
         if let Some((idle, lease)) = self.ticket.take_checkout() {
             match idle {

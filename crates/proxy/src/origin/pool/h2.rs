@@ -4,50 +4,15 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::time::Instant;
 
-use super::{Attempt, OriginPool, Received, split};
+use super::OriginPool;
 use crate::base::tasks::LocalExecutor;
 use crate::origin::error::OriginError;
 use crate::origin::lease::Lease;
-use crate::origin::outbound::Outbound;
 use crate::origin::upload::Upload;
 
 impl OriginPool {
-    pub(super) async fn send_h2(
-        &self,
-        attempt: &Attempt,
-        outbound: &Outbound<'_>,
-        upload: Upload,
-    ) -> Result<Received, OriginError> {
-        let mut tries_left = self.config.retries_max;
-        let mut upload = Some(upload);
-        let mut unsent = None;
-        loop {
-            let mut sender = self.h2_sender().await?;
-            attempt.record_sent();
-            let request = unsent
-                .take()
-                .unwrap_or_else(|| outbound.request(upload.take().unwrap_or(Upload::Empty)));
-            let error = match self
-                .head_in_time(attempt, outbound, sender.try_send_request(request))
-                .await?
-            {
-                Ok(response) => return Ok(self.received(response, None)),
-                Err(error) => error,
-            };
-            let (error, returned) = split(error);
-            // The request fails with its connection, for example after GOAWAY.
-            let died = sender.is_closed();
-            if tries_left == 0 || !(died && (returned.is_some() || attempt.repeatable)) {
-                return Err(OriginError::from_hyper(error));
-            }
-            unsent = returned;
-            tries_left -= 1;
-            self.shared.counters.origin_retries.increment();
-        }
-    }
-
     /// Returns the HTTP/2 connection. The first request opens it, and requests that arrive meanwhile wait.
-    async fn h2_sender(&self) -> Result<http2::SendRequest<Upload>, OriginError> {
+    pub(super) async fn h2_sender(&self) -> Result<http2::SendRequest<Upload>, OriginError> {
         let usable = || {
             self.h2
                 .borrow()
@@ -63,7 +28,7 @@ impl OriginPool {
         }
         let lease = Lease::open(&self.shared, None);
         let deadline = Instant::now() + self.config.connect_timeout;
-        let stream = self.connect(deadline).await?;
+        let stream = self.connect().await?;
         let executor = LocalExecutor(self.shared.tasks.clone());
         let mut builder = http2::Builder::new(executor);
         builder

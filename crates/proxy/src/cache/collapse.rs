@@ -5,12 +5,13 @@
 //! total, and not one for each waiting request.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use edgeward_types::{KeyHash, Timestamp};
 
 use crate::base::key_map::WordMap;
+use crate::base::lock::lock;
 use crate::cache::fill::{Fill, FillReader, Retry};
 
 /// The fetches under way, by key. Hits do not use it.
@@ -49,10 +50,8 @@ impl Collapse {
             if *entry.key != *key {
                 return Role::Uncollapsed;
             }
-            return match entry.fill.join() {
-                Some(reader) => Role::Follower(reader),
-                None => Role::Uncollapsed,
-            };
+            let reader = entry.fill.join();
+            return reader.map_or(Role::Uncollapsed, Role::Follower);
         }
         let fill = Fill::new();
         let reader = fill.join().expect("a new fill can be shared");
@@ -136,11 +135,6 @@ impl Collapse {
 
 fn shard_of(hash: KeyHash) -> usize {
     usize::try_from(hash.0 % SHARDS as u64).expect("below the number of shards")
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code panics while it holds the lock, and each operation leaves the map consistent.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The leader of a fetch. Dropping it ends the fetch for all followers.
@@ -255,12 +249,18 @@ mod tests {
         assert!(!marks.contains(key, now));
     }
 
+    /// Joins with the first request for a key.
+    fn lead(collapse: &Arc<Collapse>) -> (FetchLeader, FillReader) {
+        match collapse.join(KeyHash(1), b"a") {
+            Role::Leader(leader, reader) => (leader, reader),
+            _ => panic!("the first leads"),
+        }
+    }
+
     #[test]
     fn a_key_has_one_leader_until_it_is_closed() {
         let collapse = Collapse::new();
-        let Role::Leader(mut leader, _reader) = collapse.join(KeyHash(1), b"a") else {
-            panic!("the first leads");
-        };
+        let (mut leader, _reader) = lead(&collapse);
         assert!(matches!(collapse.join(KeyHash(1), b"a"), Role::Follower(_)));
         assert!(matches!(collapse.join(KeyHash(1), b"b"), Role::Uncollapsed));
         leader.add_variant_key(KeyHash(2), b"a2");
@@ -276,9 +276,7 @@ mod tests {
     #[test]
     fn requests_after_an_invalidation_do_not_join_a_fetch_from_before() {
         let collapse = Collapse::new();
-        let Role::Leader(_lead, _reader) = collapse.join(KeyHash(1), b"a") else {
-            panic!("the first leads");
-        };
+        let _first = lead(&collapse);
         // Another key with the same hash.
         collapse.stop_joining(KeyHash(1), b"b");
         assert!(matches!(collapse.join(KeyHash(1), b"a"), Role::Follower(_)));
@@ -299,9 +297,7 @@ mod tests {
             leader.close();
             leader.fill.fail(FAILURE);
         };
-        let Role::Leader(leader, _) = collapse.join(hash, b"a") else {
-            panic!("the first leads");
-        };
+        let (leader, _) = lead(&collapse);
         let mut waiting: Vec<_> = (0..20)
             .map(|_| match collapse.join(hash, b"a") {
                 Role::Follower(reader) => reader,

@@ -9,7 +9,7 @@
 
 mod held;
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -18,6 +18,7 @@ use edgeward_types::KeyHash;
 use http::{HeaderMap, StatusCode};
 
 use crate::base::budget::MemoryShare;
+use crate::base::lock::lock;
 use crate::cache::stored::Stored;
 use crate::exchange::pieces::PieceMemory;
 pub(crate) use held::{BodyBuffer, Whole};
@@ -147,7 +148,7 @@ impl Fill {
 
     /// Registers the pump to be woken when a reader leaves.
     pub(crate) fn register_pump(&self, cx: &Context<'_>) {
-        self.lock().pump = Some(cx.waker().clone());
+        lock(&self.state).pump = Some(cx.waker().clone());
     }
 
     /// Returns the fetch that follows this failed fill. `begin` starts it, and is called once.
@@ -157,7 +158,7 @@ impl Fill {
 
     /// Returns a reader, or `None` if the fill can no longer be shared.
     pub(crate) fn join(self: &Arc<Self>) -> Option<FillReader> {
-        let state = self.lock();
+        let state = lock(&self.state);
         let joinable = match &state.stage {
             Stage::Flowing(flow) => flow.head.shareable && !flow.window,
             Stage::Whole { head, .. } => head.shareable,
@@ -169,7 +170,7 @@ impl Fill {
 
     /// Returns a reader for a request that has waited for this fill since before it began.
     pub(crate) fn join_late(self: &Arc<Self>) -> Option<FillReader> {
-        let state = self.lock();
+        let state = lock(&self.state);
         let has_released = matches!(&state.stage, Stage::Flowing(flow) if flow.window);
         (!has_released).then(|| self.add_reader(state))
     }
@@ -197,12 +198,12 @@ impl Fill {
     }
 
     pub(crate) fn has_readers(&self) -> bool {
-        self.lock().readers_open > 0
+        lock(&self.state).readers_open > 0
     }
 
     /// Publishes the head. The body follows into `held`.
     pub(crate) fn publish(&self, head: Arc<FillHead>, held: BodyBuffer, memory: MemoryShare) {
-        self.lock().stage = Stage::Flowing(Flow {
+        lock(&self.state).stage = Stage::Flowing(Flow {
             head,
             held,
             window: false,
@@ -213,7 +214,7 @@ impl Fill {
 
     /// Appends bytes. A body that exceeds `length_max` becomes a window.
     pub(crate) fn push(&self, bytes: &Bytes, length_max: u64) -> PushResult {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let state = &mut *state;
         let Stage::Flowing(flow) = &mut state.stage else {
             return PushResult::Continue;
@@ -240,12 +241,12 @@ impl Fill {
 
     /// Returns true if only a window of the body is held, so that memory cannot store it.
     pub(crate) fn is_window(&self) -> bool {
-        matches!(&self.lock().stage, Stage::Flowing(flow) if flow.window)
+        matches!(&lock(&self.state).stage, Stage::Flowing(flow) if flow.window)
     }
 
     /// Resolves when the window has room, or no reader is left.
     pub(crate) fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if state.readers_open == 0 {
             return Poll::Ready(());
         }
@@ -263,7 +264,7 @@ impl Fill {
 
     /// Resolves when a reader is at most `near` bytes behind, or the body no longer flows.
     pub(crate) fn poll_near(&self, cx: &Context<'_>, near: u64) -> Poll<()> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.near = (state.lead() > Some(near)).then_some(near);
         if state.near.is_none() {
             return Poll::Ready(());
@@ -274,13 +275,12 @@ impl Fill {
 
     /// Wakes the readers.
     pub(crate) fn announce(&self) {
-        let wakers = self.lock().take_wakers();
-        wakers.into_iter().for_each(Waker::wake);
+        wake_readers(lock(&self.state));
     }
 
     /// Ends the body. Returns it in one piece with its charge, or `None` if it is a window or consists of many pieces.
     pub(crate) fn finish(&self) -> Option<(Whole, MemoryShare)> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let Stage::Flowing(flow) = &mut state.stage else {
             return None;
         };
@@ -292,9 +292,7 @@ impl Fill {
             return Some((body, memory));
         }
         flow.ended = true;
-        let wakers = state.take_wakers();
-        drop(state);
-        wakers.into_iter().for_each(Waker::wake);
+        wake_readers(state);
         None
     }
 
@@ -333,17 +331,10 @@ impl Fill {
     }
 
     fn set_stage(&self, next: impl FnOnce(Stage) -> Stage) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let stage = std::mem::replace(&mut state.stage, Stage::Broken);
         state.stage = next(stage);
-        let wakers = state.take_wakers();
-        drop(state);
-        wakers.into_iter().for_each(Waker::wake);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // No code panics with the lock held, and the state is valid after each statement.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        wake_readers(state);
     }
 }
 
@@ -358,13 +349,18 @@ impl State {
         Some(flow.held.end().saturating_sub(fastest))
     }
 
-    fn take_wakers(&mut self) -> Vec<Waker> {
-        self.readers
-            .iter_mut()
-            .flatten()
-            .filter_map(|reader| reader.waker.take())
-            .collect()
+    fn reader(&mut self, id: usize) -> &mut Reader {
+        let reader = self.readers[id].as_mut();
+        reader.expect("a reader is in the list until it is dropped")
     }
+}
+
+/// Unlocks the state, then wakes the readers.
+fn wake_readers(mut state: MutexGuard<'_, State>) {
+    let readers = state.readers.iter_mut().flatten();
+    let wakers: Vec<_> = readers.filter_map(|reader| reader.waker.take()).collect();
+    drop(state);
+    wakers.into_iter().for_each(Waker::wake);
 }
 
 /// Returns the position of the slowest reader.
@@ -386,10 +382,10 @@ impl FillReader {
 
     /// Waits for the head, or for the end of a fill without one.
     pub(crate) fn poll_head(&self, cx: &Context<'_>) -> Poll<FollowResult> {
-        let mut state = self.fill.lock();
+        let mut state = lock(&self.fill.state);
         Poll::Ready(match &state.stage {
             Stage::Requested => {
-                state.wait(self.id, cx);
+                state.reader(self.id).waker = Some(cx.waker().clone());
                 return Poll::Pending;
             }
             Stage::Flowing(Flow { head, .. }) | Stage::Whole { head, .. } if head.shareable => {
@@ -411,8 +407,8 @@ impl FillReader {
         &self,
         cx: &Context<'_>,
     ) -> Poll<Option<Result<(Bytes, PieceMemory), BrokenFill>>> {
-        let mut state = self.fill.lock();
-        let position = state.position(self.id);
+        let mut state = lock(&self.fill.state);
+        let position = state.reader(self.id).position;
         let (bytes, memory, window) = match &state.stage {
             Stage::Whole { body, key, .. } => {
                 let at = usize::try_from(position).map_or(body.len(), |at| at.min(body.len()));
@@ -425,7 +421,7 @@ impl FillReader {
             Stage::Flowing(flow) => {
                 let arrived = flow.held.from(position);
                 if arrived.is_empty() && !flow.ended {
-                    state.wait(self.id, cx);
+                    state.reader(self.id).waker = Some(cx.waker().clone());
                     return Poll::Pending;
                 }
                 (arrived, PieceMemory::Private, flow.window)
@@ -435,7 +431,7 @@ impl FillReader {
         if bytes.is_empty() {
             return Poll::Ready(None);
         }
-        state.advance(self.id, bytes.len() as u64);
+        state.reader(self.id).position += bytes.len() as u64;
         let is_near = state.near.is_some() && state.lead() <= state.near;
         let wakes_pump = window || is_near;
         let pump = wakes_pump.then(|| state.pump.take()).flatten();
@@ -447,29 +443,9 @@ impl FillReader {
     }
 }
 
-impl State {
-    fn position(&self, id: usize) -> u64 {
-        self.readers[id]
-            .as_ref()
-            .map_or(0, |reader| reader.position)
-    }
-
-    fn advance(&mut self, id: usize, bytes: u64) {
-        if let Some(reader) = &mut self.readers[id] {
-            reader.position += bytes;
-        }
-    }
-
-    fn wait(&mut self, id: usize, cx: &Context<'_>) {
-        if let Some(reader) = &mut self.readers[id] {
-            reader.waker = Some(cx.waker().clone());
-        }
-    }
-}
-
 impl Drop for FillReader {
     fn drop(&mut self) {
-        let mut state = self.fill.lock();
+        let mut state = lock(&self.fill.state);
         state.readers[self.id] = None;
         state.readers_open -= 1;
         let pump = state.pump.take();

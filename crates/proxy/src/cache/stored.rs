@@ -16,6 +16,8 @@ use edgeward_types::allocated_bytes;
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 
+use crate::base::field_line::push_field;
+
 /// The memory tier.
 pub(crate) type Hot = HotCache<Stored>;
 
@@ -211,37 +213,47 @@ pub(crate) fn charge_bytes(key_bytes: usize, head_bytes: usize, body_bytes: u64)
 
 /// Returns the length of a head's block without writing it.
 pub(crate) fn head_block_bytes(status: StatusCode, head: &HeaderMap, body_bytes: u64) -> usize {
-    let fields: usize = head
-        .iter()
-        .filter(|(name, _)| *name != CONTENT_LENGTH)
-        .map(|(name, value)| name.as_str().len() + value.len() + 4)
-        .sum();
-    let length = if has_length(status) {
-        CONTENT_LENGTH.as_str().len() + 4 + itoa::Buffer::new().format(body_bytes).len()
-    } else {
-        0
-    };
-    fields + length
+    fields_bytes(head) + length_bytes(status, body_bytes)
 }
 
 fn head_block(status: StatusCode, head: &HeaderMap, body_bytes: u64) -> Bytes {
     let mut block = Vec::with_capacity(head_block_bytes(status, head, body_bytes));
-    let mut line = |name: &HeaderName, value: &[u8]| {
-        block.extend_from_slice(name.as_str().as_bytes());
-        block.extend_from_slice(b": ");
-        block.extend_from_slice(value);
-        block.extend_from_slice(b"\r\n");
-    };
+    push_fields(head, &mut block);
+    push_length(status, body_bytes, &mut block);
+    Bytes::from(block)
+}
+
+/// Appends the lines of all fields but `Content-Length`.
+pub(crate) fn push_fields(head: &HeaderMap, block: &mut Vec<u8>) {
     for (name, value) in head {
         if *name != CONTENT_LENGTH {
-            line(name, value.as_bytes());
+            push_field(block, name, value.as_bytes());
         }
     }
+}
+
+/// Returns the bytes that [`push_fields`] appends.
+pub(crate) fn fields_bytes(head: &HeaderMap) -> usize {
+    head.iter()
+        .filter(|(name, _)| *name != CONTENT_LENGTH)
+        .map(|(name, value)| name.as_str().len() + value.len() + 4)
+        .sum()
+}
+
+/// Appends the line of `Content-Length`, if the status allows this field.
+pub(crate) fn push_length(status: StatusCode, body_bytes: u64, block: &mut Vec<u8>) {
     if has_length(status) {
         let mut digits = itoa::Buffer::new();
-        line(&CONTENT_LENGTH, digits.format(body_bytes).as_bytes());
+        push_field(block, CONTENT_LENGTH, digits.format(body_bytes).as_bytes());
     }
-    Bytes::from(block)
+}
+
+/// Returns the bytes that [`push_length`] appends.
+pub(crate) fn length_bytes(status: StatusCode, body_bytes: u64) -> usize {
+    if !has_length(status) {
+        return 0;
+    }
+    CONTENT_LENGTH.as_str().len() + 4 + itoa::Buffer::new().format(body_bytes).len()
 }
 
 /// Returns true if a response with this status has a `Content-Length`: 1xx and 204 have none (RFC 9110 §8.6).

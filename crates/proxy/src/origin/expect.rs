@@ -5,11 +5,13 @@
 //! `100 Continue`, or after `origin.expect_timeout`. It stays closed when the origin's final response comes first.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use tokio::time::Sleep;
+
+use crate::base::lock::lock;
 
 /// Holds a body back until the origin requests it.
 pub(super) struct Gate {
@@ -110,7 +112,7 @@ impl Expectation {
     }
 
     fn change(&self, from: Stage, to: Stage) {
-        let mut state = self.state();
+        let mut state = lock(&self.0);
         if state.stage == from {
             state.stage = to;
             let task = state.task.take();
@@ -122,7 +124,7 @@ impl Expectation {
     }
 
     fn poll(&self, cx: &Context<'_>) -> Poll<Result<(), BodyRefused>> {
-        let mut state = self.state();
+        let mut state = lock(&self.0);
         match state.stage {
             Stage::Continue => Poll::Ready(Ok(())),
             Stage::Ended => Poll::Ready(Err(BodyRefused)),
@@ -134,10 +136,6 @@ impl Expectation {
     }
 
     fn stage(&self) -> Stage {
-        self.state().stage
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0).stage
     }
 }

@@ -1,6 +1,6 @@
 //! Interim responses (RFC 9110 §15.2) of the origin, and their relay from hyper's client to the request's task.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 
 use edgeward_semantics::hop_by_hop;
@@ -8,6 +8,8 @@ use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName};
 use http::{Request, StatusCode};
 
 use super::expect::Expectation;
+use crate::base::field_line::push_field;
+use crate::base::lock::lock;
 use crate::exchange::conn::{INTERIM_BYTES_MAX, InterimSink};
 
 /// Holds the lines of interim responses until the request's task takes them. It is `Sync` because hyper's callback must be.
@@ -24,7 +26,7 @@ struct State {
 impl InterimRelay {
     /// Moves the lines to the client's connection, and registers the task to wake when more arrive.
     pub(crate) fn forward(&self, interims: &InterimSink, cx: &Context<'_>) {
-        let mut state = self.state();
+        let mut state = lock(&self.0);
         if !state.lines.is_empty() {
             interims.push(&std::mem::take(&mut state.lines));
         }
@@ -34,7 +36,7 @@ impl InterimRelay {
     }
 
     fn append(&self, lines: &[u8]) {
-        let mut state = self.state();
+        let mut state = lock(&self.0);
         if state.lines.len() + lines.len() <= INTERIM_BYTES_MAX {
             state.lines.extend_from_slice(lines);
         }
@@ -43,10 +45,6 @@ impl InterimRelay {
         if let Some(task) = task {
             task.wake();
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -91,10 +89,7 @@ pub(super) fn lines<'a>(
         let is_dropped =
             |name: &HeaderName| hop_by_hop::is_hop_by_hop(name) || name == CONTENT_LENGTH;
         if !parsed.as_ref().is_some_and(is_dropped) {
-            lines.extend_from_slice(name);
-            lines.extend_from_slice(b": ");
-            lines.extend_from_slice(value);
-            lines.extend_from_slice(b"\r\n");
+            push_field(&mut lines, name, value);
         }
     }
     lines.extend_from_slice(b"\r\n");

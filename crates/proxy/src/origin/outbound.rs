@@ -13,6 +13,7 @@ use http::{Method, Version};
 use super::interim;
 use super::upload::Upload;
 use crate::base::config::{ForwardingConfig, HostPolicy, OriginConfig, OriginProtocol};
+use crate::base::field_line::push_field;
 use crate::exchange::{InterimSink, Request};
 
 /// The parts of a request to the origin, which is built again for each try.
@@ -147,23 +148,23 @@ impl Outbound<'_> {
                 request_fields::write_value(name, &request.headers, &mut head);
                 head.extend_from_slice(b"\r\n");
             } else {
-                field(&mut head, name, value.as_bytes());
+                push_field(&mut head, name, value.as_bytes());
             }
         }
         if hop.forwarding.x_forwarded {
-            field(&mut head, &X_FORWARDED_FOR, request.peer_text.as_bytes());
-            field(&mut head, &X_FORWARDED_PROTO, request.scheme.as_bytes());
+            push_field(&mut head, &X_FORWARDED_FOR, request.peer_text.as_bytes());
+            push_field(&mut head, &X_FORWARDED_PROTO, request.scheme.as_bytes());
             if let Some(host) = authority {
-                field(&mut head, &X_FORWARDED_HOST, host.as_bytes());
+                push_field(&mut head, &X_FORWARDED_HOST, host.as_bytes());
             }
         }
-        field(&mut head, &VIA, hop.via_http11.as_bytes());
+        push_field(&mut head, &VIA, hop.via_http11.as_bytes());
         match hop.origin.host_policy() {
             HostPolicy::Forward => {
-                field(&mut head, &HOST, authority.unwrap_or_default().as_bytes());
+                push_field(&mut head, &HOST, authority.unwrap_or_default().as_bytes());
             }
             HostPolicy::Origin | HostPolicy::Fixed(_) => {
-                field(&mut head, &HOST, host(hop, request).as_bytes());
+                push_field(&mut head, &HOST, host(hop, request).as_bytes());
             }
         }
         end_head(&mut head, self.method);
@@ -183,7 +184,7 @@ fn head_of(request: &http::Request<Upload>) -> Vec<u8> {
     for (name, value) in request.headers() {
         // The request has no body, even if the client's request had one.
         if *name != CONTENT_LENGTH && *name != TRANSFER_ENCODING {
-            field(&mut head, name, value.as_bytes());
+            push_field(&mut head, name, value.as_bytes());
         }
     }
     end_head(&mut head, request.method());
@@ -197,17 +198,10 @@ fn request_line(head: &mut Vec<u8>, method: &Method, target: &str) {
     head.extend_from_slice(b" HTTP/1.1\r\n");
 }
 
-fn field(head: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
-    head.extend_from_slice(name.as_str().as_bytes());
-    head.extend_from_slice(b": ");
-    head.extend_from_slice(value);
-    head.extend_from_slice(b"\r\n");
-}
-
 fn end_head(head: &mut Vec<u8>, method: &Method) {
     // RFC 9110 §8.6: only for methods that anticipate a body.
     if matches!(*method, Method::POST | Method::PUT | Method::PATCH) {
-        field(head, &CONTENT_LENGTH, b"0");
+        push_field(head, &CONTENT_LENGTH, b"0");
     }
     head.extend_from_slice(b"\r\n");
 }

@@ -11,7 +11,7 @@ use edgeward_types::Timestamp;
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 
-use crate::cache::stored::has_length;
+use crate::cache::stored::{fields_bytes, length_bytes, push_fields, push_length};
 
 /// A parsed head.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,20 +64,9 @@ pub enum DiskHeadError {
 /// Returns the head of a response without `Content-Length`. The store knows the length, which is unknown while
 /// a body arrives.
 pub fn write_response(status: StatusCode, policy: &StoredPolicy, head: &HeaderMap) -> Bytes {
-    let fields_bytes: usize = head
-        .iter()
-        .map(|(name, value)| name.as_str().len() + value.len() + 4)
-        .sum();
-    let mut bytes = Vec::with_capacity(RESPONSE_FIXED_BYTES + fields_bytes);
+    let mut bytes = Vec::with_capacity(RESPONSE_FIXED_BYTES + fields_bytes(head));
     response_fixed(status, policy, &mut bytes);
-    for (name, value) in head {
-        if *name != CONTENT_LENGTH {
-            bytes.put_slice(name.as_str().as_bytes());
-            bytes.put_slice(b": ");
-            bytes.put_slice(value.as_bytes());
-            bytes.put_slice(b"\r\n");
-        }
-    }
+    push_fields(head, &mut bytes);
     Bytes::from(bytes)
 }
 
@@ -236,27 +225,14 @@ fn varies(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
 
 /// Returns the length of [`block`].
 pub(crate) fn block_bytes(status: StatusCode, fields: &[u8], body_bytes: u64) -> usize {
-    if !has_length(status) {
-        return fields.len();
-    }
-    let digits = itoa::Buffer::new().format(body_bytes).len();
-    fields.len() + CONTENT_LENGTH.as_str().len() + 4 + digits
+    fields.len() + length_bytes(status, body_bytes)
 }
 
 /// Returns the header block for memory, with `Content-Length` if the status allows it.
 pub(crate) fn block(status: StatusCode, fields: &Bytes, body_bytes: u64) -> Bytes {
-    if !has_length(status) {
-        return fields.clone();
-    }
-    let mut digits = itoa::Buffer::new();
-    let digits = digits.format(body_bytes).as_bytes();
-    let name = CONTENT_LENGTH.as_str().as_bytes();
-    let mut block = Vec::with_capacity(fields.len() + name.len() + 4 + digits.len());
+    let mut block = Vec::with_capacity(block_bytes(status, fields, body_bytes));
     block.extend_from_slice(fields);
-    block.extend_from_slice(name);
-    block.extend_from_slice(b": ");
-    block.extend_from_slice(digits);
-    block.extend_from_slice(b"\r\n");
+    push_length(status, body_bytes, &mut block);
     Bytes::from(block)
 }
 

@@ -6,10 +6,12 @@
 use std::collections::VecDeque;
 use std::io;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use tokio::sync::oneshot;
+
+use crate::base::lock::lock;
 
 /// The threads and their queue.
 #[derive(Debug)]
@@ -40,7 +42,7 @@ struct Jobs {
 impl std::fmt::Debug for Queue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Queue")
-            .field("waiting", &self.lock().waiting.len())
+            .field("waiting", &lock(&self.jobs).waiting.len())
             .finish_non_exhaustive()
     }
 }
@@ -81,7 +83,7 @@ impl Readers {
 
     /// Returns the number of reads that wait for a thread.
     pub(crate) fn waiting(&self) -> usize {
-        self.queue.lock().waiting.len()
+        lock(&self.queue.jobs).waiting.len()
     }
 
     fn push<T: Send + 'static>(
@@ -97,7 +99,7 @@ impl Readers {
             }
         });
         {
-            let mut jobs = self.queue.lock();
+            let mut jobs = lock(&self.queue.jobs);
             if jobs.closed || jobs.waiting.len() >= waiting_max {
                 return Err(Busy);
             }
@@ -111,7 +113,7 @@ impl Readers {
     /// a disk that hangs would block the shutdown.
     pub(crate) fn close(&self) {
         let dropped = {
-            let mut jobs = self.queue.lock();
+            let mut jobs = lock(&self.queue.jobs);
             jobs.closed = true;
             std::mem::take(&mut jobs.waiting)
         };
@@ -132,15 +134,10 @@ impl Drop for Readers {
 }
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, Jobs> {
-        // No code panics while it holds the lock.
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn work(&self) {
         loop {
             let job = {
-                let mut jobs = self.lock();
+                let mut jobs = lock(&self.jobs);
                 loop {
                     if let Some(job) = jobs.waiting.pop_front() {
                         break job;
@@ -165,39 +162,36 @@ mod tests {
 
     use super::*;
 
-    /// Method: block the only thread, fill the queue, then submit one optional and one required read.
-    #[test]
-    fn optional_reads_are_refused_when_too_many_wait() {
-        let one = NonZeroUsize::new(1).expect("one");
-        let readers = Readers::start(one, 1).expect("a thread");
-        let (release, held) = mpsc::channel::<()>();
+    /// Starts one thread and blocks it with a read that returns 1 once the sender is dropped.
+    fn blocked(waiting_max: usize) -> (Readers, mpsc::Sender<()>, oneshot::Receiver<i32>) {
+        let readers = Readers::start(NonZeroUsize::MIN, waiting_max).expect("a thread");
+        let (release, held) = mpsc::channel();
         let (began, begun) = mpsc::channel();
-        let first = readers.queue_optional(move || {
+        let first = readers.queue_required(move || {
             _ = began.send(());
             _ = held.recv();
             1
         });
         begun.recv().expect("the thread has begun");
+        (readers, release, first.expect("the queue is empty"))
+    }
+
+    /// Method: block the only thread, fill the queue, then submit one optional and one required read.
+    #[test]
+    fn optional_reads_are_refused_when_too_many_wait() {
+        let (readers, release, first) = blocked(1);
         let second = readers.queue_optional(|| 2);
         assert_eq!(readers.queue_optional(|| 3).err(), Some(Busy));
         let fourth = readers.queue_required(|| 4);
         drop(release);
-        for (asked, answer) in [(first, 1), (second, 2), (fourth, 4)] {
+        for (asked, answer) in [(Ok(first), 1), (second, 2), (fourth, 4)] {
             assert_eq!(asked.expect("taken").blocking_recv(), Ok(answer));
         }
     }
 
     #[test]
     fn a_close_drops_the_reads_that_wait() {
-        let one = NonZeroUsize::new(1).expect("one");
-        let readers = Readers::start(one, 8).expect("a thread");
-        let (release, held) = mpsc::channel::<()>();
-        let (began, begun) = mpsc::channel();
-        let _first = readers.queue_optional(move || {
-            _ = began.send(());
-            _ = held.recv();
-        });
-        begun.recv().expect("the thread has begun");
+        let (readers, release, _first) = blocked(8);
         let second = readers.queue_optional(|| 2).expect("it may wait");
         readers.close();
         assert!(second.blocking_recv().is_err());

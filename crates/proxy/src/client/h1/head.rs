@@ -8,6 +8,7 @@ use std::mem::MaybeUninit;
 use http::Method;
 
 use super::body_end::BodyEnd;
+use crate::base::field_spans::decimal;
 
 /// The head at the start of the inbox.
 #[derive(Debug, PartialEq, Eq)]
@@ -96,6 +97,7 @@ pub(super) fn parse<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> Pars
                 return ParsedHead::Other;
             }
             Meaning::Length => {
+                // hyper decides about a length in another form.
                 let Some(length) = decimal(field.value) else {
                     return ParsedHead::Other;
                 };
@@ -166,41 +168,25 @@ fn meaning(name: &str) -> Meaning {
     }
 }
 
-/// Parses digits alone. hyper decides about a length in another form.
-fn decimal(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    std::str::from_utf8(digits).ok()?.parse().ok()
-}
-
 /// The most fields that the fast path parses. hyper gets requests with more, and applies the configured limit.
 const FIELDS_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use edgeward_semantics::{RequestDirectives, Route, conditional, hop_by_hop, route};
     use http::Method;
     use http::header::{
-        AUTHORIZATION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, RANGE,
-        TRANSFER_ENCODING, UPGRADE,
+        AUTHORIZATION, CONTENT_LENGTH, EXPECT, HOST, RANGE, TRANSFER_ENCODING, UPGRADE,
     };
     use proptest::prelude::*;
 
     use super::*;
+    use crate::base::field_spans::FieldSpans;
 
-    /// Returns the length, method, host and target of a plain head, or another parse result as the error.
-    fn parse_owned(bytes: &[u8]) -> Result<(usize, bool, String, String), ParsedHead<'_, '_>> {
-        match parse(bytes, &mut no_fields()) {
-            ParsedHead::Plain(plain) => {
-                let (host, target) = (plain.host.to_owned(), plain.target.to_owned());
-                Ok((plain.bytes.len(), plain.head_only, host, target))
-            }
-            ParsedHead::Bounded { head_bytes, end } => Err(ParsedHead::Bounded { head_bytes, end }),
-            ParsedHead::Fragment(method) => Err(ParsedHead::Fragment(method)),
-            ParsedHead::Partial => Err(ParsedHead::Partial),
-            ParsedHead::Other => Err(ParsedHead::Other),
-        }
+    /// Parses bytes. The fields are leaked, so that the result can refer to them.
+    fn parse_leaked(bytes: &[u8]) -> ParsedHead<'_, '_> {
+        parse(bytes, Box::leak(Box::new(no_fields())))
     }
 
     /// Returns the result for a request that is not plain and has no body.
@@ -217,15 +203,12 @@ mod tests {
     #[test]
     fn a_plain_get_is_parsed_with_its_end() {
         let bytes = head("Accept: */*\r\nConnection: keep-alive\r\n") + "GET /next";
-        assert_eq!(
-            parse_owned(bytes.as_bytes()),
-            Ok((
-                bytes.len() - "GET /next".len(),
-                false,
-                "example.com".to_owned(),
-                "/a?b".to_owned()
-            ))
-        );
+        let ParsedHead::Plain(plain) = parse_leaked(bytes.as_bytes()) else {
+            panic!("{bytes} is plain");
+        };
+        assert_eq!(plain.bytes.len(), bytes.len() - "GET /next".len());
+        assert_eq!((plain.host, plain.target), ("example.com", "/a?b"));
+        assert!(!plain.head_only);
     }
 
     #[test]
@@ -238,8 +221,7 @@ mod tests {
             ("Connection: keep-alive", false),
         ] {
             let bytes = head(&format!("{field}\r\n"));
-            let mut room = no_fields();
-            let ParsedHead::Plain(plain) = parse(bytes.as_bytes(), &mut room) else {
+            let ParsedHead::Plain(plain) = parse_leaked(bytes.as_bytes()) else {
                 panic!("{field} is plain");
             };
             assert_eq!(plain.closes, closes, "{field}");
@@ -268,11 +250,7 @@ mod tests {
             "Cookie: a=1\r\ncookie: b=2",
         ] {
             let bytes = head(&format!("{field}\r\n"));
-            assert_eq!(
-                parse_owned(bytes.as_bytes()),
-                Err(bodyless(&bytes)),
-                "{field}"
-            );
+            assert_eq!(parse_leaked(bytes.as_bytes()), bodyless(&bytes), "{field}");
         }
     }
 
@@ -307,11 +285,8 @@ mod tests {
                     },
                     None => ParsedHead::Other,
                 };
-                assert_eq!(
-                    parse_owned(bytes.as_bytes()),
-                    Err(expected),
-                    "{method} {field}"
-                );
+                let parsed = parse_leaked(bytes.as_bytes());
+                assert_eq!(parsed, expected, "{method} {field}");
             }
         }
         for request in [
@@ -320,11 +295,8 @@ mod tests {
             "PRI * HTTP/2.0\r\n\r\n",
             "\0\0\0",
         ] {
-            assert_eq!(
-                parse_owned(request.as_bytes()),
-                Err(ParsedHead::Other),
-                "{request:?}"
-            );
+            let parsed = parse_leaked(request.as_bytes());
+            assert_eq!(parsed, ParsedHead::Other, "{request:?}");
         }
     }
 
@@ -333,11 +305,8 @@ mod tests {
         for target in ["/a#b", "/#", "http://x/#a", "#"] {
             for method in [Method::GET, Method::POST] {
                 let bytes = format!("{method} {target} HTTP/1.1\r\nHost: x\r\n\r\n");
-                assert_eq!(
-                    parse_owned(bytes.as_bytes()),
-                    Err(ParsedHead::Fragment(method)),
-                    "{target}"
-                );
+                let parsed = parse_leaked(bytes.as_bytes());
+                assert_eq!(parsed, ParsedHead::Fragment(method), "{target}");
             }
         }
     }
@@ -349,11 +318,8 @@ mod tests {
             "GET http://x/ HTTP/1.1\r\nHost: x\r\n\r\n",
             "GET / HTTP/1.1\r\n\r\n",
         ] {
-            assert_eq!(
-                parse_owned(request.as_bytes()),
-                Err(bodyless(request)),
-                "{request:?}"
-            );
+            let parsed = parse_leaked(request.as_bytes());
+            assert_eq!(parsed, bodyless(request), "{request:?}");
         }
     }
 
@@ -363,7 +329,7 @@ mod tests {
         fn a_head_is_partial_until_its_last_byte(cut in 0usize..200) {
             let bytes = head("Accept: text/html\r\nUser-Agent: someone\r\n");
             let cut = cut.min(bytes.len() - 1);
-            prop_assert_eq!(parse_owned(&bytes.as_bytes()[..cut]), Err(ParsedHead::Partial));
+            prop_assert_eq!(parse_leaked(&bytes.as_bytes()[..cut]), ParsedHead::Partial);
         }
 
         /// No bytes make the parser panic, and each head ends with an empty line.
@@ -388,15 +354,11 @@ mod tests {
                 .map(|(name, value)| format!("{name}: {}\r\n", value.trim()))
                 .collect();
             let bytes = head(&lines);
-            let mut room = no_fields();
-            let ParsedHead::Plain(plain) = parse(bytes.as_bytes(), &mut room) else {
+            let ParsedHead::Plain(plain) = parse_leaked(bytes.as_bytes()) else {
                 return Ok(());
             };
-            let mut headers = HeaderMap::new();
-            for field in plain.fields {
-                let name = HeaderName::from_bytes(field.name.as_bytes()).expect("a name");
-                headers.append(name, HeaderValue::from_bytes(field.value).expect("a value"));
-            }
+            let spans = FieldSpans::of(plain.bytes, plain.fields);
+            let headers = spans.read(&Bytes::copy_from_slice(plain.bytes), 0).expect("valid");
             prop_assert_eq!(route(&Method::GET, &headers), Route::Lookup);
             prop_assert_eq!(RequestDirectives::from_headers(&headers), RequestDirectives::default());
             prop_assert!(!conditional::is_conditional(&headers));

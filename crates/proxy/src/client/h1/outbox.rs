@@ -13,6 +13,7 @@ use edgeward_types::{KeyHash, Timestamp};
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, HeaderName};
 
+use crate::base::field_line::push_field;
 use crate::cache::DiskHit;
 use crate::cache::stored::StoredResponse;
 use crate::client::stream::{ClientStream, FilePart};
@@ -122,10 +123,7 @@ impl Outbox {
     }
 
     pub(super) fn push_field(&mut self, name: &HeaderName, value: &[u8]) {
-        self.head.extend_from_slice(name.as_str().as_bytes());
-        self.head.extend_from_slice(b": ");
-        self.head.extend_from_slice(value);
-        self.head.extend_from_slice(b"\r\n");
+        push_field(&mut self.head, name, value);
     }
 
     /// Appends fields that are formatted as lines.

@@ -4,9 +4,10 @@
 //! digits and nothing else. Extensions and trailers are bounded.
 
 use bytes::{Bytes, BytesMut};
-use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::header::HeaderMap;
 
 use super::H1Error;
+use crate::base::field_spans::FieldSpans;
 
 /// The state of decoding a chunked body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -104,17 +105,13 @@ impl Chunked {
             }
             Err(error) => return Err(H1Error::Head(error)),
         };
-        let mut trailers = HeaderMap::with_capacity(fields.len());
-        for field in fields {
-            let name = HeaderName::from_bytes(field.name.as_bytes())
-                .map_err(|_| H1Error::Head(httparse::Error::HeaderName))?;
-            let value = HeaderValue::from_bytes(field.value)
-                .map_err(|_| H1Error::Head(httparse::Error::HeaderValue))?;
-            trailers.append(name, value);
-        }
-        let _ = inbox.split_to(bytes);
+        let spans = FieldSpans::of(inbox, fields);
+        let block = inbox.split_to(bytes).freeze();
         self.state = State::End;
-        Ok(Step::Trailers(trailers))
+        spans
+            .read(&block, 0)
+            .map(Step::Trailers)
+            .map_err(H1Error::Head)
     }
 }
 

@@ -1,15 +1,14 @@
 //! Parses the head of a response.
 
-use bytes::{Buf as _, Bytes, BytesMut};
-use http::header::{
-    CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
-};
+use bytes::{Buf as _, BytesMut};
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 use http::response::Parts;
 use http::{Method, Response, StatusCode, Version};
 
 use super::body::Framing;
 use super::chunked::Chunked;
 use super::{H1Error, HeadLimits};
+use crate::base::field_spans::{FieldSpans, decimal};
 use crate::origin::interim;
 
 /// A parsed head, which was removed from the inbox.
@@ -65,17 +64,9 @@ pub(super) fn parse(
         inbox.advance(bytes);
         return Ok(Some(Head::Interim(lines)));
     }
-    // The range of each field, so that values share the buffer without a copy.
-    let base = inbox.as_ptr().addr();
-    let fields_at: Vec<FieldRange> = response
-        .headers
-        .iter()
-        .map(|field| FieldRange {
-            name: (field.name.as_ptr().addr() - base, field.name.len()),
-            value: (field.value.as_ptr().addr() - base, field.value.len()),
-        })
-        .collect();
-    let mut headers = header_map(&fields_at, &inbox.split_to(bytes).freeze())?;
+    let spans = FieldSpans::of(inbox, response.headers);
+    let head = inbox.split_to(bytes).freeze();
+    let mut headers = spans.read(&head, FIELDS_ADDED).map_err(H1Error::Head)?;
     let (framing, certain) = framing(method, status, version, &mut headers)?;
     let reusable = certain && keeps_alive(version, &headers);
     let (mut parts, ()) = Response::new(()).into_parts();
@@ -103,24 +94,6 @@ fn interim_lines(
         StatusCode::CONTINUE => Ok(None),
         _ => Ok(interim::lines(status, fields)),
     }
-}
-
-fn header_map(fields_at: &[FieldRange], block: &Bytes) -> Result<HeaderMap, H1Error> {
-    let mut headers = HeaderMap::with_capacity(fields_at.len() + FIELDS_ADDED);
-    for FieldRange { name, value } in fields_at {
-        let name = HeaderName::from_bytes(&block[name.0..name.0 + name.1])
-            .map_err(|_| H1Error::Head(httparse::Error::HeaderName))?;
-        let value = HeaderValue::from_maybe_shared(block.slice(value.0..value.0 + value.1))
-            .map_err(|_| H1Error::Head(httparse::Error::HeaderValue))?;
-        headers.append(name, value);
-    }
-    Ok(headers)
-}
-
-/// Offset and length of a field's name and value in the head.
-struct FieldRange {
-    name: (usize, usize),
-    value: (usize, usize),
 }
 
 /// Returns the framing of the body (RFC 9112 §6.3), and true if the connection can be reused after it.
@@ -188,17 +161,6 @@ fn content_length(headers: &mut HeaderMap) -> Result<Option<u64>, H1Error> {
         headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
     Ok(length)
-}
-
-/// Parses digits and nothing else: `u64::from_str` would accept a plus sign.
-pub(super) fn decimal(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() {
-        return None;
-    }
-    digits.iter().try_fold(0_u64, |number, digit| {
-        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
-        number.checked_mul(10)?.checked_add(digit)
-    })
 }
 
 /// Returns true if the connection persists after this response (RFC 9112 §9.3).

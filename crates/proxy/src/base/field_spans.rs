@@ -1,0 +1,50 @@
+//! The positions of header fields in the bytes of a head.
+
+use bytes::Bytes;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+
+/// The offset and the length of a part of a head.
+pub(crate) type Span = (usize, usize);
+
+/// Returns the span of `part`, a slice of `head`.
+pub(crate) fn span(head: &[u8], part: &[u8]) -> Span {
+    (part.as_ptr().addr() - head.as_ptr().addr(), part.len())
+}
+
+/// The spans of names and values, from which a map is built whose values share the head without a copy.
+pub(crate) struct FieldSpans(Vec<(Span, Span)>);
+
+impl FieldSpans {
+    /// Returns the spans of fields that were parsed from `head`.
+    pub(crate) fn of(head: &[u8], fields: &[httparse::Header<'_>]) -> Self {
+        let field = |field: &httparse::Header<'_>| {
+            (span(head, field.name.as_bytes()), span(head, field.value))
+        };
+        Self(fields.iter().map(field).collect())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns the fields of `head`, in a map with room for `added` more. Fails if `http` rejects a name or a value.
+    pub(crate) fn read(&self, head: &Bytes, added: usize) -> Result<HeaderMap, httparse::Error> {
+        let mut headers = HeaderMap::with_capacity(self.len() + added);
+        for &(name, value) in &self.0 {
+            let name = HeaderName::from_bytes(&head[name.0..name.0 + name.1])
+                .map_err(|_| httparse::Error::HeaderName)?;
+            let value = HeaderValue::from_maybe_shared(head.slice(value.0..value.0 + value.1))
+                .map_err(|_| httparse::Error::HeaderValue)?;
+            headers.append(name, value);
+        }
+        Ok(headers)
+    }
+}
+
+/// Parses digits alone: `u64::from_str` would accept a plus sign.
+pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}

@@ -13,7 +13,7 @@ use edgeward_store::versions::Version;
 use edgeward_types::KeyHash;
 use tokio::sync::oneshot;
 
-use super::disk::DiskTier;
+use super::disk::Claim;
 use super::disk_hit::DiskHit;
 use super::key::CacheKey;
 use super::tiers::{Cache, WorkerCache};
@@ -50,33 +50,25 @@ impl DiskBody {
         }
     }
 
-    /// Returns a body that reads all of a stored response, which may be promoted to memory.
-    pub(crate) fn whole(cache: &WorkerCache, hash: KeyHash, stored: &Arc<Stored>) -> Option<Self> {
-        let StoredKind::Response(response) = &stored.kind else {
-            return None;
-        };
-        let StoredBody::Disk(object) = &response.body else {
-            return None;
-        };
-        let mut body = Self::part(object.clone(), 0..response.body.len());
-        let candidate = PromotionCandidate {
-            hash,
-            charge_bytes: stored.charge_bytes(),
-            length: response.body.len(),
-        };
-        body.promotion = Promotion::begin(cache, object, &candidate, || Arc::clone(stored));
-        Some(body)
+    /// Returns a body that reads all of a stored response's `object`. It may be promoted to memory.
+    pub(crate) fn whole(
+        cache: &WorkerCache,
+        hash: KeyHash,
+        stored: &Arc<Stored>,
+        object: &DiskObject,
+    ) -> Self {
+        let mut body = Self::part(object.clone(), 0..object.length());
+        let charge_bytes = stored.charge_bytes();
+        body.promotion = Promotion::begin(cache, object, hash, charge_bytes, || Arc::clone(stored));
+        body
     }
 
     /// Returns a body that reads all of a hit, which may be promoted to memory.
     pub(crate) fn of_hit(cache: &WorkerCache, key: &CacheKey, hit: &DiskHit) -> Self {
         let mut body = Self::part(hit.object.clone(), 0..hit.length());
-        let candidate = PromotionCandidate {
-            hash: key.hash,
-            charge_bytes: hit.charge_bytes(key),
-            length: hit.length(),
-        };
-        body.promotion = Promotion::begin(cache, &hit.object, &candidate, || hit.stored(key));
+        let charge_bytes = hit.charge_bytes(key);
+        let stored = || hit.stored(key);
+        body.promotion = Promotion::begin(cache, &hit.object, key.hash, charge_bytes, stored);
         body
     }
 
@@ -121,11 +113,8 @@ impl DiskBody {
             }
             let tier = cache.disk.as_ref();
             let (object, range) = (self.object.clone(), self.range.clone());
-            let read = tier.and_then(|tier| {
-                tier.readers()
-                    .queue_required(move || object.read(range))
-                    .ok()
-            });
+            let read =
+                tier.and_then(|tier| tier.readers.queue_required(move || object.read(range)).ok());
             let Some(read) = read else {
                 return Poll::Ready(Some(Err(BrokenRead::Closed)));
             };
@@ -173,21 +162,13 @@ impl DiskBody {
     }
 }
 
-/// A hit on disk that may be promoted to memory.
-struct PromotionCandidate {
-    hash: KeyHash,
-    /// The bytes that memory would charge for the object.
-    charge_bytes: u64,
-    length: u64,
-}
-
 /// A promotion under way: an object that is copied to memory while a client reads it.
 struct Promotion {
     cache: Arc<Cache>,
-    hash: KeyHash,
+    _claim: Claim,
     stored: Arc<Stored>,
     seen: Version,
-    reservation: Option<Reservation<Stored>>,
+    reservation: Reservation<Stored>,
     /// Allocated with the length of the body.
     buffer: Vec<u8>,
     /// The charge for the buffer, which outlives the reservation.
@@ -195,58 +176,44 @@ struct Promotion {
 }
 
 impl Promotion {
-    /// Starts a promotion, if memory admits the object.
+    /// Starts a promotion, if memory admits the object and its charge.
     fn begin(
         cache: &WorkerCache,
         object: &DiskObject,
-        candidate: &PromotionCandidate,
+        hash: KeyHash,
+        charge_bytes: u64,
         stored: impl FnOnce() -> Arc<Stored>,
     ) -> Option<Self> {
         let shared = cache.shared();
         let tier = shared.disk.as_ref()?;
-        let &PromotionCandidate {
-            hash,
-            charge_bytes,
-            length,
-        } = candidate;
-        let offers = tier.hit(hash, length) && tier.begin_promotion(hash);
-        if !offers {
+        let length = object.length();
+        let is_offered = tier.hit(hash, length);
+        let Some(claim) = is_offered.then(|| tier.promoting.claim(hash)).flatten() else {
             cache.record(hash, charge_bytes, false);
             return None;
-        }
+        };
         let seen = tier.version_of(hash, object);
         let seen = seen.filter(|_| shared.hot.peek(hash).is_none());
         let offer = seen.map(|_| shared.offer_to_ram(hash, charge_bytes, &cache.counters));
         cache.record(hash, charge_bytes, false);
         let (Some(seen), Some(Offer::Admit(mut reservation))) = (seen, offer) else {
-            tier.end_promotion(hash);
             return None;
         };
         Some(Self {
             cache: Arc::clone(shared),
-            hash,
+            _claim: claim,
             stored: stored(),
             seen,
             hold: reservation.take_hold(),
-            reservation: Some(reservation),
+            reservation,
             buffer: Vec::with_capacity(usize::try_from(length).unwrap_or(0)),
         })
     }
 
-    fn tier(&self) -> Option<&Arc<DiskTier>> {
-        self.cache.disk.as_ref()
-    }
-
     /// Inserts the complete body, if the object is still current and is not in memory.
-    fn finish(mut self) -> Commit {
-        let Some(reservation) = self.reservation.take() else {
-            return Commit::Lost;
-        };
-        let StoredKind::Response(response) = &self.stored.kind else {
-            return Commit::Lost;
-        };
-        let buffer = std::mem::take(&mut self.buffer).into_boxed_slice();
-        let body = charged(buffer, self.hold.take());
+    fn finish(self) -> Commit {
+        let response = self.stored.response();
+        let body = charged(self.buffer.into_boxed_slice(), self.hold);
         let response = StoredResponse {
             body: StoredBody::Memory(body),
             // A copy, because the head may share a larger buffer that was read from disk.
@@ -254,14 +221,6 @@ impl Promotion {
             ..response.clone()
         };
         let value = self.stored.renewed(StoredKind::Response(response));
-        reservation.promote(value, self.seen)
-    }
-}
-
-impl Drop for Promotion {
-    fn drop(&mut self) {
-        if let Some(tier) = self.tier() {
-            tier.end_promotion(self.hash);
-        }
+        self.reservation.promote(value, self.seen)
     }
 }

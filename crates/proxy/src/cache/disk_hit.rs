@@ -10,7 +10,6 @@ use http::StatusCode;
 use super::disk::head;
 use super::key::CacheKey;
 use super::stored::{Stored, StoredBody, StoredKind, StoredResponse, charge_bytes, has_length};
-use super::tiers::WorkerCache;
 
 /// A response on disk whose head was read.
 pub(crate) struct DiskHit {
@@ -30,11 +29,6 @@ impl DiskHit {
     /// Returns the value of `Content-Length`, if the status allows this field.
     pub(crate) fn content_length(&self) -> Option<u64> {
         has_length(self.status).then(|| self.length())
-    }
-
-    /// Counts a hit that does not read the body, which is therefore not promoted to memory.
-    pub(crate) fn count_partial_hit(&self, cache: &WorkerCache, key: &CacheKey) {
-        cache.count_partial_hit(key.hash, self.length(), self.charge_bytes(key));
     }
 
     /// Returns the response in the form that memory holds. Its body stays on disk.

@@ -150,7 +150,7 @@ impl Cache {
     /// Returns true if the disk has a key that no fetch is writing at the moment.
     pub(crate) fn is_settled_on_disk(&self, hash: KeyHash) -> bool {
         let disk = self.disk.as_ref();
-        disk.is_some_and(|disk| disk.holds(hash) && !disk.is_writing(hash))
+        disk.is_some_and(|disk| disk.holds(hash) && !disk.writing.contains(hash))
     }
 
     /// Removes a key from both tiers, and makes every version that was read before outdated. True if it was in one of them. The disk

@@ -8,7 +8,6 @@ use bytes::Bytes;
 use edgeward_semantics::conditional::{self, Evaluation};
 use edgeward_semantics::range::{self, RangeAnswer};
 use edgeward_semantics::{CacheStatus, Validators};
-use edgeward_types::Timestamp;
 use http::header::{
     AGE, ALLOW, AUTHORIZATION, CACHE_CONTROL, CACHE_STATUS, CONNECTION, CONTENT_LENGTH,
     CONTENT_RANGE, CONTENT_TYPE, COOKIE, HeaderMap, HeaderValue, RANGE, RETRY_AFTER,
@@ -19,8 +18,9 @@ use http_body::Body as _;
 use super::body::{EdgeBody, Source};
 use super::worker::Worker;
 use crate::base::access_log::PendingLine;
+use crate::base::field_line::push_field;
 use crate::cache::disk_body::DiskBody;
-use crate::cache::stored::{Stored, StoredBody, StoredKind, StoredResponse};
+use crate::cache::stored::{Stored, StoredBody, StoredResponse};
 use crate::exchange::pieces::PieceMemory;
 use crate::exchange::{ClientLink, InFlight, Refusal, Request};
 
@@ -63,8 +63,9 @@ impl Reply {
         }
         let name = &self.worker.config().name;
         headers.append(CACHE_STATUS, cache_status.to_header_value(name));
+        let hash = self.worker.cache.hash(stored.key());
         let memory = PieceMemory::Cached {
-            key: self.worker.cache.hash(stored.key()),
+            key: hash,
             body_bytes: response.body.len(),
         };
         if let Some((status, headers, body)) =
@@ -79,12 +80,9 @@ impl Reply {
                 self.count_partial_hit(stored);
                 Source::Empty
             }
-            StoredBody::Disk(_) => {
-                let hash = self.worker.cache.hash(stored.key());
-                match DiskBody::whole(&self.worker.cache, hash, stored) {
-                    Some(body) => Source::Disk(Box::new(body)),
-                    None => unreachable!("this arm matched a body on disk"),
-                }
+            StoredBody::Disk(object) => {
+                let body = DiskBody::whole(&self.worker.cache, hash, stored, object);
+                Source::Disk(Box::new(body))
             }
         };
         self.respond(request, response.status, headers, body, &cache_status)
@@ -92,13 +90,10 @@ impl Reply {
 
     /// Counts a hit on disk that does not read the whole body, which is therefore not promoted to memory.
     fn count_partial_hit(&self, stored: &Stored) {
-        let StoredKind::Response(response) = &stored.kind else {
-            return;
-        };
-        if matches!(response.body, StoredBody::Disk(_)) {
+        if stored.is_on_disk() {
             let cache = &self.worker.cache;
-            let hash = cache.hash(stored.key());
-            cache.count_partial_hit(hash, response.body.len(), stored.charge_bytes());
+            let (hash, length) = (cache.hash(stored.key()), stored.response().body.len());
+            cache.count_partial_hit(hash, length, stored.charge_bytes());
         }
     }
 
@@ -107,7 +102,7 @@ impl Reply {
         mut self,
         request: &Request,
         status: StatusCode,
-        mut headers: HeaderMap,
+        headers: HeaderMap,
         source: Source,
         cache_status: &CacheStatus,
     ) -> Response<EdgeBody> {
@@ -119,19 +114,14 @@ impl Reply {
         } else {
             source
         };
-        self.in_flight.conn().end_interims();
-        let body = EdgeBody::new(source, self.worker, self.in_flight, self.log);
-        let ends_with_connection =
-            request.version == Version::HTTP_10 && body.size_hint().exact().is_none();
-        let mut response = Response::new(body);
-        if ends_with_connection {
+        let mut response = self.finish(status, headers, source);
+        if request.version == Version::HTTP_10 && response.body().size_hint().exact().is_none() {
             // RFC 9112 §9.3: HTTP/1.0 has no chunks, so the end of the connection ends this body. With HTTP/1.1 as the
             // response's version, hyper would send keep-alive beside `Connection: close`.
-            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
             *response.version_mut() = Version::HTTP_10;
         }
-        *response.status_mut() = status;
-        *response.headers_mut() = headers;
         response
     }
 
@@ -210,8 +200,11 @@ impl Reply {
         if let Some(log) = &mut self.log {
             log.set_refusal(status, cache_status);
         }
+        self.finish(status, headers, Source::Whole(body, PieceMemory::Uncounted))
+    }
+
+    fn finish(self, status: StatusCode, headers: HeaderMap, source: Source) -> Response<EdgeBody> {
         self.in_flight.conn().end_interims();
-        let source = Source::Whole(body, PieceMemory::Uncounted);
         let body = EdgeBody::new(source, self.worker, self.in_flight, self.log);
         let mut response = Response::new(body);
         *response.status_mut() = status;
@@ -230,10 +223,7 @@ fn echo(request: &Request) -> Bytes {
     .into_bytes();
     for (name, value) in &request.headers {
         if *name != COOKIE && *name != AUTHORIZATION {
-            text.extend_from_slice(name.as_str().as_bytes());
-            text.extend_from_slice(b": ");
-            text.extend_from_slice(value.as_bytes());
-            text.extend_from_slice(b"\r\n");
+            push_field(&mut text, name, value.as_bytes());
         }
     }
     text.extend_from_slice(b"\r\n");
@@ -255,15 +245,7 @@ fn apply_conditions(
     if !conditional && !ranged {
         return None;
     }
-    let validators = Validators::from_headers(headers);
-    if conditional
-        && conditional::evaluate(
-            &request.method,
-            &request.headers,
-            response.status,
-            &validators,
-        ) == Evaluation::NotModified
-    {
+    if conditional && is_not_modified(request, response.status, headers) {
         let head = conditional::not_modified_head(headers);
         return Some((StatusCode::NOT_MODIFIED, head, Source::Empty));
     }
@@ -271,13 +253,9 @@ fn apply_conditions(
         return None;
     }
     let length = response.body.len();
-    match range::decide(
-        &request.method,
-        &request.headers,
-        response.status,
-        &validators,
-        length,
-    ) {
+    let validators = Validators::from_headers(headers);
+    let (method, fields) = (&request.method, &request.headers);
+    match range::decide(method, fields, response.status, &validators, length) {
         RangeAnswer::Full => None,
         RangeAnswer::Partial(part) => {
             let mut head = std::mem::take(headers);
@@ -305,7 +283,14 @@ fn apply_conditions(
     }
 }
 
+/// Returns true if the request's conditions are answered with 304 by a response with this status and these fields.
+pub(super) fn is_not_modified(request: &Request, status: StatusCode, headers: &HeaderMap) -> bool {
+    let validators = Validators::from_headers(headers);
+    conditional::evaluate(&request.method, &request.headers, status, &validators)
+        == Evaluation::NotModified
+}
+
 /// Returns the remaining lifetime of a stored response in seconds. It is negative once the response is stale.
-pub(super) fn ttl_secs(stored: &Stored, now: Timestamp) -> i64 {
+pub(super) fn ttl_secs(stored: &Stored, now: edgeward_types::Timestamp) -> i64 {
     stored.response().policy.ttl_secs(now)
 }

@@ -150,7 +150,7 @@ async fn wait_until_durable(worker: &Worker, pending: Vec<Durable>) {
         }
         certain
     };
-    if tokio::time::timeout(disk.invalidation_wait_max(), all).await != Ok(true) {
+    if tokio::time::timeout(disk.invalidation_wait_max, all).await != Ok(true) {
         worker.counters.invalidations_not_durable.increment();
         tracing::debug!("an invalidation is not durable on disk");
     }

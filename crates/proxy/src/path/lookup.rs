@@ -13,8 +13,7 @@ use edgeward_types::KeyHash;
 use http::{HeaderMap, StatusCode};
 
 use super::worker::Worker;
-use crate::cache::disk::head::{self, DiskHead};
-use crate::cache::disk::{DiskEntry, DiskTier};
+use crate::cache::disk::DiskEntry;
 use crate::cache::negative::{Advice, Negative};
 use crate::cache::stored::{Stored, StoredKind, Variants};
 use crate::cache::{CacheKey, DiskHit};
@@ -55,9 +54,8 @@ pub(crate) struct Hit {
 
 /// A stored response that a lookup found.
 pub(crate) enum FoundResponse {
-    /// A response in memory, or one whose head another thread read from disk.
+    /// A response in memory.
     Stored(Arc<Stored>),
-    /// A response on disk whose head was read without waiting.
     Disk(Box<DiskHit>),
 }
 
@@ -146,12 +144,11 @@ impl Hit {
             counters.hit.increment();
         }
         match &self.found {
-            FoundResponse::Stored(stored) if !stored.is_on_disk() => {
-                worker
-                    .cache
-                    .record(self.key.hash, stored.charge_bytes(), true);
+            FoundResponse::Stored(stored) => {
+                let charge_bytes = stored.charge_bytes();
+                worker.cache.record(self.key.hash, charge_bytes, true);
             }
-            FoundResponse::Stored(_) | FoundResponse::Disk(_) => counters.disk_hit.increment(),
+            FoundResponse::Disk(_) => counters.disk_hit.increment(),
         }
     }
 }
@@ -161,13 +158,6 @@ impl FoundResponse {
         match self {
             Self::Stored(stored) => &stored.response().policy,
             Self::Disk(hit) => &hit.policy,
-        }
-    }
-
-    fn is_on_disk(&self) -> bool {
-        match self {
-            Self::Stored(stored) => stored.is_on_disk(),
-            Self::Disk(_) => true,
         }
     }
 
@@ -187,38 +177,10 @@ enum Step {
     Pending(Candidate),
 }
 
-/// The entry of one key.
-enum Entry {
-    Response(FoundResponse),
-    /// The target's responses vary by request fields, and each is stored under a secondary key.
-    Marker(Arc<Stored>),
-    Absent,
-    Pending(Candidate),
-}
-
-impl Entry {
-    /// Returns the entry that was read from disk. A marker is also inserted into memory.
-    fn read(worker: &Worker, hash: KeyHash, stored: Option<Arc<Stored>>) -> Self {
-        let Some(stored) = stored else {
-            return Self::Absent;
-        };
-        insert_marker(worker, hash, &stored);
-        Self::of(stored)
-    }
-
-    fn of(stored: Arc<Stored>) -> Self {
-        match &stored.kind {
-            StoredKind::Response(_) => Self::Response(FoundResponse::Stored(stored)),
-            StoredKind::Varies(_) => Self::Marker(stored),
-        }
-    }
-}
-
 /// Finds the entry of a key. If it is a marker, the variant's secondary key is appended to `key`, and its entry is found.
 fn find(worker: &Worker, key: &mut CacheKey, query: &impl Query) -> Step {
     loop {
-        let entry = read_entry(worker, key);
-        if let Some(step) = follow(worker, key, entry, query) {
+        if let Some(step) = read_entry(worker, key, query) {
             return step;
         }
     }
@@ -233,72 +195,69 @@ async fn wait(worker: &Worker, key: &mut CacheKey, mut step: Step, query: &impl 
         let read = disk
             .wait(candidate, key.hash, &key.bytes, &worker.counters)
             .await;
-        let entry = Entry::read(worker, key.hash, read);
-        step = follow(worker, key, entry, query).unwrap_or_else(|| find(worker, key, query));
+        step = follow(worker, key, read, query).unwrap_or_else(|| find(worker, key, query));
     }
     step
 }
 
-/// Returns the step that an entry leads to, or `None` after a marker extended `key` to the key of a variant.
-fn follow(worker: &Worker, key: &mut CacheKey, entry: Entry, query: &impl Query) -> Option<Step> {
-    match entry {
-        Entry::Response(found) => Some(Step::Found(found)),
-        Entry::Pending(candidate) => Some(Step::Pending(candidate)),
-        Entry::Marker(marker) if key.marker.is_none() => {
-            let StoredKind::Varies(variants) = &marker.kind else {
-                return Some(Step::Absent);
-            };
-            let fields = query.selecting_fields(worker, variants);
-            key.select(&marker, variants, &fields, worker.cache.hash_seed);
-            None
-        }
-        Entry::Marker(_) | Entry::Absent => Some(Step::Absent),
-    }
-}
-
-/// Reads the entry of a key from memory, otherwise from disk.
-fn read_entry(worker: &Worker, key: &CacheKey) -> Entry {
+/// Reads the entry of a key from memory, otherwise from disk. Returns `None` after a marker extended `key` to the key of a variant.
+fn read_entry(worker: &Worker, key: &mut CacheKey, query: &impl Query) -> Option<Step> {
     if let Some(stored) = worker.cache.hot.lookup(key.hash) {
         if stored.is_of(&key.bytes) {
-            return Entry::of(stored);
+            return match &stored.kind {
+                StoredKind::Response(_) => Some(Step::Found(FoundResponse::Stored(stored))),
+                StoredKind::Varies(variants) => select(worker, key, &stored, variants, query),
+            };
         }
         worker.counters.key_collisions.increment();
     }
-    match &worker.cache.disk {
-        Some(disk) => read_disk_entry(worker, disk, key),
-        None => Entry::Absent,
+    let Some(disk) = &worker.cache.disk else {
+        return Some(Step::Absent);
+    };
+    let entry = disk.lookup(key.hash, &key.bytes, &worker.counters);
+    follow(worker, key, entry, query)
+}
+
+/// Returns the step that an entry on disk leads to, or `None` after a marker extended `key` to the key of a variant.
+fn follow(
+    worker: &Worker,
+    key: &mut CacheKey,
+    entry: DiskEntry,
+    query: &impl Query,
+) -> Option<Step> {
+    match entry {
+        DiskEntry::Response(hit) => Some(Step::Found(FoundResponse::Disk(hit))),
+        DiskEntry::Pending(candidate) => Some(Step::Pending(candidate)),
+        DiskEntry::Absent => Some(Step::Absent),
+        DiskEntry::Marker(marker) => {
+            let StoredKind::Varies(variants) = &marker.kind else {
+                return Some(Step::Absent);
+            };
+            insert_marker(worker, key.hash, &marker, variants);
+            select(worker, key, &marker, variants, query)
+        }
     }
 }
 
-fn read_disk_entry(worker: &Worker, disk: &DiskTier, key: &CacheKey) -> Entry {
-    let object = match disk.lookup(key.hash, &key.bytes, &worker.counters) {
-        DiskEntry::Found(object) => object,
-        DiskEntry::Absent => return Entry::Absent,
-        DiskEntry::Pending(candidate) => return Entry::Pending(candidate),
-    };
-    if let Ok(DiskHead::Response {
-        status,
-        policy,
-        fields,
-    }) = head::parse(object.head())
-    {
-        return Entry::Response(FoundResponse::Disk(Box::new(DiskHit {
-            object,
-            status,
-            policy,
-            fields,
-        })));
+/// Extends a target's primary key to the key of the variant that the request selects. A variant's key has no marker.
+fn select(
+    worker: &Worker,
+    key: &mut CacheKey,
+    marker: &Arc<Stored>,
+    variants: &Variants,
+    query: &impl Query,
+) -> Option<Step> {
+    if key.marker.is_some() {
+        return Some(Step::Absent);
     }
-    let stored = disk.parse(key.hash, &key.bytes, object, &worker.counters);
-    Entry::read(worker, key.hash, stored)
+    let fields = query.selecting_fields(worker, variants);
+    key.select(marker, variants, &fields, worker.cache.hash_seed);
+    None
 }
 
 /// Inserts a marker that came from disk into memory, because every request for the target looks it up.
-fn insert_marker(worker: &Worker, hash: KeyHash, stored: &Arc<Stored>) {
+fn insert_marker(worker: &Worker, hash: KeyHash, stored: &Arc<Stored>, variants: &Variants) {
     let cache = &worker.cache;
-    let StoredKind::Varies(variants) = &stored.kind else {
-        return;
-    };
     let Some(seen) = variants.seen.filter(|_| cache.hot.peek(hash).is_none()) else {
         return;
     };
@@ -336,7 +295,7 @@ fn decide_found(
             is_stale: matches!(reuse, Reuse::StaleAllowed { .. }),
         }),
         Reuse::Revalidate { cause } | Reuse::MustForward { cause } => {
-            if found.is_on_disk() {
+            if matches!(found, FoundResponse::Disk(_)) {
                 worker.counters.disk_stale.increment();
             }
             let stale = found.into_stored(&key);

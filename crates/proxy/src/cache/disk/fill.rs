@@ -6,41 +6,37 @@ use bytes::Bytes;
 use edgeward_store::disk::DiskWrite;
 use edgeward_types::KeyHash;
 
-use super::DiskTier;
+use super::{Claim, DiskTier};
 use crate::base::counters::Counters;
 
 /// One write. It ends at the first error.
 pub(crate) struct DiskFill {
-    tier: Arc<DiskTier>,
     counters: Arc<Counters>,
-    hash: KeyHash,
     write: Option<DiskWrite>,
+    /// Released after the write has ended.
+    _claim: Claim,
 }
 
 impl DiskFill {
     /// Begins a write. Returns `None` if the store refuses it, or if another fetch writes the same key.
     pub(crate) fn begin(
-        tier: &Arc<DiskTier>,
+        tier: &DiskTier,
         counters: &Arc<Counters>,
         hash: KeyHash,
         key: &[u8],
         head: Bytes,
         length: Option<u64>,
     ) -> Option<Self> {
-        if !tier.writing.insert(hash) {
-            return None;
-        }
+        let claim = tier.writing.claim(hash)?;
         match tier.cache.begin(hash, key, head, length) {
             Ok(write) => Some(Self {
-                tier: Arc::clone(tier),
                 counters: Arc::clone(counters),
-                hash,
                 write: Some(write),
+                _claim: claim,
             }),
             Err(refused) => {
                 tracing::debug!(%refused, "a response is not written to disk");
                 counters.disk_fills_refused.increment();
-                tier.writing.remove(hash);
                 None
             }
         }
@@ -94,7 +90,6 @@ impl DiskFill {
 
 impl Drop for DiskFill {
     fn drop(&mut self) {
-        self.tier.writing.remove(self.hash);
         // The body ended early or was invalidated, so the store drops the write.
         if self.write.is_some() {
             self.counters.disk_fills_aborted.increment();

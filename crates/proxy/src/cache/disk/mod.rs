@@ -17,19 +17,19 @@ pub(crate) mod report;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use bytes::Bytes;
 use edgeward_policy::disk_admission::{DiskRefusal, DiskVerdict};
 use edgeward_policy::{Evicted, Object};
 use edgeward_store::disk::{Candidate, DiskCache, DiskObject, Dropped, Now, SyncError};
 use edgeward_store::versions::Version;
 use edgeward_types::KeyHash;
-use http::HeaderMap;
 use tokio::sync::oneshot;
 
 use crate::base::counters::Counters;
+use crate::base::lock::lock;
+use crate::cache::disk_hit::DiskHit;
 use crate::cache::key::hash_key;
 use crate::cache::stored::{
     Hot, Stored, StoredBody, StoredKind, StoredResponse, Variants, stable_key,
@@ -44,13 +44,14 @@ use readers::Readers;
 pub(crate) struct DiskTier {
     pub(crate) cache: DiskCache,
     admissions: Admissions,
-    readers: Readers,
+    pub(in crate::cache) readers: Readers,
     queue_bytes_max: u64,
-    invalidation_wait_max: Duration,
+    /// The longest time that a response waits for an invalidation to become durable.
+    pub(crate) invalidation_wait_max: Duration,
     /// Keys that are being promoted to memory. One reader promotes a key.
-    promoting: KeySet,
+    pub(in crate::cache) promoting: KeySet,
     /// Keys that are being written. One fetch writes a key.
-    writing: KeySet,
+    pub(in crate::cache) writing: KeySet,
     /// The memory tier, for the versions of keys.
     hot: Arc<Hot>,
 }
@@ -61,8 +62,9 @@ pub(crate) type Durable = oneshot::Receiver<Result<(), SyncError>>;
 /// The entry of a key on disk, as far as it can be read without waiting.
 pub(crate) enum DiskEntry {
     Absent,
-    /// The object's head was not parsed.
-    Found(DiskObject),
+    Response(Box<DiskHit>),
+    /// The target's responses vary by request fields, and each is stored under a secondary key.
+    Marker(Arc<Stored>),
     /// The device has to be waited for.
     Pending(Candidate),
 }
@@ -74,29 +76,12 @@ impl DiskTier {
             counters.disk_absent.increment();
             return DiskEntry::Absent;
         };
-        match self.cache.read_head_now(&candidate, key) {
-            Now::Ready(object) => DiskEntry::Found(object),
-            Now::WouldBlock => DiskEntry::Pending(candidate),
-            Now::Miss(_) => {
-                counters.disk_unreadable.increment();
-                DiskEntry::Absent
-            }
-        }
-    }
-
-    /// Returns the value that an object's head describes.
-    pub(crate) fn parse(
-        &self,
-        hash: KeyHash,
-        key: &[u8],
-        object: DiskObject,
-        counters: &Counters,
-    ) -> Option<Arc<Stored>> {
-        let stored = stored(key, object, |object| self.version_of(hash, object));
-        if stored.is_none() {
-            counters.disk_unreadable.increment();
-        }
-        stored
+        let read = match self.cache.read_head_now(&candidate, key) {
+            Now::Ready(object) => parse(key, object, |object| self.version_of(hash, object)),
+            Now::WouldBlock => return DiskEntry::Pending(candidate),
+            Now::Miss(_) => None,
+        };
+        read.unwrap_or_else(|| unreadable(counters))
     }
 
     /// Reads the head of a candidate that has to be waited for.
@@ -106,35 +91,26 @@ impl DiskTier {
         hash: KeyHash,
         key: &[u8],
         counters: &Counters,
-    ) -> Option<Arc<Stored>> {
+    ) -> DiskEntry {
         let (cache, hot) = (self.cache.clone(), Arc::clone(&self.hot));
         let owned: Box<[u8]> = key.into();
-        let asked = self.readers.queue_optional(move || {
+        let queued = self.readers.queue_optional(move || {
             let object = cache.read_head(&candidate, &owned).ok()?;
-            stored(&owned, object, |object| {
-                version_of(&cache, &hot, hash, object)
-            })
+            let version_of = |object: &DiskObject| version_of(&cache, &hot, hash, object);
+            parse(&owned, object, version_of)
         });
-        let Ok(answer) = asked else {
+        let Ok(read) = queued else {
             counters.disk_busy.increment();
-            return None;
+            return DiskEntry::Absent;
         };
         counters.disk_waited_heads.increment();
-        let found = answer.await.ok().flatten();
-        if found.is_none() {
-            counters.disk_unreadable.increment();
-        }
-        found
+        let read = read.await.ok().flatten();
+        read.unwrap_or_else(|| unreadable(counters))
     }
 
     /// Returns true if the disk has an object with this hash, most likely of this key.
     pub(crate) fn holds(&self, hash: KeyHash) -> bool {
         self.cache.lookup(hash).is_some()
-    }
-
-    /// Returns true if a fetch is writing the key.
-    pub(in crate::cache) fn is_writing(&self, hash: KeyHash) -> bool {
-        self.writing.contains(hash)
     }
 
     /// Records a request that neither tier could answer. Returns true if its response is to be written. An unknown `length` counts as 0.
@@ -253,11 +229,6 @@ impl DiskTier {
         (held, durable)
     }
 
-    /// The longest time that a response waits for an invalidation to become durable.
-    pub(crate) fn invalidation_wait_max(&self) -> Duration {
-        self.invalidation_wait_max
-    }
-
     /// Writes a marker, unless the disk has it. `seen` is the version of the primary key at which the marker was current. Returns false
     /// if the disk does not have the marker.
     pub(crate) fn put_marker(
@@ -323,15 +294,6 @@ impl DiskTier {
         }
     }
 
-    /// Claims the promotion of a key. Returns false if another reader has claimed it.
-    pub(in crate::cache) fn begin_promotion(&self, hash: KeyHash) -> bool {
-        self.promoting.insert(hash)
-    }
-
-    pub(in crate::cache) fn end_promotion(&self, hash: KeyHash) {
-        self.promoting.remove(hash);
-    }
-
     /// Returns the memory of the tier.
     pub(crate) fn memory_bytes(&self) -> TierMemory {
         let counters = self.cache.counters();
@@ -342,50 +304,36 @@ impl DiskTier {
             queues_max: self.queue_bytes_max * counters.devices.len() as u64,
         }
     }
-
-    pub(in crate::cache) fn readers(&self) -> &Readers {
-        &self.readers
-    }
 }
 
 /// The keys of operations under way.
 #[derive(Debug, Default)]
-struct KeySet(Mutex<HashSet<KeyHash>>);
+pub(in crate::cache) struct KeySet(Arc<Mutex<HashSet<KeyHash>>>);
 
 impl KeySet {
-    /// Inserts a key. Returns false if the set contains it.
-    fn insert(&self, hash: KeyHash) -> bool {
-        self.lock().insert(hash)
-    }
-
     /// Inserts a key for the lifetime of the claim. Returns `None` if the set contains it.
-    fn claim(&self, hash: KeyHash) -> Option<Claim<'_>> {
-        self.insert(hash).then_some(Claim { keys: self, hash })
+    pub(in crate::cache) fn claim(&self, hash: KeyHash) -> Option<Claim> {
+        let is_new = lock(&self.0).insert(hash);
+        is_new.then(|| Claim {
+            keys: Arc::clone(&self.0),
+            hash,
+        })
     }
 
-    fn contains(&self, hash: KeyHash) -> bool {
-        self.lock().contains(&hash)
-    }
-
-    fn remove(&self, hash: KeyHash) {
-        self.lock().remove(&hash);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashSet<KeyHash>> {
-        // No code panics while it holds the lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(in crate::cache) fn contains(&self, hash: KeyHash) -> bool {
+        lock(&self.0).contains(&hash)
     }
 }
 
 /// A key in a set, which is removed on drop.
-struct Claim<'a> {
-    keys: &'a KeySet,
+pub(crate) struct Claim {
+    keys: Arc<Mutex<HashSet<KeyHash>>>,
     hash: KeyHash,
 }
 
-impl Drop for Claim<'_> {
+impl Drop for Claim {
     fn drop(&mut self) {
-        self.keys.remove(self.hash);
+        lock(&self.keys).remove(&self.hash);
     }
 }
 
@@ -398,36 +346,44 @@ pub(crate) struct TierMemory {
     pub(crate) queues_max: u64,
 }
 
-/// Returns the value of an object on disk, or `None` if its head cannot be parsed.
-fn stored(
+/// Returns the entry that an object's head describes, or `None` if the head cannot be parsed.
+fn parse(
     key: &[u8],
     object: DiskObject,
     version_of: impl FnOnce(&DiskObject) -> Option<Version>,
-) -> Option<Arc<Stored>> {
-    let kind = match head::parse(object.head()) {
+) -> Option<DiskEntry> {
+    match head::parse(object.head()) {
         Ok(DiskHead::Response {
             status,
             policy,
             fields,
-        }) => StoredKind::Response(StoredResponse {
-            policy,
+        }) => Some(DiskEntry::Response(Box::new(DiskHit {
+            object,
             status,
-            head: head::block(status, &fields, object.length()),
-            body: StoredBody::Disk(object),
-        }),
-        Ok(DiskHead::Varies { fields, generation }) => StoredKind::Varies(Box::new(Variants {
+            policy,
             fields,
-            generation,
-            on_disk: AtomicBool::new(true),
-            seen: version_of(&object),
-            hold: OnceLock::new(),
-        })),
+        }))),
+        Ok(DiskHead::Varies { fields, generation }) => {
+            let variants = Variants {
+                fields,
+                generation,
+                on_disk: AtomicBool::new(true),
+                seen: version_of(&object),
+                hold: OnceLock::new(),
+            };
+            let kind = StoredKind::Varies(Box::new(variants));
+            Some(DiskEntry::Marker(Stored::new(key, kind)))
+        }
         Err(error) => {
             tracing::debug!(%error, "a head on disk cannot be parsed");
-            return None;
+            None
         }
-    };
-    Some(Stored::new(key, kind))
+    }
+}
+
+fn unreadable(counters: &Counters) -> DiskEntry {
+    counters.disk_unreadable.increment();
+    DiskEntry::Absent
 }
 
 fn version_of(cache: &DiskCache, hot: &Hot, hash: KeyHash, object: &DiskObject) -> Option<Version> {
@@ -436,11 +392,17 @@ fn version_of(cache: &DiskCache, hot: &Hot, hash: KeyHash, object: &DiskObject) 
     cache.is_current(object).then_some(seen)
 }
 
-/// Returns the head of a response in the format of the disk.
-pub(crate) fn head_of(
-    status: http::StatusCode,
-    policy: &edgeward_semantics::StoredPolicy,
-    head: &HeaderMap,
-) -> Bytes {
-    head::write_response(status, policy, head)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_stays_claimed_although_a_second_claim_is_refused() {
+        let (keys, hash) = (KeySet::default(), KeyHash(1));
+        let claim = keys.claim(hash);
+        assert!(claim.is_some() && keys.claim(hash).is_none());
+        assert!(keys.contains(hash));
+        drop(claim);
+        assert!(!keys.contains(hash));
+    }
 }

@@ -108,7 +108,9 @@ fn answer_from_disk(
         return Answer::NotServed(Some(Outcome::Hit(hit)));
     };
     let body = if plain.head_only || on_disk.length() == 0 {
-        on_disk.count_partial_hit(&worker.cache, &hit.key);
+        let charge_bytes = on_disk.charge_bytes(&hit.key);
+        let cache = &worker.cache;
+        cache.count_partial_hit(hit.key.hash, on_disk.length(), charge_bytes);
         None
     } else {
         // The body is read before the head is sent, because the origin can still answer if the disk has lost it.

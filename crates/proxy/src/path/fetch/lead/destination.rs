@@ -12,7 +12,7 @@ use http::StatusCode;
 
 use super::{Fetch, SeenVersions};
 use crate::cache::disk::fill::DiskFill;
-use crate::cache::disk::{self, DiskTier};
+use crate::cache::disk::{DiskTier, head};
 use crate::cache::stored::{self, Stored, StoredKind, Variants};
 use crate::origin::as_origin_sees;
 use crate::path::worker::Worker;
@@ -173,7 +173,7 @@ impl Fetch {
         if !writes {
             return None;
         }
-        let head = disk::head_of(status, &storable.policy, &storable.head);
+        let head = head::write_response(status, &storable.policy, &storable.head);
         DiskFill::begin(
             tier,
             &worker.counters,

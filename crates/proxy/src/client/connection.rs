@@ -57,7 +57,6 @@ pub(crate) async fn run(
         return detect(worker, link, stream).await;
     };
     _ = SockRef::from(&stream).set_tcp_notsent_lowat(TLS_UNSENT_BYTES_MAX);
-    // The future of each protocol is boxed, so that a connection does not take the memory of the largest one.
     let mut handshake = Box::pin(TlsAcceptor::from(config).accept(stream));
     let conn_of_handshake = Rc::clone(&conn);
     let undisturbed = poll_fn(|cx| {
@@ -72,11 +71,7 @@ pub(crate) async fn run(
         Ok(Ok(stream)) => {
             let is_h2 = stream.get_ref().1.alpn_protocol() == Some(tls::ALPN_HTTP2);
             let io = ClientIo::new(stream, Rc::clone(&conn), Bytes::new());
-            if is_h2 {
-                Box::pin(serve_h2(worker, link, io)).await;
-            } else {
-                Box::pin(serve_h1(worker, link, io)).await;
-            }
+            serve(worker, link, io, is_h2).await;
         }
         Ok(Err(_)) if conn.close_reason() == Some(CloseReason::Crowded) => {
             count_closed(&worker, CloseReason::Crowded);
@@ -159,6 +154,14 @@ where
         }
     };
     let io = ClientIo::new(stream, Rc::clone(&link.conn), start.freeze());
+    serve(worker, link, io, is_h2).await;
+}
+
+/// The future of each protocol is boxed, so that a connection does not take the memory of the largest one.
+async fn serve<S>(worker: Rc<Worker>, link: ClientLink, io: ClientIo<S>, is_h2: bool)
+where
+    S: ClientStream + 'static,
+{
     if is_h2 {
         Box::pin(serve_h2(worker, link, io)).await;
     } else {
@@ -202,10 +205,8 @@ where
             }
         }
         Turn::Over(reason) => {
-            count_closed(&worker, reason);
-            if reason == CloseReason::Head {
-                worker.log_unread(&link, StatusCode::REQUEST_TIMEOUT);
-                say_last(io, REQUEST_TIMEOUT_RESPONSE).await;
+            if let Some(response) = note_closed(&worker, &link, reason) {
+                say_last(io, response).await;
             }
         }
         // A client may disconnect at any time.
@@ -257,32 +258,22 @@ where
         Pin::new(&mut connection).poll(cx).map(Ok)
     })
     .await;
-    let last_word = match end {
-        Err(CloseReason::Head) => REQUEST_TIMEOUT_RESPONSE,
-        _ => b"",
-    };
-    let was_refused = matches!(&end, Ok(Err(error)) if error.is_parse()) || link.conn.lingers();
+    let mut last_word = link.conn.lingers().then_some(&b""[..]);
     match end {
         Ok(result) => {
             // hyper has refused a malformed or too large head by itself, with 400, 414 or 431.
-            if matches!(&result, Err(error) if error.is_parse())
-                && let Some(status) = link
-                    .conn
-                    .status_written()
-                    .filter(StatusCode::is_client_error)
-            {
-                worker.log_unread(&link, status);
+            if matches!(&result, Err(error) if error.is_parse()) {
+                last_word = Some(b"");
+                let status = link.conn.status_written();
+                if let Some(status) = status.filter(StatusCode::is_client_error) {
+                    worker.log_unread(&link, status);
+                }
             }
             note_end(&worker, &link, result);
         }
-        Err(reason) => {
-            if reason == CloseReason::Head {
-                worker.log_unread(&link, StatusCode::REQUEST_TIMEOUT);
-            }
-            count_closed(&worker, reason);
-        }
+        Err(reason) => last_word = note_closed(&worker, &link, reason).or(last_word),
     }
-    if was_refused || !last_word.is_empty() {
+    if let Some(last_word) = last_word {
         say_last(connection.into_parts().io.into_inner(), last_word).await;
     }
 }
@@ -398,18 +389,11 @@ fn note_flood(worker: &Worker, link: &ClientLink, excess: Excess) {
         Excess::WindowUpdates => counters.flood_window_updates.increment(),
         Excess::HeaderBlock => counters.flood_header_block.increment(),
     }
-    // At most one line per worker and interval, because clients that flood reconnect at once.
-    let now = worker.now();
-    if worker
-        .flood_logged
-        .get()
-        .is_none_or(|last| now.since(last) > FLOOD_LOG_PAUSE)
-    {
-        worker.flood_logged.set(Some(now));
+    if let Some(unlogged) = worker.flood_log.record(worker.now()) {
         tracing::warn!(
             peer = %link.peer,
             excess = excess.as_str(),
-            closed_by_this_worker = counters.closed_flood.value(),
+            unlogged,
             "an HTTP/2 connection exceeded a bound of frames and was closed with ENHANCE_YOUR_CALM"
         );
     }
@@ -424,6 +408,16 @@ fn note_end(worker: &Worker, link: &ClientLink, result: hyper::Result<()>) {
         worker.counters.closed_protocol.increment();
     }
     tracing::debug!(peer = %link.peer, %error, "a connection ended");
+}
+
+/// Counts and logs a connection that is closed. Returns the response to a head that did not arrive in time.
+fn note_closed(worker: &Worker, link: &ClientLink, reason: CloseReason) -> Option<&'static [u8]> {
+    count_closed(worker, reason);
+    let is_head = reason == CloseReason::Head;
+    is_head.then(|| {
+        worker.log_unread(link, StatusCode::REQUEST_TIMEOUT);
+        REQUEST_TIMEOUT_RESPONSE
+    })
 }
 
 fn count_closed(worker: &Worker, reason: CloseReason) {
@@ -481,9 +475,6 @@ const H2_CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
 
 const REQUEST_TIMEOUT_RESPONSE: &[u8] =
     b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
-
-/// The shortest time between two log lines about floods.
-const FLOOD_LOG_PAUSE: Duration = Duration::from_secs(10);
 
 /// The longest time and the most bytes for which a refused client is read.
 const LINGER_MAX: Duration = Duration::from_secs(2);

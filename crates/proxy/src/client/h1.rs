@@ -369,6 +369,10 @@ impl FastPath {
     fn end_response(&mut self, cx: &Context<'_>) {
         self.response = None;
         self.mode = Mode::Boundary;
+        self.end_writes(cx);
+    }
+
+    fn end_writes(&self, cx: &Context<'_>) {
         self.link.conn.set_fast_path_writes(false);
         if self.link.conn.is_draining() {
             // The connection's task waited for this with hyper's shutdown.
@@ -424,11 +428,7 @@ impl FastPath {
                 self.link.conn.set_fast_path_writes(true);
             }
         } else if self.writing.take().is_some() && self.response.is_none() {
-            self.link.conn.set_fast_path_writes(false);
-            if self.link.conn.is_draining() {
-                // The connection's task waited for this with hyper's shutdown.
-                cx.waker().wake_by_ref();
-            }
+            self.end_writes(cx);
         }
         written
     }

@@ -27,16 +27,7 @@ impl Service<Request<Incoming>> for EdgeService {
     fn call(&self, request: Request<Incoming>) -> Serving {
         let Self { worker, link } = self;
         let (parts, body) = request.into_parts();
-        let mut head = RawHead {
-            method: parts.method,
-            uri: parts.uri,
-            version: parts.version,
-            headers: parts.headers,
-            plain: false,
-            host_is_canonical: false,
-            charge: None,
-            interims: None,
-        };
+        let mut head = RawHead::new(parts.method, parts.uri, parts.version, parts.headers);
         if head.version == Version::HTTP_11 {
             head.interims = Some(link.conn.begin_interims());
         }

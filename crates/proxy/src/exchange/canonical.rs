@@ -76,6 +76,22 @@ pub(crate) struct RawHead {
     pub(crate) interims: Option<InterimSink>,
 }
 
+impl RawHead {
+    /// Returns the head of a request that is not plain.
+    pub(crate) fn new(method: Method, uri: Uri, version: Version, headers: HeaderMap) -> Self {
+        Self {
+            method,
+            uri,
+            version,
+            headers,
+            plain: false,
+            host_is_canonical: false,
+            charge: None,
+            interims: None,
+        }
+    }
+}
+
 /// Why a request is neither looked up nor forwarded.
 pub(crate) enum NotForwarded {
     /// The edge refuses the request.
@@ -252,19 +268,11 @@ fn canonical_authority(
         Authority::parse(request.scheme, text)
             .map_err(|error| Refusal::bad_request(error.to_string()))
     };
-    let host = match host {
-        Some(host) => {
-            let text = host
-                .to_str()
-                .map_err(|_| Refusal::bad_request("Host is not a host[:port]"))?;
-            Some(parse(text)?)
-        }
-        None => None,
-    };
-    let target = match request.uri.authority() {
-        Some(authority) => Some(parse(authority.as_str())?),
-        None => None,
-    };
+    let invalid = |_| Refusal::bad_request("Host is not a host[:port]");
+    let host = host.map(|host| host.to_str().map_err(invalid).and_then(parse));
+    let host = host.transpose()?;
+    let target = request.uri.authority();
+    let target = target.map(|target| parse(target.as_str())).transpose()?;
     let authority = match (target, host) {
         (Some(target), Some(host)) if request.version == Version::HTTP_2 && target != host => {
             return Err(Refusal::bad_request(

@@ -1,6 +1,6 @@
 //! The state that the requests of one worker share, and the state that all workers share.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use http::{HeaderValue, StatusCode};
 
 use super::connections::Connections;
 use super::delivery::Deliveries;
-use crate::base::access_log::{LogLine, PendingLine};
+use crate::base::access_log::LogLine;
 use crate::base::ahead::AheadRate;
 use crate::base::budget::MemoryBudget;
 use crate::base::clock::Clock;
@@ -60,8 +60,7 @@ pub(crate) struct Worker {
     pub(crate) ahead_rate: Rc<AheadRate>,
     pub(super) slow_log: SparseLog,
     pub(super) pinned_log: SparseLog,
-    /// When an HTTP/2 flood was last logged.
-    pub(crate) flood_logged: Cell<Option<Timestamp>>,
+    pub(crate) flood_log: SparseLog,
 }
 
 impl Worker {
@@ -103,7 +102,7 @@ impl Worker {
             ahead_rate,
             slow_log: SparseLog::default(),
             pinned_log: SparseLog::default(),
-            flood_logged: Cell::new(None),
+            flood_log: SparseLog::default(),
         })
     }
 
@@ -172,8 +171,11 @@ impl Worker {
     /// Logs a request whose head could not be read, if an access log is configured.
     pub(crate) fn log_unread(&self, link: &ClientLink, status: StatusCode) {
         if self.has_log() {
-            let pending = PendingLine::unread(link.peer.ip(), link.scheme(), self.now(), status);
-            self.log(pending.finish());
+            self.log(LogLine {
+                target: "-".into(),
+                status,
+                ..LogLine::unread(link.peer.ip(), link.scheme(), self.now())
+            });
         }
     }
 }

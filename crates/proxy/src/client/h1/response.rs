@@ -85,18 +85,11 @@ impl ResponseWriter {
         method: Method,
         refusal: &Refusal,
     ) -> Self {
-        let head = RawHead {
-            method,
-            uri: Uri::from_static("/"),
-            version: Version::HTTP_11,
-            headers: HeaderMap::new(),
-            plain: false,
-            host_is_canonical: false,
-            charge: None,
-            interims: None,
-        };
+        let head_only = method == Method::HEAD;
+        let uri = Uri::from_static("/");
+        let head = RawHead::new(method, uri, Version::HTTP_11, HeaderMap::new());
         Self {
-            head_only: head.method == Method::HEAD,
+            head_only,
             stage: Stage::Waiting(path::refuse(worker, link, head, refusal)),
             closes: false,
         }
@@ -266,13 +259,10 @@ impl Framing {
                     return Err(io::Error::other("a body longer than its head says"));
                 };
                 *left = rest;
+                outbox.push_piece(piece);
             }
-            Self::Chunked => {
-                outbox.push_chunk(piece);
-                return Ok(());
-            }
+            Self::Chunked => outbox.push_chunk(piece),
         }
-        outbox.push_piece(piece);
         Ok(())
     }
 

@@ -289,8 +289,3 @@ pub(super) fn is_not_modified(request: &Request, status: StatusCode, headers: &H
     conditional::evaluate(&request.method, &request.headers, status, &validators)
         == Evaluation::NotModified
 }
-
-/// Returns the remaining lifetime of a stored response in seconds. It is negative once the response is stale.
-pub(super) fn ttl_secs(stored: &Stored, now: edgeward_types::Timestamp) -> i64 {
-    stored.response().policy.ttl_secs(now)
-}

@@ -12,8 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use edgeward_semantics::conditional::{self, Evaluation};
-use edgeward_semantics::{CacheStatus, Forward, Validators};
+use edgeward_semantics::{CacheStatus, Forward, conditional};
 use http::header::{HeaderMap, RANGE};
 use http::{Method, Response, StatusCode};
 use hyper::body::Incoming;
@@ -36,10 +35,9 @@ use lead::Fetch;
 enum FetchResult {
     /// The body flows through the fill.
     Shared {
-        status: StatusCode,
+        head: Arc<FillHead>,
+        /// The fields for the leader. Followers get those of `head`.
         headers: HeaderMap,
-        length: Option<u64>,
-        stored: bool,
     },
     /// The response is not shared, and the leader gets it with its body. The text is the detail of `Cache-Status`.
     Direct(Received, Option<&'static str>),
@@ -68,7 +66,7 @@ pub(super) async fn fetch(
     let wants_range = !request.plain && request.headers.contains_key(RANGE);
     if stale.is_none() && (request.method == Method::HEAD || wants_range) {
         count(&worker, why);
-        return Box::pin(pass::pass_counted(reply, request, incoming, why)).await;
+        return Box::pin(pass::pass(reply, request, incoming, why)).await;
     }
     drop(incoming);
     let mut follows_left = FOLLOWS_MAX;
@@ -132,13 +130,22 @@ pub(super) async fn fetch(
                     let secondary = head.variant.as_ref().map(|(_, secondary)| &secondary[..]);
                     disk.record_follower(key.primary(), secondary);
                 }
-                return respond_following(reply, &request, &head, reader, why);
+                let mut status = CacheStatus::forward(why);
+                status.collapsed = true;
+                return respond_shared(
+                    reply,
+                    &request,
+                    &head,
+                    head.headers.clone(),
+                    reader,
+                    status,
+                );
             }
             FollowResult::Found(stored) => {
                 worker.counters.collapsed.increment();
                 let mut status = CacheStatus::forward(why);
                 status.collapsed = true;
-                status.ttl = Some(deliver::ttl_secs(&stored, worker.now()));
+                status.ttl = Some(stored.response().policy.ttl_secs(worker.now()));
                 return reply.stored(&request, &stored, Some(status));
             }
             FollowResult::Released => follows_left = 0,
@@ -190,15 +197,9 @@ async fn lead_fetch(
     drop(fetch);
     let mut status = CacheStatus::forward(why);
     match outcome {
-        FetchResult::Shared {
-            status: code,
-            headers,
-            length,
-            stored,
-        } => {
-            status.stored = stored;
-            status.fwd_status = Some(code.as_u16());
-            respond_shared(reply, &request, code, headers, length, reader, status)
+        FetchResult::Shared { head, headers } => {
+            status.fwd_status = Some(head.status.as_u16());
+            respond_shared(reply, &request, &head, headers, reader, status)
         }
         FetchResult::Direct(response, detail) => {
             drop(reader);
@@ -209,7 +210,7 @@ async fn lead_fetch(
         FetchResult::Found { stored, fwd_status } => {
             worker.counters.revalidated.increment();
             status.fwd_status = fwd_status;
-            status.ttl = Some(deliver::ttl_secs(&stored, worker.now()));
+            status.ttl = Some(stored.response().policy.ttl_secs(worker.now()));
             reply.stored(&request, &stored, Some(status))
         }
         FetchResult::Failed(error) => pass::refuse(reply, &error, status),
@@ -270,48 +271,21 @@ impl<F: Future<Output = ()> + 'static> Drop for DetachableFetch<F> {
 fn respond_shared(
     reply: Reply,
     request: &Request,
-    status: StatusCode,
-    mut headers: HeaderMap,
-    length: Option<u64>,
-    reader: FillReader,
-    cache_status: CacheStatus,
-) -> Response<EdgeBody> {
-    cache_status.append_to(&mut headers, &reply.worker.config().name);
-    if !request.plain && conditional::is_conditional(&request.headers) {
-        let validators = Validators::from_headers(&headers);
-        if conditional::evaluate(&request.method, &request.headers, status, &validators)
-            == Evaluation::NotModified
-        {
-            let head = conditional::not_modified_head(&headers);
-            let code = StatusCode::NOT_MODIFIED;
-            return reply.respond(request, code, head, Source::Empty, &cache_status);
-        }
-    }
-    let source = Source::Fill(reader, length);
-    reply.respond(request, status, headers, source, &cache_status)
-}
-
-/// Responds to a follower.
-fn respond_following(
-    reply: Reply,
-    request: &Request,
     head: &FillHead,
+    mut headers: HeaderMap,
     reader: FillReader,
-    why: Forward,
+    mut cache_status: CacheStatus,
 ) -> Response<EdgeBody> {
-    let mut status = CacheStatus::forward(why);
-    status.collapsed = true;
-    status.stored = head.stored;
-    let headers = head.headers.clone();
-    respond_shared(
-        reply,
-        request,
-        head.status,
-        headers,
-        head.length,
-        reader,
-        status,
-    )
+    cache_status.stored = head.stored;
+    cache_status.append_to(&mut headers, &reply.worker.config().name);
+    let is_conditional = !request.plain && conditional::is_conditional(&request.headers);
+    if is_conditional && deliver::is_not_modified(request, head.status, &headers) {
+        let headers = conditional::not_modified_head(&headers);
+        let code = StatusCode::NOT_MODIFIED;
+        return reply.respond(request, code, headers, Source::Empty, &cache_status);
+    }
+    let source = Source::Fill(reader, head.length);
+    reply.respond(request, head.status, headers, source, &cache_status)
 }
 
 /// Returns the response in memory if it is fresh and newer than `stale`.

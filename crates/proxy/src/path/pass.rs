@@ -5,7 +5,7 @@ use std::rc::Rc;
 use edgeward_semantics::{CacheStatus, Forward, hop_by_hop};
 use http::header::{CACHE_STATUS, CONNECTION, EXPECT, HeaderValue};
 use http::response::Parts;
-use http::{Method, Response, Version};
+use http::{Response, Version};
 use hyper::body::{Body as _, Incoming};
 
 use super::deliver::Reply;
@@ -15,23 +15,8 @@ use crate::exchange::{Refusal, Request};
 use crate::origin::{Attempt, Conditions, OriginBody, OriginError, Outbound, Upload};
 use crate::path::body::{EdgeBody, Source};
 
-/// Forwards the request, and counts why it bypasses the cache.
+/// Forwards the request.
 pub(super) async fn pass(
-    reply: Reply,
-    request: Rc<Request>,
-    incoming: Option<Incoming>,
-    why: Forward,
-) -> Response<EdgeBody> {
-    let worker = Rc::clone(&reply.worker);
-    match why {
-        Forward::Method => worker.counters.method.increment(),
-        _ => worker.counters.bypass.increment(),
-    }
-    pass_counted(reply, request, incoming, why).await
-}
-
-/// Forwards a request whose outcome is counted already.
-pub(super) async fn pass_counted(
     reply: Reply,
     request: Rc<Request>,
     incoming: Option<Incoming>,
@@ -113,7 +98,7 @@ async fn upload(
     incoming: Option<Incoming>,
 ) -> Result<(Upload, Attempt), OriginError> {
     let Some(incoming) = incoming.filter(|incoming| !incoming.is_end_stream()) else {
-        let attempt = Attempt::without_body(is_idempotent(&request.method));
+        let attempt = Attempt::without_body(request.method.is_idempotent());
         return Ok((Upload::Empty, attempt));
     };
     let conn = Rc::clone(reply.in_flight.conn());
@@ -142,9 +127,4 @@ fn expects_continue(request: &Request) -> bool {
     let expectation = request.headers.get(EXPECT);
     request.version >= Version::HTTP_11
         && expectation.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
-}
-
-/// RFC 9110 §9.2.2.
-fn is_idempotent(method: &Method) -> bool {
-    method.is_idempotent()
 }

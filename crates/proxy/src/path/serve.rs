@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use edgeward_semantics::Route;
+use edgeward_semantics::{Forward, Route};
 use http::Response;
 use hyper::body::Incoming;
 
@@ -98,21 +98,24 @@ fn carry_out(
         Outcome::Revalidate { key, why, stale } => {
             later(fetch::fetch(reply, request, body, key, why, Some(stale)))
         }
-        Outcome::Miss {
-            key,
-            why,
-            rule: None,
-        } => later(fetch::fetch(reply, request, body, key, why, None)),
-        Outcome::Miss {
-            key,
-            why,
-            rule: Some(rule),
-        } => later(async move {
-            let response = fetch::fetch(reply, request, body, key, why, None).await;
-            worker.cache.negative.watch(rule, response.status());
-            response
-        }),
-        Outcome::Pass(why) => later(pass::pass(reply, request, body, why)),
+        Outcome::Miss { key, why, rule } => {
+            let fetch = fetch::fetch(reply, request, body, key, why, None);
+            let Some(rule) = rule else {
+                return later(fetch);
+            };
+            later(async move {
+                let response = fetch.await;
+                worker.cache.negative.watch(rule, response.status());
+                response
+            })
+        }
+        Outcome::Pass(why) => {
+            match why {
+                Forward::Method => worker.counters.method.increment(),
+                _ => worker.counters.bypass.increment(),
+            }
+            later(pass::pass(reply, request, body, why))
+        }
         Outcome::Refuse(refusal) => ready(reply.refuse(&refusal)),
         Outcome::Wait(waiting) => later(async move {
             let outcome = waiting.outcome(&worker, &*request).await;

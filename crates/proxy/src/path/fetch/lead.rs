@@ -100,7 +100,7 @@ impl Fetch {
             };
             let status = parts.status;
             if let Some(old) = stale.as_ref().filter(|_| status.is_server_error())
-                && may_serve_on_error(old, exchange)
+                && may_serve_on_error(old, exchange.response_time)
             {
                 return self.finish_with_stored(Arc::clone(old), Some(status.as_u16()));
             }
@@ -176,11 +176,7 @@ impl Fetch {
     /// Ends the fetch with a stale response if RFC 5861 allows it, otherwise with the error.
     fn fail(mut self, error: OriginError, stale: Option<Arc<Stored>>) {
         let now = self.worker.now();
-        let exchange = Exchange {
-            request_time: now,
-            response_time: now,
-        };
-        if let Some(old) = stale.filter(|old| may_serve_on_error(old, exchange)) {
+        if let Some(old) = stale.filter(|old| may_serve_on_error(old, now)) {
             return self.finish_with_stored(old, None);
         }
         self.leader.close();
@@ -298,25 +294,16 @@ impl Fetch {
             counters.not_stored_fill_memory.increment();
             return self.release_to_leader(parts, body, None);
         };
-        let head = self.build_head(
-            &storable,
-            parts.status,
-            length,
-            stored,
-            exchange.response_time,
-        );
+        let now = exchange.response_time;
+        let head = Arc::new(self.build_head(&storable, parts.status, length, stored, now));
         let held = if destination.reservation.is_some() || length.is_none() {
             BodyBuffer::contiguous(usize::try_from(buffered).unwrap_or(0))
         } else {
             BodyBuffer::pieces()
         };
-        self.leader.fill.publish(Arc::new(head), held, memory);
-        let shared = FetchResult::Shared {
-            status: parts.status,
-            headers: parts.headers,
-            length,
-            stored,
-        };
+        self.leader.fill.publish(Arc::clone(&head), held, memory);
+        let headers = parts.headers;
+        let shared = FetchResult::Shared { head, headers };
         // A small body arrives with its head. The leader gets the result only when the pump first waits, so that it finds a
         // complete body and sends it in one piece.
         let pump = self.pump(
@@ -424,6 +411,6 @@ impl Drop for OpenFill {
 }
 
 /// Returns true if RFC 5861 §4 allows a stale response instead of an error.
-fn may_serve_on_error(stored: &Stored, exchange: Exchange) -> bool {
-    exchange.response_time < stored.response().policy.stale_if_error_until
+fn may_serve_on_error(stored: &Stored, now: Timestamp) -> bool {
+    now < stored.response().policy.stale_if_error_until
 }

@@ -114,14 +114,12 @@ fn open(destination: &LogDestination) -> Result<Sink, AccessLogError> {
         LogDestination::Stdout => return Ok(Box::new(io::stdout())),
         LogDestination::File(path) => path,
     };
+    let open_error = |source| AccessLogError::Open {
+        path: path.clone(),
+        source,
+    };
     let opened = OpenOptions::new().create(true).append(true).open(path);
-    match opened {
-        Ok(file) => Ok(Box::new(file)),
-        Err(source) => Err(AccessLogError::Open {
-            path: path.clone(),
-            source,
-        }),
-    }
+    Ok(Box::new(opened.map_err(open_error)?))
 }
 
 struct Writer {

@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 
 use rustix::process::{Resource, getrlimit};
 
-use crate::base::config::EdgeConfig;
+use crate::base::config::{EdgeConfig, OriginProtocol};
 
 /// The limit of open files is too low to serve one client per worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,10 +32,8 @@ pub(crate) fn fit(config: &mut EdgeConfig) -> Result<(), TooFewDescriptors> {
         // Connections through `dial` are streams without descriptors. HTTP/2 takes one connection per worker.
         origin_per_worker: match (&config.origin.dial, config.origin.protocol) {
             (Some(_), _) => 0,
-            (None, crate::base::config::OriginProtocol::Http2) => 1,
-            (None, crate::base::config::OriginProtocol::Http1) => {
-                config.origin.connections_per_worker_max.get()
-            }
+            (None, OriginProtocol::Http2) => 1,
+            (None, OriginProtocol::Http1) => config.origin.connections_per_worker_max.get(),
         },
         others: other_descriptors(config),
     };

@@ -4,7 +4,7 @@
 //! when the owner stops waiting end with the runtime.
 
 use std::cell::{Cell, RefCell};
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -74,22 +74,14 @@ impl TaskSet {
     }
 
     /// Resolves when no task of the set runs. Only one waiter is woken.
-    pub(crate) fn idle(&self) -> Idle<'_> {
-        Idle(self)
-    }
-}
-
-pub(crate) struct Idle<'a>(&'a TaskSet);
-
-impl Future for Idle<'_> {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if self.0.running() == 0 {
-            return Poll::Ready(());
-        }
-        *self.0.0.waiting.borrow_mut() = Some(cx.waker().clone());
-        Poll::Pending
+    pub(crate) fn idle(&self) -> impl Future<Output = ()> {
+        poll_fn(|cx| {
+            if self.running() == 0 {
+                return Poll::Ready(());
+            }
+            *self.0.waiting.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        })
     }
 }
 

@@ -1,6 +1,5 @@
 //! Starts and stops an edge.
 
-use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::rc::Rc;
@@ -124,10 +123,7 @@ impl Edge {
         let thread_error = |what| move |source| StartError::Thread { what, source };
         let ticker = Ticker::start().map_err(thread_error("the clock"))?;
         let (log, log_rings) = match &config.access_log {
-            Some(log) => {
-                let (log, rings) = AccessLog::start(log, workers)?;
-                (Some(log), rings.into_iter().map(Some).collect())
-            }
+            Some(log) => AccessLog::start(log, workers).map(|(log, rings)| (Some(log), rings))?,
             None => (None, Vec::new()),
         };
         let admin_listener = match config.admin {
@@ -166,15 +162,14 @@ impl Edge {
             disk,
             ticker,
         };
-        let mut log_rings: Vec<Option<rtrb::Producer<LogLine>>> = log_rings;
-        log_rings.resize_with(workers, || None);
-        for ((n, listeners), log) in listeners.into_iter().enumerate().zip(log_rings) {
+        let mut log_rings = log_rings.into_iter();
+        for (n, listeners) in listeners.into_iter().enumerate() {
             let start = WorkerStart {
                 shared: Arc::clone(&shared),
                 counters: Arc::clone(&shared.counters[n]),
                 connector: connector.clone(),
                 listeners,
-                log,
+                log: log_rings.next(),
                 stopping: stopping.clone(),
             };
             let thread = std::thread::Builder::new()
@@ -412,19 +407,11 @@ impl WorkerStart {
                 tokio::task::spawn_local(listener::accept(Rc::clone(&worker), listener, tls))
             })
             .collect();
-        let drain = {
-            let sweeping = sweep(&worker);
-            let stop = async {
-                loop {
-                    if let Some(drain) = *self.stopping.borrow_and_update() {
-                        return drain;
-                    }
-                    if self.stopping.changed().await.is_err() {
-                        return Duration::ZERO;
-                    }
-                }
-            };
-            first_of(stop, sweeping).await
+        let drain = tokio::select! {
+            stop = self.stopping.wait_for(Option::is_some) => {
+                stop.ok().and_then(|drain| *drain).unwrap_or_default()
+            }
+            never = sweep(&worker) => match never {},
         };
         for task in accepting {
             task.abort();
@@ -453,17 +440,6 @@ async fn sweep(worker: &Worker) -> std::convert::Infallible {
     loop {
         interval.tick().await;
         path::sweep::sweep(worker);
-    }
-}
-
-/// Returns the result of `one`. Polls the endless `other` meanwhile.
-async fn first_of<T>(
-    one: impl Future<Output = T>,
-    other: impl Future<Output = std::convert::Infallible>,
-) -> T {
-    tokio::select! {
-        result = one => result,
-        never = other => match never {},
     }
 }
 

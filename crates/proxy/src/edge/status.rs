@@ -1,6 +1,7 @@
 //! The edge's state as JSON, for operators, dashboards and tests.
 
-use serde::Serialize;
+use edgeward_policy::adaptsize::CurvePoint;
+use edgeward_store::hot::TuningStatus;
 use serde_json::{Value, json};
 
 use crate::base::counters::{self, Counters, sum};
@@ -76,44 +77,21 @@ pub(crate) fn render(shared: &Shared) -> Value {
     })
 }
 
-#[derive(Serialize)]
-struct Tuning {
-    /// `None` stands for infinity: every object is admitted.
-    c_bytes: Option<f64>,
-    windows: u64,
-    requests_dropped: u64,
-    predicted_ohr: Option<f64>,
-    measured_ohr: Option<f64>,
-    model_error: Option<f64>,
-    curve: Vec<CurvePoint>,
-}
-
-#[derive(Serialize)]
-struct CurvePoint {
-    c_bytes: Option<f64>,
-    ohr: f64,
-}
-
-fn tuning(status: &edgeward_store::hot::TuningStatus) -> Tuning {
+fn tuning(status: &TuningStatus) -> Value {
+    // JSON has no infinity: `null` means that every object is admitted.
     let finite = |c: f64| c.is_finite().then_some(c);
     let last = status.last.as_ref();
-    Tuning {
-        c_bytes: finite(status.c),
-        windows: status.steps,
-        requests_dropped: status.requests_dropped,
-        predicted_ohr: last.map(|last| last.predicted_ohr),
-        measured_ohr: last.map(|last| last.measured_ohr),
-        model_error: last.and_then(|last| last.model_error),
-        curve: last
-            .map(|last| {
-                let point = |p: &edgeward_policy::adaptsize::CurvePoint| CurvePoint {
-                    c_bytes: finite(p.c),
-                    ohr: p.ohr,
-                };
-                last.curve.iter().map(point).collect()
-            })
-            .unwrap_or_default(),
-    }
+    let point = |point: &CurvePoint| json!({ "c_bytes": finite(point.c), "ohr": point.ohr });
+    let curve = last.iter().flat_map(|last| &last.curve).map(point);
+    json!({
+        "c_bytes": finite(status.c),
+        "windows": status.steps,
+        "requests_dropped": status.requests_dropped,
+        "predicted_ohr": last.map(|last| last.predicted_ohr),
+        "measured_ohr": last.map(|last| last.measured_ohr),
+        "model_error": last.and_then(|last| last.model_error),
+        "curve": curve.collect::<Vec<_>>(),
+    })
 }
 
 /// Returns the series of a metric as an object that maps label values to numbers.

@@ -120,9 +120,8 @@ impl EdgeBody {
                 }
             }
         };
-        let polled = body
-            .poll_piece(&self.worker.cache, cx, true)
-            .map(|next| next.map(|piece| piece.map_err(Into::into)));
+        let polled = body.poll_piece(&self.worker.cache, cx, true);
+        let polled = polled.map_err(Into::into);
         self.record_poll(&polled, Piece::len);
         self.memory = PieceMemory::Private;
         polled
@@ -166,14 +165,13 @@ impl EdgeBody {
             }),
             Source::Disk(body) => {
                 this.memory = PieceMemory::Private;
-                body.poll_piece(&this.worker.cache, cx, false)
-                    .map(|next| next.map(|piece| Ok(Frame::data(bytes_of(piece?)))))
+                let polled = body.poll_piece(&this.worker.cache, cx, false);
+                let frame = |piece| Frame::data(bytes_of(piece));
+                polled.map_ok(frame).map_err(Into::into)
             }
             Source::Delivery(delivery) => {
                 this.memory = PieceMemory::Private;
-                delivery
-                    .poll_frame(cx)
-                    .map(|next| next.map(|frame| frame.map_err(Into::into)))
+                delivery.poll_frame(cx).map_err(Into::into)
             }
             Source::Origin(body) => {
                 this.memory = PieceMemory::Private;
@@ -181,7 +179,7 @@ impl EdgeBody {
                 if !body.is_end_stream() {
                     this.watch();
                 }
-                polled.map(|next| next.map(|frame| frame.map_err(Into::into)))
+                polled.map_err(Into::into)
             }
         };
         this.record_poll(&polled, |frame| {
@@ -208,8 +206,12 @@ impl EdgeBody {
     /// Ends the body early, because bytes on disk could not be sent.
     pub(crate) fn cut(&mut self) {
         self.worker.counters.disk_body_cut.increment();
+        self.abort();
+    }
+
+    fn abort(&mut self) {
         if let Some(log) = &mut self.log {
-            log.aborted = true;
+            log.set_aborted();
         }
         self.source = Source::Empty;
     }
@@ -236,10 +238,7 @@ impl EdgeBody {
             Poll::Ready(Some(Err(_))) if matches!(self.source, Source::Disk(_)) => self.cut(),
             Poll::Ready(Some(Err(_))) => {
                 self.worker.counters.aborted_origin.increment();
-                if let Some(log) = &mut self.log {
-                    log.aborted = true;
-                }
-                self.source = Source::Empty;
+                self.abort();
             }
             Poll::Pending => {
                 self.in_flight.conn().end_client_turn();

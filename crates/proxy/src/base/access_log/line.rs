@@ -4,9 +4,9 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use edgeward_semantics::{CacheStatus, Outcome};
+use edgeward_semantics::{CacheStatus, Outcome, format_http_date};
 use edgeward_types::Timestamp;
-use http::{Method, StatusCode, Version};
+use http::{HeaderValue, Method, StatusCode, Version};
 use serde::{Serialize, Serializer};
 
 /// The line of a request whose response has not ended.
@@ -14,10 +14,6 @@ use serde::{Serialize, Serializer};
 pub(crate) struct PendingLine {
     line: LogLine,
     began: Instant,
-    /// Bytes of the body that were handed to the connection.
-    body_bytes: u64,
-    /// The response was not sent completely.
-    pub(crate) aborted: bool,
 }
 
 /// The line of a request whose response has ended. Serialised, it is the JSON form of the line.
@@ -37,12 +33,14 @@ pub(crate) struct LogLine {
     pub(crate) version: Version,
     #[serde(serialize_with = "serialize_status")]
     pub(crate) status: StatusCode,
+    /// Bytes of the body that were handed to the connection.
     pub(crate) bytes: u64,
     #[serde(rename = "duration_us", serialize_with = "serialize_micros")]
     pub(crate) duration: Duration,
     pub(crate) cache: &'static str,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) collapsed: bool,
+    /// The response was not sent completely.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) aborted: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,23 +56,7 @@ impl PendingLine {
         Self {
             line,
             began: Instant::now(),
-            body_bytes: 0,
-            aborted: false,
         }
-    }
-
-    /// Returns the line of a request whose head could not be parsed and that was answered with `status` and no body.
-    pub(crate) fn unread(
-        peer: IpAddr,
-        scheme: &'static str,
-        now: Timestamp,
-        status: StatusCode,
-    ) -> Self {
-        Self::new(LogLine {
-            target: "-".into(),
-            status,
-            ..LogLine::unread(peer, scheme, now)
-        })
     }
 
     pub(crate) fn set_response(&mut self, status: StatusCode, cache_status: &CacheStatus) {
@@ -94,24 +76,27 @@ impl PendingLine {
         }
     }
 
+    /// Records that the response cannot be sent completely.
+    pub(crate) fn set_aborted(&mut self) {
+        self.line.aborted = true;
+    }
+
     /// Records that the body ended or was aborted after `bytes` of it were handed to the connection.
     pub(crate) fn set_body(&mut self, bytes: u64, aborted: bool) {
-        self.body_bytes = bytes;
-        self.aborted |= aborted;
+        self.line.bytes = bytes;
+        self.line.aborted |= aborted;
     }
 
     /// Records that the connection ended early. `written` maps the bytes of the body that were handed to the connection
     /// to those that the socket took.
     pub(crate) fn truncate(&mut self, written: impl FnOnce(u64) -> u64) {
-        self.body_bytes = written(self.body_bytes).min(self.body_bytes);
-        self.aborted = true;
+        self.line.bytes = written(self.line.bytes).min(self.line.bytes);
+        self.line.aborted = true;
     }
 
     /// Returns the line, once the response has been sent.
     pub(crate) fn finish(mut self) -> LogLine {
-        self.line.bytes = self.body_bytes;
         self.line.duration = self.began.elapsed();
-        self.line.aborted = self.aborted;
         self.line
     }
 }
@@ -213,44 +198,27 @@ const fn protocol(version: Version) -> &'static str {
     }
 }
 
-/// Returns year, month, day, hour, minute and second in UTC.
-fn civil(time: Timestamp) -> (u64, u64, u64, u64, u64, u64) {
-    let secs = time.as_secs();
-    let (days, in_day) = (secs / 86_400, secs % 86_400);
-    // Days since 0000-03-01, so that a leap day ends its year; 400 years are 146 097 days.
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 {
-        from_march + 3
-    } else {
-        from_march - 9
-    };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    (
-        year,
-        month,
-        day,
-        in_day / 3600,
-        in_day / 60 % 60,
-        in_day % 60,
-    )
-}
-
+/// Formats a time with milliseconds: `1994-11-06T08:49:37.123Z`.
 fn rfc3339(time: Timestamp) -> String {
-    let (year, month, day, hour, minute, second) = civil(time);
+    let date = format_http_date(time);
+    let [day, month, year, clock] = parts(&date);
+    let month = MONTHS.iter().position(|name| *name == month);
+    let month = month.map_or(0, |index| index + 1);
     let millis = time.as_millis() % 1000;
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+    format!("{year}-{month:02}-{day}T{clock}.{millis:03}Z")
 }
 
+/// Formats a time as the common log format does: `06/Nov/1994:08:49:37 +0000`.
 fn clf_time(time: Timestamp) -> String {
-    let (year, month, day, hour, minute, second) = civil(time);
-    let month = MONTHS[usize::try_from(month - 1).expect("a month is 1 to 12")];
-    format!("{day:02}/{month}/{year:04}:{hour:02}:{minute:02}:{second:02} +0000")
+    let date = format_http_date(time);
+    let [day, month, year, clock] = parts(&date);
+    format!("{day}/{month}/{year}:{clock} +0000")
+}
+
+/// Returns day, month, year and time of day of a date such as `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110 §5.6.7).
+fn parts(date: &HeaderValue) -> [&str; 4] {
+    let text = date.to_str().expect("a date is ASCII");
+    [&text[5..7], &text[8..11], &text[12..16], &text[17..25]]
 }
 
 const MONTHS: [&str; 12] = [

@@ -1,9 +1,8 @@
 //! The disk tier in `/status` and `/metrics`: its devices and its admission.
 
-use edgeward_metrics::{Definition, Family, metrics};
-use edgeward_policy::sketch::RotatingBloomStats;
-use edgeward_store::disk::{DeviceCounters, DeviceState};
-use serde_json::{Map, Value, json};
+use edgeward_store::disk::DeviceCounters;
+use prometheus::proto::{MetricFamily, MetricType};
+use serde_json::{Value, json};
 
 use super::DiskTier;
 use super::admission::Rule;
@@ -183,20 +182,19 @@ fn filters(rule: &Rule) -> Vec<Value> {
 }
 
 fn device(device: &DeviceCounters) -> Value {
-    let mut shown = Map::new();
-    shown.insert("device".to_owned(), json!(device.device));
-    shown.insert("state".to_owned(), json!(device.state.name()));
-    shown.insert("capacity_bytes".to_owned(), json!(device.capacity_bytes));
-    shown.insert("objects".to_owned(), json!(device.objects));
-    shown.insert("index_bytes".to_owned(), json!(device.index_bytes));
-    shown.insert("queue_bytes".to_owned(), json!(device.queue_bytes));
-    shown.insert("queue_messages".to_owned(), json!(device.queue_messages));
-    let digest = format!("{:016x}", device.digest);
-    shown.insert("decision_digest".to_owned(), json!(digest));
-    let amplification = device.write_amplification();
-    shown.insert("write_amplification".to_owned(), json!(amplification));
+    let mut shown = json!({
+        "device": device.device,
+        "state": device.state.name(),
+        "capacity_bytes": device.capacity_bytes,
+        "objects": device.objects,
+        "index_bytes": device.index_bytes,
+        "queue_bytes": device.queue_bytes,
+        "queue_messages": device.queue_messages,
+        "decision_digest": format!("{:016x}", device.digest),
+        "write_amplification": device.write_amplification(),
+    });
     for (name, value) in device.named() {
-        shown.insert(name.to_owned(), json!(value));
+        shown[name] = json!(value);
     }
-    Value::Object(shown)
+    shown
 }

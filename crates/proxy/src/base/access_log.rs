@@ -10,9 +10,9 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::base::background::Background;
 use crate::base::config::{AccessLogConfig, LogDestination, LogFormat};
 use crate::base::error_chain::ErrorChain;
 pub(crate) use line::{LogLine, PendingLine};
@@ -51,9 +51,8 @@ impl LogReopener {
 
 /// The thread that writes the log. Dropping it writes the lines that are still in the rings.
 pub(crate) struct AccessLog {
-    stop: Arc<AtomicBool>,
     reopen: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    thread: Background,
 }
 
 impl AccessLog {
@@ -66,44 +65,25 @@ impl AccessLog {
         let (producers, consumers) = (0..workers)
             .map(|_| rtrb::RingBuffer::new(config.queue_lines_max.get()))
             .unzip();
-        let stop = Arc::new(AtomicBool::new(false));
         let reopen = Arc::new(AtomicBool::new(false));
         let mut writer = Writer {
             rings: consumers,
             sink: BufWriter::with_capacity(WRITE_BYTES, sink),
             destination: config.destination.clone(),
             format: config.format,
-            stop: Arc::clone(&stop),
             reopen: Arc::clone(&reopen),
             failing: false,
         };
-        let thread = std::thread::Builder::new()
-            .name("edgeward-log".to_owned())
-            .spawn(move || writer.run())
+        let thread = Background::start("edgeward-log", WRITE_INTERVAL, move || writer.run())
             .map_err(AccessLogError::Thread)?;
-        let log = Self {
-            stop,
-            reopen,
-            thread: Some(thread),
-        };
-        Ok((log, producers))
+        Ok((Self { reopen, thread }, producers))
     }
 
     pub(crate) fn reopener(&self) -> Option<LogReopener> {
         Some(LogReopener {
             requested: Arc::clone(&self.reopen),
-            thread: self.thread.as_ref()?.thread().clone(),
+            thread: self.thread.thread()?,
         })
-    }
-}
-
-impl Drop for AccessLog {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            _ = thread.join();
-        }
     }
 }
 
@@ -127,32 +107,25 @@ struct Writer {
     sink: BufWriter<Sink>,
     destination: LogDestination,
     format: LogFormat,
-    stop: Arc<AtomicBool>,
     reopen: Arc<AtomicBool>,
     failing: bool,
 }
 
 impl Writer {
+    /// Writes the lines that are in the rings.
     fn run(&mut self) {
-        loop {
-            // Read before the rings are drained, so lines pushed before the stop are written.
-            let stop = self.stop.load(Ordering::Acquire);
-            let reopen = self.reopen.swap(false, Ordering::AcqRel);
-            match self.drain_rings() {
-                Err(error) if !self.failing => {
-                    self.failing = true;
-                    tracing::error!(%error, "the access log cannot be written; lines are lost");
-                }
-                Err(_) => {}
-                Ok(()) => self.failing = false,
+        // Read before the rings are drained, so that lines pushed before the request go to the old file.
+        let reopen = self.reopen.swap(false, Ordering::AcqRel);
+        match self.drain_rings() {
+            Err(error) if !self.failing => {
+                self.failing = true;
+                tracing::error!(%error, "the access log cannot be written; lines are lost");
             }
-            if reopen {
-                self.reopen();
-            }
-            if stop {
-                return;
-            }
-            std::thread::park_timeout(WRITE_INTERVAL);
+            Err(_) => {}
+            Ok(()) => self.failing = false,
+        }
+        if reopen {
+            self.reopen();
         }
     }
 

@@ -4,11 +4,12 @@
 //! atomic every [`TICK`], and all others load it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use edgeward_types::Timestamp;
+
+use crate::base::background::Background;
 
 /// The largest error of a reading: far below a second, the unit of HTTP. Fifty wake-ups per second do not show in any
 /// profile.
@@ -16,15 +17,12 @@ const TICK: Duration = Duration::from_millis(20);
 
 /// Milliseconds since the Unix epoch, as of the last tick.
 #[derive(Debug)]
-pub(crate) struct Clock {
-    millis: AtomicU64,
-    stopped: AtomicBool,
-}
+pub(crate) struct Clock(AtomicU64);
 
 impl Clock {
     pub(crate) fn now(&self) -> Timestamp {
         // Relaxed: no other memory is published with the value.
-        Timestamp::from_millis(self.millis.load(Ordering::Relaxed))
+        Timestamp::from_millis(self.0.load(Ordering::Relaxed))
     }
 
     /// Stores the wall time. The monotonic clock stops while a machine sleeps, so a response that became stale meanwhile
@@ -32,7 +30,7 @@ impl Clock {
     /// (`Timestamp::since` is never below zero).
     fn tick(&self) {
         let now = Timestamp::from(SystemTime::now());
-        self.millis.store(now.as_millis(), Ordering::Relaxed);
+        self.0.store(now.as_millis(), Ordering::Relaxed);
     }
 }
 
@@ -40,42 +38,22 @@ impl Clock {
 #[derive(Debug)]
 pub(crate) struct Ticker {
     clock: Arc<Clock>,
-    thread: Option<JoinHandle<()>>,
+    _thread: Background,
 }
 
 impl Ticker {
     pub(crate) fn start() -> std::io::Result<Self> {
-        let clock = Arc::new(Clock {
-            millis: AtomicU64::new(0),
-            stopped: AtomicBool::new(false),
-        });
+        let clock = Arc::new(Clock(AtomicU64::new(0)));
         clock.tick();
         let ticking = Arc::clone(&clock);
-        let thread = std::thread::Builder::new()
-            .name("edgeward-clock".to_owned())
-            .spawn(move || {
-                while !ticking.stopped.load(Ordering::Acquire) {
-                    ticking.tick();
-                    std::thread::park_timeout(TICK);
-                }
-            })?;
+        let thread = Background::start("edgeward-clock", TICK, move || ticking.tick())?;
         Ok(Self {
             clock,
-            thread: Some(thread),
+            _thread: thread,
         })
     }
 
     pub(crate) fn clock(&self) -> Arc<Clock> {
         Arc::clone(&self.clock)
-    }
-}
-
-impl Drop for Ticker {
-    fn drop(&mut self) {
-        self.clock.stopped.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            _ = thread.join();
-        }
     }
 }

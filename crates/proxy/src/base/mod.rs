@@ -2,6 +2,7 @@
 
 pub(crate) mod access_log;
 pub(crate) mod ahead;
+pub(crate) mod background;
 pub(crate) mod budget;
 pub(crate) mod clock;
 pub mod config;

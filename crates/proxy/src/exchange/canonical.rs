@@ -19,6 +19,7 @@ use super::link::ClientLink;
 use super::refusal::Refusal;
 use super::request::Request;
 use crate::base::config::EdgeConfig;
+use crate::base::field_line::members;
 
 /// The rules by which requests are checked, and the fields that are removed from them.
 #[derive(Debug)]
@@ -231,13 +232,7 @@ fn check(canonicaliser: &Canonicaliser, request: &Request) -> Result<(), Refusal
 
 /// Returns true if the content is chunked. Refuses any other coding, since the edge decodes none (RFC 9112 §6.1).
 fn has_transfer_coding(headers: &HeaderMap) -> Result<bool, Refusal> {
-    let mut codings = headers
-        .get_all(TRANSFER_ENCODING)
-        .iter()
-        .flat_map(|line| line.as_bytes().split(|&byte| byte == b','))
-        .map(<[u8]>::trim_ascii)
-        .filter(|coding| !coding.is_empty())
-        .peekable();
+    let mut codings = members(headers, TRANSFER_ENCODING).peekable();
     let is_coded = codings.peek().is_some();
     let only_chunked = codings
         .next()

@@ -8,6 +8,7 @@ use http::{Method, Response, StatusCode, Version};
 use super::body::Framing;
 use super::chunked::Chunked;
 use super::{H1Error, HeadLimits};
+use crate::base::field_line::members;
 use crate::base::field_spans::{FieldSpans, decimal};
 use crate::origin::interim;
 
@@ -117,8 +118,9 @@ fn framing(
         }
         // §6.1: a length beside it is ignored and not forwarded, and the connection is not reused.
         let certain = headers.remove(CONTENT_LENGTH).is_none();
-        return match codings(headers).as_slice() {
-            [only] if only.eq_ignore_ascii_case(b"chunked") => {
+        let mut codings = members(headers, TRANSFER_ENCODING);
+        return match (codings.next(), codings.next()) {
+            (Some(only), None) if only.eq_ignore_ascii_case(b"chunked") => {
                 Ok((Framing::Chunked(Chunked::default()), certain))
             }
             _ => Err(H1Error::Framing("a transfer coding other than chunked")),
@@ -128,16 +130,6 @@ fn framing(
         Some(length) => Ok((Framing::Length(length), true)),
         None => Ok((Framing::UntilClose, false)),
     }
-}
-
-fn codings(headers: &HeaderMap) -> Vec<&[u8]> {
-    headers
-        .get_all(TRANSFER_ENCODING)
-        .iter()
-        .flat_map(|line| line.as_bytes().split(|&byte| byte == b','))
-        .map(<[u8]>::trim_ascii)
-        .filter(|coding| !coding.is_empty())
-        .collect()
 }
 
 /// Returns the value of `Content-Length`, which may be repeated but must be a single number.
@@ -165,13 +157,8 @@ fn content_length(headers: &mut HeaderMap) -> Result<Option<u64>, H1Error> {
 
 /// Returns true if the connection persists after this response (RFC 9112 §9.3).
 fn keeps_alive(version: Version, headers: &HeaderMap) -> bool {
-    let says = |word: &[u8]| {
-        headers
-            .get_all(CONNECTION)
-            .iter()
-            .flat_map(|line| line.as_bytes().split(|&byte| byte == b','))
-            .any(|option| option.trim_ascii().eq_ignore_ascii_case(word))
-    };
+    let says =
+        |word: &[u8]| members(headers, CONNECTION).any(|option| option.eq_ignore_ascii_case(word));
     !says(b"close") && (version == Version::HTTP_11 || says(b"keep-alive"))
 }
 

@@ -53,18 +53,11 @@ impl Collapse {
             let reader = entry.fill.join();
             return reader.map_or(Role::Uncollapsed, Role::Follower);
         }
-        let fill = Fill::new();
-        let reader = fill.join().expect("a new fill can be shared");
-        shard.insert(
-            hash,
-            Entry {
-                key: key.into(),
-                fill: Arc::clone(&fill),
-            },
-        );
-        drop(shard);
-        let mut leader = self.leader(fill);
+        let (mut leader, reader) = self.lead_uncollapsed();
         leader.key = Some(hash);
+        let fill = Arc::clone(&leader.fill);
+        let key = key.into();
+        shard.insert(hash, Entry { key, fill });
         Role::Leader(leader, reader)
     }
 
@@ -103,16 +96,13 @@ impl Collapse {
     pub(crate) fn lead_uncollapsed(self: &Arc<Self>) -> (FetchLeader, FillReader) {
         let fill = Fill::new();
         let reader = fill.join().expect("a new fill can be shared");
-        (self.leader(fill), reader)
-    }
-
-    fn leader(self: &Arc<Self>, fill: Arc<Fill>) -> FetchLeader {
-        FetchLeader {
+        let leader = FetchLeader {
             collapse: Arc::clone(self),
             fill,
             key: None,
             variant: None,
-        }
+        };
+        (leader, reader)
     }
 
     /// Removes a fetch from the table after its target was invalidated. Later requests do not join it.

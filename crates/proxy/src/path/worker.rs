@@ -57,7 +57,6 @@ pub(crate) struct Worker {
     pub(crate) fetch_tasks: TaskSet,
     pub(crate) connections: RefCell<Connections>,
     pub(crate) deliveries: Deliveries,
-    pub(crate) ahead_rate: Rc<AheadRate>,
     pub(super) slow_log: SparseLog,
     pub(super) pinned_log: SparseLog,
     pub(crate) flood_log: SparseLog,
@@ -72,17 +71,15 @@ impl Worker {
     ) -> Rc<Self> {
         let connection_tasks = TaskSet::default();
         let fetch_tasks = TaskSet::default();
-        let ahead_rate = Rc::new(AheadRate::new(
-            shared.config.limits.read_ahead_rate_max.bytes(),
-            Arc::clone(&counters),
-        ));
+        let ahead_max = shared.config.limits.read_ahead_rate_max.bytes();
+        let ahead_rate = AheadRate::new(ahead_max, Arc::clone(&counters));
         let deliveries = Deliveries {
             watched: RefCell::default(),
             clock: Arc::clone(&shared.clock),
             counters: Arc::clone(&counters),
             budget: Arc::clone(&shared.cache.fill_budget),
             read_ahead_bytes: shared.config.limits.read_ahead_bytes.bytes(),
-            ahead_rate: Rc::clone(&ahead_rate),
+            ahead_rate: Rc::new(ahead_rate),
             connection_tasks: connection_tasks.clone(),
             fetch_tasks: fetch_tasks.clone(),
         };
@@ -99,7 +96,6 @@ impl Worker {
             fetch_tasks,
             connections: RefCell::default(),
             deliveries,
-            ahead_rate,
             slow_log: SparseLog::default(),
             pinned_log: SparseLog::default(),
             flood_log: SparseLog::default(),

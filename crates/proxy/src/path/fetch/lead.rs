@@ -102,7 +102,7 @@ impl Fetch {
             if let Some(old) = stale.as_ref().filter(|_| status.is_server_error())
                 && may_serve_on_error(old, exchange.response_time)
             {
-                return self.finish_with_stored(Arc::clone(old), Some(status.as_u16()));
+                return self.finish_with_stored(Arc::clone(old), Some(status.as_u16()), true);
             }
             if let Some(old) = &stale
                 && parts.status == StatusCode::NOT_MODIFIED
@@ -114,14 +114,12 @@ impl Fetch {
                         self.freshen(old, &stored, seen.key);
                         self.worker.counters.fills_freshened.increment();
                         // RFC 9111 §4: followers get only a response that each of them could reuse.
-                        if stored.response().policy.may_answer_followers() {
-                            return self.finish_with_stored(stored, Some(304));
-                        }
-                        return self.finish_leader_with_stored(stored, Some(304));
+                        let shares = stored.response().policy.may_answer_waiting();
+                        return self.finish_with_stored(stored, Some(304), shares);
                     }
                     Validation::UseOnce(stored) => {
                         self.remove(seen.key);
-                        return self.finish_leader_with_stored(stored, Some(304));
+                        return self.finish_with_stored(stored, Some(304), false);
                     }
                     Validation::Mismatch => {
                         self.remove(seen.key);
@@ -177,7 +175,7 @@ impl Fetch {
     fn fail(mut self, error: OriginError, stale: Option<Arc<Stored>>) {
         let now = self.worker.now();
         if let Some(old) = stale.filter(|old| may_serve_on_error(old, now)) {
-            return self.finish_with_stored(old, None);
+            return self.finish_with_stored(old, None, true);
         }
         self.leader.close();
         self.worker.counters.fills_failed.increment();
@@ -188,17 +186,14 @@ impl Fetch {
         self.report(FetchResult::Failed(error));
     }
 
-    /// Ends the fetch with a stored response, for the leader and its followers.
-    fn finish_with_stored(mut self, stored: Arc<Stored>, fwd_status: Option<u16>) {
+    /// Ends the fetch with a stored response. Unless the followers get it too, they have to fetch themselves.
+    fn finish_with_stored(mut self, stored: Arc<Stored>, fwd_status: Option<u16>, shares: bool) {
         self.leader.close();
-        self.leader.fill.found(Arc::clone(&stored));
-        self.report(FetchResult::Found { stored, fwd_status });
-    }
-
-    /// Ends the fetch with a stored response for the leader. The followers have to fetch themselves.
-    fn finish_leader_with_stored(mut self, stored: Arc<Stored>, fwd_status: Option<u16>) {
-        self.leader.close();
-        self.leader.fill.release();
+        if shares {
+            self.leader.fill.found(Arc::clone(&stored));
+        } else {
+            self.leader.fill.release();
+        }
         self.report(FetchResult::Found { stored, fwd_status });
     }
 

@@ -100,7 +100,7 @@ impl Fetch {
                         free_lead = None;
                         continue;
                     }
-                    free_lead = free_lead.or_else(|| worker.ahead_rate.free_lead());
+                    free_lead = free_lead.or_else(|| worker.deliveries.ahead_rate.free_lead());
                     if free_lead.is_some()
                         && poll_fn(|cx| Poll::Ready(is_in_lead(cx))).await.is_ready()
                     {
@@ -111,7 +111,7 @@ impl Fetch {
                     }
                     fill.announce();
                     tokio::task::yield_now().await;
-                    worker.ahead_rate.wait(is_near).await;
+                    worker.deliveries.ahead_rate.wait(is_near).await;
                 }
                 Step::WindowFull => {
                     // The body is too large to be stored in memory. The readers share it to its end, and no request joins.

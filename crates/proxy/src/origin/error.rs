@@ -56,15 +56,16 @@ pub(crate) enum OriginError {
     UploadTooSlow,
 }
 
-/// The client's body is larger than `request_body_bytes_max`.
+/// The limit that the client's body exceeded.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the request's body is larger than allowed")]
-pub(crate) struct UploadTooLarge;
-
-/// The client's body was slower than `upload_rate_min`.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the request's body came too slowly")]
-pub(crate) struct UploadTooSlow;
+pub(crate) enum UploadLimit {
+    /// `request_body_bytes_max`.
+    #[error("the request's body is larger than allowed")]
+    Size,
+    /// `upload_rate_min`.
+    #[error("the request's body came too slowly")]
+    Rate,
+}
 
 impl OriginError {
     /// Converts an error of hyper's client.
@@ -89,16 +90,11 @@ impl OriginError {
     pub(crate) fn from_upload(error: Box<dyn Error + Send + Sync>) -> Self {
         let first: &(dyn Error + 'static) = &*error;
         let mut causes = std::iter::successors(Some(first), |&e| e.source());
-        let known = causes.find_map(|e| {
-            if e.is::<UploadTooLarge>() {
-                Some(Self::UploadTooLarge)
-            } else if e.is::<UploadTooSlow>() {
-                Some(Self::UploadTooSlow)
-            } else {
-                None
-            }
-        });
-        known.unwrap_or(Self::Upload { source: error })
+        match causes.find_map(|e| e.downcast_ref()) {
+            Some(UploadLimit::Size) => Self::UploadTooLarge,
+            Some(UploadLimit::Rate) => Self::UploadTooSlow,
+            None => Self::Upload { source: error },
+        }
     }
 
     /// Converts an error of [`h1`](super::h1).

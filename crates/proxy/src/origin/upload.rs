@@ -23,7 +23,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::error::{OriginError, UploadTooLarge, UploadTooSlow};
+use super::error::{OriginError, UploadLimit};
 use super::expect::{Expectation, Gate, GateOpened};
 use super::interim::InterimRelay;
 use super::unfinished::{Unfinished, UnfinishedUploads};
@@ -313,7 +313,7 @@ impl UploadStream {
     ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
         let progress = &self.progress;
         if progress.too_slow.get() {
-            return Poll::Ready(Some(Err(Box::new(UploadTooSlow))));
+            return Poll::Ready(Some(Err(Box::new(UploadLimit::Rate))));
         }
         let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
             self.conn.begin_upload_wait();
@@ -337,7 +337,7 @@ impl UploadStream {
                         self.bytes_left = left;
                         Some(Ok(frame))
                     }
-                    None => Some(Err(Box::new(UploadTooLarge))),
+                    None => Some(Err(Box::new(UploadLimit::Size))),
                 }
             }
             Some(Err(error)) => Some(Err(error.into())),

@@ -26,7 +26,7 @@ pub(crate) fn limit() -> Option<usize> {
 /// Lowers the bounds of connections in `config` until their descriptors fit into the limit, and logs each change.
 pub(crate) fn fit(config: &mut EdgeConfig) -> Result<(), TooFewDescriptors> {
     let Some(limit) = limit() else { return Ok(()) };
-    let wanted = Wanted {
+    let wanted = Descriptors {
         workers: config.workers.get(),
         clients: config.limits.connections_max.get(),
         // Connections through `dial` are streams without descriptors. HTTP/2 takes one connection per worker.
@@ -85,8 +85,9 @@ fn other_descriptors(config: &EdgeConfig) -> usize {
         + link
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Wanted {
+/// The descriptors that the configuration asks for.
+#[derive(Clone, Copy, Debug)]
+struct Descriptors {
     workers: usize,
     clients: usize,
     origin_per_worker: usize,
@@ -100,8 +101,8 @@ struct Granted {
 }
 
 /// Clients get the descriptors that `others` and the origin pools leave, but at least half of those that `others` leave.
-fn divide(limit: usize, wanted: Wanted) -> Result<Granted, TooFewDescriptors> {
-    let Wanted {
+fn divide(limit: usize, wanted: Descriptors) -> Result<Granted, TooFewDescriptors> {
+    let Descriptors {
         workers,
         clients,
         origin_per_worker,
@@ -153,7 +154,7 @@ const PER_LINK: usize = 96;
 mod tests {
     use super::*;
 
-    const WANTED: Wanted = Wanted {
+    const WANTED: Descriptors = Descriptors {
         workers: 2,
         clients: 65_536,
         origin_per_worker: 512,
@@ -193,7 +194,7 @@ mod tests {
         for workers in 1..9 {
             for clients in [1, 3, 100, 10_000] {
                 for limit in 100 + 2 * workers..2000 {
-                    let wanted = Wanted {
+                    let wanted = Descriptors {
                         workers,
                         clients,
                         ..WANTED

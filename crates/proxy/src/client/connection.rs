@@ -197,11 +197,7 @@ where
                 say_last(io, b"").await;
             } else if link.tls {
                 // One attempt to send `close_notify` (RFC 8446 §6.1). Without TLS, closing the socket is enough.
-                poll_fn(|cx| {
-                    _ = Pin::new(&mut io).poll_shutdown(cx);
-                    Poll::Ready(())
-                })
-                .await;
+                poll_fn(|cx| Poll::Ready(Pin::new(&mut io).poll_shutdown(cx).is_ready())).await;
             }
         }
         Turn::Over(reason) => {
@@ -356,11 +352,7 @@ where
             } else if reason == CloseReason::Crowded {
                 // GOAWAY without waiting, because another connection needs the descriptor.
                 Pin::new(&mut connection).graceful_shutdown();
-                poll_fn(|cx| {
-                    _ = poll_h2(&mut connection, &io, cx);
-                    Poll::Ready(())
-                })
-                .await;
+                poll_fn(|cx| Poll::Ready(poll_h2(&mut connection, &io, cx).is_ready())).await;
             }
         }
     }

@@ -41,7 +41,7 @@ use body_end::BodyEnd;
 use head::{ParsedHead, no_fields, parse};
 use head_parts::HeadParts;
 use hit::{Answer, Site, answer};
-pub(crate) use hostile::check_request;
+pub use hostile::check_request;
 use outbox::Outbox;
 use response::{Progress, ResponseWriter};
 

@@ -63,12 +63,6 @@ impl<S: ClientStream> ClientIo<S> {
         }
     }
 
-    fn note_cut(&mut self, written: &Poll<io::Result<usize>>, length: usize) {
-        if let Poll::Ready(Ok(written)) = written {
-            self.cut = *written < length;
-        }
-    }
-
     /// Lets the fast path serve plain requests. Resolves when hyper is to read, or at an error.
     pub(crate) fn poll_fast_path(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.fast_path {
@@ -116,19 +110,11 @@ impl<S: ClientStream> AsyncRead for ClientIo<S> {
 
 impl<S: ClientStream> AsyncWrite for ClientIo<S> {
     fn poll_write(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_interims(cx))?;
-        let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.note_cut(&result, bytes.len());
-        self.state.record_write(&result);
-        if self.state.holds_logs() {
-            self.state
-                .record_hyper_write(&result, std::iter::once(bytes));
-        }
-        result
+        self.poll_write_vectored(cx, &[io::IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(
@@ -143,7 +129,9 @@ impl<S: ClientStream> AsyncWrite for ClientIo<S> {
             [piece] => stream.poll_write(cx, piece),
             _ => stream.poll_write_vectored(cx, pieces),
         };
-        self.note_cut(&result, pieces.iter().map(|piece| piece.len()).sum());
+        if let Poll::Ready(Ok(written)) = &result {
+            self.cut = *written < pieces.iter().map(|piece| piece.len()).sum();
+        }
         self.state.record_write(&result);
         if self.state.holds_logs() {
             let pieces = pieces.iter().map(|piece| &**piece);

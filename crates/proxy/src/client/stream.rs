@@ -148,13 +148,19 @@ mod tests {
 
     use tokio::net::TcpListener;
 
+    /// Returns both ends of a connection.
+    async fn connection() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let addr = listener.local_addr().expect("an address");
+        let stream = TcpStream::connect(addr).await.expect("it listens");
+        let (peer, _) = listener.accept().await.expect("it connects");
+        (stream, peer)
+    }
+
     /// A file ends before its range: its bytes are sent, and the next write returns an error instead of waiting for room.
     #[tokio::test]
     async fn a_part_that_its_file_has_not_does_not_wait() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let addr = listener.local_addr().expect("an address");
-        let mut stream = TcpStream::connect(addr).await.expect("it listens");
-        let _peer = listener.accept().await.expect("it connects");
+        let (mut stream, _peer) = connection().await;
         stream.writable().await.expect("it is open");
         let mut file: File = tempfile::tempfile().expect("a file");
         file.write_all(&[7; 10_000]).expect("writes");
@@ -176,10 +182,7 @@ mod tests {
     /// A task that found the socket full is woken when the socket has room.
     #[tokio::test]
     async fn a_full_socket_is_waited_for() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let addr = listener.local_addr().expect("an address");
-        let mut stream = TcpStream::connect(addr).await.expect("it listens");
-        let (mut peer, _) = listener.accept().await.expect("it connects");
+        let (mut stream, mut peer) = connection().await;
         let bytes = 32 << 20;
         let mut file: File = tempfile::tempfile().expect("a file");
         file.write_all(&vec![7; bytes]).expect("writes");

@@ -4,15 +4,8 @@
 
 use bytes::BytesMut;
 
-/// Parses a request's head as the fast path does, and searches the end of the request.
-pub fn request_head(bytes: &[u8]) {
-    crate::client::h1::check_request(bytes);
-}
-
-/// Parses the head of a response from the origin.
-pub fn response_head(bytes: &[u8]) {
-    crate::origin::check_response_head(bytes);
-}
+pub use crate::client::h1::check_request as request_head;
+pub use crate::origin::check_response_head as response_head;
 
 /// Decodes a chunked body from the origin. The result must not depend on how the bytes are split.
 pub fn chunked_body(bytes: &[u8]) {

@@ -294,20 +294,13 @@ fn share(
     ticker: &Ticker,
     connector: &Connector,
 ) -> Shared {
-    let mut random = [0; 20];
-    // Without randomness from the system, the fixed key 0 still gives a working cache.
-    _ = aws_lc_random(&mut random);
-    let (hash, instance) = random.split_at(8);
     // Both tiers find a key by the same hash, so the seed of an existing store on disk is used.
     let hash_seed = disk
         .as_ref()
         .map(|disk| disk.cache.key_seed())
         .or(config.caching.hash_seed)
-        .unwrap_or_else(|| u64::from_le_bytes(hash.try_into().expect("eight of sixteen bytes")));
-    let (instance, generation) = instance.split_at(4);
-    let instance = u32::from_le_bytes(instance.try_into().expect("four of twelve bytes"));
-    let generation = u64::from_le_bytes(generation.try_into().expect("eight of twelve bytes"));
-    let via_name = format!("{}-{instance:08x}", config.name);
+        .unwrap_or_else(random);
+    let via_name = format!("{}-{:08x}", config.name, random() as u32);
     let freed = hot.freed_pages();
     let cache = Cache {
         hot,
@@ -320,7 +313,7 @@ fn share(
         fill_budget: MemoryBudget::new(config.limits.fill_bytes_max.bytes(), freed),
         hash_seed,
         // Random, because variants of an earlier process may be on disk, and their generations must not be used again.
-        generations: AtomicU64::new(generation),
+        generations: AtomicU64::new(random()),
     };
     Shared {
         cache: Arc::new(cache),
@@ -347,10 +340,12 @@ fn arena(capacity: ByteSize) -> Option<Arc<Arena>> {
     }
 }
 
-fn aws_lc_random(bytes: &mut [u8]) -> Result<(), rustls::crypto::GetRandomFailed> {
-    rustls::crypto::aws_lc_rs::default_provider()
-        .secure_random
-        .fill(bytes)
+/// Returns a random number. Without randomness from the system it is 0, which still gives a working cache.
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    _ = provider.secure_random.fill(&mut bytes);
+    u64::from_le_bytes(bytes)
 }
 
 /// Checks that the name is a token that starts with a letter. Such a name is a structured-field token (RFC 9211 §2) and a pseudonym

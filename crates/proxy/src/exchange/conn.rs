@@ -36,7 +36,7 @@ pub(crate) struct ConnState {
     /// Fetches under way whose request the client cancelled.
     orphans: Cell<u32>,
     /// Decoded bytes of the heads of requests under way.
-    head_bytes: Cell<u64>,
+    pub(super) head_bytes: Cell<u64>,
     /// The time since which the connection waits for the next request.
     idle_since: Cell<Timestamp>,
     /// The time of the first byte of an incomplete head.
@@ -157,14 +157,6 @@ impl ConnState {
         let (orphans, in_flight) = (self.orphans.get(), self.in_flight.get());
         (orphans > 0 && orphans.saturating_add(in_flight) >= streams_max)
             || in_flight >= streams_max.saturating_mul(2)
-    }
-
-    pub(crate) fn head_bytes(&self) -> u64 {
-        self.head_bytes.get()
-    }
-
-    pub(crate) fn set_head_bytes(&self, bytes: u64) {
-        self.head_bytes.set(bytes);
     }
 
     pub(crate) fn begin_upload_wait(&self) {

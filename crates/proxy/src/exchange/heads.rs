@@ -27,11 +27,12 @@ impl HeadCharge {
         conn_bytes_max: u64,
         bytes: u64,
     ) -> Option<Self> {
-        if conn.head_bytes().saturating_add(bytes) > conn_bytes_max {
+        let total = conn.head_bytes.get().saturating_add(bytes);
+        if total > conn_bytes_max {
             return None;
         }
         let share = budget.reserve(bytes)?;
-        conn.set_head_bytes(conn.head_bytes() + bytes);
+        conn.head_bytes.set(total);
         Some(Self {
             conn: Rc::clone(conn),
             bytes,
@@ -42,8 +43,8 @@ impl HeadCharge {
 
 impl Drop for HeadCharge {
     fn drop(&mut self) {
-        self.conn
-            .set_head_bytes(self.conn.head_bytes() - self.bytes);
+        let head_bytes = &self.conn.head_bytes;
+        head_bytes.set(head_bytes.get() - self.bytes);
     }
 }
 

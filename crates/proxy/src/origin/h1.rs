@@ -238,7 +238,7 @@ const READ_BYTES_MAX: usize = 64 << 10;
 const INTERIM_MAX: u32 = 16;
 
 /// Parses a response's head, for [`hostile`](crate::hostile). The result must not depend on the bytes after the head.
-pub(crate) fn check_response_head(bytes: &[u8]) {
+pub fn check_response_head(bytes: &[u8]) {
     let limits = HeadLimits {
         bytes_max: 64 << 10,
         fields_max: 100,

@@ -46,14 +46,12 @@ impl Shares {
 
     /// Returns true if a client may take one of `free` connections.
     pub(super) fn allows(&self, client: ClientNet, free: usize) -> bool {
-        let Some(rest) = 100_usize.checked_sub(self.percent as usize) else {
-            return free > 0;
-        };
-        if free == 0 || rest == 0 {
+        if free == 0 || self.percent >= 100 {
             return free > 0;
         }
         let held = self.held.borrow().get(&client).copied().unwrap_or(0);
-        held * rest < free * self.percent as usize
+        let percent = self.percent as usize;
+        held * (100 - percent) < free * percent
     }
 
     pub(super) fn acquire(&self, client: ClientNet) {

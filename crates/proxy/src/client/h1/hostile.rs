@@ -3,7 +3,7 @@
 use super::head::{ParsedHead, no_fields, parse};
 
 /// Parses a request's head as the fast path does, and searches the end of the request.
-pub(crate) fn check_request(bytes: &[u8]) {
+pub fn check_request(bytes: &[u8]) {
     match parse(bytes, &mut no_fields()) {
         ParsedHead::Plain(plain) => {
             assert!(plain.target.starts_with('/') && !plain.target.contains('#'));

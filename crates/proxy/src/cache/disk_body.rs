@@ -13,8 +13,7 @@ use edgeward_store::versions::Version;
 use edgeward_types::KeyHash;
 use tokio::sync::oneshot;
 
-use super::disk::Claim;
-use super::disk_hit::DiskHit;
+use super::disk::{Claim, DiskHit};
 use super::key::CacheKey;
 use super::tiers::{Cache, WorkerCache};
 use crate::base::budget::charged;

@@ -3,7 +3,6 @@
 pub(crate) mod collapse;
 pub(crate) mod disk;
 pub(crate) mod disk_body;
-mod disk_hit;
 pub(crate) mod fill;
 mod key;
 pub(crate) mod negative;
@@ -11,6 +10,6 @@ pub(crate) mod pinned;
 pub(crate) mod stored;
 mod tiers;
 
-pub(crate) use disk_hit::DiskHit;
+pub(crate) use disk::DiskHit;
 pub(crate) use key::CacheKey;
 pub(crate) use tiers::{Cache, WorkerCache};

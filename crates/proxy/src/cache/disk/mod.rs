@@ -10,6 +10,7 @@
 pub(crate) mod admission;
 pub(crate) mod fill;
 pub mod head;
+mod hit;
 mod life;
 mod memory;
 mod readers;
@@ -29,13 +30,13 @@ use tokio::sync::oneshot;
 
 use crate::base::counters::Counters;
 use crate::base::lock::lock;
-use crate::cache::disk_hit::DiskHit;
 use crate::cache::key::hash_key;
 use crate::cache::stored::{
     Hot, Stored, StoredBody, StoredKind, StoredResponse, Variants, stable_key,
 };
 use admission::Admissions;
 use head::DiskHead;
+pub(crate) use hit::DiskHit;
 pub use life::DiskError;
 use readers::Readers;
 

@@ -7,9 +7,11 @@ use edgeward_semantics::StoredPolicy;
 use edgeward_store::disk::DiskObject;
 use http::StatusCode;
 
-use super::disk::head;
-use super::key::CacheKey;
-use super::stored::{Stored, StoredBody, StoredKind, StoredResponse, charge_bytes, has_length};
+use super::head;
+use crate::cache::key::CacheKey;
+use crate::cache::stored::{
+    Stored, StoredBody, StoredKind, StoredResponse, charge_bytes, has_length,
+};
 
 /// A response on disk whose head was read.
 pub(crate) struct DiskHit {

@@ -1,7 +1,8 @@
 //! The disk tier in `/status` and `/metrics`: its devices and its admission.
 
-use edgeward_store::disk::DeviceCounters;
-use prometheus::proto::{MetricFamily, MetricType};
+use edgeward_metrics::{Definition, Family, metrics};
+use edgeward_policy::sketch::RotatingBloomStats;
+use edgeward_store::disk::{DeviceCounters, DeviceState};
 use serde_json::{Value, json};
 
 use super::DiskTier;

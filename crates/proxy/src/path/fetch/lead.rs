@@ -114,7 +114,7 @@ impl Fetch {
                         self.freshen(old, &stored, seen.key);
                         self.worker.counters.fills_freshened.increment();
                         // RFC 9111 §4: followers get only a response that each of them could reuse.
-                        let shares = stored.response().policy.may_answer_waiting();
+                        let shares = stored.response().policy.may_answer_followers();
                         return self.finish_with_stored(stored, Some(304), shares);
                     }
                     Validation::UseOnce(stored) => {

@@ -1,6 +1,6 @@
 //! What came of an experiment: the contract of `edgeward lab --json`.
 //!
-//! Names end in their unit. Every key is described in `docs/how-to/lab.md`.
+//! Names end in their unit. Every key is described in `docs/reference/json-reports.md`.
 
 use edgeward_replay::load::{ErrorSample, Latencies};
 use serde::Serialize;

@@ -1,6 +1,6 @@
 //! What a replay found, as a document: the contract of `edgeward replay --json`.
 //!
-//! Names end in their unit. Every key is described in `docs/how-to/replay.md`; keys are added, not
+//! Names end in their unit. Every key is described in `docs/reference/json-reports.md`; keys are added, not
 //! renamed.
 
 use std::collections::BTreeMap;

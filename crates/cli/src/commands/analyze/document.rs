@@ -1,4 +1,4 @@
-//! The figures of the report. Their JSON keys are stable: `docs/how-to/analyze.md`.
+//! The figures of the report. Their JSON keys are stable: `docs/reference/json-reports.md`.
 
 use serde::Serialize;
 

@@ -34,11 +34,11 @@ help: ## this list
 
 .PHONY: demo
 demo: rust compiler ## LRU, AdaptSize and GDSF over real HTTP on loopback, with a report page (DEMO_ARGS=…)
-	$(CARGO) run $(LOCKED) --release --package edgeward-cli -- demo $(DEMO_ARGS)
+	$(CARGO) run $(LOCKED) --profile demo --package edgeward-cli -- demo $(DEMO_ARGS)
 
 .PHONY: demo-filter
 demo-filter: rust compiler ## lookups that are nearly all 404, with and without an id filter (DEMO_ARGS=…)
-	$(CARGO) run $(LOCKED) --release --package edgeward-cli -- demo-filter $(DEMO_ARGS)
+	$(CARGO) run $(LOCKED) --profile demo --package edgeward-cli -- demo-filter $(DEMO_ARGS)
 
 .PHONY: demo-link
 demo-link: rust compiler ## two versions of packages over a long line: plain, gzip, by the link (DEMO_ARGS="--mbps 50 …")
@@ -72,6 +72,10 @@ lab: build ## the plans of docs/how-to/lab.md, edgeward beside nginx and Varnish
 .PHONY: build
 build: rust compiler ## the release binary, target/release/edgeward
 	$(CARGO) build $(LOCKED) --release --package edgeward-cli
+
+.PHONY: dist
+dist: rust compiler ## the binary for packages, optimised as a whole and stripped: target/dist/edgeward
+	$(CARGO) build $(LOCKED) --profile dist --package edgeward-cli
 
 .PHONY: fmt
 fmt: rust ## format all code

@@ -320,6 +320,8 @@ impl Edge {
             format!("--hash-seed={}", args.seed),
             format!("--window-requests={}", args.window_requests),
             "--set=server.drain_timeout=1s".to_owned(),
+            // The replay needs few connections; the default would be lowered with a warning on most machines.
+            "--set=limits.connections_max=1024".to_owned(),
             "--log=warn".to_owned(),
         ])?;
         let url = process.first_line_text("/listening/0")?.to_owned();

@@ -1,4 +1,4 @@
-//! The access log: what clients received, and what was refused.
+//! The access log: bytes that clients received, and refused requests.
 
 mod support;
 
@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use edgeward_proxy::config::{AccessLogConfig, LogDestination, LogFormat};
 use edgeward_testkit::Answer;
 use serde_json::Value;
-use support::{Bed, Client, PATIENCE};
+use support::{Bed, Client, TIMEOUT};
 
-/// More than the socket buffers of both ends hold together.
+/// More than the socket buffers of both endpoints hold.
 const BODY_BYTES: u64 = 32 << 20;
 
-/// What a client that leaves early may have received: what it read, and what the sockets held.
+/// The most bytes that a client that disconnects early may have received: those it read, and those in socket buffers.
 const SOCKETS_BYTES_MAX: u64 = 20 << 20;
 
-/// A plain request is answered by the fast path and one for a range by hyper.
+/// Header lines for the fast path, which answers a plain request, and for hyper, which answers a range request.
 const FORMS: [&[(&str, &str)]; 2] = [&[], &[("range", "bytes=0-")]];
 
 #[test]
@@ -25,7 +25,7 @@ fn a_hit_that_a_client_leaves_is_logged_with_what_it_received() {
     for headers in FORMS {
         let log = Log::new();
         let bed = log.bed(LogFormat::Json);
-        let mut client = ask_for_stored(&bed, headers);
+        let mut client = request_stored(&bed, headers);
         let asked = Instant::now();
         assert_eq!(client.read_up_to(100_000).len(), 100_000);
         let read = asked.elapsed();
@@ -50,9 +50,9 @@ fn a_hit_is_logged_when_its_last_byte_has_left() {
     for headers in FORMS {
         let log = Log::new();
         let bed = log.bed(LogFormat::Json);
-        let mut client = ask_for_stored(&bed, headers);
+        let mut client = request_stored(&bed, headers);
         let began = Instant::now();
-        // Takes its time: the socket is full meanwhile.
+        // The socket buffers fill before the client reads on.
         for _ in 0..50 {
             bed.connect().get("/other", &[]);
         }
@@ -85,7 +85,7 @@ fn bytes_of_a_hit_are_counted_when_they_are_sent() {
             } else {
                 Bed::start()
             };
-            let mut client = ask_for_stored(&bed, headers);
+            let mut client = request_stored(&bed, headers);
             let read = client.read_up_to(100_000).len() as u64;
             client.reset();
             bed.until_metric("edgeward_client_connections", 0.0);
@@ -114,7 +114,7 @@ fn a_request_that_is_refused_is_logged() {
         format!("GET /{} HTTP/1.1\r\nhost: a\r\n\r\n", "y".repeat(300_000)),
     ] {
         let mut client = bed.connect();
-        // The edge may answer and close before it has read all.
+        // The edge may answer and close the connection before it has read all bytes.
         client.try_send(request.as_bytes());
         statuses.push(u64::from(client.answer("GET").status));
     }
@@ -147,7 +147,7 @@ fn a_client_that_sends_half_a_head_is_logged_with_408() {
 }
 
 #[test]
-fn combined_cache_has_one_more_word() {
+fn combined_cache_adds_the_outcome() {
     let log = Log::new();
     let bed = log.bed(LogFormat::CombinedCache);
     bed.origin.on("/page", stored(Answer::ok("hello")));
@@ -165,8 +165,8 @@ fn combined_cache_has_one_more_word() {
     );
 }
 
-/// Stores a large body, asks for it again and reads the head of the hit.
-fn ask_for_stored(bed: &Bed, headers: &[(&str, &str)]) -> Client {
+/// Stores a large body, requests it again and reads the head of the hit.
+fn request_stored(bed: &Bed, headers: &[(&str, &str)]) -> Client {
     bed.origin.on("/big", stored(Answer::pattern(BODY_BYTES)));
     assert_eq!(bed.get("/big").body.len() as u64, BODY_BYTES);
     let mut client = bed.connect();
@@ -184,7 +184,7 @@ fn duration(line: &Value) -> Duration {
     Duration::from_micros(line["duration_us"].as_u64().expect("a duration"))
 }
 
-/// A log in a folder of its own.
+/// A log in a temporary folder.
 struct Log {
     _folder: tempfile::TempDir,
     path: PathBuf,
@@ -212,15 +212,15 @@ impl Log {
         Bed::with(|config| {
             let destination = LogDestination::File(self.path.clone());
             config.access_log = Some(AccessLogConfig::new(destination, format));
-            // Lines of several workers have no order.
+            // The lines of several workers are in no particular order.
             config.workers = NonZeroUsize::MIN;
             change(config);
         })
     }
 
-    /// Waits for so many lines.
+    /// Waits until the log has `count` lines.
     fn text(&self, count: usize) -> Vec<String> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let lines = whole_lines(&self.path);
             if lines.len() >= count {
@@ -236,7 +236,7 @@ impl Log {
 
     fn lines(&self, count: usize) -> Vec<Value> {
         let lines = self.text(count);
-        let json = |line: &String| serde_json::from_str(line).expect("one JSON object a line");
+        let json = |line: &String| serde_json::from_str(line).expect("one JSON object per line");
         lines.iter().map(json).collect()
     }
 }

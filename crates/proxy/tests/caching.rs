@@ -1,4 +1,4 @@
-//! What HTTP says about stored responses, seen from outside.
+//! The rules of HTTP for stored responses, seen by clients.
 
 mod support;
 
@@ -13,7 +13,7 @@ fn cached(text: &'static str) -> Answer {
 }
 
 #[test]
-fn a_stale_response_is_revalidated_and_its_body_not_sent_again() {
+fn a_stale_response_is_revalidated_without_its_body() {
     let bed = Bed::start();
     bed.origin.on(
         "/page",
@@ -25,7 +25,7 @@ fn a_stale_response_is_revalidated_and_its_body_not_sent_again() {
     assert_eq!(bed.get("/page").text(), "body");
     let again = bed.get("/page");
     assert_eq!((again.status, again.text()), (200, "body"));
-    // How long the origin took counts as age (RFC 9111 section 4.2.3), and a busy machine may take seconds.
+    // The response delay is part of the age (RFC 9111 §4.2.3). It may be seconds on a busy machine.
     let status = again.cache_status();
     let ttl = status.strip_prefix("edgeward; fwd=stale; fwd-status=304; ttl=");
     let ttl: Option<i64> = ttl.and_then(|ttl| ttl.parse().ok());
@@ -75,7 +75,7 @@ fn a_changed_response_replaces_the_stale_one() {
 }
 
 #[test]
-fn a_stale_response_may_stand_in_for_a_failing_origin_where_it_says_so() {
+fn a_stale_response_with_stale_if_error_replaces_an_error_of_the_origin() {
     let bed = Bed::start();
     let answer = |extra: &str| {
         Answer::ok("kept")
@@ -99,7 +99,7 @@ fn a_stale_response_may_stand_in_for_a_failing_origin_where_it_says_so() {
 }
 
 #[test]
-fn variants_are_told_apart_and_each_is_kept() {
+fn variants_are_stored_side_by_side() {
     let bed = Bed::start();
     bed.origin.on_call("/page", |request| {
         let language = request
@@ -132,7 +132,7 @@ fn variants_are_told_apart_and_each_is_kept() {
     assert_eq!(bed.origin.requests("/page"), 5);
 }
 
-/// Requests for different variants that wait for one fetch each get their own.
+/// Requests for different variants that wait for one fetch get their own variants.
 #[test]
 fn followers_of_another_variant_do_not_get_this_one() {
     let bed = Bed::start();
@@ -155,7 +155,9 @@ fn followers_of_another_variant_do_not_get_this_one() {
         client.send_head("GET", "/page", &[("accept-language", language)]);
         clients.push(client);
     }
-    bed.until("all to wait", |status| status["requests"]["uri-miss"] == 6);
+    bed.until("all requests wait", |status| {
+        status["requests"]["uri-miss"] == 6
+    });
     gate.wait_reached(1);
     assert_eq!(bed.origin.requests("/page"), 1);
     gate.open();
@@ -166,7 +168,7 @@ fn followers_of_another_variant_do_not_get_this_one() {
 }
 
 #[test]
-fn an_unsafe_method_invalidates_what_it_changed_variants_included() {
+fn an_unsafe_method_invalidates_its_target_and_all_variants() {
     let bed = Bed::start();
     for vary in ["", "Accept-Language"] {
         let path = if vary.is_empty() { "/plain" } else { "/varied" };
@@ -200,9 +202,9 @@ fn an_unsafe_method_invalidates_what_it_changed_variants_included() {
     assert_eq!(bed.metric("edgeward_invalidations_total"), 2.0);
 }
 
-/// What was on its way when it was invalidated is not kept.
+/// A response that is invalidated while it arrives is not stored.
 ///
-/// Method: a fetch stands in its body at the origin, a POST goes by, the fetch ends.
+/// Method: a fetch waits in the middle of its body, a POST is sent, then the fetch ends.
 #[test]
 fn a_response_invalidated_while_it_arrives_is_not_stored() {
     let bed = Bed::start();
@@ -223,15 +225,13 @@ fn a_response_invalidated_while_it_arrives_is_not_stored() {
     assert_eq!(written.status, 200);
     gate.open();
     assert!(reader.answer("GET").body == pattern(0..1000));
-    bed.until("the fill to end", |status| {
-        status["fills"]["under_way"] == 0
-    });
+    bed.until("the fill ends", |status| status["fills"]["under_way"] == 0);
     let next = bed.get("/page");
     assert_eq!((next.text(), next.is_hit()), ("new", false));
 }
 
 #[test]
-fn a_failed_write_invalidates_nothing() {
+fn a_failed_post_invalidates_nothing() {
     let bed = Bed::start();
     bed.origin
         .on_call("/page", |request| match request.method() {
@@ -244,7 +244,7 @@ fn a_failed_write_invalidates_nothing() {
 }
 
 #[test]
-fn head_is_answered_from_a_stored_get_and_passes_otherwise() {
+fn a_head_is_answered_by_a_stored_get_or_passed() {
     let bed = Bed::start();
     bed.origin.on("/page", cached("hello"));
     let passed = bed.connect().request("HEAD", "/page", &[], b"");
@@ -261,13 +261,13 @@ fn head_is_answered_from_a_stored_get_and_passes_otherwise() {
     assert_eq!(
         client.get("/page", &[]).text(),
         "hello",
-        "the connection is in step"
+        "the next response on the connection is read correctly"
     );
     assert_eq!(bed.origin.requests("/page"), 2);
 }
 
 #[test]
-fn a_client_that_has_it_already_gets_a_304() {
+fn a_client_with_the_current_response_gets_a_304() {
     let bed = Bed::start();
     bed.origin.on(
         "/page",
@@ -292,7 +292,7 @@ fn a_client_that_has_it_already_gets_a_304() {
     assert_eq!(
         bed.origin.requests("/page"),
         1,
-        "the first condition fetched all of it"
+        "the first conditional request fetched the whole response"
     );
 }
 
@@ -326,7 +326,7 @@ fn a_range_of_a_stored_body_is_cut_from_it() {
 }
 
 #[test]
-fn a_range_of_what_is_not_stored_is_the_origins_to_give() {
+fn a_range_of_a_response_that_is_not_stored_is_passed() {
     let bed = Bed::start();
     bed.origin
         .on_call("/file", |request| match request.header("range") {
@@ -340,11 +340,14 @@ fn a_range_of_what_is_not_stored_is_the_origins_to_give() {
     assert_eq!((part.status, part.text()), (206, "01234"));
     let whole = bed.get("/file");
     assert_eq!((whole.status, whole.text()), (200, "0123456789"));
-    assert!(!whole.is_hit(), "a part is not kept as the whole");
+    assert!(
+        !whole.is_hit(),
+        "a part is not stored as the whole response"
+    );
 }
 
 #[test]
-fn a_cookie_is_shared_only_where_the_operator_says_so() {
+fn a_response_with_set_cookie_is_shared_only_if_configured() {
     for (choice, hit, cookie) in [
         (SetCookie::Refuse, false, Some("id=1")),
         (SetCookie::Strip, true, None),
@@ -368,7 +371,7 @@ fn a_cookie_is_shared_only_where_the_operator_says_so() {
 }
 
 #[test]
-fn an_answer_to_one_user_is_for_that_user() {
+fn a_response_to_a_request_with_authorization_is_not_shared() {
     let bed = Bed::start();
     bed.origin.on("/mine", cached("x"));
     bed.origin.on(
@@ -385,14 +388,14 @@ fn an_answer_to_one_user_is_for_that_user() {
     assert_eq!(
         bed.origin
             .last("/mine")
-            .expect("asked")
+            .expect("the origin got a request")
             .header("authorization"),
         Some("Basic YTpi")
     );
 }
 
 #[test]
-fn a_clients_directives_count_where_the_operator_says_so() {
+fn directives_of_clients_are_honoured_if_configured() {
     let bed = Bed::with(|config| config.caching.rules.client_directives = ClientDirectives::Honour);
     bed.origin.on("/page", cached("x"));
     let cached_only = [("cache-control", "only-if-cached")];
@@ -419,7 +422,7 @@ fn a_clients_directives_count_where_the_operator_says_so() {
 }
 
 #[test]
-fn hosts_are_kept_apart_and_their_case_and_default_port_do_not_count() {
+fn hosts_have_separate_keys_regardless_of_case_and_default_port() {
     let bed = Bed::start();
     bed.origin.on_call("/", |request| {
         let host = request.header("host").unwrap_or_default().to_owned();
@@ -438,7 +441,7 @@ fn hosts_are_kept_apart_and_their_case_and_default_port_do_not_count() {
 }
 
 #[test]
-fn a_small_cache_evicts_and_never_holds_more_than_its_budget() {
+fn a_small_cache_evicts_and_stays_within_its_budget() {
     let bed = Bed::with(|config| {
         config.hot.capacity = edgeward_types::ByteSize::kib(256);
         config.workers = NonZeroUsize::MIN;

@@ -1,8 +1,8 @@
-//! One request by three ways into the edge: the fast path, hyper's HTTP/1, and HTTP/2.
+//! One request through the three codecs of the edge: the fast path, hyper's HTTP/1.1, and HTTP/2.
 //!
-//! Requests are drawn from the grammar and mutated. All ways must share one cache key and send the origin the same
-//! bytes, or all must refuse. `EDGEWARD_DIFFERENTIAL_CASES` sets the number of cases, `EDGEWARD_DIFFERENTIAL_SEED`
-//! repeats a run; a failure prints its seed.
+//! Requests are generated from the grammar and mutated. All codecs must use one cache key and forward the same
+//! bytes, or all codecs must refuse the request. `EDGEWARD_DIFFERENTIAL_CASES` sets the number of cases.
+//! `EDGEWARD_DIFFERENTIAL_SEED` repeats a run: a failure prints its seed.
 
 mod support;
 #[path = "support/ways.rs"]
@@ -17,24 +17,24 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRu
 use support::Bed;
 use ways::{H2, for_hyper, h1, h2};
 
-/// A request before it is written for one of the ways.
+/// A generated request, before it is encoded for a codec.
 #[derive(Clone, Debug)]
-struct Drawn {
+struct GeneratedRequest {
     method: &'static str,
     authority: String,
-    /// Whether the target has scheme and authority.
+    /// True if the target has a scheme and an authority.
     is_absolute: bool,
-    /// Starts with `/` or `?`, or is empty before a mutation. `{}` is where the salt goes.
+    /// Starts with `/` or `?`, or is empty before a mutation. `{}` is replaced by the salt.
     path: String,
     fields: Vec<(&'static str, String)>,
 }
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
-    /// The origin was not asked.
+    /// The origin got no request.
     Refused,
-    /// The origin was sent this request line and these fields, sorted.
+    /// The origin got this request line and these fields, sorted.
     Forwarded(Vec<String>),
 }
 
@@ -106,7 +106,7 @@ fn field() -> impl Strategy<Value = (&'static str, String)> {
         .prop_map(|(name, value, mutation)| (name, mutation.of(value.to_owned()).trim().to_owned()))
 }
 
-/// One character more, in most texts none.
+/// An additional character at some position, or none.
 #[derive(Clone, Copy, Debug)]
 struct Mutation(Option<(char, prop::sample::Index)>);
 
@@ -131,11 +131,11 @@ fn mutation() -> impl Strategy<Value = Mutation> {
     prop_oneof![4 => Just(None), 1 => some].prop_map(Mutation)
 }
 
-fn drawn() -> impl Strategy<Value = Drawn> {
+fn generated() -> impl Strategy<Value = GeneratedRequest> {
     let method = prop::sample::select(vec!["GET", "GET", "GET", "HEAD", "OPTIONS", "DELETE"]);
     let fields = prop::collection::vec(field(), 0..4);
     (method, authority(), any::<bool>(), path(), fields).prop_map(
-        |(method, authority, is_absolute, path, fields)| Drawn {
+        |(method, authority, is_absolute, path, fields)| GeneratedRequest {
             method,
             authority,
             is_absolute,
@@ -145,7 +145,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
     )
 }
 
-impl Drawn {
+impl GeneratedRequest {
     fn path(&self, salt: &str) -> String {
         self.path.replace("{}", salt)
     }
@@ -164,10 +164,10 @@ impl Drawn {
         head + "\r\n"
     }
 
-    /// Whether HTTP/2 and its client can say the same: no connection options, nothing that a URI or a value cannot
-    /// hold, and no fragment, which the HTTP/2 library cuts off on its way in. An origin form must start with `/`
-    /// and so has no HTTP/2 twin that starts with `?`.
-    fn has_h2_twin(&self, salt: &str) -> bool {
+    /// Returns true if HTTP/2 can express the request: it has no connection options and no bytes that are
+    /// invalid in a URI or a value. It has no fragment, which the HTTP/2 library removes, and its origin form
+    /// starts with `/`.
+    fn has_h2_form(&self, salt: &str) -> bool {
         let path = self.path(salt);
         let uri: Result<Uri, _> = format!("http://{}{path}", self.authority).parse();
         uri.is_ok_and(|uri| {
@@ -183,13 +183,14 @@ impl Drawn {
     }
 }
 
-/// The heads that the origin was sent since the last look.
+/// The heads that the origin got since the last call of [`forwarded`].
 type Heads = Arc<Mutex<Vec<String>>>;
 
-/// The request as the origin got it. The fields' order means nothing, and `Via` names the client's protocol.
+/// Returns the request as the origin got it. The order of fields has no meaning, and `Via` depends on the
+/// client's protocol.
 fn forwarded(heads: &Heads) -> Outcome {
-    let heads = std::mem::take(&mut *heads.lock().expect("no panic with it held"));
-    assert!(heads.len() <= 1, "one request makes at most one");
+    let heads = std::mem::take(&mut *heads.lock().expect("no holder of the lock panics"));
+    assert!(heads.len() <= 1, "one request is forwarded at most once");
     let Some(head) = heads.first() else {
         return Outcome::Refused;
     };
@@ -202,26 +203,31 @@ fn forwarded(heads: &Heads) -> Outcome {
     Outcome::Forwarded(lines)
 }
 
-fn compare(bed: &Bed, heads: &Heads, number: usize, drawn: &Drawn) -> Result<(), TestCaseError> {
-    let fields: Vec<(&str, &str)> = drawn
+fn compare(
+    bed: &Bed,
+    heads: &Heads,
+    number: usize,
+    generated: &GeneratedRequest,
+) -> Result<(), TestCaseError> {
+    let fields: Vec<(&str, &str)> = generated
         .fields
         .iter()
         .map(|(name, value)| (*name, value.as_str()))
         .collect();
-    let ways: [Way<'_>; 3] = [
-        &|salt| Some(Answered::of(Some(h1(bed.addr(), &drawn.as_h1(salt))))),
+    let ways: [Codec<'_>; 3] = [
+        &|salt| Some(Answered::of(Some(h1(bed.addr(), &generated.as_h1(salt))))),
         &|salt| {
             Some(Answered::of(Some(h1(
                 bed.addr(),
-                &for_hyper(&drawn.as_h1(salt)),
+                &for_hyper(&generated.as_h1(salt)),
             ))))
         },
         &|salt| {
-            drawn.has_h2_twin(salt).then(|| {
-                let path = drawn.path(salt);
+            generated.has_h2_form(salt).then(|| {
+                let path = generated.path(salt);
                 let request = H2 {
-                    method: drawn.method,
-                    authority: Some(&drawn.authority),
+                    method: generated.method,
+                    authority: Some(&generated.authority),
                     path: &path,
                     headers: &fields,
                     body: b"",
@@ -230,9 +236,9 @@ fn compare(bed: &Bed, heads: &Heads, number: usize, drawn: &Drawn) -> Result<(),
             })
         },
     ];
-    // A case that failed may have left its head.
-    heads.lock().expect("no panic with it held").clear();
-    // What is forwarded: nothing is stored of these.
+    // A failed case may have left a head.
+    heads.lock().expect("no holder of the lock panics").clear();
+    // Forwarded requests: these responses are not stored.
     let salt = format!("asked{number}");
     let mut first: Option<Outcome> = None;
     for (way, send) in ["fast", "hyper", "h2"].iter().zip(&ways) {
@@ -242,7 +248,7 @@ fn compare(bed: &Bed, heads: &Heads, number: usize, drawn: &Drawn) -> Result<(),
         let outcome = forwarded(heads);
         if outcome == Outcome::Refused {
             prop_assert!(
-                (400..600).contains(&answered.status) || drawn.method == "OPTIONS",
+                (400..600).contains(&answered.status) || generated.method == "OPTIONS",
                 "{way}: {answered:?}"
             );
         }
@@ -251,7 +257,7 @@ fn compare(bed: &Bed, heads: &Heads, number: usize, drawn: &Drawn) -> Result<(),
             Some(first) => prop_assert_eq!(&outcome, first, "{}", way),
         }
     }
-    // What is keyed: who comes later shares what the first had stored.
+    // Cache keys: later requests get the response that the first one stored.
     let salt = format!("kept{number}");
     let mut is_stored = false;
     for (way, send) in ["fast", "hyper", "h2"].iter().zip(&ways) {
@@ -270,8 +276,8 @@ fn compare(bed: &Bed, heads: &Heads, number: usize, drawn: &Drawn) -> Result<(),
     Ok(())
 }
 
-/// Sends the drawn request with a salt in its path. `None` if this way cannot say it.
-type Way<'a> = &'a dyn Fn(&str) -> Option<Answered>;
+/// Sends the generated request with a salt in its path. Returns `None` if this codec cannot express it.
+type Codec<'a> = &'a dyn Fn(&str) -> Option<Answered>;
 
 #[derive(Debug)]
 struct Answered {
@@ -280,7 +286,7 @@ struct Answered {
 }
 
 impl Answered {
-    /// A reset stream counts as a refusal.
+    /// Converts an answer. A reset stream counts as a refusal.
     fn of(answer: Option<support::Answer>) -> Self {
         Self {
             status: answer.as_ref().map_or(400, |answer| answer.status),
@@ -291,7 +297,7 @@ impl Answered {
 }
 
 #[test]
-fn every_way_into_the_edge_keys_and_forwards_one_request_alike() {
+fn all_codecs_give_one_request_the_same_key_and_forward_it_alike() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let cases = number("EDGEWARD_DIFFERENTIAL_CASES").unwrap_or(300_u64);
     let seed = number("EDGEWARD_DIFFERENTIAL_SEED").unwrap_or_else(rand_seed);
@@ -309,7 +315,9 @@ fn every_way_into_the_edge_keys_and_forwards_one_request_alike() {
     let seen = Arc::clone(&heads);
     bed.origin.otherwise(move |request| {
         let head = request.head().to_owned();
-        seen.lock().expect("no panic with it held").push(head);
+        seen.lock()
+            .expect("no holder of the lock panics")
+            .push(head);
         let cache_control = if request.target().contains("kept") {
             "max-age=600"
         } else {
@@ -323,16 +331,16 @@ fn every_way_into_the_edge_keys_and_forwards_one_request_alike() {
             )
     });
     let count = std::cell::Cell::new(0);
-    let result = runner.run(&drawn(), |drawn| {
+    let result = runner.run(&generated(), |generated| {
         count.set(count.get() + 1);
-        compare(&bed, &heads, count.get(), &drawn)
+        compare(&bed, &heads, count.get(), &generated)
     });
     if let Err(error) = result {
         panic!("EDGEWARD_DIFFERENTIAL_SEED={seed}: {error}");
     }
 }
 
-/// Another seed for each run: the hash of nothing by a hasher with random keys.
+/// Returns a random seed: the hash of no bytes by a hasher with random keys.
 fn rand_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish()

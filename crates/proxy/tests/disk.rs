@@ -1,4 +1,4 @@
-//! The cache on disk behind the one in memory, seen from outside.
+//! The disk tier, seen by clients.
 
 mod support;
 
@@ -14,7 +14,8 @@ use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
 use edgeward_types::ByteSize;
 use support::{Bed, pattern};
 
-/// An edge whose memory holds markers and little else, with 64 MiB in `folder` written to at every miss.
+/// Configures an edge with 64 MiB of disk in `folder`, which is written at every miss. Memory has room for
+/// little more than markers.
 fn on_disk(folder: &Path) -> impl FnOnce(&mut EdgeConfig) + use<> {
     let settings = DiskSettings::new(folder, ByteSize::mib(64));
     move |config| {
@@ -30,9 +31,9 @@ fn cached(bytes: u64) -> Answer {
     Answer::pattern(bytes).header("cache-control", "max-age=600")
 }
 
-/// Waits until so many objects can be found on disk.
+/// Waits until the disk contains `objects` objects.
 fn until_stored(bed: &Bed, objects: u64) {
-    bed.until("objects on disk", |status| {
+    bed.until("the objects are on disk", |status| {
         status["disk"]["devices"][0]["stored_objects"] == objects
     });
 }
@@ -41,7 +42,7 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a folder")
 }
 
-/// Method: an object is on disk. A client that says `no-cache` fetches a newer one, which is too large for both tiers.
+/// Method: an object is on disk. A request with `no-cache` fetches a newer one, which is too large for both tiers.
 #[test]
 fn a_response_that_no_tier_takes_removes_the_older_one_from_disk() {
     let folder = folder();
@@ -62,7 +63,7 @@ fn a_response_that_no_tier_takes_removes_the_older_one_from_disk() {
 }
 
 #[test]
-fn what_is_asked_for_twice_is_written_and_served_from_disk() {
+fn a_response_is_written_at_its_second_request_and_served_from_disk() {
     let folder = folder();
     let bed = Bed::with(|config| {
         on_disk(folder.path())(config);
@@ -84,7 +85,7 @@ fn what_is_asked_for_twice_is_written_and_served_from_disk() {
     assert_eq!(bed.status()["disk_lookups"]["hit"], 1);
 }
 
-/// The lifetime left, as told; it depends on how quick the test is.
+/// Returns the remaining lifetime in `Cache-Status`, which depends on the duration of the test.
 fn ttl(answer: &support::Answer) -> String {
     let status = answer.cache_status();
     let (_, rest) = status
@@ -94,7 +95,7 @@ fn ttl(answer: &support::Answer) -> String {
 }
 
 #[test]
-fn an_edge_started_anew_is_warm() {
+fn a_restarted_edge_serves_from_disk() {
     let folder = folder();
     let origin = ScriptedOrigin::start();
     origin.on("/a", cached(50_000));
@@ -103,7 +104,7 @@ fn an_edge_started_anew_is_warm() {
     let bed = Bed::before(origin, on_disk(folder.path()));
     bed.get("/a");
     bed.get_with("/v", &german);
-    // The two, and what tells that one of them varies.
+    // Two responses and one marker.
     until_stored(&bed, 3);
     let origin = bed.stop();
     let bed = Bed::before(origin, on_disk(folder.path()));
@@ -142,9 +143,9 @@ fn a_range_is_read_without_the_rest_and_a_condition_without_the_body() {
     assert_eq!(bed.origin.requests("/big"), 1);
 }
 
-/// Method: 12 MB through a memory of 4 KiB with 1 MiB for fills, of known and of unknown length.
+/// Method: bodies of 12 MB, of known and of unknown length, with 4 KiB of memory and 1 MiB for fills.
 #[test]
-fn what_is_larger_than_memory_streams_through_and_is_stored() {
+fn a_body_larger_than_memory_is_streamed_and_stored_on_disk() {
     for chunked in [false, true] {
         let folder = folder();
         let bed = Bed::with(|config| {
@@ -168,7 +169,7 @@ fn what_is_larger_than_memory_streams_through_and_is_stored() {
 }
 
 #[test]
-fn a_post_takes_it_off_the_disk_and_stops_it_on_its_way() {
+fn a_post_removes_an_object_from_disk_and_stops_its_write() {
     let folder = folder();
     let bed = Bed::with(on_disk(folder.path()));
     let gate = Gate::new();
@@ -202,7 +203,7 @@ fn a_post_takes_it_off_the_disk_and_stops_it_on_its_way() {
 }
 
 #[test]
-fn a_post_takes_every_variant_off_the_disk() {
+fn a_post_removes_all_variants_from_disk() {
     let folder = folder();
     let bed = Bed::with(on_disk(folder.path()));
     bed.origin.on_call("/v", |request| match request.method() {
@@ -212,8 +213,8 @@ fn a_post_takes_every_variant_off_the_disk() {
     let get = |language| bed.get_with("/v", &[("accept-language", language)]);
     get("de");
     get("fr");
-    // The marker may be written twice: it is not found before it is on the device.
-    bed.until("both variants and the marker", |status| {
+    // The marker may be written twice, because it is not found before it is on the device.
+    bed.until("both variants and the marker are on disk", |status| {
         status["disk"]["devices"][0]["objects"] == 3
     });
     assert!(get("de").is_hit() && get("fr").is_hit());
@@ -224,7 +225,7 @@ fn a_post_takes_every_variant_off_the_disk() {
 }
 
 #[test]
-fn a_304_makes_what_is_on_disk_fresh_again_also_after_a_restart() {
+fn a_304_freshens_an_object_on_disk_across_a_restart() {
     let folder = folder();
     let origin = ScriptedOrigin::start();
     origin.once(
@@ -260,9 +261,9 @@ fn a_304_makes_what_is_on_disk_fresh_again_also_after_a_restart() {
     assert_eq!(bed.origin.requests("/page"), 2);
 }
 
-/// Method: bodies that end early after their first half, of known and of unknown length.
+/// Method: bodies of known and of unknown length end after their first half.
 #[test]
-fn a_body_that_ended_early_is_never_on_disk() {
+fn a_body_that_ended_early_is_not_stored_on_disk() {
     let folder = folder();
     let bed = Bed::with(on_disk(folder.path()));
     bed.origin.once("/a", cached(300_000).close_at(150_000));
@@ -276,7 +277,7 @@ fn a_body_that_ended_early_is_never_on_disk() {
             broken.body.len()
         );
     }
-    bed.until("both to be given up", |status| {
+    bed.until("both writes are aborted", |status| {
         status["disk_fills"]["aborted"] == 2
     });
     bed.origin.on("/a", cached(300_000));
@@ -286,7 +287,7 @@ fn a_body_that_ended_early_is_never_on_disk() {
 }
 
 #[test]
-fn a_hit_on_disk_goes_to_memory_if_memory_takes_it() {
+fn a_hit_on_disk_is_promoted_if_memory_admits_it() {
     let folder = folder();
     let origin = ScriptedOrigin::start();
     origin.on("/a", cached(100_000));
@@ -309,7 +310,7 @@ fn a_hit_on_disk_goes_to_memory_if_memory_takes_it() {
 }
 
 #[test]
-fn admission_remembers_over_a_restart() {
+fn the_history_of_admission_survives_a_restart() {
     let folder = folder();
     let origin = ScriptedOrigin::start();
     origin.on("/a", cached(100_000));
@@ -326,7 +327,7 @@ fn admission_remembers_over_a_restart() {
     assert!(bed.get("/a").is_hit());
 }
 
-/// An edge on a simulated disk of 64 MiB, whose memory holds next to nothing.
+/// Configures an edge with a simulated disk of 64 MiB and nearly no memory.
 fn on_simulated(disk: &Arc<SimulatedDisk>) -> impl FnOnce(&mut EdgeConfig) + use<> {
     let device: Arc<dyn Device> = Arc::<SimulatedDisk>::clone(disk);
     move |config| {
@@ -341,8 +342,8 @@ fn on_simulated(disk: &Arc<SimulatedDisk>) -> impl FnOnce(&mut EdgeConfig) + use
     }
 }
 
-/// Method: writes fail in every way a disk has; the client gets its response, the store says so in its state, and what it
-/// holds from before is served.
+/// Method: writes fail with each kind of error. Clients get their responses, the status reports the device, and
+/// older objects are served.
 #[test]
 fn a_disk_that_cannot_be_written_costs_no_request() {
     for errno in [Errno::Io, Errno::NoSpace, Errno::ReadOnly] {
@@ -356,7 +357,7 @@ fn a_disk_that_cannot_be_written_costs_no_request() {
             let path = format!("/after/{n}");
             bed.origin.on(&path, cached(50_000));
             assert!(bed.get(&path).body == pattern(0..50_000));
-            bed.until("the device to be read only", |status| {
+            bed.until("the device is read only", |status| {
                 status["disk"]["devices"][0]["state"] == "read-only"
             });
         }
@@ -382,9 +383,9 @@ fn a_disk_that_cannot_be_read_is_a_miss() {
     assert!(bed.get("/a").body == pattern(0..50_000));
 }
 
-/// Method: what lies in no page cache is read on another thread, head and body; the answer is the same.
+/// Method: heads and bodies that are not in the page cache are read on other threads. The responses are the same.
 #[test]
-fn what_has_to_be_waited_for_is_waited_for_elsewhere() {
+fn reads_that_have_to_wait_run_on_other_threads() {
     let disk = SimulatedDisk::new(64 << 20);
     let bed = Bed::with(on_simulated(&disk));
     bed.origin.on("/a", cached(700_000));
@@ -404,9 +405,10 @@ fn what_has_to_be_waited_for_is_waited_for_elsewhere() {
     assert!(bed.metric("edgeward_disk_waits_total{of=\"body\"}") >= 2.0);
 }
 
-/// Method: the writer is held at its first write and the queue holds a megabyte; ten times as much passes by.
+/// Method: the writer waits at its first write, and its queue has one megabyte. Ten megabytes of responses are
+/// served.
 #[test]
-fn a_slow_disk_slows_nobody_and_what_it_could_not_take_is_counted() {
+fn a_slow_disk_delays_no_response_and_dropped_writes_are_counted() {
     let disk = SimulatedDisk::new(64 << 20);
     let bed = Bed::with(|config| {
         on_simulated(&disk)(config);
@@ -426,12 +428,13 @@ fn a_slow_disk_slows_nobody_and_what_it_could_not_take_is_counted() {
     disk.heal();
 }
 
-/// Method: a bit turns in the middle of a large body; what was sent is right, and the rest is not made up.
+/// Method: a bit in the middle of a large body is flipped. The bytes sent before it are right, and the body
+/// ends there.
 #[test]
-fn a_bit_that_turned_on_disk_is_never_served() {
+fn a_flipped_bit_on_disk_is_never_served() {
     let disk = SimulatedDisk::new(64 << 20);
     let bed = Bed::with(on_simulated(&disk));
-    // Bytes that stand in one place only: each four are a number.
+    // Each four bytes are a different number, so that every position is unique.
     let right: Vec<u8> = (0..500_000_u32).flat_map(u32::to_be_bytes).collect();
     let answer = Answer::ok(right.clone()).header("cache-control", "max-age=600");
     bed.origin.on("/a", answer);
@@ -442,7 +445,7 @@ fn a_bit_that_turned_on_disk_is_never_served() {
     let at = content
         .windows(middle.len())
         .position(|bytes| bytes == middle)
-        .expect("the body lies on the disk");
+        .expect("the body is on the disk");
     disk.flip(at as u64, 1);
     let broken = bed.get("/a");
     assert!(!broken.complete && broken.body.len() >= 500_000);
@@ -455,10 +458,10 @@ fn a_bit_that_turned_on_disk_is_never_served() {
     assert!(!again.is_hit() && again.complete && again.body == right);
 }
 
-/// Method: asked for once and hit in RAM, then pushed out by others: the rule of admission heard of it once, RAM of the
-/// second request.
+/// Method: an object is requested twice, the second time as a hit in memory, then other objects evict it.
+/// Admission to disk counted one request, and memory the second.
 #[test]
-fn what_was_hit_in_memory_goes_to_disk_when_it_has_to_leave() {
+fn an_evicted_object_that_had_a_hit_is_written_to_disk() {
     let folder = folder();
     let bed = Bed::with(|config| {
         on_disk(folder.path())(config);
@@ -479,9 +482,10 @@ fn what_was_hit_in_memory_goes_to_disk_when_it_has_to_leave() {
     assert_eq!(bed.metric("edgeward_disk_evicted_from_memory_total"), 1.0);
 }
 
-/// Method: one path under three hosts, asked for twice each; the third time it comes from disk or not.
+/// Method: one path under three hosts is requested twice each. The third request shows whether the response is
+/// on disk.
 #[test]
-fn a_host_has_its_own_rule_of_what_is_written() {
+fn a_host_may_have_its_own_rule_of_admission() {
     let folder = folder();
     let bed = Bed::with(|config| {
         on_disk(folder.path())(config);
@@ -518,9 +522,9 @@ fn a_host_has_its_own_rule_of_what_is_written() {
     assert_eq!(admission["hosts"][1]["rule"], "always");
 }
 
-/// Method: the first 64 KiB of a store that was in use are overwritten between two runs of the edge.
+/// Method: the first 64 KiB of a store are overwritten between two runs of the edge.
 #[test]
-fn an_edge_starts_without_a_store_whose_front_is_destroyed() {
+fn an_edge_starts_without_a_store_whose_beginning_is_destroyed() {
     let folder = folder();
     let origin = ScriptedOrigin::start();
     origin.on("/a", cached(50_000));

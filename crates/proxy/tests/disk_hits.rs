@@ -1,4 +1,4 @@
-//! Hits on disk that the fast path answers: the same to a client as those that hyper answers, whatever the disk does.
+//! Hits on disk that the fast path answers. Clients get the same responses as from hyper, also if the disk fails.
 
 mod support;
 
@@ -12,11 +12,11 @@ use edgeward_testkit::Answer as Scripted;
 use edgeward_types::ByteSize;
 use support::{Answer, Bed, pattern};
 
-/// An edge whose memory takes nothing, with 64 MiB in `folder` written to at every miss.
+/// Configures an edge whose memory admits nothing, with 64 MiB of disk in `folder`, which is written at every miss.
 fn on_disk(folder: &Path) -> impl FnOnce(&mut EdgeConfig) + use<> {
     let settings = DiskSettings::new(folder, ByteSize::mib(64));
     move |config| {
-        // Memory takes nothing: not even an empty body is one byte to it.
+        // Memory admits nothing: an empty body is charged with more than one byte.
         config.hot.policy = "threshold:1B".parse().expect("a policy");
         let mut disk = DiskConfig::with(settings);
         disk.admission = "always".parse().expect("a rule");
@@ -29,15 +29,15 @@ fn folder() -> tempfile::TempDir {
 }
 
 fn until_stored(bed: &Bed, objects: u64) {
-    bed.until("objects on disk", |status| {
+    bed.until("the objects are on disk", |status| {
         status["disk"]["devices"][0]["stored_objects"] == objects
     });
 }
 
-/// By a field that the fast path does not know, so that hyper answers.
+/// A field with which hyper answers a request.
 const BY_HYPER: &[(&str, &str)] = &[("pragma", "x-nothing")];
 
-/// Status and fields that must agree; ages and lifetimes move on between two requests.
+/// Returns the status and the fields that must be equal. Ages and lifetimes change between two requests.
 fn comparable(answer: &Answer) -> (u16, Vec<(String, String)>) {
     let mut fields: Vec<_> = answer
         .headers
@@ -61,10 +61,11 @@ fn mapped_bytes(bed: &Bed) -> u64 {
     device["mapped_bytes"].as_u64().expect("a count")
 }
 
-/// Method: bodies on both sides of every boundary (in the head's read, a block, a piece, many pieces) and heads of
-/// several kinds; each asked for by the fast path, first compared and then lent, and by hyper, with GET and HEAD.
+/// Method: bodies with lengths around every boundary (the read of the head, a block, a piece, many pieces) and
+/// several kinds of heads. The fast path and hyper answer GET and HEAD for each, before and after the store has
+/// verified the object.
 #[test]
-fn the_lane_answers_a_disk_hit_as_hyper_does() {
+fn the_fast_path_answers_a_disk_hit_as_hyper_does() {
     let folder = folder();
     let bed = Bed::with(on_disk(folder.path()));
     let sizes = [
@@ -114,9 +115,10 @@ fn the_lane_answers_a_disk_hit_as_hyper_does() {
     );
 }
 
-/// Method: the same requests before an edge that compares at each read and one that does not; what is counted agrees.
+/// Method: the same requests to an edge that verifies each read and to one that verifies the first read. The
+/// counters agree.
 #[test]
-fn what_is_counted_does_not_depend_on_how_it_was_sent() {
+fn counters_do_not_depend_on_how_a_body_is_sent() {
     let counted = [
         std::time::Duration::ZERO,
         std::time::Duration::from_secs(600),
@@ -137,7 +139,7 @@ fn what_is_counted_does_not_depend_on_how_it_was_sent() {
         }
         bed.connect().request("HEAD", "/a", &[], b"");
         assert_eq!(mapped_bytes(&bed) > 0, !every.is_zero());
-        // Counted when the socket has taken them, which a client may notice first.
+        // Bytes are counted after the socket has accepted them, possibly after the client has read them.
         bed.until_metric("edgeward_response_bytes_total", 1_600_000.0);
         [
             "edgeward_requests_total{outcome=\"hit\"}",
@@ -167,9 +169,9 @@ fn what_is_counted_does_not_depend_on_how_it_was_sent() {
     );
 }
 
-/// Method: the fast path reads the head, finds that it may not be used, and hands on what it found.
+/// Method: the fast path looks up a stored response that it may not use, and hands the outcome over.
 #[test]
-fn what_the_lane_finds_and_cannot_use_is_looked_up_once() {
+fn a_request_that_the_fast_path_hands_over_is_looked_up_once() {
     let folder = folder();
     let bed = Bed::with(on_disk(folder.path()));
     bed.origin.on(
@@ -198,7 +200,7 @@ fn what_the_lane_finds_and_cannot_use_is_looked_up_once() {
             .header("vary", "accept-language"),
     );
     bed.get_with("/v", &[("accept-language", "de")]);
-    bed.until("the variant and its marker", |status| {
+    bed.until("the variant and its marker are on disk", |status| {
         status["disk"]["devices"][0]["objects"] == 3
     });
     for _ in 0..2 {
@@ -212,9 +214,9 @@ fn what_the_lane_finds_and_cannot_use_is_looked_up_once() {
     }
 }
 
-/// Method: an object that memory takes at its first hit on disk; all of it by the fast path.
+/// Method: memory admits an object at its first hit on disk. The fast path serves all requests.
 #[test]
-fn a_hit_that_goes_to_memory_as_well_is_whole_in_both_places() {
+fn a_promoted_hit_is_complete_for_its_client_and_in_memory() {
     let folder = folder();
     let bed = Bed::with(on_disk(folder.path()));
     bed.origin.on(
@@ -223,7 +225,7 @@ fn a_hit_that_goes_to_memory_as_well_is_whole_in_both_places() {
     );
     bed.get("/a");
     until_stored(&bed, 1);
-    // Three times: the third would be lent.
+    // The third hit would be sent without a copy if it were on disk.
     (0..3).for_each(|_| assert!(bed.get("/a").is_hit()));
     let origin = bed.stop();
     let bed = Bed::before(origin, |config| {
@@ -241,10 +243,10 @@ fn a_hit_that_goes_to_memory_as_well_is_whole_in_both_places() {
     assert_eq!(bed.status()["disk_lookups"]["hit"], 1);
 }
 
-/// Method: 12 MB whose last part a client leaves in the socket; meanwhile the file is cut off beneath the mapping. The
-/// connection ends before a byte that is not there, the edge goes on, and asks the origin.
+/// Method: a client has not read the last part of 12 MB when the file is truncated under its mapping. The
+/// connection ends before the first missing byte. The edge continues, and fetches the object from the origin.
 #[test]
-fn a_file_cut_off_under_a_response_cuts_the_response_and_nothing_else() {
+fn a_file_truncated_during_a_response_ends_only_this_response() {
     let folder = folder();
     let bed = Bed::with(on_disk(folder.path()));
     let size = 12_000_000;
@@ -263,7 +265,7 @@ fn a_file_cut_off_under_a_response_cuts_the_response_and_nothing_else() {
     let mut answer = client.head();
     let path = folder.path().join(FILE_NAME);
     let file = File::options().write(true).open(path).expect("opens");
-    file.set_len(8192).expect("cuts");
+    file.set_len(8192).expect("the file is truncated");
     client.body("GET", &mut answer);
     assert!(!answer.complete);
     assert!(pattern(0..size).starts_with(&answer.body));
@@ -279,9 +281,9 @@ fn a_file_cut_off_under_a_response_cuts_the_response_and_nothing_else() {
     assert!(!again.is_hit() && again.body == pattern(0..size));
 }
 
-/// Method: a bit turns in a small object before it is asked for. It is found before anything is sent, so the client sees a miss.
+/// Method: a bit of a small object is flipped before the request. The edge detects it before it sends the head.
 #[test]
-fn a_small_object_that_is_damaged_is_a_miss_to_the_client() {
+fn a_small_corrupt_object_is_a_miss() {
     use std::os::unix::fs::FileExt as _;
     let folder = folder();
     let bed = Bed::with(on_disk(folder.path()));
@@ -297,7 +299,7 @@ fn a_small_object_that_is_damaged_is_a_miss_to_the_client() {
     let at = content
         .windows(64)
         .position(|window| window == &body[8000..8064])
-        .expect("it lies there");
+        .expect("the object is on the disk");
     let file = File::options().write(true).open(&path).expect("opens");
     file.write_all_at(&[content[at] ^ 1], at as u64)
         .expect("writes");
@@ -310,7 +312,7 @@ fn a_small_object_that_is_damaged_is_a_miss_to_the_client() {
     assert_eq!(bed.status()["disk_lookups"]["unreadable"], 1);
 }
 
-/// Method: many requests in one write; the answers come in their order, byte for byte.
+/// Method: many requests are sent in one write. Their responses are complete and in order.
 #[test]
 fn requests_sent_at_once_are_answered_in_order() {
     let folder = folder();

@@ -1,7 +1,7 @@
 //! RFC 9110 §10.1.1: the origin decides about a body before the client sends it.
 
 mod support;
-#[expect(dead_code, reason = "the ways by HTTP/1 have no interim responses")]
+#[expect(dead_code, reason = "the helpers for HTTP/1.1 skip interim responses")]
 #[path = "support/ways.rs"]
 mod ways;
 #[path = "support/wire.rs"]
@@ -12,14 +12,14 @@ use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
 use edgeward_testkit::{Answer, Gate};
-use support::{Bed, PATIENCE};
+use support::{Bed, TIMEOUT};
 use ways::{H2, h2};
 use wire::Wire;
 
 const PUT: &str = "Host: shop.example\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
 
-/// The origin refuses by the head alone. The client, which has sent no byte of the body, gets the refusal without an
-/// invitation to send it.
+/// The origin refuses the head. The client, which has sent no byte of the body, gets the final response and no
+/// `100 Continue`.
 #[test]
 fn an_origin_may_refuse_a_body_before_it_is_sent() {
     let bed = Bed::start();
@@ -32,18 +32,20 @@ fn an_origin_may_refuse_a_body_before_it_is_sent() {
     // The end of the body is unknown, so no request can follow.
     assert!(head.contains("connection: close\r\n"), "{head}");
     wire.rest();
-    let seen = bed.origin.last("/refused").expect("asked");
+    let seen = bed
+        .origin
+        .last("/refused")
+        .expect("the origin got a request");
     assert_eq!(seen.header("expect"), Some("100-continue"));
     assert_eq!(seen.body(), b"");
-    bed.origin
-        .wait_until("the connection to be closed", |origin| {
-            origin.open_connections() == 0
-        });
+    bed.origin.wait_until("the connection closes", |origin| {
+        origin.open_connections() == 0
+    });
 }
 
-/// A refusal with content arrives whole, also over HTTP/2 and from an origin that closes.
+/// A refusal with content arrives completely, also over HTTP/2 and from an origin that closes the connection.
 #[test]
-fn a_refusal_arrives_whole() {
+fn a_refusal_arrives_completely() {
     let bed = Bed::start();
     let text = "x".repeat(300_000);
     let refusal = Answer::ok(text.clone())
@@ -66,14 +68,14 @@ fn a_refusal_arrives_whole() {
         };
         let answer = h2(bed.addr(), &request).expect("a response");
         assert_eq!((answer.status, answer.body.len()), (413, text.len()));
-        let seen = bed.origin.last(path).expect("asked");
+        let seen = bed.origin.last(path).expect("the origin got a request");
         assert_eq!(seen.body(), b"", "{path}");
     }
 }
 
 #[test]
-fn a_client_is_invited_to_send_its_body_once_the_origin_wants_it() {
-    let bed = Bed::with(|config| config.origin.expect_timeout = PATIENCE);
+fn a_client_gets_100_continue_after_the_origin_has_sent_it() {
+    let bed = Bed::with(|config| config.origin.expect_timeout = TIMEOUT);
     let gate = Gate::new();
     bed.origin
         .on("/wanted", Answer::ok("thanks").read_body_after(&gate));
@@ -92,18 +94,21 @@ fn a_client_is_invited_to_send_its_body_once_the_origin_wants_it() {
     let head = wire.until("\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     assert_eq!(wire.until("thanks"), "thanks");
-    let seen = bed.origin.last("/wanted").expect("asked");
+    let seen = bed
+        .origin
+        .last("/wanted")
+        .expect("the origin got a request");
     assert_eq!(seen.body(), b"hello");
-    // The connection goes on.
+    // The connection stays open.
     wire.send(&format!("PUT /wanted HTTP/1.1\r\n{PUT}hello"));
     assert_eq!(wire.until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
     wire.until("thanks");
 }
 
-/// HTTP/2 to the client: the library's server sends no interim response, and the body follows the origin's.
+/// hyper's server for HTTP/2 sends no interim response. The body is forwarded after the origin's `100 Continue`.
 #[test]
-fn a_body_over_http2_follows_once_the_origin_wants_it() {
-    let bed = Bed::with(|config| config.origin.expect_timeout = PATIENCE);
+fn a_body_over_http2_is_sent_after_the_origins_100_continue() {
+    let bed = Bed::with(|config| config.origin.expect_timeout = TIMEOUT);
     bed.origin.on("/wanted", Answer::ok("thanks"));
     let request = H2 {
         method: "PUT",
@@ -115,15 +120,21 @@ fn a_body_over_http2_follows_once_the_origin_wants_it() {
     let began = Instant::now();
     let answer = h2(bed.addr(), &request).expect("a response");
     assert_eq!((answer.status, answer.text()), (200, "thanks"));
-    assert!(began.elapsed() < PATIENCE, "not by the timeout");
-    let seen = bed.origin.last("/wanted").expect("asked");
+    assert!(
+        began.elapsed() < TIMEOUT,
+        "the body was sent after the timeout"
+    );
+    let seen = bed
+        .origin
+        .last("/wanted")
+        .expect("the origin got a request");
     assert_eq!(seen.header("expect"), Some("100-continue"));
     assert_eq!(seen.body(), b"hello");
 }
 
 /// RFC 9110 §10.1.1: a client does not wait for an indefinite period.
 #[test]
-fn an_origin_that_does_not_know_expectations_gets_the_body_after_a_while() {
+fn an_origin_that_ignores_expectations_gets_the_body_after_a_timeout() {
     let bed = Bed::with(|config| config.origin.expect_timeout = Duration::from_millis(50));
     let deaf = Answer::ok("thanks").ignores_expectation();
     bed.origin.on("/deaf", deaf);
@@ -132,14 +143,15 @@ fn an_origin_that_does_not_know_expectations_gets_the_body_after_a_while() {
     assert_eq!(wire.until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
     wire.send("hello");
     wire.until("thanks");
-    let seen = bed.origin.last("/deaf").expect("asked");
+    let seen = bed.origin.last("/deaf").expect("the origin got a request");
     assert_eq!(seen.body(), b"hello");
     bed.until_metric("edgeward_expectations_total{end=\"timeout\"}", 1.0);
 }
 
-/// A client that was invited and sends nothing holds a connection to the origin for as long as any other slow upload.
+/// After `100 Continue` a client that sends no body holds a connection to the origin as long as any other slow
+/// upload.
 #[test]
-fn an_invited_client_that_sends_nothing_is_a_408() {
+fn a_client_that_sends_no_body_after_100_continue_gets_a_408() {
     let bed = Bed::with(|config| {
         config.workers = NonZeroUsize::MIN;
         config.limits.rate_window = Duration::from_millis(800);
@@ -150,13 +162,12 @@ fn an_invited_client_that_sends_nothing_is_a_408() {
     assert_eq!(wire.until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
     let head = wire.until("\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 408 "), "{head}");
-    bed.origin
-        .wait_until("the connection to be closed", |origin| {
-            origin.open_connections() == 0
-        });
+    bed.origin.wait_until("the connection closes", |origin| {
+        origin.open_connections() == 0
+    });
 }
 
-/// RFC 9110 §10.1.1: a server ignores it in a request of HTTP/1.0.
+/// RFC 9110 §10.1.1: a server ignores the expectation of an HTTP/1.0 request.
 #[test]
 fn an_expectation_of_an_http10_client_is_not_forwarded() {
     let bed = Bed::start();
@@ -164,6 +175,6 @@ fn an_expectation_of_an_http10_client_is_not_forwarded() {
     let mut wire = Wire::connect(&bed);
     wire.send(&format!("PUT /old HTTP/1.0\r\n{PUT}hello"));
     assert!(wire.rest().ends_with("thanks"));
-    let seen = bed.origin.last("/old").expect("asked");
+    let seen = bed.origin.last("/old").expect("the origin got a request");
     assert_eq!(seen.header("expect"), None);
 }

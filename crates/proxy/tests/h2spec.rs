@@ -1,6 +1,6 @@
 //! The HTTP/2 conformance suite `h2spec` (RFC 9113, RFC 7541), run by `make h2spec`.
 //!
-//! The origin answers after 30 ms, so that frames of a request arrive before, while and after its response is made.
+//! The origin answers after 30 ms, so that frames of a request arrive before, during and after its response.
 
 #[path = "support/identity.rs"]
 mod identity;
@@ -21,7 +21,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use identity::SelfSigned;
-use support::{PATIENCE, config_for};
+use support::{TIMEOUT, config_for};
 use tokio::net::TcpListener;
 
 const ORIGIN_DELAY: Duration = Duration::from_millis(30);
@@ -48,7 +48,7 @@ struct Report {
 
 #[expect(
     clippy::print_stdout,
-    reason = "the number of passed cases is what the command is run for"
+    reason = "the number of passed cases is the result of the command"
 )]
 fn report_of(options: &[&str], identity: Option<&SelfSigned>) -> Report {
     let mut config = config_for(slow_origin());
@@ -77,11 +77,11 @@ fn report_of(options: &[&str], identity: Option<&SelfSigned>) -> Report {
     });
     let failed = failed.unwrap_or_else(|| panic!("no summary in the output of {program}:\n{text}"));
     println!("{}", text.lines().last().unwrap_or_default());
-    edge.shutdown(PATIENCE);
+    edge.shutdown(TIMEOUT);
     Report { failed, text }
 }
 
-/// Starts an origin on a thread of its own that reads the whole request and answers after [`ORIGIN_DELAY`].
+/// Starts an origin on its own thread. It reads the whole request and answers after [`ORIGIN_DELAY`].
 fn slow_origin() -> SocketAddr {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {

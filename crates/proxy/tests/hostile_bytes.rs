@@ -1,9 +1,9 @@
-//! The parsers of the fuzz targets, with mutated messages: what a fuzzer looks for longer is looked for in each build.
+//! The parsers of the fuzz targets with mutated messages, as a short form of fuzzing in each build.
 
 use edgeward_proxy::hostile;
 use proptest::prelude::*;
 
-/// A message with bytes changed, taken out and put in.
+/// Generates a message whose bytes are changed, removed and inserted.
 fn mutated(seeds: &'static [&'static str]) -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![
         prop::sample::select(b"\r\n :;,#?*/0159afx\0\x7f\xff".to_vec()),
@@ -52,17 +52,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn a_request_ends_where_it_ends_however_it_is_cut(bytes in mutated(REQUESTS)) {
+    fn the_end_of_a_request_does_not_depend_on_how_its_bytes_are_split(bytes in mutated(REQUESTS)) {
         hostile::request_head(&bytes);
     }
 
     #[test]
-    fn a_response_is_read_alike_as_lines_and_as_a_map(bytes in mutated(RESPONSES)) {
+    fn a_response_head_does_not_depend_on_the_bytes_after_it(bytes in mutated(RESPONSES)) {
         hostile::response_head(&bytes);
     }
 
     #[test]
-    fn a_chunked_body_is_the_same_however_it_is_cut(bytes in mutated(CHUNKS)) {
+    fn a_chunked_body_does_not_depend_on_how_its_bytes_are_split(bytes in mutated(CHUNKS)) {
         hostile::chunked_body(&bytes);
     }
 }

@@ -1,4 +1,4 @@
-//! Large bodies that are asked for often: they move to the arena and are sent from there.
+//! Large bodies with frequent hits, which move to the arena and are sent from it.
 
 mod support;
 
@@ -12,20 +12,20 @@ fn arena_bytes(bed: &Bed) -> u64 {
         .unwrap_or_default()
 }
 
-/// More hits than it takes to move.
+/// More hits than a move needs.
 const OFTEN: usize = 12;
 
-/// Whether this system has what an arena takes.
+/// Returns true if this system supports an arena.
 fn has_arena(bed: &Bed) -> bool {
     let has = bed.status()["hot"]["arena_bytes"].is_u64();
     if !has {
-        eprintln!("skipped: large bodies lie on the heap here");
+        eprintln!("skipped: this system supports no arena");
     }
     has
 }
 
 #[test]
-fn every_size_is_right_by_every_way() {
+fn bodies_of_all_sizes_are_right_from_all_codecs() {
     let bed = Bed::start();
     let mut client = bed.connect();
     for length in [131_071, 131_072, 131_073, 200_000, 262_145, 1_048_579] {
@@ -39,9 +39,12 @@ fn every_size_is_right_by_every_way() {
             assert!(hit.is_hit());
             assert!(hit.body == whole, "a hit of {length}");
         }
-        // Not plain: hyper's way.
+        // hyper answers a request that is not plain.
         let hit = client.get(&path, &[("via", "1.1 someone")]);
-        assert!(hit.is_hit() && hit.body == whole, "hyper's hit of {length}");
+        assert!(
+            hit.is_hit() && hit.body == whole,
+            "a hit by hyper of {length}"
+        );
         let range = client.get(&path, &[("range", "bytes=100000-")]);
         assert_eq!(range.status, 206);
         assert!(
@@ -56,7 +59,7 @@ fn every_size_is_right_by_every_way() {
 }
 
 #[test]
-fn a_body_that_is_asked_for_a_few_times_stays_where_it_is() {
+fn a_body_with_few_hits_does_not_move() {
     let bed = Bed::start();
     let answer = Answer::pattern(300_000).header("cache-control", "max-age=60");
     bed.origin.on("/once", answer);
@@ -65,14 +68,14 @@ fn a_body_that_is_asked_for_a_few_times_stays_where_it_is() {
         client.get("/once", &[]);
     }
     for _ in 0..OFTEN {
-        // Hyper's way copies whatever lies where.
+        // hyper copies bodies from the heap and from the arena.
         client.get("/once", &[("via", "1.1 someone")]);
     }
     assert_eq!(arena_bytes(&bed), 0);
 }
 
 #[test]
-fn a_body_that_would_take_long_to_move_stays_where_it_is() {
+fn a_body_that_would_take_long_to_move_does_not_move() {
     const LENGTH: u64 = (16 << 20) + 1;
     let bed = Bed::start();
     let answer = Answer::ok(vec![7; LENGTH as usize]).header("cache-control", "max-age=60");
@@ -86,7 +89,7 @@ fn a_body_that_would_take_long_to_move_stays_where_it_is() {
 }
 
 #[test]
-fn pipelined_hits_large_and_small_come_in_order() {
+fn pipelined_hits_of_large_and_small_bodies_arrive_in_order() {
     let bed = Bed::start();
     for (path, length) in [("/large", 300_000), ("/small", 10)] {
         let answer = Answer::pattern(length).header("cache-control", "max-age=60");
@@ -112,10 +115,9 @@ fn pipelined_hits_large_and_small_come_in_order() {
     }
 }
 
-/// Method: the client takes a few bytes of a hit, others push the object out and fill its place, then
-/// the client goes on.
+/// Method: the client reads a few bytes of a hit, other objects evict the object, then the client reads the rest.
 #[test]
-fn a_slow_client_gets_what_it_asked_for_though_the_object_has_left() {
+fn a_slow_client_gets_a_whole_object_that_was_evicted_meanwhile() {
     const LENGTH: u64 = 6 << 20;
     let bed = Bed::with(|config| {
         config.hot.capacity = ByteSize::mib(16);
@@ -154,7 +156,7 @@ fn a_slow_client_gets_what_it_asked_for_though_the_object_has_left() {
 }
 
 #[test]
-fn memory_is_bounded_by_the_budget_and_comes_back() {
+fn memory_stays_within_the_budget_and_is_released() {
     let bed = Bed::with(|config| config.hot.capacity = ByteSize::mib(4));
     if !has_arena(&bed) {
         return;
@@ -167,8 +169,8 @@ fn memory_is_bounded_by_the_budget_and_comes_back() {
         for _ in 0..OFTEN {
             client.get(&path, &[]);
         }
-        // What has left may be on its way to its last client for a moment.
-        bed.until("within the budget", |status| {
+        // Evicted bodies may still be sent for a moment.
+        bed.until("memory is within the budget", |status| {
             status["hot"]["arena_bytes"].as_u64() <= Some(4 << 20)
         });
     }

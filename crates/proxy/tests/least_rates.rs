@@ -1,4 +1,4 @@
-//! The least rates at which clients send and take bodies, and the bounds of the queue before the origin.
+//! The minimum rates at which clients send and read bodies, and the bounds of the queue for origin connections.
 
 mod support;
 
@@ -13,7 +13,7 @@ use http::Request;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use support::{Bed, Client, PATIENCE};
+use support::{Bed, Client, TIMEOUT};
 
 const WINDOW: Duration = Duration::from_millis(800);
 
@@ -29,9 +29,9 @@ fn no_store(answer: Answer) -> Answer {
     answer.header("cache-control", "no-store")
 }
 
-/// Sends a byte of an upload every so often until the edge answers; its answer.
+/// Sends a byte of an upload at each interval until the edge answers. Returns the status.
 fn trickle(client: &mut Client, every: Duration, byte: &[u8]) -> u16 {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while Instant::now() < deadline {
         if let Some(answer) = client.head_within(every) {
             return answer.status;
@@ -40,43 +40,35 @@ fn trickle(client: &mut Client, every: Duration, byte: &[u8]) -> u16 {
             return client.try_head().map_or(0, |answer| answer.status);
         }
     }
-    panic!("the upload goes on");
+    panic!("the edge did not end the upload");
 }
 
 #[test]
-fn an_upload_slower_than_the_least_rate_is_a_408() {
+fn an_upload_below_the_minimum_rate_gets_a_408() {
     let bed = bed(|_| {});
     bed.origin.on("/up", no_store(Answer::ok("x")));
     let step = WINDOW / 8;
     let mut client = bed.connect();
     client.send_head("POST", "/up", &[("content-length", "1000")]);
-    assert_eq!(
-        trickle(&mut client, step, b"x"),
-        408,
-        "while it is buffered"
-    );
+    assert_eq!(trickle(&mut client, step, b"x"), 408, "a buffered upload");
     assert_eq!(bed.origin.requests("/up"), 0);
     let mut client = bed.connect();
     client.send_head("POST", "/up", &[("content-length", "1000000")]);
     client.send(&vec![b'x'; 100_000]);
-    assert_eq!(
-        trickle(&mut client, step, b"x"),
-        408,
-        "while it is streamed"
-    );
+    assert_eq!(trickle(&mut client, step, b"x"), 408, "a streamed upload");
     assert_eq!(
         bed.metric("edgeward_slow_clients_total{direction=\"upload\"}"),
         2.0
     );
     bed.origin
-        .wait_until("the origin's connection to be closed", |origin| {
+        .wait_until("the origin's connection closes", |origin| {
             origin.open_connections() == 0
         });
 }
 
-/// Three times the window, at ten times the least rate.
+/// The upload takes three windows, at ten times the minimum rate.
 #[test]
-fn a_slow_upload_above_the_least_rate_arrives() {
+fn a_slow_upload_above_the_minimum_rate_arrives() {
     let bed = bed(|config| config.limits.upload_rate_min = ByteSize(10));
     bed.origin.on("/up", no_store(Answer::ok("thanks")));
     let mut client = bed.connect();
@@ -91,7 +83,7 @@ fn a_slow_upload_above_the_least_rate_arrives() {
     assert_eq!(client.answer("POST").text(), "thanks");
 }
 
-/// The edge waits for the origin and not for the client.
+/// The edge waits for the origin, not for the client.
 #[test]
 fn an_origin_that_reads_slowly_is_not_charged_to_the_client() {
     let bed = bed(|_| {});
@@ -113,7 +105,7 @@ fn an_origin_that_reads_slowly_is_not_charged_to_the_client() {
 }
 
 #[test]
-fn events_now_and_then_go_on_for_ever() {
+fn a_stream_of_rare_events_is_not_ended() {
     let bed = bed(|_| {});
     let gates: Vec<Gate> = (0..3).map(|_| Gate::new()).collect();
     let mut events = no_store(Answer::pattern(30)).chunked(10);
@@ -140,9 +132,9 @@ fn events_now_and_then_go_on_for_ever() {
     );
 }
 
-/// It takes something all the time, so no timeout of silence ends it.
+/// The client reads at all times, so the idle timeout does not end its response.
 #[test]
-fn a_client_that_takes_its_response_too_slowly_is_closed() {
+fn a_client_that_reads_its_response_too_slowly_is_closed() {
     let bed = bed(|config| {
         config.limits.body_idle_timeout = WINDOW;
         config.limits.response_rate_min = ByteSize::gib(16);
@@ -151,10 +143,10 @@ fn a_client_that_takes_its_response_too_slowly_is_closed() {
     let mut client = bed.connect();
     client.send_head("GET", "/big", &[]);
     assert_eq!(client.head().status, 200);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while client.read_up_to(1 << 20).len() == 1 << 20 {
         let read = Instant::now();
-        assert!(read < deadline, "it goes on");
+        assert!(read < deadline, "the response was not ended");
         while read.elapsed() < WINDOW / 40 {
             std::thread::yield_now();
         }
@@ -169,13 +161,13 @@ fn a_client_that_takes_its_response_too_slowly_is_closed() {
     );
 }
 
-/// While other requests wait, a client that takes nothing does not keep its connection to the origin for all of
+/// While other requests wait, a client that reads nothing holds its connection to the origin for less than
 /// `body_idle_timeout`.
 #[test]
-fn a_client_that_takes_nothing_is_closed_when_others_wait_for_its_connection() {
+fn a_client_that_reads_nothing_is_closed_when_others_wait() {
     let bed = bed(|config| {
         config.origin.connections_per_worker_max = NonZeroUsize::MIN;
-        config.origin.queue_timeout = PATIENCE / 2;
+        config.origin.queue_timeout = TIMEOUT / 2;
     });
     bed.origin.on("/big", no_store(Answer::pattern(64 << 20)));
     bed.origin.on("/page", no_store(Answer::ok("x")));
@@ -193,9 +185,9 @@ fn a_client_that_takes_nothing_is_closed_when_others_wait_for_its_connection() {
     );
 }
 
-/// The stream ends, and the connection serves others.
+/// The edge resets the stream. The other streams of the connection are served.
 #[test]
-fn a_stream_whose_client_takes_nothing_is_reset_and_the_others_go_on() {
+fn a_stream_that_its_client_does_not_read_is_reset_alone() {
     let bed = bed(|_| {});
     bed.origin.on("/big", no_store(Answer::pattern(64 << 20)));
     bed.origin.on("/page", no_store(Answer::ok("x")));
@@ -217,8 +209,8 @@ fn a_stream_whose_client_takes_nothing_is_reset_and_the_others_go_on() {
             Request::get(uri).body(Empty::new()).expect("a request")
         };
         let mut stuck = sender.send_request(get("/big")).await.expect("a response");
-        // The small ones keep the connection moving.
-        let deadline = Instant::now() + PATIENCE;
+        // Small responses keep the connection active.
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let page = sender.send_request(get("/page")).await.expect("a response");
             let body = page.into_body().collect().await.expect("a body");
@@ -227,10 +219,13 @@ fn a_stream_whose_client_takes_nothing_is_reset_and_the_others_go_on() {
             if ended == 1.0 {
                 break;
             }
-            assert!(Instant::now() < deadline, "the stream goes on");
+            assert!(Instant::now() < deadline, "the stream was not reset");
         }
         let ended = stuck.body_mut().collect().await;
-        assert!(ended.is_err(), "the body does not end as if it were whole");
+        assert!(
+            ended.is_err(),
+            "a body that was cut must not end as a complete one"
+        );
         let page = sender.send_request(get("/page")).await.expect("a response");
         assert_eq!(page.status(), 200);
     });
@@ -272,10 +267,17 @@ fn without_room_for_buffers_uploads_are_streamed() {
     let mut client = bed.connect();
     client.send_head("POST", "/up", &[("content-length", "10")]);
     client.send(b"hello");
-    bed.origin.wait_until("the origin to be asked", |origin| {
-        origin.open_connections() == 1
-    });
+    bed.origin
+        .wait_until("the origin gets the request", |origin| {
+            origin.open_connections() == 1
+        });
     client.send(b"world");
     assert_eq!(client.answer("POST").text(), "thanks");
-    assert_eq!(bed.origin.last("/up").expect("asked").body(), b"helloworld");
+    assert_eq!(
+        bed.origin
+            .last("/up")
+            .expect("the origin got a request")
+            .body(),
+        b"helloworld"
+    );
 }

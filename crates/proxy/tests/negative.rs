@@ -1,4 +1,4 @@
-//! Paths whose absent ids the edge answers itself.
+//! Paths with ids that the edge answers with 404 if the id filter reports them absent.
 
 mod support;
 
@@ -10,7 +10,7 @@ use edgeward_semantics::ClientDirectives;
 use edgeward_testkit::Answer;
 use support::Bed;
 
-/// Knows even numbers, and takes 8 for one of them.
+/// A filter of even numbers with one false positive.
 #[derive(Debug, Default)]
 struct Evens {
     stale: AtomicBool,
@@ -58,7 +58,7 @@ fn bed() -> (Bed, Arc<Evens>) {
     (bed, evens)
 }
 
-/// On the fast path and, with a field that only hyper handles, beside it.
+/// On the fast path, and by hyper because of a field that the fast path does not handle.
 #[test]
 fn an_absent_id_is_answered_without_the_origin() {
     let (bed, _) = bed();
@@ -84,7 +84,7 @@ fn an_absent_id_is_answered_without_the_origin() {
 }
 
 #[test]
-fn what_may_exist_or_is_no_id_or_no_such_path_goes_to_the_origin() {
+fn ids_that_may_exist_texts_that_are_not_ids_and_other_paths_go_to_the_origin() {
     let (bed, _) = bed();
     for path in ["/r/2", "/r/search", "/other/3", "/r/3/more"] {
         let answer = bed.get(path);
@@ -98,9 +98,9 @@ fn what_may_exist_or_is_no_id_or_no_such_path_goes_to_the_origin() {
     assert_eq!(status["negative"][0]["not_an_id"], 1);
 }
 
-/// A fresh response wins over the filter, and so does the wish to hear it from the origin.
+/// A fresh stored response takes precedence over the filter, and so does a request with `no-cache`.
 #[test]
-fn what_is_stored_wins_and_no_cache_asks_the_origin() {
+fn stored_responses_and_no_cache_take_precedence_over_the_filter() {
     let (bed, evens) = bed();
     evens.stale.store(true, Ordering::Relaxed);
     assert_eq!(bed.get("/r/3").status, 200);
@@ -119,7 +119,7 @@ fn what_is_stored_wins_and_no_cache_asks_the_origin() {
 }
 
 #[test]
-fn a_stale_filter_lets_everything_pass() {
+fn a_stale_filter_forwards_all_requests() {
     let (bed, evens) = bed();
     evens.stale.store(true, Ordering::Relaxed);
     assert_eq!(bed.get("/r/3").status, 200);
@@ -127,7 +127,7 @@ fn a_stale_filter_lets_everything_pass() {
     assert_eq!(bed.metric("edgeward_negative_fresh{path=\"/r/{id}\"}"), 0.0);
 }
 
-/// The origin's 404 to what was let pass is a false positive; an answer from the cache is none.
+/// A 404 of the origin for an id that the filter let pass is a false positive. A stored 404 is not counted.
 #[test]
 fn false_positives_are_counted() {
     let (bed, _) = bed();
@@ -143,9 +143,9 @@ fn false_positives_are_counted() {
     assert_eq!(bed.metric(series), 2.0);
 }
 
-/// `only-if-cached` is answered from the filter too: it needs no origin.
+/// The filter answers requests with `only-if-cached` too, because it needs no origin.
 #[test]
-fn only_if_cached_is_no_reason_to_hold_back() {
+fn the_filter_answers_only_if_cached() {
     let (bed, _) = bed();
     let wish = [("cache-control", "only-if-cached")];
     assert_eq!(bed.get_with("/r/3", &wish).status, 404);

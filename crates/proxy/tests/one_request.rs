@@ -8,7 +8,7 @@ use edgeward_testkit::Answer;
 use support::Bed;
 use ways::{H2, for_hyper, h1, h2};
 
-/// What the origin was sent: its target, its `Host`, and the value of one field.
+/// Makes the origin answer with the target, the `Host` and the value of one field of each request.
 fn echo(bed: &Bed, field: &'static str, vary: Option<&'static str>) {
     bed.origin.otherwise(move |request| {
         let values: Vec<&str> = request.headers_named(field).collect();
@@ -69,7 +69,7 @@ fn every_spelling_of_an_authority_is_one_key_and_one_forwarded_host() {
         for request in [&fast, &for_hyper(&fast), &absolute] {
             assert_eq!(h1(bed.addr(), request).text(), expected, "{request}");
         }
-        // Past the cache: the head that goes out is written anew.
+        // For a pass the head is written again.
         let passed = format!("POST /a HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n");
         assert_eq!(h1(bed.addr(), &passed).text(), expected, "{host}");
         let request = H2 {
@@ -82,7 +82,7 @@ fn every_spelling_of_an_authority_is_one_key_and_one_forwarded_host() {
     }
     let gets = bed.origin.recorded();
     let gets = gets.iter().filter(|request| request.method() == "GET");
-    // Each POST invalidates what the GETs before it stored.
+    // Each POST invalidates the responses to the GETs before it.
     assert_eq!(gets.count(), 7);
 }
 
@@ -105,12 +105,12 @@ fn a_field_that_connection_lists_is_not_in_the_vary_key() {
     assert!(bed.get_with("/cached", &plain).is_hit());
 }
 
-/// A stored response is the one that the origin would give.
+/// A stored response equals the response that the origin would send.
 ///
-/// Method: the origin answers with the value it was sent. For each pair of values the second request, answered from
-/// the cache or not, must get what the origin says to it when nothing is stored.
+/// Method: the origin answers with the value that it got. For each pair of values the second request, hit or
+/// miss, must get the response that the origin sends to it with an empty cache.
 #[test]
-fn a_variant_is_shared_only_by_requests_that_the_origin_sees_alike() {
+fn requests_share_a_variant_only_if_the_origin_gets_equal_fields() {
     for (field, values) in [
         (
             "accept-language",
@@ -165,7 +165,7 @@ fn a_variant_is_shared_only_by_requests_that_the_origin_sees_alike() {
     );
 }
 
-/// What the origin is told about the client is part of the variant if the origin says so.
+/// The fields that describe the client select the variant if the origin lists them in `Vary`.
 #[test]
 fn vary_sees_the_forwarded_fields_that_the_edge_writes() {
     let bed = Bed::start();
@@ -266,7 +266,7 @@ fn a_target_that_is_not_a_path_is_refused() {
     assert_eq!(bed.origin.requests_total(), 0);
 }
 
-/// A request with a body does not hide the next one's target.
+/// The target is checked after a request with a body, too.
 #[test]
 fn a_fragment_is_refused_on_a_connection_that_carried_a_body() {
     for body in [
@@ -287,7 +287,7 @@ fn a_fragment_is_refused_on_a_connection_that_carried_a_body() {
     }
 }
 
-/// Fields that name another target or method than the request line.
+/// Fields that override the target or the method of the request line.
 const REDIRECTING: &[&str] = &[
     "x-original-url",
     "x-rewrite-url",
@@ -297,7 +297,7 @@ const REDIRECTING: &[&str] = &[
     "x-host",
 ];
 
-/// Fields that say who the client is, and by which URL it came.
+/// Fields that describe the client and the URL that it requested.
 const DESCRIBING: &[&str] = &[
     "forwarded",
     "x-forwarded",
@@ -313,7 +313,7 @@ const DESCRIBING: &[&str] = &[
 ];
 
 #[test]
-fn an_origin_of_cacheable_requests_gets_no_field_that_names_another_target() {
+fn cacheable_requests_are_forwarded_without_fields_that_override_the_target() {
     let bed = Bed::start();
     bed.origin
         .otherwise(|_| Answer::ok("x").header("cache-control", "max-age=60"));
@@ -321,7 +321,7 @@ fn an_origin_of_cacheable_requests_gets_no_field_that_names_another_target() {
         for (way, connection) in [("fast", "keep-alive"), ("hyper", "x-for-hyper")] {
             let path = format!("/{way}/{n}");
             bed.get_with(&path, &[(name, "/admin"), ("connection", connection)]);
-            let seen = bed.origin.last(&path).expect("asked");
+            let seen = bed.origin.last(&path).expect("the origin got a request");
             assert_eq!(seen.header(name), None, "{way}: {}", seen.head());
         }
         let path = format!("/h2/{n}");
@@ -331,26 +331,26 @@ fn an_origin_of_cacheable_requests_gets_no_field_that_names_another_target() {
             ..H2::default()
         };
         h2(bed.addr(), &request).expect("a response");
-        let seen = bed.origin.last(&path).expect("asked");
+        let seen = bed.origin.last(&path).expect("the origin got a request");
         assert_eq!(seen.header(name), None, "h2: {}", seen.head());
     }
 }
 
 #[test]
-fn a_request_that_passes_keeps_its_method_override_but_not_what_it_says_of_the_client() {
+fn a_pass_keeps_its_method_override_but_no_field_that_describes_the_client() {
     let bed = Bed::start();
     bed.origin.otherwise(|_| Answer::ok("x"));
     for name in REDIRECTING.iter().chain(DESCRIBING) {
         let fields = [(*name, "PATCH"), ("content-length", "0")];
         bed.connect().request("POST", "/a", &fields, b"");
-        let seen = bed.origin.last("/a").expect("asked");
+        let seen = bed.origin.last("/a").expect("the origin got a request");
         let expected = REDIRECTING.contains(name).then_some("PATCH");
         assert_eq!(seen.header(name), expected, "{}", seen.head());
     }
 }
 
 #[test]
-fn what_a_client_says_of_itself_is_replaced() {
+fn fields_by_which_a_client_describes_itself_are_replaced() {
     let bed = Bed::start();
     bed.origin
         .otherwise(|_| Answer::ok("x").header("cache-control", "max-age=60"));
@@ -367,7 +367,7 @@ fn what_a_client_says_of_itself_is_replaced() {
             ("connection", connection),
         ];
         bed.get_with(&path, &fields);
-        let seen = bed.origin.last(&path).expect("asked");
+        let seen = bed.origin.last(&path).expect("the origin got a request");
         for (name, expected) in [
             ("x-forwarded-for", "127.0.0.1"),
             ("x-forwarded-proto", "http"),
@@ -380,7 +380,7 @@ fn what_a_client_says_of_itself_is_replaced() {
 }
 
 #[test]
-fn a_trusted_proxy_may_say_what_it_knows_of_the_client() {
+fn fields_of_a_trusted_proxy_about_the_client_are_forwarded() {
     let bed = Bed::with(|config| {
         config.forwarding.trusted_proxies = "127.0.0.0/8".parse().expect("a network");
     });
@@ -397,7 +397,7 @@ fn a_trusted_proxy_may_say_what_it_knows_of_the_client() {
             ("connection", connection),
         ];
         bed.get_with(&path, &fields);
-        let seen = bed.origin.last(&path).expect("asked");
+        let seen = bed.origin.last(&path).expect("the origin got a request");
         for (name, expected) in [
             ("x-forwarded-for", Some("192.0.2.9, 127.0.0.1")),
             ("x-forwarded-proto", Some("https")),
@@ -411,7 +411,7 @@ fn a_trusted_proxy_may_say_what_it_knows_of_the_client() {
 }
 
 #[test]
-fn the_list_of_removed_fields_is_a_setting() {
+fn the_removed_fields_are_configurable() {
     let bed = Bed::with(|config| {
         config.forwarding.removed_fields = "x-one, X-Two".parse().expect("names");
     });
@@ -419,7 +419,7 @@ fn the_list_of_removed_fields_is_a_setting() {
         .otherwise(|_| Answer::ok("x").header("cache-control", "max-age=60"));
     let fields = [("x-one", "1"), ("x-two", "2"), ("x-original-url", "/a")];
     bed.get_with("/a", &fields);
-    let seen = bed.origin.last("/a").expect("asked");
+    let seen = bed.origin.last("/a").expect("the origin got a request");
     assert_eq!(seen.header("x-one"), None);
     assert_eq!(seen.header("x-two"), None);
     assert_eq!(seen.header("x-original-url"), Some("/a"));

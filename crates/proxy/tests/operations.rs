@@ -1,4 +1,4 @@
-//! Starting, stopping, watching.
+//! Start, shutdown, metrics, status and logs.
 
 mod support;
 
@@ -13,10 +13,10 @@ use edgeward_proxy::config::{
 use edgeward_proxy::{Edge, StartError};
 use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
 use socket2::{Domain, Socket, Type};
-use support::{Bed, Client, PATIENCE, config_for, pattern};
+use support::{Bed, Client, TIMEOUT, config_for, pattern};
 
 #[test]
-fn a_draining_edge_finishes_what_it_began_and_takes_nothing_new() {
+fn a_draining_edge_finishes_its_requests_and_accepts_no_others() {
     let Bed { edge, origin } = Bed::with(|config| config.workers = NonZeroUsize::MIN);
     let (head, body) = (Gate::new(), Gate::new());
     origin.on("/head", Answer::ok("late").wait_before_head(&head));
@@ -32,10 +32,10 @@ fn a_draining_edge_finishes_what_it_began_and_takes_nothing_new() {
     reading.send_head("GET", "/body", &[]);
     body.wait_reached(1);
     assert_eq!(reading.head().status, 200);
-    let stopping = std::thread::spawn(move || edge.shutdown(PATIENCE));
-    // Its idle connections are closed at once: then it is known to be draining.
+    let stopping = std::thread::spawn(move || edge.shutdown(TIMEOUT));
+    // The edge closes its idle connections at once, which shows that it drains.
     assert!(idle.is_closed());
-    assert!(TcpStream::connect(addr).is_err(), "nobody listens any more");
+    assert!(TcpStream::connect(addr).is_err(), "no server listens");
     head.open();
     let answer = waiting.answer("GET");
     assert_eq!(answer.text(), "late");
@@ -43,13 +43,13 @@ fn a_draining_edge_finishes_what_it_began_and_takes_nothing_new() {
     body.open();
     assert!(reading.read_up_to(100_000) == pattern(0..100_000));
     stopping.join().expect("no panic");
-    origin.wait_until("the origin's connections to be closed", |origin| {
+    origin.wait_until("the origin's connections close", |origin| {
         origin.open_connections() == 0
     });
 }
 
 #[test]
-fn a_drain_ends_when_its_time_is_over() {
+fn a_drain_ends_after_its_timeout() {
     let Bed { edge, origin } = Bed::start();
     origin.on("/never", Answer::never());
     let mut client = Client::connect(edge.addrs()[0]);
@@ -57,12 +57,12 @@ fn a_drain_ends_when_its_time_is_over() {
     origin.wait_until("the request", |origin| origin.requests("/never") == 1);
     let before = std::time::Instant::now();
     edge.shutdown(Duration::from_millis(200));
-    assert!(before.elapsed() < PATIENCE / 2);
+    assert!(before.elapsed() < TIMEOUT / 2);
     assert!(client.is_closed());
 }
 
 #[test]
-fn a_fill_under_way_survives_its_client_but_not_the_edge() {
+fn a_fill_continues_without_its_client_and_ends_with_the_edge() {
     let Bed { edge, origin } = Bed::start();
     let gate = Gate::new();
     origin.on(
@@ -77,13 +77,13 @@ fn a_fill_under_way_survives_its_client_but_not_the_edge() {
     client.reset();
     edge.shutdown(Duration::from_millis(200));
     gate.open();
-    origin.wait_until("the connection to be closed", |origin| {
+    origin.wait_until("the connection closes", |origin| {
         origin.open_connections() == 0
     });
 }
 
 #[test]
-fn metrics_declare_each_family_once_and_count_what_happened() {
+fn metrics_declare_each_family_once_and_count_events() {
     let bed = Bed::with(|config| config.hot.policy = "adaptsize".parse().expect("a policy"));
     bed.origin.on(
         "/page",
@@ -96,7 +96,7 @@ fn metrics_declare_each_family_once_and_count_what_happened() {
         1.0
     );
     assert_eq!(bed.metric("edgeward_requests_total{outcome=\"hit\"}"), 1.0);
-    // Counted when the socket has taken them, which a client may notice first.
+    // Bytes are counted after the socket has accepted them, possibly after the client has read them.
     bed.until_metric("edgeward_response_bytes_total", 10.0);
     assert_eq!(bed.metric("edgeward_origin_bytes_total"), 5.0);
     assert_eq!(bed.metric("edgeward_hot_objects"), 1.0);
@@ -119,7 +119,7 @@ fn metrics_declare_each_family_once_and_count_what_happened() {
 fn a_tuned_edge_shows_its_curve() {
     let bed = Bed::with(|config| {
         config.hot.policy = "adaptsize".parse().expect("a policy");
-        // Room for a third of what is asked for: else there is nothing to choose.
+        // A third of the requested bytes fit, so that admission has to choose.
         config.hot.capacity = edgeward_types::ByteSize::kib(16);
         config.hot.window_requests = Some(200);
         config.workers = NonZeroUsize::MIN;
@@ -132,7 +132,7 @@ fn a_tuned_edge_shows_its_curve() {
     for n in 0..450 {
         client.get(&format!("/{}", n % 50), &[]);
     }
-    bed.until("the tuner's second step", |status| {
+    bed.until("the tuner has made its second step", |status| {
         status["hot"]["tuning"]["windows"].as_u64() >= Some(2)
     });
     let status = bed.status();
@@ -154,11 +154,11 @@ fn a_tuned_edge_shows_its_curve() {
     }
 }
 
-/// Clients that hold every place of the admin server and take no response do not keep others out.
+/// Clients that use all connections of the admin server and read no response do not exclude other clients.
 ///
-/// Method: more connections than the server has, each with more requests than its socket takes answers for.
+/// Method: more connections than the server allows, each with more requests than its socket buffers responses for.
 #[test]
-fn admin_clients_that_take_no_response_make_room() {
+fn admin_clients_that_read_no_response_are_closed_for_others() {
     let bed = Bed::start();
     let admin = bed.edge.admin_addr().expect("an admin listener");
     let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -166,7 +166,7 @@ fn admin_clients_that_take_no_response_make_room() {
         .map(|_| {
             let mut stream = TcpStream::connect(admin).expect("it listens");
             stream.set_nonblocking(true).expect("a socket");
-            // As many as the socket takes; the connection may have been closed for another one.
+            // Until the socket is full. The connection may have been closed for another one.
             _ = stream.write_all(&request.repeat(20_000));
             stream
         })
@@ -176,10 +176,11 @@ fn admin_clients_that_take_no_response_make_room() {
     drop(greedy);
 }
 
-/// Active clients of the admin server keep their connections while sixteen other addresses open one connection after the
-/// other, pipeline requests and read nothing.
+/// Active clients of the admin server keep their connections while sixteen other addresses open many
+/// connections, pipeline requests and read nothing.
 ///
-/// Method: three times as many connections as the server has. The active clients ask before each of them.
+/// Method: three times as many connections as the server allows. The active clients send a request before each
+/// of them.
 #[test]
 fn active_admin_clients_keep_their_connections() {
     let bed = Bed::start();
@@ -198,14 +199,14 @@ fn active_admin_clients_keep_their_connections() {
         socket.connect(&admin.into()).expect("it listens");
         let mut stream = TcpStream::from(socket);
         stream.set_nonblocking(true).expect("a socket");
-        // As many as the socket takes.
+        // Until the socket is full.
         _ = stream.write_all(&request.repeat(200));
         greedy.push(stream);
     }
 }
 
 #[test]
-fn the_admin_listener_answers_what_it_knows_and_says_so_otherwise() {
+fn the_admin_listener_serves_its_pages_and_refuses_other_requests() {
     let bed = Bed::start();
     let mut client = Client::connect(bed.edge.admin_addr().expect("an admin listener"));
     assert_eq!(client.get("/healthz", &[]).text(), "ok\n");
@@ -218,11 +219,7 @@ fn the_admin_listener_answers_what_it_knows_and_says_so_otherwise() {
     );
     let status = bed.status();
     assert_eq!(status["hot"]["policy"], "lru");
-    assert_eq!(
-        status["pid"],
-        std::process::id(),
-        "whom a monitor has to watch"
-    );
+    assert_eq!(status["pid"], std::process::id(), "the process to monitor");
 }
 
 fn logged(format: LogFormat, requests: impl FnOnce(&Bed)) -> Vec<String> {
@@ -235,7 +232,7 @@ fn logged(format: LogFormat, requests: impl FnOnce(&Bed)) -> Vec<String> {
         ));
     });
     requests(&bed);
-    bed.edge.shutdown(PATIENCE);
+    bed.edge.shutdown(TIMEOUT);
     let log = std::fs::read_to_string(&path).expect("the log");
     log.lines().map(str::to_owned).collect()
 }
@@ -255,7 +252,7 @@ fn the_access_log_has_a_json_line_for_each_request() {
     });
     let lines: Vec<serde_json::Value> = lines
         .iter()
-        .map(|line| serde_json::from_str(line).expect("one JSON object a line"))
+        .map(|line| serde_json::from_str(line).expect("one JSON object per line"))
         .collect();
     let seen: Vec<_> = lines
         .iter()
@@ -301,7 +298,7 @@ fn the_access_log_has_an_ncsa_line_for_each_request() {
 }
 
 #[test]
-fn the_origin_learns_whom_it_answers_and_nothing_of_the_connection() {
+fn the_origin_gets_fields_about_the_client_and_none_of_its_connection() {
     let bed = Bed::with(|config| config.forwarding.forwarded = true);
     bed.origin.on("/page", Answer::ok("x"));
     bed.get_with(
@@ -316,7 +313,7 @@ fn the_origin_learns_whom_it_answers_and_nothing_of_the_connection() {
             ("x-end-to-end", "2"),
         ],
     );
-    let seen = bed.origin.last("/page").expect("asked");
+    let seen = bed.origin.last("/page").expect("the origin got a request");
     assert_eq!(seen.header("host"), Some("test.example"));
     assert_eq!(seen.header("x-forwarded-for"), Some("127.0.0.1"));
     assert_eq!(seen.header("x-forwarded-proto"), Some("http"));
@@ -331,14 +328,18 @@ fn the_origin_learns_whom_it_answers_and_nothing_of_the_connection() {
             .starts_with("1.1 edgeward-")
     );
     assert_eq!(seen.header("x-end-to-end"), Some("2"));
-    assert_eq!(seen.header("connection"), Some("te"), "the edge's own");
+    assert_eq!(
+        seen.header("connection"),
+        Some("te"),
+        "the field of the edge"
+    );
     for gone in ["x-private", "keep-alive", "proxy-authorization"] {
         assert_eq!(seen.header(gone), None, "{gone}");
     }
 }
 
 #[test]
-fn the_host_the_origin_sees_is_the_operators_choice() {
+fn the_host_for_the_origin_is_configurable() {
     let origin = ScriptedOrigin::start();
     origin.on("/page", Answer::ok("x"));
     let addr = origin.addr().to_string();
@@ -355,7 +356,10 @@ fn the_host_the_origin_sees_is_the_operators_choice() {
         let edge = Edge::start(config).expect("an edge");
         Client::connect(edge.addrs()[0]).get("/page", &[]);
         assert_eq!(
-            origin.last("/page").expect("asked").header("host"),
+            origin
+                .last("/page")
+                .expect("the origin got a request")
+                .header("host"),
             Some(seen)
         );
     }
@@ -381,7 +385,8 @@ fn listeners_of_one_edge_may_overlap() {
     drop(edge);
 }
 
-/// A page whose name resolves to this address must not read what a browser's machine can reach.
+/// A web page whose host name resolves to this address must not read the admin pages through a browser (DNS
+/// rebinding).
 #[test]
 fn the_admin_server_answers_to_its_own_names_only() {
     let origin = ScriptedOrigin::start();
@@ -418,7 +423,7 @@ fn the_admin_server_answers_to_its_own_names_only() {
 }
 
 #[test]
-fn an_edge_that_cannot_start_says_what_and_where() {
+fn an_edge_that_cannot_start_reports_the_cause_and_the_object() {
     let origin = ScriptedOrigin::start();
     let start = |change: &dyn Fn(&mut edgeward_proxy::EdgeConfig)| {
         let mut config = config_for(origin.addr());

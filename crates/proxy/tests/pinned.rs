@@ -1,4 +1,4 @@
-//! Memory that slow readers pin: bounded, charged and given back.
+//! Memory that slow readers pin: its bound, its charge and its release.
 
 mod support;
 
@@ -22,7 +22,8 @@ const PINNED_MAX: u64 = 16 * MIB;
 const OBJECT: u64 = 8 * MIB;
 const READERS: usize = 40;
 
-/// The readers' objects are 320 MiB. Room for the allocator, for the bodies of the scripted origin and for one body that is copied.
+/// Both budgets, and room for the allocator, the bodies of the scripted origin and a copy of one body. The
+/// objects of the readers have 320 MiB.
 const MEMORY_MAX: u64 = HOT.bytes() + FILLS.bytes() + 64 * MIB;
 
 /// Tests of this file measure the memory of the whole process.
@@ -42,14 +43,16 @@ fn offer(bed: &Bed, path: &str, length: u64) {
 }
 
 fn memory(bed: &Bed) -> u64 {
-    bed.status()["memory_bytes"].as_u64().expect("Linux tells")
+    bed.status()["memory_bytes"]
+        .as_u64()
+        .expect("Linux reports it")
 }
 
 fn pinned(bed: &Bed) -> u64 {
     bed.status()["hot"]["pinned_bytes"].as_u64().expect("bytes")
 }
 
-/// Waits until what is pinned fits and says how many were disconnected for it.
+/// Waits until the pinned bytes are within their bound. Returns the number of connections that were closed for it.
 fn until_it_fits(bed: &Bed) -> f64 {
     let deadline = Instant::now() + Duration::from_secs(30);
     while pinned(bed) > PINNED_MAX {
@@ -59,15 +62,15 @@ fn until_it_fits(bed: &Bed) -> f64 {
     bed.metric("edgeward_client_connections_closed_total{cause=\"pinned-memory\"}")
 }
 
-/// Once it fits again, newcomers are stored again.
+/// Checks that new objects are admitted again.
 fn assert_admits_again(bed: &Bed) {
     offer(bed, "/after", 10_000);
     bed.get("/after");
     assert!(bed.get("/after").is_hit());
 }
 
-/// Method: clients ask for an object each and read nothing but its head. Beside them one client hits a small object, and another
-/// has not read its body either, but the object is still in the cache.
+/// Method: each of many clients requests an object and reads only the head. Another client gets hits on a small
+/// object. A further client has not read its body either, but its object is still in the cache.
 #[test]
 fn readers_of_http1_that_stop_cannot_hold_more_than_the_budget() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,10 +92,8 @@ fn readers_of_http1_that_stop_cannot_hold_more_than_the_budget() {
         let mut reader = bed.connect();
         reader.send_head("GET", &path, &[]);
         assert_eq!(reader.head().status, 200);
-        // The body has come whole, so that the next object displaces one that is stored.
-        bed.until("the fetch to end", |status| {
-            status["fills"]["under_way"] == 0
-        });
+        // The body has arrived, so that the next object evicts a stored one.
+        bed.until("the fetch ends", |status| status["fills"]["under_way"] == 0);
         readers.push(reader);
         assert!(honest.get("/small", &[]).is_hit());
         assert!(honest.request("HEAD", "/resident", &[], b"").is_hit());
@@ -100,14 +101,18 @@ fn readers_of_http1_that_stop_cannot_hold_more_than_the_budget() {
     }
     assert!(most <= MEMORY_MAX, "{} MiB more than before", most / MIB);
     let closed = until_it_fits(&bed);
-    assert!(closed >= 1.0, "the slowest go: {:#}", bed.status());
-    assert!(closed < READERS as f64, "not all of them");
+    assert!(
+        closed >= 1.0,
+        "no slow reader was closed: {:#}",
+        bed.status()
+    );
+    assert!(closed < READERS as f64, "all readers were closed");
     assert!(bed.metric("edgeward_not_stored_total{reason=\"pinned-memory\"}") >= 1.0);
     assert_admits_again(&bed);
     reader_of_resident.body("GET", &mut resident);
     assert!(resident.complete && resident.body == pattern(0..OBJECT));
     drop(readers);
-    bed.until("nothing to be pinned", |status| {
+    bed.until("no bytes are pinned", |status| {
         status["hot"]["pinned_bytes"] == 0 && status["fills"]["bytes"] == 0
     });
 }
@@ -138,7 +143,7 @@ fn streams_with_closed_windows_cannot_hold_more_than_the_budget() {
         for n in 0..READERS {
             let uri = format!("http://test.example/{n}");
             let request = Request::get(uri).body(Empty::new()).expect("a request");
-            // Ends when the edge hangs up.
+            // Ends when the edge closes the connection.
             let Ok(response) = sender.send_request(request).await else {
                 break;
             };
@@ -147,12 +152,16 @@ fn streams_with_closed_windows_cannot_hold_more_than_the_budget() {
         }
         let deadline = Duration::from_secs(30);
         let ended = tokio::time::timeout(deadline, connection).await;
-        assert!(ended.is_ok(), "the edge hangs up: {:#}", bed.status());
+        assert!(
+            ended.is_ok(),
+            "the edge did not close the connection: {:#}",
+            bed.status()
+        );
         most
     });
     assert!(most <= MEMORY_MAX, "{} MiB more than before", most / MIB);
     assert_eq!(until_it_fits(&bed), 1.0);
-    bed.until("all bodies to be freed", |status| {
+    bed.until("all bodies are freed", |status| {
         status["hot"]["pinned_bytes"] == 0 && status["fills"]["bytes"] == 0
     });
     assert_admits_again(&bed);

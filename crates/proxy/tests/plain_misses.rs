@@ -1,13 +1,13 @@
-//! Plain requests whose answer is not in memory: served beneath hyper, and fetched without it.
+//! Plain requests that are not hits in memory. The fast path serves them, and they are fetched without hyper.
 
 mod support;
 
 use edgeward_proxy::config::{AccessLogConfig, LogDestination, LogFormat};
 use edgeward_testkit::{Answer, Gate};
-use support::{Bed, PATIENCE, pattern};
+use support::{Bed, TIMEOUT, pattern};
 
 #[test]
-fn misses_sent_in_one_piece_are_answered_in_order() {
+fn pipelined_misses_are_answered_in_order() {
     let bed = Bed::start();
     for path in ["/a", "/b", "/c"] {
         let answer = Answer::ok(path.as_bytes().to_vec()).header("cache-control", "no-store");
@@ -47,7 +47,7 @@ fn a_plain_request_may_be_followed_by_any_other_on_its_connection() {
 }
 
 #[test]
-fn a_body_of_unknown_length_goes_on_in_chunks_whole() {
+fn a_body_of_unknown_length_is_sent_in_chunks_completely() {
     let bed = Bed::start();
     for (path, answer) in [
         ("/chunked", Answer::pattern(300_000).chunked(7_001)),
@@ -81,12 +81,12 @@ fn a_body_of_unknown_length_goes_on_in_chunks_whole() {
     assert_eq!(
         bed.origin.accepted_connections(),
         2,
-        "a connection serves again after chunks and trailers, but not after its close"
+        "the connection is reused after chunks and trailers, but not after `close`"
     );
 }
 
 #[test]
-fn what_comes_behind_a_response_is_nobodys_and_ends_its_connection() {
+fn a_connection_with_bytes_after_its_response_is_not_reused() {
     let bed = Bed::start();
     let smuggled = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
     bed.origin.on("/first", Answer::garbage(smuggled));
@@ -97,7 +97,7 @@ fn what_comes_behind_a_response_is_nobodys_and_ends_its_connection() {
 }
 
 #[test]
-fn an_interim_response_is_not_the_answer() {
+fn an_interim_response_is_not_the_final_one() {
     let bed = Bed::start();
     let hinted = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
     bed.origin.on("/hinted", Answer::garbage(hinted));
@@ -107,7 +107,7 @@ fn an_interim_response_is_not_the_answer() {
 }
 
 #[test]
-fn a_length_that_is_no_single_number_is_a_502_and_counted() {
+fn a_length_that_is_not_a_single_number_is_a_502_and_counted() {
     let bed = Bed::start();
     let doubtful = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 20\r\n\r\nok";
     bed.origin.on("/doubtful", Answer::garbage(doubtful));
@@ -128,13 +128,13 @@ fn a_head_has_a_length_and_no_body() {
     for _ in 0..2 {
         let answer = client.request("HEAD", "/page", &[], b"");
         assert_eq!(answer.header("content-length"), Some("1234"));
-        // Were there a body, the next answer would begin with it.
+        // A body would be read as the beginning of the next response.
         assert_eq!(client.get("/page", &[]).body.len(), 1234);
     }
 }
 
 #[test]
-fn what_may_not_be_stored_keeps_its_fields_and_gets_ours() {
+fn a_response_that_is_not_stored_keeps_its_fields_and_gets_those_of_the_edge() {
     let bed = Bed::start();
     bed.origin.on(
         "/cart",
@@ -177,7 +177,7 @@ fn every_answer_has_a_date() {
 }
 
 #[test]
-fn a_client_that_hangs_up_leaves_nothing_open() {
+fn a_client_that_disconnects_leaves_no_connection_open() {
     let bed = Bed::start();
     let gate = Gate::new();
     bed.origin.on(
@@ -190,10 +190,10 @@ fn a_client_that_hangs_up_leaves_nothing_open() {
     client.send_head("GET", "/slow", &[]);
     gate.wait_reached(1);
     drop(client);
-    // A client that has hung up looks like one that half-closed until something is written to it.
+    // Until the edge writes, a client that disconnected cannot be distinguished from one that half-closed.
     gate.open();
-    bed.until("the connection to be closed", |status| {
-        // The one that asks is open itself, on the admin listener.
+    bed.until("the connection closes", |status| {
+        // The connection of this request to the admin listener is open itself.
         status["connections"]["clients"] == 0
     });
 }
@@ -214,7 +214,7 @@ fn hits_and_misses_of_plain_requests_are_logged() {
     client.get("/kept", &[]);
     client.get("/kept", &[]);
     drop(client);
-    bed.edge.shutdown(PATIENCE);
+    bed.edge.shutdown(TIMEOUT);
     let log = std::fs::read_to_string(&path).expect("a log");
     assert_eq!(log.lines().count(), 2, "{log}");
 }

@@ -1,4 +1,4 @@
-//! Requirements of RFC 9110, 9112 and 9113 on what passes between a client and an origin.
+//! Requirements of RFC 9110, 9112 and 9113 for messages between a client and an origin.
 
 mod support;
 #[path = "support/ways.rs"]
@@ -24,7 +24,7 @@ fn cookie_crumbs_are_one_line_for_an_http1_origin() {
         ..H2::default()
     };
     h2(bed.addr(), &request).expect("a response");
-    let seen = bed.origin.last("/a").expect("asked");
+    let seen = bed.origin.last("/a").expect("the origin got a request");
     let cookies: Vec<&str> = seen.headers_named("cookie").collect();
     assert_eq!(cookies, ["a=1; b=2; c=3"]);
 }
@@ -64,11 +64,11 @@ fn max_forwards_counts_down_for_options_and_ends_at_zero() {
     assert!(answer.header("allow").is_some(), "{answer:?}");
     assert_eq!(bed.origin.requests_total(), 0);
     assert_eq!(ask("3").text(), "from the origin");
-    let seen = bed.origin.last("/a").expect("asked");
+    let seen = bed.origin.last("/a").expect("the origin got a request");
     assert_eq!(seen.header("max-forwards"), Some("2"));
-    // It counts for no other method.
+    // The field has no meaning for other methods.
     bed.get_with("/b", &[("max-forwards", "0")]);
-    let seen = bed.origin.last("/b").expect("asked");
+    let seen = bed.origin.last("/b").expect("the origin got a request");
     assert_eq!(seen.header("max-forwards"), Some("0"));
 }
 
@@ -92,7 +92,7 @@ fn te_is_sent_with_its_connection_option() {
     let bed = Bed::start();
     bed.origin.otherwise(|_| Answer::ok("x"));
     bed.get_with("/a", &[("te", "trailers"), ("connection", "te")]);
-    let seen = bed.origin.last("/a").expect("asked");
+    let seen = bed.origin.last("/a").expect("the origin got a request");
     assert_eq!(seen.header("te"), Some("trailers"));
     let options = seen.header("connection").unwrap_or_default();
     assert!(options.eq_ignore_ascii_case("te"), "{}", seen.head());
@@ -141,7 +141,7 @@ fn an_http10_request_without_host_is_served_by_the_default_authority() {
     bed.origin.otherwise(|_| Answer::ok("x"));
     let answer = h1(bed.addr(), "GET /a HTTP/1.0\r\n\r\n");
     assert_eq!((answer.status, answer.text()), (200, "x"));
-    let seen = bed.origin.last("/a").expect("asked");
+    let seen = bed.origin.last("/a").expect("the origin got a request");
     assert_eq!(seen.header("host"), Some(origin.as_str()));
     assert_eq!(h1(bed.addr(), "GET /a HTTP/1.1\r\n\r\n").status, 400);
 }
@@ -157,7 +157,7 @@ fn trace_that_is_allowed_is_forwarded_and_counted_down() {
         h1(bed.addr(), &head)
     };
     assert_eq!(ask(1).text(), "from the origin");
-    let seen = bed.origin.last("/a").expect("asked");
+    let seen = bed.origin.last("/a").expect("the origin got a request");
     assert_eq!(seen.header("max-forwards"), Some("0"));
     let echo = ask(0);
     assert_eq!(echo.header("content-type"), Some("message/http"));
@@ -183,11 +183,11 @@ fn bounds_and_names_of_requests_are_settings() {
     }
     bed.until_metric("edgeward_requests_refused_total{status=\"414\"}", 1.0);
     h1(bed.addr(), "GET /old HTTP/1.0\r\n\r\n");
-    let seen = bed.origin.last("/old").expect("asked");
+    let seen = bed.origin.last("/old").expect("the origin got a request");
     assert_eq!(seen.header("host"), Some("shop.example"));
 }
 
-/// RFC 9112 §9.3: only the end of the connection ends such a body.
+/// RFC 9112 §9.3: the end of the connection ends the body.
 #[test]
 fn an_http10_client_is_not_promised_keep_alive_for_a_body_of_unknown_length() {
     let bed = Bed::start();
@@ -207,7 +207,7 @@ fn an_http10_client_is_not_promised_keep_alive_for_a_body_of_unknown_length() {
     assert_eq!(wire.rest(), "hello");
 }
 
-/// A reader that waits for the end of a chunk does not wait for the next one.
+/// A client that waits for the end of a chunk does not have to wait for the next chunk.
 #[test]
 fn the_end_of_a_chunk_is_sent_with_the_chunk() {
     let bed = Bed::start();
@@ -225,7 +225,7 @@ fn the_end_of_a_chunk_is_sent_with_the_chunk() {
     assert_eq!(wire.until("0\r\n\r\n"), "5\r\nworld\r\n0\r\n\r\n");
 }
 
-/// RFC 9112 §9.6: a client that has said all it will may still want the answer.
+/// RFC 9112 §9.6: a client that sends no more requests may still wait for its response.
 #[test]
 fn a_client_that_half_closes_gets_its_answer() {
     let bed = Bed::start();
@@ -248,7 +248,7 @@ fn a_client_that_half_closes_gets_its_answer() {
     })
     .collect();
     bed.origin
-        .wait_until("all three", |origin| origin.requests_total() == 3);
+        .wait_until("all three requests", |origin| origin.requests_total() == 3);
     gate.open();
     for wire in &mut wires {
         let all = wire.rest();
@@ -259,7 +259,7 @@ fn a_client_that_half_closes_gets_its_answer() {
     }
 }
 
-/// An origin that sends 102 and 103, and its final response once the gate is open.
+/// Returns an answer with 102 and 103, and with a final response after the gate was opened.
 fn hints(gate: &Gate) -> Answer {
     Answer::script(vec![
         Step::Send(
@@ -285,10 +285,10 @@ fn interim_responses_reach_an_http1_client_before_the_final_one() {
         "POST /b HTTP/1.1\r\nHost: shop.example\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
             .to_owned(),
     ];
-    // Interim responses that come long before the final one, or together with it.
+    // The interim responses arrive long before the final one, or together with it.
     for early in [true, false] {
         let bed = Bed::start();
-        // One connection: what one request leaves behind would reach the next.
+        // One connection, so that bytes that one request leaves behind would reach the next.
         let mut wire = Wire::connect(&bed);
         for request in &requests {
             let gate = Gate::new();
@@ -333,7 +333,7 @@ fn other_clients_get_the_final_response_alone() {
         assert!(all.starts_with("HTTP/1.") && all.ends_with("ok"), "{all}");
         assert!(!all.contains("Early Hints"), "{all}");
     }
-    // The end of a message with many fields is hyper's to know, and so is the place for an interim response.
+    // Only hyper knows the end of a message with many fields, so no interim response is written.
     let mut wire = Wire::connect(&bed);
     for n in 0..3 {
         let many: String = (0..70).map(|n| format!("X-{n}: y\r\n")).collect();
@@ -352,9 +352,9 @@ fn other_clients_get_the_final_response_alone() {
     }
 }
 
-/// RFC 9110 §15.2, beside `Expect`: the client is invited once, by the origin.
+/// RFC 9110 §15.2, with `Expect`: the client gets the `100 Continue` of the origin once.
 #[test]
-fn hints_and_an_invitation_reach_the_client_in_order() {
+fn early_hints_and_100_continue_reach_the_client_in_order() {
     let bed = Bed::start();
     let answer = Answer::script(vec![
         Step::Send("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n".into()),
@@ -381,9 +381,9 @@ fn hints_and_an_invitation_reach_the_client_in_order() {
     );
 }
 
-/// RFC 9112 §9.6: the response says `close` too, and the connection ends behind it.
+/// RFC 9112 §9.6: the response has `close` too, and the connection ends after it.
 #[test]
-fn a_client_that_says_close_gets_one_whole_response_and_the_end() {
+fn a_request_with_close_gets_one_complete_response_and_the_end() {
     let bed = Bed::start();
     let kept = |length| Answer::pattern(length).header("cache-control", "max-age=60");
     for (path, answer) in [
@@ -396,7 +396,7 @@ fn a_client_that_says_close_gets_one_whole_response_and_the_end() {
         ),
     ] {
         bed.origin.on(path, answer);
-        // A miss, hits, and hits from where large bodies move that are asked for often.
+        // A miss, hits on the heap, and hits in the arena, to which frequent large bodies move.
         for _ in 0..12 {
             for method in ["GET", "HEAD"] {
                 let mut client = bed.connect();
@@ -404,7 +404,7 @@ fn a_client_that_says_close_gets_one_whole_response_and_the_end() {
                 assert_eq!(answer.status, 200, "{method} {path}");
                 assert_eq!(answer.header("connection"), Some("close"), "{path}");
                 assert!(client.is_closed(), "{method} {path}");
-                let seen = bed.origin.last(path).expect("asked");
+                let seen = bed.origin.last(path).expect("the origin got a request");
                 assert!(seen.header("connection") != Some("close"), "{path}");
             }
             let whole = bed.get(path);
@@ -416,7 +416,7 @@ fn a_client_that_says_close_gets_one_whole_response_and_the_end() {
 
 /// Closing a socket with unread bytes resets the connection, and a reset discards what the client has not received.
 #[test]
-fn a_response_with_close_arrives_whole_though_the_client_has_sent_more() {
+fn a_response_with_close_arrives_completely_although_the_client_has_sent_more() {
     let bed = Bed::start();
     let length = 250_000;
     let answer = Answer::pattern(length).header("cache-control", "max-age=60");
@@ -426,10 +426,14 @@ fn a_response_with_close_arrives_whole_though_the_client_has_sent_more() {
     let request = "GET /a HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n";
     let next = "GET /b HTTP/1.1\r\nHost: shop.example\r\n\r\n".repeat(2000);
     client.send((request.to_owned() + &next).as_bytes());
-    // The edge has given the whole response to its socket, which holds what the client's has no room for.
+    // The edge has written the whole response. Its socket buffers the bytes that the client's socket cannot accept.
     bed.until_metric("edgeward_response_bytes_total", 2.0 * length as f64);
     let answer = client.answer("GET");
     assert!(answer.body == whole, "{} bytes", answer.body.len());
     assert!(client.is_closed());
-    assert_eq!(bed.origin.requests("/b"), 0, "nothing is served after it");
+    assert_eq!(
+        bed.origin.requests("/b"),
+        0,
+        "no request is served after `close`"
+    );
 }

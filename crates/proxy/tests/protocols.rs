@@ -19,7 +19,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls_pki_types::ServerName;
 use rustls_pki_types::pem::PemObject;
-use support::{Bed, PATIENCE, config_for, pattern};
+use support::{Bed, TIMEOUT, config_for, pattern};
 use tokio::net::{TcpListener, TcpStream};
 
 fn run<T>(future: impl Future<Output = T>) -> T {
@@ -28,7 +28,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
         .build()
         .expect("a runtime")
         .block_on(async {
-            tokio::time::timeout(PATIENCE, future)
+            tokio::time::timeout(TIMEOUT, future)
                 .await
                 .expect("in time")
         })
@@ -84,7 +84,7 @@ fn http2_by_prior_knowledge_shares_the_cache_with_http1() {
 }
 
 #[test]
-fn streams_of_one_http2_connection_collapse_like_any_others() {
+fn streams_of_one_http2_connection_are_collapsed() {
     let bed = Bed::start();
     let gate = Gate::new();
     bed.origin.on(
@@ -118,11 +118,11 @@ fn streams_of_one_http2_connection_collapse_like_any_others() {
     assert_eq!(bed.origin.requests("/page"), 1);
 }
 
-/// An HTTP/2 client can stall a stream by flow control while its socket stays free.
+/// An HTTP/2 client can stall a stream by flow control while its socket is writable.
 ///
-/// Method: a client with a small window that reads nothing; only the edge can end this.
+/// Method: a client with a small window reads nothing, so that only the edge can end the stream.
 #[test]
-fn an_http2_client_that_takes_nothing_is_let_go() {
+fn an_http2_client_that_reads_nothing_is_closed() {
     let bed = Bed::with(|config| {
         config.limits.body_idle_timeout = std::time::Duration::from_millis(300);
     });
@@ -149,7 +149,7 @@ fn an_http2_client_that_takes_nothing_is_let_go() {
     );
 }
 
-/// Certificate and key in files, and the certificate for those who are to trust it.
+/// A certificate and its key in files, and the certificate as a trusted root.
 struct Identity {
     _dir: tempfile::TempDir,
     certificate: PathBuf,
@@ -203,7 +203,7 @@ impl Identity {
             .expect("TLS 1.2 and 1.3")
             .with_no_client_auth()
             .with_single_cert(vec![certificate.expect("a certificate")], key)
-            .expect("they belong together");
+            .expect("the key belongs to the certificate");
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         tokio_rustls::TlsAcceptor::from(Arc::new(config))
     }
@@ -253,15 +253,15 @@ fn tls_offers_http2_and_http1_and_the_client_chooses() {
     assert_eq!(
         bed.origin.requests("/page"),
         1,
-        "all three share one scheme, host and path"
+        "all three requests have one cache key"
     );
-    let seen = bed.origin.last("/page").expect("asked");
+    let seen = bed.origin.last("/page").expect("the origin got a request");
     assert_eq!(seen.header("x-forwarded-proto"), Some("https"));
 }
 
-/// TLS keeps what the socket does not take at once; somebody has to see it out.
+/// TLS buffers the bytes that the socket does not accept, and the edge has to flush them.
 #[test]
-fn a_large_hit_over_tls_reaches_a_client_with_a_small_window_whole() {
+fn a_large_hit_over_tls_reaches_a_client_with_a_small_window_completely() {
     let identity = Identity::new();
     let bed = Bed::with(|config| config.listeners[0].tls = Some(identity.files()));
     bed.origin.on(
@@ -290,12 +290,12 @@ fn a_large_hit_over_tls_reaches_a_client_with_a_small_window_whole() {
 }
 
 #[test]
-fn a_client_that_speaks_no_tls_to_a_tls_port_is_closed_and_counted() {
+fn a_client_without_tls_on_a_tls_port_is_closed_and_counted() {
     let identity = Identity::new();
     let bed = Bed::with(|config| config.listeners[0].tls = Some(identity.files()));
     let mut client = bed.connect();
     client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    // Not "no connections": there are none before it is accepted either.
+    // The number of open connections would be 0 before the connection is accepted, too.
     bed.until_metric(
         "edgeward_client_connections_closed_total{cause=\"tls-handshake\"}",
         1.0,
@@ -303,7 +303,7 @@ fn a_client_that_speaks_no_tls_to_a_tls_port_is_closed_and_counted() {
 }
 
 #[test]
-fn plain_and_tls_listeners_stand_side_by_side_and_http_is_not_https() {
+fn http_and_https_have_separate_keys_on_listeners_of_one_edge() {
     let identity = Identity::new();
     let bed = Bed::with(|config| {
         let mut tls = ListenerConfig::plain(config.listeners[0].addr);
@@ -341,7 +341,7 @@ fn plain_and_tls_listeners_stand_side_by_side_and_http_is_not_https() {
     });
 }
 
-/// An origin of hyper's that says which protocol it was asked in.
+/// Starts an origin on hyper whose response contains the protocol of the request.
 async fn hyper_origin(
     tls: Option<tokio_rustls::TlsAcceptor>,
     connections: Arc<AtomicUsize>,
@@ -385,7 +385,7 @@ async fn hyper_origin(
 }
 
 #[test]
-fn an_origin_is_asked_by_http2_or_http1_plain_or_over_tls() {
+fn an_origin_is_reached_by_http1_and_http2_with_and_without_tls() {
     let identity = Identity::new();
     run(async {
         for (tls, protocol, version) in [
@@ -421,8 +421,12 @@ fn an_origin_is_asked_by_http2_or_http1_plain_or_over_tls() {
             };
             assert_eq!(got.text(), format!("{version} {host} 0"), "tls: {tls}");
             assert_eq!(put.text(), format!("{version} {host} 5"), "tls: {tls}");
-            assert_eq!(connections.load(Ordering::SeqCst), 1, "kept and used again");
-            tokio::task::spawn_blocking(move || edge.shutdown(PATIENCE))
+            assert_eq!(
+                connections.load(Ordering::SeqCst),
+                1,
+                "the connection is reused"
+            );
+            tokio::task::spawn_blocking(move || edge.shutdown(TIMEOUT))
                 .await
                 .expect("no panic");
         }
@@ -430,7 +434,7 @@ fn an_origin_is_asked_by_http2_or_http1_plain_or_over_tls() {
 }
 
 #[test]
-fn an_https_origin_by_name_sees_its_own_name_and_others_see_the_clients() {
+fn an_https_origin_with_a_name_gets_its_own_host_and_others_the_clients() {
     let identity = Identity::new();
     run(async {
         let cases = [
@@ -462,7 +466,7 @@ fn an_https_origin_by_name_sees_its_own_name_and_others_see_the_clients() {
             let got = got.await.expect("no panic");
             let text = got.text();
             assert_eq!(text, format!("HTTP/1.1 {seen} 0"), "{url}, {policy:?}");
-            tokio::task::spawn_blocking(move || edge.shutdown(PATIENCE))
+            tokio::task::spawn_blocking(move || edge.shutdown(TIMEOUT))
                 .await
                 .expect("no panic");
         }
@@ -470,7 +474,7 @@ fn an_https_origin_by_name_sees_its_own_name_and_others_see_the_clients() {
 }
 
 #[test]
-fn an_origin_with_a_certificate_nobody_vouches_for_is_not_believed_unless_told_to() {
+fn an_untrusted_certificate_of_the_origin_is_accepted_only_if_configured() {
     let (identity, stranger) = (Identity::new(), Identity::new());
     run(async {
         for (verify, status) in [(true, 502), (false, 200)] {
@@ -491,7 +495,7 @@ fn an_origin_with_a_certificate_nobody_vouches_for_is_not_believed_unless_told_t
                 status,
                 "verify: {verify}"
             );
-            tokio::task::spawn_blocking(move || edge.shutdown(PATIENCE))
+            tokio::task::spawn_blocking(move || edge.shutdown(TIMEOUT))
                 .await
                 .expect("no panic");
         }

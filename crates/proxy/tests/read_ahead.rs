@@ -1,4 +1,4 @@
-//! Bodies are read ahead of clients that take nothing at one rate for all of them. Clients that keep up do not wait for it.
+//! The rate at which bodies are read ahead of clients that read nothing. Clients that keep up do not wait for it.
 
 #[path = "support/closed_windows.rs"]
 mod closed_windows;
@@ -16,7 +16,7 @@ const MIB: u64 = 1 << 20;
 const RATE: u64 = 2 * MIB;
 const ORIGIN_BYTES: &str = "edgeward_origin_bytes_total";
 
-/// One worker that reads ahead at [`RATE`].
+/// Starts an edge with one worker that reads ahead at [`RATE`].
 fn bed() -> Bed {
     Bed::with(|config| {
         config.workers = NonZeroUsize::MIN;
@@ -24,10 +24,10 @@ fn bed() -> Bed {
     })
 }
 
-/// Asks for bodies over HTTP/2 with windows of zero, and measures the rate at which they come from the origin once `at_once` bytes are
-/// there.
+/// Requests bodies over HTTP/2 with windows of zero, and measures the rate at which they arrive from the origin
+/// after the first `at_once` bytes.
 ///
-/// Method: the time in which another 4 MiB come.
+/// Method: measure the time of another 4 MiB.
 fn rate_of_closed_windows(bed: &Bed, requests: u64, at_once: u64) -> f64 {
     let held = ClosedWindows::request(bed, requests);
     let until = |bytes: f64| {
@@ -47,9 +47,10 @@ fn rate_of_closed_windows(bed: &Bed, requests: u64, at_once: u64) -> f64 {
     (last - first) / (ended - begun).as_secs_f64()
 }
 
-/// A good MiB of each body comes at once. The rest of the sixteen would come within a tenth of a second.
+/// A little more than 1 MiB of each body arrives at once. Without the rate the rest of all sixteen would arrive
+/// in 0.1 s.
 #[test]
-fn bodies_that_may_be_stored_are_read_at_the_rate_while_no_client_takes_them() {
+fn bodies_that_may_be_stored_are_read_at_the_rate_while_no_client_reads_them() {
     let bed = bed();
     bed.origin
         .otherwise(|_| Answer::pattern(4 * MIB).header("cache-control", "max-age=600"));
@@ -59,7 +60,7 @@ fn bodies_that_may_be_stored_are_read_at_the_rate_while_no_client_takes_them() {
 }
 
 #[test]
-fn bodies_that_are_passed_on_are_read_at_the_rate_while_no_client_takes_them() {
+fn passed_bodies_are_read_at_the_rate_while_no_client_reads_them() {
     let bed = bed();
     bed.origin
         .otherwise(|_| Answer::pattern(250_000).header("cache-control", "no-store"));
@@ -67,9 +68,9 @@ fn bodies_that_are_passed_on_are_read_at_the_rate_while_no_client_takes_them() {
     assert!(rate < 1.5 * RATE as f64, "{:.1} MiB/s", rate / MIB as f64);
 }
 
-/// At the rate the body would take 16 seconds.
+/// At the rate the body would take 16 s.
 #[test]
-fn a_client_that_takes_its_body_does_not_wait_for_the_rate() {
+fn a_client_that_reads_its_body_does_not_wait_for_the_rate() {
     let bed = bed();
     bed.origin
         .otherwise(|_| Answer::pattern(32 * MIB).header("cache-control", "max-age=600"));
@@ -83,9 +84,10 @@ fn a_client_that_takes_its_body_does_not_wait_for_the_rate() {
     );
 }
 
-/// The client takes nothing until the body is read at the rate, and then all of it. At the rate the rest would take 10 seconds or more.
+/// The client reads nothing until the body is read ahead at the rate, then reads all of it. At the rate the
+/// rest would take at least 10 s.
 #[test]
-fn a_client_that_goes_on_no_longer_waits_for_the_rate() {
+fn a_client_that_continues_to_read_no_longer_waits_for_the_rate() {
     let bed = bed();
     bed.origin
         .otherwise(|_| Answer::pattern(32 * MIB).header("cache-control", "max-age=600"));

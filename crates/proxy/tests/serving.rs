@@ -1,4 +1,4 @@
-//! What an edge is for: hits, misses, and what lies between.
+//! Hits, misses and passes.
 
 mod support;
 
@@ -6,7 +6,7 @@ use edgeward_testkit::Answer;
 use support::{Bed, pattern};
 
 #[test]
-fn a_second_request_is_a_hit_and_the_origin_never_hears_of_it() {
+fn a_second_request_is_a_hit_that_does_not_reach_the_origin() {
     let bed = Bed::start();
     bed.origin.on(
         "/page",
@@ -46,12 +46,12 @@ fn one_connection_carries_many_requests() {
     assert_eq!(
         bed.origin.accepted_connections(),
         1,
-        "the origin's connection is kept"
+        "the origin's connection is reused"
     );
 }
 
 #[test]
-fn what_may_not_be_stored_is_not() {
+fn responses_that_may_not_be_stored_are_not_stored() {
     let bed = Bed::start();
     for (path, fields) in [
         ("/no-store", &[("cache-control", "no-store")][..]),
@@ -82,7 +82,7 @@ fn what_may_not_be_stored_is_not() {
 }
 
 #[test]
-fn bodies_of_every_length_come_through_whole_with_and_without_a_length() {
+fn bodies_of_all_lengths_arrive_completely_with_and_without_content_length() {
     let bed = Bed::start();
     for length in [0, 1, 1023, 8192, 65_535, 65_536, 65_537, 300_000, 3_000_000] {
         for chunked in [false, true] {

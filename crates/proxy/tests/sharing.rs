@@ -1,12 +1,12 @@
-//! One fetch for all who ask: collapsing, and bodies that stream to everyone as they arrive.
+//! Collapsing: one fetch for all requests of a key, and bodies that are streamed to all of them.
 
 mod support;
 
 use edgeward_testkit::{Answer, Gate};
 use support::{Bed, Client, pattern};
 
-/// So many clients that have asked for the path; all are known to be waiting.
-fn askers(bed: &Bed, path: &str, count: u64) -> Vec<Client> {
+/// Returns `count` clients that have requested the path. All of them wait for the fetch.
+fn waiting_clients(bed: &Bed, path: &str, count: u64) -> Vec<Client> {
     let clients = (0..count)
         .map(|_| {
             let mut client = bed.connect();
@@ -14,7 +14,7 @@ fn askers(bed: &Bed, path: &str, count: u64) -> Vec<Client> {
             client
         })
         .collect();
-    bed.until("all requests to be misses", |status| {
+    bed.until("all requests are misses", |status| {
         status["requests"]["uri-miss"] == count
     });
     clients
@@ -30,7 +30,7 @@ fn fifty_requests_at_once_are_one_at_the_origin() {
             .header("cache-control", "max-age=60")
             .wait_before_head(&gate),
     );
-    let mut clients = askers(&bed, "/popular", 50);
+    let mut clients = waiting_clients(&bed, "/popular", 50);
     gate.open();
     let mut leaders = 0;
     for client in &mut clients {
@@ -48,7 +48,7 @@ fn fifty_requests_at_once_are_one_at_the_origin() {
 }
 
 #[test]
-fn followers_get_what_has_arrived_before_the_rest_has() {
+fn followers_get_arrived_bytes_before_the_rest_arrives() {
     for chunked in [false, true] {
         let bed = Bed::start();
         let (head, middle) = (Gate::new(), Gate::new());
@@ -60,7 +60,7 @@ fn followers_get_what_has_arrived_before_the_rest_has() {
             answer = answer.chunked(10_000);
         }
         bed.origin.on("/slow", answer);
-        let mut clients = askers(&bed, "/slow", 5);
+        let mut clients = waiting_clients(&bed, "/slow", 5);
         head.open();
         middle.wait_reached(1);
         if !chunked {
@@ -69,7 +69,7 @@ fn followers_get_what_has_arrived_before_the_rest_has() {
                 assert_eq!(head.header("content-length"), Some("200000"));
                 assert!(client.read_up_to(70_000) == pattern(0..70_000));
             }
-            // One more, who comes in the middle, gets the beginning too.
+            // A client that joins in the middle gets the beginning too.
             let mut late = bed.connect();
             late.send_head("GET", "/slow", &[]);
             assert_eq!(late.head().status, 200);
@@ -91,7 +91,7 @@ fn followers_get_what_has_arrived_before_the_rest_has() {
 }
 
 #[test]
-fn a_leader_who_hangs_up_takes_nobody_with_him() {
+fn followers_get_the_response_although_the_leader_disconnects() {
     let bed = Bed::start();
     let gate = Gate::new();
     bed.origin.on(
@@ -107,7 +107,7 @@ fn a_leader_who_hangs_up_takes_nobody_with_him() {
     follower.send_head("GET", "/page", &[]);
     bed.until("the follower", |status| status["requests"]["uri-miss"] == 2);
     leader.reset();
-    bed.until("the leader to be gone", |status| {
+    bed.until("the leader has disconnected", |status| {
         status["connections"]["clients"] == 1
     });
     gate.open();
@@ -117,7 +117,7 @@ fn a_leader_who_hangs_up_takes_nobody_with_him() {
 }
 
 #[test]
-fn what_nobody_waits_for_any_more_is_still_stored_if_it_was_admitted() {
+fn an_admitted_response_is_stored_although_all_clients_have_left() {
     let bed = Bed::start();
     let gate = Gate::new();
     bed.origin.on(
@@ -131,19 +131,17 @@ fn what_nobody_waits_for_any_more_is_still_stored_if_it_was_admitted() {
     gate.wait_reached(1);
     assert_eq!(client.head().status, 200);
     client.reset();
-    bed.until("the client to be gone", |status| {
+    bed.until("the client has disconnected", |status| {
         status["connections"]["clients"] == 0
     });
     gate.open();
-    bed.until("the fill to end", |status| {
-        status["fills"]["under_way"] == 0
-    });
+    bed.until("the fill ends", |status| status["fills"]["under_way"] == 0);
     assert!(bed.get("/page").is_hit());
     assert_eq!(bed.origin.requests("/page"), 1);
 }
 
 #[test]
-fn followers_of_a_private_answer_each_get_their_own() {
+fn followers_of_a_private_response_fetch_their_own() {
     let bed = Bed::start();
     let gate = Gate::new();
     bed.origin.on(
@@ -152,7 +150,7 @@ fn followers_of_a_private_answer_each_get_their_own() {
             .header("cache-control", "private")
             .wait_before_head(&gate),
     );
-    let mut clients = askers(&bed, "/mine", 10);
+    let mut clients = waiting_clients(&bed, "/mine", 10);
     gate.wait_reached(1);
     assert_eq!(bed.origin.requests("/mine"), 1);
     gate.open();
@@ -162,10 +160,10 @@ fn followers_of_a_private_answer_each_get_their_own() {
     assert_eq!(bed.origin.requests("/mine"), 10);
 }
 
-/// RFC 9111 §4: who waited may only be answered by what could have been reused for them. A page made
-/// for the leader's cookie, with an ETag and no lifetime, is the leader's alone.
+/// RFC 9111 §4: a follower gets only a response that could be reused for it. A page for the leader's cookie,
+/// with an `ETag` and no lifetime, answers the leader alone.
 #[test]
-fn followers_of_an_answer_that_must_be_validated_each_ask_for_themselves() {
+fn followers_of_a_response_that_must_be_validated_fetch_their_own() {
     for field in [
         ("cache-control", "no-cache"),
         ("cache-control", "max-age=0"),
@@ -174,12 +172,12 @@ fn followers_of_an_answer_that_must_be_validated_each_ask_for_themselves() {
         let gate = Gate::new();
         bed.origin.on(
             "/personal",
-            Answer::ok("for whoever asked")
+            Answer::ok("for one client")
                 .header(field.0, field.1)
                 .header("etag", "\"1\"")
                 .wait_before_head(&gate),
         );
-        let mut clients = askers(&bed, "/personal", 10);
+        let mut clients = waiting_clients(&bed, "/personal", 10);
         gate.wait_reached(1);
         gate.open();
         for client in &mut clients {
@@ -191,11 +189,11 @@ fn followers_of_an_answer_that_must_be_validated_each_ask_for_themselves() {
     }
 }
 
-/// The next requests for what was private do not queue behind each other to find out again.
+/// Later requests for a target with a private response do not wait for each other.
 ///
-/// Method: the first answer marks the URI; then ten requests stand at the origin at once.
+/// Method: the first response marks the URI. Then ten requests reach the origin at the same time.
 #[test]
-fn what_was_private_is_not_waited_for_again() {
+fn requests_for_a_private_response_do_not_wait_for_each_other() {
     let bed = Bed::start();
     let gate = Gate::new();
     bed.origin
@@ -222,7 +220,7 @@ fn what_was_private_is_not_waited_for_again() {
 }
 
 #[test]
-fn a_failed_leader_wakes_all_and_one_of_them_tries_again() {
+fn after_a_failed_fetch_one_of_the_followers_leads_the_next() {
     let bed = Bed::start();
     let gate = Gate::new();
     bed.origin.once(
@@ -236,14 +234,17 @@ fn a_failed_leader_wakes_all_and_one_of_them_tries_again() {
         "/page",
         Answer::ok("second").header("cache-control", "max-age=60"),
     );
-    let mut clients = askers(&bed, "/page", 10);
+    let mut clients = waiting_clients(&bed, "/page", 10);
     gate.open();
     let answers: Vec<_> = clients
         .iter_mut()
         .map(|client| client.answer("GET"))
         .collect();
     let failed = answers.iter().filter(|answer| answer.status == 502).count();
-    assert_eq!(failed, 1, "the leader's own client alone: {answers:?}");
+    assert_eq!(
+        failed, 1,
+        "only the leader's client gets the error: {answers:?}"
+    );
     assert!(
         answers
             .iter()
@@ -253,7 +254,7 @@ fn a_failed_leader_wakes_all_and_one_of_them_tries_again() {
 }
 
 #[test]
-fn an_origin_that_stays_down_is_not_hammered_by_those_who_wait() {
+fn waiting_requests_send_few_fetches_to_an_origin_that_is_down() {
     let bed = Bed::start();
     let gate = Gate::new();
     bed.origin.on(
@@ -263,17 +264,17 @@ fn an_origin_that_stays_down_is_not_hammered_by_those_who_wait() {
             edgeward_testkit::Step::Reset,
         ]),
     );
-    let mut clients = askers(&bed, "/page", 20);
+    let mut clients = waiting_clients(&bed, "/page", 20);
     gate.open();
     for client in &mut clients {
         assert_eq!(client.answer("GET").status, 502);
     }
-    // The first fetch, and two more that the others share in turn: a request waits for three fetches at most.
+    // The first fetch and two more that followers share: a request waits for at most three fetches.
     assert_eq!(bed.origin.requests("/page"), 3);
 }
 
 #[test]
-fn a_follower_waits_only_so_long() {
+fn a_follower_waits_for_a_bounded_time() {
     let bed = Bed::with(|config| {
         config.caching.collapse_wait_max = std::time::Duration::from_millis(50);
     });
@@ -297,11 +298,11 @@ fn a_follower_waits_only_so_long() {
     assert_eq!(leader.answer("GET").text(), "slow");
 }
 
-/// A body of unknown length that outgrows the bound still reaches everyone who shares it.
+/// A body of unknown length that exceeds the bound reaches all clients that share it.
 ///
-/// Method: 64 KiB may be kept, 4 MiB come in chunks; two clients read at different times.
+/// Method: the bound is 64 KiB, the body is 4 MiB in chunks, and two clients read at different times.
 #[test]
-fn a_body_that_outgrows_the_bound_reaches_all_who_share_it() {
+fn a_body_that_exceeds_the_bound_reaches_all_clients() {
     let bed = Bed::with(|config| {
         config.limits.object_bytes_max = edgeward_types::ByteSize::kib(64);
         config.caching.collapse_bytes_max = edgeward_types::ByteSize::kib(64);
@@ -315,7 +316,7 @@ fn a_body_that_outgrows_the_bound_reaches_all_who_share_it() {
             .chunked(50_000)
             .wait_before_head(&gate),
     );
-    let mut clients = askers(&bed, "/endless", 2);
+    let mut clients = waiting_clients(&bed, "/endless", 2);
     gate.open();
     let late = clients.pop().expect("two clients");
     let reader = std::thread::spawn(move || {
@@ -328,11 +329,11 @@ fn a_body_that_outgrows_the_bound_reaches_all_who_share_it() {
         assert!(answer.complete && answer.body == pattern(0..LENGTH));
     }
     assert_eq!(bed.origin.requests("/endless"), 1);
-    assert!(!bed.get("/endless").is_hit(), "too large to be kept");
+    assert!(!bed.get("/endless").is_hit(), "too large to be stored");
 }
 
 #[test]
-fn a_refused_body_is_shared_but_not_kept() {
+fn a_body_that_admission_refuses_is_shared_but_not_stored() {
     let bed = Bed::with(|config| {
         config.hot.policy = "threshold:1KiB".parse().expect("a policy");
     });
@@ -343,7 +344,7 @@ fn a_refused_body_is_shared_but_not_kept() {
             .header("cache-control", "max-age=60")
             .wait_before_head(&gate),
     );
-    let mut clients = askers(&bed, "/big", 5);
+    let mut clients = waiting_clients(&bed, "/big", 5);
     gate.open();
     for client in &mut clients {
         let answer = client.answer("GET");
@@ -356,7 +357,7 @@ fn a_refused_body_is_shared_but_not_kept() {
     }
     assert_eq!(bed.origin.requests("/big"), 1);
     assert!(!bed.get("/big").is_hit());
-    bed.until("the fill's memory to be free", |status| {
+    bed.until("the memory of the fill is free", |status| {
         status["fills"]["bytes"] == 0
     });
 }

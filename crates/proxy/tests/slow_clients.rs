@@ -1,4 +1,4 @@
-//! Clients that hold what others need: connections to the origin stay within reach of everybody else.
+//! Slow clients that would hold all connections to the origin. Other clients still get connections.
 
 #[path = "support/closed_windows.rs"]
 mod closed_windows;
@@ -13,7 +13,7 @@ use closed_windows::ClosedWindows;
 use edgeward_testkit::{Answer, Gate};
 use support::{Bed, Client};
 
-/// One worker with so many connections to the origin.
+/// Starts an edge with one worker that has `connections` connections to the origin.
 fn bed_with(connections: usize) -> Bed {
     Bed::with(|config| {
         config.workers = NonZeroUsize::MIN;
@@ -21,7 +21,7 @@ fn bed_with(connections: usize) -> Bed {
     })
 }
 
-/// A client of another address of this machine.
+/// Connects a client from another loopback address.
 fn connect_from(bed: &Bed, last: u8) -> Client {
     let from = SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 0));
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
@@ -37,7 +37,7 @@ fn no_store(body: &str) -> Answer {
     Answer::ok(body.to_owned()).header("cache-control", "no-store")
 }
 
-/// A thousand clients that send a byte now and then must not keep a miss waiting.
+/// A thousand clients that rarely send a byte must not delay a miss.
 #[test]
 fn a_small_upload_that_trickles_in_holds_no_connection_to_the_origin() {
     let bed = bed_with(2);
@@ -50,17 +50,17 @@ fn a_small_upload_that_trickles_in_holds_no_connection_to_the_origin() {
             client
         })
         .collect();
-    bed.until("the uploads to begin", |status| {
+    bed.until("the uploads begin", |status| {
         status["requests"]["method"] == 8
     });
     assert_eq!(bed.get("/page").status, 200);
     assert_eq!(bed.origin.requests("/up"), 0);
-    // Once whole, each of them is sent on as it came.
+    // A complete body is forwarded unchanged.
     for client in &mut slow {
         client.send_rest(b"more of it ", 1000 - 15);
         assert_eq!(client.answer("POST").status, 200);
     }
-    let last = bed.origin.last("/up").expect("it was asked");
+    let last = bed.origin.last("/up").expect("the origin got a request");
     assert_eq!(last.body_len(), 1000);
     assert!(last.body().starts_with(b"the first bytesmore of it more"));
 }
@@ -87,12 +87,12 @@ fn one_address_cannot_take_every_connection_to_the_origin() {
         })
         .collect();
     gate.wait_reached(8);
-    bed.until("all to be read", |status| {
+    bed.until("all requests are read", |status| {
         status["requests"]["uri-miss"] == 30
     });
     let mut other = connect_from(&bed, 2);
     assert_eq!(other.get("/page", &[]).text(), "x");
-    assert_eq!(gate.reached(), 8, "four fifths of ten");
+    assert_eq!(gate.reached(), 8, "four fifths of ten connections");
     gate.open();
     for client in &mut greedy {
         assert_eq!(client.answer("GET").text(), "slow");
@@ -113,12 +113,14 @@ fn addresses_that_wait_for_a_connection_take_turns() {
         client.send_head("GET", &format!("/many/{n}"), &[]);
         clients.push(client);
     }
-    bed.until("them to wait", |status| {
+    bed.until("the requests wait", |status| {
         status["requests"]["uri-miss"] == 20
     });
     let mut other = connect_from(&bed, 2);
     other.send_head("GET", "/other", &[]);
-    bed.until("it to wait", |status| status["requests"]["uri-miss"] == 21);
+    bed.until("the request waits", |status| {
+        status["requests"]["uri-miss"] == 21
+    });
     gate.open();
     assert_eq!(other.answer("GET").text(), "x");
     for client in &mut clients {
@@ -128,14 +130,14 @@ fn addresses_that_wait_for_a_connection_take_turns() {
     let turn = order.iter().position(|request| request.path() == "/other");
     assert!(
         turn.is_some_and(|turn| turn <= 2),
-        "it came {turn:?}th of {}",
+        "its turn was {turn:?} of {}",
         order.len()
     );
 }
 
-/// HTTP/2 clients that close their windows leave bodies where they are.
+/// The bodies are for HTTP/2 clients with windows of zero.
 #[test]
-fn a_small_body_that_nobody_takes_frees_its_connection_to_the_origin() {
+fn a_small_body_that_no_client_reads_frees_its_connection_to_the_origin() {
     let bed = bed_with(4);
     bed.origin.otherwise(|request| {
         if request.path() == "/page" {
@@ -146,15 +148,15 @@ fn a_small_body_that_nobody_takes_frees_its_connection_to_the_origin() {
     });
     let _held = ClosedWindows::request(&bed, 10);
     assert_eq!(bed.get("/page").text(), "x");
-    bed.until("the bodies to be read", |status| {
+    bed.until("the bodies are read", |status| {
         let bytes = status["fills"]["bytes"].as_u64();
         bytes.is_some_and(|bytes| (10 * 250_000..=10 * 400_000).contains(&bytes))
     });
 }
 
-/// A body that ends where its head said ends whole for a client that reads it late.
+/// A client that reads a body late gets all of it.
 #[test]
-fn a_body_that_was_read_ahead_arrives_whole() {
+fn a_body_that_was_read_ahead_arrives_completely() {
     let bed = bed_with(2);
     let answer = |length| Answer::pattern(length).header("cache-control", "no-store");
     bed.origin.on("/large", answer(24 << 20));
@@ -171,9 +173,9 @@ fn a_body_that_was_read_ahead_arrives_whole() {
     }
 }
 
-/// A client that waits for the origin's answer before it sends the rest is not kept waiting for the buffer.
+/// A client may wait for the origin's response before it sends the rest. The edge does not wait for a full buffer.
 #[test]
-fn a_body_of_unknown_length_is_not_waited_for_forever() {
+fn a_body_of_unknown_length_is_buffered_for_a_bounded_time() {
     let bed = bed_with(2);
     bed.origin
         .on("/talk", no_store("go on").before_reading_body());
@@ -185,7 +187,7 @@ fn a_body_of_unknown_length_is_not_waited_for_forever() {
 }
 
 #[test]
-fn chunked_uploads_and_trailers_arrive_whole_however_they_are_cut() {
+fn chunked_uploads_and_trailers_arrive_completely_however_they_are_split() {
     let bed = bed_with(2);
     bed.origin.on("/up", Answer::ok("thanks"));
     for pieces in [1, 3, 40, 4000] {
@@ -203,15 +205,15 @@ fn chunked_uploads_and_trailers_arrive_whole_however_they_are_cut() {
         sent.extend_from_slice(b"0\r\n\r\n");
         client.send(&sent);
         assert_eq!(client.answer("POST").text(), "thanks");
-        let got = bed.origin.last("/up").expect("asked");
+        let got = bed.origin.last("/up").expect("the origin got a request");
         assert_eq!(got.body_len(), expected.len() as u64, "{pieces} pieces");
         assert!(expected.starts_with(got.body()) || got.body() == expected);
     }
 }
 
-/// As many slow clients as connections, with bodies of unknown length or bodies that they announced.
+/// There are as many slow clients as connections, with bodies of unknown length or with `Expect: 100-continue`.
 #[test]
-fn bodies_that_have_not_arrived_leave_connections_for_misses() {
+fn incomplete_uploads_leave_connections_for_misses() {
     for (field, value) in [("transfer-encoding", "chunked"), ("expect", "100-continue")] {
         let bed = Bed::with(|config| {
             config.workers = NonZeroUsize::MIN;
@@ -235,13 +237,15 @@ fn bodies_that_have_not_arrived_leave_connections_for_misses() {
             })
             .collect();
         bed.origin
-            .wait_until("half of them", |origin| origin.requests("/up") >= 2);
+            .wait_until("half of the uploads reach the origin", |origin| {
+                origin.requests("/up") >= 2
+            });
         for n in 0..100 {
             assert_eq!(bed.get("/page").status, 200, "{field}: request {n}");
         }
         bed.until_metric("edgeward_uploads_kept_total", 2.0);
         assert_eq!(bed.origin.requests("/up"), 2, "{field}");
-        // Once whole, each of them is sent on as it came.
+        // A complete body is forwarded unchanged.
         for client in &mut slow {
             let rest: &[u8] = match field {
                 "expect" => b"helloworld",
@@ -260,9 +264,10 @@ fn bodies_that_have_not_arrived_leave_connections_for_misses() {
     }
 }
 
-/// A client that waits for the origin's answer before it sends the rest finds a place, whatever another address does.
+/// A client that waits for the origin's response before it sends the rest gets a connection, regardless of
+/// other addresses.
 #[test]
-fn one_address_cannot_take_every_place_of_bodies_that_have_not_arrived() {
+fn one_address_cannot_use_all_connections_of_incomplete_uploads() {
     let bed = Bed::with(|config| {
         config.workers = NonZeroUsize::MIN;
         config.origin.connections_per_worker_max = NonZeroUsize::new(10).expect("some");
@@ -279,7 +284,7 @@ fn one_address_cannot_take_every_place_of_bodies_that_have_not_arrived() {
             client
         })
         .collect();
-    // Half of the connections are for such bodies, and four fifths of these for one address.
+    // Half of the connections are for incomplete uploads, and four fifths of these for one address.
     bed.until_metric("edgeward_uploads_kept_total", 4.0);
     let mut other = connect_from(&bed, 2);
     other.send_head("POST", "/talk", &[("transfer-encoding", "chunked")]);

@@ -1,4 +1,4 @@
-//! Origins that fail and lie, clients that stall and flood: each has its answer and its count.
+//! Faulty origins and faulty clients: each fault has a status and a counter.
 
 mod support;
 
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use edgeward_testkit::{Answer, Gate, ScriptedOrigin, Step};
 use edgeward_types::ByteSize;
-use support::{Bed, Client, PATIENCE, config_for, pattern};
+use support::{Bed, Client, TIMEOUT, config_for, pattern};
 
 #[test]
-fn a_body_that_ended_early_is_never_cached_and_never_ends_cleanly() {
+fn a_body_that_ended_early_is_not_stored_and_does_not_end_as_complete() {
     let bed = Bed::start();
     let kept = |length| Answer::pattern(length).header("cache-control", "max-age=60");
     for (path, broken) in [
@@ -30,7 +30,7 @@ fn a_body_that_ended_early_is_never_cached_and_never_ends_cleanly() {
         bed.origin.on(path, kept(200_000));
         for _ in 0..2 {
             let got = bed.get(path);
-            // Before anything was sent it is a clean 502, afterwards an aborted 200.
+            // Before the head was sent the client gets a 502, afterwards an aborted 200.
             match got.status {
                 502 => assert!(got.complete, "{path}"),
                 200 => assert!(!got.complete, "{path}: {} bytes", got.body.len()),
@@ -53,7 +53,7 @@ fn a_body_that_ended_early_is_never_cached_and_never_ends_cleanly() {
 }
 
 #[test]
-fn an_aborted_body_is_aborted_for_everyone_who_shares_it() {
+fn an_aborted_body_is_aborted_for_all_clients_that_share_it() {
     let bed = Bed::start();
     let gate = Gate::new();
     bed.origin.on(
@@ -81,7 +81,7 @@ fn an_aborted_body_is_aborted_for_everyone_who_shares_it() {
 #[test]
 fn an_origin_that_is_down_is_a_502_and_counted() {
     let bed = Bed::with(|config| {
-        config.origin.url = format!("http://{}", ScriptedOrigin::nobody())
+        config.origin.url = format!("http://{}", ScriptedOrigin::unused_addr())
             .parse()
             .expect("a URL");
     });
@@ -119,7 +119,7 @@ fn an_origin_that_never_answers_is_a_504() {
 }
 
 #[test]
-fn an_origin_that_falls_silent_within_a_body_is_given_up() {
+fn an_origin_that_stops_within_a_body_is_closed() {
     let bed = Bed::with(|config| config.origin.read_idle_timeout = Duration::from_millis(100));
     for (path, cache_control) in [("/kept", "max-age=60"), ("/passed", "no-store")] {
         bed.origin.on(
@@ -138,7 +138,7 @@ fn an_origin_that_falls_silent_within_a_body_is_given_up() {
 }
 
 #[test]
-fn a_hundred_megabytes_of_headers_are_cut_off() {
+fn a_response_head_of_a_hundred_megabytes_is_refused() {
     let bed = Bed::start();
     bed.origin.on("/lines", Answer::endless_headers(100 << 20));
     bed.origin
@@ -156,11 +156,11 @@ fn a_hundred_megabytes_of_headers_are_cut_off() {
         2.0
     );
     let written = bed.origin.bytes_written();
-    assert!(written < 40 << 20, "the origin got rid of {written} bytes");
+    assert!(written < 40 << 20, "the origin could write {written} bytes");
 }
 
 #[test]
-fn what_is_not_http_is_a_502() {
+fn a_response_that_is_not_http_is_a_502() {
     let bed = Bed::start();
     bed.origin
         .on("/page", Answer::garbage("SSH-2.0-OpenSSH_9.2\r\n"));
@@ -173,7 +173,7 @@ fn what_is_not_http_is_a_502() {
 }
 
 #[test]
-fn a_connection_that_died_while_idle_is_replaced_without_the_client_noticing() {
+fn a_connection_that_closed_while_idle_is_replaced_by_a_retry() {
     let bed = Bed::with(|config| config.workers = std::num::NonZeroUsize::MIN);
     bed.origin
         .otherwise(|_| Answer::ok("x").header("cache-control", "no-store"));
@@ -184,8 +184,8 @@ fn a_connection_that_died_while_idle_is_replaced_without_the_client_noticing() {
     }
 }
 
-/// Answered and closed without warning: the next request meets a dead connection, if the news did
-/// not travel faster.
+/// The origin answers and closes without announcing it. The next request uses a closed connection, unless the
+/// edge has noticed the close.
 #[test]
 fn origins_that_close_after_each_answer_are_served() {
     let bed = Bed::with(|config| config.workers = std::num::NonZeroUsize::MIN);
@@ -200,7 +200,7 @@ fn origins_that_close_after_each_answer_are_served() {
     }
 }
 
-/// A request that may have had its effect is not sent twice.
+/// A request that may have had an effect is not sent twice.
 #[test]
 fn a_post_whose_connection_dies_is_not_repeated() {
     let bed = Bed::with(|config| config.workers = std::num::NonZeroUsize::MIN);
@@ -216,7 +216,7 @@ fn a_post_whose_connection_dies_is_not_repeated() {
 }
 
 #[test]
-fn more_requests_than_origin_connections_wait_their_turn() {
+fn requests_beyond_the_origin_connections_wait() {
     let bed = Bed::with(|config| {
         config.workers = std::num::NonZeroUsize::MIN;
         config.origin.connections_per_worker_max = std::num::NonZeroUsize::new(2).expect("two");
@@ -238,7 +238,9 @@ fn more_requests_than_origin_connections_wait_their_turn() {
         })
         .collect();
     gate.wait_reached(2);
-    bed.until("all to wait", |status| status["requests"]["uri-miss"] == 6);
+    bed.until("all requests wait", |status| {
+        status["requests"]["uri-miss"] == 6
+    });
     assert_eq!(bed.origin.requests_total(), 2);
     assert_eq!(bed.status()["connections"]["origin"], 2);
     gate.open();
@@ -248,7 +250,7 @@ fn more_requests_than_origin_connections_wait_their_turn() {
 }
 
 #[test]
-fn who_finds_no_origin_connection_in_time_gets_a_503() {
+fn a_request_without_an_origin_connection_in_time_gets_a_503() {
     let bed = Bed::with(|config| {
         config.workers = std::num::NonZeroUsize::MIN;
         config.origin.connections_per_worker_max = std::num::NonZeroUsize::MIN;
@@ -277,7 +279,7 @@ fn half_a_request_times_out_with_a_408() {
     client.send(b"GET /page HTTP/1.1\r\nHost: exam");
     assert_eq!(client.answer("GET").status, 408);
     assert!(client.is_closed());
-    // The second request of a connection is held to the same.
+    // The same timeout applies to the second request of a connection.
     bed.origin.on(
         "/page",
         Answer::ok("x").header("cache-control", "max-age=60"),
@@ -287,7 +289,7 @@ fn half_a_request_times_out_with_a_408() {
     client.send(b"GET /pa");
     assert_eq!(client.answer("GET").status, 408);
     assert!(client.is_closed());
-    // So is one that begins in the same packet as a request answered from memory.
+    // It also applies to a request that begins in the same packet as a hit.
     let mut client = bed.connect();
     client.send(b"GET /page HTTP/1.1\r\nHost: example.com\r\n\r\nGET /pa");
     assert_eq!(client.answer("GET").status, 200);
@@ -300,7 +302,7 @@ fn half_a_request_times_out_with_a_408() {
 }
 
 #[test]
-fn a_connection_that_says_nothing_is_closed() {
+fn a_silent_connection_is_closed() {
     let bed = Bed::with(|config| config.limits.idle_timeout = Duration::from_millis(300));
     let mut silent = bed.connect();
     assert!(silent.is_closed());
@@ -311,7 +313,7 @@ fn a_connection_that_says_nothing_is_closed() {
 }
 
 #[test]
-fn a_client_that_takes_nothing_is_let_go() {
+fn a_client_that_reads_nothing_is_closed() {
     let bed = Bed::with(|config| config.limits.body_idle_timeout = Duration::from_millis(300));
     bed.origin.on(
         "/big",
@@ -319,7 +321,7 @@ fn a_client_that_takes_nothing_is_let_go() {
     );
     let mut client = bed.connect();
     client.send_head("GET", "/big", &[]);
-    bed.until("the connection to be closed", |status| {
+    bed.until("the connection closes", |status| {
         status["connections"]["clients"] == 0 && status["requests"]["uri-miss"] == 1
     });
     assert_eq!(
@@ -333,11 +335,11 @@ fn a_client_that_takes_nothing_is_let_go() {
     );
 }
 
-/// A client that takes a large body slowly, but takes it, is neither idle nor stalled.
+/// A client that reads a large body slowly but steadily is neither idle nor stalled.
 ///
-/// Method: more than the kernel buffers, read piece by piece over three times the limits.
+/// Method: a body larger than the buffers of the kernel is read in pieces for three times the limits.
 #[test]
-fn a_slow_client_that_goes_on_taking_is_left_alone() {
+fn a_slow_client_that_continues_to_read_is_not_closed() {
     const LENGTH: usize = 64 << 20;
     let limit = Duration::from_secs(1);
     let bed = Bed::with(|config| {
@@ -360,11 +362,14 @@ fn a_slow_client_that_goes_on_taking_is_left_alone() {
             std::thread::yield_now();
         }
     }
-    assert!(client.is_closed(), "idle it is only afterwards");
+    assert!(
+        client.is_closed(),
+        "the connection is idle after the response"
+    );
 }
 
 #[test]
-fn too_much_of_a_head_is_a_431() {
+fn a_head_beyond_its_limits_is_a_431() {
     let bed = Bed::start();
     let line = ("x-long", "a".repeat(100 << 10));
     let mut client = bed.connect();
@@ -384,7 +389,7 @@ fn too_much_of_a_head_is_a_431() {
 }
 
 #[test]
-fn what_cannot_be_understood_is_a_400() {
+fn a_malformed_request_is_a_400() {
     let bed = Bed::start();
     for request in [
         "GET / HTTP/1.1\r\n\r\n",
@@ -408,7 +413,7 @@ fn what_cannot_be_understood_is_a_400() {
 }
 
 #[test]
-fn tunnels_and_other_protocols_are_refused_in_words() {
+fn tunnels_and_other_protocols_are_refused_with_a_reason() {
     let bed = Bed::start();
     let mut client = bed.connect();
     client.send(b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n");
@@ -425,7 +430,7 @@ fn tunnels_and_other_protocols_are_refused_in_words() {
         ("http2-settings", "AA"),
     ];
     assert_eq!(bed.get_with("/page", &h2c).status, 200);
-    let seen = bed.origin.last("/page").expect("asked");
+    let seen = bed.origin.last("/page").expect("the origin got a request");
     assert_eq!(
         (seen.header("upgrade"), seen.header("http2-settings")),
         (None, None)
@@ -433,7 +438,7 @@ fn tunnels_and_other_protocols_are_refused_in_words() {
 }
 
 #[test]
-fn an_upload_beyond_the_limit_is_a_413_declared_or_not() {
+fn an_upload_beyond_the_limit_is_a_413_with_and_without_a_length() {
     let bed = Bed::with(|config| config.limits.request_body_bytes_max = Some(ByteSize(1000)));
     bed.origin.on("/up", Answer::ok("x"));
     let got = bed
@@ -459,11 +464,11 @@ fn an_upload_beyond_the_limit_is_a_413_declared_or_not() {
     );
 }
 
-/// An upload never piles up: what the origin does not read stays with the client.
+/// The edge does not accumulate an upload: the client keeps the bytes that the origin does not read.
 ///
-/// Method: an origin that does not read; the client writes until nothing is taken any more.
+/// Method: the origin does not read, and the client writes until its socket is full.
 #[test]
-fn an_upload_waits_for_the_origin_and_then_arrives_whole() {
+fn an_upload_waits_for_the_origin_and_then_arrives_completely() {
     // The kernel alone buffers up to 36 MiB on each side.
     const LENGTH: usize = 192 << 20;
     let bed = Bed::start();
@@ -482,7 +487,10 @@ fn an_upload_waits_for_the_origin_and_then_arrives_whole() {
     client.send_rest(&body, LENGTH - sent);
     assert_eq!(client.answer("PUT").text(), "thanks");
     assert_eq!(
-        bed.origin.last("/up").expect("asked").body_len(),
+        bed.origin
+            .last("/up")
+            .expect("the origin got a request")
+            .body_len(),
         LENGTH as u64
     );
 }
@@ -500,11 +508,17 @@ fn a_client_that_expects_100_gets_it_and_the_origin_gets_the_body() {
     assert_eq!(client.head().status, 100);
     client.send(b"hello");
     assert_eq!(client.answer("POST").text(), "thanks");
-    assert_eq!(bed.origin.last("/up").expect("asked").body(), b"hello");
+    assert_eq!(
+        bed.origin
+            .last("/up")
+            .expect("the origin got a request")
+            .body(),
+        b"hello"
+    );
 }
 
 #[test]
-fn an_upload_that_stops_halfway_is_given_up_on_both_sides() {
+fn an_upload_that_stops_is_closed_on_both_sides() {
     let bed = Bed::with(|config| config.limits.body_idle_timeout = Duration::from_millis(300));
     bed.origin.on("/up", Answer::ok("thanks"));
     let mut client = bed.connect();
@@ -512,19 +526,19 @@ fn an_upload_that_stops_halfway_is_given_up_on_both_sides() {
     client.send(b"half");
     assert!(client.is_closed());
     bed.origin
-        .wait_until("the origin's connection to be closed", |origin| {
+        .wait_until("the origin's connection closes", |origin| {
             origin.open_connections() == 0
         });
 }
 
 #[test]
-fn a_connection_beyond_the_limit_takes_the_place_of_an_idle_one() {
+fn a_connection_beyond_the_limit_replaces_an_idle_one() {
     let bed = Bed::with(|config| {
         config.workers = std::num::NonZeroUsize::MIN;
         config.limits.connections_max = std::num::NonZeroUsize::new(3).expect("three");
     });
     bed.origin.on("/page", Answer::ok("x"));
-    // Some have said nothing yet, and some wait for the next request.
+    // Some connections have sent nothing, others wait for the next request.
     let mut held: Vec<Client> = (0..2).map(|_| bed.connect()).collect();
     for _ in 0..10 {
         let mut client = bed.connect();
@@ -542,7 +556,7 @@ fn a_connection_beyond_the_limit_takes_the_place_of_an_idle_one() {
 }
 
 #[test]
-fn connections_beyond_the_limit_are_closed_where_none_is_idle() {
+fn connections_beyond_the_limit_are_closed_if_no_connection_is_idle() {
     let bed = Bed::with(|config| {
         config.workers = std::num::NonZeroUsize::MIN;
         config.limits.connections_max = std::num::NonZeroUsize::new(3).expect("three");
@@ -568,15 +582,19 @@ fn connections_beyond_the_limit_are_closed_where_none_is_idle() {
     );
     open.open();
     for client in &mut held {
-        assert_eq!(client.answer("GET").text(), "x", "those before go on");
+        assert_eq!(
+            client.answer("GET").text(),
+            "x",
+            "earlier connections stay open"
+        );
     }
 }
 
 #[test]
-fn fills_share_a_bounded_memory_and_go_through_alone_beyond_it() {
+fn fills_share_a_memory_budget_and_are_not_shared_beyond_it() {
     let bed = Bed::with(|config| {
         config.limits.fill_bytes_max = ByteSize::kib(100);
-        // None of these has a place in the cache, where it would be charged instead.
+        // The cache admits none of these bodies, so they are charged to the budget of fills.
         config.hot.policy = "threshold:1KiB".parse().expect("a policy");
     });
     let gate = Gate::new();
@@ -607,12 +625,12 @@ fn fills_share_a_bounded_memory_and_go_through_alone_beyond_it() {
     );
     gate.open();
     assert!(first.read_up_to(80_000) == pattern(0..80_000));
-    bed.until("memory to be free", |status| status["fills"]["bytes"] == 0);
+    bed.until("the memory is free", |status| status["fills"]["bytes"] == 0);
     assert!(bed.get("/second").body == pattern(0..80_000));
     assert_eq!(
         bed.metric("edgeward_not_stored_total{reason=\"fill-memory\"}"),
         1.0,
-        "what was given back is there for the next"
+        "released memory is available again"
     );
 }
 
@@ -636,12 +654,12 @@ fn an_object_larger_than_the_cache_passes_through() {
 }
 
 #[test]
-fn a_request_that_comes_round_again_is_stopped() {
+fn a_request_that_loops_is_refused() {
     let origin = ScriptedOrigin::start();
-    // The edge's origin is the edge itself: the port is found by one that starts and stops.
+    // The origin of the edge is the edge itself. An edge that starts and stops finds the port.
     let probe = edgeward_proxy::Edge::start(config_for(origin.addr())).expect("an edge");
     let addr = probe.addrs()[0];
-    probe.shutdown(PATIENCE);
+    probe.shutdown(TIMEOUT);
     let mut config = config_for(addr);
     config.listeners[0].addr = addr;
     let edge = edgeward_proxy::Edge::start(config).expect("the port is free again");

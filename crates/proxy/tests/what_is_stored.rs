@@ -1,4 +1,4 @@
-//! What the cache keeps, and which change of it wins, seen from outside.
+//! The content of the cache after concurrent changes, seen by clients.
 
 mod support;
 
@@ -21,13 +21,13 @@ fn page(text: &'static str) -> Answer {
     Answer::ok(text).header("cache-control", "max-age=600")
 }
 
-/// A response that every use has to validate.
+/// Returns a response that has to be validated at each use.
 fn stale(body: Answer) -> Answer {
     body.header("cache-control", "max-age=0")
         .header("etag", "\"a\"")
 }
 
-/// A 304 that makes the response of [`stale`] fresh.
+/// Returns a 304 that makes the response of [`stale`] fresh.
 fn not_modified() -> Answer {
     Answer::status(304)
         .header("cache-control", "max-age=600")
@@ -42,7 +42,7 @@ fn post(bed: &Bed, path: &str) {
     assert_eq!(answer.status, 204);
 }
 
-/// An edge with 64 MiB of disk in `folder` and a memory of `hot`.
+/// Configures an edge with 64 MiB of disk in `folder` and a memory of `hot`.
 fn on_disk(folder: &Path, admission: &str, hot: ByteSize) -> impl FnOnce(&mut EdgeConfig) + use<> {
     let settings = DiskSettings::new(folder, ByteSize::mib(64));
     let admission = admission.parse().expect("a rule");
@@ -55,18 +55,16 @@ fn on_disk(folder: &Path, admission: &str, hot: ByteSize) -> impl FnOnce(&mut Ed
 }
 
 fn until_stored(bed: &Bed, objects: u64) {
-    bed.until("objects on disk", |status| {
+    bed.until("the objects are on disk", |status| {
         status["disk"]["devices"][0]["stored_objects"] == objects
     });
 }
 
 fn until_no_fill(bed: &Bed) {
-    bed.until("the fills to end", |status| {
-        status["fills"]["under_way"] == 0
-    });
+    bed.until("the fills end", |status| status["fills"]["under_way"] == 0);
 }
 
-/// A field that is not in the cache key causes the error, which the origin declares cacheable.
+/// The error is caused by a field that is not in the cache key, and the origin declares the error cacheable.
 #[test]
 fn an_error_that_one_request_caused_is_not_served_to_the_next() {
     let bed = Bed::start();
@@ -92,9 +90,9 @@ fn an_error_that_one_request_caused_is_not_served_to_the_next() {
     }
 }
 
-/// The error answers one request and says nothing about the response that was being validated.
+/// The error answers one request and does not concern the stored response.
 #[test]
-fn an_error_that_one_request_caused_does_not_remove_what_is_stored() {
+fn an_error_that_one_request_caused_does_not_remove_the_stored_response() {
     let bed = Bed::start();
     bed.origin.on_call("/page", |request| {
         if request.header("x-bad").is_some() {
@@ -111,7 +109,7 @@ fn an_error_that_one_request_caused_does_not_remove_what_is_stored() {
 }
 
 #[test]
-fn an_operator_may_allow_errors_with_a_lifetime() {
+fn errors_with_a_lifetime_are_stored_if_configured() {
     let bed = Bed::with(|config| config.caching.rules.store_request_errors = true);
     let error = Answer::status(400);
     bed.origin
@@ -125,9 +123,9 @@ fn an_operator_may_allow_errors_with_a_lifetime() {
     }
 }
 
-/// Memory keeps nothing, not even the list of fields that a URL varies by, so admission to disk decides alone.
+/// Memory stores nothing, not even markers, so admission to disk decides alone.
 #[test]
-fn what_varies_is_written_at_its_second_request_as_what_does_not() {
+fn a_variant_is_written_at_its_second_request_like_other_responses() {
     for vary in [false, true] {
         let folder = tempfile::tempdir().expect("a folder");
         let bed = Bed::with(on_disk(folder.path(), "second-hit", ByteSize(1)));
@@ -145,7 +143,7 @@ fn what_varies_is_written_at_its_second_request_as_what_does_not() {
             (0..20).map(get).filter(support::Answer::is_hit).count()
         };
         assert_eq!((round(), round()), (0, 0), "vary: {vary}");
-        bed.until("all objects on disk", |status| {
+        bed.until("all objects are on disk", |status| {
             let objects = status["disk"]["devices"][0]["objects"].as_u64();
             objects == Some(if vary { 40 } else { 20 })
         });
@@ -154,9 +152,9 @@ fn what_varies_is_written_at_its_second_request_as_what_does_not() {
     }
 }
 
-/// Method: a revalidation waits at the origin while a POST invalidates and a GET stores the new page.
+/// Method: a revalidation waits at the origin while a POST invalidates the page and a GET stores the new one.
 #[test]
-fn a_late_304_does_not_bring_back_what_was_invalidated() {
+fn a_late_304_does_not_restore_an_invalidated_response() {
     let bed = Bed::start();
     let gate = Gate::new();
     bed.origin.once("/page", stale(Answer::ok("old")));
@@ -178,7 +176,8 @@ fn a_late_304_does_not_bring_back_what_was_invalidated() {
     assert_eq!(bed.metric(dropped), 1.0);
 }
 
-/// Old and new page have the same length. Memory holds both pages or neither of them, so the stale response comes from either tier.
+/// The old and the new page have the same length. Memory stores both pages or none, so the stale response is
+/// read from either tier.
 #[test]
 fn a_late_304_does_not_give_the_old_head_to_the_new_body_on_disk() {
     for hot in [ByteSize::mib(1), ByteSize(1)] {
@@ -211,9 +210,9 @@ fn a_late_304_does_not_give_the_old_head_to_the_new_body_on_disk() {
     }
 }
 
-/// What the late answer to a revalidation shows to be out of date is the old page, not the new one.
+/// A late response to a revalidation shows that the old page is outdated, not the new one.
 #[test]
-fn a_late_refusal_does_not_remove_what_is_newer() {
+fn a_late_response_that_is_not_storable_does_not_remove_a_newer_one() {
     for hot in [ByteSize::mib(1), ByteSize(1)] {
         let folder = tempfile::tempdir().expect("a folder");
         let bed = Bed::with(on_disk(folder.path(), "always", hot));
@@ -238,9 +237,9 @@ fn a_late_refusal_does_not_remove_what_is_newer() {
     }
 }
 
-/// Requests for a URL whose last response could not be shared do not wait for each other, so no fetch table knows them.
+/// Requests for a URL whose last response could not be shared are not collapsed, so their fetches are in no table.
 #[test]
-fn a_fetch_of_its_own_that_began_before_an_invalidation_stores_nothing() {
+fn an_uncollapsed_fetch_that_began_before_an_invalidation_stores_nothing() {
     let bed = Bed::start();
     let gate = Gate::new();
     let private = Answer::ok("mine").header("cache-control", "private");
@@ -262,7 +261,7 @@ fn a_fetch_of_its_own_that_began_before_an_invalidation_stores_nothing() {
     assert_eq!(bed.metric(dropped), 1.0);
 }
 
-/// The invalidation names the URL; the fetch is known under its variant.
+/// The invalidation has the key of the URL, and the fetch that of a variant.
 #[test]
 fn a_variants_fetch_that_began_before_an_invalidation_stores_nothing() {
     let bed = Bed::start();
@@ -285,9 +284,9 @@ fn a_variants_fetch_that_began_before_an_invalidation_stores_nothing() {
     assert_eq!((after.text(), after.is_hit()), ("neu", false));
 }
 
-/// Method: a large body is read from disk into memory while a POST and a GET replace it.
+/// Method: a large body is promoted from disk to memory while a POST and a GET replace it.
 #[test]
-fn a_promotion_that_began_before_an_invalidation_keeps_nothing() {
+fn a_promotion_that_began_before_an_invalidation_stores_nothing() {
     const BYTES: u64 = 12_000_000;
     let folder = tempfile::tempdir().expect("a folder");
     let start = |origin| Bed::before(origin, on_disk(folder.path(), "always", ByteSize::mib(64)));
@@ -304,15 +303,15 @@ fn a_promotion_that_began_before_an_invalidation_keeps_nothing() {
     bed.origin.on("/big", page("new"));
     assert_eq!(bed.get("/big").text(), "new");
     reader.body("GET", &mut answer);
-    // The store may have overwritten nothing yet; then the old body ends as it began.
+    // If the store has not overwritten the old body, the client gets all of it.
     assert!(answer.body == pattern(0..answer.body.len() as u64));
     let after = bed.get("/big");
     assert_eq!((after.text(), after.is_hit()), ("new", true));
 }
 
-/// Method: the disk loses what was not synced when the client had its answer to the POST; nothing else syncs it.
+/// Method: when the client has its response to the POST, the disk loses all writes that were not synced.
 #[test]
-fn an_invalidation_is_durable_before_the_client_hears_of_it() {
+fn an_invalidation_is_durable_before_the_client_gets_its_response() {
     let start = |origin, disk: &Arc<SimulatedDisk>| {
         let device: Arc<dyn Device> = Arc::<SimulatedDisk>::clone(disk);
         Bed::before(origin, move |config| {
@@ -341,7 +340,11 @@ fn an_invalidation_is_durable_before_the_client_hears_of_it() {
     assert!(bed.get("/page").is_hit());
     let boundary = disk.boundary();
     post(&bed, "/absent");
-    assert_eq!(disk.boundary(), boundary, "nothing can be there");
+    assert_eq!(
+        disk.boundary(),
+        boundary,
+        "no write may have reached the disk"
+    );
     post(&bed, "/page");
     let answered = disk.boundary();
     let crashed = disk.crashes(Seed(1)).image(answered, Harm::LoseUnsynced);
@@ -354,14 +357,14 @@ fn an_invalidation_is_durable_before_the_client_hears_of_it() {
     assert!(bed.get("/other").is_hit());
 }
 
-/// Both objects are found on disk, if only in the writer's buffer.
+/// Waits until both objects are found on disk or in the buffer of the writer.
 fn until_stored_or_waiting(bed: &Bed) {
-    bed.until("both pages on disk", |_| {
+    bed.until("both pages are on disk", |_| {
         bed.get("/page").is_hit() && bed.get("/other").is_hit()
     });
 }
 
-/// A disk whose syncs fail keeps no response back; the loss is counted.
+/// A disk whose syncs fail delays no response. The lost durability is counted.
 #[test]
 fn an_invalidation_that_cannot_be_made_durable_is_counted() {
     let disk = SimulatedDisk::new(64 << 20);
@@ -383,14 +386,14 @@ fn an_invalidation_that_cannot_be_made_durable_is_counted() {
     assert_eq!(bed.get("/page").text(), "new");
 }
 
-/// RFC 9111 §4.4. The origin changes its state although no client waits for its response.
+/// RFC 9111 §4.4: the origin changes its state although the client has disconnected.
 #[test]
 fn an_unsafe_request_invalidates_although_its_client_left() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .expect("a runtime");
-    // Requests without a body and with one reach the origin by different ways.
+    // Requests with and without a body use different code to reach the origin.
     for body in ["", "hello"] {
         let bed = Bed::start();
         let gate = Gate::new();
@@ -413,7 +416,7 @@ fn an_unsafe_request_invalidates_although_its_client_left() {
             reached.await.expect("the origin has the request");
             response.abort();
             connection.abort();
-            // Each task is dropped at its next turn.
+            // The tasks are dropped when they run next.
             _ = (response.await, connection.await);
         });
         bed.until_metric("edgeward_client_connections", 0.0);
@@ -459,7 +462,7 @@ fn an_unsafe_request_that_was_not_sent_invalidates_nothing() {
     }
 }
 
-/// Else any client could remove what others use, also where the origin refuses its method.
+/// Otherwise any client could remove stored responses, even if the origin refuses its method.
 #[test]
 fn an_upload_that_its_client_cut_invalidates_nothing() {
     let bed = Bed::with(|config| config.origin.idle_per_worker_max = 0);

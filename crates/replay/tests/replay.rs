@@ -240,13 +240,13 @@ fn a_kept_connection_that_was_closed_is_opened_again() {
 
 #[test]
 fn a_target_that_is_not_there_is_told_at_once() {
-    let nobody = ScriptedOrigin::nobody();
+    let unused_addr = ScriptedOrigin::unused_addr();
     let error = load::run(
-        &plan(&format!("http://{nobody}")),
+        &plan(&format!("http://{unused_addr}")),
         [Ok::<_, Infallible>(record(1, 1))].into_iter(),
     );
-    let error = error.expect_err("nobody listens").to_string();
-    assert_eq!(error, format!("cannot connect to {nobody}"));
+    let error = error.expect_err("no server listens").to_string();
+    assert_eq!(error, format!("cannot connect to {unused_addr}"));
 }
 
 #[test]

@@ -1,15 +1,14 @@
-//! What the origin says: a response built from the outside in, or raw steps.
+//! The responses of the scripted origin.
 //!
-//! An [`Answer`] describes a response with its vices; [`Answer::steps`] turns it into the
-//! sequence of sends, waits and endings for one request, and that is all the origin
-//! knows how to do.
+//! An [`Answer`] describes a response, with its errors. [`Answer::steps`] turns it into the sequence of sends,
+//! waits and closes for one request, which the origin carries out.
 
 use bytes::Bytes;
 
 use crate::gate::Gate;
 use crate::request::RecordedRequest;
 
-/// One answer to one request.
+/// A response to one request.
 #[derive(Clone, Debug)]
 pub struct Answer {
     status: u16,
@@ -28,64 +27,64 @@ pub struct Answer {
     raw: Option<Vec<Step>>,
 }
 
-/// What the origin does next on the connection.
+/// The next action of the origin on a connection.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// Sends these bytes.
     Send(Bytes),
     /// Sends bytes `offset..offset + len` of the [pattern](crate::pattern_byte).
     SendPattern {
-        /// Where in the pattern to start.
+        /// The first byte, as an offset in the pattern.
         offset: u64,
-        /// How many bytes.
+        /// The number of bytes.
         len: u64,
     },
-    /// Sends header lines, about a hundred bytes each, until so many bytes are out.
+    /// Sends header lines of about a hundred bytes until at least this many bytes are sent.
     SendHeaderLines(u64),
-    /// Sends `count` times one byte.
+    /// Sends one byte `count` times.
     SendRepeated {
         /// The byte.
         byte: u8,
-        /// How often.
+        /// The number of repetitions.
         count: u64,
     },
     /// Waits until the gate is open.
     Wait(Gate),
-    /// Closes in good order (FIN).
+    /// Closes the connection with a FIN.
     Close,
-    /// Closes with a reset (RST): linger of zero.
+    /// Closes the connection with a reset (RST), by a linger time of zero.
     Reset,
-    /// Says nothing more and keeps the connection until the peer closes it.
+    /// Sends nothing more, and keeps the connection open until the peer closes it.
     Hang,
 }
 
 impl Answer {
-    /// 200 with this body and an honest `Content-Length`.
+    /// Returns a 200 with this body and its `Content-Length`.
     pub fn ok(body: impl Into<Bytes>) -> Self {
         Self::with(200, Body::Bytes(body.into()))
     }
 
-    /// An empty response of this status.
+    /// Returns an empty response with this status.
     pub fn status(status: u16) -> Self {
         Self::with(status, Body::Bytes(Bytes::new()))
     }
 
-    /// 200 with `len` bytes of the [pattern](crate::pattern_byte), made while they are sent.
+    /// Returns a 200 with `len` bytes of the [pattern](crate::pattern_byte), which are generated while they are sent.
     pub fn pattern(len: u64) -> Self {
         Self::with(200, Body::Pattern(len))
     }
 
-    /// No response at all: the request is read and nothing is ever said.
+    /// Returns an answer that sends no response: the request is read, and the connection stays open.
     pub fn never() -> Self {
         Self::script(vec![Step::Hang])
     }
 
-    /// These bytes in place of an HTTP response, then a close.
+    /// Returns an answer that sends these bytes instead of an HTTP response, then closes the connection.
     pub fn garbage(bytes: impl Into<Bytes>) -> Self {
         Self::script(vec![Step::Send(bytes.into()), Step::Close])
     }
 
-    /// A head that goes on for `bytes` bytes of header lines before it ends.
+    /// Returns a response whose head has at least `bytes` bytes of header lines.
     pub fn endless_headers(bytes: u64) -> Self {
         Self::script(vec![
             Step::Send(Bytes::from_static(b"HTTP/1.1 200 OK\r\n")),
@@ -94,7 +93,7 @@ impl Answer {
         ])
     }
 
-    /// A head with one header line of `bytes` bytes.
+    /// Returns a response whose head has one header line of `bytes` bytes.
     pub fn endless_header_line(bytes: u64) -> Self {
         Self::script(vec![
             Step::Send(Bytes::from_static(b"HTTP/1.1 200 OK\r\nX-Flood: ")),
@@ -106,7 +105,7 @@ impl Answer {
         ])
     }
 
-    /// Exactly these steps. After the last, the connection waits for another request.
+    /// Returns an answer that takes exactly these steps. After the last one the connection waits for another request.
     pub fn script(steps: Vec<Step>) -> Self {
         Self {
             raw: Some(steps),
@@ -114,70 +113,70 @@ impl Answer {
         }
     }
 
-    /// Another status.
+    /// Replaces the status.
     pub fn with_status(mut self, status: u16) -> Self {
         self.status = status;
         self
     }
 
-    /// One more header line; a name given twice is sent twice.
+    /// Adds a header line. A name that is added twice is sent twice.
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Answers 304 to a request whose `If-None-Match` names this answer's `ETag` header,
-    /// or, having no `If-None-Match`, whose `If-Modified-Since` equals its `Last-Modified`.
+    /// Answers 304 to a request whose `If-None-Match` contains this answer's `ETag`. Without `If-None-Match`,
+    /// answers 304 to a request whose `If-Modified-Since` equals this answer's `Last-Modified`.
     pub fn revalidates(mut self) -> Self {
         self.revalidates = true;
         self
     }
 
-    /// Sends the body in chunks of at most so many bytes.
+    /// Sends the body in chunks of at most `chunk_bytes` bytes.
     pub fn chunked(mut self, chunk_bytes: u64) -> Self {
-        assert!(chunk_bytes > 0, "a chunk of nothing ends the body");
+        assert!(chunk_bytes > 0, "an empty chunk ends the body");
         self.framing = Framing::Chunked(chunk_bytes);
         self
     }
 
-    /// A trailer line after a chunked body.
+    /// Adds a trailer line after a chunked body.
     pub fn trailer(mut self, name: &str, value: &str) -> Self {
         self.trailers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// No length: the body ends where the connection does.
+    /// Sends no length: the body ends with the connection.
     pub fn until_close(mut self) -> Self {
         self.framing = Framing::UntilClose;
         self
     }
 
-    /// Claims this `Content-Length` whatever the body is. If it claims more than there is,
-    /// the connection closes early; if less, the rest is sent all the same.
+    /// Sends this `Content-Length` instead of the length of the body. If the body is shorter, the connection is
+    /// closed after it. If the body is longer, it is sent completely.
     pub fn claiming_length(mut self, claimed: u64) -> Self {
         self.framing = Framing::Claimed(claimed);
         self
     }
 
-    /// Answers without reading the request's body first.
+    /// Answers before the request's body is read.
     pub fn before_reading_body(mut self) -> Self {
         self.before_reading_body = true;
         self
     }
 
-    /// Reads the request's body only once the gate is open.
+    /// Reads the request's body after the gate was opened.
     pub fn read_body_after(mut self, gate: &Gate) -> Self {
         self.read_body_after = Some(gate.clone());
         self
     }
 
-    /// Waits at the gate before the head.
+    /// Waits at the gate before the head is sent.
     pub fn wait_before_head(mut self, gate: &Gate) -> Self {
         self.before_head = Some(gate.clone());
         self
     }
 
-    /// Waits at the gate after `offset` bytes of the body; the head is out by then.
+    /// Waits at the gate after the head and `offset` bytes of the body were sent.
     pub fn wait_at(mut self, offset: u64, gate: &Gate) -> Self {
         self.pauses.push((offset, gate.clone()));
         self.pauses.sort_by_key(|&(at, _)| at);
@@ -191,21 +190,21 @@ impl Answer {
         self
     }
 
-    /// Closes the connection in good order after `offset` bytes of the body.
+    /// Closes the connection with a FIN after `offset` bytes of the body.
     pub fn close_at(mut self, offset: u64) -> Self {
         self.stop_at = Some(offset);
         self.ending = Ending::Close;
         self
     }
 
-    /// Falls silent after `offset` bytes of the body.
+    /// Sends nothing more after `offset` bytes of the body, and keeps the connection open.
     pub fn hang_at(mut self, offset: u64) -> Self {
         self.stop_at = Some(offset);
         self.ending = Ending::Hang;
         self
     }
 
-    /// Closes after the whole answer without having said so.
+    /// Closes the connection after the whole answer, which has no `Connection: close`.
     pub fn then_close(mut self) -> Self {
         self.ending = Ending::Close;
         self
@@ -229,7 +228,7 @@ impl Answer {
         self.read_body_after.as_ref()
     }
 
-    /// What to do on the connection for this request.
+    /// Returns the actions on the connection for this request.
     pub(crate) fn steps(&self, request: &RecordedRequest) -> Vec<Step> {
         if let Some(raw) = &self.raw {
             return raw.clone();
@@ -240,7 +239,7 @@ impl Answer {
             return steps;
         }
         steps.push(Step::Send(self.head(self.status)));
-        // RFC 9110, sections 9.3.2 and 15: no content after HEAD, 1xx, 204 and 304.
+        // RFC 9110 §9.3.2 and §15: a response to HEAD, a 1xx, a 204 and a 304 have no content.
         if request.method() != "HEAD" && !matches!(self.status, 100..=199 | 204 | 304) {
             self.body_steps(&mut steps);
         }
@@ -264,7 +263,7 @@ impl Answer {
             headers: Vec::new(),
             trailers: Vec::new(),
             body,
-            framing: Framing::Honest,
+            framing: Framing::Length,
             read_body_after: None,
             before_reading_body: false,
             ignores_expectation: false,
@@ -284,7 +283,7 @@ impl Answer {
         }
         match self.framing {
             _ if matches!(status, 100..=199 | 204 | 304) => {}
-            Framing::Honest => head.push_str(&format!("Content-Length: {}\r\n", self.body.len())),
+            Framing::Length => head.push_str(&format!("Content-Length: {}\r\n", self.body.len())),
             Framing::Claimed(claimed) => head.push_str(&format!("Content-Length: {claimed}\r\n")),
             Framing::Chunked(_) => head.push_str("Transfer-Encoding: chunked\r\n"),
             Framing::UntilClose => head.push_str("Connection: close\r\n"),
@@ -329,7 +328,8 @@ impl Answer {
         }
     }
 
-    /// RFC 9110, section 13.2.2: `If-None-Match` is heard first, and alone.
+    /// Returns true if a condition of the request holds. `If-None-Match` overrides `If-Modified-Since` (RFC
+    /// 9110 §13.2.2).
     fn matches_condition(&self, request: &RecordedRequest) -> bool {
         if !matches!(request.method(), "GET" | "HEAD") {
             return false;
@@ -384,7 +384,7 @@ impl Body {
 
 #[derive(Clone, Copy, Debug)]
 enum Framing {
-    Honest,
+    Length,
     Claimed(u64),
     Chunked(u64),
     UntilClose,
@@ -410,7 +410,7 @@ fn reason(status: u16) -> &'static str {
         500 => "Internal Server Error",
         502 => "Bad Gateway",
         503 => "Service Unavailable",
-        // The phrase carries no meaning (RFC 9112, section 4) and may be empty.
+        // The phrase has no meaning and may be empty (RFC 9112 §4).
         _ => "",
     }
 }

@@ -1,13 +1,13 @@
-//! A disk in memory that remembers everything done to it, and can be made to fail.
+//! A disk in memory that records all writes, and can be made to fail.
 //!
-//! [`SimulatedDisk`] is a `Device` for the store's log. Two things a real one does not offer:
+//! [`SimulatedDisk`] is a `Device` for the store's log. It offers two things that a real disk does not:
 //!
-//! - **Crashes.** It keeps a journal of writes and syncs. [`SimulatedDisk::crashes`] gives, for any boundary between
-//!   two operations, what a machine could find on the disk if the power went out there: of everything that no sync
-//!   had covered, any sector may be lost, or be left in any of the versions that were written to it, whatever the
-//!   order they were written in. One run of a workload is thus good for as many crashes as one likes.
-//! - **Faults.** Reads, writes and syncs fail with the error one names, stop half-way, or wait at a [`Gate`](crate::Gate); bits
-//!   turn where one says.
+//! - **Crashes.** The disk keeps a journal of writes and syncs. [`SimulatedDisk::crashes`] returns the possible
+//!   contents of the disk after a power loss between any two operations. Each sector that no sync has covered
+//!   may be lost, or may have any of the versions that were written to it, in any order. One run of a workload
+//!   therefore tests any number of crashes.
+//! - **Faults.** Reads, writes and syncs fail with a chosen error, stop half-way, or wait at a
+//!   [`Gate`](crate::Gate). Chosen bits are flipped.
 //!
 //! ```
 //! use edgeward_store::disk::Device;
@@ -41,24 +41,24 @@ pub use faults::{Errno, Fault};
 use crash::Operation;
 use faults::Faults;
 
-/// A disk in memory. Share it in an `Arc`: the store holds one end, the test the other.
+/// A disk in memory, which the store and the test share.
 #[derive(Debug)]
 pub struct SimulatedDisk {
-    /// Before the first operation.
+    /// The content before the first operation.
     origin: Vec<u8>,
-    /// As reads find it: every write in force at once, synced or not.
+    /// The content that reads return: all writes, synced or not.
     content: RwLock<Vec<u8>>,
     journal: Mutex<Vec<Operation>>,
     faults: Faults,
 }
 
 impl SimulatedDisk {
-    /// A disk of `bytes` zeroes.
+    /// Returns a disk of `bytes` zeroes.
     pub fn new(bytes: usize) -> Arc<Self> {
         Self::holding(vec![0; bytes])
     }
 
-    /// A disk with this on it: what a crash left, for example.
+    /// Returns a disk with this content, for example the content after a crash.
     pub fn holding(origin: Vec<u8>) -> Arc<Self> {
         Arc::new(Self {
             content: RwLock::new(origin.clone()),
@@ -68,38 +68,39 @@ impl SimulatedDisk {
         })
     }
 
-    /// How many writes and syncs there were. What this said when a sync had returned, holds at every later boundary.
+    /// Returns the number of writes and syncs so far. Data that a sync covered is durable at this boundary and
+    /// all later ones.
     pub fn boundary(&self) -> usize {
         self.journal().len()
     }
 
-    /// What crashes would leave, for the operations so far.
+    /// Returns the possible crashes for the operations so far.
     pub fn crashes(&self, seed: Seed) -> Crashes {
         Crashes::new(self.origin.clone(), self.journal().clone(), seed)
     }
 
-    /// From now on this happens, too.
+    /// Adds a fault, which lasts until [`heal`](Self::heal).
     pub fn inject(&self, fault: Fault) {
         self.faults.inject(fault);
     }
 
-    /// From now on nothing fails. What failed stays as it is.
+    /// Removes all faults. Operations that have failed are not repeated.
     pub fn heal(&self) {
         self.faults.heal();
     }
 
-    /// How many operations were made to fail or wait so far.
+    /// Returns the number of operations that a fault made fail or wait.
     pub fn failures(&self) -> u64 {
         self.faults.count()
     }
 
-    /// Turns bits of the byte at `offset`, behind everybody's back.
+    /// Flips bits of the byte at `offset`, without a record in the journal.
     pub fn flip(&self, offset: u64, bits: u8) {
         let offset = usize::try_from(offset).expect("within memory");
         self.content_mut()[offset] ^= bits;
     }
 
-    /// What is on it.
+    /// Returns the content.
     pub fn content(&self) -> Vec<u8> {
         let content = self.content.read();
         content.unwrap_or_else(PoisonError::into_inner).clone()
@@ -113,8 +114,8 @@ impl SimulatedDisk {
         self.content.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts bytes down and into the journal.
-    fn put(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+    /// Writes bytes to the content and to the journal.
+    fn record_write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let start = usize::try_from(offset).expect("within memory");
         let mut content = self.content_mut();
         let target = content.get_mut(start..start + bytes.len());
@@ -147,7 +148,7 @@ impl Device for SimulatedDisk {
         Ok(())
     }
 
-    /// Memory never has to be waited for, unless [`Fault::ReadsWait`] says so.
+    /// Reads without waiting, unless [`Fault::ReadsWait`] is set.
     fn read_now_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         if self.faults.reads_wait() {
             return Ok(0);
@@ -163,16 +164,16 @@ impl Device for SimulatedDisk {
             bytes.len()
         );
         match self.faults.before_write(bytes.len()) {
-            Ok(()) => self.put(bytes, offset),
+            Ok(()) => self.record_write(bytes, offset),
             Err((taken, error)) => {
-                self.put(&bytes[..taken], offset)?;
+                self.record_write(&bytes[..taken], offset)?;
                 Err(error)
             }
         }
     }
 
     fn sync(&self) -> io::Result<()> {
-        // A sync that failed promises nothing: the journal does not know it.
+        // A failed sync makes nothing durable, so it is not in the journal.
         self.faults.before_sync()?;
         self.journal().push(Operation::Sync);
         Ok(())

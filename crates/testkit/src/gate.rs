@@ -1,4 +1,4 @@
-//! Gates and bells: how a test and the origin wait for one another without sleeping.
+//! Gates and bells, by which a test and the origin wait for each other without sleeping.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -6,41 +6,41 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-/// Where an answer stops until the test opens it.
+/// A point at which an answer waits until the test opens the gate.
 ///
-/// The test learns from [`wait_reached`](Self::wait_reached) (or its async twin) that the
-/// origin stands before the gate, looks at whatever it came to look at, and calls
-/// [`open`](Self::open). A gate once open stays open. Clones are the same gate.
+/// [`wait_reached`](Self::wait_reached) and its async counterpart return when the origin waits at the gate. The
+/// test then checks what it wants to check and calls [`open`](Self::open). A gate that was opened stays open.
+/// Clones are the same gate.
 #[derive(Clone, Debug, Default)]
 pub struct Gate {
     inner: Arc<Inner>,
 }
 
 impl Gate {
-    /// A closed gate.
+    /// Returns a closed gate.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Lets everything waiting pass, now and later.
+    /// Opens the gate for all answers, waiting and later ones.
     pub fn open(&self) {
         self.inner.open.store(true, Ordering::SeqCst);
         self.inner.bell.ring();
     }
 
-    /// How many answers came to this gate so far, passed or waiting.
+    /// Returns the number of answers that have reached the gate: those that wait and those that have passed.
     pub fn reached(&self) -> usize {
         self.inner.arrivals.load(Ordering::SeqCst)
     }
 
-    /// Blocks until `count` answers came to this gate; panics after ten seconds.
+    /// Blocks until `count` answers have reached the gate. Panics after ten seconds.
     pub fn wait_reached(&self, count: usize) {
         self.inner
             .bell
             .wait_blocking("an answer at the gate", || self.reached() >= count);
     }
 
-    /// Waits until `count` answers came to this gate; panics after ten seconds.
+    /// Waits until `count` answers have reached the gate. Panics after ten seconds.
     pub async fn reached_by(&self, count: usize) {
         self.inner
             .bell
@@ -48,7 +48,7 @@ impl Gate {
             .await;
     }
 
-    /// As [`pass`](Self::pass), for a thread; panics after ten seconds.
+    /// As [`pass`](Self::pass), for a thread. Panics after ten seconds.
     pub(crate) fn pass_blocking(&self) {
         self.inner.arrivals.fetch_add(1, Ordering::SeqCst);
         self.inner.bell.ring();
@@ -57,7 +57,7 @@ impl Gate {
             .wait_blocking("a gate to open", || self.inner.open.load(Ordering::SeqCst));
     }
 
-    /// Comes to the gate and waits there for as long as it is closed.
+    /// Reaches the gate, and waits until it is open.
     pub(crate) async fn pass(&self) {
         self.inner.arrivals.fetch_add(1, Ordering::SeqCst);
         self.inner.bell.ring();
@@ -75,9 +75,9 @@ struct Inner {
     bell: Bell,
 }
 
-/// Rung whenever something changed; whoever waits looks again.
+/// Wakes all waiters after a change, so that each one checks its condition again.
 ///
-/// Ring after the change and with no lock held that a waiter's condition takes.
+/// The caller must ring after the change, and without a lock that a condition takes.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
     lock: Mutex<()>,
@@ -87,18 +87,21 @@ pub(crate) struct Bell {
 
 impl Bell {
     pub(crate) fn ring(&self) {
-        // Taking the lock orders this ring after the look of any waiter about to sleep.
+        // The lock orders this ring after the check of each waiter that is about to sleep.
         drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
         self.blocking.notify_all();
         self.waiting.notify_waiters();
     }
 
     pub(crate) fn wait_blocking(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let mut guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         while !holds() {
             let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "waited {PATIENCE:?} in vain for {what}");
+            assert!(
+                !left.is_zero(),
+                "timeout after {TIMEOUT:?}: {what} did not happen"
+            );
             (guard, _) = self
                 .blocking
                 .wait_timeout(guard, left)
@@ -107,15 +110,18 @@ impl Bell {
     }
 
     pub(crate) async fn wait(&self, what: &str, holds: impl FnMut() -> bool) {
-        let waited = tokio::time::timeout(PATIENCE, self.until(holds)).await;
-        assert!(waited.is_ok(), "waited {PATIENCE:?} in vain for {what}");
+        let waited = tokio::time::timeout(TIMEOUT, self.until(holds)).await;
+        assert!(
+            waited.is_ok(),
+            "timeout after {TIMEOUT:?}: {what} did not happen"
+        );
     }
 
     pub(crate) async fn until(&self, mut holds: impl FnMut() -> bool) {
         loop {
             let rung = self.waiting.notified();
             let mut rung = std::pin::pin!(rung);
-            // Registers before looking, so that a ring between the two is not missed.
+            // Registers before the check, so that a ring between the two is not missed.
             rung.as_mut().enable();
             if holds() {
                 return;
@@ -125,5 +131,5 @@ impl Bell {
     }
 }
 
-/// A test that waits this long for its origin has failed.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest wait of a test for its origin.
+const TIMEOUT: Duration = Duration::from_secs(10);

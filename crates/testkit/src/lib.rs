@@ -1,11 +1,10 @@
-//! For tests only: an origin that follows a script, good or evil, and a disk that crashes and breaks.
+//! For tests only: an origin that follows a script, a disk that crashes and fails, and an emulated WAN path.
 //!
-//! [`ScriptedOrigin`] speaks HTTP/1.1 over a plain socket on a loopback port, one thread of
-//! its own, so that it serves blocking and async tests alike and can say what no HTTP
-//! library would let it say: a length it does not keep, a hundred megabytes of headers,
-//! half a body and a reset. What it answers is an [`Answer`]; where an answer must wait
-//! for the test, a [`Gate`] stands in it, so that no test sleeps. The disk is [`disk::SimulatedDisk`]; [`Wan`] is a
-//! line that is slow and long.
+//! [`ScriptedOrigin`] speaks HTTP/1.1 over a plain socket on a loopback port. It runs on a thread of its own,
+//! so that blocking and async tests can use it. It can send responses that no HTTP library sends: a wrong
+//! length, a hundred megabytes of headers, half a body and a reset. An [`Answer`] describes a response. A
+//! [`Gate`] makes a response wait for the test, so that no test sleeps. [`disk::SimulatedDisk`] is a disk in
+//! memory. [`Wan`] relays connections at a low rate and with a delay.
 //!
 //! ```
 //! use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
@@ -33,9 +32,9 @@ pub use origin::ScriptedOrigin;
 pub use request::RecordedRequest;
 pub use wan::{Wan, WanSettings};
 
-/// The bytes of [`Answer::pattern`]: byte `offset` of every such body.
+/// Returns the byte at `offset` of the body of [`Answer::pattern`].
 ///
-/// 251 is prime, so that a body shifted by any power of two is seen to be wrong.
+/// The period 251 is prime, so that a body that is shifted by a power of two differs.
 pub fn pattern_byte(offset: u64) -> u8 {
     u8::try_from(offset % 251).expect("a remainder of 251 fits a byte")
 }

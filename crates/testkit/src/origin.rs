@@ -1,4 +1,4 @@
-//! The origin itself: accepts, reads requests, carries out the steps of their answers.
+//! The scripted origin: accepts connections, reads requests and carries out the steps of their answers.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -17,12 +17,11 @@ use crate::answer::{Answer, Step};
 use crate::gate::Bell;
 use crate::request::RecordedRequest;
 
-/// An HTTP/1.1 origin on a free loopback port that answers by script and remembers
-/// what it was asked. Dropping it closes every connection and joins its thread.
+/// An HTTP/1.1 origin on a free loopback port that answers by script and records its requests. Dropping it
+/// closes every connection and joins its thread.
 ///
-/// An answer is looked up by the full target first, then by its path without the query;
-/// queued answers ([`once`](Self::once)) go before standing ones ([`on`](Self::on)).
-/// What is not scripted gets 404.
+/// The script is searched by the full target first, then by the path without the query. Queued answers
+/// ([`once`](Self::once)) take precedence over standing ones ([`on`](Self::on)). A target without an answer gets 404.
 pub struct ScriptedOrigin {
     addr: SocketAddr,
     shared: Arc<Shared>,
@@ -61,29 +60,29 @@ impl ScriptedOrigin {
         }
     }
 
-    /// An address where nobody listens: bound once, then let go.
-    pub fn nobody() -> SocketAddr {
+    /// Returns an address at which no server listens: it was bound once and released.
+    pub fn unused_addr() -> SocketAddr {
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .and_then(|listener| listener.local_addr())
             .expect("a free loopback port")
     }
 
-    /// Where it listens.
+    /// Returns the address of the listener.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// `http://ADDR` and the path.
+    /// Returns the URL of a path.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.addr)
     }
 
-    /// Answers every request for `path` so.
+    /// Answers every request for `path` with `answer`.
     pub fn on(&self, path: &str, answer: Answer) {
         self.on_call(path, move |_| answer.clone());
     }
 
-    /// Answers every request for `path` with what the function makes of it.
+    /// Answers every request for `path` with the result of the function.
     pub fn on_call(
         &self,
         path: &str,
@@ -93,41 +92,40 @@ impl ScriptedOrigin {
         script.standing.insert(path.to_owned(), Arc::new(answer));
     }
 
-    /// Answers the next request for `path` so, once; several queue up in order.
+    /// Answers the next request for `path` with `answer`, once. Several such answers are used in order.
     pub fn once(&self, path: &str, answer: Answer) {
         let mut script = self.shared.script();
         let queue = script.queued.entry(path.to_owned()).or_default();
         queue.push_back(answer);
     }
 
-    /// Answers requests for paths without a script with what the function makes of them.
+    /// Answers requests for paths without an answer with the result of the function.
     pub fn otherwise(&self, answer: impl Fn(&RecordedRequest) -> Answer + Send + Sync + 'static) {
         self.shared.script().otherwise = Some(Arc::new(answer));
     }
 
-    /// Closes every connection without a word: an idle one now, a busy one as soon as its
-    /// answer is out.
+    /// Closes every connection without announcing it: an idle one now, a busy one after its answer.
     pub fn close_idle_connections(&self) {
         self.shared.idle_closes.send_modify(|count| *count += 1);
     }
 
-    /// How many requests came for this path (any query); their heads were read whole.
+    /// Returns the number of requests for this path, with any query, whose heads were read.
     pub fn requests(&self, path: &str) -> usize {
         let log = self.shared.log();
         log.iter().filter(|request| request.path() == path).count()
     }
 
-    /// How many requests came in all.
+    /// Returns the number of all requests.
     pub fn requests_total(&self) -> usize {
         self.shared.log().len()
     }
 
-    /// Every request so far, in order of arrival.
+    /// Returns all requests in the order of their arrival.
     pub fn recorded(&self) -> Vec<RecordedRequest> {
         self.shared.log().clone()
     }
 
-    /// The last request for this path.
+    /// Returns the last request for this path.
     pub fn last(&self, path: &str) -> Option<RecordedRequest> {
         let log = self.shared.log();
         log.iter()
@@ -136,28 +134,28 @@ impl ScriptedOrigin {
             .cloned()
     }
 
-    /// Connections open now.
+    /// Returns the number of open connections.
     pub fn open_connections(&self) -> usize {
         self.shared.open.load(Ordering::SeqCst)
     }
 
-    /// Connections accepted since the start.
+    /// Returns the number of connections accepted since the start.
     pub fn accepted_connections(&self) -> usize {
         self.shared.accepted.load(Ordering::SeqCst)
     }
 
-    /// Bytes handed to the kernel since the start, on all connections.
+    /// Returns the number of bytes that were written to all connections since the start.
     pub fn bytes_written(&self) -> u64 {
         self.shared.bytes_written.load(Ordering::SeqCst)
     }
 
-    /// Blocks until `holds` does, looking again whenever a connection opens or closes or a
-    /// request's head or body has been read; panics after ten seconds.
+    /// Blocks until `holds` returns true. Checks it whenever a connection opens or closes, and after each head
+    /// and body of a request. Panics after ten seconds.
     pub fn wait_until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
         self.shared.bell.wait_blocking(what, || holds(self));
     }
 
-    /// The async twin of [`wait_until`](Self::wait_until).
+    /// The async counterpart of [`wait_until`](Self::wait_until).
     pub async fn until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
         self.shared.bell.wait(what, || holds(self)).await;
     }
@@ -219,7 +217,7 @@ struct Shared {
 }
 
 impl Shared {
-    // A test that panicked with a lock held has failed already; the rest may still finish.
+    // A test that panicked with a lock held has failed. Other tests may still finish.
     fn script(&self) -> MutexGuard<'_, Script> {
         self.script.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -232,7 +230,7 @@ impl Shared {
         if let Some(answer) = self.script().queued_for(request) {
             return answer;
         }
-        // The lock is let go before the test's own function runs.
+        // The lock is released before the test's function runs.
         let standing = self.script().standing_for(request);
         standing.map_or_else(|| Answer::status(404), |reply| reply(request))
     }
@@ -241,16 +239,16 @@ impl Shared {
 async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stopped: oneshot::Receiver<()>) {
     let listener =
         tokio::net::TcpListener::from_std(listener).expect("the runtime takes the listener");
-    // Dropping the set at the end aborts whatever still waits at a gate.
+    // Dropping the set aborts the connections that wait at a gate.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             _ = &mut stopped => return,
             accepted = listener.accept() => {
                 let (stream, _) = accepted.expect("accept on a loopback listener");
-                // Small writes must leave at once, or a script would wait for delayed ACKs.
+                // Small writes must not wait for delayed acknowledgements.
                 _ = stream.set_nodelay(true);
-                connections.spawn(converse(stream, Open::new(Arc::clone(&shared))));
+                connections.spawn(serve_connection(stream, Open::new(Arc::clone(&shared))));
             }
             Some(ended) = connections.join_next() => {
                 if let Err(error) = ended && error.is_panic() {
@@ -261,7 +259,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stopped: oneshot:
     }
 }
 
-/// Counts a connection as open for as long as it lives.
+/// Counts a connection as open until dropped.
 struct Open {
     shared: Arc<Shared>,
 }
@@ -282,14 +280,14 @@ impl Drop for Open {
     }
 }
 
-/// A conversation ends for many reasons and none of them is the origin's business.
-async fn converse(mut stream: TcpStream, open: Open) {
+/// Serves a connection to its end. The peer may end it at any time, so errors are ignored.
+async fn serve_connection(mut stream: TcpStream, open: Open) {
     let shared = &open.shared;
     let mut idle_closes = shared.idle_closes.subscribe();
     let mut buffer = Vec::new();
     loop {
         let request = tokio::select! {
-            // In this order, so that a request behind the order to close is not answered.
+            // The order to close comes first, so that a request after it is not answered.
             biased;
             _ = idle_closes.changed() => break,
             request = next_request(&mut buffer, &mut stream) => request,
@@ -302,7 +300,7 @@ async fn converse(mut stream: TcpStream, open: Open) {
             Ok(After::Close) | Err(_) => break,
         }
     }
-    // The socket is gone before the count says so.
+    // The socket is closed before the count falls.
     drop(stream);
     drop(open);
 }
@@ -321,6 +319,7 @@ async fn next_request(
     }
 }
 
+/// The fate of a connection after a response.
 enum After {
     KeepAlive,
     Close,
@@ -333,7 +332,7 @@ async fn respond(
     shared: &Shared,
 ) -> io::Result<After> {
     let answer = shared.answer_to(&request);
-    let place = {
+    let index = {
         let mut log = shared.log();
         log.push(request.clone());
         log.len() - 1
@@ -347,7 +346,7 @@ async fn respond(
             stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
         }
         let read = request.read_body(buffer, stream).await;
-        shared.log()[place] = request.clone();
+        shared.log()[index] = request.clone();
         shared.bell.ring();
         read?;
     }
@@ -360,7 +359,7 @@ async fn respond(
                 return Ok(After::Close);
             }
             Step::Hang => {
-                // Reads on, so that the peer's close is noticed.
+                // Reads, so that the peer's close is noticed.
                 let mut sink = [0; 4096];
                 while stream.read(&mut sink).await? > 0 {}
                 return Ok(After::Close);
@@ -390,7 +389,7 @@ async fn respond(
     }
     if !answer.reads_body_first() {
         request.read_body(buffer, stream).await?;
-        shared.log()[place] = request;
+        shared.log()[index] = request;
         shared.bell.ring();
     }
     Ok(if wants_close {
@@ -400,7 +399,7 @@ async fn respond(
     })
 }
 
-/// Sends `len` bytes of `piece` from `start`, over and over; its length is a multiple of its period.
+/// Sends `len` bytes of a sequence that repeats `piece`, from `start` on.
 async fn send_pieces(
     piece: &[u8],
     start: u64,
@@ -431,5 +430,5 @@ async fn send(bytes: &[u8], stream: &mut TcpStream, shared: &Shared) -> io::Resu
     Ok(())
 }
 
-/// A multiple of the pattern's period of 251, about 64 KiB.
+/// The size of one write, about 64 KiB: a multiple of the pattern's period of 251.
 const PIECE_BYTES: u64 = 251 * 261;

@@ -1,10 +1,10 @@
-//! A request as the origin read it.
+//! The requests that the origin has read.
 
 use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// One request: its head as sent, and its body as far as it was kept.
+/// One request: its head as received, and the beginning of its body.
 #[derive(Clone, Debug)]
 pub struct RecordedRequest {
     head: String,
@@ -17,32 +17,32 @@ pub struct RecordedRequest {
 }
 
 impl RecordedRequest {
-    /// The method.
+    /// Returns the method.
     pub fn method(&self) -> &str {
         &self.method
     }
 
-    /// The request target: path and query.
+    /// Returns the request target: path and query.
     pub fn target(&self) -> &str {
         &self.target
     }
 
-    /// The target up to its query.
+    /// Returns the target without its query.
     pub fn path(&self) -> &str {
         self.target.split('?').next().unwrap_or_default()
     }
 
-    /// The head, byte for byte, with the empty line that ends it.
+    /// Returns the head as received, with the empty line that ends it.
     pub fn head(&self) -> &str {
         &self.head
     }
 
-    /// The first header line of this name.
+    /// Returns the value of the first header line with this name.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers_named(name).next()
     }
 
-    /// All header lines of this name, in order.
+    /// Returns the values of all header lines with this name, in order.
     pub fn headers_named(&self, name: &str) -> impl Iterator<Item = &str> {
         self.headers
             .iter()
@@ -50,22 +50,22 @@ impl RecordedRequest {
             .map(|(_, value)| value.as_str())
     }
 
-    /// All header lines, in order, names as sent.
+    /// Returns all header lines in order, with names as received.
     pub fn headers(&self) -> &[(String, String)] {
         &self.headers
     }
 
-    /// The body's first MiB, chunked coding removed.
+    /// Returns the first MiB of the body, without the chunked coding.
     pub fn body(&self) -> &[u8] {
         &self.body
     }
 
-    /// How long the whole body was, kept or not.
+    /// Returns the length of the whole body.
     pub fn body_len(&self) -> u64 {
         self.body_len
     }
 
-    /// Whether the body was read to its end.
+    /// Returns true if the body was read to its end.
     pub fn is_complete(&self) -> bool {
         self.complete
     }
@@ -83,11 +83,11 @@ impl RecordedRequest {
         })
     }
 
-    /// Takes a head out of `buffer`, if a whole one is there.
+    /// Takes a head out of `buffer`, if the buffer contains a complete one.
     pub(crate) fn take_head(buffer: &mut Vec<u8>) -> io::Result<Option<Self>> {
         let Some(end) = buffer.windows(4).position(|four| four == b"\r\n\r\n") else {
             if buffer.len() > HEAD_BYTES_MAX {
-                return Err(bad("the request's head is longer than a MiB"));
+                return Err(invalid("the request's head is longer than a MiB"));
             }
             return Ok(None);
         };
@@ -98,13 +98,13 @@ impl RecordedRequest {
         let (Some(method), Some(target), Some(_version)) =
             (words.next(), words.next(), words.next())
         else {
-            return Err(bad("the request line has fewer than three words"));
+            return Err(invalid("the request line has fewer than three words"));
         };
         let (method, target) = (method.to_owned(), target.to_owned());
         let headers = lines
             .map(|line| match line.split_once(':') {
                 Some((name, value)) => Ok((name.to_owned(), value.trim().to_owned())),
-                None => Err(bad("a header line has no colon")),
+                None => Err(invalid("a header line has no colon")),
             })
             .collect::<io::Result<_>>()?;
         Ok(Some(Self {
@@ -118,7 +118,7 @@ impl RecordedRequest {
         }))
     }
 
-    /// Reads the body that follows the head; `buffer` holds what was read ahead.
+    /// Reads the body that follows the head. `buffer` contains bytes that were read ahead.
     pub(crate) async fn read_body(
         &mut self,
         buffer: &mut Vec<u8>,
@@ -131,7 +131,8 @@ impl RecordedRequest {
             loop {
                 let line = read_line(buffer, stream).await?;
                 let size = line.split(';').next().unwrap_or_default().trim();
-                let size = u64::from_str_radix(size, 16).map_err(|_| bad("a chunk has no size"))?;
+                let size =
+                    u64::from_str_radix(size, 16).map_err(|_| invalid("a chunk has no size"))?;
                 if size == 0 {
                     while !read_line(buffer, stream).await?.is_empty() {}
                     break;
@@ -142,7 +143,7 @@ impl RecordedRequest {
         } else if let Some(length) = self.header("content-length") {
             let length = length
                 .parse()
-                .map_err(|_| bad("Content-Length is no number"))?;
+                .map_err(|_| invalid("the Content-Length is not a number"))?;
             self.read_piece(length, buffer, stream).await?;
         }
         self.complete = true;
@@ -172,7 +173,7 @@ impl RecordedRequest {
     }
 }
 
-/// Reads more into `buffer`; the end of the stream is an error here.
+/// Reads more bytes into `buffer`. The end of the stream is an error.
 async fn read_more(buffer: &mut Vec<u8>, stream: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {
     match stream.read_buf(buffer).await? {
         0 => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -190,14 +191,14 @@ async fn read_line(
             return Ok(String::from_utf8_lossy(&line[..end]).into_owned());
         }
         if buffer.len() > HEAD_BYTES_MAX {
-            return Err(bad("a chunk's line is longer than a MiB"));
+            return Err(invalid("a chunk's line is longer than a MiB"));
         }
         read_more(buffer, stream).await?;
     }
 }
 
-fn bad(what: &'static str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what)
+fn invalid(reason: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
 const HEAD_BYTES_MAX: usize = 1 << 20;

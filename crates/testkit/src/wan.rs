@@ -1,8 +1,8 @@
-//! A long line on loopback: so many bits a second, shared by all connections, and a delay.
+//! An emulated WAN path on loopback: a bandwidth that all connections share, and a delay.
 //!
-//! For measurements where no emulated network can be had. A relay between two ends: each connection has a thread that reads,
-//! waits for its turn on the line, and one that writes when the delay is over. Bytes beyond a window wait where they came
-//! from, as they would in a sender's socket.
+//! It is for measurements on machines that cannot emulate a network. It relays connections between two peers.
+//! For each direction of a connection, one thread reads and waits for its turn on the path, and another one
+//! writes when the delay has passed. Bytes beyond a window stay in the socket of their sender.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -12,110 +12,113 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a line is like, in each direction.
+/// The properties of the path in each direction.
 #[derive(Clone, Copy, Debug)]
 pub struct WanSettings {
-    /// How much it carries.
+    /// The bandwidth.
     pub bits_per_second: u64,
-    /// How long a byte takes, one way.
+    /// The one-way delay.
     pub delay: Duration,
 }
 
-/// A line that is up until the process ends.
+/// A WAN path that is up until the process ends.
 #[derive(Debug)]
 pub struct Wan {
     addr: SocketAddr,
-    ways: [Arc<Way>; 2],
+    directions: [Arc<Direction>; 2],
 }
 
 /// One direction, shared by all connections.
 #[derive(Debug)]
-struct Way {
+struct Direction {
     settings: WanSettings,
-    /// When the line is free again.
+    /// The time at which the last byte that was accepted has left.
     free_at: Mutex<Instant>,
     bytes: AtomicU64,
 }
 
 impl Wan {
-    /// Listens on loopback; what connects is carried to `to`.
+    /// Listens on loopback, and relays each connection to `to`.
     ///
     /// # Errors
     ///
-    /// If there is no port.
+    /// Fails if no port is free.
     pub fn start(to: SocketAddr, settings: WanSettings) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let addr = listener.local_addr()?;
-        let way = || {
-            Arc::new(Way {
+        let direction = || {
+            Arc::new(Direction {
                 settings,
                 free_at: Mutex::new(Instant::now()),
                 bytes: AtomicU64::new(0),
             })
         };
-        let ways = [way(), way()];
-        let lines = ways.clone();
+        let directions = [direction(), direction()];
+        let of_relay = directions.clone();
         thread::spawn(move || {
-            for near in listener.incoming().flatten() {
-                // The other end is gone: so is this one, by dropping it.
-                let Ok(far) = TcpStream::connect(to) else {
+            for client in listener.incoming().flatten() {
+                // Without the server, the client's connection is closed too.
+                let Ok(server) = TcpStream::connect(to) else {
                     continue;
                 };
-                _ = carry(near, far, &lines);
+                _ = relay(client, server, &of_relay);
             }
         });
-        Ok(Self { addr, ways })
+        Ok(Self { addr, directions })
     }
 
-    /// Where to connect.
+    /// Returns the address to connect to.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Bytes carried from who connected, and to it.
+    /// Returns the number of bytes relayed from clients, and to clients.
     pub fn bytes(&self) -> [u64; 2] {
-        self.ways
+        self.directions
             .each_ref()
-            .map(|way| way.bytes.load(Ordering::Relaxed))
+            .map(|direction| direction.bytes.load(Ordering::Relaxed))
     }
 }
 
-fn carry(near: TcpStream, far: TcpStream, ways: &[Arc<Way>; 2]) -> io::Result<()> {
-    near.set_nodelay(true)?;
-    far.set_nodelay(true)?;
-    let ends = [(near.try_clone()?, far.try_clone()?), (far, near)];
-    for ((from, to), way) in ends.into_iter().zip(ways) {
-        let rate = way.settings.bits_per_second as f64 / 8.0;
-        // What is on its way at full speed, and as much again.
-        let in_flight = rate * way.settings.delay.as_secs_f64() * 2.0;
+fn relay(client: TcpStream, server: TcpStream, directions: &[Arc<Direction>; 2]) -> io::Result<()> {
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    let ends = [(client.try_clone()?, server.try_clone()?), (server, client)];
+    for ((from, to), direction) in ends.into_iter().zip(directions) {
+        let rate = direction.settings.bits_per_second as f64 / 8.0;
+        // Twice the bandwidth-delay product of one way.
+        let in_flight = rate * direction.settings.delay.as_secs_f64() * 2.0;
         let (send, sent) = sync_channel((in_flight as usize / PART_BYTES).max(4));
-        let way = Arc::clone(way);
-        thread::spawn(move || read(from, &way, &send));
+        let direction = Arc::clone(direction);
+        thread::spawn(move || read(from, &direction, &send));
         thread::spawn(move || write(to, &sent));
     }
     Ok(())
 }
 
-/// Takes bytes as the line takes them.
-fn read(mut from: TcpStream, way: &Way, send: &SyncSender<(Instant, Vec<u8>)>) {
+/// Reads bytes at the rate of the path.
+fn read(mut from: TcpStream, direction: &Direction, send: &SyncSender<(Instant, Vec<u8>)>) {
     let mut buffer = vec![0; PART_BYTES];
     while let Ok(bytes @ 1..) = from.read(&mut buffer) {
-        way.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        let takes = bytes as f64 * 8.0 / way.settings.bits_per_second as f64;
-        let gone = {
-            let mut free_at = way.free_at.lock().unwrap_or_else(PoisonError::into_inner);
+        direction.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        let takes = bytes as f64 * 8.0 / direction.settings.bits_per_second as f64;
+        let sent_at = {
+            let mut free_at = direction
+                .free_at
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             *free_at = (*free_at).max(Instant::now()) + Duration::from_secs_f64(takes);
             *free_at
         };
-        thread::sleep(gone.saturating_duration_since(Instant::now()));
-        let part = (gone + way.settings.delay, buffer[..bytes].to_vec());
+        thread::sleep(sent_at.saturating_duration_since(Instant::now()));
+        let part = (sent_at + direction.settings.delay, buffer[..bytes].to_vec());
         if send.send(part).is_err() {
             break;
         }
     }
 }
 
-/// Hands them over when they have arrived. The end of one direction arrives, too.
+/// Writes bytes when their delay has passed. The end of a direction is relayed too.
 fn write(mut to: TcpStream, sent: &Receiver<(Instant, Vec<u8>)>) {
     while let Ok((due, bytes)) = sent.recv() {
         thread::sleep(due.saturating_duration_since(Instant::now()));
@@ -126,16 +129,16 @@ fn write(mut to: TcpStream, sent: &Receiver<(Instant, Vec<u8>)>) {
     _ = to.shutdown(Shutdown::Write);
 }
 
-/// A few packets: 6 ms at 20 Mb/s.
+/// The size of one read: 6 ms at 20 Mbit/s.
 const PART_BYTES: usize = 16 << 10;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// What is sent arrives as it was, not earlier than rate and delay allow, and is counted.
+    /// Bytes arrive unchanged and not earlier than bandwidth and delay allow, and they are counted.
     #[test]
-    fn a_line_takes_its_time() {
+    fn bandwidth_and_delay_are_respected() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let to = listener.local_addr().expect("an address");
         let settings = WanSettings {
@@ -160,7 +163,7 @@ mod tests {
         near.shutdown(Shutdown::Write).expect("it is there");
         let mut answer = Vec::new();
         near.read_to_end(&mut answer).expect("it ends");
-        // 200 ms for the bytes, and there and back.
+        // 200 ms for the bytes, and one round trip.
         assert!(
             begun.elapsed() >= Duration::from_millis(255),
             "{:?}",

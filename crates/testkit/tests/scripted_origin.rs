@@ -1,4 +1,4 @@
-//! The scripted origin keeps to its script, seen from a plain socket.
+//! The scripted origin follows its script, as seen by a plain socket.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -134,7 +134,7 @@ fn a_condition_that_matches_gets_304_and_one_that_does_not_gets_the_body() {
 }
 
 #[test]
-fn a_reset_mid_body_is_a_reset() {
+fn a_reset_within_a_body_is_received_as_a_reset() {
     let origin = ScriptedOrigin::start();
     origin.on("/a", Answer::pattern(1 << 20).reset_at(10));
     let mut stream = connect(&origin);
@@ -145,9 +145,10 @@ fn a_reset_mid_body_is_a_reset() {
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
-/// A claim beyond the body ends early; a claim below it leaves bytes nobody asked for.
+/// With a claimed length above that of the body, the connection is closed early. With one below, surplus bytes
+/// follow.
 #[test]
-fn lengths_are_lied_about_both_ways() {
+fn a_claimed_length_may_be_too_large_or_too_small() {
     let origin = ScriptedOrigin::start();
     origin.once("/a", Answer::ok("abc").claiming_length(9));
     origin.once("/a", Answer::ok("abcdef").claiming_length(2));
@@ -164,7 +165,7 @@ fn lengths_are_lied_about_both_ways() {
 }
 
 #[test]
-fn a_head_goes_on_for_as_long_as_told() {
+fn a_head_has_the_requested_length() {
     let origin = ScriptedOrigin::start();
     origin.once("/a", Answer::endless_headers(10_000));
     origin.once("/a", Answer::endless_header_line(10_000));
@@ -178,7 +179,7 @@ fn a_head_goes_on_for_as_long_as_told() {
 }
 
 #[test]
-fn silence_lasts_until_the_peer_leaves() {
+fn a_connection_without_response_stays_open_until_the_peer_closes_it() {
     let origin = ScriptedOrigin::start();
     origin.on("/a", Answer::never());
     let mut stream = connect(&origin);
@@ -229,7 +230,7 @@ fn connections_are_closed_on_demand_once_they_are_idle() {
     expect(&mut fresh, ok);
 }
 
-/// Uploads of either framing are read and counted; what is beyond a MiB is counted only.
+/// Uploads with a length and chunked ones are read and counted. Bytes beyond a MiB are counted but not kept.
 #[test]
 fn bodies_of_requests_are_recorded() {
     let origin = ScriptedOrigin::start();

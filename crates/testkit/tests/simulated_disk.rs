@@ -1,4 +1,4 @@
-//! The disk that tests of the store crash and break: it must lose what may be lost, and nothing else.
+//! The simulated disk loses only data that no sync has covered.
 
 use std::io;
 use std::sync::Arc;
@@ -23,9 +23,9 @@ fn disk_with_history() -> (Arc<SimulatedDisk>, usize) {
     (disk, synced)
 }
 
-/// What a sync covered is there after every crash behind it; of the rest every sector is one of its versions.
+/// Data that a sync covered survives every later crash. Every other sector has one of its versions.
 ///
-/// Method: every harm at every boundary, many draws; and over all of them each version is met at least once.
+/// Method: all kinds of crashes at all boundaries with many seeds. In total each version must occur at least once.
 #[test]
 fn a_crash_keeps_what_was_synced_and_tears_the_rest() {
     let (disk, synced) = disk_with_history();
@@ -66,7 +66,7 @@ fn a_crash_keeps_what_was_synced_and_tears_the_rest() {
             }
         }
     }
-    // 3 versions of the first block's sectors, 2 of the second's and of the one far away; 1 of the others.
+    // Sectors of the first block have 3 versions, those of the second and the last written block 2, all others 1.
     assert_eq!(met.len(), 8 * (3 + 2 + 2) + (16 - 3) * 8);
 }
 

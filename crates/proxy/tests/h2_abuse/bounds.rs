@@ -1,4 +1,4 @@
-//! Memory of decoded heads, with bounds that are quickly reached.
+//! The bounds of the memory of decoded heads.
 
 use edgeward_testkit::{Answer, Gate};
 use edgeward_types::ByteSize;
@@ -37,7 +37,7 @@ fn decoded_heads_are_bounded_for_each_connection() {
     large_get(&mut client, 3);
     assert_eq!(client.status(3), 503);
     assert_eq!(bed.origin.requests_total(), 1);
-    // Another connection has its own.
+    // Another connection has its own bound.
     let mut other = H2Client::connect(bed.addr());
     large_get(&mut other, 7);
     gate.wait_reached(2);

@@ -3,7 +3,7 @@
 use std::io::{BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use super::support::PATIENCE;
+use super::support::TIMEOUT;
 
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
@@ -21,7 +21,7 @@ pub(crate) const END_HEADERS: u8 = 4;
 pub(crate) const ENHANCE_YOUR_CALM: u32 = 11;
 pub(crate) const CANCEL: u32 = 8;
 
-/// One frame as it was received.
+/// A received frame.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     pub(crate) kind: u8,
@@ -30,7 +30,7 @@ pub(crate) struct Frame {
     pub(crate) payload: Vec<u8>,
 }
 
-/// One frame as bytes.
+/// Returns a frame as bytes.
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).expect("a short payload");
     let mut bytes = length.to_be_bytes()[1..].to_vec();
@@ -40,13 +40,13 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     bytes
 }
 
-/// A string literal of HPACK, not Huffman coded (RFC 7541 §5.2).
+/// Appends a string literal of HPACK without Huffman coding (RFC 7541 §5.2).
 fn string(bytes: &mut Vec<u8>, text: &str) {
     integer(bytes, 0, 7, text.len());
     bytes.extend_from_slice(text.as_bytes());
 }
 
-/// An integer of HPACK (RFC 7541 §5.1).
+/// Appends an integer of HPACK (RFC 7541 §5.1).
 fn integer(bytes: &mut Vec<u8>, pattern: u8, prefix_bits: u8, value: usize) {
     let max = (1usize << prefix_bits) - 1;
     if value < max {
@@ -62,7 +62,7 @@ fn integer(bytes: &mut Vec<u8>, pattern: u8, prefix_bits: u8, value: usize) {
     bytes.push(u8::try_from(rest).expect("7 bits"));
 }
 
-/// The header block of a request with further fields, which are not added to the dynamic table.
+/// Returns the header block of a request. Its fields are not added to the dynamic table.
 pub(crate) fn request(method: &str, path: &str, fields: &[(&str, &str)]) -> Vec<u8> {
     let pseudo = [
         (":method", method),
@@ -79,14 +79,14 @@ pub(crate) fn request(method: &str, path: &str, fields: &[(&str, &str)]) -> Vec<
     block
 }
 
-/// A field that is added to the dynamic table (RFC 7541 §6.2.1).
+/// Appends a field that is added to the dynamic table (RFC 7541 §6.2.1).
 pub(crate) fn indexed_field(block: &mut Vec<u8>, name: &str, value: &str) {
     block.push(0x40);
     string(block, name);
     string(block, value);
 }
 
-/// The field that was added to the dynamic table last, in one byte (RFC 7541 §6.1).
+/// The index of the field that was added to the dynamic table last (RFC 7541 §6.1).
 pub(crate) const LAST_INDEXED: u8 = 0x80 | 62;
 
 /// A connection after its preface.
@@ -99,8 +99,8 @@ impl H2Client {
     /// Connects, and sends the preface with empty settings and a large window for the connection.
     pub(crate) fn connect(addr: SocketAddr) -> Self {
         let stream = TcpStream::connect(addr).expect("the edge listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+        stream.set_write_timeout(Some(TIMEOUT)).expect("a timeout");
         stream.set_nodelay(true).expect("no delay");
         let mut client = Self {
             stream: BufReader::new(stream),
@@ -116,7 +116,7 @@ impl H2Client {
         assert!(self.try_send(bytes), "the edge reads");
     }
 
-    /// Sends, and returns whether the edge took the bytes.
+    /// Sends bytes. Returns false if the edge has closed the connection.
     pub(crate) fn try_send(&mut self, bytes: &[u8]) -> bool {
         self.stream.get_mut().write_all(bytes).is_ok()
     }
@@ -127,7 +127,7 @@ impl H2Client {
         self.send(&frame(HEADERS, END_STREAM | END_HEADERS, stream, &block));
     }
 
-    /// The next frame, or nothing once the edge has closed the connection.
+    /// Reads the next frame. Returns `None` if the edge has closed the connection.
     pub(crate) fn frame(&mut self) -> Option<Frame> {
         let mut head = [0; 9];
         self.stream.read_exact(&mut head).ok()?;
@@ -147,12 +147,12 @@ impl H2Client {
         })
     }
 
-    /// Sends a PING and waits for its answer: the edge has read all that was sent before.
+    /// Sends a PING and waits for its answer, after which the edge has read all earlier bytes.
     pub(crate) fn ping(&mut self) {
         assert!(self.try_ping(), "an answer to PING");
     }
 
-    /// The same; false if the edge ends the connection instead.
+    /// As [`ping`](Self::ping). Returns false if the edge closes the connection.
     pub(crate) fn try_ping(&mut self) -> bool {
         if !self.try_send(&frame(PING, 0, 0, b"question")) {
             return false;
@@ -165,7 +165,7 @@ impl H2Client {
         false
     }
 
-    /// Reads to the end of the connection and returns the error code of the last GOAWAY that came at any time.
+    /// Reads until the connection ends. Returns the error code of the last GOAWAY.
     pub(crate) fn goaway_after(&mut self) -> Option<u32> {
         while self.frame().is_some() {}
         self.goaway
@@ -186,9 +186,10 @@ impl H2Client {
     }
 }
 
-/// The status at the front of a header block: from the static table, or a literal whose name is there.
+/// Returns the status at the beginning of a header block: an entry of the static table, or a literal with a
+/// name from it.
 pub(crate) fn status_of(block: &[u8]) -> u16 {
-    // A change of the table's size may stand in front (RFC 7541 §4.2).
+    // A change of the table's size may come first (RFC 7541 §4.2).
     let start = block.iter().position(|byte| byte & 0xe0 != 0x20);
     let block = &block[start.expect("a field")..];
     match block[0] {
@@ -213,7 +214,7 @@ pub(crate) fn status_of(block: &[u8]) -> u16 {
     }
 }
 
-/// Digits of Huffman's code (RFC 7541 appendix B): 0 to 2 have five bits, the others six.
+/// Decodes digits of the Huffman code (RFC 7541 appendix B): 0 to 2 have five bits, the others six.
 fn huffman_digits(bytes: &[u8]) -> String {
     let bits: String = bytes.iter().map(|byte| format!("{byte:08b}")).collect();
     let mut rest = bits.as_str();

@@ -1,4 +1,4 @@
-//! HTTP/2 clients that make the edge work or remember more than they send.
+//! HTTP/2 clients that cause the edge much work or memory with few bytes.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -14,8 +14,8 @@ use edgeward_testkit::{Answer, Gate};
 use frames::*;
 use support::Bed;
 
-/// Method: each of 4000 requests repeats a field of 4000 bytes 15 times, in one byte each, and the origin has one
-/// connection, which does not answer.
+/// Method: each of 4000 requests repeats a field of 4000 bytes 15 times, in one byte each. The origin has one
+/// connection and does not answer.
 #[test]
 fn requests_that_wait_for_the_origin_do_not_hold_their_forwarded_heads() {
     let bed = Bed::with(|config| {
@@ -44,7 +44,7 @@ fn requests_that_wait_for_the_origin_do_not_hold_their_forwarded_heads() {
 }
 
 #[test]
-fn a_client_that_resets_its_requests_again_and_again_is_told_to_calm_down() {
+fn a_client_that_resets_many_requests_gets_enhance_your_calm() {
     let bed = Bed::start();
     bed.origin.otherwise(|_| Answer::never());
     let mut client = H2Client::connect(bed.addr());
@@ -73,7 +73,8 @@ fn a_client_that_resets_its_requests_again_and_again_is_told_to_calm_down() {
     bed.until_metric("edgeward_h2_floods_total{frames=\"resets\"}", 1.0);
 }
 
-/// A fetch goes on when its client resets the stream, and others may share it. It keeps its place among the streams.
+/// A fetch continues after its client has reset the stream, because other requests may share it. It still
+/// counts as a stream.
 #[test]
 fn fetches_of_reset_streams_count_against_the_limit_of_streams() {
     let bed = Bed::with(|config| config.limits.h2_streams_max = 10.try_into().expect("10"));
@@ -89,7 +90,7 @@ fn fetches_of_reset_streams_count_against_the_limit_of_streams() {
     for nth in 0..10u32 {
         client.send(&frame(RST_STREAM, 0, 2 * nth + 1, &CANCEL.to_be_bytes()));
     }
-    // The tasks of the streams run between the two.
+    // The tasks of the streams run in between.
     client.ping();
     client.ping();
     client.get(21, "/11", &[]);
@@ -101,16 +102,16 @@ fn fetches_of_reset_streams_count_against_the_limit_of_streams() {
     assert_eq!(client.status(23), 200);
 }
 
-/// A fetch that nobody waits for gives its connection to the origin to a request that waits for one.
+/// An orphaned fetch is cancelled if a request waits for a connection to the origin.
 ///
-/// Method: reset streams hold all of a worker's connections; the origin never answers them.
+/// Method: fetches of reset streams hold all connections of a worker, and the origin does not answer.
 #[test]
 fn fetches_of_reset_streams_give_way_to_requests_that_wait() {
     let bed = Bed::with(|config| {
         config.workers = NonZeroUsize::MIN;
         config.origin.connections_per_worker_max = NonZeroUsize::new(4).expect("4");
         config.origin.client_share_percent = 100;
-        // Without way being made the request below would get a 503 after this time.
+        // Without a cancelled fetch the request below would get a 503 after this time.
         config.origin.queue_timeout = Duration::from_secs(3);
     });
     let shared = |body: &str| Answer::ok(body.to_owned()).header("cache-control", "max-age=60");
@@ -172,9 +173,9 @@ fn floods_of_control_frames_end_the_connection() {
     }
 }
 
-/// gRPC clients send each message as a DATA frame of its own.
+/// gRPC clients send each message in its own DATA frame.
 #[test]
-fn a_burst_of_small_data_frames_reaches_the_origin_whole() {
+fn a_burst_of_small_data_frames_reaches_the_origin_completely() {
     let bed = Bed::start();
     bed.origin.on("/upload", Answer::ok("x"));
     let mut client = H2Client::connect(bed.addr());
@@ -186,7 +187,10 @@ fn a_burst_of_small_data_frames_reaches_the_origin_whole() {
     }
     client.send(&bytes);
     assert_eq!(client.status(1), 200);
-    let seen = bed.origin.last("/upload").expect("asked");
+    let seen = bed
+        .origin
+        .last("/upload")
+        .expect("the origin got a request");
     assert!(seen.body() == b"0123456789".repeat(5000));
 }
 
@@ -209,7 +213,7 @@ fn headers_max_holds_for_http2() {
         client.get(1, "/page", &fields);
         assert_eq!(client.status(1), status, "{count} fields");
     }
-    // So many that they are not even decoded.
+    // The gate refuses this many fields before hyper decodes them.
     let mut client = H2Client::connect(bed.addr());
     let mut block = request("GET", "/page", &[("x-first", "v")]);
     block.extend([0x80 | 16; 500]);
@@ -228,5 +232,5 @@ fn a_first_line_of_another_protocol_is_closed_without_an_answer() {
     }
     let mut client = bed.connect();
     client.send(b"GET /a b HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(client.head().status, 400, "this is HTTP, though malformed");
+    assert_eq!(client.head().status, 400, "a malformed request of HTTP");
 }

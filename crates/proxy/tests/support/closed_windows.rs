@@ -1,4 +1,5 @@
-//! An HTTP/2 client whose streams have windows of zero: it gets the heads of its responses and no byte of their bodies.
+//! An HTTP/2 client whose streams have windows of zero: it gets the heads of its responses and no byte of their
+//! bodies.
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -8,7 +9,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::runtime::{Builder, Runtime};
 
-use super::support::{Bed, PATIENCE};
+use super::support::{Bed, TIMEOUT};
 
 /// The client and its responses. Dropping it closes the connection.
 pub(crate) struct ClosedWindows {
@@ -33,7 +34,7 @@ impl ClosedWindows {
                 .map(|n| {
                     let uri = format!("http://test.example/{n}");
                     let request = Request::get(uri).body(Empty::new()).expect("a request");
-                    tokio::time::timeout(PATIENCE, sender.send_request(request))
+                    tokio::time::timeout(TIMEOUT, sender.send_request(request))
                 })
                 .collect();
             let mut responses = Vec::new();

@@ -12,7 +12,7 @@ pub(crate) struct SelfSigned {
 }
 
 impl SelfSigned {
-    /// Makes a certificate for `localhost` and `127.0.0.1`.
+    /// Generates a certificate for `localhost` and `127.0.0.1`.
     pub(crate) fn new() -> Self {
         let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
         let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
@@ -27,7 +27,7 @@ impl SelfSigned {
         }
     }
 
-    /// The files, as a listener takes them.
+    /// Returns the files for the configuration of a listener.
     pub(crate) fn files(&self) -> ListenerTls {
         ListenerTls {
             certificates: self.certificate.clone(),

@@ -1,5 +1,5 @@
-//! An edge before a scripted origin, and a client that sees every byte.
-#![expect(dead_code, reason = "each test binary uses its own part")]
+//! An edge in front of a scripted origin, and a client that reads responses byte by byte.
+#![expect(dead_code, reason = "each test binary uses a part of this module")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,27 +12,27 @@ use edgeward_store::hot::HotConfig;
 use edgeward_testkit::ScriptedOrigin;
 use edgeward_types::ByteSize;
 
-/// Longest any wait in a test may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest wait in a test.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An origin and an edge before it.
+/// An edge and its origin.
 pub(crate) struct Bed {
     pub(crate) edge: RunningEdge,
     pub(crate) origin: ScriptedOrigin,
 }
 
 impl Bed {
-    /// Two workers, 64 MiB of LRU, an admin listener.
+    /// Starts an edge with two workers, 64 MiB of memory with LRU and an admin listener.
     pub(crate) fn start() -> Self {
         Self::with(|_| {})
     }
 
-    /// The same with changes.
+    /// Starts an edge as [`start`](Self::start), after `change` has changed its configuration.
     pub(crate) fn with(change: impl FnOnce(&mut EdgeConfig)) -> Self {
         Self::before(ScriptedOrigin::start(), change)
     }
 
-    /// The same before an origin that is there already.
+    /// Starts an edge as [`with`](Self::with), in front of this origin.
     pub(crate) fn before(origin: ScriptedOrigin, change: impl FnOnce(&mut EdgeConfig)) -> Self {
         let mut config = config_for(origin.addr());
         change(&mut config);
@@ -40,9 +40,9 @@ impl Bed {
         Self { edge, origin }
     }
 
-    /// Stops the edge in good order and gives the origin back.
+    /// Shuts the edge down and returns the origin.
     pub(crate) fn stop(self) -> ScriptedOrigin {
-        self.edge.shutdown(PATIENCE);
+        self.edge.shutdown(TIMEOUT);
         self.origin
     }
 
@@ -54,31 +54,31 @@ impl Bed {
         Client::connect(self.addr())
     }
 
-    /// GET on a connection of its own.
+    /// Sends a GET on a new connection.
     pub(crate) fn get(&self, path: &str) -> Answer {
         self.connect().get(path, &[])
     }
 
-    /// GET with header lines, on a connection of its own.
+    /// Sends a GET with header lines on a new connection.
     pub(crate) fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
         self.connect().get(path, headers)
     }
 
-    /// `/status` of the admin listener.
+    /// Returns `/status` of the admin listener.
     pub(crate) fn status(&self) -> serde_json::Value {
         let addr = self.edge.admin_addr().expect("an admin listener");
         let answer = Client::connect(addr).get("/status", &[]);
         serde_json::from_slice(&answer.body).expect("status is JSON")
     }
 
-    /// `/metrics` of the admin listener.
+    /// Returns `/metrics` of the admin listener.
     pub(crate) fn metrics(&self) -> String {
         let addr = self.edge.admin_addr().expect("an admin listener");
         let answer = Client::connect(addr).get("/metrics", &[]);
         String::from_utf8(answer.body).expect("metrics are text")
     }
 
-    /// One line of `/metrics`, by everything before its value.
+    /// Returns the value of the line of `/metrics` that begins with `series`.
     pub(crate) fn metric(&self, series: &str) -> f64 {
         let metrics = self.metrics();
         metrics
@@ -87,9 +87,9 @@ impl Bed {
             .unwrap_or_else(|| panic!("no {series} in\n{metrics}"))
     }
 
-    /// Waits for a line of `/metrics` to show this value.
+    /// Waits until a line of `/metrics` has this value.
     pub(crate) fn until_metric(&self, series: &str, value: f64) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let shown = self.metric(series);
             if shown == value {
@@ -103,15 +103,18 @@ impl Bed {
         }
     }
 
-    /// Waits for the status to be as wanted.
+    /// Waits until `holds` returns true for the status.
     pub(crate) fn until(&self, what: &str, holds: impl Fn(&serde_json::Value) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let status = self.status();
             if holds(&status) {
                 return;
             }
-            assert!(Instant::now() < deadline, "waited for {what}: {status:#}");
+            assert!(
+                Instant::now() < deadline,
+                "timeout: {what} did not happen: {status:#}"
+            );
             std::thread::yield_now();
         }
     }
@@ -126,23 +129,23 @@ pub(crate) fn config_for(origin: SocketAddr) -> EdgeConfig {
     };
     config.workers = NonZeroUsize::new(2).expect("two");
     config.admin = Some(LOOPBACK_ANY_PORT);
-    // What the client here writes into `Host`.
+    // The `Host` of the client in this module.
     config.admin_hosts = vec!["test.example".to_owned()];
     config
 }
 
-/// A connection that is spoken to byte by byte.
+/// A client over HTTP/1.1 that writes and reads bytes.
 pub(crate) struct Client {
     stream: BufReader<TcpStream>,
 }
 
-/// A response as it came.
+/// A response as received.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
-    /// The body came to the end its framing promised.
+    /// True if the body arrived up to the end that its framing announces.
     pub(crate) complete: bool,
 }
 
@@ -172,10 +175,10 @@ impl Client {
         Self::over(TcpStream::connect(addr).expect("the edge listens"))
     }
 
-    /// The same over a connection that was made elsewhere.
+    /// Returns a client on this connection.
     pub(crate) fn over(stream: TcpStream) -> Self {
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+        stream.set_write_timeout(Some(TIMEOUT)).expect("a timeout");
         stream.set_nodelay(true).expect("no delay");
         Self {
             stream: BufReader::new(stream),
@@ -220,12 +223,12 @@ impl Client {
             .expect("the edge reads");
     }
 
-    /// Sends as much as the edge takes; false if it hangs up.
+    /// Sends bytes. Returns false if the edge closes the connection first.
     pub(crate) fn try_send(&mut self, bytes: &[u8]) -> bool {
         self.stream.get_mut().write_all(bytes).is_ok()
     }
 
-    /// Sends pieces of a body until the edge has taken none for a second; says how much went.
+    /// Sends pieces of a body until the edge has read none for a second. Returns the number of bytes sent.
     pub(crate) fn send_until_blocked(&mut self, piece: &[u8], length: usize) -> usize {
         let stream = self.stream.get_mut();
         stream
@@ -240,11 +243,11 @@ impl Client {
                 Err(error) => panic!("after {sent} bytes: {error}"),
             }
         }
-        stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_write_timeout(Some(TIMEOUT)).expect("a timeout");
         sent
     }
 
-    /// Sends so many bytes of a body.
+    /// Sends `length` bytes of a body.
     pub(crate) fn send_rest(&mut self, piece: &[u8], mut length: usize) {
         while length > 0 {
             let n = piece.len().min(length);
@@ -253,17 +256,17 @@ impl Client {
         }
     }
 
-    /// A response's head.
+    /// Reads the head of a response.
     pub(crate) fn head(&mut self) -> Answer {
         self.try_head().expect("a response")
     }
 
-    /// A response's head, or nothing if the edge hangs up without one.
+    /// Reads the head of a response. Returns `None` if the edge closes the connection first.
     pub(crate) fn try_head(&mut self) -> Option<Answer> {
         let mut line = String::new();
         match self.stream.read_line(&mut line) {
             Ok(0) => return None,
-            Err(error) if is_hang_up(&error) => return None,
+            Err(error) if is_closed_error(&error) => return None,
             result => result.expect("the edge answers in time"),
         };
         let status = line
@@ -290,17 +293,17 @@ impl Client {
         })
     }
 
-    /// A response's head, if it begins within so long.
+    /// Reads the head of a response if it begins within `wait`.
     pub(crate) fn head_within(&mut self, wait: Duration) -> Option<Answer> {
         let stream = self.stream.get_mut();
         stream.set_read_timeout(Some(wait)).expect("a timeout");
         let begun = self.stream.fill_buf().is_ok_and(|bytes| !bytes.is_empty());
         let stream = self.stream.get_mut();
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
         if begun { self.try_head() } else { None }
     }
 
-    /// A whole response, or as much as comes of it; interim ones are skipped.
+    /// Reads a response, complete or up to the point where it breaks off. Skips interim responses.
     pub(crate) fn answer(&mut self, method: &str) -> Answer {
         let mut answer = self.head();
         while answer.status < 200 {
@@ -310,7 +313,7 @@ impl Client {
         answer
     }
 
-    /// The body after a head.
+    /// Reads the body that follows a head.
     pub(crate) fn body(&mut self, method: &str, answer: &mut Answer) {
         if method == "HEAD" || matches!(answer.status, 204 | 304) {
             return;
@@ -326,7 +329,7 @@ impl Client {
         }
     }
 
-    /// As many bytes of a body, or fewer if the edge hangs up.
+    /// Reads `length` bytes of a body, or fewer if the edge closes the connection.
     pub(crate) fn read_up_to(&mut self, length: usize) -> Vec<u8> {
         let mut body = vec![0; length];
         let mut read = 0;
@@ -334,7 +337,7 @@ impl Client {
             match self.stream.read(&mut body[read..]) {
                 Ok(0) => break,
                 Ok(n) => read += n,
-                Err(error) if is_hang_up(&error) => break,
+                Err(error) if is_closed_error(&error) => break,
                 Err(error) => panic!("after {read} of {length} bytes: {error}"),
             }
         }
@@ -347,7 +350,7 @@ impl Client {
             let mut line = String::new();
             match self.stream.read_line(&mut line) {
                 Ok(0) => return false,
-                Err(error) if is_hang_up(&error) => return false,
+                Err(error) if is_closed_error(&error) => return false,
                 result => result.expect("a chunk in time"),
             };
             let Ok(length) = usize::from_str_radix(line.trim_end(), 16) else {
@@ -364,23 +367,23 @@ impl Client {
         }
     }
 
-    /// Whether the edge closes the connection, in good order or not.
+    /// Returns true if the edge closes the connection, with a FIN or a reset.
     pub(crate) fn is_closed(&mut self) -> bool {
         match self.stream.read(&mut [0; 1]) {
             Ok(0) => true,
             Ok(_) => false,
-            Err(error) => is_hang_up(&error),
+            Err(error) => is_closed_error(&error),
         }
     }
 
-    /// Hangs up with a reset, as a client that was killed does.
+    /// Closes the connection with a reset, as a client that was killed does.
     pub(crate) fn reset(self) {
         let socket = socket2::Socket::from(self.stream.into_inner());
         socket.set_linger(Some(Duration::ZERO)).expect("a linger");
     }
 }
 
-fn is_hang_up(error: &std::io::Error) -> bool {
+fn is_closed_error(error: &std::io::Error) -> bool {
     matches!(
         error.kind(),
         std::io::ErrorKind::ConnectionReset
@@ -389,7 +392,7 @@ fn is_hang_up(error: &std::io::Error) -> bool {
     )
 }
 
-/// The bytes of [`edgeward_testkit::Answer::pattern`].
+/// Returns a range of the body of [`edgeward_testkit::Answer::pattern`].
 pub(crate) fn pattern(range: std::ops::Range<u64>) -> Vec<u8> {
     range.map(edgeward_testkit::pattern_byte).collect()
 }

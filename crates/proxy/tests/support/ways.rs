@@ -1,4 +1,4 @@
-//! One request by each way into the edge: the fast path, hyper's HTTP/1, and HTTP/2.
+//! Sends one request to each codec of the edge: the fast path, hyper's HTTP/1.1, and HTTP/2.
 
 use std::net::SocketAddr;
 
@@ -9,9 +9,9 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 
-use super::support::{Answer, Client, PATIENCE};
+use super::support::{Answer, Client, TIMEOUT};
 
-/// Sends a raw HTTP/1 request, head and body, on a connection of its own and reads the response.
+/// Sends a raw HTTP/1 request, head and body, on a new connection, and reads the response.
 pub(crate) fn h1(addr: SocketAddr, request: &str) -> Answer {
     let mut client = Client::connect(addr);
     client.send(request.as_bytes());
@@ -19,8 +19,8 @@ pub(crate) fn h1(addr: SocketAddr, request: &str) -> Answer {
     client.answer(method)
 }
 
-/// The same request for hyper: the fast path leaves connection options that it does not know to hyper, and the edge
-/// removes them again.
+/// Changes a request so that hyper serves it: the fast path hands requests with unknown connection options over
+/// to hyper. The edge removes the option.
 pub(crate) fn for_hyper(request: &str) -> String {
     let end = request.find("\r\n\r\n").expect("a head's end");
     let (head, rest) = request.split_at(end);
@@ -49,7 +49,7 @@ impl Default for H2<'_> {
     }
 }
 
-/// Sends one HTTP/2 request by prior knowledge on a connection of its own. A reset stream is `None`.
+/// Sends one HTTP/2 request by prior knowledge on a new connection. Returns `None` if the stream is reset.
 pub(crate) fn h2(addr: SocketAddr, request: &H2<'_>) -> Option<Answer> {
     let mut parts = http::uri::Parts::default();
     parts.path_and_query = Some(request.path.parse().expect("a path"));
@@ -91,7 +91,7 @@ pub(crate) fn h2(addr: SocketAddr, request: &H2<'_>) -> Option<Answer> {
                     complete: true,
                 })
             };
-            tokio::time::timeout(PATIENCE, exchange)
+            tokio::time::timeout(TIMEOUT, exchange)
                 .await
                 .expect("in time")
         })

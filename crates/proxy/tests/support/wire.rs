@@ -1,17 +1,17 @@
-//! A connection whose bytes a test reads one by one.
+//! A connection that a test reads byte by byte.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use super::support::{Bed, PATIENCE};
+use super::support::{Bed, TIMEOUT};
 
-/// A connection whose bytes the test sees as they come.
+/// A connection whose bytes the test reads in the order of their arrival.
 pub(crate) struct Wire(pub(crate) TcpStream);
 
 impl Wire {
     pub(crate) fn connect(bed: &Bed) -> Self {
         let stream = TcpStream::connect(bed.addr()).expect("the edge listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
         Self(stream)
     }
 
@@ -19,7 +19,7 @@ impl Wire {
         self.0.write_all(bytes.as_bytes()).expect("the edge reads");
     }
 
-    /// Reads until the bytes so far end with `end`.
+    /// Reads until the bytes read so far end with `end`.
     pub(crate) fn until(&mut self, end: &str) -> String {
         let mut seen = Vec::new();
         while !seen.ends_with(end.as_bytes()) {
@@ -32,7 +32,7 @@ impl Wire {
         String::from_utf8(seen).expect("text")
     }
 
-    /// Reads to the end of the connection.
+    /// Reads until the connection ends.
     pub(crate) fn rest(&mut self) -> String {
         let mut seen = Vec::new();
         self.0.read_to_end(&mut seen).expect("an end in time");

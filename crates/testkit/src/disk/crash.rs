@@ -1,38 +1,37 @@
-//! What is left on a disk when the power goes out between two operations.
+//! The content of a disk after a power loss between two operations.
 
 use std::collections::BTreeMap;
 
 use edgeward_types::{Seed, SplitMix64};
 
-/// What was done to a disk.
+/// An entry of the journal.
 #[derive(Clone, Debug)]
 pub(super) enum Operation {
     Write { offset: usize, bytes: Vec<u8> },
     Sync,
 }
 
-/// What becomes of that which no sync has covered.
+/// The fate of writes that no sync has covered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harm {
-    /// All of it is there: as after `kill -9`, where the kernel lives on.
+    /// All writes are kept, as after `kill -9`, which the kernel survives.
     KeepUnsynced,
-    /// None of it is.
+    /// All writes are lost.
     LoseUnsynced,
-    /// The last write is there only up to some sector, the ones before it are.
+    /// The last write is kept up to some sector. All earlier writes are kept.
     TearLastWrite,
-    /// Each write is there or is not, whole, in any order.
+    /// Each write is kept or lost as a whole, in any order.
     LoseWrites,
-    /// Each sector of 512 bytes is as it was, or as any of the unsynced writes to it left it.
+    /// Each sector of 512 bytes has its old content, or that of any unsynced write to it.
     TearSectors,
-    /// The same, 4 KiB at a time.
+    /// As [`TearSectors`](Self::TearSectors), in blocks of 4 KiB.
     TearBlocks,
-    /// As [`TearSectors`](Self::TearSectors), and some of the sectors hold noise: more than disks do, and what a
-    /// checksum is there for.
+    /// As [`TearSectors`](Self::TearSectors), and some sectors contain noise, which checksums must detect.
     Garble,
 }
 
 impl Harm {
-    /// Every kind there is.
+    /// All variants.
     pub const ALL: [Self; 7] = [
         Self::KeepUnsynced,
         Self::LoseUnsynced,
@@ -44,11 +43,11 @@ impl Harm {
     ];
 }
 
-/// The crashes of one run, from a disk's journal.
+/// The possible crashes of one run, from the journal of a disk.
 #[derive(Debug)]
 pub struct Crashes {
     journal: Vec<Operation>,
-    /// Everything that the last sync before `unsynced` covers.
+    /// The content that the last sync before `unsynced` covers.
     durable: Vec<u8>,
     /// The first operation after that sync.
     unsynced: usize,
@@ -65,16 +64,16 @@ impl Crashes {
         }
     }
 
-    /// The boundaries there are: before the first operation, and after each.
+    /// Returns all boundaries: before the first operation, and after each one.
     pub fn boundaries(&self) -> std::ops::RangeInclusive<usize> {
         0..=self.journal.len()
     }
 
-    /// What a crash at `boundary` could leave. Ask for boundaries in ascending order.
+    /// Returns a possible content after a crash at `boundary`. Boundaries must be passed in ascending order.
     ///
     /// # Panics
     ///
-    /// If a sync lies between `boundary` and one that was asked for before.
+    /// Panics if a sync lies between `boundary` and a later boundary that was passed before.
     pub fn image(&mut self, boundary: usize, harm: Harm) -> Vec<u8> {
         self.settle(boundary);
         let mut image = self.durable.clone();
@@ -90,7 +89,7 @@ impl Crashes {
             Harm::LoseUnsynced => {}
             Harm::KeepUnsynced => pending.iter().for_each(|write| apply(&mut image, write)),
             Harm::LoseWrites => {
-                // Which writes are there, and in which order, is all chance.
+                // The kept writes and their order are random.
                 let mut left = pending;
                 while !left.is_empty() {
                     let write = left.swap_remove(draws.below(left.len()));
@@ -128,7 +127,7 @@ impl Crashes {
     fn settle(&mut self, boundary: usize) {
         assert!(
             self.unsynced <= boundary,
-            "boundaries are asked for in ascending order"
+            "boundaries must be passed in ascending order"
         );
         let last_sync = self.journal[self.unsynced..boundary]
             .iter()
@@ -148,7 +147,7 @@ fn apply(image: &mut [u8], &(offset, bytes): &(usize, &[u8])) {
     image[offset..offset + bytes.len()].copy_from_slice(bytes);
 }
 
-/// Leaves each piece of `grain` bytes as it is, or as one of the writes to it would have it.
+/// Keeps each piece of `grain` bytes, or replaces it by the content of one of the writes to it.
 fn tear(image: &mut [u8], pending: &[(usize, &[u8])], grain: usize, draws: &mut Draws) {
     let mut versions: BTreeMap<usize, Vec<&[u8]>> = BTreeMap::new();
     for (offset, bytes) in pending {
@@ -157,7 +156,7 @@ fn tear(image: &mut [u8], pending: &[(usize, &[u8])], grain: usize, draws: &mut 
             versions.entry(at).or_default().push(piece);
         }
     }
-    // Some crashes lose little and some nearly all.
+    // Some crashes lose few writes and others nearly all.
     let of_ten = 1 + draws.below(9);
     for (at, written) in versions {
         if draws.below(10) < of_ten {
@@ -167,7 +166,7 @@ fn tear(image: &mut [u8], pending: &[(usize, &[u8])], grain: usize, draws: &mut 
     }
 }
 
-/// The same seed tears the same sectors.
+/// Random numbers that depend on the seed alone.
 #[derive(Debug)]
 struct Draws(SplitMix64);
 

@@ -1,4 +1,4 @@
-//! What goes wrong with a simulated disk, and when.
+//! The faults of a simulated disk.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,10 +6,10 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::Gate;
 
-/// An error as the kernel reports it for a disk.
+/// An error of the kernel for a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Errno {
-    /// `EIO`: the medium or the cable.
+    /// `EIO`: the device failed.
     Io,
     /// `ENOSPC`: the file system is full.
     NoSpace,
@@ -27,22 +27,22 @@ impl Errno {
     }
 }
 
-/// Something that goes wrong until the disk is healed.
+/// A fault that lasts until the disk is healed.
 #[derive(Clone, Debug)]
 pub enum Fault {
     /// Reads fail.
     Reads(Errno),
-    /// Reads bring half of what is wanted, as from a file that was cut off.
+    /// Reads return half of the bytes, as from a truncated file.
     ShortReads,
-    /// Whoever will not wait for a read gets nothing; who waits gets everything.
+    /// Reads that may not wait return no bytes. Reads that may wait return all bytes.
     ReadsWait,
-    /// Writes fail, having written nothing.
+    /// Writes fail before the first byte.
     Writes(Errno),
     /// Writes fail half-way.
     ShortWrites,
     /// Syncs fail.
     Syncs(Errno),
-    /// Each write comes to this gate and waits there: a disk as slow as the test likes.
+    /// Each write waits at this gate, so that the test chooses how slow the disk is.
     WritesWait(Gate),
 }
 
@@ -65,7 +65,7 @@ impl Faults {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// How many of `bytes` a read may bring.
+    /// Returns how many of `bytes` a read returns.
     pub(super) fn before_read(&self, bytes: usize) -> io::Result<usize> {
         self.first(|fault| match fault {
             Fault::Reads(errno) => Some(Err(errno.error())),
@@ -80,7 +80,8 @@ impl Faults {
             .is_some()
     }
 
-    /// Why a write of `bytes` fails, and after how many of them.
+    /// Returns the error of a write of `bytes` and the number of bytes written before it, or `Ok` if the write
+    /// succeeds.
     pub(super) fn before_write(&self, bytes: usize) -> Result<(), (usize, io::Error)> {
         let gate = self.first(|fault| match fault {
             Fault::WritesWait(gate) => Some(gate.clone()),
@@ -108,7 +109,7 @@ impl Faults {
         refusal.map_or(Ok(()), Err)
     }
 
-    /// The first fault that matters here, counted.
+    /// Returns the result of the first fault that `matters` accepts, and counts the fault.
     fn first<T>(&self, matters: impl FnMut(&Fault) -> Option<T>) -> Option<T> {
         let found = self.now().iter().find_map(matters);
         if found.is_some() {

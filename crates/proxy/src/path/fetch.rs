@@ -1,16 +1,15 @@
 //! Misses. Requests for one key share one fetch, and get its body while it arrives.
 //!
-//! The leader's task polls the fetch, which costs no further task and no channel. When the leader's response begins, or when its
-//! client disconnects, the rest of the fetch becomes a task, so that the followers still get the body.
+//! The leader's task polls the fetch, which costs no further task and no channel. When the leader's response begins,
+//! or when its client disconnects, the rest of the fetch becomes a task, so that the followers still get the body.
 
 mod lead;
 
 use std::cell::Cell;
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
 use edgeward_semantics::{CacheStatus, Forward, conditional};
 use http::header::{HeaderMap, RANGE};
@@ -22,12 +21,13 @@ use super::lookup::lookup_again;
 use super::pass;
 use crate::cache::CacheKey;
 use crate::cache::collapse::{FetchLeader, Role};
-use crate::cache::fill::{Fill, FillHead, FillReader, FollowResult};
+use crate::cache::fill::{FillHead, FillReader, FollowResult};
 use crate::cache::stored::{Stored, StoredKind};
-use crate::exchange::{ConnState, Refusal, Request};
+use crate::exchange::{Request, RequestError};
 use crate::origin::as_origin_sees;
 use crate::origin::{OriginError, Received};
 use crate::path::body::{EdgeBody, Source};
+use crate::path::detachable::Detachable;
 use crate::path::worker::Worker;
 use lead::Fetch;
 
@@ -61,8 +61,8 @@ pub(super) async fn fetch(
     stale: Option<Arc<Stored>>,
 ) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
-    // Without a stored response, a range and a HEAD are passed: their responses have no complete body to store. With a stale
-    // response, the fetch validates it first.
+    // Without a stored response, a range and a HEAD are passed: their responses have no complete body to store. With
+    // a stale response, the fetch validates it first.
     let wants_range = !request.plain && request.headers.contains_key(RANGE);
     if stale.is_none() && (request.method == Method::HEAD || wants_range) {
         count(&worker, why);
@@ -116,7 +116,8 @@ pub(super) async fn fetch(
                     let mut own = Vec::new();
                     fields.write_key(&as_origin_sees(worker.hop(), &request, fields), &mut own);
                     if own != *secondary {
-                        // The fetch is for another variant of the URI. The lookup can now compute the key of this one.
+                        // The fetch is for another variant of the URI. The lookup can now compute the key of this
+                        // one.
                         let (next, fresh) = lookup_again(&worker, &request).await;
                         if let Some(stored) = fresh {
                             return reply.stored(&request, &stored, None);
@@ -152,7 +153,7 @@ pub(super) async fn fetch(
             FollowResult::Failed(failure) if follows_left == 0 => {
                 let mut status = CacheStatus::forward(why).with_detail(failure.detail);
                 status.collapsed = true;
-                return reply.refuse(&Refusal {
+                return reply.refuse(&RequestError {
                     status: failure.status,
                     cache_status: Some(status),
                     text: "the shared request to the origin failed".into(),
@@ -185,14 +186,29 @@ async fn lead_fetch(
         leader,
         result: Some(Rc::clone(&result)),
     };
-    let mut fetch = DetachableFetch {
-        worker: Rc::clone(&worker),
-        conn: Rc::clone(reply.in_flight.conn()),
-        fill,
-        is_reported: false,
-        fetch: Some(Box::pin(fetch.run(stale))),
-    };
-    let outcome = poll_fn(|cx| fetch.poll(cx, &result)).await;
+    let is_reported = Cell::new(false);
+    let mut fetch = Detachable::new(fetch.run(stale), |fetch| {
+        // Until it answers, the origin works for this client, which may already send its next request.
+        let orphan = (!is_reported.get()).then(|| reply.in_flight.conn().orphan());
+        let fetch = async move {
+            fetch.await;
+            drop(orphan);
+        };
+        let orphans = worker.origin.orphans();
+        orphans.spawn(&worker.fetch_tasks, fetch, move || fill.has_readers());
+    });
+    let outcome = poll_fn(|cx| {
+        let has_ended = fetch.poll(cx).is_ready();
+        match result.take() {
+            Some(result) => Poll::Ready(result),
+            None => {
+                debug_assert!(!has_ended, "every fetch reports a result");
+                Poll::Pending
+            }
+        }
+    });
+    let outcome = outcome.await;
+    is_reported.set(true);
     // From here on a task moves the body.
     drop(fetch);
     let mut status = CacheStatus::forward(why);
@@ -214,56 +230,6 @@ async fn lead_fetch(
             reply.stored(&request, &stored, Some(status))
         }
         FetchResult::Failed(error) => pass::refuse(reply, &error, status),
-    }
-}
-
-/// A fetch that its leader polls. If it is dropped before its end, it continues as a task.
-struct DetachableFetch<F: Future<Output = ()> + 'static> {
-    worker: Rc<Worker>,
-    conn: Rc<ConnState>,
-    fill: Arc<Fill>,
-    /// The leader has the result, so the client no longer waits for this fetch.
-    is_reported: bool,
-    fetch: Option<Pin<Box<F>>>,
-}
-
-impl<F: Future<Output = ()> + 'static> DetachableFetch<F> {
-    fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        result: &Cell<Option<FetchResult>>,
-    ) -> Poll<FetchResult> {
-        if let Some(fetch) = &mut self.fetch
-            && fetch.as_mut().poll(cx).is_ready()
-        {
-            self.fetch = None;
-        }
-        match result.take() {
-            Some(result) => {
-                self.is_reported = true;
-                Poll::Ready(result)
-            }
-            None => {
-                debug_assert!(self.fetch.is_some(), "every fetch reports a result");
-                Poll::Pending
-            }
-        }
-    }
-}
-
-impl<F: Future<Output = ()> + 'static> Drop for DetachableFetch<F> {
-    fn drop(&mut self) {
-        if let Some(fetch) = self.fetch.take() {
-            // The origin still works for this client, which may already send its next request.
-            let orphan = (!self.is_reported).then(|| self.conn.orphan());
-            let fetch = async move {
-                fetch.await;
-                drop(orphan);
-            };
-            let fill = Arc::clone(&self.fill);
-            let orphans = self.worker.origin.orphans();
-            orphans.spawn(&self.worker.fetch_tasks, fetch, move || fill.has_readers());
-        }
     }
 }
 

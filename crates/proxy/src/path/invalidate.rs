@@ -1,11 +1,10 @@
 //! Requests with unsafe methods, and the stored responses that they invalidate (RFC 9111 §4.4).
 //!
-//! An unsafe request that was sent may have changed the origin's state even if its response is lost. Therefore the exchange
-//! continues without its client, and a request whose response is unknown invalidates its target.
+//! An unsafe request that was sent may have changed the origin's state even if its response is lost. Therefore the
+//! exchange continues without its client, and a request whose response is unknown invalidates its target.
 
 use std::cell::Cell;
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::future::poll_fn;
 use std::rc::Rc;
 
 use edgeward_semantics::invalidation;
@@ -15,16 +14,8 @@ use http::{Method, StatusCode};
 use crate::cache::disk::Durable;
 use crate::exchange::{ConnState, Request};
 use crate::origin::{Attempt, Conditions, OriginError, Outbound, Received, Upload};
+use crate::path::detachable::Detachable;
 use crate::path::worker::Worker;
-
-/// An exchange with the origin. If it is dropped after the request was sent, it continues as a task.
-pub(super) struct UnsafeExchange<F: Future + 'static> {
-    worker: Rc<Worker>,
-    conn: Rc<ConnState>,
-    /// The origin may have received a part of the request.
-    was_sent: Rc<Cell<bool>>,
-    exchange: Option<Pin<Box<F>>>,
-}
 
 /// Sends an unsafe request, and invalidates the stored responses that it makes outdated.
 pub(super) async fn send(
@@ -36,18 +27,19 @@ pub(super) async fn send(
 ) -> Result<Received, OriginError> {
     let was_sent = Rc::new(Cell::new(false));
     attempt.was_sent = Some(Rc::clone(&was_sent));
-    let mut exchange = UnsafeExchange {
-        worker: Rc::clone(&worker),
-        conn,
-        was_sent,
-        exchange: Some(Box::pin(exchange(
-            Rc::clone(&worker),
-            request,
-            attempt,
-            upload,
-        ))),
-    };
-    let (sent, pending) = exchange.finish().await;
+    let exchange = exchange(Rc::clone(&worker), request, attempt, upload);
+    let tasks = worker.fetch_tasks.clone();
+    let mut exchange = Detachable::new(exchange, move |exchange| {
+        // The origin may have received a part of the request.
+        if was_sent.get() {
+            let orphan = conn.orphan();
+            tasks.spawn(|member| async move {
+                drop(exchange.await);
+                drop((member, orphan));
+            });
+        }
+    });
+    let (sent, pending) = poll_fn(|cx| exchange.poll(cx)).await;
     if !pending.is_empty() {
         wait_until_durable(&worker, pending).await;
     }
@@ -69,8 +61,8 @@ async fn exchange(
     let sent = worker.origin.send(&attempt, &outbound, upload).await;
     let pending = match &sent {
         Ok((parts, _)) => invalidate(&worker, &request, parts.status, &parts.headers),
-        // The origin may have executed the request. It does not act on an incomplete request (RFC 9112 §8), and a client
-        // that aborts its upload must not be able to remove stored responses.
+        // The origin may have executed the request. It does not act on an incomplete request (RFC 9112 §8), and a
+        // client that aborts its upload must not be able to remove stored responses.
         Err(error) if attempt.was_sent() && !error.is_upload_error() => {
             invalidate(&worker, &request, StatusCode::OK, &HeaderMap::new())
         }
@@ -79,42 +71,13 @@ async fn exchange(
     (sent, pending)
 }
 
-impl<F: Future + 'static> UnsafeExchange<F> {
-    async fn finish(&mut self) -> F::Output {
-        let exchange = &mut self.exchange;
-        let output = poll_fn(|cx| {
-            let exchange = exchange
-                .as_mut()
-                .expect("an exchange is polled to its end once");
-            exchange.as_mut().poll(cx)
-        });
-        let output = output.await;
-        self.exchange = None;
-        output
-    }
-}
-
-impl<F: Future + 'static> Drop for UnsafeExchange<F> {
-    fn drop(&mut self) {
-        if let Some(exchange) = self.exchange.take()
-            && self.was_sent.get()
-        {
-            let orphan = self.conn.orphan();
-            self.worker.fetch_tasks.spawn(|member| async move {
-                drop(exchange.await);
-                drop((member, orphan));
-            });
-        }
-    }
-}
-
 /// Returns true if a request with this method may change the origin's state.
 pub(super) fn is_unsafe(method: &Method) -> bool {
     invalidation::applies(method, StatusCode::OK)
 }
 
-/// Removes the stored responses that a response to an unsafe method invalidates. Returns the removals that have to become durable
-/// before the client gets its response.
+/// Removes the stored responses that a response to an unsafe method invalidates. Returns the removals that have to
+/// become durable before the client gets its response.
 fn invalidate(
     worker: &Worker,
     request: &Request,
@@ -137,8 +100,8 @@ fn invalidate(
     pending
 }
 
-/// Waits until invalidations are durable: a client that got a response must not get the old content after a restart. The wait is
-/// bounded, so that a faulty disk does not hold back responses.
+/// Waits until invalidations are durable: a client that got a response must not get the old content after a restart.
+/// The wait is bounded, so that a faulty disk does not hold back responses.
 async fn wait_until_durable(worker: &Worker, pending: Vec<Durable>) {
     let Some(disk) = &worker.cache.disk else {
         return;

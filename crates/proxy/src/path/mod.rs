@@ -4,6 +4,7 @@ pub(crate) mod body;
 mod connections;
 mod deliver;
 mod delivery;
+mod detachable;
 mod fetch;
 mod invalidate;
 pub(crate) mod lookup;

@@ -1,0 +1,31 @@
+//! Exchanges with the origin that may continue without their client.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+/// A future that the request of a client polls. If it is dropped before its end, `detach` gets it and may run it as a
+/// task.
+pub(super) struct Detachable<F: Future, D: FnOnce(Pin<Box<F>>)>(Option<(Pin<Box<F>>, D)>);
+
+impl<F: Future, D: FnOnce(Pin<Box<F>>)> Detachable<F, D> {
+    pub(super) fn new(future: F, detach: D) -> Self {
+        Self(Some((Box::pin(future), detach)))
+    }
+
+    /// Polls the future. Must not be called after its end.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let (future, _) = self.0.as_mut().expect("polled to the end once");
+        let output = ready!(future.as_mut().poll(cx));
+        self.0 = None;
+        Poll::Ready(output)
+    }
+}
+
+impl<F: Future, D: FnOnce(Pin<Box<F>>)> Drop for Detachable<F, D> {
+    fn drop(&mut self) {
+        if let Some((future, detach)) = self.0.take() {
+            detach(future);
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! The access log, written off the request path.
 //!
-//! Each worker pushes a small struct into its own ring. One thread drains the rings, formats the lines and writes them.
-//! A line for which the ring has no room is dropped and counted, because a slow disk must not slow requests.
+//! Each worker pushes a small struct into its own ring. One thread drains the rings, formats the lines and writes
+//! them. A line for which the ring has no room is dropped and counted, because a slow disk must not slow requests.
 
 mod line;
 

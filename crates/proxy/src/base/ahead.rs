@@ -1,12 +1,12 @@
 //! The rate at which a worker reads bodies from the origin ahead of their clients.
 //!
-//! A body is read as fast as its clients read it. A body that no client reads is read as well: it may be stored, and its
-//! connection to the origin becomes free. Such reading must not delay other requests, so all bodies of a worker that are
-//! ahead of their clients share one rate. They are read in chunks of [`CHUNK_BYTES`], and each chunk begins at a time that
-//! [`AheadRate::reserve`] returns (the generic cell rate algorithm of ITU-T I.371).
+//! A body is read as fast as its clients read it. A body that no client reads is read as well: it may be stored, and
+//! its connection to the origin becomes free. Such reading must not delay other requests, so all bodies of a worker
+//! that are ahead of their clients share one rate. They are read in chunks of [`CHUNK_BYTES`], and each chunk begins
+//! at a time that [`AheadRate::reserve`] returns (the generic cell rate algorithm of ITU-T I.371).
 //!
-//! A body that has just begun is ahead of its client as well. Sending a body of 1 MiB in one piece costs a third less than
-//! sending it in chunks, so some bodies may be [`LEAD_BYTES`] ahead without waiting ([`FreeLead`]).
+//! A body that has just begun is ahead of its client as well. Sending a body of 1 MiB in one piece costs a third less
+//! than sending it in chunks, so some bodies may be [`LEAD_BYTES`] ahead without waiting ([`FreeLead`]).
 
 use std::cell::Cell;
 use std::future::{Future as _, poll_fn};
@@ -95,11 +95,12 @@ impl AheadRate {
 /// How far a body with a [`FreeLead`] may be ahead of its client.
 pub(crate) const LEAD_BYTES: usize = 1 << 20;
 
-/// Bodies with a [`FreeLead`]: as many as a benchmark's client has connections. If clients that read nothing have them all, other
-/// large bodies cost a third more.
+/// Bodies with a [`FreeLead`]: as many as a benchmark's client has connections. If clients that read nothing have
+/// them all, other large bodies cost a third more.
 const FREE_LEADS_MAX: usize = 64;
 
-/// Timers tick once a millisecond, and a busy worker sees them later: chunks that are late by less do not lower the rate.
+/// Timers tick once a millisecond, and a busy worker sees them later: chunks that are late by less do not lower the
+/// rate.
 const LATE_MAX: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_come_at_the_rate_also_if_timers_are_late() {
+    fn chunks_begin_at_the_rate_even_if_timers_are_late() {
         for late_millis in [0, 1, 5] {
             let rate = rate_of(64 << 20);
             let bytes = first_second(&rate, Duration::from_millis(late_millis));
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_time_is_not_saved_up() {
+    fn idle_time_does_not_accumulate() {
         let rate = rate_of(64 << 20);
         let now = Instant::now();
         _ = rate.reserve(now);
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_free_lead_comes_back_when_its_body_ends() {
+    fn a_free_lead_is_available_again_when_its_body_ends() {
         let rate = Rc::new(rate_of(1));
         let mut held: Vec<_> = std::iter::from_fn(|| rate.free_lead()).collect();
         assert_eq!(held.len(), FREE_LEADS_MAX);

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle, Thread};
 use std::time::Duration;
 
-/// A thread that does its work at each interval, or when it is unparked. Dropping it joins the thread after one more run.
+/// A thread that does its work at each interval, or when it is unparked. Dropping it joins the thread after one more
+/// run.
 #[derive(Debug)]
 pub(crate) struct Background {
     stop: Arc<AtomicBool>,

@@ -1,7 +1,7 @@
 //! The wall clock, read once for thousands of requests.
 //!
-//! HTTP caching counts in seconds, so the request path does not read the system's clock. A thread stores the time in an
-//! atomic every [`TICK`], and all others load it.
+//! HTTP caching counts in seconds, so the request path does not read the system's clock. A thread stores the time in
+//! an atomic every [`TICK`], and all others load it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,8 +25,8 @@ impl Clock {
         Timestamp::from_millis(self.0.load(Ordering::Relaxed))
     }
 
-    /// Stores the wall time. The monotonic clock stops while a machine sleeps, so a response that became stale meanwhile
-    /// would seem fresh. If the wall clock steps back, ages do not grow until it has caught up
+    /// Stores the wall time. The monotonic clock stops while a machine sleeps, so a response that became stale
+    /// meanwhile would seem fresh. If the wall clock steps back, ages do not grow until it has caught up
     /// (`Timestamp::since` is never below zero).
     fn tick(&self) {
         let now = Timestamp::from(SystemTime::now());

@@ -1,8 +1,8 @@
 //! Divides the process's limit of open files.
 //!
 //! Each connection to a client or to the origin takes a file descriptor. If clients took all of them, the edge could
-//! neither connect to the origin nor answer its operator. So [`divide`] reserves the descriptors of everything else. It lowers
-//! `limits.connections_max`, and if necessary the size of the origin pool, to what remains.
+//! neither connect to the origin nor answer its operator. So [`divide`] reserves the descriptors of everything else.
+//! It lowers `limits.connections_max`, and if necessary the size of the origin pool, to what remains.
 
 use std::num::NonZeroUsize;
 
@@ -100,7 +100,8 @@ struct Granted {
     origin_per_worker: usize,
 }
 
-/// Clients get the descriptors that `others` and the origin pools leave, but at least half of those that `others` leave.
+/// Clients get the descriptors that `others` and the origin pools leave, but at least half of those that `others`
+/// leave.
 fn divide(limit: usize, wanted: Descriptors) -> Result<Granted, TooFewDescriptors> {
     let Descriptors {
         workers,
@@ -134,8 +135,8 @@ fn divide(limit: usize, wanted: Descriptors) -> Result<Granted, TooFewDescriptor
     })
 }
 
-/// Standard streams, the signal handler's and the admin server's runtimes, the admin listener and its 32 connections, the
-/// access log, the arena, admission's memory file, and some for libraries.
+/// Standard streams, the signal handler's and the admin server's runtimes, the admin listener and its 32 connections,
+/// the access log, the arena, admission's memory file, and some for libraries.
 const PROCESS: usize = 3 + 8 + 40 + 13;
 
 /// A runtime: epoll, its event, its signal pipe, and the file of a name server's address.
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lowered_where_everything_fits() {
+    fn bounds_that_fit_are_not_lowered() {
         let all = Granted {
             clients: 65_536,
             origin_per_worker: 512,
@@ -183,14 +184,14 @@ mod tests {
     }
 
     #[test]
-    fn under_a_low_limit_clients_and_the_origin_halve_what_is_left() {
+    fn under_a_low_limit_clients_and_the_origin_get_equal_halves() {
         let granted = at(1024);
         assert_eq!(granted.clients, 462);
         assert_eq!(granted.origin_per_worker, 231);
     }
 
     #[test]
-    fn what_is_granted_never_exceeds_the_limit() {
+    fn granted_descriptors_never_exceed_the_limit() {
         for workers in 1..9 {
             for clients in [1, 3, 100, 10_000] {
                 for limit in 100 + 2 * workers..2000 {

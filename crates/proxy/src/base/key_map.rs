@@ -1,7 +1,8 @@
 //! Hash maps for misses.
 //!
-//! The standard library's hash function takes about 150 instructions for each operation, and a miss makes ten operations.
-//! This one is a single multiplication. It is seeded, so that clients cannot choose addresses or keys that collide.
+//! The standard library's hash function takes about 150 instructions for each operation, and a miss makes ten
+//! operations. This one is a single multiplication. It is seeded, so that clients cannot choose addresses or keys
+//! that collide.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -38,7 +39,8 @@ impl Hasher for WordHasher {
     }
 
     fn write_u64(&mut self, word: u64) {
-        // Both halves of the product with the odd number 2^64 / golden ratio: each bit of the word affects the whole hash.
+        // Both halves of the product with the odd number 2^64 / golden ratio: each bit of the word affects the whole
+        // hash.
         let product = u128::from(self.0 ^ word) * 0x9e37_79b9_7f4a_7c15;
         self.0 = product as u64 ^ (product >> 64) as u64;
     }

@@ -1,9 +1,9 @@
 //! The minimum rate at which a client must read its response and send its request.
 //!
-//! A client is charged only for time in which the edge waits for it. A stream of events, a long poll or an upload that the
-//! origin does not read costs nothing, because the edge waits for the origin. A [`Pace`] is a token bucket of waiting
-//! time: it starts full, each byte earns `1 / rate` seconds, and the bucket never overflows. A client that moves at
-//! least `rate` bytes per second is never closed. A client that stops is closed after the bucket's size.
+//! A client is charged only for time in which the edge waits for it. A stream of events, a long poll or an upload
+//! that the origin does not read costs nothing, because the edge waits for the origin. A [`Pace`] is a token bucket
+//! of waiting time: it starts full, each byte earns `1 / rate` seconds, and the bucket never overflows. A client that
+//! moves at least `rate` bytes per second is never closed. A client that stops is closed after the bucket's size.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -102,7 +102,8 @@ mod tests {
     };
     const STEP: Duration = Duration::from_millis(250);
 
-    /// Returns after how many seconds a client is closed that moves `bytes` every `every` seconds, or `None` after an hour.
+    /// Returns after how many seconds a client is closed that moves `bytes` every `every` seconds, or `None` after an
+    /// hour.
     fn ended_after(bytes: u64, every: u64) -> Option<u64> {
         let pace = Pace::default();
         (1..=3600 * 4).find_map(|step: u64| {
@@ -114,26 +115,26 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_stops_is_ended_after_the_window() {
+    fn a_client_that_stops_is_closed_after_the_window() {
         assert_eq!(ended_after(0, 1), Some(30));
     }
 
     #[test]
-    fn a_byte_now_and_then_earns_next_to_nothing() {
+    fn rare_bytes_earn_nearly_no_time() {
         assert_eq!(ended_after(1, 15), Some(30));
         assert_eq!(ended_after(1, 1), Some(30));
         assert!(ended_after(200, 1).is_some_and(|seconds| seconds < 180));
     }
 
     #[test]
-    fn a_client_at_the_rate_is_left_alone_however_its_bytes_are_spread() {
+    fn a_client_at_the_rate_is_never_closed() {
         for every in [1, 5, 20, 29] {
             assert_eq!(ended_after(256 * every, every), None, "every {every} s");
         }
     }
 
     #[test]
-    fn bytes_of_the_past_do_not_buy_time_beyond_the_window() {
+    fn earlier_bytes_earn_no_time_beyond_the_window() {
         let pace = Pace::default();
         pace.earn(1 << 40);
         let steps = (1..).find(|_| pace.spend(STEP, RATE));

@@ -1,7 +1,8 @@
 //! Decides when the head of a message that arrives in pieces is worth parsing.
 //!
-//! The first piece is always parsed, so that an invalid head is refused at once. Each later piece is only searched for the
-//! empty line that ends a head. The work for a head is therefore proportional to its length, however it is cut.
+//! The first piece is always parsed, so that an invalid head is refused at once. Each later piece is only searched
+//! for the empty line that ends a head. The work for a head is therefore proportional to its length, however it is
+//! cut.
 
 /// The length of a head that was parsed and found incomplete.
 #[derive(Clone, Copy, Debug, Default)]

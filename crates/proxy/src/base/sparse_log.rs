@@ -1,4 +1,5 @@
-//! Rate-limited logging: the first event is logged, then one per ten seconds with the number of events that were not logged.
+//! Rate-limited logging: the first event is logged, then one per ten seconds with the number of events that were not
+//! logged.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -13,7 +14,8 @@ pub(crate) struct SparseLog {
 }
 
 impl SparseLog {
-    /// Counts an event. If the event is to be logged, returns the number of events since the last one that was logged.
+    /// Counts an event. If the event is to be logged, returns the number of events since the last one that was
+    /// logged.
     pub(crate) fn record(&self, now: Timestamp) -> Option<u64> {
         let is_recent = |logged| now.since(logged) < INTERVAL;
         if self.logged.get().is_some_and(is_recent) {
@@ -32,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_is_one_line_in_ten_seconds() {
+    fn a_flood_is_logged_once_in_ten_seconds() {
         let log = SparseLog::default();
         let lines: Vec<_> = (1000..1030)
             .filter_map(|second| log.record(Timestamp::from_secs(second)))

@@ -1,7 +1,7 @@
 //! Sets of a worker's tasks. Each task is in a set whose owner waits for it.
 //!
-//! A set only counts its tasks: they return nothing, and a set of join handles would have to be swept. Tasks that still run
-//! when the owner stops waiting end with the runtime.
+//! A set only counts its tasks: they return nothing, and a set of join handles would have to be swept. Tasks that
+//! still run when the owner stops waiting end with the runtime.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -49,8 +49,8 @@ impl AbortHandle {
 impl TaskSet {
     /// Spawns a future on this thread's runtime. The task is in the set until the future drops its membership.
     ///
-    /// The membership is passed to the future, because a wrapping future would hold the several kilobytes of a connection's
-    /// future twice.
+    /// The membership is passed to the future, because a wrapping future would hold the several kilobytes of a
+    /// connection's future twice.
     pub(crate) fn spawn<F>(&self, future: impl FnOnce(Member) -> F) -> JoinHandle<()>
     where
         F: Future<Output = ()> + 'static,

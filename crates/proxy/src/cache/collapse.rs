@@ -1,8 +1,9 @@
-//! Request collapsing: the fetches under way of all workers, by key. A request after an invalidation does not join an earlier fetch.
+//! Request collapsing: the fetches under way of all workers, by key. A request after an invalidation does not join an
+//! earlier fetch.
 //!
-//! The requests that waited for a failed fetch share one further fetch, however late each of them wakes. The next failure is handled
-//! the same way, and a request waits for a bounded number of fetches. An origin that is down therefore gets a few requests in
-//! total, and not one for each waiting request.
+//! The requests that waited for a failed fetch share one further fetch, however late each of them wakes. The next
+//! failure is handled the same way, and a request waits for a bounded number of fetches. An origin that is down
+//! therefore gets a few requests in total, and not one for each waiting request.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -172,8 +173,8 @@ impl Drop for FetchLeader {
 
 /// Targets whose last response could not be shared. Requests for them do not wait for each other.
 ///
-/// A table without chains or locks: a new entry overwrites the old one in its slot. A lost entry costs one collapsed wait. A slot
-/// holds the upper half of the hash, and the second in which the entry expires.
+/// A table without chains or locks: a new entry overwrites the old one in its slot. A lost entry costs one collapsed
+/// wait. A slot holds the upper half of the hash, and the second in which the entry expires.
 #[derive(Debug)]
 pub(crate) struct HitForMiss {
     slots: Box<[AtomicU64]>,

@@ -76,7 +76,8 @@ impl DiskBody {
         self.range.end - self.range.start
     }
 
-    /// Returns the next piece if it can be read without waiting: a span, if `spans` is set and the body is not being promoted.
+    /// Returns the next piece if it can be read without waiting: a span, if `spans` is set and the body is not being
+    /// promoted.
     pub(crate) fn piece_now(&mut self, cache: &WorkerCache, spans: bool) -> Now<Piece> {
         let range = self.range.clone();
         let piece = if spans && self.promotion.is_none() {

@@ -1,9 +1,9 @@
 //! Fills: responses under way from the origin, each shared by the requests for its key.
 //!
-//! One task, the pump, writes the origin's body into the fill. Each client has a [`FillReader`] with a position of its own, so that a
-//! slow client does not delay others. The bytes are in a [`BodyBuffer`]: one buffer if memory may store the body, which then becomes the
-//! cached body without a further copy; otherwise the pieces as they arrived, which readers and the disk share. A reader that
-//! reads after the end gets a slice of the body.
+//! One task, the pump, writes the origin's body into the fill. Each client has a [`FillReader`] with a position of
+//! its own, so that a slow client does not delay others. The bytes are in a [`BodyBuffer`]: one buffer if memory may
+//! store the body, which then becomes the cached body without a further copy; otherwise the pieces as they arrived,
+//! which readers and the disk share. A reader that reads after the end gets a slice of the body.
 //!
 //! A body that exceeds its bound is held as a window, and the pump waits for the slowest reader.
 
@@ -32,8 +32,8 @@ pub(crate) struct FillHead {
     /// The fields that select this response, and the leader's secondary key by them.
     pub(crate) variant: Option<(VaryFields, Vec<u8>)>,
     pub(crate) length: Option<u64>,
-    /// True if the response may answer followers. A response that is stale on arrival or has `no-cache` answers the leader
-    /// alone (RFC 9111 §4), but may be stored.
+    /// True if the response may answer followers. A response that is stale on arrival or has `no-cache` answers the
+    /// leader alone (RFC 9111 §4), but may be stored.
     pub(crate) shareable: bool,
     /// True if a tier has admitted the response so far.
     pub(crate) stored: bool,
@@ -278,7 +278,8 @@ impl Fill {
         wake_readers(lock(&self.state));
     }
 
-    /// Ends the body. Returns it in one piece with its charge, or `None` if it is a window or consists of many pieces.
+    /// Ends the body. Returns it in one piece with its charge, or `None` if it is a window or consists of many
+    /// pieces.
     pub(crate) fn finish(&self) -> Option<(Whole, MemoryShare)> {
         let mut state = lock(&self.state);
         let Stage::Flowing(flow) = &mut state.stage else {

@@ -37,7 +37,8 @@ impl CacheKey {
         }
     }
 
-    /// Appends the secondary key that the fields of `request`, as the origin gets them, select among the `variants` of `marker`.
+    /// Appends the secondary key that the fields of `request`, as the origin gets them, select among the `variants`
+    /// of `marker`.
     pub(crate) fn select(
         &mut self,
         marker: &Arc<Stored>,

@@ -1,9 +1,9 @@
 //! Memory that slow clients pin, by connection.
 //!
-//! A body that a client reads slowly stays in memory after its object was evicted. The cache charges such bytes to its budget
-//! (`edgeward_store::hot`) and admits no object above a bound. Each connection records the pieces of memory that it got and that
-//! its client has not accepted. While the bound is exceeded, a worker's sweep closes the connections that free their pinned
-//! bytes most slowly.
+//! A body that a client reads slowly stays in memory after its object was evicted. The cache charges such bytes to
+//! its budget (`edgeward_store::hot`) and admits no object above a bound. Each connection records the pieces of
+//! memory that it got and that its client has not accepted. While the bound is exceeded, a worker's sweep closes the
+//! connections that free their pinned bytes most slowly.
 
 use std::rc::Rc;
 use std::sync::Arc;

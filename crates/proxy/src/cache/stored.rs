@@ -1,8 +1,8 @@
 //! Stored responses, in a compact form.
 //!
-//! The head is one block of HTTP/1.1 lines and not a map: a map of ten fields takes more than a kilobyte, as much as a small body,
-//! and pins the buffer that the response was read into. A hit over HTTP/1.1 copies the block. Other uses parse it into a map, which
-//! costs half a microsecond and no allocation per field.
+//! The head is one block of HTTP/1.1 lines and not a map: a map of ten fields takes more than a kilobyte, as much as
+//! a small body, and pins the buffer that the response was read into. A hit over HTTP/1.1 copies the block. Other
+//! uses parse it into a map, which costs half a microsecond and no allocation per field.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -21,8 +21,9 @@ use crate::base::field_line::push_field;
 /// The memory tier.
 pub(crate) type Hot = HotCache<Stored>;
 
-/// A body moves to the arena once copying it has cost about as much as the move. The total is then at most about twice the least
-/// possible cost, for rare and for frequent requests. The move costs as much as 4 hits save at 1 MiB, and 12 at 128 KiB.
+/// A body moves to the arena once copying it has cost about as much as the move. The total is then at most about
+/// twice the least possible cost, for rare and for frequent requests. The move costs as much as 4 hits save at 1 MiB,
+/// and 12 at 128 KiB.
 const COPIES_BEFORE_MOVE: u8 = 8;
 
 /// The value of a key in the cache.
@@ -47,8 +48,8 @@ pub(crate) enum StoredKind {
 #[derive(Debug)]
 pub(crate) struct Variants {
     pub(crate) fields: VaryFields,
-    /// A part of each secondary key, unique across processes. An invalidation removes the marker, and the next marker has another
-    /// generation, so that no lookup finds an older variant.
+    /// A part of each secondary key, unique across processes. An invalidation removes the marker, and the next marker
+    /// has another generation, so that no lookup finds an older variant.
     pub(crate) generation: u64,
     /// True if this marker was written to disk or read from it.
     pub(crate) on_disk: AtomicBool,
@@ -261,8 +262,8 @@ pub(crate) fn has_length(status: StatusCode) -> bool {
     !status.is_informational() && status != StatusCode::NO_CONTENT
 }
 
-/// The reference counts of head and body. Each is an allocation: for the head a pointer, a length and a count, 32 bytes; for the
-/// body also its charge, 48 bytes.
+/// The reference counts of head and body. Each is an allocation: for the head a pointer, a length and a count, 32
+/// bytes; for the body also its charge, 48 bytes.
 const SHARED_BYTES: u64 = allocated_bytes(32) + allocated_bytes(48);
 
 #[cfg(test)]

@@ -22,7 +22,8 @@ use crate::base::counters::Counters;
 /// The cache that all workers share. A hit takes no exclusive lock.
 pub(crate) struct Cache {
     pub(crate) hot: Arc<Hot>,
-    /// The memory of the large bodies of `hot`. `None` if the system does not support it; these bodies are then on the heap.
+    /// The memory of the large bodies of `hot`. `None` if the system does not support it; these bodies are then on
+    /// the heap.
     pub(crate) arena: Option<Arc<Arena>>,
     pub(crate) disk: Option<Arc<DiskTier>>,
     /// The devices of the disk cache that are unused because they are damaged.
@@ -73,7 +74,8 @@ impl Cache {
             })
     }
 
-    /// Counts a hit that copied a large body into a socket. A body with frequent hits moves to the arena, which needs no copy.
+    /// Counts a hit that copied a large body into a socket. A body with frequent hits moves to the arena, which needs
+    /// no copy.
     pub(crate) fn move_if_worth_it(&self, hash: KeyHash, stored: &Arc<Stored>) {
         let Some(arena) = &self.arena else { return };
         let StoredKind::Response(response) = &stored.kind else {
@@ -100,9 +102,9 @@ impl Cache {
         }
     }
 
-    /// Stores a response in the tiers that have a place for it, and removes the response that it replaces from the other tier. A
-    /// response on disk is also removed if neither tier takes the new one. `None`, and nothing is stored, if the key has
-    /// changed since `seen`; see [`edgeward_store::versions`].
+    /// Stores a response in the tiers that have a place for it, and removes the response that it replaces from the
+    /// other tier. A response on disk is also removed if neither tier takes the new one. `None`, and nothing is
+    /// stored, if the key has changed since `seen`; see [`edgeward_store::versions`].
     pub(crate) fn insert(
         &self,
         seen: Version,
@@ -137,7 +139,8 @@ impl Cache {
         Some(StoredTiers { ram, disk })
     }
 
-    /// Removes a key from both tiers and returns its new version. `None`, and nothing is removed, if the key has changed since `seen`.
+    /// Removes a key from both tiers and returns its new version. `None`, and nothing is removed, if the key has
+    /// changed since `seen`.
     pub(crate) fn remove(&self, seen: Version, key: &[u8]) -> Option<Version> {
         let _changing = self.changing(seen.key());
         let made = self.hot.remove(seen)?;
@@ -153,8 +156,8 @@ impl Cache {
         disk.is_some_and(|disk| disk.holds(hash) && !disk.writing.contains(hash))
     }
 
-    /// Removes a key from both tiers, and makes every version that was read before outdated. True if it was in one of them. The disk
-    /// tells when the removal is durable.
+    /// Removes a key from both tiers, and makes every version that was read before outdated. True if it was in one of
+    /// them. The disk tells when the removal is durable.
     pub(crate) fn purge(&self, hash: KeyHash, key: &[u8]) -> (bool, Option<Durable>) {
         let _changing = self.changing(hash);
         let in_ram = self.hot.purge(hash, |stored| stored.is_of(key));

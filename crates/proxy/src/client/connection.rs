@@ -274,8 +274,8 @@ where
     }
 }
 
-/// Ends a connection whose client may still send. Closing a socket with unread bytes resets the connection, and the reset may
-/// overtake the response. Therefore the edge half-closes the connection, then reads for a moment.
+/// Ends a connection whose client may still send. Closing a socket with unread bytes resets the connection, and the
+/// reset may overtake the response. Therefore the edge half-closes the connection, then reads for a moment.
 async fn say_last<S: ClientStream>(io: ClientIo<S>, last_word: &[u8]) {
     _ = tokio::time::timeout(LINGER_MAX, Box::pin(linger(io, last_word))).await;
 }
@@ -454,8 +454,8 @@ const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Most first requests fit, so that the detection of the protocol needs one read.
 const READ_AHEAD_BYTES: usize = 4096;
 
-/// Bytes that the kernel buffers for a client in addition to the bytes in flight. With the 256 KiB of a connection without TLS, bodies of 1 MiB
-/// cost a tenth more.
+/// Bytes that the kernel buffers for a client in addition to the bytes in flight. With the 256 KiB of a connection
+/// without TLS, bodies of 1 MiB cost a tenth more.
 const TLS_UNSENT_BYTES_MAX: u32 = 1 << 20;
 
 /// The most bytes that an HTTP/2 stream queues for a slow client.

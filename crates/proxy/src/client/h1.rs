@@ -1,14 +1,15 @@
 //! The fast path: plain requests on an HTTP/1.1 connection, served beneath hyper.
 //!
-//! A hit of a kilobyte costs hyper 6.8 µs, mostly for two maps of header fields. The fast path is part of the connection's
-//! [`ClientIo`](crate::client::io::ClientIo), and parses the head of the next request itself. A plain GET or HEAD is looked up from its
-//! bytes. A hit is answered with the stored header block; for any other outcome a request is built, and the [`response`] is
-//! written here too. All other requests are handed over to hyper as bytes, one at a time.
+//! A hit of a kilobyte costs hyper 6.8 µs, mostly for two maps of header fields. The fast path is part of the
+//! connection's [`ClientIo`](crate::client::io::ClientIo), and parses the head of the next request. A plain GET or
+//! HEAD is looked up from its bytes. A hit is answered with the stored header block. For any other outcome a request
+//! is built, and the [`response`] is written here too. All other requests are handed over to hyper as bytes, one at a
+//! time.
 //!
-//! A connection is in one of four modes. *Boundary*: every request was answered, and the next head is parsed here. *Serving*: a
-//! response is awaited or written here. *Handed*: hyper serves one request, whose end is known or is [found](body_end) in its
-//! body; later bytes wait here. *Through*: only hyper can find the end of a request (a tunnel, a bad head, an unusual length), so
-//! it gets all further bytes of the connection.
+//! A connection has four modes. *Boundary*: all requests were answered, and the next head is parsed here. *Serving*:
+//! a response is awaited or written here. *Handed*: hyper serves one request, whose end is known or is
+//! [found](body_end) in its body, and later bytes wait here. *Through*: only hyper can find the end of a request (a
+//! tunnel, a bad head, an unusual length), so it gets all further bytes of the connection.
 
 mod body_end;
 mod handover;
@@ -34,7 +35,7 @@ use crate::cache::disk_body::BrokenRead;
 use crate::cache::pinned::Holding;
 use crate::client::stream::ClientStream;
 use crate::exchange::InFlight;
-use crate::exchange::{ClientLink, Refusal};
+use crate::exchange::{ClientLink, RequestError};
 use crate::path::lookup::Outcome;
 use crate::path::worker::Worker;
 use body_end::BodyEnd;
@@ -63,7 +64,8 @@ pub(crate) struct FastPath {
     /// The client has sent bytes after the last request.
     overran: bool,
     outbox: Outbox,
-    /// Set while the outbox has unsent bytes: counts the request as under way, and records the memory that the client pins.
+    /// Set while the outbox has unsent bytes: counts the request as under way, and records the memory that the client
+    /// pins.
     writing: Option<(InFlight, Option<Holding>)>,
 }
 
@@ -141,10 +143,8 @@ impl FastPath {
         }
     }
 
-    /// Writes interim responses to the request that hyper serves. Must not be called while a part of hyper's last message is
-    /// unwritten.
-    ///
-    /// In [`Mode::Through`] the end of hyper's last message is unknown.
+    /// Writes interim responses to the request that hyper serves. Must not be called inside a message of hyper, whose
+    /// end is unknown in [`Mode::Through`].
     pub(crate) fn poll_interims<S: ClientStream>(
         &mut self,
         stream: &mut S,
@@ -166,8 +166,8 @@ impl FastPath {
     pub(crate) fn flushed(&mut self, cx: &Context<'_>) {
         self.link.conn.hyper_flushed();
         self.log_sent();
-        // hyper reads ahead of its own response and takes `Pending` for "no bytes have arrived". Without this wake-up, bytes in
-        // the inbox would never be read.
+        // hyper reads ahead of its own response and takes `Pending` for "no bytes have arrived". Without this
+        // wake-up, bytes in the inbox would never be read.
         if matches!(self.mode, Mode::Handed(end) if end.is_reached())
             && self.link.conn.hyper_is_done()
             && (!self.inbox.is_empty() || self.ended)
@@ -176,7 +176,7 @@ impl FastPath {
         }
     }
 
-    /// Parses the next head, and decides who serves its request.
+    /// Parses the next head, and decides whether the fast path or hyper serves its request.
     ///
     /// Long because its two matches are the table of heads and of answers.
     fn poll_boundary<S: ClientStream>(
@@ -234,7 +234,7 @@ impl FastPath {
                 }
             }
             ParsedHead::Bounded { end, .. } => self.hand_over(end),
-            ParsedHead::Fragment(method) => self.refuse(method, &Refusal::fragment()),
+            ParsedHead::Fragment(method) => self.refuse(method, &RequestError::fragment()),
             ParsedHead::Other if self.is_other_protocol() => {
                 self.worker.counters.closed_protocol.increment();
                 return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
@@ -246,7 +246,7 @@ impl FastPath {
                 if memchr::memchr(b'\n', &self.inbox).is_some() {
                     self.mode = Mode::Through;
                 } else if self.inbox.len() as u64 > self.request_line_bytes_max() {
-                    self.refuse(Method::GET, &Refusal::target_too_long());
+                    self.refuse(Method::GET, &RequestError::target_too_long());
                 } else {
                     return self.poll_fill(stream, cx);
                 }
@@ -269,8 +269,8 @@ impl FastPath {
         }
     }
 
-    /// Returns true if a connection without TLS begins with a line whose third word is not a version of HTTP. Its client uses
-    /// another protocol, and might parse a response as frames of that protocol.
+    /// Returns true if a connection without TLS begins with a line whose third word is not a version of HTTP. Its
+    /// client uses another protocol, and might parse a response as frames of that protocol.
     fn is_other_protocol(&self) -> bool {
         if self.link.tls || self.site.is_some() {
             return false;
@@ -287,12 +287,13 @@ impl FastPath {
     }
 
     /// Refuses a request that hyper would parse differently. No bytes after its head are read.
-    fn refuse(&mut self, method: Method, refusal: &Refusal) {
-        let response = ResponseWriter::refuse(&self.worker, &self.link, method, refusal);
+    fn refuse(&mut self, method: Method, error: &RequestError) {
+        let response = ResponseWriter::refuse(&self.worker, &self.link, method, error);
         self.begin_response(Box::new(response));
     }
 
-    /// Returns the longest request line: the limit of targets, plus the method and the authority of an absolute target.
+    /// Returns the longest request line: the limit of targets, plus the method and the authority of an absolute
+    /// target.
     fn request_line_bytes_max(&self) -> u64 {
         let target = self.worker.config().limits.target_bytes_max.bytes();
         target + REQUEST_LINE_BYTES
@@ -332,8 +333,8 @@ impl FastPath {
                 Poll::Ready(Err(error))
             }
             Poll::Pending => {
-                // No other code reads meanwhile, so a reset is detected here and aborts the request. A client that half-closes
-                // still waits for its response (RFC 9112 §9.6).
+                // No other code reads meanwhile, so a reset is detected here and aborts the request. A client that
+                // half-closes still waits for its response (RFC 9112 §9.6).
                 while self.inbox.len() < INBOX_BYTES_MAX && !self.ended {
                     match self.poll_fill(stream, cx) {
                         Poll::Ready(Ok(())) => {}
@@ -409,9 +410,8 @@ impl FastPath {
             .response_bytes
             .add(self.outbox.take_body_written());
         if let Poll::Ready(Err(error)) = &written
-            && error
-                .get_ref()
-                .is_some_and(|error| error.is::<BrokenRead>())
+            && let Some(error) = error.get_ref()
+            && error.is::<BrokenRead>()
         {
             // The rest of the body is no longer on disk.
             match &mut self.response {
@@ -485,8 +485,8 @@ impl Drop for FastPath {
     }
 }
 
-/// The responses of one connection in a row before other connections get a turn. It keeps a client that pipelines from occupying a
-/// core. hyper's limit is 16.
+/// The responses of one connection in a row before other connections get a turn. It keeps a client that pipelines
+/// from occupying a core. hyper's limit is 16.
 const ANSWERS_A_TURN: u32 = 32;
 
 /// Bytes of a request line besides the target: the method, the version, and the authority of an absolute target.

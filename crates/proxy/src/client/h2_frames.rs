@@ -1,11 +1,12 @@
 //! The gate for a client's HTTP/2 frames before hyper: counts them, and passes them in portions that hyper can hold.
 //!
-//! hyper decodes a header block as soon as it sees it, keeps what it decoded until the request is accepted, and has no
-//! bound for the rate of frames that cost work without carrying a request. This gate sees the bytes first. It reads the
-//! nine bytes of each frame's header (RFC 9113 §4.1) and the lengths inside header blocks, and decodes nothing else.
+//! hyper decodes a header block as soon as it sees it, keeps what it decoded until the request is accepted, and has
+//! no bound for the rate of frames that cost work without carrying a request. This gate sees the bytes first. It
+//! reads the nine bytes of each frame's header (RFC 9113 §4.1) and the lengths inside header blocks, and decodes
+//! nothing else.
 //!
-//! - A header block passes once it is complete, and only if it has few enough fields. Indexed fields need one byte each
-//!   (RFC 7541 §6.1), so their number bounds the decoded size better than the length of the block does.
+//! - A header block passes once it is complete, and only if it has few enough fields. Indexed fields need one byte
+//!   each (RFC 7541 §6.1), so their number bounds the decoded size better than the length of the block does.
 //! - After some fields the gate pauses, so that requests are accepted before more of them are decoded.
 //! - Consecutive small DATA frames of one stream are merged into one. The payload and its order do not change.
 //! - RST_STREAM, WINDOW_UPDATE and the other control frames are counted in windows of [`WINDOW_MILLIS`].
@@ -216,7 +217,8 @@ impl FrameGate {
         Ok(())
     }
 
-    /// Returns the end of the header block at the front, which is the end of the frame with END_HEADERS. `None` if it is incomplete.
+    /// Returns the end of the header block at the front, which is the end of the frame with END_HEADERS. `None` if it
+    /// is incomplete.
     fn block_end(&self, bytes: &[u8]) -> Result<Option<usize>, Excess> {
         let mut end = 0;
         for nth in 0..BLOCK_FRAMES_MAX {
@@ -353,7 +355,8 @@ fn fragments(mut frames: &[u8]) -> Vec<u8> {
     block
 }
 
-/// Returns the number of fields in a header block (RFC 7541 §6), up to the first malformed field, where hyper's decoder also stops.
+/// Returns the number of fields in a header block (RFC 7541 §6), up to the first malformed field, where hyper's
+/// decoder also stops.
 fn fields_of(mut block: &[u8]) -> usize {
     let mut fields = 0;
     while let Some(&first) = block.first() {
@@ -409,8 +412,8 @@ fn integer(bytes: &[u8], prefix_bits: u32) -> Option<(usize, &[u8])> {
     None
 }
 
-/// Frames are counted in windows of ten seconds: a browser that cancels a page's requests at once stays below the bound
-/// of a window, and a client that cancels for longer does not.
+/// Frames are counted in windows of ten seconds: a browser that cancels a page's requests at once stays below the
+/// bound of a window, and a client that cancels for longer does not.
 pub const WINDOW_MILLIS: u64 = 10_000;
 
 /// Response bytes that justify one more frame of the client beyond its bound. A PONG has 17 bytes, so that a client

@@ -1,7 +1,8 @@
-//! The byte stream beneath hyper's HTTP/2. Received bytes pass a [`FrameGate`], and small frames are written together.
+//! The byte stream beneath hyper's HTTP/2. Received bytes pass a [`FrameGate`], and small frames are written
+//! together.
 //!
-//! h2 writes and flushes each DATA frame by itself: ten responses of 1 KiB at the same time are ten TLS records and ten calls of
-//! `writev`. The frames are gathered here, and [`H2Io::poll_out`] writes them after each poll of hyper.
+//! h2 writes and flushes each DATA frame by itself: ten responses of 1 KiB at the same time are ten TLS records and
+//! ten calls of `writev`. The frames are gathered here, and [`H2Io::poll_out`] writes them after each poll of hyper.
 
 use std::cell::RefCell;
 use std::io;
@@ -19,7 +20,8 @@ use crate::client::h2_frames::{Excess, FrameGate, FrameLimits};
 use crate::client::io::ClientIo;
 use crate::client::stream::ClientStream;
 
-/// A client's stream with its gate. hyper has one handle of the shared stream, and another one outlives hyper's connection.
+/// A client's stream with its gate. hyper has one handle of the shared stream, and another one outlives hyper's
+/// connection.
 #[derive(Debug)]
 pub(crate) struct H2Io<S>(Rc<RefCell<Inner<S>>>);
 
@@ -69,8 +71,8 @@ impl<S> H2Io<S> {
         self.0.borrow().excess
     }
 
-    /// Returns the stream with its last bytes: the gathered frames and GOAWAY. `None` while hyper has its handle, or if a frame was
-    /// written in part.
+    /// Returns the stream with its last bytes: the gathered frames and GOAWAY. `None` while hyper has its handle, or
+    /// if a frame was written in part.
     pub(crate) fn into_farewell(self) -> Option<(ClientIo<S>, BytesMut)> {
         let inner = Rc::into_inner(self.0)?.into_inner();
         let mut farewell = inner.gathered;
@@ -304,8 +306,8 @@ impl<S: ClientStream> AsyncWrite for H2Io<S> {
     }
 }
 
-/// A request with more fields than `headers_max` gets 431. A request with this many times more ends the connection, because hyper
-/// would have to decode the fields first.
+/// A request with more fields than `headers_max` gets 431. A request with this many times more ends the connection,
+/// because hyper would have to decode the fields first.
 const HEADERS_BEFORE_CLOSE: usize = 4;
 
 /// Room for frame headers, padding and a block that the Huffman code makes longer.
@@ -383,7 +385,8 @@ mod tests {
 
     impl ClientStream for Client {}
 
-    /// Writes frames as h2 does, each with a flush, and ends a poll after every third. Returns the bytes that the client got.
+    /// Writes frames as h2 does, each with a flush, and ends a poll after every third. Returns the bytes that the
+    /// client got.
     fn written(frames: &[Vec<u8>], takes: Vec<usize>) -> Vec<Vec<u8>> {
         let clock = Ticker::start().expect("a thread").clock();
         let client = Client {
@@ -417,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn small_frames_of_one_turn_leave_in_one_write() {
+    fn small_frames_of_one_poll_are_written_together() {
         let frames = [vec![1; 100], vec![2; 1033], vec![3; 1033]];
         assert_eq!(written(&frames, Vec::new()), [frames.concat()]);
         let large = [vec![1; 100], vec![2; 20_000]];

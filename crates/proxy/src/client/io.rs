@@ -13,7 +13,8 @@ use crate::client::stream::ClientStream;
 use crate::exchange::{ClientLink, ConnState};
 use crate::path::worker::Worker;
 
-/// A stream that records its reads and writes in a [`ConnState`], and first returns the bytes that were read to detect the protocol.
+/// A stream that records its reads and writes in a [`ConnState`], and first returns the bytes that were read to
+/// detect the protocol.
 #[derive(Debug)]
 pub(crate) struct ClientIo<S> {
     stream: S,

@@ -15,12 +15,13 @@ use crate::base::sparse_log::SparseLog;
 use crate::client::connection;
 use crate::path::worker::Worker;
 
-/// Binds one socket for each worker to the same address (`SO_REUSEPORT`). The kernel distributes connections over the workers, which
-/// share no lock.
+/// Binds one socket for each worker to the same address (`SO_REUSEPORT`). The kernel distributes connections over the
+/// workers, which share no lock.
 ///
-/// Any process of the same user could bind the address as well. Unless `shared` is set, the first socket therefore listens before it
-/// allows others. This fails if another process listens on the address, and for one of two processes that start at the same
-/// moment. `SO_REUSEADDR` is always set, so that old connections in TIME_WAIT do not prevent a start.
+/// Any process of the same user could bind the address as well. Unless `shared` is set, the first socket therefore
+/// listens before it allows others. This fails if another process listens on the address, and for one of two
+/// processes that start at the same moment. `SO_REUSEADDR` is always set, so that old connections in TIME_WAIT do not
+/// prevent a start.
 pub(crate) fn bind(addr: SocketAddr, workers: usize, shared: bool) -> io::Result<Vec<StdListener>> {
     let first = if shared {
         bind_one(addr)?
@@ -140,7 +141,8 @@ const BACKLOG: i32 = 4096;
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Connections that are closed if the process has no free descriptor, twenty times a second. A short shortage closes few connections.
+/// Connections that are closed if the process has no free descriptor, twenty times a second. A short shortage closes
+/// few connections.
 const ROOM_AFTER_FAILURE: usize = 4;
 
 #[cfg(test)]
@@ -156,7 +158,7 @@ mod tests {
         let client = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
         // The listener does not wait, and the connection may not be there at once.
         listener.set_nonblocking(false).expect("it is open");
-        let (accepted, _) = listener.accept().expect("somebody connected");
+        let (accepted, _) = listener.accept().expect("a client has connected");
         drop(client);
         congestion(&SockRef::from(&accepted))
     }
@@ -173,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_shared_by_the_workers_and_with_no_other_edge() {
+    fn the_workers_of_one_edge_share_an_address_with_no_other_edge() {
         let any_port = "127.0.0.1:0".parse().expect("an address");
         let ours = bind(any_port, 2, false).expect("a port");
         let addr = ours[0].local_addr().expect("it is bound");
@@ -191,7 +193,7 @@ mod tests {
         }
         // Connections in TIME_WAIT do not keep the next edge from starting.
         drop((ours, clients));
-        bind(addr, 2, false).expect("nobody listens any more");
+        bind(addr, 2, false).expect("no server listens");
         let shared = bind(addr, 2, true).and_then(|first| {
             let second = bind(addr, 2, true)?;
             Ok((first, second))
@@ -210,7 +212,7 @@ mod tests {
 
     /// Without the bound the kernel takes 2 to 4 MB.
     #[test]
-    fn the_kernel_takes_little_for_a_client_that_reads_nothing() {
+    fn the_kernel_buffers_little_for_a_client_that_reads_nothing() {
         use std::io::Write as _;
 
         let listener = bind_one("127.0.0.1:0".parse().expect("an address")).expect("a port");
@@ -219,7 +221,7 @@ mod tests {
         let addr = listener.local_addr().expect("it is bound");
         client.connect(&addr.into()).expect("it listens");
         listener.set_nonblocking(false).expect("it is open");
-        let (mut accepted, _) = listener.accept().expect("somebody connected");
+        let (mut accepted, _) = listener.accept().expect("a client has connected");
         accepted.set_nonblocking(true).expect("it is open");
         let piece = vec![0; 1 << 20];
         let mut taken = 0;

@@ -8,7 +8,7 @@ use hyper::service::Service;
 
 use crate::exchange::canonical::RawHead;
 use crate::exchange::heads::{self, HeadCharge};
-use crate::exchange::{ClientLink, Refusal};
+use crate::exchange::{ClientLink, RequestError};
 use crate::path::body::EdgeBody;
 use crate::path::worker::Worker;
 use crate::path::{self, Serving};
@@ -42,16 +42,16 @@ impl Service<Request<Incoming>> for EdgeService {
 }
 
 /// Charges the head of an HTTP/2 request to the budget, or refuses the request.
-fn admit(worker: &Worker, link: &ClientLink, head: &RawHead) -> Result<HeadCharge, Refusal> {
+fn admit(worker: &Worker, link: &ClientLink, head: &RawHead) -> Result<HeadCharge, RequestError> {
     let limits = &worker.config().limits;
     let counters = &worker.counters;
     if head.headers.len() > limits.headers_max.get() {
         counters.h2_refused_fields.increment();
-        return Err(Refusal::too_many_fields());
+        return Err(RequestError::too_many_fields());
     }
     if link.conn.is_full_of_orphans(limits.h2_streams_max.get()) {
         counters.h2_refused_orphans.increment();
-        return Err(Refusal::overloaded(
+        return Err(RequestError::overloaded(
             "the origin still works on requests of this connection that were cancelled",
         ));
     }
@@ -60,6 +60,6 @@ fn admit(worker: &Worker, link: &ClientLink, head: &RawHead) -> Result<HeadCharg
     let conn_bytes_max = limits.h2_heads_bytes_max.bytes();
     HeadCharge::new(budget, &link.conn, conn_bytes_max, bytes).ok_or_else(|| {
         counters.h2_refused_heads.increment();
-        Refusal::overloaded("the heads of the requests under way take too much memory")
+        RequestError::overloaded("the heads of the requests under way take too much memory")
     })
 }

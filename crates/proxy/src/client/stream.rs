@@ -39,8 +39,9 @@ pub(crate) trait ClientStream: AsyncRead + AsyncWrite + Unpin {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 
-    /// Writes `head`, then the object from the page cache, at most `copied_max` bytes at a time if the kernel has to copy them.
-    /// Returns how many bytes of both were accepted. If the object is unreadable, the error contains a [`BrokenRead`].
+    /// Writes `head`, then the object from the page cache, at most `copied_max` bytes at a time if the kernel has to
+    /// copy them. Returns how many bytes of both were accepted. If the object is unreadable, the error contains a
+    /// [`BrokenRead`].
     fn poll_send_span(
         self: Pin<&mut Self>,
         _cx: &mut Context<'_>,
@@ -113,8 +114,8 @@ fn poll_take(
     }
 }
 
-/// Returns true if the socket has room. Then a write was short because the file ended or was unreadable: waiting for room would
-/// never end, and the next write returns the cause.
+/// Returns true if the socket has room. Then a write was short because the file ended or was unreadable: waiting for
+/// room would never end, and the next write returns the cause.
 fn has_room(stream: &TcpStream) -> bool {
     let mut polled = [PollFd::new(stream, PollFlags::OUT)];
     poll(&mut polled, Some(&Timespec::default())) != Ok(0)
@@ -157,9 +158,10 @@ mod tests {
         (stream, peer)
     }
 
-    /// A file ends before its range: its bytes are sent, and the next write returns an error instead of waiting for room.
+    /// A file ends before its range: its bytes are sent, and the next write returns an error instead of waiting for
+    /// room.
     #[tokio::test]
-    async fn a_part_that_its_file_has_not_does_not_wait() {
+    async fn a_part_beyond_the_end_of_its_file_does_not_wait() {
         let (mut stream, _peer) = connection().await;
         stream.writable().await.expect("it is open");
         let mut file: File = tempfile::tempfile().expect("a file");
@@ -181,7 +183,7 @@ mod tests {
 
     /// A task that found the socket full is woken when the socket has room.
     #[tokio::test]
-    async fn a_full_socket_is_waited_for() {
+    async fn a_full_socket_wakes_its_task_when_it_has_room() {
         let (mut stream, mut peer) = connection().await;
         let bytes = 32 << 20;
         let mut file: File = tempfile::tempfile().expect("a file");

@@ -200,7 +200,8 @@ pub struct RunningEdge {
 }
 
 impl RunningEdge {
-    /// The addresses that the edge listens on, in the order of the configuration, with the ports that the kernel chose.
+    /// The addresses that the edge listens on, in the order of the configuration, with the ports that the kernel
+    /// chose.
     pub fn addrs(&self) -> &[SocketAddr] {
         &self.addrs
     }
@@ -273,8 +274,8 @@ fn bind_all(config: &EdgeConfig) -> Result<(Vec<WorkerListeners>, Vec<SocketAddr
             }
             None => None,
         };
-        // One of the edge's addresses may include another, as 0.0.0.0 or [::] does. The first listener of a port does not share it
-        // with other processes.
+        // One of the edge's addresses may include another, as 0.0.0.0 or [::] does. The first listener of a port does
+        // not share it with other processes.
         let is_of_port = |known: &&SocketAddr| addr.port() != 0 && known.port() == addr.port();
         let shared = config.share_ports || addrs.iter().any(|known| is_of_port(&known));
         let sockets = listener::bind(addr, workers, shared).map_err(listen_error)?;
@@ -312,7 +313,8 @@ fn share(
         negative: Negative::new(&config.negative),
         fill_budget: MemoryBudget::new(config.limits.fill_bytes_max.bytes(), freed),
         hash_seed,
-        // Random, because variants of an earlier process may be on disk, and their generations must not be used again.
+        // Random, because variants of an earlier process may be on disk, and their generations must not be used
+        // again.
         generations: AtomicU64::new(random()),
     };
     Shared {
@@ -334,7 +336,7 @@ fn arena(capacity: ByteSize) -> Option<Arc<Arena>> {
     match Arena::new(capacity) {
         Ok(arena) => Some(arena),
         Err(error) => {
-            tracing::warn!(%error, "the arena is unavailable: large bodies are stored on the heap and copied on each hit");
+            tracing::warn!(%error, "no arena: large bodies are stored on the heap and copied on each hit");
             None
         }
     }
@@ -348,8 +350,8 @@ fn random() -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Checks that the name is a token that starts with a letter. Such a name is a structured-field token (RFC 9211 §2) and a pseudonym
-/// (RFC 9110 §7.6.3).
+/// Checks that the name is a token that starts with a letter. Such a name is a structured-field token (RFC 9211 §2)
+/// and a pseudonym (RFC 9110 §7.6.3).
 fn check_name(name: &str) -> Result<(), StartError> {
     let is_token = name.starts_with(|first: char| first.is_ascii_alphabetic())
         && name
@@ -438,8 +440,8 @@ async fn sweep(worker: &Worker) -> std::convert::Infallible {
     }
 }
 
-/// The least time that the disk cache gets to persist its queues and its index, however short the drain is. The next start has to
-/// recover everything that was not persisted.
+/// The least time that the disk cache gets to persist its queues and its index, however short the drain is. The next
+/// start has to recover everything that was not persisted.
 const DISK_CLOSE_MIN: Duration = Duration::from_secs(5);
 
 /// The interval of the sweep: a connection may exceed its limit by this time.

@@ -1,7 +1,7 @@
 //! Makes the canonical request from a request as received.
 //!
-//! Cache key, `Vary` key and forwarded request are made from the [`Request`] that [`canonical`] returns, and from nothing
-//! else. The order matters: fields of the connection are removed before other fields are read.
+//! Cache key, `Vary` key and forwarded request are made from the [`Request`] that [`canonical`] returns, and from
+//! nothing else. The order matters: fields of the connection are removed before other fields are read.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -16,8 +16,8 @@ use super::conn::InterimSink;
 use super::field_filter::FieldFilter;
 use super::heads::HeadCharge;
 use super::link::ClientLink;
-use super::refusal::Refusal;
 use super::request::Request;
+use super::request_error::RequestError;
 use crate::base::config::EdgeConfig;
 use crate::base::field_line::members;
 
@@ -96,13 +96,13 @@ impl RawHead {
 /// Why a request is neither looked up nor forwarded.
 pub(crate) enum NotForwarded {
     /// The edge refuses the request.
-    Refused(Refusal),
+    Refused(RequestError),
     /// `Max-Forwards` was 0: this edge is its final recipient (RFC 9110 §7.6.2).
     FinalRecipient,
 }
 
-impl From<Refusal> for NotForwarded {
-    fn from(refusal: Refusal) -> Self {
+impl From<RequestError> for NotForwarded {
+    fn from(refusal: RequestError) -> Self {
         Self::Refused(refusal)
     }
 }
@@ -147,7 +147,7 @@ fn canonicalise(canonicaliser: &Canonicaliser, request: &mut Request) -> Result<
     let is_coded = has_transfer_coding(&request.headers)?;
     request.options = hop_by_hop::strip_request(&mut request.headers);
     if request.method == Method::CONNECT {
-        return Err(Refusal::not_implemented(
+        return Err(RequestError::not_implemented(
             "CONNECT makes tunnels, and this is a cache before one origin",
         )
         .into());
@@ -165,7 +165,7 @@ fn canonicalise(canonicaliser: &Canonicaliser, request: &mut Request) -> Result<
     filter.apply(&mut request.headers, request.peer_is_trusted, cacheable);
     check(canonicaliser, request)?;
     if request.method == Method::TRACE && !canonicaliser.forwards_trace {
-        return Err(Refusal::no_trace().into());
+        return Err(RequestError::no_trace().into());
     }
     match hop_by_hop::count_down_max_forwards(&request.method, &mut request.headers) {
         MaxForwards::Forward => Ok(()),
@@ -173,19 +173,19 @@ fn canonicalise(canonicaliser: &Canonicaliser, request: &mut Request) -> Result<
     }
 }
 
-/// Does what [`canonicalise`] does, for a plain request. The fast path has parsed each of its fields and found none that the
-/// other steps change. Searching the map again would cost more.
+/// Does what [`canonicalise`] does, for a plain request. The fast path has parsed each of its fields and found none
+/// that the other steps change. Searching the map again would cost more.
 fn canonicalise_plain(
     canonicaliser: &Canonicaliser,
     request: &mut Request,
     host_is_canonical: bool,
-) -> Result<(), Refusal> {
+) -> Result<(), RequestError> {
     if !host_is_canonical {
         request.canonical_authority = canonical_authority(canonicaliser, request)?;
     }
     let target_bytes = request.path_and_query().len() as u64;
     if target_bytes > canonicaliser.target_bytes_max {
-        return Err(Refusal::target_too_long());
+        return Err(RequestError::target_too_long());
     }
     let filter = &canonicaliser.field_filter;
     filter.apply_to_plain(&mut request.headers, request.peer_is_trusted);
@@ -213,25 +213,25 @@ fn is_canonical(canonicaliser: &Canonicaliser, request: &Request) -> bool {
 }
 
 /// Refuses upgrades, bodies beyond the limit, and requests that have passed through this edge before.
-fn check(canonicaliser: &Canonicaliser, request: &Request) -> Result<(), Refusal> {
+fn check(canonicaliser: &Canonicaliser, request: &Request) -> Result<(), RequestError> {
     if request.options.upgrade.as_ref().is_some_and(wants_upgrade) {
-        return Err(Refusal::not_implemented(
+        return Err(RequestError::not_implemented(
             "this edge switches to no other protocol; WebSocket connections must bypass it",
         ));
     }
     if let Some(max) = canonicaliser.body_bytes_max
         && declared_length(request).is_some_and(|length| length > max)
     {
-        return Err(Refusal::too_large());
+        return Err(RequestError::too_large());
     }
     if hop_by_hop::is_loop(&request.headers, &canonicaliser.via_name) {
-        return Err(Refusal::looped());
+        return Err(RequestError::looped());
     }
     Ok(())
 }
 
 /// Returns true if the content is chunked. Refuses any other coding, since the edge decodes none (RFC 9112 §6.1).
-fn has_transfer_coding(headers: &HeaderMap) -> Result<bool, Refusal> {
+fn has_transfer_coding(headers: &HeaderMap) -> Result<bool, RequestError> {
     let mut codings = members(headers, TRANSFER_ENCODING).peekable();
     let is_coded = codings.peek().is_some();
     let only_chunked = codings
@@ -240,7 +240,7 @@ fn has_transfer_coding(headers: &HeaderMap) -> Result<bool, Refusal> {
     if only_chunked {
         Ok(is_coded)
     } else {
-        Err(Refusal::not_implemented(
+        Err(RequestError::not_implemented(
             "the only transfer coding understood in a request is chunked",
         ))
     }
@@ -248,29 +248,29 @@ fn has_transfer_coding(headers: &HeaderMap) -> Result<bool, Refusal> {
 
 /// Returns the canonical authority, or `None` if the text in the request is canonical.
 ///
-/// RFC 9112 §3.2: HTTP/1.1 needs exactly one `Host`, also with an absolute target, which overrides it (§3.2.2). RFC 9113
-/// §8.3.1: `:authority` and `Host` must agree.
+/// RFC 9112 §3.2: HTTP/1.1 needs exactly one `Host`, also with an absolute target, which overrides it (§3.2.2). RFC
+/// 9113 §8.3.1: `:authority` and `Host` must agree.
 fn canonical_authority(
     canonicaliser: &Canonicaliser,
     request: &Request,
-) -> Result<Option<Box<str>>, Refusal> {
+) -> Result<Option<Box<str>>, RequestError> {
     let mut hosts = request.headers.get_all(HOST).into_iter();
     let host = match (hosts.next(), hosts.next()) {
-        (_, Some(_)) => return Err(Refusal::bad_request("more than one Host")),
+        (_, Some(_)) => return Err(RequestError::bad_request("more than one Host")),
         (host, None) => host,
     };
     let parse = |text| {
         Authority::parse(request.scheme, text)
-            .map_err(|error| Refusal::bad_request(error.to_string()))
+            .map_err(|error| RequestError::bad_request(error.to_string()))
     };
-    let invalid = |_| Refusal::bad_request("Host is not a host[:port]");
+    let invalid = |_| RequestError::bad_request("Host is not a host[:port]");
     let host = host.map(|host| host.to_str().map_err(invalid).and_then(parse));
     let host = host.transpose()?;
     let target = request.uri.authority();
     let target = target.map(|target| parse(target.as_str())).transpose()?;
     let authority = match (target, host) {
         (Some(target), Some(host)) if request.version == Version::HTTP_2 && target != host => {
-            return Err(Refusal::bad_request(
+            return Err(RequestError::bad_request(
                 "Host differs from :authority: send one of them",
             ));
         }
@@ -285,7 +285,7 @@ fn canonical_authority(
         None if request.version < Version::HTTP_11 => {
             Ok(Some(canonicaliser.default_authority.clone()))
         }
-        None => Err(Refusal::bad_request("no Host")),
+        None => Err(RequestError::bad_request("no Host")),
     }
 }
 
@@ -293,13 +293,13 @@ fn canonical_authority(
 fn canonical_target(
     canonicaliser: &Canonicaliser,
     request: &Request,
-) -> Result<Option<Box<str>>, Refusal> {
+) -> Result<Option<Box<str>>, RequestError> {
     let path_and_query = request
         .uri
         .path_and_query()
         .map_or("", |target| target.as_str());
     if path_and_query.len() as u64 > canonicaliser.target_bytes_max {
-        return Err(Refusal::target_too_long());
+        return Err(RequestError::target_too_long());
     }
     let target = RequestTarget {
         method: &request.method,
@@ -311,11 +311,12 @@ fn canonical_target(
     match target.canonical() {
         Ok(canonical) if canonical == path_and_query => Ok(None),
         Ok(canonical) => Ok(Some(canonical.into())),
-        Err(error) => Err(Refusal::bad_request(error.to_string())),
+        Err(error) => Err(RequestError::bad_request(error.to_string())),
     }
 }
 
-/// Joins the fields into which HTTP/2 splits `Cookie` (RFC 9113 §8.2.3). Other protocols have one field (RFC 6265 §5.4).
+/// Joins the fields into which HTTP/2 splits `Cookie` (RFC 9113 §8.2.3). Other protocols have one field (RFC 6265
+/// §5.4).
 fn join_cookies(headers: &mut HeaderMap) {
     let mut crumbs = headers.get_all(COOKIE).into_iter();
     if crumbs.nth(1).is_none() {
@@ -330,8 +331,8 @@ fn join_cookies(headers: &mut HeaderMap) {
     headers.insert(COOKIE, joined.expect("made of values and visible ASCII"));
 }
 
-/// Returns true for all protocols but h2c. Clients offer h2c without relying on it, so it is ignored, as RFC 9110 §7.8
-/// allows.
+/// Returns true for all protocols but h2c. Clients offer h2c without relying on it, so it is ignored, as RFC 9110
+/// §7.8 allows.
 fn wants_upgrade(protocol: &HeaderValue) -> bool {
     !protocol
         .as_bytes()

@@ -1,7 +1,7 @@
 //! The state of a client's connection: its requests under way, its timeouts, and the bytes that were not sent.
 //!
-//! A timer for each request would cost more than all other work of the edge. So a connection only records the time of its
-//! last progress. Once a second a sweep of the worker's connections compares these times with the limits: see
+//! A timer for each request would cost more than all other work of the edge. So a connection only records the time of
+//! its last progress. Once a second a sweep of the worker's connections compares these times with the limits: see
 //! [`ConnState::exceeded_limit`].
 
 mod hyper_writes;
@@ -43,8 +43,8 @@ pub(crate) struct ConnState {
     head_since: Cell<Option<Timestamp>>,
     /// The time since which the socket accepts no bytes although some are available.
     write_blocked_since: Cell<Option<Timestamp>>,
-    /// The time since which a response's body waits for the client to read. An HTTP/2 client can block a stream without
-    /// blocking the socket.
+    /// The time since which a response's body waits for the client to read. An HTTP/2 client can block a stream
+    /// without blocking the socket.
     client_turn_since: Cell<Option<Timestamp>>,
     /// The time since which an upload waits for the client's bytes.
     upload_waits_since: Cell<Option<Timestamp>>,
@@ -152,7 +152,8 @@ impl ConnState {
 
     /// Returns true if orphaned fetches leave no place for another request among `streams_max`.
     ///
-    /// Requests whose streams were just reset still count as under way. They are tolerated up to another `streams_max`.
+    /// Requests whose streams were just reset still count as under way. They are tolerated up to another
+    /// `streams_max`.
     pub(crate) fn is_full_of_orphans(&self, streams_max: u32) -> bool {
         let (orphans, in_flight) = (self.orphans.get(), self.in_flight.get());
         (orphans > 0 && orphans.saturating_add(in_flight) >= streams_max)
@@ -218,8 +219,9 @@ impl ConnState {
         self.is_h2.get()
     }
 
-    /// Returns the rank in which connections are closed to make room for others, lowest first, or `None` while a request is
-    /// under way. Idle connections rank below those with an incomplete head, and longer waits below shorter ones.
+    /// Returns the rank in which connections are closed to make room for others, lowest first, or `None` while a
+    /// request is under way. Idle connections rank below those with an incomplete head, and longer waits below
+    /// shorter ones.
     pub(crate) fn close_rank(&self) -> Option<CloseRank> {
         let is_busy = self.in_flight.get() > 0
             || self.fast_path_writes.get()
@@ -390,7 +392,8 @@ impl ConnState {
         self.hyper_writes.set(HyperWrites::default());
     }
 
-    /// Holds the line of a response whose body has ended until the response is sent. Returns the line if it need not wait.
+    /// Holds the line of a response whose body has ended until the response is sent. Returns the line if it need not
+    /// wait.
     pub(crate) fn hold_log(&self, mut log: Box<PendingLine>) -> Option<Box<PendingLine>> {
         if self.fast_path_gone.get() {
             // hyper drops the socket before the body.

@@ -41,8 +41,8 @@ impl FieldFilter {
         });
     }
 
-    /// Removes these fields and the fields of the connection from a plain request in one pass. `Connection` of a plain
-    /// request lists no field.
+    /// Removes these fields and the fields of the connection from a plain request in one pass. `Connection` of a
+    /// plain request lists no field.
     pub(crate) fn apply_to_plain(&self, headers: &mut HeaderMap, client_is_trusted: bool) {
         let names = if client_is_trusted {
             &self.plain_trusted

@@ -1,7 +1,7 @@
 //! Memory of decoded request heads.
 //!
-//! HPACK lets a client repeat a field of 4 KiB in one byte, so the heads of requests under way are charged in decoded form,
-//! per connection and in total. A request whose head exceeds a budget is refused.
+//! HPACK lets a client repeat a field of 4 KiB in one byte, so the heads of requests under way are charged in decoded
+//! form, per connection and in total. A request whose head exceeds a budget is refused.
 
 use std::rc::Rc;
 use std::sync::Arc;

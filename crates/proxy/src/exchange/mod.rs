@@ -6,12 +6,12 @@ mod field_filter;
 pub(crate) mod heads;
 mod link;
 pub(crate) mod pieces;
-mod refusal;
 mod request;
+mod request_error;
 
 pub(crate) use conn::{CloseReason, ConnState, InFlight, InterimSink};
 #[cfg(test)]
 pub(crate) use field_filter::FieldFilter;
 pub(crate) use link::ClientLink;
-pub(crate) use refusal::Refusal;
 pub(crate) use request::Request;
+pub(crate) use request_error::RequestError;

@@ -20,8 +20,8 @@ pub(crate) struct Request {
     pub(crate) version: Version,
     /// The fields without those of the connection and those that the origin must not get.
     pub(crate) headers: HeaderMap,
-    /// The [fast path](crate::client::h1) found a GET or HEAD for one host, without a body, conditions, a range, directives
-    /// or credentials.
+    /// The [fast path](crate::client::h1) found a GET or HEAD for one host, without a body, conditions, a range,
+    /// directives or credentials.
     pub(crate) plain: bool,
     pub(crate) scheme: &'static str,
     pub(crate) peer: SocketAddr,
@@ -57,8 +57,8 @@ impl Request {
         target.split_once('?').map_or(target, |(path, _)| path)
     }
 
-    /// Returns the requested host and port from `:authority`, an absolute target, or `Host`. The text is canonical unless
-    /// the request is refused.
+    /// Returns the requested host and port from `:authority`, an absolute target, or `Host`. The text is canonical
+    /// unless the request is refused.
     pub(crate) fn authority(&self) -> Option<&str> {
         match (&self.canonical_authority, self.uri.authority()) {
             (Some(authority), _) => Some(authority),

@@ -10,8 +10,8 @@ use crate::base::counters::Counters;
 
 /// An error of a request to the origin.
 ///
-/// The client gets its message, so the message contains neither the origin's address nor the system's error. The latter is
-/// the [`source`](Error::source).
+/// The client gets its message, so the message contains neither the origin's address nor the system's error. The
+/// latter is the [`source`](Error::source).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum OriginError {

@@ -1,8 +1,9 @@
 //! `Expect: 100-continue` (RFC 9110 §10.1.1): the origin accepts or refuses a body before the client sends it.
 //!
-//! hyper's server sends `100 Continue` to a client when the body of its request is read for the first time, and hyper's
-//! client reads a body as soon as it has sent the head. A [`Gate`] stands between the two. It opens when the origin sends
-//! `100 Continue`, or after `origin.expect_timeout`. It stays closed when the origin's final response comes first.
+//! hyper's server sends `100 Continue` to a client when the body of its request is read for the first time, and
+//! hyper's client reads a body as soon as it has sent the head. A [`Gate`] stands between the two. It opens when the
+//! origin sends `100 Continue`, or after `origin.expect_timeout`. It stays closed when the origin's final response
+//! comes first.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -30,8 +31,8 @@ pub(super) enum GateOpened {
     TimedOut,
 }
 
-/// The origin's decision about the body. The body, the request and hyper's callback share it. It is `Sync` because the
-/// callback must be.
+/// The origin's decision about the body. The body, the request and hyper's callback share it. It is `Sync` because
+/// the callback must be.
 #[derive(Debug, Default)]
 pub(crate) struct Expectation(Mutex<State>);
 
@@ -73,8 +74,8 @@ impl Gate {
         &self.expectation
     }
 
-    /// Returns `Ready` when the body may be sent. A refused body waits until the response was read, because hyper's client
-    /// ends the response together with the body.
+    /// Returns `Ready` when the body may be sent. A refused body waits until the response was read, because hyper's
+    /// client ends the response together with the body.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<GateOpened, BodyRefused>> {
         let polled = self.expectation.poll(cx);
         if polled.is_ready() || self.expectation.stage() == Stage::Refused {

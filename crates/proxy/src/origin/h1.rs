@@ -1,11 +1,11 @@
 //! HTTP/1.1 to the origin for requests without a body, without a task for the connection.
 //!
-//! hyper's client needs a task per connection and a channel for requests and responses, because either peer may send at any
-//! time. For a GET one piece is sent and one response is read, and nothing is read until the next request. So the fetch
-//! itself writes and reads the connection here. Uploads and HTTP/2 use hyper.
+//! hyper's client needs a task per connection and a channel for requests and responses, because either peer may send
+//! at any time. For a GET one piece is sent and one response is read, and nothing is read until the next request. So
+//! the fetch itself writes and reads the connection here. Uploads and HTTP/2 use hyper.
 //!
-//! The parser is stricter than the grammar: a response whose end is ambiguous is an error (RFC 9112 §6.3), and a connection
-//! with unexpected bytes is not reused.
+//! The parser is stricter than the grammar: a response whose end is ambiguous is an error (RFC 9112 §6.3), and a
+//! connection with unexpected bytes is not reused.
 
 mod body;
 mod chunked;
@@ -263,8 +263,8 @@ pub fn check_response_head(bytes: &[u8]) {
     }
 }
 
-/// Reads a chunked body that arrives in pieces. Returns its bytes and the number of bytes after it, or `None` if the body is
-/// refused or incomplete.
+/// Reads a chunked body that arrives in pieces. Returns its bytes and the number of bytes after it, or `None` if the
+/// body is refused or incomplete.
 pub(crate) fn read_chunked(wire: &mut BytesMut, piece: usize) -> Option<(Vec<u8>, usize)> {
     let mut chunked = chunked::Chunked::default();
     let (mut inbox, mut body) = (BytesMut::new(), Vec::new());

@@ -1,7 +1,7 @@
 //! Tracks whether connections to the origin succeed, and logs when that changes.
 //!
-//! A request that fails while the origin is down tells an operator nothing new, so only changes of the state are logged.
-//! An origin that fails often changes its state often, so outages are logged at intervals of at least
+//! A request that fails while the origin is down tells an operator nothing new, so only changes of the state are
+//! logged. An origin that fails often changes its state often, so outages are logged at intervals of at least
 //! [`DOWN_LINES_APART`], and the end of an outage is logged only if its start was.
 
 use std::error::Error;
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_that_fails_now_and_then_is_logged_every_ten_seconds_at_most() {
+    fn an_origin_that_fails_often_is_logged_every_ten_seconds_at_most() {
         let start = Instant::now();
         let mut outage = Outage::default();
         let (mut downs, mut ups) = (0, 0);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_that_lasts_is_logged_although_it_began_soon_after_another() {
+    fn a_long_outage_is_logged_although_it_began_soon_after_another() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut outage = Outage::default();

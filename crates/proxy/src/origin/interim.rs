@@ -12,7 +12,8 @@ use crate::base::field_line::push_field;
 use crate::base::lock::lock;
 use crate::exchange::conn::{INTERIM_BYTES_MAX, InterimSink};
 
-/// Holds the lines of interim responses until the request's task takes them. It is `Sync` because hyper's callback must be.
+/// Holds the lines of interim responses until the request's task takes them. It is `Sync` because hyper's callback
+/// must be.
 #[derive(Debug, Default)]
 pub(crate) struct InterimRelay(Mutex<State>);
 

@@ -206,8 +206,8 @@ impl Lease {
         let Some(sender) = self.sender.take() else {
             return;
         };
-        // An origin may answer before it has read the request. The next request on this connection would wait for the rest
-        // of the upload.
+        // An origin may answer before it has read the request. The next request on this connection would wait for the
+        // rest of the upload.
         if self
             .upload
             .as_ref()

@@ -85,7 +85,7 @@ mod tests {
 
     /// Method: one fetch does not end, and a thousand fetches after it do.
     #[test]
-    fn a_fetch_leaves_the_list_when_it_ends_although_an_older_one_goes_on() {
+    fn a_fetch_leaves_the_list_when_it_ends_although_an_older_one_continues() {
         let runtime = Builder::new_current_thread().build_local(LocalOptions::default());
         runtime.expect("a runtime").block_on(async {
             let (orphans, tasks) = (Orphans::default(), TaskSet::default());

@@ -124,7 +124,8 @@ impl Outbound<'_> {
             && (self.request.plain || !self.request.headers.contains_key(VIA))
     }
 
-    /// Returns the head that [`request`](Self::request) would give, without the map, which takes a third of the work of a miss.
+    /// Returns the head that [`request`](Self::request) would give, without the map, which takes a third of the work
+    /// of a miss.
     fn ordinary_head(&self) -> Vec<u8> {
         let Self { hop, request, .. } = *self;
         let keeps_conditions = matches!(self.conditions, Conditions::Keep);
@@ -272,8 +273,8 @@ fn absolute_form(hop: Hop<'_>, request: &Request, host: &HeaderValue) -> Uri {
         .unwrap_or_else(|_| origin_form(request))
 }
 
-/// Sets the fields that describe the client. Only a trusted proxy may have sent them: then the edge appends to its lists and
-/// keeps its other values.
+/// Sets the fields that describe the client. Only a trusted proxy may have sent them: then the edge appends to its
+/// lists and keeps its other values.
 fn set_forwarded_fields(hop: Hop<'_>, request: &Request, headers: &mut HeaderMap) {
     let config = hop.forwarding;
     if config.x_forwarded {

@@ -1,7 +1,7 @@
 //! The pool of a worker's connections to the origin.
 //!
-//! Each worker has a pool of its own, so that the pool needs no lock and a response is read on the thread of its request. The
-//! most recently used idle connection is taken first, so that surplus connections reach their timeout.
+//! Each worker has a pool of its own, so that the pool needs no lock and a response is read on the thread of its
+//! request. The most recently used idle connection is taken first, so that surplus connections reach their timeout.
 
 mod h2;
 
@@ -52,10 +52,11 @@ pub(crate) struct OriginPool {
 pub(crate) struct Attempt {
     /// The request is idempotent (RFC 9110 §9.2.2) and has no body.
     pub(crate) repeatable: bool,
-    /// The progress of the upload. The timeout of the response's head counts from its last progress, so that a long upload
-    /// is not mistaken for a slow answer.
+    /// The progress of the upload. The timeout of the response's head counts from its last progress, so that a long
+    /// upload is not mistaken for a slow answer.
     pub(crate) upload: Option<Rc<UploadProgress>>,
-    /// Becomes true when a connection has been found. From then on the origin may have received a part of the request.
+    /// Becomes true when a connection has been found. From then on the origin may have received a part of the
+    /// request.
     pub(crate) was_sent: Option<Rc<Cell<bool>>>,
 }
 

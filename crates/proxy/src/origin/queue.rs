@@ -2,12 +2,12 @@
 //!
 //! A client is an IPv4 address or the /64 of an IPv6 address. Two rules keep one client from taking what others need:
 //!
-//! - *Share*: a client may hold at most `share / (100 - share)` times as many connections as are free (the dynamic threshold of
-//!   Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches", 1998). Alone it gets
-//!   `share` percent of the pool. The more clients hold connections, the less each of them gets, and some
-//!   connections stay free for a client that has none.
-//! - *Turns*: waiting clients take turns, and the requests of one client are served in the order in which they came. When the
-//!   queue is full, the client with the most waiting requests loses the newest of them.
+//! - *Share*: a client may hold at most `share / (100 - share)` times as many connections as are free (the dynamic
+//!   threshold of Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches", 1998).
+//!   Alone it gets `share` percent of the pool. The more clients hold connections, the less each of them gets, and
+//!   some connections stay free for a client that has none.
+//! - *Turns*: waiting clients take turns, and the requests of one client are served in the order in which they came.
+//!   When the queue is full, the client with the most waiting requests loses the newest of them.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn one_client_alone_gets_its_share_and_many_leave_something_free() {
+    fn one_client_gets_its_share_and_many_clients_leave_connections_free() {
         let (alone, free) = held_by_each(1, 500, 80);
         assert_eq!((alone[0], free), (400, 100));
         for clients in 2..60 {
@@ -209,14 +209,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_of_one_or_two_is_of_use_and_a_share_of_100_is_no_bound() {
+    fn small_pools_can_be_used_and_a_share_of_100_is_no_bound() {
         assert_eq!(held_by_each(1, 1, 80), (vec![1], 0));
         assert_eq!(held_by_each(1, 2, 80), (vec![2], 0));
         assert_eq!(held_by_each(1, 500, 100), (vec![500], 0));
     }
 
     #[test]
-    fn what_was_given_back_can_be_taken_again() {
+    fn a_released_connection_can_be_acquired_again() {
         let shares = Shares::new(50);
         let one = client("192.0.2.1");
         shares.acquire(one);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_above_its_share_does_not_hold_up_the_others() {
+    fn a_client_above_its_share_does_not_delay_others() {
         let (a, b) = (client("192.0.2.1"), client("192.0.2.2"));
         let mut queue = Queue::new(10);
         _ = queue.push(a, "a1");
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_gave_up_is_no_longer_in_the_queue() {
+    fn a_request_that_no_longer_waits_leaves_the_queue() {
         let a = client("192.0.2.1");
         let mut queue = Queue::new(1);
         assert_eq!(queue.push(a, "a1"), Queued::Waits);

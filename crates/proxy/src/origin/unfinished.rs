@@ -13,13 +13,13 @@ use crate::base::sparse_log::SparseLog;
 
 /// The unfinished uploads of a worker.
 pub(crate) struct UnfinishedUploads {
-    held: Rc<Held>,
+    counts: Rc<UploadCounts>,
     log: SparseLog,
     counters: Arc<Counters>,
     clock: Arc<Clock>,
 }
 
-struct Held {
+struct UploadCounts {
     count: Cell<usize>,
     count_max: usize,
     shares: Shares,
@@ -27,14 +27,14 @@ struct Held {
 
 /// One unfinished upload. Dropping it frees its place.
 pub(crate) struct Unfinished {
-    held: Rc<Held>,
+    counts: Rc<UploadCounts>,
     client: ClientNet,
 }
 
 impl UnfinishedUploads {
     pub(super) fn new(origin: &OriginConfig, counters: Arc<Counters>, clock: Arc<Clock>) -> Self {
         Self {
-            held: Rc::new(Held {
+            counts: Rc::new(UploadCounts {
                 count: Cell::new(0),
                 count_max: unfinished_max(origin),
                 shares: Shares::new(origin.client_share_percent),
@@ -45,18 +45,18 @@ impl UnfinishedUploads {
         }
     }
 
-    /// Lets a request of this client take a connection before its body has arrived. Returns `None` if too many requests of
-    /// this client or of all clients do so.
+    /// Lets a request of this client take a connection before its body has arrived. Returns `None` if too many
+    /// requests of this client or of all clients do so.
     pub(crate) fn begin(&self, client: IpAddr) -> Option<Unfinished> {
         let client = ClientNet::of(client);
-        let held = &self.held;
-        let count = held.count.get();
-        let free = held.count_max.saturating_sub(count);
-        held.shares.allows(client, free).then(|| {
-            held.count.set(count + 1);
-            held.shares.acquire(client);
+        let counts = &self.counts;
+        let count = counts.count.get();
+        let free = counts.count_max.saturating_sub(count);
+        counts.shares.allows(client, free).then(|| {
+            counts.count.set(count + 1);
+            counts.shares.acquire(client);
             Unfinished {
-                held: Rc::clone(held),
+                counts: Rc::clone(counts),
                 client,
             }
         })
@@ -68,7 +68,7 @@ impl UnfinishedUploads {
         if let Some(unlogged) = self.log.record(self.clock.now()) {
             tracing::warn!(
                 unlogged,
-                unfinished_max = self.held.count_max,
+                unfinished_max = self.counts.count_max,
                 "an upload stays buffered: origin.unfinished_uploads_percent is reached"
             );
         }
@@ -77,8 +77,8 @@ impl UnfinishedUploads {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        self.held.count.set(self.held.count.get() - 1);
-        self.held.shares.release(self.client);
+        self.counts.count.set(self.counts.count.get() - 1);
+        self.counts.shares.release(self.client);
     }
 }
 

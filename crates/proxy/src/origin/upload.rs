@@ -1,12 +1,13 @@
 //! The body of a request to the origin: buffered up to a bound, then streamed.
 //!
-//! A request takes a connection to the origin when its body is complete or the buffer is full, so that a small slow upload
-//! holds no connection. The client of a body of unknown length may wait for an answer before it sends more. Such a body is
-//! buffered for `upload_buffer_wait`, and longer while too many requests hold a connection without their whole body.
-//! After that the client's socket is read only when the origin's connection has room. An upload therefore holds its
-//! buffer and one piece in memory, however long it is.
+//! A request takes a connection to the origin when its body is complete or the buffer is full, so that a small slow
+//! upload holds no connection. The client of a body of unknown length may wait for an answer before it sends more.
+//! Such a body is buffered for `upload_buffer_wait`, and longer while too many requests hold a connection without
+//! their whole body. After that the client's socket is read only when the origin's connection has room. An upload
+//! therefore holds its buffer and one piece in memory, however long it is.
 //!
-//! A body that the client announced with `Expect: 100-continue` is not read before the origin requests it: see [`Gate`].
+//! A body that the client announced with `Expect: 100-continue` is not read before the origin requests it: see
+//! [`Gate`].
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
@@ -114,7 +115,8 @@ impl UploadProgress {
         }
     }
 
-    /// Charges the client with the time in which the edge waited for it. Returns true when the client becomes too slow.
+    /// Charges the client with the time in which the edge waited for it. Returns true when the client becomes too
+    /// slow.
     pub(crate) fn charge(&self, now: Timestamp, rate: MinRate) -> bool {
         if self.answered.get() || self.too_slow.get() {
             return false;
@@ -294,8 +296,8 @@ impl UploadStream {
                 self.next_frame = Some(frame);
                 break;
             };
-            // The share grows to powers of two, so that the budget is charged a few times and not for each piece. The pieces
-            // are copied, because each of them may keep a read buffer of many kilobytes alive.
+            // The share grows to powers of two, so that the budget is charged a few times and not for each piece. The
+            // pieces are copied, because each of them may keep a read buffer of many kilobytes alive.
             let needed = self.prefix.len() + data.len();
             if needed > prefix_max || !memory.grow_to(needed.next_power_of_two().max(1024) as u64) {
                 self.next_frame = Some(frame);

@@ -65,7 +65,8 @@ impl EdgeBody {
         let conn = in_flight.conn();
         let (source, delivery) = match source {
             Source::Whole(bytes, _) if bytes.is_empty() => (Source::Empty, None),
-            // hyper may not poll the body while it cannot write. The fast path polls at once, when most bodies have arrived.
+            // hyper may not poll the body while it cannot write. The fast path polls at once, when most bodies have
+            // arrived.
             Source::Origin(body) if !conn.fast_path_writes() => {
                 let delivery = Delivery::watched(&worker.deliveries, conn, Some(body));
                 (Source::Delivery(Rc::clone(&delivery)), Some(delivery))
@@ -136,8 +137,8 @@ impl EdgeBody {
         let polled: Poll<Option<Result<Frame<Bytes>, BodyError>>> = match &mut this.source {
             Source::Empty => return Poll::Ready(None),
             Source::Whole(bytes, memory) => {
-                // hyper buffers a frame of any size. If frames are small, it polls the next one only after most of the earlier
-                // ones were sent, so that the bytes given are close to the bytes sent.
+                // hyper buffers a frame of any size. If frames are small, it polls the next one only after most of
+                // the earlier ones were sent, so that the bytes given are close to the bytes sent.
                 let piece_max = if this.writer_counts {
                     usize::MAX
                 } else {

@@ -43,8 +43,8 @@ impl Connections {
 
     /// Returns the connection to close when room is needed.
     ///
-    /// A search through all connections finds enough of them for the next new connections, so that each one costs a constant
-    /// number of steps. A search that found too few is not repeated within the same tick of the clock.
+    /// A search through all connections finds enough of them for the next new connections, so that each one costs a
+    /// constant number of steps. A search that found too few is not repeated within the same tick of the clock.
     pub(crate) fn take_spare(&mut self, now: Timestamp) -> Option<Rc<ConnState>> {
         loop {
             while let Some((rank, slot)) = self.spares.pop() {

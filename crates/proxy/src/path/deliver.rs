@@ -22,7 +22,7 @@ use crate::base::field_line::push_field;
 use crate::cache::disk_body::DiskBody;
 use crate::cache::stored::{Stored, StoredBody, StoredResponse};
 use crate::exchange::pieces::PieceMemory;
-use crate::exchange::{ClientLink, InFlight, Refusal, Request};
+use crate::exchange::{ClientLink, InFlight, Request, RequestError};
 
 /// The state of one client's reply. It is not part of [`Request`], which a fetch shares.
 pub(crate) struct Reply {
@@ -116,8 +116,8 @@ impl Reply {
         };
         let mut response = self.finish(status, headers, source);
         if request.version == Version::HTTP_10 && response.body().size_hint().exact().is_none() {
-            // RFC 9112 §9.3: HTTP/1.0 has no chunks, so the end of the connection ends this body. With HTTP/1.1 as the
-            // response's version, hyper would send keep-alive beside `Connection: close`.
+            // RFC 9112 §9.3: HTTP/1.0 has no chunks, so the end of the connection ends this body. With HTTP/1.1 as
+            // the response's version, hyper would send keep-alive beside `Connection: close`.
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(CONNECTION, close);
             *response.version_mut() = Version::HTTP_10;
@@ -141,9 +141,9 @@ impl Reply {
     }
 
     /// Responds with an error of the edge's own.
-    pub(super) fn refuse(self, refusal: &Refusal) -> Response<EdgeBody> {
+    pub(super) fn refuse(self, error: &RequestError) -> Response<EdgeBody> {
         let counters = &self.worker.counters;
-        match refusal.status.as_u16() {
+        match error.status.as_u16() {
             400 => counters.refused_400.increment(),
             408 => counters.refused_408.increment(),
             405 => counters.refused_405.increment(),
@@ -156,10 +156,10 @@ impl Reply {
             504 => counters.refused_504.increment(),
             _ => {}
         }
-        if refusal.cache_status.is_none() {
+        if error.cache_status.is_none() {
             counters.refused.increment();
         }
-        let text = format!("{}: {}\n", refusal.status, refusal.text);
+        let text = format!("{}: {}\n", error.status, error.text);
         let mut headers = HeaderMap::with_capacity(8);
         headers.insert(
             CONTENT_TYPE,
@@ -167,26 +167,26 @@ impl Reply {
         );
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
-        if refusal.status == StatusCode::METHOD_NOT_ALLOWED {
+        if error.status == StatusCode::METHOD_NOT_ALLOWED {
             headers.insert(ALLOW, HeaderValue::from_static(METHODS_ALLOWED));
         }
-        if let Some(cache_status) = &refusal.cache_status {
+        if let Some(cache_status) = &error.cache_status {
             let name = &self.worker.config().name;
             headers.insert(CACHE_STATUS, cache_status.to_header_value(name));
         }
-        if refusal.status == StatusCode::SERVICE_UNAVAILABLE {
+        if error.status == StatusCode::SERVICE_UNAVAILABLE {
             // RFC 9110 §10.2.3: after this time the requests that wait for the origin now were sent or refused.
             let queue_timeout = self.worker.config().origin.queue_timeout;
             let seconds = queue_timeout.as_millis().div_ceil(1000).max(1);
             let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
-        if refusal.close {
+        if error.close {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
             self.in_flight.conn().linger();
         }
-        let cache_status = refusal.cache_status.as_ref();
-        self.respond_own(refusal.status, headers, Bytes::from(text), cache_status)
+        let cache_status = error.cache_status.as_ref();
+        self.respond_own(error.status, headers, Bytes::from(text), cache_status)
     }
 
     /// Responds with a head and a body of the edge's own.
@@ -198,7 +198,7 @@ impl Reply {
         cache_status: Option<&CacheStatus>,
     ) -> Response<EdgeBody> {
         if let Some(log) = &mut self.log {
-            log.set_refusal(status, cache_status);
+            log.set_error(status, cache_status);
         }
         self.finish(status, headers, Source::Whole(body, PieceMemory::Uncounted))
     }
@@ -230,10 +230,12 @@ fn echo(request: &Request) -> Bytes {
     Bytes::from(text)
 }
 
-/// The standard methods that the edge forwards, for `Allow`. TRACE is left out even if it is forwarded, because it exposes requests.
+/// The standard methods that the edge forwards, for `Allow`. TRACE is left out even if it is forwarded, because it
+/// exposes requests.
 const METHODS_ALLOWED: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
-/// Returns the 304, 206 or 416 that the request's conditions and range ask for, or `None` if the whole response is sent.
+/// Returns the 304, 206 or 416 that the request's conditions and range ask for, or `None` if the whole response is
+/// sent.
 fn apply_conditions(
     request: &Request,
     response: &StoredResponse,

@@ -1,11 +1,13 @@
 //! Deliveries: responses under way to clients that may stop reading.
 //!
 //! A body that comes directly from the origin moves at the speed of its client, and holds a connection to the origin
-//! meanwhile. If the client has accepted no bytes for [`STALLED_AFTER`], a task reads ahead of it, up to a bound and within the
-//! budget of all fills. A body that ends within the bound releases its connection before the client has read it.
+//! meanwhile. If the client has accepted no bytes for [`STALLED_AFTER`], a task reads ahead of it, up to a bound and
+//! within the budget of all fills. A body that ends within the bound releases its connection before the client has
+//! read it.
 //!
-//! An HTTP/2 client can stall one stream while its socket is writable. Each stream therefore has a [`Pace`] of its own, and a
-//! stream that is too slow is reset alone. For HTTP/1.1 the pace of the connection is enough; see [`ConnState`].
+//! An HTTP/2 client can stall one stream while its socket is writable. Each stream therefore has a [`Pace`] of its
+//! own, and a stream that is too slow is reset alone. For HTTP/1.1 the pace of the connection is enough; see
+//! [`ConnState`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -127,7 +129,8 @@ impl Delivery {
         self.pace.end_wait(now);
     }
 
-    /// Charges the client with the time in which the edge waited for it. Resets the stream and returns true if it became too slow.
+    /// Charges the client with the time in which the edge waited for it. Resets the stream and returns true if it
+    /// became too slow.
     pub(crate) fn charge(&self, now: Timestamp, rate: MinRate) -> bool {
         // While the socket accepts no bytes, the pace of the connection counts, which its streams share.
         if !self.conn.is_h2() || self.conn.is_write_blocked() || self.is_reset.get() {
@@ -145,8 +148,9 @@ impl Delivery {
         exhausted
     }
 
-    /// Closes an HTTP/1.1 connection whose client has accepted no bytes for `window`, if the response holds a connection to the
-    /// origin. Returns true if the connection is closed. Called while other requests wait for the origin.
+    /// Closes an HTTP/1.1 connection whose client has accepted no bytes for `window`, if the response holds a
+    /// connection to the origin. Returns true if the connection is closed. Called while other requests wait for the
+    /// origin.
     pub(crate) fn close_if_stuck(&self, now: Timestamp, window: Duration) -> bool {
         let is_stuck = !self.conn.is_h2()
             && self.conn.close_reason().is_none()

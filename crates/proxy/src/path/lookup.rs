@@ -1,7 +1,8 @@
 //! The lookup of a request in memory and on disk.
 //!
-//! [`lookup`] takes the key and a [`Query`], the other parts of the request that a lookup reads. It returns an [`Outcome`], which
-//! the request path carries out. A lookup reads at most two keys, the target's and the variant's, each in memory and then on disk.
+//! [`lookup`] takes the key and a [`Query`], the other parts of the request that a lookup reads. It returns an
+//! [`Outcome`], which the request path carries out. A lookup reads at most two keys, the target's and the variant's,
+//! each in memory and then on disk.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::cache::disk::DiskEntry;
 use crate::cache::negative::{Advice, Negative};
 use crate::cache::stored::{Stored, StoredKind, Variants};
 use crate::cache::{CacheKey, DiskHit};
-use crate::exchange::{Refusal, Request};
+use crate::exchange::{Request, RequestError};
 use crate::origin::as_origin_sees;
 
 /// The way in which a request is answered.
@@ -40,7 +41,7 @@ pub(crate) enum Outcome {
     /// The request goes to the origin without the cache.
     Pass(Forward),
     /// The edge answers with an error of its own.
-    Refuse(Refusal),
+    Refuse(RequestError),
     /// The disk has to be read first.
     Wait(Box<PendingLookup>),
 }
@@ -177,7 +178,8 @@ enum Step {
     Pending(Candidate),
 }
 
-/// Finds the entry of a key. If it is a marker, the variant's secondary key is appended to `key`, and its entry is found.
+/// Finds the entry of a key. If it is a marker, the variant's secondary key is appended to `key`, and its entry is
+/// found.
 fn find(worker: &Worker, key: &mut CacheKey, query: &impl Query) -> Step {
     loop {
         if let Some(step) = read_entry(worker, key, query) {
@@ -200,7 +202,8 @@ async fn wait(worker: &Worker, key: &mut CacheKey, mut step: Step, query: &impl 
     step
 }
 
-/// Reads the entry of a key from memory, otherwise from disk. Returns `None` after a marker extended `key` to the key of a variant.
+/// Reads the entry of a key from memory, otherwise from disk. Returns `None` after a marker extended `key` to the key
+/// of a variant.
 fn read_entry(worker: &Worker, key: &mut CacheKey, query: &impl Query) -> Option<Step> {
     if let Some(stored) = worker.cache.hot.lookup(key.hash) {
         if stored.is_of(&key.bytes) {
@@ -331,9 +334,9 @@ pub(crate) fn decide_absent(worker: &Worker, key: CacheKey, query: &impl Query) 
     Outcome::Miss { key, why, rule }
 }
 
-fn refuse_unknown_id(worker: &Worker) -> Refusal {
+fn refuse_unknown_id(worker: &Worker) -> RequestError {
     worker.counters.id_filter.increment();
-    Refusal {
+    RequestError {
         status: StatusCode::NOT_FOUND,
         cache_status: Some(Negative::cache_status()),
         text: "there is no such id".into(),
@@ -342,9 +345,9 @@ fn refuse_unknown_id(worker: &Worker) -> Refusal {
 }
 
 /// RFC 9111 §5.2.1.7.
-fn refuse_only_if_cached(worker: &Worker) -> Refusal {
+fn refuse_only_if_cached(worker: &Worker) -> RequestError {
     worker.counters.only_if_cached.increment();
-    Refusal {
+    RequestError {
         status: StatusCode::GATEWAY_TIMEOUT,
         cache_status: Some(CacheStatus::forward(Forward::Miss).with_detail("only-if-cached")),
         text: "only a stored response was asked for, and none can be used".into(),

@@ -11,7 +11,7 @@ use hyper::body::{Body as _, Incoming};
 use super::deliver::Reply;
 use super::invalidate;
 use crate::base::error_chain::ErrorChain;
-use crate::exchange::{Refusal, Request};
+use crate::exchange::{Request, RequestError};
 use crate::origin::{Attempt, Conditions, OriginBody, OriginError, Outbound, Upload};
 use crate::path::body::{EdgeBody, Source};
 
@@ -46,7 +46,8 @@ pub(super) async fn pass(
             hop_by_hop::strip_response(&mut parts.headers);
             if progress.is_some_and(|upload| upload.is_refused()) {
                 worker.counters.expectations_refused.increment();
-                // RFC 9110 §10.1.1: the client may or may not send the body, so the start of a next request is unknown.
+                // RFC 9110 §10.1.1: the client may or may not send the body, so the start of a next request is
+                // unknown.
                 let close = HeaderValue::from_static("close");
                 parts.headers.insert(CONNECTION, close);
                 reply.in_flight.conn().linger();
@@ -83,7 +84,7 @@ pub(super) fn refuse(
     cache_status: CacheStatus,
 ) -> Response<EdgeBody> {
     tracing::debug!(error = %ErrorChain(error), "the exchange with the origin failed");
-    reply.refuse(&Refusal {
+    reply.refuse(&RequestError {
         status: error.status(),
         cache_status: Some(cache_status.with_detail(error.detail())),
         text: error.to_string().into(),

@@ -18,7 +18,7 @@ use super::lookup::{Outcome, key_of, lookup};
 use super::worker::Worker;
 use super::{fetch, pass};
 use crate::exchange::canonical::{self, NotForwarded, RawHead};
-use crate::exchange::{ClientLink, Refusal, Request};
+use crate::exchange::{ClientLink, Request, RequestError};
 
 /// A response that is ready, or a future that resolves to one.
 #[expect(
@@ -45,7 +45,7 @@ impl Future for Serving {
 
 /// Serves a request.
 ///
-/// `body` is `None` if the request is known to have no body. `outcome` is the result of the codec's own lookup, if the codec made one.
+/// `body` is `Some` if the request may have a body. `outcome` is the result of the lookup, if the codec has made it.
 pub(crate) fn serve(
     worker: &Rc<Worker>,
     link: &ClientLink,
@@ -74,10 +74,10 @@ pub(crate) fn refuse(
     worker: &Rc<Worker>,
     link: &ClientLink,
     head: RawHead,
-    refusal: &Refusal,
+    error: &RequestError,
 ) -> Serving {
     let (request, _) = canonical::canonical(&worker.shared.canonicaliser, link, head);
-    ready(Reply::new(worker, link, &request).refuse(refusal))
+    ready(Reply::new(worker, link, &request).refuse(error))
 }
 
 /// Starts what the outcome asks for. This is the only `match` over outcomes.

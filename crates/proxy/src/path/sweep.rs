@@ -59,7 +59,8 @@ fn note_slow_response(worker: &Worker, now: Timestamp) {
 
 /// Closes the connections that free pinned bytes most slowly, while pinned bytes exceed their bound.
 ///
-/// Each worker closes its share of the excess, in proportion to the bytes that its own connections pin. Workers need no coordination.
+/// Each worker closes its share of the excess, in proportion to the bytes that its own connections pin. Workers need
+/// no coordination.
 fn sweep_pinned(worker: &Worker, now: Timestamp) {
     let (pinned, pinned_max) = worker.cache.hot.pinned_bytes();
     let excess = pinned.saturating_sub(pinned_max);

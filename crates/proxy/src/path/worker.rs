@@ -129,7 +129,7 @@ impl Worker {
         }
     }
 
-    /// Returns what `Via` and `X-Forwarded-*` say of this edge.
+    /// Returns the parts of forwarded requests that describe this edge.
     pub(crate) fn hop(&self) -> Hop<'_> {
         Hop {
             origin: self.origin.config(),
@@ -155,7 +155,8 @@ impl Worker {
         }
     }
 
-    /// Closes the client connection that ranks first for closing. Returns false if every connection has a request under way.
+    /// Closes the client connection that ranks first for closing. Returns false if every connection has a request
+    /// under way.
     pub(crate) fn make_room(&self) -> bool {
         let spare = self.connections.borrow_mut().take_spare(self.now());
         if let Some(conn) = &spare {

@@ -69,7 +69,7 @@ impl PendingLine {
         self.line.detail = cache_status.detail.as_deref().map(Into::into);
     }
 
-    pub(crate) fn set_refusal(&mut self, status: StatusCode, cache_status: Option<&CacheStatus>) {
+    pub(crate) fn set_error(&mut self, status: StatusCode, cache_status: Option<&CacheStatus>) {
         match cache_status {
             Some(cache_status) => self.set_response(status, cache_status),
             None => self.line.status = status,
@@ -87,8 +87,8 @@ impl PendingLine {
         self.line.aborted |= aborted;
     }
 
-    /// Records that the connection ended early. `written` maps the bytes of the body that were handed to the connection
-    /// to those that the socket took.
+    /// Records that the connection ended early. `written` maps the bytes of the body that were handed to the
+    /// connection to those that the socket took.
     pub(crate) fn truncate(&mut self, written: impl FnOnce(u64) -> u64) {
         self.line.bytes = written(self.line.bytes).min(self.line.bytes);
         self.line.aborted = true;
@@ -129,7 +129,8 @@ impl LogLine {
         out.write_all(b"\n")
     }
 
-    /// Writes `host ident user [time] "request" status bytes "referer" "agent"`, followed by the cache's outcome if `with_cache`.
+    /// Writes `host ident user [time] "request" status bytes "referer" "agent"`, followed by the cache's outcome if
+    /// `with_cache`.
     pub(super) fn write_combined(&self, out: &mut impl Write, with_cache: bool) -> io::Result<()> {
         write!(out, "{} - - [{}] \"", self.peer, clf_time(self.time))?;
         match &self.method {
@@ -175,8 +176,8 @@ fn serialize_micros<S: Serializer>(time: &Duration, serializer: S) -> Result<S::
     serializer.serialize_u64(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// Escapes `"` and `\` with a backslash and control characters as `\xhh`, as Apache httpd does, so that a client cannot
-/// end the quotes or the line.
+/// Escapes `"` and `\` with a backslash and control characters as `\xhh`, as Apache httpd does, so that a client
+/// cannot end the quotes or the line.
 fn write_quoted(out: &mut impl Write, text: &str) -> io::Result<()> {
     for byte in text.bytes() {
         match byte {
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_combined_line_reads_as_in_apache_and_cannot_be_broken_out_of() {
+    fn a_combined_line_has_the_format_of_apache_and_escapes_quotes() {
         let mut out = Vec::new();
         line()
             .write_combined(&mut out, true)

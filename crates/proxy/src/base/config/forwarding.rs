@@ -9,13 +9,14 @@ use http::HeaderName;
 /// The fields by which the origin learns about the client.
 #[derive(Clone, Debug)]
 pub struct ForwardingConfig {
-    /// Sets `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host`. Default true: origins' frameworks read them.
+    /// Sets `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host`. Default true: origins' frameworks read
+    /// them.
     pub x_forwarded: bool,
     /// Sets `Forwarded` (RFC 7239). Default false: few origins read it, and it may contradict `X-Forwarded-*`.
     pub forwarded: bool,
     /// Clients whose `Forwarded`, `X-Forwarded-*`, `X-Real-IP` and similar fields are forwarded; the edge appends to
-    /// their lists. These fields of all other clients are removed. Default none: the fields are not in the cache key, so
-    /// a client that chooses them would choose what the cache stores for all clients.
+    /// their lists. These fields of all other clients are removed. Default none: the fields are not in the cache key,
+    /// so a client that chooses them would choose what the cache stores for all clients.
     pub trusted_proxies: Networks,
     /// Fields that are removed from requests that a stored response may answer. Default: fields by which frameworks
     /// let a request name a path, host or method that differs from the request line. They are not in the cache key.
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_read_back_as_they_are_shown() {
+    fn lists_parse_back_from_their_text() {
         let text = "10.0.0.0/8, 2001:db8::/32, 192.0.2.7/32";
         assert_eq!(
             text.parse::<Networks>().expect("networks").to_string(),

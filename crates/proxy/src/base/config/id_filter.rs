@@ -53,8 +53,8 @@ pub struct NegativeRule {
     pub filter: Arc<dyn IdFilter>,
 }
 
-/// A path with one `{id}`, such as `/resource/{id}` or `/img/{id}.jpg`. The id is not empty and contains no slash. The
-/// query is ignored.
+/// A path with one `{id}`, such as `/resource/{id}` or `/img/{id}.jpg`. The id is not empty and contains no slash.
+/// The query is ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathPattern {
     before: String,
@@ -165,7 +165,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-        /// Oracle: a search of all places where an id could begin and end, and a decoder that splits at percent signs.
+        /// Oracle: a search of all places where an id could begin and end, and a decoder that splits at percent
+        /// signs.
         #[test]
         fn the_id_is_the_text_between_the_two_parts_of_the_pattern(
             before in "/[a%.]{0,3}", after in "[/a%.]{0,3}", path in "/[a%41./]{0,9}",

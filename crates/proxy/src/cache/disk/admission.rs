@@ -1,7 +1,7 @@
 //! The rules of admission to disk, by host.
 //!
-//! Each rule has a history of requests of its own. Hosts that share a rule share its history. If several patterns match a host,
-//! the most specific one applies: the host itself, then the longest parent domain.
+//! Each rule has a history of requests of its own. Hosts that share a rule share its history. If several patterns
+//! match a host, the most specific one applies: the host itself, then the longest parent domain.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

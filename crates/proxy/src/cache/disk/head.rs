@@ -290,7 +290,12 @@ mod tests {
     proptest! {
         /// Method: write, parse, compare; the block in memory form writes the same bytes.
         #[test]
-        fn a_response_parses_to_what_was_written(status in 200_u16..600, policy in policy(), head in head(), length: u64) {
+        fn a_response_parses_to_what_was_written(
+            status in 200_u16..600,
+            policy in policy(),
+            head in head(),
+            length: u64,
+        ) {
             let status = StatusCode::from_u16(status).expect("a status");
             let bytes = write_response(status, &policy, &head);
             let Ok(DiskHead::Response { status: s, policy: p, fields }) = parse(&bytes) else {
@@ -305,7 +310,7 @@ mod tests {
 
         /// Method: cut at every length and change any byte. A parse returns an error or a valid head.
         #[test]
-        fn what_is_not_a_head_is_refused(policy in policy(), head in head(), at: usize, with: u8) {
+        fn bytes_that_are_not_a_head_are_refused(policy in policy(), head in head(), at: usize, with: u8) {
             let whole = write_response(StatusCode::OK, &policy, &head);
             for end in 0..whole.len().min(RESPONSE_FIXED_BYTES) {
                 prop_assert!(parse(&whole.slice(..end)).is_err());
@@ -325,8 +330,12 @@ mod tests {
         }
 
         #[test]
-        fn a_marker_parses_to_its_fields(names in proptest::collection::btree_set("[a-z][a-z0-9-]{0,12}", 1..20), generation: u64) {
-            let names: Vec<_> = names.iter().map(|name| HeaderName::from_bytes(name.as_bytes()).expect("a name")).collect();
+        fn a_marker_parses_to_its_fields(
+            names in proptest::collection::btree_set("[a-z][a-z0-9-]{0,12}", 1..20),
+            generation: u64,
+        ) {
+            let names = names.iter().map(|name| HeaderName::from_bytes(name.as_bytes()).expect("a name"));
+            let names: Vec<_> = names.collect();
             let fields = VaryFields::from_names(names).expect("not empty");
             let bytes = write_varies(&fields, generation);
             prop_assert_eq!(parse(&bytes), Ok(DiskHead::Varies { fields, generation }));
@@ -335,7 +344,7 @@ mod tests {
 
     /// The bytes of version 1, which later versions must parse.
     #[test]
-    fn version_1_is_these_bytes() {
+    fn the_bytes_of_version_1_are_fixed() {
         let policy = StoredPolicy {
             response_time: Timestamp::from_millis(1),
             initial_age_ms: 2,

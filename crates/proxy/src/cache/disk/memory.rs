@@ -1,7 +1,7 @@
 //! The state of admission to disk, kept in a file while the edge is down.
 //!
-//! The file is written under a temporary name and then renamed, so that it is either the old or the new one. If it is unreadable,
-//! admission starts with an empty history.
+//! The file is written under a temporary name and then renamed, so that it is either the old or the new one. If it is
+//! unreadable, admission starts with an empty history.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Write as _};
@@ -11,7 +11,8 @@ use edgeward_policy::disk_admission::{AnyDiskAdmission, DiskAdmissionSpec};
 use edgeward_policy::sketch::RotatingBloomConfig;
 use edgeward_store::disk::DiskSettings;
 
-/// Returns the default path: in the first device's directory, or beside its file. `None` if the device is a block device.
+/// Returns the default path: in the first device's directory, or beside its file. `None` if the device is a block
+/// device.
 pub(super) fn beside(settings: &DiskSettings) -> Option<PathBuf> {
     let path = &settings.devices.first()?.path;
     let is = fs::metadata(path).ok()?;
@@ -33,24 +34,24 @@ pub(super) fn restore(
     memory: RotatingBloomConfig,
     tag: u64,
 ) -> AnyDiskAdmission {
-    let anew = || AnyDiskAdmission::new(spec, memory);
+    let empty = || AnyDiskAdmission::new(spec, memory);
     let remembers = !matches!(spec, DiskAdmissionSpec::Always | DiskAdmissionSpec::Never);
     let Some(path) = file.filter(|_| remembers) else {
-        return anew();
+        return empty();
     };
     let opened = match File::open(path) {
         Ok(opened) => opened,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return anew(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return empty(),
         Err(error) => {
             tracing::warn!(%error, file = %path.display(), "the history of admission to disk cannot be read");
-            return anew();
+            return empty();
         }
     };
     match AnyDiskAdmission::read_from(spec, memory, tag, &mut BufReader::new(opened)) {
         Ok(admission) => admission,
         Err(error) => {
             tracing::warn!(%error, file = %path.display(), "admission to disk starts with an empty history");
-            anew()
+            empty()
         }
     }
 }

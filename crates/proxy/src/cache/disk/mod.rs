@@ -1,9 +1,9 @@
 //! The disk tier: lookups, writes, removals and promotions.
 //!
-//! A lookup reads the index without I/O, then the object's head. A head in the page cache is read on the worker's own thread, and
-//! only a read that has to wait for the device goes to one of the [`readers`]. A [body](crate::cache::disk_body) is read as
-//! fast as its client accepts it. `edgeward_policy::hierarchy` decides which responses are written. A [`fill`] writes the pieces of
-//! a response as they arrive and never waits.
+//! A lookup reads the index without I/O, then the object's head. A head in the page cache is read on the worker's own
+//! thread, and only a read that has to wait for the device goes to one of the [`readers`]. A
+//! [body](crate::cache::disk_body) is read as fast as its client accepts it. `edgeward_policy::hierarchy` decides
+//! which responses are written. A [`fill`] writes the pieces of a response as they arrive and never waits.
 //!
 //! Every error of the disk is a miss.
 
@@ -114,7 +114,8 @@ impl DiskTier {
         self.cache.lookup(hash).is_some()
     }
 
-    /// Records a request that neither tier could answer. Returns true if its response is to be written. An unknown `length` counts as 0.
+    /// Records a request that neither tier could answer. Returns true if its response is to be written. An unknown
+    /// `length` counts as 0.
     pub(crate) fn admits(
         &self,
         hash: KeyHash,
@@ -165,8 +166,8 @@ impl DiskTier {
         self.admissions.of(primary).admission().note(hash);
     }
 
-    /// Returns the hash by which admission counts the requests for a key. It leaves out the generation of a variant's key: each new
-    /// marker has another generation, so admission would never see the key again.
+    /// Returns the hash by which admission counts the requests for a key. It leaves out the generation of a variant's
+    /// key: each new marker has another generation, so admission would never see the key again.
     fn admission_hash(&self, hash: KeyHash, key: &[u8]) -> KeyHash {
         match stable_key(key) {
             Some(stable) => hash_key(&stable, self.cache.key_seed()),
@@ -179,7 +180,8 @@ impl DiskTier {
         version_of(&self.cache, &self.hot, hash, object)
     }
 
-    /// Writes an object that memory evicted at the version `seen`, if admission says so. Returns true if it was written.
+    /// Writes an object that memory evicted at the version `seen`, if admission says so. Returns true if it was
+    /// written.
     pub(crate) fn take_evicted(
         &self,
         evicted: &Evicted,
@@ -219,7 +221,8 @@ impl DiskTier {
         }
     }
 
-    /// Removes a key's object. Returns true if there was one, and a receiver that resolves when the removal is durable.
+    /// Removes a key's object. Returns true if there was one, and a receiver that resolves when the removal is
+    /// durable.
     pub(crate) fn purge(&self, hash: KeyHash, key: &[u8]) -> (bool, Durable) {
         let held = self.holds(hash);
         let (log_event, durable) = oneshot::channel();
@@ -230,8 +233,8 @@ impl DiskTier {
         (held, durable)
     }
 
-    /// Writes a marker, unless the disk has it. `seen` is the version of the primary key at which the marker was current. Returns false
-    /// if the disk does not have the marker.
+    /// Writes a marker, unless the disk has it. `seen` is the version of the primary key at which the marker was
+    /// current. Returns false if the disk does not have the marker.
     pub(crate) fn put_marker(
         &self,
         hash: KeyHash,
@@ -255,15 +258,16 @@ impl DiskTier {
         written
     }
 
-    /// Replaces an object's head by the one that a 304 freshened. Best effort: with the old head the origin validates it again.
+    /// Replaces an object's head by the one that a 304 freshened. Best effort: with the old head the origin validates
+    /// it again.
     pub(crate) fn freshen(&self, object: &DiskObject, key: &[u8], response: &StoredResponse) {
         let head = head::write_block(response.status, &response.policy, &response.head);
         // Dropped and counted by the store.
         _ = self.cache.update_head(object, key, head);
     }
 
-    /// As [`freshen`](Self::freshen), for the copy on disk of a response in memory. Only a copy of `old`, the validated response, gets
-    /// the new head, because the disk may hold a newer object of the same length.
+    /// As [`freshen`](Self::freshen), for the copy on disk of a response in memory. Only a copy of `old`, the
+    /// validated response, gets the new head, because the disk may hold a newer object of the same length.
     pub(crate) fn freshen_copy(
         &self,
         hash: KeyHash,

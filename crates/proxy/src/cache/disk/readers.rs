@@ -1,7 +1,7 @@
 //! Threads that wait for disks, so that workers do not.
 //!
-//! A read that the origin can replace, as of a head, is refused if too many reads wait: the disk is then slower than the origin. A
-//! read for a body whose head was sent is never refused. Each connection has at most one.
+//! A read that the origin can replace, as of a head, is refused if too many reads wait: the disk is then slower than
+//! the origin. A read for a body whose head was sent is never refused. Each connection has at most one.
 
 use std::collections::VecDeque;
 use std::io;
@@ -109,8 +109,8 @@ impl Readers {
         Ok(receiver)
     }
 
-    /// Refuses further reads and drops those that wait, which closes their receivers. Does not wait for reads under way, because
-    /// a disk that hangs would block the shutdown.
+    /// Refuses further reads and drops those that wait, which closes their receivers. Does not wait for reads under
+    /// way, because a disk that hangs would block the shutdown.
     pub(crate) fn close(&self) {
         let dropped = {
             let mut jobs = lock(&self.queue.jobs);

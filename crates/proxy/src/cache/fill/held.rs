@@ -20,8 +20,8 @@ pub(crate) struct BodyBuffer {
 enum Form {
     /// One buffer that may become the cached body. Readers copy from it.
     Buffer(Vec<u8>),
-    /// The pieces as they arrived, which readers share. Short pieces are copied to the tail, because each would pin the whole
-    /// buffer that it was read into.
+    /// The pieces as they arrived, which readers share. Short pieces are copied to the tail, because each would pin
+    /// the whole buffer that it was read into.
     Pieces {
         pieces: VecDeque<Piece>,
         tail: Vec<u8>,
@@ -289,7 +289,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
         #[test]
-        fn every_reader_reads_the_body_whatever_is_released_behind_it(steps in steps(), keep: bool) {
+        fn every_reader_reads_the_whole_body_despite_released_bytes(steps in steps(), keep: bool) {
             let held = if keep { BodyBuffer::contiguous(0) } else { BodyBuffer::pieces() };
             let (mut held, _) = run(held, &steps);
             held.release_before(None);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn large_pieces_are_shared_and_short_ones_pin_no_large_buffer() {
+    fn large_pieces_are_shared_and_short_pieces_pin_no_large_buffer() {
         let large = Bytes::from(body(0..SHARED_BYTES_MIN));
         let mut held = BodyBuffer::pieces();
         held.push(&large);

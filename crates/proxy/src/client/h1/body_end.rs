@@ -1,7 +1,7 @@
 //! Finds the end of a request that hyper serves, so that the fast path can parse the next head.
 //!
-//! The scan follows the strict grammar of RFC 9112 §7.1. If a body violates it, hyper may find another end than the scan, so hyper
-//! gets the rest of the connection.
+//! The scan follows the strict grammar of RFC 9112 §7.1. If a body violates it, hyper may find another end than the
+//! scan, so hyper gets the rest of the connection.
 
 /// The rest of a request on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

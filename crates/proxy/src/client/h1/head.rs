@@ -1,7 +1,7 @@
 //! The fast path's parser of request heads. It finds the end of a head, and whether the request is plain.
 //!
-//! It uses the same parser as hyper. A request that is not plain goes to hyper unchanged, so that only one parser decides where such
-//! a request ends.
+//! It uses the same parser as hyper. A request that is not plain goes to hyper unchanged, so that only one parser
+//! decides where such a request ends.
 
 use std::mem::MaybeUninit;
 
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_get_may_ask_for_the_end_of_its_connection() {
+    fn a_plain_get_may_close_its_connection() {
         for (field, closes) in [
             ("Connection: close", true),
             ("connection: Close", true),

@@ -135,7 +135,8 @@ impl Outbox {
         self.head.extend_from_slice(b"\r\n");
     }
 
-    /// Appends a chunk with its size line and its line break (RFC 9112 §7.1), so that a client can use the chunk at once.
+    /// Appends a chunk with its size line and its line break (RFC 9112 §7.1), so that a client can use the chunk at
+    /// once.
     pub(super) fn push_chunk(&mut self, piece: Piece) {
         self.head
             .extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());
@@ -311,10 +312,10 @@ const SENT_BYTES_MIN: usize = 32 * 1024;
 
 /// Bodies up to this size are sent in pieces of 64 KiB, larger ones in one call.
 ///
-/// Thousands of hits per CPU-second on loopback by the size of a piece, medians of two to four runs. Copied: 128 KiB bodies
-/// in pieces of 32, 64, 128 KiB: 24.0, 26.1, 16.9; 1 MiB bodies in pieces of 64, 256 KiB, 1 MiB: 2.7, 3.2, 3.5.
-/// Sent from the arena, in pieces of 64 KiB and whole: 128 KiB 28.1 and 28.1, 256 KiB 15.8 and 11.7, 384 KiB 8.6 and 11.6, 512 KiB
-/// 6.8 and 8.7, 1 MiB 3.8 and 6.0.
+/// Thousands of hits per CPU-second on loopback by the size of a piece, medians of two to four runs. Copied: 128 KiB
+/// bodies in pieces of 32, 64, 128 KiB: 24.0, 26.1, 16.9; 1 MiB bodies in pieces of 64, 256 KiB, 1 MiB: 2.7, 3.2,
+/// 3.5. Sent from the arena, in pieces of 64 KiB and whole: 128 KiB 28.1 and 28.1, 256 KiB 15.8 and 11.7, 384 KiB 8.6
+/// and 11.6, 512 KiB 6.8 and 8.7, 1 MiB 3.8 and 6.0.
 const MIDDLING_BYTES_MAX: u64 = 256 * 1024;
 const MIDDLING_PIECE_BYTES: usize = 64 * 1024;
 const LARGE_PIECE_BYTES: usize = 1024 * 1024;

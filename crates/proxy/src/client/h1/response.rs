@@ -1,7 +1,7 @@
 //! Responses to plain requests that are not hits in memory, written without hyper.
 //!
-//! The requests take the same request path as others, [`serve`](crate::path::serve()). A plain request has no body, and the framing
-//! of its response is simple, so hyper's two state machines would only add their cost.
+//! The requests take the same request path as others, [`serve`](crate::path::serve()). A plain request has no body,
+//! and the framing of its response is simple, so hyper's two state machines would only add their cost.
 
 use std::future::Future;
 use std::io;
@@ -18,7 +18,7 @@ use http_body::{Body as _, Frame};
 use super::head_parts::HeadParts;
 use super::outbox::Outbox;
 use crate::exchange::canonical::RawHead;
-use crate::exchange::{ClientLink, Refusal};
+use crate::exchange::{ClientLink, RequestError};
 use crate::path::body::EdgeBody;
 use crate::path::lookup::Outcome;
 use crate::path::worker::Worker;
@@ -83,14 +83,14 @@ impl ResponseWriter {
         worker: &Rc<Worker>,
         link: &ClientLink,
         method: Method,
-        refusal: &Refusal,
+        error: &RequestError,
     ) -> Self {
         let head_only = method == Method::HEAD;
         let uri = Uri::from_static("/");
         let head = RawHead::new(method, uri, Version::HTTP_11, HeaderMap::new());
         Self {
             head_only,
-            stage: Stage::Waiting(path::refuse(worker, link, head, refusal)),
+            stage: Stage::Waiting(path::refuse(worker, link, head, error)),
             closes: false,
         }
     }
@@ -200,7 +200,7 @@ impl ResponseWriter {
         outbox.push_status(status);
         let mut is_dated = false;
         for (name, value) in &headers {
-            // Ours to say, here and now.
+            // The edge writes the fields of its own connection and framing.
             let is_framing = match *name {
                 TRANSFER_ENCODING => true,
                 CONNECTION => {

@@ -94,7 +94,7 @@ prop_compose! {
 proptest! {
     /// Merging changes the number of DATA frames and nothing else, however the bytes are cut.
     #[test]
-    fn what_passes_means_what_was_sent(
+    fn passed_bytes_have_the_meaning_of_the_sent_bytes(
         frames in prop::collection::vec(any_frame(), 0..40),
         pieces in prop::collection::vec(1usize..200, 1..6),
     ) {
@@ -109,7 +109,7 @@ proptest! {
 
     /// No bytes make the gate panic, and without small DATA frames it passes a prefix of them.
     #[test]
-    fn any_bytes_are_survived(
+    fn no_bytes_cause_a_panic(
         bytes in prop::collection::vec(any::<u8>(), 0..600),
         pieces in prop::collection::vec(1usize..200, 1..6),
     ) {

@@ -12,8 +12,8 @@ pub(crate) struct InterimSink {
 }
 
 impl InterimSink {
-    /// Appends the lines of one interim response. The caller must be the request's task, which writes the lines after it
-    /// has polled the fetch.
+    /// Appends the lines of one interim response. The caller must be the request's task, which writes the lines after
+    /// it has polled the fetch.
     pub(crate) fn push(&self, lines: &[u8]) {
         let mut waiting = self.conn.interims.borrow_mut();
         if self.conn.interims_of.get() == Some(self.request)
@@ -24,6 +24,6 @@ impl InterimSink {
     }
 }
 
-/// Bytes of interim responses that may wait for one client: the default of one head. Further responses are dropped, as
-/// RFC 9110 §15.2 allows for those that the client did not request.
+/// Bytes of interim responses that may wait for one client: the default of one head. Further responses are dropped,
+/// as RFC 9110 §15.2 allows for those that the client did not request.
 pub(crate) const INTERIM_BYTES_MAX: usize = 64 << 10;

@@ -1,7 +1,7 @@
 //! Decodes the chunked coding (RFC 9112 §7.1).
 //!
-//! The decoder is strict where two lenient readers could see different bodies: lines end in CRLF, and sizes are hexadecimal
-//! digits and nothing else. Extensions and trailers are bounded.
+//! The decoder is strict where two lenient readers could see different bodies: lines end in CRLF, and sizes are
+//! hexadecimal digits and nothing else. Extensions and trailers are bounded.
 
 use bytes::{Bytes, BytesMut};
 use http::header::HeaderMap;
@@ -132,7 +132,8 @@ fn line(inbox: &mut BytesMut) -> Result<Option<Bytes>, H1Error> {
     }
 }
 
-/// Parses a chunk's size: hexadecimal digits, then an extension or nothing. Returns the size and the extension's length.
+/// Parses a chunk's size: hexadecimal digits, then an extension or nothing. Returns the size and the extension's
+/// length.
 fn size(line: &[u8]) -> Result<(u64, usize), H1Error> {
     const INVALID: H1Error = H1Error::Framing("a chunk's size is not a hexadecimal number");
     let digits = line
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_readers_could_see_differently_is_refused() {
+    fn ambiguous_chunks_are_refused() {
         for wire in [
             &b"5\nhello\r\n0\r\n\r\n"[..],
             b"5\r\nhello0\r\n\r\n",
@@ -265,7 +266,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..300), piece in 1_usize..50) {
+        fn no_bytes_cause_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), piece in 1_usize..50) {
             _ = read(&bytes, piece);
         }
     }

@@ -81,8 +81,8 @@ pub(super) fn parse(
     }))
 }
 
-/// Returns the lines of an interim response, if it is forwarded. `100 Continue` answers the edge's own request. The edge
-/// requests no other protocol, and a tunnel has no end.
+/// Returns the lines of an interim response, if it is forwarded. `100 Continue` answers the edge's own request. The
+/// edge requests no other protocol, and a tunnel has no end.
 fn interim_lines(
     status: StatusCode,
     fields: &[httparse::Header<'_>],
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_body_is_where_the_head_says() {
+    fn the_head_determines_the_end_of_a_body() {
         for (head, expected, expected_reuse) in [
             ("200 OK\r\nContent-Length: 5", Framing::Length(5), true),
             ("200 OK\r\nContent-Length: 5, 5", Framing::Length(5), true),
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_server_keeps_a_connection_only_if_it_says_so() {
+    fn an_http10_connection_is_reused_only_with_keep_alive() {
         let (_, _, reusable) = final_of("HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n");
         assert!(!reusable);
         let (_, _, reusable) =
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_said_twice_goes_on_once_and_one_beside_chunks_not_at_all() {
+    fn a_repeated_length_is_forwarded_once_and_a_length_beside_chunks_is_removed() {
         let (parts, ..) = final_of("HTTP/1.1 200 OK\r\nContent-Length: 7, 7\r\n\r\n");
         assert_eq!(parts.headers[CONTENT_LENGTH], "7");
         let (parts, ..) =
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_could_be_seen_in_two_ways_is_refused() {
+    fn an_ambiguous_end_is_refused() {
         for head in [
             "HTTP/1.1 200 OK\r\nContent-Length: 5, 6",
             "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6",
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interim_response_is_passed_over() {
+    fn an_interim_response_precedes_the_final_one() {
         let mut inbox =
             BytesMut::from("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\n\r\n");
         let interim = parse(&mut inbox, LIMITS, &Method::GET);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_beyond_its_limits_is_refused_whole_or_not() {
+    fn a_head_beyond_its_limits_is_refused_complete_or_partial() {
         let whole = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "a".repeat(5000));
         assert!(matches!(read(&whole), Err(H1Error::HeadTooLarge)));
         assert!(matches!(read(&whole[..4500]), Err(H1Error::HeadTooLarge)));
@@ -303,7 +303,7 @@ mod tests {
     proptest! {
         /// No bytes make the parser panic, and a parsed head is removed from the inbox.
         #[test]
-        fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn no_bytes_cause_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let mut inbox = BytesMut::from(&b"HTTP/1.1 200 OK\r\n"[..]);
             inbox.extend_from_slice(&bytes);
             let before = inbox.len();

@@ -1,5 +1,5 @@
-//! One fetch: the request to the origin, and the decision about its response. [`destination`] chooses where the response is stored,
-//! and [`pump`] moves its body to the readers and into the cache.
+//! One fetch: the request to the origin, and the decision about its response. [`destination`] chooses where the
+//! response is stored, and [`pump`] moves its body to the readers and into the cache.
 
 mod destination;
 mod pump;
@@ -269,7 +269,8 @@ impl Fetch {
                 if disk.is_none() {
                     return self.release_to_leader(parts, body, None);
                 }
-                // The body is too large for memory. It flows through a window to disk and to the readers that have joined.
+                // The body is too large for memory. It flows through a window to disk and to the readers that have
+                // joined.
                 buffer_max = 0;
             }
         }
@@ -299,8 +300,8 @@ impl Fetch {
         self.leader.fill.publish(Arc::clone(&head), held, memory);
         let headers = parts.headers;
         let shared = FetchResult::Shared { head, headers };
-        // A small body arrives with its head. The leader gets the result only when the pump first waits, so that it finds a
-        // complete body and sends it in one piece.
+        // A small body arrives with its head. The leader gets the result only when the pump first waits, so that it
+        // finds a complete body and sends it in one piece.
         let pump = self.pump(
             shared,
             body,
@@ -319,7 +320,8 @@ impl Fetch {
     fn record_refusal(&self, status: StatusCode, has_stale: bool, seen: SeenVersions) {
         let worker = &self.worker;
         worker.counters.not_stored_semantics.increment();
-        // A server error is temporary. An error that this request caused says nothing about the target's other responses.
+        // A server error is temporary. An error that this request caused says nothing about the target's other
+        // responses.
         if status.is_server_error() || answers_the_request(status) {
             return;
         }

@@ -31,7 +31,8 @@ pub(super) struct Destination {
 }
 
 impl Destination {
-    /// Continues with the version that the removal of an older response made. `None` means that the key had changed before.
+    /// Continues with the version that the removal of an older response made. `None` means that the key had changed
+    /// before.
     pub(super) fn set_removed(&mut self, made: Option<Version>) {
         let Some(made) = made else { return };
         if self.seen.url.key() == made.key() {
@@ -40,7 +41,8 @@ impl Destination {
         self.seen.key = made;
     }
 
-    /// Reserves memory for a body of `length`, then records the request for the tuner. The simulator has the same order.
+    /// Reserves memory for a body of `length`, then records the request for the tuner. The simulator has the same
+    /// order.
     pub(super) fn offer(&mut self, worker: &Worker, charge: u64, length: u64) {
         if length > worker.config().limits.object_bytes_max.bytes() {
             worker.counters.not_stored_size.increment();
@@ -59,8 +61,8 @@ impl Destination {
 }
 
 impl Fetch {
-    /// Returns the destination of a response. If the response varies, its marker is inserted first, because no lookup finds a variant
-    /// without it. Returns `None` if neither tier can hold the marker.
+    /// Returns the destination of a response. If the response varies, its marker is inserted first, because no lookup
+    /// finds a variant without it. Returns `None` if neither tier can hold the marker.
     ///
     /// Long because it follows one marker: the known one or a new one, its insertion, and the variant's key.
     pub(super) fn choose_destination(

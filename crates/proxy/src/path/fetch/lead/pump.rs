@@ -1,4 +1,5 @@
-//! Moves a body from the origin's connection into the buffer that its readers share and to disk, and at its end into memory.
+//! Moves a body from the origin's connection into the buffer that its readers share and to disk, and at its end into
+//! memory.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -114,7 +115,8 @@ impl Fetch {
                     worker.deliveries.ahead_rate.wait(is_near).await;
                 }
                 Step::WindowFull => {
-                    // The body is too large to be stored in memory. The readers share it to its end, and no request joins.
+                    // The body is too large to be stored in memory. The readers share it to its end, and no request
+                    // joins.
                     self.leader.close();
                     destination.reservation = None;
                     if let Some(shared) = shared.take() {

@@ -1,12 +1,12 @@
-//! Responses of the edge to requests that it does not serve.
+//! The error responses of the edge to requests that it does not serve.
 
 use std::borrow::Cow;
 
 use edgeward_semantics::CacheStatus;
 use http::StatusCode;
 
-/// A response of the edge that refuses a request.
-pub(crate) struct Refusal {
+/// An error response of the edge.
+pub(crate) struct RequestError {
     pub(crate) status: StatusCode,
     pub(crate) cache_status: Option<CacheStatus>,
     /// The body: the reason.
@@ -15,7 +15,7 @@ pub(crate) struct Refusal {
     pub(crate) close: bool,
 }
 
-impl Refusal {
+impl RequestError {
     fn new(status: StatusCode, text: impl Into<Cow<'static, str>>) -> Self {
         Self {
             status,

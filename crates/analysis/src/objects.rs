@@ -263,7 +263,7 @@ mod tests {
             [7, 7, 7]
         );
         assert_eq!(one.repeated_bytes(), whole.repeated_bytes());
-        // Of n requests for one URL, all but one are repeated.
+        // All but one of n requests for a URL are repeated.
         let repeated = (1..=20u64).map(|n| n % 7 * n * 100).sum::<u64>();
         assert_eq!(whole.repeated_bytes(), repeated);
         assert_eq!(one.storable(), whole.storable());

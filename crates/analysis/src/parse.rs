@@ -157,7 +157,7 @@ pub(crate) fn status(field: &[u8]) -> Result<u16, Malformed> {
     Err(Malformed::not("status", "a status code of three digits"))
 }
 
-/// Parses a number of bytes; `-` is `None`.
+/// Parses a number of bytes; `-` gives `None`.
 #[inline]
 pub(crate) fn bytes(field: &[u8]) -> Result<Option<u64>, Malformed> {
     if field == b"-" {

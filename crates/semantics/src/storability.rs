@@ -14,7 +14,7 @@ use crate::stored_policy::StoredPolicy;
 use crate::validators::Validators;
 use crate::vary::Vary;
 
-/// What to do with a response of the origin.
+/// The decision about a response of the origin.
 #[derive(Clone, Debug)]
 pub enum Verdict {
     /// Store the response when its body is complete.

@@ -14,8 +14,8 @@
 //! simulator calls it directly; both get the same `c`.
 //!
 //! Paper: Berger, Sitaraman, Harchol-Balter, "AdaptSize: Orchestrating the Hot Object Memory Cache in a Content
-//! Delivery Network", NSDI 2017. `docs/explanation/adaptsize.md` lists what the paper leaves open, the choices made here,
-//! and measurements.
+//! Delivery Network", NSDI 2017. `docs/explanation/adaptsize.md` lists what the paper leaves open, the choices
+//! made here, and measurements.
 
 mod calibration;
 mod check;
@@ -59,8 +59,8 @@ pub struct TunerConfig {
 
     /// Requests of the first window. Each following window is twice as long, up to `window_requests`.
     ///
-    /// A new cache thereby gets a rough `c` before a quarter of a million requests (docs/explanation/adaptsize.md has the
-    /// figures).
+    /// A new cache thereby gets a rough `c` before a quarter of a million requests
+    /// (docs/explanation/adaptsize.md has the figures).
     pub first_window_requests: u32,
 
     /// The weight of past windows in the smoothed rates, from 0 to below 1.

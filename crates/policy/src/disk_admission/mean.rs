@@ -3,8 +3,8 @@
 //!
 //! The size of a large object depends on the traffic: a typical object of a web cache is a small one in a video
 //! cache. Four traces with mean object sizes of 8 KB to 4 MB were simulated. Requiring one request per half of
-//! the mean size kept nearly the most hits for the fewest bytes written (docs/explanation/disk-cache.md). A fixed size was
-//! good for one trace only.
+//! the mean size kept nearly the most hits for the fewest bytes written (docs/explanation/disk-cache.md). A
+//! fixed size was good for one trace only.
 //!
 //! The mean covers the last tens of thousands of requests: the counts are halved whenever they reach a limit.
 //! It depends on the requests alone, so the simulator computes the same mean as the server.

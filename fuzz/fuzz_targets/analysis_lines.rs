@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-use edgeward_analysis::{Format, Names, Parser, Template, recognise};
+use edgeward_analysis::{Format, FieldNames, Parser, Template, detect_format};
 
 fuzz_target!(|input: &[u8]| {
     // The first line is a format string; a log follows.
@@ -14,8 +14,8 @@ fuzz_target!(|input: &[u8]| {
         Some(at) => (&input[..at], &input[at + 1..]),
         None => (&input[..0], input),
     };
-    let mut formats = vec![Format::Ncsa, Format::W3c, Format::Json(Names::default())];
-    formats.extend(recognise(log, &Names::default()));
+    let mut formats = vec![Format::Ncsa, Format::W3c, Format::Json(FieldNames::default())];
+    formats.extend(detect_format(log, &FieldNames::default()));
     if let Ok(text) = std::str::from_utf8(first) {
         formats.extend(Template::compile(text).map(Format::Template));
     }

@@ -10,7 +10,7 @@ use std::num::NonZeroU64;
 
 use libfuzzer_sys::fuzz_target;
 
-use edgeward_policy::sketch::{RotatingBloom, RotatingBloomConfig, Seen};
+use edgeward_policy::sketch::{RotatingBloom, RotatingBloomConfig, KeyStatus};
 use edgeward_types::KeyHash;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -37,10 +37,10 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(filter.to_bytes(TAG), state, "what is read is what is written");
     for n in 0..64 {
         filter.check_and_add(KeyHash(n));
-        assert_eq!(filter.check_and_add(KeyHash(n)), Seen::Before);
+        assert_eq!(filter.check_and_add(KeyHash(n)), KeyStatus::Seen);
     }
     let stats = filter.stats();
-    assert!((0.0..=1.0).contains(&stats.false_seen) && stats.primary_fill <= 1.0);
+    assert!((0.0..=1.0).contains(&stats.false_positive_rate) && stats.primary_fill <= 1.0);
 });
 
 const TAG: u64 = 7;

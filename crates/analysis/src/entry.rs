@@ -41,7 +41,7 @@ pub enum Outcome {
 impl Outcome {
     /// Parses the words of nginx, Varnish, CloudFront, Fastly, Apache Traffic Server, Squid and RFC 9211.
     /// Returns `None` for `-` and for unknown words.
-    pub fn of(word: &[u8]) -> Option<Self> {
+    pub fn from_word(word: &[u8]) -> Option<Self> {
         let starts = |prefix: &[u8]| {
             word.len() >= prefix.len() && word[..prefix.len()].eq_ignore_ascii_case(prefix)
         };
@@ -97,14 +97,14 @@ impl Outcome {
 
 /// Why a line is malformed: a field is missing or invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed {
+pub struct MalformedLine {
     /// The name of the field.
     pub field: &'static str,
     /// The expected content, or `None` if the field is missing.
     pub expected: Option<&'static str>,
 }
 
-impl Malformed {
+impl MalformedLine {
     pub(crate) const fn missing(field: &'static str) -> Self {
         Self {
             field,
@@ -120,7 +120,7 @@ impl Malformed {
     }
 }
 
-impl fmt::Display for Malformed {
+impl fmt::Display for MalformedLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.expected {
             None => write!(f, "no {}", self.field),
@@ -129,7 +129,7 @@ impl fmt::Display for Malformed {
     }
 }
 
-impl std::error::Error for Malformed {}
+impl std::error::Error for MalformedLine {}
 
 #[cfg(test)]
 mod tests {
@@ -156,9 +156,9 @@ mod tests {
             (None, "- none x Redirect"),
         ] {
             for word in words.split_ascii_whitespace() {
-                assert_eq!(Outcome::of(word.as_bytes()), outcome, "{word}");
+                assert_eq!(Outcome::from_word(word.as_bytes()), outcome, "{word}");
             }
         }
-        assert_eq!(Outcome::of(b""), None);
+        assert_eq!(Outcome::from_word(b""), None);
     }
 }

@@ -37,8 +37,8 @@ impl Fingerprints {
 
     /// Returns the fingerprint of a request's URL.
     #[inline(always)]
-    pub fn of(&mut self, entry: &Entry<'_>) -> u64 {
-        let url = self.counted(entry.url);
+    pub fn fingerprint(&mut self, entry: &Entry<'_>) -> u64 {
+        let url = self.hashed_part(entry.url);
         if entry.host != self.host {
             self.learn_host(entry.host);
         }
@@ -52,8 +52,8 @@ impl Fingerprints {
     /// Returns another 64 bits, for a fingerprint of 128 bits: among 10^12 URLs two share it with probability
     /// 1e-15.
     #[inline]
-    pub fn second(&mut self, entry: &Entry<'_>) -> u64 {
-        let url = self.counted(entry.url);
+    pub fn second_half(&mut self, entry: &Entry<'_>) -> u64 {
+        let url = self.hashed_part(entry.url);
         if entry.host != self.host {
             self.learn_host(entry.host);
         }
@@ -62,7 +62,7 @@ impl Fingerprints {
 
     /// Returns the part of the URL that the fingerprint covers.
     #[inline(always)]
-    pub fn counted<'l>(&self, url: &'l [u8]) -> &'l [u8] {
+    pub fn hashed_part<'l>(&self, url: &'l [u8]) -> &'l [u8] {
         match self.query {
             QueryRule::Keep => url,
             QueryRule::Cut => memchr::memchr(b'?', url).map_or(url, |at| &url[..at]),
@@ -103,18 +103,21 @@ mod tests {
     fn the_fingerprint_depends_on_host_path_and_query() {
         let mut keep = Fingerprints::new(QueryRule::Keep);
         let mut cut = Fingerprints::new(QueryRule::Cut);
-        let a = keep.of(&entry("example.org", "/a?x"));
-        assert_eq!(a, keep.of(&entry("Example.ORG", "/a?x")));
-        assert_ne!(a, keep.of(&entry("example.net", "/a?x")));
-        assert_ne!(a, keep.of(&entry("", "/a?x")));
-        assert_ne!(a, keep.of(&entry("example.org", "/A?x")));
-        assert_ne!(a, keep.of(&entry("example.org", "/a?y")));
+        let a = keep.fingerprint(&entry("example.org", "/a?x"));
+        assert_eq!(a, keep.fingerprint(&entry("Example.ORG", "/a?x")));
+        assert_ne!(a, keep.fingerprint(&entry("example.net", "/a?x")));
+        assert_ne!(a, keep.fingerprint(&entry("", "/a?x")));
+        assert_ne!(a, keep.fingerprint(&entry("example.org", "/A?x")));
+        assert_ne!(a, keep.fingerprint(&entry("example.org", "/a?y")));
         assert_eq!(
-            cut.of(&entry("", "/a?x")),
-            cut.of(&entry("", "/a")),
+            cut.fingerprint(&entry("", "/a?x")),
+            cut.fingerprint(&entry("", "/a")),
             "the query does not count"
         );
         // Pinned: machines that count separately must have equal fingerprints.
-        assert_eq!(keep.of(&entry("", "/index.html")), 0xaa8f_18ab_73b5_f828);
+        assert_eq!(
+            keep.fingerprint(&entry("", "/index.html")),
+            0xaa8f_18ab_73b5_f828
+        );
     }
 }

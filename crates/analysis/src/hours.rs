@@ -4,23 +4,23 @@ use std::collections::BTreeMap;
 
 use edgeward_types::Timestamp;
 
-use crate::wire::{Garbled, Reader, Writer};
+use crate::wire::{DecodeError, Reader, Writer};
 use crate::{Entry, Outcome};
 
 /// The requests of each hour. At most [`Hours::MAX`] hours are stored, so that invalid times cannot fill the
 /// memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hours {
-    rows: BTreeMap<u64, Hour>,
+    rows: BTreeMap<u64, TrafficCounts>,
     /// The hour of the last line and its counts, not yet in `rows`.
-    current: Option<(u64, Hour)>,
+    current: Option<(u64, TrafficCounts)>,
     /// Requests in hours beyond the limit.
     dropped: u64,
 }
 
 /// The requests of one hour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Hour {
+pub struct TrafficCounts {
     /// Requests.
     pub requests: u64,
     /// Bytes sent.
@@ -33,7 +33,7 @@ pub struct Hour {
     pub passes: u64,
 }
 
-impl Hour {
+impl TrafficCounts {
     pub(crate) fn add(&mut self, entry: &Entry<'_>) {
         self.requests += 1;
         self.bytes = self.bytes.saturating_add(entry.bytes.unwrap_or(0));
@@ -65,7 +65,7 @@ impl Hour {
         }
     }
 
-    pub(crate) fn read_from(from: &mut Reader<'_>) -> Result<Self, Garbled> {
+    pub(crate) fn read_from(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self {
             requests: from.counted()?,
             bytes: from.number()?,
@@ -94,7 +94,7 @@ impl Hours {
             Some((current, row)) if *current == hour => row.add(entry),
             _ => {
                 self.settle();
-                let mut row = Hour::default();
+                let mut row = TrafficCounts::default();
                 row.add(entry);
                 self.current = Some((hour, row));
             }
@@ -107,17 +107,17 @@ impl Hours {
         other.settle();
         self.dropped += other.dropped;
         for (hour, row) in other.rows {
-            self.put(hour, &row);
+            self.insert(hour, &row);
         }
     }
 
     fn settle(&mut self) {
         if let Some((hour, row)) = self.current.take() {
-            self.put(hour, &row);
+            self.insert(hour, &row);
         }
     }
 
-    fn put(&mut self, hour: u64, row: &Hour) {
+    fn insert(&mut self, hour: u64, row: &TrafficCounts) {
         if self.rows.len() >= Self::MAX && !self.rows.contains_key(&hour) {
             self.dropped += row.requests;
             return;
@@ -126,7 +126,7 @@ impl Hours {
     }
 
     /// Yields the hours with requests, the earliest first, each with its start time.
-    pub fn rows(&mut self) -> impl Iterator<Item = (Timestamp, &Hour)> {
+    pub fn rows(&mut self) -> impl Iterator<Item = (Timestamp, &TrafficCounts)> {
         self.settle();
         self.rows
             .iter()
@@ -144,7 +144,7 @@ impl Hours {
         }
     }
 
-    pub(crate) fn read_from(from: &mut Reader<'_>) -> Result<Self, Garbled> {
+    pub(crate) fn read_from(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mut hours = Self {
             dropped: from.counted()?,
             ..Self::default()
@@ -156,12 +156,12 @@ impl Hours {
                 .last_key_value()
                 .is_some_and(|(last, _)| *last >= hour)
             {
-                return Err(from.garbled());
+                return Err(from.decode_error());
             }
-            hours.rows.insert(hour, Hour::read_from(from)?);
+            hours.rows.insert(hour, TrafficCounts::read_from(from)?);
         }
         if hours.rows.len() > Self::MAX {
-            return Err(from.garbled());
+            return Err(from.decode_error());
         }
         Ok(hours)
     }

@@ -27,15 +27,17 @@ mod tally;
 mod texts;
 pub mod wire;
 
-pub use entry::{Entry, Malformed, Outcome};
+pub use entry::{Entry, MalformedLine, Outcome};
 pub use fingerprint::{Fingerprints, QueryRule};
-pub use hours::{Hour, Hours};
-pub use objects::{Object, Objects, Storable, TopObject};
-pub use parse::{Field, Format, Names, Parser, Template, TemplateError, Unrecognised, recognise};
+pub use hours::{Hours, TrafficCounts};
+pub use objects::{Object, Objects, StorableObjects, TopObject};
+pub use parse::{
+    Field, FieldNames, Format, Parser, Template, TemplateError, UnrecognisedFormat, detect_format,
+};
 pub use popularity::{Popularity, ZipfFit};
-pub use ranking::{Ranked, Ranking, Share};
+pub use ranking::{RankedName, Ranking};
 pub use reuse::{ReuseCurve, ReusePoint, WorkingSet};
-pub use sample::{Sample, Sampled};
+pub use sample::{CompleteSample, Sample};
 pub use sizes::{SizeBucket, Sizes};
-pub use tally::{Span, Statuses, Tally, type_of};
+pub use tally::{Statuses, Tally, TimeSpan, type_of};
 pub use texts::Texts;

@@ -53,7 +53,7 @@ pub struct Objects {
     once: u64,
     repeated_bytes: u64,
     popularity: Popularity,
-    storable: Storable,
+    storable: StorableObjects,
     sizes: Sizes,
     top: BinaryHeap<Reverse<TopObject>>,
     top_max: usize,
@@ -61,7 +61,7 @@ pub struct Objects {
 
 /// The URLs that a cache could have stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Storable {
+pub struct StorableObjects {
     /// The number of URLs.
     pub objects: u64,
     /// The sum of their sizes.
@@ -183,7 +183,7 @@ impl Objects {
     }
 
     /// The URLs that a cache could have stored. Empty if sizes were not counted.
-    pub const fn storable(&self) -> &Storable {
+    pub const fn storable(&self) -> &StorableObjects {
         &self.storable
     }
 
@@ -200,7 +200,7 @@ impl Objects {
     }
 }
 
-impl Storable {
+impl StorableObjects {
     /// The share of bytes that second-hit admission never writes, in an unlimited cache: the bytes of one-hit
     /// wonders.
     pub fn writes_avoided(&self) -> f64 {

@@ -8,10 +8,10 @@ mod w3c;
 
 use edgeward_trace::raw;
 
-use crate::{Entry, Malformed};
+use crate::{Entry, MalformedLine};
 
 pub use fields::Field;
-pub use json::Names;
+pub use json::FieldNames;
 pub use template::{Template, TemplateError};
 
 /// The format of a log's lines.
@@ -20,7 +20,7 @@ pub enum Format {
     /// NCSA common or combined, with or without a virtual host in front, with absolute URLs or paths.
     Ncsa,
     /// One JSON object per line.
-    Json(Names),
+    Json(FieldNames),
     /// W3C extended: columns listed in a `#Fields:` line.
     W3c,
     /// A format string.
@@ -70,9 +70,9 @@ impl Parser {
     /// Parses a line of the most common form, if the format has a fast path for it. The result is that of
     /// [`Self::parse`]. Small enough to be inlined into the caller's loop.
     #[inline(always)]
-    pub fn parse_usual<'l>(&mut self, line: &'l [u8]) -> Option<Entry<'l>> {
+    pub fn parse_common<'l>(&mut self, line: &'l [u8]) -> Option<Entry<'l>> {
         match &mut self.0 {
-            Kind::Ncsa(parser) => parser.parse_usual(line),
+            Kind::Ncsa(parser) => parser.parse_common(line),
             _ => None,
         }
     }
@@ -83,7 +83,7 @@ impl Parser {
     /// # Errors
     ///
     /// If a field is missing or invalid.
-    pub fn parse<'a>(&'a mut self, line: &'a [u8]) -> Result<Option<Entry<'a>>, Malformed> {
+    pub fn parse<'a>(&'a mut self, line: &'a [u8]) -> Result<Option<Entry<'a>>, MalformedLine> {
         match &mut self.0 {
             Kind::Ncsa(parser) => parser.parse(line),
             Kind::Json(parser) => parser.parse(line),
@@ -99,7 +99,7 @@ impl Parser {
 /// # Errors
 ///
 /// If no format matches any of the first lines.
-pub fn recognise(beginning: &[u8], names: &Names) -> Result<Format, Unrecognised> {
+pub fn detect_format(beginning: &[u8], names: &FieldNames) -> Result<Format, UnrecognisedFormat> {
     let lines = || {
         beginning
             .split(|byte| *byte == b'\n')
@@ -119,8 +119,10 @@ pub fn recognise(beginning: &[u8], names: &Names) -> Result<Format, Unrecognised
     if lines().any(|line| line.starts_with(b"#Fields:")) {
         return Ok(Format::W3c);
     }
-    let first = lines().find(|line| !is_void(line)).unwrap_or_default();
-    Err(Unrecognised {
+    let first = lines()
+        .find(|line| !is_blank_or_comment(line))
+        .unwrap_or_default();
+    Err(UnrecognisedFormat {
         binary: first
             .iter()
             .take(BYTES_TRIED)
@@ -131,7 +133,7 @@ pub fn recognise(beginning: &[u8], names: &Names) -> Result<Format, Unrecognised
 
 /// The start of a log that matches no format.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unrecognised {
+pub struct UnrecognisedFormat {
     /// True if the start is not text.
     pub binary: bool,
     /// The first line.
@@ -140,7 +142,7 @@ pub struct Unrecognised {
 
 /// Returns true for empty lines and comments, which every format allows.
 #[inline]
-pub(crate) fn is_void(line: &[u8]) -> bool {
+pub(crate) fn is_blank_or_comment(line: &[u8]) -> bool {
     match line.first() {
         None | Some(b'#') => true,
         Some(b' ' | b'\t' | b'\r') => line.trim_ascii().is_empty(),
@@ -150,22 +152,25 @@ pub(crate) fn is_void(line: &[u8]) -> bool {
 
 /// Parses three digits, the first of which is not 0.
 #[inline(always)]
-pub(crate) fn status(field: &[u8]) -> Result<u16, Malformed> {
+pub(crate) fn status(field: &[u8]) -> Result<u16, MalformedLine> {
     if let &[a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9'] = field {
         return Ok(u16::from(a - b'0') * 100 + u16::from(b - b'0') * 10 + u16::from(c - b'0'));
     }
-    Err(Malformed::not("status", "a status code of three digits"))
+    Err(MalformedLine::not(
+        "status",
+        "a status code of three digits",
+    ))
 }
 
 /// Parses a number of bytes; `-` gives `None`.
 #[inline]
-pub(crate) fn bytes(field: &[u8]) -> Result<Option<u64>, Malformed> {
+pub(crate) fn bytes(field: &[u8]) -> Result<Option<u64>, MalformedLine> {
     if field == b"-" {
         return Ok(None);
     }
     raw::whole(field)
         .map(Some)
-        .ok_or(Malformed::not("bytes", "a whole number or `-`"))
+        .ok_or(MalformedLine::not("bytes", "a whole number or `-`"))
 }
 
 /// Returns method and URL of a request line, or `None` without a URL.
@@ -200,8 +205,8 @@ const BYTES_TRIED: usize = 512;
 mod tests {
     use super::*;
 
-    fn recognised(beginning: &[u8]) -> Result<&'static str, Unrecognised> {
-        recognise(beginning, &Names::default()).map(|format| format.name())
+    fn recognised(beginning: &[u8]) -> Result<&'static str, UnrecognisedFormat> {
+        detect_format(beginning, &FieldNames::default()).map(|format| format.name())
     }
 
     #[test]

@@ -30,17 +30,20 @@ impl Popularity {
     /// Counts a URL with this number of requests.
     #[inline]
     pub fn add(&mut self, requests: u64) {
-        self.put(requests, 1);
+        self.add_urls(requests, 1);
     }
 
     #[inline]
-    fn put(&mut self, requests: u64, urls: u64) {
-        let Some(at) = usize::try_from(requests).ok().filter(|at| *at < FEW) else {
+    fn add_urls(&mut self, requests: u64, urls: u64) {
+        let Some(at) = usize::try_from(requests)
+            .ok()
+            .filter(|at| *at < SMALL_COUNTS)
+        else {
             *self.many.entry(requests).or_default() += urls;
             return;
         };
         if self.few.is_empty() {
-            self.few = vec![0; FEW];
+            self.few = vec![0; SMALL_COUNTS];
         }
         self.few[at] += urls;
     }
@@ -48,7 +51,7 @@ impl Popularity {
     /// Adds the counts of other URLs.
     pub fn merge(&mut self, other: &Self) {
         for (requests, urls) in other.rows() {
-            self.put(requests, urls);
+            self.add_urls(requests, urls);
         }
     }
 
@@ -128,7 +131,7 @@ impl Popularity {
 }
 
 /// Smaller counts are stored in an array.
-const FEW: usize = 1024;
+const SMALL_COUNTS: usize = 1024;
 
 /// A fit to fewer ranks is not reliable.
 const RANKS_MIN: u64 = 20;

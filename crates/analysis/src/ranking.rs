@@ -3,8 +3,8 @@
 use hashbrown::HashMap;
 
 use crate::Entry;
-use crate::hours::Hour;
-use crate::wire::{Garbled, Reader, Writer};
+use crate::hours::TrafficCounts;
+use crate::wire::{DecodeError, Reader, Writer};
 
 /// Requests and bytes by name: for hosts, media types, machines and methods.
 ///
@@ -14,23 +14,20 @@ use crate::wire::{Garbled, Reader, Writer};
 /// [`Ranking::undercount_max`], which is 0 until the first drop.
 #[derive(Clone, Debug)]
 pub struct Ranking {
-    rows: HashMap<Box<[u8]>, Hour>,
+    rows: HashMap<Box<[u8]>, TrafficCounts>,
     names_max: usize,
-    others: Hour,
+    others: TrafficCounts,
     undercount_max: u64,
 }
 
 /// A name and its counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ranked<'r> {
+pub struct RankedName<'r> {
     /// The name as written in the log.
     pub name: &'r [u8],
     /// Its counts.
-    pub share: &'r Share,
+    pub share: &'r TrafficCounts,
 }
-
-/// The counts of a name, which have the same fields as those of an hour.
-pub type Share = Hour;
 
 impl Ranking {
     /// Makes an empty table for about this number of names.
@@ -38,7 +35,7 @@ impl Ranking {
         Self {
             rows: HashMap::new(),
             names_max: names_max.max(1),
-            others: Hour::default(),
+            others: TrafficCounts::default(),
             undercount_max: 0,
         }
     }
@@ -51,20 +48,20 @@ impl Ranking {
             row.add(entry);
             return;
         }
-        let mut row = Hour::default();
+        let mut row = TrafficCounts::default();
         row.add(entry);
-        self.put(name.into(), row);
+        self.insert(name.into(), row);
     }
 
-    fn put(&mut self, name: Box<[u8]>, row: Hour) {
+    fn insert(&mut self, name: Box<[u8]>, row: TrafficCounts) {
         self.rows.entry(name).or_default().merge(&row);
         if self.rows.len() > 2 * self.names_max {
-            self.let_go();
+            self.drop_rarest();
         }
     }
 
     /// Drops the names with the fewest requests.
-    fn let_go(&mut self) {
+    fn drop_rarest(&mut self) {
         let mut counts: Vec<u64> = self.rows.values().map(|row| row.requests).collect();
         counts.sort_unstable_by(|a, b| b.cmp(a));
         let least = counts[self.names_max];
@@ -89,16 +86,16 @@ impl Ranking {
         self.others.merge(&other.others);
         self.undercount_max += other.undercount_max;
         for (name, row) in other.rows {
-            self.put(name, row);
+            self.insert(name, row);
         }
     }
 
     /// Returns the names with the most requests, the most requested first, and the sum of all other names.
-    pub fn top(&self, count: usize) -> (Vec<Ranked<'_>>, Share) {
-        let mut all: Vec<Ranked<'_>> = self
+    pub fn top(&self, count: usize) -> (Vec<RankedName<'_>>, TrafficCounts) {
+        let mut all: Vec<RankedName<'_>> = self
             .rows
             .iter()
-            .map(|(name, share)| Ranked { name, share })
+            .map(|(name, share)| RankedName { name, share })
             .collect();
         all.sort_by(|a, b| {
             let by_requests = b.share.requests.cmp(&a.share.requests);
@@ -126,23 +123,23 @@ impl Ranking {
         }
     }
 
-    pub(crate) fn read_from(from: &mut Reader<'_>) -> Result<Self, Garbled> {
-        let names_max = usize::try_from(from.number()?).map_err(|_| from.garbled())?;
+    pub(crate) fn read_from(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let names_max = usize::try_from(from.number()?).map_err(|_| from.decode_error())?;
         if !(1..=NAMES_MAX).contains(&names_max) {
-            return Err(from.garbled());
+            return Err(from.decode_error());
         }
         let mut ranking = Self::new(names_max);
         ranking.undercount_max = from.counted()?;
-        ranking.others = Hour::read_from(from)?;
+        ranking.others = TrafficCounts::read_from(from)?;
         let count = from.count(6)?;
         if count > 2 * names_max {
-            return Err(from.garbled());
+            return Err(from.decode_error());
         }
         for _ in 0..count {
             let name = from.text()?;
-            let row = Hour::read_from(from)?;
+            let row = TrafficCounts::read_from(from)?;
             if name.len() > Self::NAME_BYTES_MAX || ranking.rows.contains_key(name) {
-                return Err(from.garbled());
+                return Err(from.decode_error());
             }
             ranking.rows.insert(name.into(), row);
         }

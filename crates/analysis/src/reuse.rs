@@ -12,7 +12,7 @@
 
 use hashbrown::HashMap;
 
-use crate::Sampled;
+use crate::CompleteSample;
 
 /// Hit ratios of an LRU cache by its size.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -49,12 +49,12 @@ pub struct WorkingSet {
 
 impl ReuseCurve {
     /// Computes the curve of a sample. The curve of an empty sample has no points.
-    pub fn of(sampled: &Sampled) -> Self {
+    pub fn from_sample(sampled: &CompleteSample) -> Self {
         if sampled.records.is_empty() {
             return Self::default();
         }
         let mut steps: Vec<Step> = Vec::new();
-        let mut stack = Stack::new(sampled.records.len());
+        let mut stack = RecencyStack::new(sampled.records.len());
         let (mut bytes, mut last): (f64, HashMap<u64, usize>) = (0.0, HashMap::new());
         for (at, record) in sampled.records.iter().enumerate() {
             bytes += record.size as f64;
@@ -66,9 +66,9 @@ impl ReuseCurve {
                 }
                 steps[step].hits += 1.0;
                 steps[step].bytes += record.size as f64;
-                stack.take(before, record.size);
+                stack.remove(before, record.size);
             }
-            stack.put(at, record.size);
+            stack.insert(at, record.size);
         }
         let sampled_requests = sampled.records.len() as f64;
         let requests = sampled.requests as f64 * sampled.rate;
@@ -122,12 +122,12 @@ const STEPS_PER_DOUBLING: f64 = 4.0;
 
 /// Objects in order of their last requests, as a Fenwick tree of sums (Fenwick, 1994). The bytes above an
 /// object are found in O(log n) steps.
-struct Stack {
+struct RecencyStack {
     sums: Vec<u64>,
     whole: u64,
 }
 
-impl Stack {
+impl RecencyStack {
     fn new(places: usize) -> Self {
         Self {
             sums: vec![0; places + 1],
@@ -135,7 +135,7 @@ impl Stack {
         }
     }
 
-    fn put(&mut self, at: usize, size: u64) {
+    fn insert(&mut self, at: usize, size: u64) {
         self.whole += size;
         let mut node = at + 1;
         while node < self.sums.len() {
@@ -144,7 +144,7 @@ impl Stack {
         }
     }
 
-    fn take(&mut self, at: usize, size: u64) {
+    fn remove(&mut self, at: usize, size: u64) {
         self.whole -= size;
         let mut node = at + 1;
         while node < self.sums.len() {
@@ -168,13 +168,13 @@ impl Stack {
 impl WorkingSet {
     /// Computes the working set of each interval of this length from a sample. Intervals without requests are
     /// omitted.
-    pub fn by(seconds: u64, sampled: &Sampled) -> Vec<Self> {
+    pub fn per_interval(seconds: u64, sampled: &CompleteSample) -> Vec<Self> {
         let mut rows: Vec<Self> = Vec::new();
         // The interval of each object's last request.
         let mut last: HashMap<u64, u64> = HashMap::new();
         for record in &sampled.records {
-            let stretch = record.time.as_secs() / seconds.max(1);
-            let from_secs = stretch * seconds.max(1);
+            let interval = record.time.as_secs() / seconds.max(1);
+            let from_secs = interval * seconds.max(1);
             if rows.last().is_none_or(|row| row.from_secs != from_secs) {
                 rows.push(Self {
                     from_secs,
@@ -182,8 +182,8 @@ impl WorkingSet {
                 });
             }
             let row = rows.last_mut().expect("one was just pushed");
-            let before = last.insert(record.key, stretch);
-            if before == Some(stretch) {
+            let before = last.insert(record.key, interval);
+            if before == Some(interval) {
                 continue;
             }
             let (objects, bytes) = (1.0 / sampled.rate, record.size as f64 / sampled.rate);
@@ -211,13 +211,13 @@ mod tests {
 
     use super::*;
 
-    fn sampled(keys_and_times: &[(u64, u64)]) -> Sampled {
+    fn sampled(keys_and_times: &[(u64, u64)]) -> CompleteSample {
         let record = |&(key, time): &(u64, u64)| Record {
             time: Timestamp::from_secs(time),
             key,
             size: 1 + key * key % 17,
         };
-        Sampled {
+        CompleteSample {
             rate: 1.0,
             records: keys_and_times.iter().map(record).collect(),
             requests: keys_and_times.len() as u64,
@@ -252,7 +252,7 @@ mod tests {
         ) {
             let sampled = sampled(&keys);
             let whole: u64 = sampled.records.iter().map(|record| record.size).sum();
-            let curve = ReuseCurve::of(&sampled);
+            let curve = ReuseCurve::from_sample(&sampled);
             let rises = curve.points.is_sorted_by(|a, b| {
                 a.cache_bytes <= b.cache_bytes && a.object_hit_ratio <= b.object_hit_ratio
             });
@@ -291,7 +291,7 @@ mod tests {
         let [all, few] = samples.map(Sample::finish);
         assert_eq!(all.rate, 1.0);
         assert!((0.1..0.6).contains(&few.rate), "{}", few.rate);
-        let (exact, sampled) = (ReuseCurve::of(&all), ReuseCurve::of(&few));
+        let (exact, sampled) = (ReuseCurve::from_sample(&all), ReuseCurve::from_sample(&few));
         let ratio =
             |curve: &ReuseCurve, bytes| curve.at(bytes).map_or(0.0, |point| point.object_hit_ratio);
         let mut worst: f64 = 0.0;
@@ -308,9 +308,15 @@ mod tests {
 
     #[test]
     fn without_a_repeated_request_the_curve_is_empty() {
-        assert_eq!(ReuseCurve::of(&Sampled::default()).points, []);
-        assert_eq!(ReuseCurve::of(&sampled(&[(1, 0), (2, 0)])).points, []);
-        let curve = ReuseCurve::of(&sampled(&[(1, 0), (1, 0)]));
+        assert_eq!(
+            ReuseCurve::from_sample(&CompleteSample::default()).points,
+            []
+        );
+        assert_eq!(
+            ReuseCurve::from_sample(&sampled(&[(1, 0), (2, 0)])).points,
+            []
+        );
+        let curve = ReuseCurve::from_sample(&sampled(&[(1, 0), (1, 0)]));
         assert_eq!(curve.at(1), None);
         assert!(
             curve
@@ -322,7 +328,7 @@ mod tests {
     #[test]
     fn a_working_set_has_the_objects_requested_within_an_interval() {
         let requests = [(1, 10), (1, 20), (2, 30), (1, 3700), (3, 3800), (2, 10_900)];
-        let rows = WorkingSet::by(3600, &sampled(&requests));
+        let rows = WorkingSet::per_interval(3600, &sampled(&requests));
         let rows: Vec<_> = rows
             .iter()
             .map(|row| {

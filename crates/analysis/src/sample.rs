@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 use edgeward_trace::Record;
 use edgeward_types::Timestamp;
 
-use crate::wire::{Garbled, Reader, Writer};
+use crate::wire::{DecodeError, Reader, Writer};
 use crate::{Entry, Object};
 
 /// A sample that is being taken.
@@ -38,7 +38,7 @@ struct Run {
 
 /// A complete sample: requests in order, each with its object's size.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sampled {
+pub struct CompleteSample {
     /// The share of the objects that is sampled.
     pub rate: f64,
     /// The requests for the sampled objects.
@@ -105,12 +105,12 @@ impl Sample {
         // distances.
         while self.records.len() > self.records_max {
             self.threshold /= 2;
-            self.let_go();
+            self.drop_above_threshold();
         }
     }
 
     /// Drops the objects above the threshold.
-    fn let_go(&mut self) {
+    fn drop_above_threshold(&mut self) {
         let mut kept = 0;
         for at in 0..self.runs.len() {
             let end = self.run_end(at);
@@ -143,8 +143,8 @@ impl Sample {
         self.requests += other.requests;
         self.threshold = self.threshold.min(other.threshold);
         other.threshold = self.threshold;
-        self.let_go();
-        other.let_go();
+        self.drop_above_threshold();
+        other.drop_above_threshold();
         let before = self.records.len();
         self.runs.extend(other.runs.iter().map(|run| Run {
             start: before + run.start,
@@ -182,23 +182,23 @@ impl Sample {
     /// # Errors
     ///
     /// If [`Self::write_to`] did not write these bytes.
-    pub fn read_from(from: &mut Reader<'_>) -> Result<Self, Garbled> {
-        let threshold = u32::try_from(from.number()?).map_err(|_| from.garbled())?;
-        let records_max = usize::try_from(from.number()?).map_err(|_| from.garbled())?;
+    pub fn read_from(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let threshold = u32::try_from(from.number()?).map_err(|_| from.decode_error())?;
+        let records_max = usize::try_from(from.number()?).map_err(|_| from.decode_error())?;
         let requests = from.counted()?;
         if threshold > ALL || !(1..=RECORDS_MAX).contains(&records_max) {
-            return Err(from.garbled());
+            return Err(from.decode_error());
         }
         let mut runs = Vec::new();
         let mut start = 0usize;
         for _ in 0..from.count(2)? {
-            let log = u32::try_from(from.number()?).map_err(|_| from.garbled())?;
+            let log = u32::try_from(from.number()?).map_err(|_| from.decode_error())?;
             runs.push(Run { log, start });
-            let records = usize::try_from(from.number()?).map_err(|_| from.garbled())?;
+            let records = usize::try_from(from.number()?).map_err(|_| from.decode_error())?;
             start = start.saturating_add(records);
         }
         if start > records_max {
-            return Err(from.garbled());
+            return Err(from.decode_error());
         }
         // No memory is reserved for records that may be missing.
         let mut records = Vec::new();
@@ -209,7 +209,7 @@ impl Sample {
             time = time.wrapping_add(step);
             let key = from.fixed()?;
             if low_bits(key) >= threshold {
-                return Err(from.garbled());
+                return Err(from.decode_error());
             }
             records.push(Record {
                 time: Timestamp::from_millis(time),
@@ -228,7 +228,7 @@ impl Sample {
 
     /// Sorts the requests and sets each size to its object's size: that of the largest complete response, or of
     /// the largest response if none was complete, at least one byte.
-    pub fn finish(mut self) -> Sampled {
+    pub fn finish(mut self) -> CompleteSample {
         let mut objects: HashMap<u64, Object> = HashMap::new();
         for record in &self.records {
             let object = objects.entry(record.key).or_default();
@@ -245,7 +245,7 @@ impl Sample {
         }
         // The sort is stable: requests of the same time keep the order of the log.
         records.sort_by_key(|record| record.time);
-        Sampled {
+        CompleteSample {
             rate: f64::from(self.threshold) / f64::from(ALL),
             records,
             requests: self.requests,

@@ -1,6 +1,6 @@
 //! A histogram of sizes with four buckets per doubling.
 
-use crate::wire::{Garbled, Reader, Writer};
+use crate::wire::{DecodeError, Reader, Writer};
 
 /// Counts sizes in buckets of a quarter of a doubling. The error of a size is below 20 %, and the histogram
 /// takes 4 KiB.
@@ -64,7 +64,7 @@ impl Sizes {
         }
     }
 
-    pub(crate) fn read_from(from: &mut Reader<'_>) -> Result<Self, Garbled> {
+    pub(crate) fn read_from(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mut sizes = Self {
             max: from.number()?,
             ..Self::default()
@@ -73,7 +73,7 @@ impl Sizes {
             let at = usize::from(from.byte()?);
             let count = from.counted()?;
             if at >= BUCKETS || count == 0 || sizes.counts[at] > 0 {
-                return Err(from.garbled());
+                return Err(from.decode_error());
             }
             sizes.counts[at] = count;
             sizes.bytes[at] = from.number()?;

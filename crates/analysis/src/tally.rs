@@ -2,15 +2,15 @@
 
 use edgeward_types::Timestamp;
 
-use crate::hours::Hour;
-use crate::wire::{Garbled, Reader, Writer};
+use crate::hours::TrafficCounts;
+use crate::wire::{DecodeError, Reader, Writer};
 use crate::{Entry, Hours, Ranking, Sizes, Texts};
 
 /// The counts of a log. The size is bounded for any log.
 #[derive(Clone, Debug)]
 pub struct Tally {
     /// All requests together.
-    pub total: Hour,
+    pub total: TrafficCounts,
     /// Requests by status.
     pub statuses: Statuses,
     /// Requests by hour.
@@ -26,14 +26,14 @@ pub struct Tally {
     /// Bytes sent per request.
     pub sizes: Sizes,
     /// The times of the first and the last request.
-    pub span: Option<Span>,
+    pub span: Option<TimeSpan>,
     /// The texts of the most requested URLs.
     pub texts: Texts,
 }
 
 /// The times of the first and the last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct TimeSpan {
     /// The earliest request.
     pub from: Timestamp,
     /// The latest.
@@ -42,17 +42,17 @@ pub struct Span {
 
 /// Requests by status.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Statuses(Box<[Hour; 1000]>);
+pub struct Statuses(Box<[TrafficCounts; 1000]>);
 
 impl Default for Statuses {
     fn default() -> Self {
-        Self(Box::new([Hour::default(); 1000]))
+        Self(Box::new([TrafficCounts::default(); 1000]))
     }
 }
 
 impl Statuses {
     /// Yields the statuses with requests, the smallest first.
-    pub fn rows(&self) -> impl Iterator<Item = (u16, &Hour)> {
+    pub fn rows(&self) -> impl Iterator<Item = (u16, &TrafficCounts)> {
         (0..).zip(self.0.iter()).filter(|(_, row)| row.requests > 0)
     }
 }
@@ -60,7 +60,7 @@ impl Statuses {
 impl Default for Tally {
     fn default() -> Self {
         Self {
-            total: Hour::default(),
+            total: TrafficCounts::default(),
             statuses: Statuses::default(),
             hours: Hours::default(),
             methods: Ranking::new(METHODS_MAX),
@@ -84,7 +84,7 @@ impl Tally {
         }
         if let Some(time) = entry.time {
             self.hours.add(time, entry);
-            let span = self.span.get_or_insert(Span {
+            let span = self.span.get_or_insert(TimeSpan {
                 from: time,
                 to: time,
             });
@@ -107,7 +107,7 @@ impl Tally {
         if let Some(bytes) = entry.bytes {
             self.sizes.add(bytes);
         }
-        self.texts.see(fingerprint, entry.host, url);
+        self.texts.record(fingerprint, entry.host, url);
     }
 
     /// Adds another tally.
@@ -123,7 +123,7 @@ impl Tally {
         self.machines.merge(other.machines);
         self.sizes.merge(&other.sizes);
         self.span = match (self.span, other.span) {
-            (Some(a), Some(b)) => Some(Span {
+            (Some(a), Some(b)) => Some(TimeSpan {
                 from: a.from.min(b.from),
                 to: a.to.max(b.to),
             }),
@@ -160,19 +160,19 @@ impl Tally {
     /// # Errors
     ///
     /// If [`Self::write_to`] did not write these bytes.
-    pub fn read_from(from: &mut Reader<'_>) -> Result<Self, Garbled> {
+    pub fn read_from(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mut tally = Self {
-            total: Hour::read_from(from)?,
+            total: TrafficCounts::read_from(from)?,
             ..Self::default()
         };
         for _ in 0..from.count(6)? {
-            let status = usize::try_from(from.number()?).map_err(|_| from.garbled())?;
-            let row = Hour::read_from(from)?;
+            let status = usize::try_from(from.number()?).map_err(|_| from.decode_error())?;
+            let row = TrafficCounts::read_from(from)?;
             let place = tally
                 .statuses
                 .0
                 .get_mut(status)
-                .ok_or_else(|| from.garbled())?;
+                .ok_or_else(|| from.decode_error())?;
             *place = row;
         }
         tally.hours = Hours::read_from(from)?;
@@ -183,11 +183,11 @@ impl Tally {
         tally.sizes = Sizes::read_from(from)?;
         tally.span = match from.byte()? {
             0 => None,
-            1 => Some(Span {
+            1 => Some(TimeSpan {
                 from: Timestamp::from_millis(from.number()?),
                 to: Timestamp::from_millis(from.number()?),
             }),
-            _ => return Err(from.garbled()),
+            _ => return Err(from.decode_error()),
         };
         tally.texts = Texts::read_from(from)?;
         Ok(tally)

@@ -2,7 +2,7 @@
 
 use hashbrown::HashMap;
 
-use crate::wire::{Garbled, Reader, Writer};
+use crate::wire::{DecodeError, Reader, Writer};
 
 /// Texts of the most requested URLs, by fingerprint.
 ///
@@ -39,16 +39,16 @@ impl Texts {
 
     /// Counts a request for the URL with this fingerprint, host and path.
     #[inline]
-    pub fn see(&mut self, fingerprint: u64, host: &[u8], path: &[u8]) {
+    pub fn record(&mut self, fingerprint: u64, host: &[u8], path: &[u8]) {
         if self.until_next > 0 {
             self.until_next -= 1;
             return;
         }
         self.until_next = (1 << self.skip_log) - 1;
-        self.look(fingerprint, host, path);
+        self.record_sampled(fingerprint, host, path);
     }
 
-    fn look(&mut self, fingerprint: u64, host: &[u8], path: &[u8]) {
+    fn record_sampled(&mut self, fingerprint: u64, host: &[u8], path: &[u8]) {
         let weight = 1 << self.skip_log;
         if let Some(row) = self.rows.get_mut(&fingerprint) {
             row.weight += weight;
@@ -58,10 +58,10 @@ impl Texts {
         for byte in host.iter().chain(path).take(Self::TEXT_BYTES_MAX) {
             text.push(*byte);
         }
-        self.put(fingerprint, text.into(), weight);
+        self.insert(fingerprint, text.into(), weight);
     }
 
-    fn put(&mut self, fingerprint: u64, text: Box<[u8]>, weight: u64) {
+    fn insert(&mut self, fingerprint: u64, text: Box<[u8]>, weight: u64) {
         let row = self
             .rows
             .entry(fingerprint)
@@ -89,7 +89,7 @@ impl Texts {
     pub fn merge(&mut self, other: Self) {
         self.skip_log = self.skip_log.max(other.skip_log);
         for (fingerprint, row) in other.rows {
-            self.put(fingerprint, row.text, row.weight);
+            self.insert(fingerprint, row.text, row.weight);
         }
     }
 
@@ -107,12 +107,12 @@ impl Texts {
         }
     }
 
-    pub(crate) fn read_from(from: &mut Reader<'_>) -> Result<Self, Garbled> {
-        let texts_max = usize::try_from(from.number()?).map_err(|_| from.garbled())?;
-        let skip_log = u32::try_from(from.number()?).map_err(|_| from.garbled())?;
+    pub(crate) fn read_from(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let texts_max = usize::try_from(from.number()?).map_err(|_| from.decode_error())?;
+        let skip_log = u32::try_from(from.number()?).map_err(|_| from.decode_error())?;
         let count = from.count(10)?;
         if !(2..=TEXTS_MAX).contains(&texts_max) || skip_log > SKIP_LOG_MAX || count > texts_max {
-            return Err(from.garbled());
+            return Err(from.decode_error());
         }
         let mut texts = Self::new(texts_max);
         texts.skip_log = skip_log;
@@ -121,7 +121,7 @@ impl Texts {
             let weight = from.counted()?;
             let text = from.text()?;
             if text.len() > Self::TEXT_BYTES_MAX || texts.rows.contains_key(&fingerprint) {
-                return Err(from.garbled());
+                return Err(from.decode_error());
             }
             let text = text.into();
             texts.rows.insert(fingerprint, Row { text, weight });
@@ -130,7 +130,7 @@ impl Texts {
     }
 
     /// Returns the text of a fingerprint, at most [`Self::TEXT_BYTES_MAX`] bytes, if it was kept.
-    pub fn of(&self, fingerprint: u64) -> Option<&[u8]> {
+    pub fn get(&self, fingerprint: u64) -> Option<&[u8]> {
         self.rows.get(&fingerprint).map(|row| &*row.text)
     }
 
@@ -152,9 +152,9 @@ mod tests {
     #[test]
     fn all_texts_are_kept_while_there_is_room() {
         let mut texts = Texts::new(10);
-        (0..10).for_each(|n| texts.see(n, b"h", b"/a"));
-        assert!((0..10).all(|n| texts.of(n) == Some(&b"h/a"[..])));
-        assert_eq!(texts.of(10), None);
+        (0..10).for_each(|n| texts.record(n, b"h", b"/a"));
+        assert!((0..10).all(|n| texts.get(n) == Some(&b"h/a"[..])));
+        assert_eq!(texts.get(10), None);
     }
 
     /// Method: three popular URLs among a hundred thousand with one request each.
@@ -163,19 +163,19 @@ mod tests {
         let (mut left, mut right) = (Texts::new(64), Texts::new(64));
         for n in 0..100_000u64 {
             for texts in [&mut left, &mut right] {
-                texts.see(1000 + n, b"", b"/once");
-                texts.see(n % 3, b"", b"/often");
+                texts.record(1000 + n, b"", b"/once");
+                texts.record(n % 3, b"", b"/often");
             }
         }
         left.merge(right);
         assert!(left.rows.len() <= 64);
-        assert!((0..3).all(|n| left.of(n) == Some(&b"/often"[..])));
+        assert!((0..3).all(|n| left.get(n) == Some(&b"/often"[..])));
     }
 
     #[test]
     fn a_long_text_is_truncated() {
         let mut texts = Texts::new(4);
-        texts.see(1, b"host", &[b'x'; 5000]);
-        assert_eq!(texts.of(1).map(<[u8]>::len), Some(Texts::TEXT_BYTES_MAX));
+        texts.record(1, b"host", &[b'x'; 5000]);
+        assert_eq!(texts.get(1).map(<[u8]>::len), Some(Texts::TEXT_BYTES_MAX));
     }
 }

@@ -7,18 +7,18 @@ use std::fmt;
 
 /// The encoded bytes are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Garbled {
+pub struct DecodeError {
     /// The part that was being decoded.
     pub what: &'static str,
 }
 
-impl fmt::Display for Garbled {
+impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "its {} are corrupt", self.what)
     }
 }
 
-impl std::error::Error for Garbled {}
+impl std::error::Error for DecodeError {}
 
 /// Encodes values one after the other.
 #[derive(Clone, Debug, Default)]
@@ -91,8 +91,8 @@ impl<'b> Reader<'b> {
     }
 
     /// Returns the error for invalid bytes.
-    pub const fn garbled(&self) -> Garbled {
-        Garbled { what: self.what }
+    pub const fn decode_error(&self) -> DecodeError {
+        DecodeError { what: self.what }
     }
 
     /// Reads this number of bytes.
@@ -101,9 +101,9 @@ impl<'b> Reader<'b> {
     ///
     /// If fewer bytes remain.
     #[inline]
-    pub fn raw(&mut self, length: usize) -> Result<&'b [u8], Garbled> {
-        let garbled = self.garbled();
-        let (taken, left) = self.left.split_at_checked(length).ok_or(garbled)?;
+    pub fn raw(&mut self, length: usize) -> Result<&'b [u8], DecodeError> {
+        let error = self.decode_error();
+        let (taken, left) = self.left.split_at_checked(length).ok_or(error)?;
         self.left = left;
         Ok(taken)
     }
@@ -114,7 +114,7 @@ impl<'b> Reader<'b> {
     ///
     /// If no byte remains.
     #[inline]
-    pub fn byte(&mut self) -> Result<u8, Garbled> {
+    pub fn byte(&mut self) -> Result<u8, DecodeError> {
         Ok(self.raw(1)?[0])
     }
 
@@ -124,20 +124,20 @@ impl<'b> Reader<'b> {
     ///
     /// If the number is truncated, too large, or not in its shortest form.
     #[inline]
-    pub fn number(&mut self) -> Result<u64, Garbled> {
+    pub fn number(&mut self) -> Result<u64, DecodeError> {
         let mut number = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
             let bits = u64::from(byte & 0x7f);
             if (bits << shift) >> shift != bits || (byte == 0 && shift > 0) {
-                return Err(self.garbled());
+                return Err(self.decode_error());
             }
             number |= bits << shift;
             if byte < 0x80 {
                 return Ok(number);
             }
         }
-        Err(self.garbled())
+        Err(self.decode_error())
     }
 
     /// Reads a count. The limit ensures that the sum of thousands of results does not overflow.
@@ -146,10 +146,10 @@ impl<'b> Reader<'b> {
     ///
     /// If the number is truncated or above the limit.
     #[inline]
-    pub fn counted(&mut self) -> Result<u64, Garbled> {
+    pub fn counted(&mut self) -> Result<u64, DecodeError> {
         let counted = self.number()?;
         if counted > COUNTED_MAX {
-            return Err(self.garbled());
+            return Err(self.decode_error());
         }
         Ok(counted)
     }
@@ -159,7 +159,7 @@ impl<'b> Reader<'b> {
     /// # Errors
     ///
     /// If fewer bytes remain.
-    pub fn fixed(&mut self) -> Result<u64, Garbled> {
+    pub fn fixed(&mut self) -> Result<u64, DecodeError> {
         let bytes = self.raw(8)?;
         Ok(u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
     }
@@ -169,9 +169,9 @@ impl<'b> Reader<'b> {
     /// # Errors
     ///
     /// If fewer bytes remain.
-    pub fn text(&mut self) -> Result<&'b [u8], Garbled> {
+    pub fn text(&mut self) -> Result<&'b [u8], DecodeError> {
         let length = self.number()?;
-        let length = usize::try_from(length).map_err(|_| self.garbled())?;
+        let length = usize::try_from(length).map_err(|_| self.decode_error())?;
         self.raw(length)
     }
 
@@ -180,11 +180,11 @@ impl<'b> Reader<'b> {
     /// # Errors
     ///
     /// If the remaining bytes cannot hold so many items.
-    pub fn count(&mut self, bytes_min: usize) -> Result<usize, Garbled> {
+    pub fn count(&mut self, bytes_min: usize) -> Result<usize, DecodeError> {
         let count = self.number()?;
-        let count = usize::try_from(count).map_err(|_| self.garbled())?;
+        let count = usize::try_from(count).map_err(|_| self.decode_error())?;
         if count > self.left.len() / bytes_min.max(1) {
-            return Err(self.garbled());
+            return Err(self.decode_error());
         }
         Ok(count)
     }
@@ -199,11 +199,11 @@ impl<'b> Reader<'b> {
     /// # Errors
     ///
     /// If bytes remain.
-    pub fn end(self) -> Result<(), Garbled> {
+    pub fn end(self) -> Result<(), DecodeError> {
         if self.left.is_empty() {
             return Ok(());
         }
-        Err(self.garbled())
+        Err(self.decode_error())
     }
 }
 
@@ -241,7 +241,11 @@ mod tests {
     #[test]
     fn invalid_bytes_are_rejected() {
         let number = |bytes: &[u8]| Reader::new(bytes, "figures").number();
-        assert_eq!(number(&[0xff; 9]), Err(Garbled { what: "figures" }), "cut");
+        assert_eq!(
+            number(&[0xff; 9]),
+            Err(DecodeError { what: "figures" }),
+            "cut"
+        );
         assert!(number(&[0xff; 11]).is_err(), "without an end");
         assert!(number(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]).is_err());
         assert!(number(&[0x80, 0]).is_err(), "zero takes one byte");

@@ -8,14 +8,14 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::Scope;
 
 /// The parser's side: reads the decoded bytes.
-pub(crate) struct Ahead {
+pub(crate) struct DecodeAhead {
     decoded: Receiver<io::Result<Vec<u8>>>,
     emptied: SyncSender<Vec<u8>>,
     current: Vec<u8>,
     at: usize,
 }
 
-impl Ahead {
+impl DecodeAhead {
     /// Starts the decoder thread. The thread ends at the end of its input, at its first error, or when this
     /// value is dropped.
     pub(crate) fn start<'scope>(
@@ -75,7 +75,7 @@ fn fill(mut buffer: Vec<u8>, input: &mut impl Read) -> (Vec<u8>, Option<io::Erro
     (buffer, failure)
 }
 
-impl Read for Ahead {
+impl Read for DecodeAhead {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         while self.at == self.current.len() {
             let Ok(next) = self.decoded.recv() else {
@@ -137,7 +137,7 @@ mod tests {
                 };
                 let mut all = Vec::new();
                 let result =
-                    thread::scope(|scope| Ahead::start(scope, input).read_to_end(&mut all));
+                    thread::scope(|scope| DecodeAhead::start(scope, input).read_to_end(&mut all));
                 assert_eq!(result.is_err(), fails, "{length}");
                 let expected: Vec<u8> = (0..length).map(|n| (length - n) as u8).collect();
                 assert!(all == expected, "{length}");
@@ -152,6 +152,7 @@ mod tests {
             fails: false,
         };
         let mut first = [0; 10];
-        thread::scope(|scope| Ahead::start(scope, input).read_exact(&mut first)).expect("bytes");
+        thread::scope(|scope| DecodeAhead::start(scope, input).read_exact(&mut first))
+            .expect("bytes");
     }
 }

@@ -5,17 +5,17 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use edgeward_analysis::{Format, Names, Objects, QueryRule, Sample, Sampled, Tally};
+use edgeward_analysis::{CompleteSample, FieldNames, Format, Objects, QueryRule, Sample, Tally};
 use edgeward_types::ByteSize;
 
 use crate::checkpoint::{self, CheckpointError};
-use crate::count::{count, together};
+use crate::count::{count, merge_all};
 use crate::find::Source;
 use crate::partial::PartialError;
 use crate::report::FileReport;
-use crate::row::{Bare, Row, Sized};
+use crate::row::{Row, SizedRow, UrlRow};
 use crate::rows::Rows;
-use crate::scan::{Intake, Pause, Shared, Task, Worker};
+use crate::scan::{Pause, RequestSink, Shared, Task, Worker};
 use crate::spill::{PARTITIONS, Partitions, Spill, SpillError};
 
 /// The settings of an analysis.
@@ -26,7 +26,7 @@ pub struct Settings {
     /// The format of all logs, or `None` to detect the format of each log.
     pub format: Option<Format>,
     /// The names of JSON fields, used if the format is detected.
-    pub names: Names,
+    pub names: FieldNames,
     /// How to handle the query of a URL.
     pub query: QueryRule,
     /// The size of a URL's fingerprint. Partial results always use 128 bits.
@@ -88,7 +88,7 @@ pub struct Analysis {
     /// The counts of all lines, with [`Depth::Full`].
     pub tally: Option<Tally>,
     /// All requests for a sample of the objects, with [`Depth::Full`].
-    pub sampled: Option<Sampled>,
+    pub sampled: Option<CompleteSample>,
     /// Why reading stopped early, if space ran out. All lines read until then are counted.
     pub spill_error: Option<SpillError>,
     /// The final size of the temporary file.
@@ -133,10 +133,10 @@ pub fn analyze(
         return checkpoint::analyze(sources, settings, progress);
     }
     let once = match (settings.depth, settings.fingerprints) {
-        (Depth::Counts, FingerprintBits::B64) => analyze_rows::<Bare<u64>>,
-        (Depth::Counts, FingerprintBits::B128) => analyze_rows::<Bare<u128>>,
-        (Depth::Full, FingerprintBits::B64) => analyze_rows::<Sized<u64>>,
-        (Depth::Full, FingerprintBits::B128) => analyze_rows::<Sized<u128>>,
+        (Depth::Counts, FingerprintBits::B64) => analyze_rows::<UrlRow<u64>>,
+        (Depth::Counts, FingerprintBits::B128) => analyze_rows::<UrlRow<u128>>,
+        (Depth::Full, FingerprintBits::B64) => analyze_rows::<SizedRow<u64>>,
+        (Depth::Full, FingerprintBits::B128) => analyze_rows::<SizedRow<u128>>,
     };
     Ok(once(sources, settings, progress)?)
 }
@@ -146,7 +146,7 @@ fn analyze_rows<R: Row>(
     settings: &Settings,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Analysis, SpillError> {
-    let spill = Spill::of(settings, sources.len());
+    let spill = Spill::for_settings(settings, sources.len());
     let tasks = all_tasks(sources);
     let pause = Pause::after(u64::MAX);
     let mut scanned = scan::<R>(sources, tasks, settings, &spill, pause, progress);
@@ -162,7 +162,7 @@ fn analyze_rows<R: Row>(
     let (tally, sample) = scanned.full.unzip();
     Ok(Analysis {
         files: scanned.files.into_iter().map(|(_, file)| file).collect(),
-        objects: together(objects, top_max),
+        objects: merge_all(objects, top_max),
         tally,
         sampled: sample.map(Sample::finish),
         spill_error: scanned.spill_error,
@@ -201,8 +201,8 @@ pub(crate) fn scan<R: Row>(
     pause: Pause,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Scanned<R> {
-    let intake = || Rows::<R>::new(settings, spill);
-    let read = read_all(sources, tasks, settings, pause, progress, intake);
+    let sink = || Rows::<R>::new(settings, spill);
+    let read = read_all(sources, tasks, settings, pause, progress, sink);
     let mut all = Scanned {
         parts: Vec::new(),
         files: read.files,
@@ -210,7 +210,7 @@ pub(crate) fn scan<R: Row>(
         spill_error: None,
         left: read.left,
     };
-    for rows in read.intakes {
+    for rows in read.sinks {
         all.parts.push(rows.partitions);
         all.spill_error = all.spill_error.or(rows.spill_error);
         match (&mut all.full, rows.full) {
@@ -226,20 +226,20 @@ pub(crate) fn scan<R: Row>(
 
 /// The results of all reader threads.
 pub(crate) struct ReadAll<I> {
-    pub(crate) intakes: Vec<I>,
+    pub(crate) sinks: Vec<I>,
     pub(crate) files: Vec<(Task, FileReport)>,
     /// The logs that were not started because a pause was due.
     pub(crate) left: Vec<Task>,
 }
 
 /// Reads logs with all threads.
-pub(crate) fn read_all<I: Intake>(
+pub(crate) fn read_all<I: RequestSink>(
     sources: &[Source],
     mut tasks: Vec<Task>,
     settings: &Settings,
     pause: Pause,
     progress: &(dyn Fn(u64) + Sync),
-    intake: impl Fn() -> I + Sync,
+    sink: impl Fn() -> I + Sync,
 ) -> ReadAll<I> {
     // The largest first, so that no thread starts it last.
     tasks.sort_by_key(|task| (Reverse(sources[task.source].bytes), task.source));
@@ -255,7 +255,7 @@ pub(crate) fn read_all<I: Intake>(
         ahead: threads >= 2 * readers,
     };
     let workers: Vec<Worker<'_, I>> = thread::scope(|scope| {
-        let work = || Worker::new(&shared, intake()).run();
+        let work = || Worker::new(&shared, sink()).run();
         let others: Vec<_> = (1..readers).map(|_| scope.spawn(work)).collect();
         let mine = work();
         let others = others.into_iter().map(|thread| {
@@ -266,13 +266,13 @@ pub(crate) fn read_all<I: Intake>(
         std::iter::once(mine).chain(others).collect()
     });
     let mut all = ReadAll {
-        intakes: Vec::new(),
+        sinks: Vec::new(),
         files: Vec::new(),
         left: Vec::new(),
     };
     for worker in workers {
         all.files.extend(worker.reports);
-        all.intakes.push(worker.intake);
+        all.sinks.push(worker.sink);
     }
     let begun = shared.next.load(Ordering::Relaxed).min(tasks.len());
     all.left = tasks.split_off(begun);
@@ -281,7 +281,7 @@ pub(crate) fn read_all<I: Intake>(
 
 impl Spill {
     /// Makes the temporary file for an analysis of this number of logs.
-    pub(crate) fn of(settings: &Settings, logs: usize) -> Self {
+    pub(crate) fn for_settings(settings: &Settings, logs: usize) -> Self {
         let readers = settings.threads.clamp(1, logs.max(1));
         Self::new(
             &settings.temp_folder,

@@ -14,10 +14,10 @@ use crate::analyze::{
     Analysis, AnalyzeError, Checkpoint, Depth, Scanned, Settings, all_tasks, scan,
 };
 use crate::find::Source;
-use crate::partial::{Merged, Part, PartialFile, Written, write};
-use crate::report::{FileReport, Found};
-use crate::row::{Bare, Row, Sized};
-use crate::scan::{Pause, Task, found};
+use crate::partial::{Merged, Part, PartialFile, PartialWritten, write};
+use crate::report::{FileReport, FileState};
+use crate::row::{Row, SizedRow, UrlRow};
+use crate::scan::{Pause, Task, file_state};
 use crate::spill::{Spill, SpillError};
 
 /// Why a checkpoint cannot be used.
@@ -40,13 +40,13 @@ pub enum CheckpointError {
     },
     /// The checkpoint was made with other options.
     #[error("the checkpoint in {} was made with other options", .folder.display())]
-    Asked {
+    OtherOptions {
         /// The folder.
         folder: PathBuf,
     },
     /// The checkpoint includes other logs.
     #[error("the checkpoint in {} includes a log that is not among the arguments: {label}", .folder.display())]
-    Stranger {
+    OtherLogs {
         /// The folder.
         folder: PathBuf,
         /// The name of such a log.
@@ -74,14 +74,14 @@ pub(crate) fn analyze(
     settings: &Settings,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Analysis, AnalyzeError> {
-    let kept = Kept::read_all(sources, settings, progress)?;
-    let merged = Merged::open(&kept.paths)?;
+    let run = CheckpointRun::read_all(sources, settings, progress)?;
+    let merged = Merged::open(&run.paths)?;
     let mut analysis = merged.analysis(settings.threads, settings.top_max)?;
     // Reports are in the order of the arguments.
-    let place = |file: &FileReport| sources.iter().position(|source| is_of(source, file));
+    let place = |file: &FileReport| sources.iter().position(|source| is_same_log(source, file));
     analysis.files.sort_by_cached_key(place);
-    analysis.temp = kept.temp;
-    analysis.spill_error = kept.finish()?;
+    analysis.temp = run.temp;
+    analysis.spill_error = run.finish()?;
     Ok(analysis)
 }
 
@@ -91,15 +91,15 @@ pub(crate) fn analyze_to_partial(
     settings: &Settings,
     out: &Path,
     progress: &(dyn Fn(u64) + Sync),
-) -> Result<Written, AnalyzeError> {
-    let kept = Kept::read_all(sources, settings, progress)?;
-    let mut written = Merged::open(&kept.paths)?.into_partial(out, settings.threads)?;
-    written.spill_error = kept.finish()?;
+) -> Result<PartialWritten, AnalyzeError> {
+    let run = CheckpointRun::read_all(sources, settings, progress)?;
+    let mut written = Merged::open(&run.paths)?.into_partial(out, settings.threads)?;
+    written.spill_error = run.finish()?;
     Ok(written)
 }
 
 /// The checkpoint folder after all logs were read.
-struct Kept {
+struct CheckpointRun {
     folder: PathBuf,
     /// Locked while a process uses the folder. The system releases the lock when the process ends.
     _lock: File,
@@ -108,7 +108,7 @@ struct Kept {
     temp: ByteSize,
 }
 
-impl Kept {
+impl CheckpointRun {
     fn read_all(
         sources: &[Source],
         settings: &Settings,
@@ -119,17 +119,17 @@ impl Kept {
             let label = source.label.clone();
             return Err(CheckpointError::Pipe { label }.into());
         }
-        let mut kept = Self::open(checkpoint)?;
-        let tasks = kept.left(sources, settings, progress)?;
+        let mut run = Self::open(checkpoint)?;
+        let tasks = run.left(sources, settings, progress)?;
         match settings.depth {
             Depth::Counts => {
-                kept.rounds::<Bare<u128>>(sources, tasks, settings, checkpoint, progress)?;
+                run.rounds::<UrlRow<u128>>(sources, tasks, settings, checkpoint, progress)?;
             }
             Depth::Full => {
-                kept.rounds::<Sized<u128>>(sources, tasks, settings, checkpoint, progress)?;
+                run.rounds::<SizedRow<u128>>(sources, tasks, settings, checkpoint, progress)?;
             }
         }
-        Ok(kept)
+        Ok(run)
     }
 
     fn open(checkpoint: &Checkpoint) -> Result<Self, CheckpointError> {
@@ -180,18 +180,18 @@ impl Kept {
         for task in all_tasks(sources) {
             tasks[task.source] = Some(task);
         }
-        let asked = asked(settings);
+        let options = options(settings);
         for path in &self.paths {
             let about = Part::open(path)?.about;
             let same = (about.depth, about.query) == (settings.depth, settings.query);
-            if !same || about.asked != asked {
+            if !same || about.options != options {
                 let folder = self.folder.clone();
-                return Err(CheckpointError::Asked { folder }.into());
+                return Err(CheckpointError::OtherOptions { folder }.into());
             }
             for file in &about.files {
-                let at = sources.iter().position(|source| is_of(source, file));
+                let at = sources.iter().position(|source| is_same_log(source, file));
                 let Some(at) = at else {
-                    return Err(CheckpointError::Stranger {
+                    return Err(CheckpointError::OtherLogs {
                         folder: self.folder.clone(),
                         label: file.label.clone(),
                     }
@@ -229,10 +229,10 @@ impl Kept {
         // A log of no bytes requires a round too. A pause before any byte was read would repeat for ever.
         let every = checkpoint.every.bytes().max(1);
         while !tasks.is_empty() && self.spill_error.is_none() {
-            let spill = Spill::of(settings, tasks.len());
+            let spill = Spill::for_settings(settings, tasks.len());
             let pause = Pause::after(every);
             let mut scanned = scan::<R>(sources, tasks, settings, &spill, pause, progress);
-            tasks = left_of(&mut scanned);
+            tasks = remaining_tasks(&mut scanned);
             let name = if scanned.spill_error.is_some() {
                 INCOMPLETE.to_owned()
             } else {
@@ -240,7 +240,7 @@ impl Kept {
             };
             let path = self.folder.join(name);
             let file = PartialFile::create(&path)?;
-            let written = write(file, scanned, &spill, settings, asked(settings))?;
+            let written = write(file, scanned, &spill, settings, options(settings))?;
             self.paths.push(path);
             self.spill_error = written.spill_error;
             self.temp = ByteSize(self.temp.bytes().max(spill.bytes()));
@@ -267,7 +267,7 @@ impl Kept {
 }
 
 /// Returns the logs that were not started, and the rests of interrupted ones.
-fn left_of<R>(scanned: &mut Scanned<R>) -> Vec<Task> {
+fn remaining_tasks<R>(scanned: &mut Scanned<R>) -> Vec<Task> {
     let mut left = std::mem::take(&mut scanned.left);
     for (task, file) in &scanned.files {
         if let Some(rest) = file.rest {
@@ -281,7 +281,7 @@ fn left_of<R>(scanned: &mut Scanned<R>) -> Vec<Task> {
     left
 }
 
-fn is_of(source: &Source, file: &FileReport) -> bool {
+fn is_same_log(source: &Source, file: &FileReport) -> bool {
     source.label == file.label && source.machine == file.machine
 }
 
@@ -293,7 +293,7 @@ fn is_file(source: &Source) -> bool {
 /// Checks that a completely read log is unchanged. Other logs may have grown.
 fn is_unchanged(source: &Source, file: &FileReport) -> Result<(), CheckpointError> {
     let path = source.path.as_ref();
-    let now: Option<Found> = path.and_then(|path| found(&File::open(path).ok()?));
+    let now: Option<FileState> = path.and_then(|path| file_state(&File::open(path).ok()?));
     let unchanged = match file.rest {
         None => now == file.found,
         Some(rest) => now.is_some_and(|now| now.bytes >= rest.position),
@@ -307,7 +307,7 @@ fn is_unchanged(source: &Source, file: &FileReport) -> Result<(), CheckpointErro
 }
 
 /// Describes the options that affect parsing, except those that are saved separately.
-fn asked(settings: &Settings) -> String {
+fn options(settings: &Settings) -> String {
     format!(
         "format {:?}, names {:?}, lines of {} bytes",
         settings.format, settings.names, settings.line_bytes_max

@@ -90,7 +90,7 @@ pub(crate) fn for_each_partition<T: Send, E: Send>(
 }
 
 /// Merges the statistics of all threads.
-pub(crate) fn together(results: Vec<Objects>, top_max: usize) -> Objects {
+pub(crate) fn merge_all(results: Vec<Objects>, top_max: usize) -> Objects {
     let mut all = Objects::new(top_max);
     for objects in results {
         all.merge(&objects);
@@ -143,7 +143,7 @@ impl<R: Row, F: Fold<R::Key>> Counter<R, F> {
         let mut pass = 0;
         while pass < 1 << self.passes_log {
             if self.pass(parts, partition, spill, pass)? {
-                self.give()?;
+                self.flush_table()?;
                 pass += 1;
             } else {
                 // The completed passes correspond to twice as many passes now.
@@ -156,7 +156,7 @@ impl<R: Row, F: Fold<R::Key>> Counter<R, F> {
 
     /// Passes the URLs of the table on. Each pass has the keys of one range, in ascending order, so the URLs of
     /// all passes are sorted.
-    fn give(&mut self) -> Result<(), F::Error> {
+    fn flush_table(&mut self) -> Result<(), F::Error> {
         let fold = &mut self.fold;
         let mut add = |(key, sum): &(R::Key, R::Sum)| fold.add(*key, &R::object(sum));
         if !F::SORTED {
@@ -187,7 +187,7 @@ impl<R: Row, F: Fold<R::Key>> Counter<R, F> {
         for part in parts {
             let fits = part.for_each(partition, spill, scratch, |row| {
                 let key = row.key();
-                if passes_log > 0 && turn(key.first(), passes_log) != pass {
+                if passes_log > 0 && pass_of(key.first(), passes_log) != pass {
                     return true;
                 }
                 let entry = table.entry(
@@ -209,7 +209,7 @@ impl<R: Row, F: Fold<R::Key>> Counter<R, F> {
 
 /// Returns the pass of a fingerprint: the most significant bits below those of the partition. Doubling the
 /// number of passes splits each pass in two.
-fn turn(fingerprint: u64, passes_log: u32) -> u64 {
+fn pass_of(fingerprint: u64, passes_log: u32) -> u64 {
     (fingerprint << 8) >> (64 - passes_log)
 }
 
@@ -234,7 +234,7 @@ mod tests {
 
     use edgeward_analysis::Object;
 
-    use crate::row::Sized;
+    use crate::row::SizedRow;
 
     use super::*;
 
@@ -258,12 +258,12 @@ mod tests {
                 if same_partition {
                     fingerprint >>= 8;
                 }
-                let row = Sized { key: fingerprint, bytes: *bytes, complete: *complete };
+                let row = SizedRow { key: fingerprint, bytes: *bytes, complete: *complete };
                 parts[n % 2].push(row, &spill).expect("there is room");
                 exact.entry(fingerprint).or_default().request(*bytes, *complete);
             }
             let counted = count(&parts, &spill, threads, memory_bytes, || Objects::new(50));
-            let counted = together(counted.expect("the file is there"), 50);
+            let counted = merge_all(counted.expect("the file is there"), 50);
             let mut expected = Objects::new(50);
             for (fingerprint, object) in &exact {
                 expected.add(*fingerprint, object);

@@ -64,32 +64,32 @@ pub enum FindError {
 ///
 /// If an argument leads to no file.
 pub fn find(typed: &[PathBuf]) -> Result<Vec<Source>, FindError> {
-    let mut found = Found::default();
+    let mut list = SourceList::default();
     for name in typed {
         if name.as_os_str() == "-" {
-            if found.stdin {
+            if list.stdin {
                 return Err(FindError::StdinTwice);
             }
-            found.stdin = true;
-            found.sources.push(Source {
+            list.stdin = true;
+            list.sources.push(Source {
                 path: None,
                 label: "stdin".to_owned(),
                 bytes: 0,
                 machine: String::new(),
             });
         } else if name.exists() {
-            found.take(name)?;
+            list.take(name)?;
         } else {
-            found.take_matches(name)?;
+            list.take_matches(name)?;
         }
     }
-    let mut sources = found.sources;
+    let mut sources = list.sources;
     name_machines(&mut sources);
     Ok(sources)
 }
 
 #[derive(Default)]
-struct Found {
+struct SourceList {
     sources: Vec<Source>,
     seen: HashSet<PathBuf>,
     /// The number of files found, including duplicates.
@@ -97,7 +97,7 @@ struct Found {
     stdin: bool,
 }
 
-impl Found {
+impl SourceList {
     fn take(&mut self, path: &Path) -> Result<(), FindError> {
         if !path.is_dir() {
             return self.take_file(path);
@@ -250,14 +250,13 @@ mod tests {
 
     fn names(root: &Path, typed: &[&str]) -> Vec<(String, String)> {
         let typed: Vec<PathBuf> = typed.iter().map(|name| root.join(name)).collect();
-        let found = find(&typed).expect("there are files");
+        let list = find(&typed).expect("there are files");
         let relative = |source: &Source| {
             let path = source.path.as_ref().expect("not stdin");
             let path = path.strip_prefix(root).expect("below the root");
             path.display().to_string()
         };
-        found
-            .iter()
+        list.iter()
             .map(|source| (relative(source), source.machine.clone()))
             .collect()
     }

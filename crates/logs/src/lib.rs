@@ -39,6 +39,8 @@ pub use checkpoint::CheckpointError;
 pub use find::{FindError, Source, find};
 #[cfg(feature = "parquet")]
 pub use parquet::{ParquetWritten, ToParquetError, to_parquet};
-pub use partial::{PartialError, Written, analyze_to_partial, check, merge, merge_to_partial};
-pub use report::{Backwards, FileProblem, FileReport, Found, MalformedLines, Rest};
+pub use partial::{
+    PartialError, PartialWritten, analyze_to_partial, check, merge, merge_to_partial,
+};
+pub use report::{Backwards, FileProblem, FileReport, FileState, MalformedLines, ResumePoint};
 pub use spill::SpillError;

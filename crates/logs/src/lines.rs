@@ -113,9 +113,9 @@ mod tests {
     use super::*;
 
     /// Returns a few bytes at a time.
-    struct Dribble<'a>(&'a [u8], usize);
+    struct SlowReader<'a>(&'a [u8], usize);
 
-    impl Read for Dribble<'_> {
+    impl Read for SlowReader<'_> {
         fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
             let count = self.0.len().min(self.1).min(out.len());
             out[..count].copy_from_slice(&self.0[..count]);
@@ -143,7 +143,7 @@ mod tests {
                 expected.pop();
             }
             let mut lines = Vec::new();
-            let mut input = Dribble(text.as_bytes(), step);
+            let mut input = SlowReader(text.as_bytes(), step);
             let mut buffer = Buffer::new();
             let mut from = Lines::new(&mut buffer, line_bytes_max, 0);
             while let Some((number, line)) = from.next(&mut input) {

@@ -29,7 +29,7 @@ use edgeward_trace::raw::rfc3339;
 use crate::analyze::{Settings, all_tasks, read_all};
 use crate::find::Source;
 use crate::report::FileReport;
-use crate::scan::{Intake, Pause, Task};
+use crate::scan::{Pause, RequestSink, Task};
 
 use columns::{Columns, schema};
 
@@ -115,7 +115,7 @@ pub fn to_parquet(
     let days = || Days::new(settings, &target);
     let mut read = read_all(sources, all_tasks(sources), settings, pause, progress, days);
     let mut rows = 0;
-    for mut days in read.intakes {
+    for mut days in read.sinks {
         while let Some(day) = days.open.pop_front() {
             days.close(day);
         }
@@ -186,7 +186,7 @@ impl<'a> Days<'a> {
     }
 
     /// Moves the day of a request to the front.
-    fn turn_to(&mut self, number: Option<u64>, entry: &Entry<'_>) -> bool {
+    fn select_day(&mut self, number: Option<u64>, entry: &Entry<'_>) -> bool {
         if self.open.front().is_some_and(|day| day.number == number) {
             return true;
         }
@@ -279,16 +279,16 @@ fn unfinished(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{name}.unfinished"))
 }
 
-impl Intake for Days<'_> {
+impl RequestSink for Days<'_> {
     fn begin(&mut self, _task: Task) {}
 
     fn take(&mut self, entry: &Entry<'_>, machine: &str) -> bool {
         let number = entry.time.map(|time| time.as_secs() / 86_400);
-        if !self.turn_to(number, entry) {
+        if !self.select_day(number, entry) {
             return false;
         }
-        let fingerprint = self.fingerprints.of(entry);
-        let url = self.fingerprints.counted(entry.url);
+        let fingerprint = self.fingerprints.fingerprint(entry);
+        let url = self.fingerprints.hashed_part(entry.url);
         let mut day = self.open.pop_front().expect("its day was turned to");
         day.columns.push(entry, fingerprint, url, machine);
         if day.columns.len() >= self.rows_max {

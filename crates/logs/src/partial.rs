@@ -16,7 +16,7 @@ use std::io;
 use std::path::PathBuf;
 
 use edgeward_analysis::QueryRule;
-use edgeward_analysis::wire::{Garbled, Reader, Writer};
+use edgeward_analysis::wire::{DecodeError, Reader, Writer};
 
 use crate::analyze::Depth;
 use crate::report::{FileReport, flag, string};
@@ -26,7 +26,7 @@ pub use merge::{merge, merge_to_partial};
 pub(crate) use read::Part;
 pub use read::check;
 pub(crate) use write::{PartialFile, write};
-pub use write::{Written, analyze_to_partial};
+pub use write::{PartialWritten, analyze_to_partial};
 
 /// What is wrong with a partial result.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +50,7 @@ pub enum PartialError {
     },
     /// The file is not a partial result.
     #[error("{} is not a partial result", .path.display())]
-    NotOne {
+    NotPartialResult {
         /// The path.
         path: PathBuf,
     },
@@ -98,26 +98,26 @@ pub enum PartialError {
 
 /// The options and the logs of a partial result.
 #[derive(Debug)]
-pub(crate) struct About {
+pub(crate) struct Description {
     pub(crate) depth: Depth,
     pub(crate) query: QueryRule,
     /// The other options as text. An analysis that continues must have equal options.
-    pub(crate) asked: String,
+    pub(crate) options: String,
     pub(crate) files: Vec<FileReport>,
 }
 
-impl About {
+impl Description {
     fn write_to(&self, out: &mut Writer) {
         out.byte(u8::from(self.depth == Depth::Full));
         out.byte(u8::from(self.query == QueryRule::Cut));
-        out.text(self.asked.as_bytes());
+        out.text(self.options.as_bytes());
         out.number(self.files.len() as u64);
         for file in &self.files {
             file.write_to(out);
         }
     }
 
-    fn read_from(from: &mut Reader<'_>) -> Result<Self, Garbled> {
+    fn read_from(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let depth = if flag(from)? {
             Depth::Full
         } else {
@@ -128,7 +128,7 @@ impl About {
         } else {
             QueryRule::Keep
         };
-        let asked = string(from)?;
+        let options = string(from)?;
         let mut files = Vec::new();
         for _ in 0..from.count(FILE_BYTES_MIN)? {
             files.push(FileReport::read_from(from)?);
@@ -136,7 +136,7 @@ impl About {
         Ok(Self {
             depth,
             query,
-            asked,
+            options,
             files,
         })
     }
@@ -162,7 +162,7 @@ const HEADER_BYTES: usize = 16;
 const FOOTER_BYTES: usize = 6 * 8 + 8 + 8;
 
 /// URLs per block. A merge has one block of each partial result in memory, 200 KB each.
-const KEYS_A_BLOCK: usize = 4096;
+const KEYS_PER_BLOCK: usize = 4096;
 
 /// Bytes of a key in a block. The first byte of the key is the partition number.
 const KEY_BYTES: usize = 15;

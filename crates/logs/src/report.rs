@@ -2,8 +2,8 @@
 
 use std::io;
 
-use edgeward_analysis::wire::{Garbled, Reader, Writer};
-use edgeward_analysis::{Format, Unrecognised};
+use edgeward_analysis::wire::{DecodeError, Reader, Writer};
+use edgeward_analysis::{Format, UnrecognisedFormat};
 use edgeward_trace::raw;
 use edgeward_trace::{Compression, Problem};
 use edgeward_types::Timestamp;
@@ -16,7 +16,7 @@ pub struct FileReport {
     /// The machine that wrote it, taken from its folder.
     pub machine: String,
     /// Its size and modification time, if it is a file. They identify a log when an analysis continues.
-    pub found: Option<Found>,
+    pub found: Option<FileState>,
     /// Its compression, once detected.
     pub compression: Option<Compression>,
     /// Its format, once detected.
@@ -32,14 +32,14 @@ pub struct FileReport {
     /// Lines with an earlier time than a line before.
     pub backwards: Backwards,
     /// Where to continue, if reading was interrupted.
-    pub rest: Option<Rest>,
+    pub rest: Option<ResumePoint>,
     /// Why the remaining lines were not read, if any remain.
     pub problem: Option<FileProblem>,
 }
 
 /// The state of a file when it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FileState {
     /// Its size.
     pub bytes: u64,
     /// Its modification time.
@@ -48,7 +48,7 @@ pub struct Found {
 
 /// Where to continue in a log, and the state needed for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rest {
+pub struct ResumePoint {
     /// Bytes of complete lines before the position.
     pub position: u64,
     /// The latest time in these lines.
@@ -86,13 +86,13 @@ pub enum FileProblem {
     Read(Problem),
     /// The log has no known format.
     #[error("{}", unrecognised(.0))]
-    Unrecognised(Unrecognised),
+    Unrecognised(UnrecognisedFormat),
     /// Space ran out, see [`crate::Analysis::spill_error`].
     #[error("space ran out before the rest of it was read")]
     NoRoom,
     /// The problem as recorded in a partial result.
     #[error("{what}")]
-    Told {
+    Recorded {
         /// The problem.
         what: String,
         /// What to do, if known.
@@ -112,7 +112,7 @@ impl FileProblem {
             Self::Unrecognised(_) => {
                 Some("if it has another format, give it with --format".to_owned())
             }
-            Self::Told { hint, .. } => hint.clone(),
+            Self::Recorded { hint, .. } => hint.clone(),
         }
     }
 }
@@ -126,7 +126,7 @@ fn cause(problem: &Problem) -> String {
     }
 }
 
-fn unrecognised(found: &Unrecognised) -> String {
+fn unrecognised(found: &UnrecognisedFormat) -> String {
     if found.binary {
         "it is not text".to_owned()
     } else if found.first_line.is_empty() {
@@ -183,7 +183,7 @@ impl FileReport {
     }
 
     /// Adds the report of the continued part.
-    pub(crate) fn go_on(&mut self, rest: Self) {
+    pub(crate) fn append(&mut self, rest: Self) {
         self.found = rest.found;
         self.compression = rest.compression.or(self.compression);
         self.format = rest.format.or(self.format);
@@ -238,10 +238,10 @@ impl FileReport {
         }
     }
 
-    pub(crate) fn read_from(from: &mut Reader<'_>) -> Result<Self, Garbled> {
+    pub(crate) fn read_from(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mut report = Self::new(&string(from)?, &string(from)?);
         if flag(from)? {
-            report.found = Some(Found {
+            report.found = Some(FileState {
                 bytes: from.number()?,
                 modified: Timestamp::from_millis(from.number()?),
             });
@@ -256,14 +256,14 @@ impl FileReport {
         report.malformed.lines = from.counted()?;
         let examples = from.count(3)?;
         if examples > EXAMPLES_MAX {
-            return Err(from.garbled());
+            return Err(from.decode_error());
         }
         for _ in 0..examples {
             let example = (from.number()?, string(from)?, string(from)?);
             report.malformed.examples.push(example);
         }
         if flag(from)? {
-            report.rest = Some(Rest {
+            report.rest = Some(ResumePoint {
                 position: from.number()?,
                 latest: Timestamp::from_millis(from.number()?),
             });
@@ -271,7 +271,7 @@ impl FileReport {
         if flag(from)? {
             let what = string(from)?;
             let hint = Some(string(from)?).filter(|hint| !hint.is_empty());
-            report.problem = Some(FileProblem::Told { what, hint });
+            report.problem = Some(FileProblem::Recorded { what, hint });
         }
         Ok(report)
     }
@@ -282,26 +282,26 @@ fn known<T: Copy>(
     from: &mut Reader<'_>,
     all: &[T],
     name: impl Fn(&T) -> String,
-) -> Result<Option<T>, Garbled> {
+) -> Result<Option<T>, DecodeError> {
     let wanted = string(from)?;
     if wanted.is_empty() {
         return Ok(None);
     }
     let found = all.iter().find(|one| name(one) == wanted);
-    found.copied().map(Some).ok_or_else(|| from.garbled())
+    found.copied().map(Some).ok_or_else(|| from.decode_error())
 }
 
-pub(crate) fn flag(from: &mut Reader<'_>) -> Result<bool, Garbled> {
+pub(crate) fn flag(from: &mut Reader<'_>) -> Result<bool, DecodeError> {
     match from.byte()? {
         0 => Ok(false),
         1 => Ok(true),
-        _ => Err(from.garbled()),
+        _ => Err(from.decode_error()),
     }
 }
 
-pub(crate) fn string(from: &mut Reader<'_>) -> Result<String, Garbled> {
+pub(crate) fn string(from: &mut Reader<'_>) -> Result<String, DecodeError> {
     let text = from.text()?;
-    String::from_utf8(text.to_vec()).map_err(|_| from.garbled())
+    String::from_utf8(text.to_vec()).map_err(|_| from.decode_error())
 }
 
 const EXAMPLES_MAX: usize = 5;

@@ -10,7 +10,7 @@ pub(crate) trait Key: Copy + Ord + Hash + Debug + Send + Sync {
     const BYTES: usize;
 
     /// Makes the key of a URL with this 64-bit fingerprint.
-    fn of(first: u64, fingerprints: &mut Fingerprints, entry: &Entry<'_>) -> Self;
+    fn from_fingerprint(first: u64, fingerprints: &mut Fingerprints, entry: &Entry<'_>) -> Self;
 
     /// The first 64 bits, which select partition, sample and table slot.
     fn first(self) -> u64;
@@ -25,7 +25,7 @@ impl Key for u64 {
     const BYTES: usize = 8;
 
     #[inline]
-    fn of(first: u64, _fingerprints: &mut Fingerprints, _entry: &Entry<'_>) -> Self {
+    fn from_fingerprint(first: u64, _fingerprints: &mut Fingerprints, _entry: &Entry<'_>) -> Self {
         first
     }
 
@@ -49,8 +49,8 @@ impl Key for u128 {
     const BYTES: usize = 16;
 
     #[inline]
-    fn of(first: u64, fingerprints: &mut Fingerprints, entry: &Entry<'_>) -> Self {
-        Self::from(first) << 64 | Self::from(fingerprints.second(entry))
+    fn from_fingerprint(first: u64, fingerprints: &mut Fingerprints, entry: &Entry<'_>) -> Self {
+        Self::from(first) << 64 | Self::from(fingerprints.second_half(entry))
     }
 
     #[inline]
@@ -84,7 +84,7 @@ pub(crate) trait Row: Copy + Debug + Send + Sync {
     type Sum: Copy + Default + Send;
 
     /// Makes the row of a request for the URL with this key.
-    fn of(key: Self::Key, entry: &Entry<'_>) -> Self;
+    fn new(key: Self::Key, entry: &Entry<'_>) -> Self;
 
     /// The key of the URL.
     fn key(self) -> Self::Key;
@@ -102,16 +102,16 @@ pub(crate) trait Row: Copy + Debug + Send + Sync {
 
 /// A request with its URL only.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bare<K>(pub(crate) K);
+pub(crate) struct UrlRow<K>(pub(crate) K);
 
-impl<K: Key> Row for Bare<K> {
+impl<K: Key> Row for UrlRow<K> {
     const BYTES: usize = K::BYTES;
     const TALLIED: bool = false;
     type Key = K;
     type Sum = u64;
 
     #[inline]
-    fn of(key: K, _entry: &Entry<'_>) -> Self {
+    fn new(key: K, _entry: &Entry<'_>) -> Self {
         Self(key)
     }
 
@@ -145,21 +145,21 @@ impl<K: Key> Row for Bare<K> {
 
 /// A request with the bytes of its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sized<K> {
+pub(crate) struct SizedRow<K> {
     pub(crate) key: K,
     pub(crate) bytes: u64,
     /// True if the response was complete.
     pub(crate) complete: bool,
 }
 
-impl<K: Key> Row for Sized<K> {
+impl<K: Key> Row for SizedRow<K> {
     const BYTES: usize = K::BYTES + 8;
     const TALLIED: bool = true;
     type Key = K;
     type Sum = Object;
 
     #[inline]
-    fn of(key: K, entry: &Entry<'_>) -> Self {
+    fn new(key: K, entry: &Entry<'_>) -> Self {
         Self {
             key,
             bytes: entry.bytes.unwrap_or(0),
@@ -217,14 +217,14 @@ mod tests {
     fn reads_back<K: Key>(key: K) {
         for complete in [false, true] {
             for bytes in [0, 1, BYTES_MAX] {
-                let row = Sized {
+                let row = SizedRow {
                     key,
                     bytes,
                     complete,
                 };
-                let mut out = vec![0; Sized::<K>::BYTES];
+                let mut out = vec![0; SizedRow::<K>::BYTES];
                 row.write(&mut out);
-                assert_eq!(Sized::read(&out), row);
+                assert_eq!(SizedRow::read(&out), row);
             }
         }
     }

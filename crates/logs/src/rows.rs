@@ -4,7 +4,7 @@ use edgeward_analysis::{Entry, Fingerprints, Sample, Tally};
 
 use crate::analyze::{Depth, Settings, sample_max};
 use crate::row::{Key as _, Row};
-use crate::scan::{Intake, Task};
+use crate::scan::{RequestSink, Task};
 use crate::spill::{Partitions, Spill, SpillError};
 
 /// The requests of one thread.
@@ -29,7 +29,7 @@ impl<'a, R: Row> Rows<'a, R> {
     }
 }
 
-impl<R: Row> Intake for Rows<'_, R> {
+impl<R: Row> RequestSink for Rows<'_, R> {
     fn begin(&mut self, task: Task) {
         if let Some((_, sample)) = &mut self.full {
             sample.begin_log(task.log);
@@ -38,16 +38,16 @@ impl<R: Row> Intake for Rows<'_, R> {
 
     #[inline(always)]
     fn take(&mut self, entry: &Entry<'_>, machine: &str) -> bool {
-        let fingerprint = self.fingerprints.of(entry);
-        let key = R::Key::of(fingerprint, &mut self.fingerprints, entry);
-        if let Err(error) = self.partitions.push(R::of(key, entry), self.spill) {
+        let fingerprint = self.fingerprints.fingerprint(entry);
+        let key = R::Key::from_fingerprint(fingerprint, &mut self.fingerprints, entry);
+        if let Err(error) = self.partitions.push(R::new(key, entry), self.spill) {
             self.spill_error = Some(error);
             return false;
         }
         if R::TALLIED
             && let Some((tally, sample)) = &mut self.full
         {
-            let url = self.fingerprints.counted(entry.url);
+            let url = self.fingerprints.hashed_part(entry.url);
             tally.add(entry, fingerprint, url, machine.as_bytes());
             sample.add(entry, fingerprint);
         }

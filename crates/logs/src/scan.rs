@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::UNIX_EPOCH;
 
-use edgeward_analysis::{Entry, Format, Parser, recognise};
+use edgeward_analysis::{Entry, Format, Parser, detect_format};
 use edgeward_trace::Compression;
 use edgeward_trace::raw::{Buffer, Decoder};
 use edgeward_types::Timestamp;
 
-use crate::ahead::Ahead;
+use crate::ahead::DecodeAhead;
 use crate::analyze::Settings;
 use crate::find::Source;
 use crate::lines::{Line, Lines};
-use crate::report::{FileProblem, FileReport, Found, Rest};
+use crate::report::{FileProblem, FileReport, FileState, ResumePoint};
 
 /// A log to read, or the rest of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(crate) struct Task {
     /// The number of the log in the order of names, which does not depend on the reading thread.
     pub(crate) log: u32,
     /// Where to continue, and the number of lines before.
-    pub(crate) rest: Option<(Rest, u64)>,
+    pub(crate) rest: Option<(ResumePoint, u64)>,
 }
 
 /// When reading is interrupted: after this number of (compressed) bytes.
@@ -49,7 +49,7 @@ impl Pause {
 }
 
 /// Receives requests. Each thread has its own value.
-pub(crate) trait Intake: Send {
+pub(crate) trait RequestSink: Send {
     /// Starts a log: the following requests belong to it.
     fn begin(&mut self, task: Task);
 
@@ -76,15 +76,15 @@ pub(crate) struct Shared<'a> {
 /// One thread and its share of the logs.
 pub(crate) struct Worker<'a, I> {
     shared: &'a Shared<'a>,
-    pub(crate) intake: I,
+    pub(crate) sink: I,
     pub(crate) reports: Vec<(Task, FileReport)>,
 }
 
-impl<'a, I: Intake> Worker<'a, I> {
-    pub(crate) fn new(shared: &'a Shared<'a>, intake: I) -> Self {
+impl<'a, I: RequestSink> Worker<'a, I> {
+    pub(crate) fn new(shared: &'a Shared<'a>, sink: I) -> Self {
         Self {
             shared,
-            intake,
+            sink,
             reports: Vec::new(),
         }
     }
@@ -96,7 +96,7 @@ impl<'a, I: Intake> Worker<'a, I> {
         {
             let source = &self.shared.sources[task.source];
             let mut report = FileReport::new(&source.label, &source.machine);
-            self.intake.begin(task);
+            self.sink.begin(task);
             if let Err(problem) = self.read(source, task.rest, &mut report) {
                 report.problem = Some(problem);
             }
@@ -108,17 +108,17 @@ impl<'a, I: Intake> Worker<'a, I> {
     fn read(
         &mut self,
         source: &Source,
-        rest: Option<(Rest, u64)>,
+        rest: Option<(ResumePoint, u64)>,
         report: &mut FileReport,
     ) -> Result<(), FileProblem> {
-        if self.intake.is_full() {
+        if self.sink.is_full() {
             return Err(FileProblem::NoRoom);
         }
         let Some(path) = &source.path else {
             return self.read_from(Box::new(io::stdin()), report);
         };
         let mut file = File::open(path).map_err(FileProblem::Open)?;
-        report.found = found(&file);
+        report.found = file_state(&file);
         let Some((rest, lines)) = rest else {
             return self.read_from(Box::new(file), report);
         };
@@ -128,12 +128,12 @@ impl<'a, I: Intake> Worker<'a, I> {
         file.seek(place).map_err(FileProblem::Open)?;
         report.compression = Some(Compression::None);
         report.rest = Some(rest);
-        let mut input = self.metered(Box::new(file));
+        let mut input = self.with_progress(Box::new(file));
         self.read_lines(&mut Buffer::new(), &mut input, &format, report, lines)
     }
 
-    fn metered(&self, input: Box<dyn Read + Send + 'a>) -> Metered<'a> {
-        Metered {
+    fn with_progress(&self, input: Box<dyn Read + Send + 'a>) -> ProgressReader<'a> {
+        ProgressReader {
             input,
             progress: self.shared.progress,
             pause: &self.shared.pause,
@@ -145,14 +145,14 @@ impl<'a, I: Intake> Worker<'a, I> {
         input: Box<dyn Read + Send + 'a>,
         report: &mut FileReport,
     ) -> Result<(), FileProblem> {
-        let input = Box::new(self.metered(input));
+        let input = Box::new(self.with_progress(input));
         let mut decoder = Decoder::open(input, self.shared.settings.zstd_window_log_max)
             .map_err(FileProblem::Read)?;
         let compression = decoder.compression();
         report.compression = Some(compression);
         if self.shared.ahead && compression != Compression::None {
             return thread::scope(|scope| {
-                let mut input = Ahead::start(scope, decoder);
+                let mut input = DecodeAhead::start(scope, decoder);
                 self.read_decoded(&mut input, compression, report)
             });
         }
@@ -186,9 +186,8 @@ impl<'a, I: Intake> Worker<'a, I> {
     fn format(&self, beginning: &[u8]) -> Result<Format, FileProblem> {
         match &self.shared.settings.format {
             Some(format) => Ok(format.clone()),
-            None => {
-                recognise(beginning, &self.shared.settings.names).map_err(FileProblem::Unrecognised)
-            }
+            None => detect_format(beginning, &self.shared.settings.names)
+                .map_err(FileProblem::Unrecognised),
         }
     }
 
@@ -225,8 +224,8 @@ impl<'a, I: Intake> Worker<'a, I> {
                 }
             };
             // Separate from the general case, so that the fields of a common line stay in registers.
-            if let Some(entry) = parser.parse_usual(line) {
-                if !self.intake.take(&entry, &machine) {
+            if let Some(entry) = parser.parse_common(line) {
+                if !self.sink.take(&entry, &machine) {
                     refused = 1;
                     break;
                 }
@@ -234,7 +233,7 @@ impl<'a, I: Intake> Worker<'a, I> {
             } else {
                 match parser.parse(line) {
                     Ok(Some(entry)) => {
-                        if !self.intake.take(&entry, &machine) {
+                        if !self.sink.take(&entry, &machine) {
                             refused = 1;
                             break;
                         }
@@ -244,10 +243,10 @@ impl<'a, I: Intake> Worker<'a, I> {
                     Err(what) => report.malformed.note(number, line, || what.to_string()),
                 }
             }
-            if number % LINES_A_LOOK == 0 {
+            if number % LINES_PER_CHECK == 0 {
                 paused = can_pause && shared.pause.is_due();
                 // Another thread may have run out of space.
-                if paused || self.intake.is_full() {
+                if paused || self.sink.is_full() {
                     break;
                 }
             }
@@ -256,7 +255,7 @@ impl<'a, I: Intake> Worker<'a, I> {
         let last = lines.number();
         report.lines = last - before - refused;
         if paused {
-            report.rest = Some(Rest {
+            report.rest = Some(ResumePoint {
                 position: begun.map_or(0, |rest| rest.position) + buffer.offset(),
                 latest,
             });
@@ -265,7 +264,7 @@ impl<'a, I: Intake> Worker<'a, I> {
         if let Some(failure) = buffer.take_failure() {
             return Err(FileProblem::Read(compression.problem_of(failure)));
         }
-        if self.intake.is_full() {
+        if self.sink.is_full() {
             return Err(FileProblem::NoRoom);
         }
         Ok(())
@@ -280,10 +279,10 @@ impl Shared<'_> {
 }
 
 /// Returns size and modification time of a regular file, `None` for a pipe.
-pub(crate) fn found(file: &File) -> Option<Found> {
+pub(crate) fn file_state(file: &File) -> Option<FileState> {
     let facts = file.metadata().ok().filter(|facts| facts.is_file())?;
     let modified = facts.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
-    Some(Found {
+    Some(FileState {
         bytes: facts.len(),
         modified: Timestamp::from_millis(u64::try_from(modified.as_millis()).ok()?),
     })
@@ -298,13 +297,13 @@ fn beginning(file: &mut File) -> io::Result<Vec<u8>> {
 }
 
 /// An input that reports the bytes read.
-struct Metered<'a> {
+struct ProgressReader<'a> {
     input: Box<dyn Read + Send + 'a>,
     progress: &'a (dyn Fn(u64) + Sync),
     pause: &'a Pause,
 }
 
-impl Read for Metered<'_> {
+impl Read for ProgressReader<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let count = self.input.read(out)?;
         self.pause.bytes.fetch_add(count as u64, Ordering::Relaxed);
@@ -319,4 +318,4 @@ const BEGINNING_BYTES: usize = 64 << 10;
 const UTF8_BOM: &[u8] = b"\xef\xbb\xbf";
 
 /// The number of lines between two checks for a pause.
-const LINES_A_LOOK: u64 = 1024;
+const LINES_PER_CHECK: u64 = 1024;

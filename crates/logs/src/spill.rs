@@ -226,15 +226,15 @@ const BUFFERS_APART: usize = 64;
 
 #[cfg(test)]
 mod tests {
-    use crate::row::Bare;
+    use crate::row::UrlRow;
 
     use super::*;
 
-    fn read_all(partitions: &Partitions<Bare<u64>>, spill: &Spill) -> Vec<u64> {
+    fn read_all(partitions: &Partitions<UrlRow<u64>>, spill: &Spill) -> Vec<u64> {
         let mut all = Vec::new();
         for partition in 0..PARTITIONS {
             let before = all.len();
-            let each = |row: Bare<u64>| {
+            let each = |row: UrlRow<u64>| {
                 assert_eq!(row.0 >> 56, partition as u64);
                 all.push(row.0);
                 true
@@ -259,7 +259,7 @@ mod tests {
         let spill = Spill::new(folder.path(), u64::MAX, 64);
         let mut partitions = Partitions::new(64);
         for row in rows() {
-            partitions.push(Bare(row), &spill).expect("there is room");
+            partitions.push(UrlRow(row), &spill).expect("there is room");
         }
         assert!(spill.bytes() > 0, "some of it went to disk");
         let mut expected: Vec<u64> = rows().collect();
@@ -277,7 +277,7 @@ mod tests {
         let spill = Spill::new(folder.path(), 640, 64);
         let mut partitions = Partitions::new(64);
         let taken: Vec<u64> = rows()
-            .take_while(|row| partitions.push(Bare(*row), &spill).is_ok())
+            .take_while(|row| partitions.push(UrlRow(*row), &spill).is_ok())
             .collect();
         assert!(spill.failed() && taken.len() < 5000);
         let mut all = read_all(&partitions, &spill);
@@ -292,9 +292,11 @@ mod tests {
         let spill = Spill::new(Path::new("/nonexistent/folder"), u64::MAX, 8);
         let mut partitions = Partitions::new(8);
         partitions
-            .push(Bare(1u64), &spill)
+            .push(UrlRow(1u64), &spill)
             .expect("memory has room");
-        let error = partitions.push(Bare(1u64), &spill).expect_err("no folder");
+        let error = partitions
+            .push(UrlRow(1u64), &spill)
+            .expect_err("no folder");
         assert!(error.to_string().contains("/nonexistent/folder"), "{error}");
     }
 }

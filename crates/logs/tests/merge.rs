@@ -32,7 +32,7 @@ fn settings(folder: &Path, depth: Depth) -> Settings {
 }
 
 /// Formats a whole analysis for comparison.
-fn told(analysis: Analysis) -> String {
+fn summary(analysis: Analysis) -> String {
     let mut wire = Writer::new();
     if let Some(tally) = &analysis.tally {
         tally.write_to(&mut wire);
@@ -51,10 +51,10 @@ fn told(analysis: Analysis) -> String {
         .iter()
         .map(|file| {
             let problem = file.problem.as_ref().map(|p| (p.to_string(), p.hint()));
-            let told = (&file.label, &file.machine, file.compression, file.format);
+            let summary = (&file.label, &file.machine, file.compression, file.format);
             let counts = (file.lines, file.requests, file.passed_over);
-            let odd = (&file.malformed, file.backwards);
-            format!("{told:?} {counts:?} {odd:?} {problem:?}")
+            let order = (&file.malformed, file.backwards);
+            format!("{summary:?} {counts:?} {order:?} {problem:?}")
         })
         .collect();
     format!(
@@ -156,7 +156,7 @@ proptest! {
             parts.push(of_two);
         }
         let merged = merge(&parts, 2, settings.top_max).expect("they fit");
-        prop_assert_eq!(difference(&told(merged), &told(whole)), None);
+        prop_assert_eq!(difference(&summary(merged), &summary(whole)), None);
     }
 
     /// Method: with small intervals, so that logs are interrupted in the middle in many rounds.
@@ -177,7 +177,7 @@ proptest! {
         let kept = folder.path().join("kept");
         settings.checkpoint = Some(Checkpoint { folder: kept.clone(), every: ByteSize(every) });
         let rounds = analyze(&sources, &settings, &|_| ()).expect("figures");
-        prop_assert_eq!(difference(&told(rounds), &told(whole)), None);
+        prop_assert_eq!(difference(&summary(rounds), &summary(whole)), None);
         prop_assert!(!kept.exists(), "the checkpoint is removed");
     }
 }
@@ -228,7 +228,7 @@ fn a_partial_result_of_version_1_is_still_read() {
     let tally = analysis.tally.expect("all figures were wanted");
     assert_eq!(tally.total.bytes, 26_850);
     assert_eq!(
-        tally.texts.of(objects.top()[0].fingerprint),
+        tally.texts.get(objects.top()[0].fingerprint),
         Some(&b"/2.css"[..])
     );
     assert_eq!(analysis.sampled.expect("and a sample").requests, 60);

@@ -13,7 +13,7 @@
 //!
 //! [`Hierarchy`] stores neither bytes nor an index. Its methods need shared access only.
 
-use crate::disk_admission::{AnyDiskAdmission, DiskRefusal, DiskVerdict};
+use crate::disk_admission::{AnyDiskAdmission, DiskRejectReason, DiskVerdict};
 use crate::{Evicted, Object};
 
 /// The rules between memory and disk.
@@ -79,7 +79,7 @@ impl Hierarchy {
         Placement {
             offer_to_ram: true,
             disk: if object.size_bytes > self.rules.disk_object_bytes_max {
-                DiskVerdict::Refuse(DiskRefusal::TooLarge)
+                DiskVerdict::Reject(DiskRejectReason::TooLarge)
             } else {
                 verdict
             },
@@ -90,11 +90,11 @@ impl Hierarchy {
     #[inline]
     pub fn disk_hit(&self, object: &Object) -> Placement {
         if self.rules.note_disk_hits {
-            self.admission.note(object.key);
+            self.admission.record(object.key);
         }
         Placement {
             offer_to_ram: object.size_bytes <= self.rules.ram_object_bytes_max,
-            disk: DiskVerdict::Refuse(DiskRefusal::AlreadyThere),
+            disk: DiskVerdict::Reject(DiskRejectReason::AlreadyOnDisk),
         }
     }
 
@@ -109,13 +109,13 @@ impl Hierarchy {
         on_disk: impl FnOnce() -> bool,
     ) -> DiskVerdict {
         if !self.rules.offer_evicted || !evicted.was_hit {
-            return DiskVerdict::Refuse(DiskRefusal::NotHit);
+            return DiskVerdict::Reject(DiskRejectReason::NotHit);
         }
         if object_bytes > self.rules.disk_object_bytes_max {
-            return DiskVerdict::Refuse(DiskRefusal::TooLarge);
+            return DiskVerdict::Reject(DiskRejectReason::TooLarge);
         }
         if on_disk() {
-            return DiskVerdict::Refuse(DiskRefusal::AlreadyThere);
+            return DiskVerdict::Reject(DiskRejectReason::AlreadyOnDisk);
         }
         self.admission.request(&Object {
             key: evicted.object.key,
@@ -171,7 +171,7 @@ mod tests {
         let Verdict::Admit(slot) = tier.offer(&object(1), &mut evicted) else {
             panic!("there is room");
         };
-        (0..hits).for_each(|_| tier.touch().hit(slot));
+        (0..hits).for_each(|_| tier.hit_recorder().hit(slot));
         tier.offer(&object(2), &mut evicted);
         evicted[0]
     }
@@ -207,7 +207,10 @@ mod tests {
         let evicted = evicted_after::<Lru>(1);
         rules.miss(&object(1));
         let verdict = rules.evicted_from_ram(&evicted, 100, || true);
-        assert_eq!(verdict, DiskVerdict::Refuse(DiskRefusal::AlreadyThere));
+        assert_eq!(
+            verdict,
+            DiskVerdict::Reject(DiskRejectReason::AlreadyOnDisk)
+        );
         assert_ne!(rules.disk_hit(&object(1)).disk, WRITE);
     }
 
@@ -231,7 +234,7 @@ mod tests {
             ram_object_bytes_max: 99,
             ..HierarchyRules::default()
         });
-        let too_large = DiskVerdict::Refuse(DiskRefusal::TooLarge);
+        let too_large = DiskVerdict::Reject(DiskRejectReason::TooLarge);
         rules.miss(&object(1));
         assert_eq!(rules.miss(&object(1)).disk, too_large);
         assert!(!rules.disk_hit(&object(1)).offer_to_ram);

@@ -21,12 +21,12 @@ pub mod tier;
 use edgeward_types::KeyHash;
 
 pub use admission::Admission;
-pub use any::{AnyTier, AnyTouch};
-pub use disk_admission::{AnyDiskAdmission, DiskAdmissionSpec, DiskRefusal, DiskVerdict};
+pub use any::{AnyHitRecorder, AnyTier};
+pub use disk_admission::{AnyDiskAdmission, DiskAdmissionSpec, DiskRejectReason, DiskVerdict};
 pub use hierarchy::{Hierarchy, HierarchyRules, Placement};
 pub use slots::{RESIDENTS_MAX, Slot};
 pub use spec::{ParsePolicyError, PolicySpec};
-pub use tier::{Tier, Touch};
+pub use tier::{HitRecorder, Tier};
 
 /// The properties of an object on which decisions depend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,12 +43,12 @@ pub enum Verdict {
     /// The object was admitted into this slot.
     Admit(Slot),
     /// The object was not admitted.
-    Refuse(Refusal),
+    Reject(RejectReason),
 }
 
 /// Why an object was not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Refusal {
+pub enum RejectReason {
     /// The object is larger than the tier.
     LargerThanTier,
     /// The admission rule rejected the object.

@@ -17,11 +17,11 @@ pub struct Slot {
 
 /// One state per slot, readable under shared access while the number of slots grows.
 #[derive(Debug)]
-pub(crate) struct Marks<M> {
+pub(crate) struct AccessStates<M> {
     chunks: Box<[OnceLock<Box<[M]>>]>,
 }
 
-impl<M: Default> Marks<M> {
+impl<M: Default> AccessStates<M> {
     pub(crate) fn new() -> Self {
         Self {
             chunks: (0..CHUNKS_MAX).map(|_| OnceLock::new()).collect(),

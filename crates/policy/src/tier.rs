@@ -1,7 +1,7 @@
 //! The decisions of one tier: which objects are resident, admitted and evicted. It stores no bodies.
 //!
 //! Both the server and the simulator use a [`Tier`]. The server holds a lock at a miss; the simulator needs no
-//! lock. A hit needs shared access only, through [`Touch`].
+//! lock. A hit needs shared access only, through [`HitRecorder`].
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use edgeward_types::{KeyHash, Seed};
 use crate::admission::Admission;
 use crate::digest::Digest;
 use crate::eviction::Ranking;
-use crate::eviction::queue::{LazyQueue, Standing};
+use crate::eviction::queue::{EntryState, LazyQueue};
 use crate::rng::Rng;
-use crate::slots::{Marks, RESIDENTS_MAX, Slot};
-use crate::{Evicted, Object, Refusal, Verdict};
+use crate::slots::{AccessStates, RESIDENTS_MAX, Slot};
+use crate::{Evicted, Object, RejectReason, Verdict};
 
 /// One byte budget with an admission rule and a ranking for eviction.
 ///
@@ -28,11 +28,11 @@ pub struct Tier<R: Ranking> {
     admission: Admission,
     rng: Rng,
     queue: LazyQueue,
-    places: Vec<Place>,
+    entries: Vec<Entry>,
     free: Vec<u32>,
     /// Removed objects whose entries are still in the queue.
     ghosts: usize,
-    touch: Touch<R>,
+    hit_recorder: HitRecorder<R>,
     offers: u32,
     digest: Digest,
 }
@@ -47,12 +47,12 @@ impl<R: Ranking> Tier<R> {
             admission,
             rng: Rng::new(seed, 0),
             queue: LazyQueue::default(),
-            places: Vec::new(),
+            entries: Vec::new(),
             free: Vec::new(),
             ghosts: 0,
-            touch: Touch(Arc::new(Shared {
+            hit_recorder: HitRecorder(Arc::new(Shared {
                 ranking: R::Shared::default(),
-                marks: Marks::new(),
+                states: AccessStates::new(),
             })),
             offers: 0,
             digest: Digest::default(),
@@ -64,16 +64,16 @@ impl<R: Ranking> Tier<R> {
     /// The key must not be resident: to replace an object, call [`remove`](Self::remove) first. Takes O(log n)
     /// amortised per evicted object.
     pub fn offer(&mut self, object: &Object, evicted: &mut Vec<Evicted>) -> Verdict {
-        R::tick(&self.touch.0.ranking);
+        R::tick(&self.hit_recorder.0.ranking);
         self.offers = self.offers.wrapping_add(1);
         if object.size_bytes > self.capacity_bytes {
-            return self.refuse(object, Refusal::LargerThanTier);
+            return self.refuse(object, RejectReason::LargerThanTier);
         }
         if !self.admission.admits(object, &mut self.rng) {
-            return self.refuse(object, Refusal::Admission);
+            return self.refuse(object, RejectReason::Admission);
         }
         if self.residents >= RESIDENTS_MAX {
-            return self.refuse(object, Refusal::ObjectLimit);
+            return self.refuse(object, RejectReason::ObjectLimit);
         }
         self.digest.admitted(object.size_bytes);
         self.make_room(self.capacity_bytes - object.size_bytes, evicted);
@@ -86,15 +86,15 @@ impl<R: Ranking> Tier<R> {
         if !self.holds(slot) {
             return false;
         }
-        let place = &mut self.places[slot.index as usize];
-        place.resident = false;
-        self.used_bytes -= place.object.size_bytes;
+        let entry = &mut self.entries[slot.index as usize];
+        entry.resident = false;
+        self.used_bytes -= entry.object.size_bytes;
         self.residents -= 1;
         self.ghosts += 1;
         // Ghosts are swept when they outnumber the residents: amortised O(1) per removal.
         if self.ghosts > self.residents + GHOSTS_MIN {
-            let standing = standing::<R>(&self.places, &self.touch);
-            self.queue.sweep(standing, |index| self.free.push(index));
+            let entry_state = entry_state::<R>(&self.entries, &self.hit_recorder);
+            self.queue.sweep(entry_state, |index| self.free.push(index));
             self.ghosts = 0;
         }
         true
@@ -115,14 +115,14 @@ impl<R: Ranking> Tier<R> {
 
     /// Returns true if the object that was admitted into `slot` is still resident.
     pub fn holds(&self, slot: Slot) -> bool {
-        self.places
+        self.entries
             .get(slot.index as usize)
-            .is_some_and(|place| place.resident && place.generation == slot.generation)
+            .is_some_and(|entry| entry.resident && entry.generation == slot.generation)
     }
 
     /// Returns the handle that records hits. It is cheap to clone and takes no lock.
-    pub fn touch(&self) -> Touch<R> {
-        self.touch.clone()
+    pub fn hit_recorder(&self) -> HitRecorder<R> {
+        self.hit_recorder.clone()
     }
 
     /// The current admission rule.
@@ -152,80 +152,80 @@ impl<R: Ranking> Tier<R> {
 
     /// Bytes of bookkeeping, without the data of the caller.
     pub fn bookkeeping_bytes(&self) -> usize {
-        self.places.len() * (size_of::<Place>() + QUEUE_ENTRY_BYTES + size_of::<R::Mark>())
+        self.entries.len() * (size_of::<Entry>() + QUEUE_ENTRY_BYTES + size_of::<R::AccessState>())
             + self.free.capacity() * size_of::<u32>()
     }
 
-    fn refuse(&mut self, object: &Object, refusal: Refusal) -> Verdict {
+    fn refuse(&mut self, object: &Object, reason: RejectReason) -> Verdict {
         self.digest.refused(object.size_bytes);
-        Verdict::Refuse(refusal)
+        Verdict::Reject(reason)
     }
 
     fn make_room(&mut self, used_bytes_max: u64, evicted: &mut Vec<Evicted>) {
         while self.used_bytes > used_bytes_max {
-            let standing = standing::<R>(&self.places, &self.touch);
+            let entry_state = entry_state::<R>(&self.entries, &self.hit_recorder);
             let (rank, index) = self
                 .queue
-                .pop(standing, |index| {
+                .pop(entry_state, |index| {
                     self.free.push(index);
                     self.ghosts -= 1;
                 })
                 .expect("a victim is always resident while bytes are used");
-            R::evicted(&self.touch.0.ranking, rank);
-            let place = &mut self.places[index as usize];
-            place.resident = false;
-            self.used_bytes -= place.object.size_bytes;
+            R::evicted(&self.hit_recorder.0.ranking, rank);
+            let entry = &mut self.entries[index as usize];
+            entry.resident = false;
+            self.used_bytes -= entry.object.size_bytes;
             self.residents -= 1;
             self.free.push(index);
-            self.digest.evicted(u64::from(place.entered_at));
+            self.digest.evicted(u64::from(entry.entered_at));
             evicted.push(Evicted {
-                object: place.object,
+                object: entry.object,
                 slot: Slot {
                     index,
-                    generation: place.generation,
+                    generation: entry.generation,
                 },
-                was_hit: R::was_hit(self.touch.0.marks.at(index)),
+                was_hit: R::was_hit(self.hit_recorder.0.states.at(index)),
             });
         }
     }
 
     fn enter(&mut self, object: &Object) -> Slot {
         let index = self.free.pop().unwrap_or_else(|| {
-            let index = u32::try_from(self.places.len()).expect("RESIDENTS_MAX fits 32 bits");
-            self.touch.0.marks.grow_to(index);
-            self.places.push(Place::default());
+            let index = u32::try_from(self.entries.len()).expect("RESIDENTS_MAX fits 32 bits");
+            self.hit_recorder.0.states.grow_to(index);
+            self.entries.push(Entry::default());
             index
         });
-        let place = &mut self.places[index as usize];
-        place.object = *object;
-        place.generation = place.generation.wrapping_add(1);
-        place.entered_at = self.offers;
-        place.resident = true;
-        let mark = self.touch.0.marks.at(index);
-        R::enter(&self.touch.0.ranking, mark, object);
-        self.queue.push(R::rank(mark), index);
+        let entry = &mut self.entries[index as usize];
+        entry.object = *object;
+        entry.generation = entry.generation.wrapping_add(1);
+        entry.entered_at = self.offers;
+        entry.resident = true;
+        let state = self.hit_recorder.0.states.at(index);
+        R::enter(&self.hit_recorder.0.ranking, state, object);
+        self.queue.push(R::rank(state), index);
         self.used_bytes += object.size_bytes;
         self.residents += 1;
         Slot {
             index,
-            generation: place.generation,
+            generation: entry.generation,
         }
     }
 }
 
 /// The part of a tier that hits use. Cheap to clone, without locks.
 #[derive(Debug)]
-pub struct Touch<R: Ranking>(Arc<Shared<R>>);
+pub struct HitRecorder<R: Ranking>(Arc<Shared<R>>);
 
-impl<R: Ranking> Touch<R> {
+impl<R: Ranking> HitRecorder<R> {
     /// Records a hit on the object that was admitted into `slot`.
     #[inline]
     pub fn hit(&self, slot: Slot) {
-        R::touch(&self.0.ranking, self.0.marks.at(slot.index));
+        R::touch(&self.0.ranking, self.0.states.at(slot.index));
     }
 }
 
-impl<R: Ranking> Clone for Touch<R> {
+impl<R: Ranking> Clone for HitRecorder<R> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
@@ -234,11 +234,11 @@ impl<R: Ranking> Clone for Touch<R> {
 #[derive(Debug)]
 struct Shared<R: Ranking> {
     ranking: R::Shared,
-    marks: Marks<R::Mark>,
+    states: AccessStates<R::AccessState>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Entry {
     object: Object,
     generation: u32,
     /// The number of the offer that admitted the object. It identifies the object in the digest independently
@@ -247,7 +247,7 @@ struct Place {
     resident: bool,
 }
 
-impl Default for Place {
+impl Default for Entry {
     fn default() -> Self {
         Self {
             object: Object {
@@ -261,15 +261,15 @@ impl Default for Place {
     }
 }
 
-fn standing<'a, R: Ranking>(
-    places: &'a [Place],
-    touch: &'a Touch<R>,
-) -> impl Fn(u32) -> Standing + 'a {
+fn entry_state<'a, R: Ranking>(
+    entries: &'a [Entry],
+    hit_recorder: &'a HitRecorder<R>,
+) -> impl Fn(u32) -> EntryState + 'a {
     move |index| {
-        if places[index as usize].resident {
-            Standing::Resident(R::rank(touch.0.marks.at(index)))
+        if entries[index as usize].resident {
+            EntryState::Resident(R::rank(hit_recorder.0.states.at(index)))
         } else {
-            Standing::Gone
+            EntryState::Removed
         }
     }
 }

@@ -84,12 +84,12 @@ impl Bars {
         for (category, values) in &self.groups {
             writeln!(out, "<p class=\"category\">{}</p>", Html(category))?;
             for (n, (&value, name)) in values.iter().zip(&self.series).enumerate() {
-                let place = if self.axis.holds(value) {
-                    scale.place(value) * 1000.0
+                let position = if self.axis.can_show(value) {
+                    scale.position(value) * 1000.0
                 } else {
                     floor
                 };
-                let (left, right) = (floor.min(place), floor.max(place));
+                let (left, right) = (floor.min(position), floor.max(position));
                 let figure = self.axis.unit.exact(value);
                 let description = format!("{category}, {name}: {figure}");
                 writeln!(
@@ -106,7 +106,7 @@ impl Bars {
         }
         out.push_str("<div class=\"bar\"><div class=\"ruler\">\n");
         for (n, &tick) in scale.ticks.iter().enumerate() {
-            let left = scale.place(tick) * 100.0;
+            let left = scale.position(tick) * 100.0;
             let class = if n.is_multiple_of(2) { "xt" } else { "xt odd" };
             writeln!(
                 out,

@@ -54,7 +54,7 @@ impl Plot {
     }
 
     pub(crate) fn render(&self, out: &mut String) -> fmt::Result {
-        let drawn: Vec<Drawn<'_>> = self.drawn();
+        let drawn: Vec<DrawnSeries<'_>> = self.drawn();
         let xs = drawn.iter().flat_map(|d| d.points.iter().map(|p| p.0));
         let markers = self.markers.iter().map(|m| m.0);
         let mut x = self.x.horizontal(xs.chain(markers));
@@ -84,7 +84,7 @@ impl Plot {
         )?;
         self.svg(out, &drawn, &x, &y)?;
         for (tick, label) in y.ticks.iter().zip(&labels) {
-            let top = 100.0 - y.place(*tick) * 100.0;
+            let top = 100.0 - y.position(*tick) * 100.0;
             writeln!(
                 out,
                 "<span class=\"yt\" style=\"top:{top:.2}%\">{}</span>",
@@ -92,7 +92,7 @@ impl Plot {
             )?;
         }
         for (n, &tick) in x.ticks.iter().enumerate() {
-            let left = x.place(tick) * 100.0;
+            let left = x.position(tick) * 100.0;
             let label = self.x.unit.short(tick);
             // Narrow screens hide every second label.
             let class = if n.is_multiple_of(2) { "xt" } else { "xt odd" };
@@ -103,8 +103,8 @@ impl Plot {
             )?;
         }
         for (at, label) in &self.markers {
-            if self.x.holds(*at) {
-                let left = x.place(*at) * 100.0;
+            if self.x.can_show(*at) {
+                let left = x.position(*at) * 100.0;
                 // In the right half the label is left of its line, so that it stays inside the plot.
                 let class = if left > 50.0 { "mark before" } else { "mark" };
                 writeln!(
@@ -114,7 +114,7 @@ impl Plot {
                 )?;
             }
         }
-        if drawn.iter().all(Drawn::is_empty) {
+        if drawn.iter().all(DrawnSeries::is_empty) {
             out.push_str("<span class=\"empty\">nothing to show</span>\n");
         }
         write!(
@@ -130,7 +130,7 @@ impl Plot {
     }
 
     /// Returns each series with its colour and the points that the axes can show.
-    fn drawn(&self) -> Vec<Drawn<'_>> {
+    fn drawn(&self) -> Vec<DrawnSeries<'_>> {
         let mut next = 0;
         let mut drawn = Vec::with_capacity(self.series.len());
         for series in &self.series {
@@ -138,25 +138,31 @@ impl Plot {
                 next += 1;
                 next - 1
             });
-            drawn.push(Drawn {
+            drawn.push(DrawnSeries {
                 series,
                 slot: slot % colour::SLOTS,
-                points: self.sound(series),
+                points: self.visible_points(series),
             });
         }
         drawn
     }
 
-    fn sound(&self, series: &Series) -> Vec<(f64, f64)> {
-        let sound = series
+    fn visible_points(&self, series: &Series) -> Vec<(f64, f64)> {
+        let visible_points = series
             .points
             .iter()
             .copied()
-            .filter(|&(x, y)| self.x.holds(x) && self.y.holds(y));
-        thinned(sound.collect())
+            .filter(|&(x, y)| self.x.can_show(x) && self.y.can_show(y));
+        thin(visible_points.collect())
     }
 
-    fn svg(&self, out: &mut String, drawn: &[Drawn<'_>], x: &Scale, y: &Scale) -> fmt::Result {
+    fn svg(
+        &self,
+        out: &mut String,
+        drawn: &[DrawnSeries<'_>],
+        x: &Scale,
+        y: &Scale,
+    ) -> fmt::Result {
         let names: Vec<&str> = drawn.iter().map(|d| d.series.name.as_str()).collect();
         let description = format!(
             "{}: {} by {}; {}",
@@ -172,16 +178,16 @@ impl Plot {
             Html(&description)
         )?;
         for &tick in &y.ticks {
-            let at = 1000.0 - y.place(tick) * 1000.0;
+            let at = 1000.0 - y.position(tick) * 1000.0;
             writeln!(out, "<path class=\"grid\" d=\"M0 {at:.1}H1000\"/>")?;
         }
         for &tick in &x.ticks {
-            let at = x.place(tick) * 1000.0;
+            let at = x.position(tick) * 1000.0;
             writeln!(out, "<path class=\"tick\" d=\"M{at:.1} 1000V985\"/>")?;
         }
         out.push_str("<path class=\"axis\" d=\"M0 0V1000H1000\"/>\n");
-        for (at, _) in self.markers.iter().filter(|m| self.x.holds(m.0)) {
-            let at = x.place(*at) * 1000.0;
+        for (at, _) in self.markers.iter().filter(|m| self.x.can_show(m.0)) {
+            let at = x.position(*at) * 1000.0;
             writeln!(out, "<path class=\"marker\" d=\"M{at:.1} 0V1000\"/>")?;
         }
         for one in drawn {
@@ -192,7 +198,7 @@ impl Plot {
     }
 
     /// Writes the values as a table, for readers without a pointer.
-    fn values(&self, out: &mut String, drawn: &[Drawn<'_>]) -> fmt::Result {
+    fn values(&self, out: &mut String, drawn: &[DrawnSeries<'_>]) -> fmt::Result {
         let mut xs: Vec<f64> = drawn
             .iter()
             .flat_map(|d| d.points.iter().map(|p| p.0))
@@ -229,7 +235,13 @@ impl Plot {
     }
 
     /// Writes the data for the script: positions in thousandths and formatted labels.
-    fn data(&self, out: &mut String, drawn: &[Drawn<'_>], x: &Scale, y: &Scale) -> fmt::Result {
+    fn data(
+        &self,
+        out: &mut String,
+        drawn: &[DrawnSeries<'_>],
+        x: &Scale,
+        y: &Scale,
+    ) -> fmt::Result {
         out.push_str("<script type=\"application/json\">[");
         for (n, one) in drawn.iter().enumerate() {
             let comma = if n == 0 { "" } else { "," };
@@ -245,8 +257,8 @@ impl Plot {
                 write!(
                     out,
                     "{comma}[{:.1},{:.1},{},{}]",
-                    x.place(px) * 1000.0,
-                    1000.0 - y.place(py) * 1000.0,
+                    x.position(px) * 1000.0,
+                    1000.0 - y.position(py) * 1000.0,
                     Json(&self.x.unit.exact(px)),
                     Json(&self.y.unit.exact(py))
                 )?;
@@ -340,30 +352,31 @@ impl Series {
 }
 
 /// A series with its colour and its visible points.
-struct Drawn<'a> {
+struct DrawnSeries<'a> {
     series: &'a Series,
     slot: usize,
     points: Vec<(f64, f64)>,
 }
 
-impl Drawn<'_> {
+impl DrawnSeries<'_> {
     fn is_empty(&self) -> bool {
         self.points.is_empty() && self.series.level_at().is_none()
     }
 
     fn svg(&self, out: &mut String, x: &Scale, y: &Scale) -> fmt::Result {
-        let place = |(px, py): (f64, f64)| (x.place(px) * 1000.0, 1000.0 - y.place(py) * 1000.0);
-        let places = self.points.iter().copied().map(place);
+        let position =
+            |(px, py): (f64, f64)| (x.position(px) * 1000.0, 1000.0 - y.position(py) * 1000.0);
+        let positions = self.points.iter().copied().map(position);
         let mut path = String::new();
         match self.series.form {
             Form::Line => {
-                for (n, (px, py)) in places.enumerate() {
+                for (n, (px, py)) in positions.enumerate() {
                     let letter = if n == 0 { 'M' } else { 'L' };
                     write!(path, "{letter}{px:.1} {py:.1}")?;
                 }
             }
             Form::Step => {
-                for (n, (px, py)) in places.enumerate() {
+                for (n, (px, py)) in positions.enumerate() {
                     if n == 0 {
                         write!(path, "M{px:.1} {py:.1}")?;
                     } else {
@@ -375,27 +388,27 @@ impl Drawn<'_> {
             }
             // A stroke of zero length with round caps is a dot that stays round when stretched.
             Form::Dots => {
-                for (px, py) in places {
+                for (px, py) in positions {
                     write!(path, "M{px:.1} {py:.1}h0")?;
                 }
             }
             Form::Columns => {
-                let places: Vec<(f64, f64)> = places.collect();
-                let narrowest = places
+                let positions: Vec<(f64, f64)> = positions.collect();
+                let narrowest = positions
                     .windows(2)
                     .map(|pair| (pair[1].0 - pair[0].0).abs())
                     .filter(|&gap| gap > 0.0)
                     .fold(200.0, f64::min);
                 let half = narrowest * 0.4;
                 let floor = 1000.0 - y.floor() * 1000.0;
-                for (px, py) in places {
+                for (px, py) in positions {
                     let (left, right) = ((px - half).max(0.0), (px + half).min(1000.0));
                     write!(path, "M{left:.1} {floor:.1}V{py:.1}H{right:.1}V{floor:.1}Z")?;
                 }
             }
             Form::Level(_) => {
                 if let Some(level) = self.series.level_at() {
-                    let at = 1000.0 - y.place(level) * 1000.0;
+                    let at = 1000.0 - y.position(level) * 1000.0;
                     write!(path, "M0 {at:.1}H1000")?;
                 }
             }
@@ -440,7 +453,7 @@ fn legend<'a>(out: &mut String, series: impl Iterator<Item = (&'a Series, usize)
 }
 
 /// Reduces the points to what a screen can show: the first, lowest, highest and last of each interval.
-fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+fn thin(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     if points.len() <= MAX_POINTS {
         return points;
     }
@@ -482,7 +495,7 @@ mod tests {
         points[54_321].1 = 7.0;
         points[12_345].1 = -7.0;
         let (first, last) = (points[0], points[99_999]);
-        let kept = thinned(points);
+        let kept = thin(points);
         assert!(kept.len() <= MAX_POINTS, "{}", kept.len());
         assert_eq!((kept[0], kept[kept.len() - 1]), (first, last));
         assert!(kept.contains(&(54_321.0, 7.0)) && kept.contains(&(12_345.0, -7.0)));
@@ -492,6 +505,6 @@ mod tests {
     #[test]
     fn a_few_points_are_all_retained() {
         let points: Vec<(f64, f64)> = (0..1600).map(|n| (f64::from(n), f64::from(n))).collect();
-        assert_eq!(thinned(points.clone()), points);
+        assert_eq!(thin(points.clone()), points);
     }
 }

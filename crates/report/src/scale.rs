@@ -46,8 +46,8 @@ impl Axis {
     }
 
     /// Returns true if the axis can show `value`.
-    pub(crate) fn holds(&self, value: f64) -> bool {
-        value.is_finite() && value.abs() < LARGEST && (!self.log || value > SMALLEST)
+    pub(crate) fn can_show(&self, value: f64) -> bool {
+        value.is_finite() && value.abs() < MAGNITUDE_MAX && (!self.log || value > MAGNITUDE_MIN)
     }
 
     /// The horizontal scale: exactly the range of the values.
@@ -64,8 +64,8 @@ impl Axis {
         }
         if self.log {
             let base = self.log_base();
-            from = base.powf((from.log(base) + EDGE).floor());
-            to = base.powf((to.log(base) - EDGE).ceil());
+            from = base.powf((from.log(base) + TICK_TOLERANCE).floor());
+            to = base.powf((to.log(base) - TICK_TOLERANCE).ceil());
             if from >= to {
                 to = from * base;
             }
@@ -78,8 +78,8 @@ impl Axis {
                 }
             }
             let step = nice_step((to - from) / TICKS, self.unit);
-            from = (from / step + EDGE).floor() * step;
-            to = (to / step - EDGE).ceil() * step;
+            from = (from / step + TICK_TOLERANCE).floor() * step;
+            to = (to / step - TICK_TOLERANCE).ceil() * step;
             if from >= to {
                 to = from + step;
             }
@@ -90,16 +90,20 @@ impl Axis {
     /// Returns the smallest non-empty range that contains the values.
     fn extent(&self, values: impl Iterator<Item = f64>) -> (f64, f64) {
         if let Some((from, to)) = self.range
-            && self.holds(from)
-            && self.holds(to)
+            && self.can_show(from)
+            && self.can_show(to)
             && from < to
         {
             return (from, to);
         }
         let (mut from, mut to) = (f64::INFINITY, f64::NEG_INFINITY);
-        for value in values.filter(|&value| self.holds(value)) {
+        for value in values.filter(|&value| self.can_show(value)) {
             // A value so close to zero that a step would underflow counts as zero.
-            let value = if value.abs() < SMALLEST { 0.0 } else { value };
+            let value = if value.abs() < MAGNITUDE_MIN {
+                0.0
+            } else {
+                value
+            };
             from = from.min(value);
             to = to.max(value);
         }
@@ -125,10 +129,10 @@ impl Axis {
             self.log_ticks(from, to)
         } else {
             let step = nice_step((to - from) / about, self.unit);
-            let first = (from / step - EDGE).ceil();
+            let first = (from / step - TICK_TOLERANCE).ceil();
             (0..MAX_TICKS)
                 .map(|n| (first + f64::from(n)) * step)
-                .take_while(|&tick| tick <= to + step * EDGE)
+                .take_while(|&tick| tick <= to + step * TICK_TOLERANCE)
                 .collect()
         };
         Scale {
@@ -143,13 +147,15 @@ impl Axis {
     /// Whole powers, thinned to a readable number. A range below two powers also has ticks at 2 and 5.
     fn log_ticks(&self, from: f64, to: f64) -> Vec<f64> {
         let base = self.log_base();
-        let first = (from.log(base) - EDGE).ceil();
-        let powers = (to.log(base) + EDGE).floor() - first + 1.0;
+        let first = (from.log(base) - TICK_TOLERANCE).ceil();
+        let powers = (to.log(base) + TICK_TOLERANCE).floor() - first + 1.0;
         if powers <= 2.0 && self.unit != Unit::Bytes {
             let decade = from.log10().floor();
             let ticks: Vec<f64> = (0..4)
                 .flat_map(|n| [1.0, 2.0, 5.0].map(|m| m * 10f64.powf(decade + f64::from(n))))
-                .filter(|&tick| tick >= from * (1.0 - EDGE) && tick <= to * (1.0 + EDGE))
+                .filter(|&tick| {
+                    tick >= from * (1.0 - TICK_TOLERANCE) && tick <= to * (1.0 + TICK_TOLERANCE)
+                })
                 .collect();
             if ticks.len() >= 2 {
                 return ticks;
@@ -159,7 +165,7 @@ impl Axis {
         (0..MAX_TICKS)
             .map(|n| first + f64::from(n) * stride)
             .map(|power| base.powf(power))
-            .take_while(|&tick| tick <= to * (1.0 + EDGE))
+            .take_while(|&tick| tick <= to * (1.0 + TICK_TOLERANCE))
             .collect()
     }
 
@@ -186,7 +192,7 @@ impl Scale {
     }
 
     /// Returns the position of `value`: 0 at the start of the axis, 1 at its end.
-    pub(crate) fn place(&self, value: f64) -> f64 {
+    pub(crate) fn position(&self, value: f64) -> f64 {
         let share = if self.log {
             (value / self.from).ln() / (self.to / self.from).ln()
         } else {
@@ -198,13 +204,13 @@ impl Scale {
 
     /// Returns the base of bars: zero, or the start of the axis if zero is not visible.
     pub(crate) fn floor(&self) -> f64 {
-        if self.log { 0.0 } else { self.place(0.0) }
+        if self.log { 0.0 } else { self.position(0.0) }
     }
 }
 
 /// Returns the next round step at or above `rough`.
 fn nice_step(rough: f64, unit: Unit) -> f64 {
-    let rough = rough.max(SMALLEST);
+    let rough = rough.max(MAGNITUDE_MIN);
     if unit == Unit::Bytes && rough >= 1.0 {
         return rough.log2().ceil().exp2();
     }
@@ -218,7 +224,7 @@ fn nice_step(rough: f64, unit: Unit) -> f64 {
     let leading = rough / decade;
     let step = [1.0, 2.0, 2.5, 5.0, 10.0]
         .into_iter()
-        .find(|&step| step >= leading * (1.0 - EDGE))
+        .find(|&step| step >= leading * (1.0 - TICK_TOLERANCE))
         .unwrap_or(10.0);
     step * decade
 }
@@ -233,11 +239,11 @@ const TICKS_ALONG: f64 = 7.0;
 const MAX_TICKS: u32 = 12;
 
 /// The tolerance with which the tick at the edge survives rounding.
-const EDGE: f64 = 1e-9;
+const TICK_TOLERANCE: f64 = 1e-9;
 
 /// Beyond these limits, differences and ratios of two values overflow or underflow.
-const LARGEST: f64 = 1e150;
-const SMALLEST: f64 = 1e-150;
+const MAGNITUDE_MAX: f64 = 1e150;
+const MAGNITUDE_MIN: f64 = 1e-150;
 
 /// Steps of seconds, minutes and hours, as on clocks.
 const CLOCK_STEPS: [f64; 13] = [
@@ -259,8 +265,8 @@ mod tests {
     fn heights_start_at_zero_and_end_on_a_tick() {
         let scale = Axis::new("OHR", Unit::Share).vertical([0.31, 0.58].into_iter());
         assert_eq!(ticks(&scale, Unit::Share), ["0 %", "20 %", "40 %", "60 %"]);
-        assert_eq!(scale.place(0.0), 0.0);
-        assert!((scale.place(0.6) - 1.0).abs() < 1e-9);
+        assert_eq!(scale.position(0.0), 0.0);
+        assert!((scale.position(0.6) - 1.0).abs() < 1e-9);
     }
 
     #[test]
@@ -310,9 +316,9 @@ mod tests {
                 prop_assert!(scale.from < scale.to, "{scale:?}");
                 prop_assert!(scale.ticks.len() <= MAX_TICKS as usize);
                 prop_assert!(scale.ticks.is_sorted(), "{scale:?}");
-                for &value in scale.ticks.iter().chain(values.iter().filter(|&&v| axis.holds(v))) {
-                    let place = scale.place(value);
-                    prop_assert!((0.0..=1.0).contains(&place), "{value} at {place} of {scale:?}");
+                for &value in scale.ticks.iter().chain(values.iter().filter(|&&v| axis.can_show(v))) {
+                    let position = scale.position(value);
+                    prop_assert!((0.0..=1.0).contains(&position), "{value} at {position} of {scale:?}");
                 }
             }
         }

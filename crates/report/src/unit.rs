@@ -17,7 +17,7 @@ impl Unit {
     /// Formats the figure with all significant digits.
     pub fn exact(self, value: f64) -> String {
         if !value.is_finite() {
-            return NOTHING.to_owned();
+            return MISSING.to_owned();
         }
         match self {
             Self::Count => grouped(value),
@@ -32,7 +32,7 @@ impl Unit {
     /// Formats the figure in few characters, enough to distinguish neighbouring ticks.
     pub fn short(self, value: f64) -> String {
         if !value.is_finite() {
-            return NOTHING.to_owned();
+            return MISSING.to_owned();
         }
         match self {
             Self::Count => scaled(value, 1000.0, &["", " k", " M", " G", " T", " P", " E"]),
@@ -131,7 +131,7 @@ fn significant(value: f64, digits: i32) -> String {
 }
 
 /// Shown for a missing figure.
-const NOTHING: &str = "–";
+const MISSING: &str = "–";
 
 #[cfg(test)]
 mod tests {
@@ -170,8 +170,8 @@ mod tests {
     fn a_value_that_is_not_a_number_is_shown_as_a_dash() {
         for unit in [Unit::Count, Unit::Share, Unit::Bytes, Unit::Seconds] {
             for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-                assert_eq!(unit.short(value), NOTHING);
-                assert_eq!(unit.exact(value), NOTHING);
+                assert_eq!(unit.short(value), MISSING);
+                assert_eq!(unit.exact(value), MISSING);
             }
         }
     }

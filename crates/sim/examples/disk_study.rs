@@ -19,7 +19,7 @@ use std::fs::File;
 use std::num::NonZeroU64;
 use std::path::Path;
 
-use edgeward_policy::disk_admission::{FALSE_SEEN_MAX, memory_for_disk};
+use edgeward_policy::disk_admission::{FALSE_POSITIVE_RATE_MAX, memory_for_disk};
 use edgeward_policy::log::Reinsertion;
 use edgeward_policy::sketch::{RotatingBloomConfig, rates};
 use edgeward_policy::{DiskAdmissionSpec, HierarchyRules, PolicySpec};
@@ -55,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!(
         "trace,ram_bytes,disk_bytes,admission,eviction,offer_evicted,note_disk_hits,filter_keys,filter_fill,\
          ohr_ram,ohr_disk,ohr,bhr,written_bytes,written_records,written_objects,reinserted_bytes,from_ram_bytes,\
-         read_bytes,write_amplification,origin_bytes,rotations,false_seen,lost_seen"
+         read_bytes,write_amplification,origin_bytes,rotations,false_positive_rate,forgotten_share"
     );
     let ram_bytes = ram.parse()?;
     for disk in disks {
@@ -156,7 +156,7 @@ fn period(capacity_bytes: u64) -> Vec<DiskConfig> {
             DiskAdmissionSpec::NthHit(4),
         ] {
             configs.push(DiskConfig {
-                memory: RotatingBloomConfig::new(keys, FALSE_SEEN_MAX),
+                memory: RotatingBloomConfig::new(keys, FALSE_POSITIVE_RATE_MAX),
                 ..with_defaults(capacity_bytes, admission)
             });
         }
@@ -197,19 +197,19 @@ fn simulate(name: &str, ram_bytes: u64, disk: &DiskConfig, records: &[Record]) {
     let mut run = Run::with_disk(config, disk.clone());
     run.feed(records);
     let report = run.report();
-    let told = report.disk.as_ref().expect("it has a disk");
-    let done = told.done;
+    let disk_report = report.disk.as_ref().expect("it has a disk");
+    let done = disk_report.done;
     println!(
         "{name},{ram_bytes},{},{},{},{},{},{},{:.3},{:.4},{:.4},{:.4},{:.4},{},{},{},{},{},{},{:.3},{},{},{:.5},{:.5}",
         disk.capacity_bytes,
-        told.admission,
-        told.eviction,
+        disk_report.admission,
+        disk_report.eviction,
         disk.rules.offer_evicted,
         disk.rules.note_disk_hits,
         disk.memory.expected_keys,
         disk.memory.fill_max,
-        told.ram_object_hit_ratio,
-        told.disk_object_hit_ratio,
+        disk_report.ram_object_hit_ratio,
+        disk_report.disk_object_hit_ratio,
         report.object_hit_ratio,
         report.byte_hit_ratio,
         done.written_bytes,
@@ -218,10 +218,10 @@ fn simulate(name: &str, ram_bytes: u64, disk: &DiskConfig, records: &[Record]) {
         done.reinserted_bytes,
         done.from_ram_bytes,
         done.read_bytes,
-        told.write_amplification,
-        told.origin_bytes,
-        told.admission_rotations,
-        told.admission_false_seen,
-        told.admission_lost_seen,
+        disk_report.write_amplification,
+        disk_report.origin_bytes,
+        disk_report.admission_rotations,
+        disk_report.admission_false_seen,
+        disk_report.admission_lost_seen,
     );
 }

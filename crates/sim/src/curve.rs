@@ -155,12 +155,12 @@ impl CurveStudy {
                 continue;
             }
             let warm = &mut self.warm[at];
-            let asked_bytes: u64 = objects
+            let requested_bytes: u64 = objects
                 .iter()
                 .filter(|&(&key, _)| warm.holds(KeyHash(key)))
                 .map(|(_, &(_, size))| size)
                 .sum();
-            let idle_bytes = warm.used_bytes().saturating_sub(asked_bytes);
+            let idle_bytes = warm.used_bytes().saturating_sub(requested_bytes);
             let predicted = forecast_window(
                 &requests,
                 capacity_bytes,

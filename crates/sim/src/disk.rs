@@ -12,7 +12,7 @@ use edgeward_types::KeyHash;
 use serde::Serialize;
 
 use crate::facts::ratio;
-use crate::run::{Counts, Found};
+use crate::run::{Counts, ServedFrom};
 
 /// The settings of a simulated disk tier.
 #[derive(Clone, Debug)]
@@ -67,31 +67,31 @@ impl Disk {
 
     /// Processes a request that memory could not answer. Returns where the object was found and where to store
     /// it.
-    pub(crate) fn request(&mut self, object: &Object) -> (Found, Placement) {
-        if !self.log.lookup(in_log(object.key)) {
-            return (Found::Nowhere, self.hierarchy.miss(object));
+    pub(crate) fn request(&mut self, object: &Object) -> (ServedFrom, Placement) {
+        if !self.log.lookup(log_key(object.key)) {
+            return (ServedFrom::Origin, self.hierarchy.miss(object));
         }
-        self.reads.bytes += object.size_bytes + self.log_config.named_bytes;
+        self.reads.bytes += object.size_bytes + self.log_config.key_and_head_bytes;
         // An object in pieces: one read for the record that lists the pieces, and one per piece.
         self.reads.operations += match self.pieces(object.size_bytes) {
             0 => 1,
             pieces => 1 + pieces,
         };
-        (Found::Disk, self.hierarchy.disk_hit(object))
+        (ServedFrom::Disk, self.hierarchy.disk_hit(object))
     }
 
     /// Writes or rejects an object that was fetched from the origin.
     pub(crate) fn place(&mut self, object: &Object, verdict: DiskVerdict) {
         match verdict {
             DiskVerdict::Write => self.write(object),
-            DiskVerdict::Refuse(_) => self.refused += 1,
+            DiskVerdict::Reject(_) => self.refused += 1,
         }
     }
 
     /// Offers an object that memory evicted.
     pub(crate) fn evicted_from_ram(&mut self, evicted: &Evicted) {
         let Evicted { object, .. } = evicted;
-        let on_disk = || self.log.holds(in_log(object.key));
+        let on_disk = || self.log.holds(log_key(object.key));
         let verdict = self
             .hierarchy
             .evicted_from_ram(evicted, object.size_bytes, on_disk);
@@ -164,13 +164,13 @@ impl Disk {
             digest: format!("{:016x}", self.log.digest()),
             admission_memory_bytes: self.hierarchy.admission().memory_bytes(),
             admission_rotations: filter.map_or(0, |filter| filter.rotations),
-            admission_false_seen: filter.map_or(0.0, |filter| filter.false_seen),
-            admission_lost_seen: filter.map_or(0.0, |filter| filter.lost_seen),
+            admission_false_seen: filter.map_or(0.0, |filter| filter.false_positive_rate),
+            admission_lost_seen: filter.map_or(0.0, |filter| filter.forgotten_share),
         }
     }
 
     fn write(&mut self, object: &Object) {
-        if self.log.insert(in_log(object.key), object.size_bytes) {
+        if self.log.insert(log_key(object.key), object.size_bytes) {
             self.inserted_records += 1 + self.pieces(object.size_bytes);
         }
     }
@@ -188,7 +188,7 @@ impl Disk {
 
 /// The table of the log expects hashes, but keys of a trace may be dense ids. The constant is odd, so the
 /// mapping is one-to-one.
-fn in_log(key: KeyHash) -> KeyHash {
+fn log_key(key: KeyHash) -> KeyHash {
     KeyHash(key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 

@@ -1,7 +1,7 @@
 //! The memory tier of a run: the server's tier with an index and without bytes.
 
 use edgeward_policy::{
-    Admission, AnyTier, AnyTouch, Evicted, Object, PolicySpec, Slot, Verdict,
+    Admission, AnyHitRecorder, AnyTier, Evicted, Object, PolicySpec, Slot, Verdict,
     adaptsize::{Tuner, Tuning},
 };
 use edgeward_types::{KeyHash, Seed, charge_bytes};
@@ -14,7 +14,7 @@ use crate::facts::spread;
 pub(crate) struct Ram {
     index: HashTable<Resident>,
     tier: AnyTier,
-    touch: AnyTouch,
+    hit_recorder: AnyHitRecorder,
     tuner: Option<Tuner>,
     evicted: Vec<Evicted>,
     /// Bytes charged per object in addition to its body; see [`charge_bytes`].
@@ -32,7 +32,7 @@ impl Ram {
         let tier = policy.tier(capacity_bytes, seed);
         Self {
             index: HashTable::new(),
-            touch: tier.touch(),
+            hit_recorder: tier.hit_recorder(),
             tier,
             tuner: policy.tuner(capacity_bytes, window_requests),
             evicted: Vec::new(),
@@ -44,7 +44,7 @@ impl Ram {
     pub(crate) fn hit(&self, key: KeyHash) -> bool {
         let resident = self.find(key);
         if let Some(resident) = resident {
-            self.touch.hit(resident.slot);
+            self.hit_recorder.hit(resident.slot);
         }
         resident.is_some()
     }
@@ -63,13 +63,13 @@ impl Ram {
             size_bytes: self.charge(size_bytes),
         };
         let verdict = self.tier.offer(&object, &mut self.evicted);
-        for gone in &mut self.evicted {
-            let key = gone.object.key;
+        for evicted in &mut self.evicted {
+            let key = evicted.object.key;
             if let Ok(entry) = self
                 .index
-                .find_entry(spread(key.0), |there| there.key == key)
+                .find_entry(spread(key.0), |resident| resident.key == key)
             {
-                gone.object.size_bytes = entry.remove().0.size_bytes;
+                evicted.object.size_bytes = entry.remove().0.size_bytes;
             }
         }
         if let Verdict::Admit(slot) = verdict {
@@ -79,7 +79,7 @@ impl Ram {
                 size_bytes,
             };
             self.index
-                .insert_unique(spread(key.0), resident, |there| spread(there.key.0));
+                .insert_unique(spread(key.0), resident, |resident| spread(resident.key.0));
         }
         &self.evicted
     }
@@ -94,7 +94,7 @@ impl Ram {
         let index = &self.index;
         let resident = |key: KeyHash| {
             index
-                .find(spread(key.0), |there| there.key == key)
+                .find(spread(key.0), |resident| resident.key == key)
                 .is_some()
         };
         let tuning = tuner.step(&resident);
@@ -113,7 +113,8 @@ impl Ram {
     }
 
     fn find(&self, key: KeyHash) -> Option<&Resident> {
-        self.index.find(spread(key.0), |there| there.key == key)
+        self.index
+            .find(spread(key.0), |resident| resident.key == key)
     }
 
     fn charge(&self, size_bytes: u64) -> u64 {

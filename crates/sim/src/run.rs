@@ -83,8 +83,8 @@ impl Run {
     /// Processes the next requests, in order.
     pub fn feed(&mut self, records: &[Record]) {
         for record in records {
-            let found = self.request(KeyHash(record.key), record.size);
-            self.count(record, found);
+            let served_from = self.request(KeyHash(record.key), record.size);
+            self.count(record, served_from);
         }
     }
 
@@ -142,13 +142,13 @@ impl Run {
 
     /// Processes one request and returns where its object was found. Offers and records are in the server's
     /// order.
-    fn request(&mut self, key: KeyHash, size_bytes: u64) -> Found {
-        let found = if self.ram.hit(key) {
-            Found::Ram
+    fn request(&mut self, key: KeyHash, size_bytes: u64) -> ServedFrom {
+        let served_from = if self.ram.hit(key) {
+            ServedFrom::Ram
         } else {
-            self.beyond_ram(&Object { key, size_bytes })
+            self.request_below_ram(&Object { key, size_bytes })
         };
-        let in_ram = found == Found::Ram;
+        let in_ram = served_from == ServedFrom::Ram;
         if let Some(tuning) = self.ram.record(key, size_bytes, in_ram) {
             self.tuned.push(Tuned {
                 requests_end: self.seen_requests + 1,
@@ -158,35 +158,35 @@ impl Run {
                 model_error: tuning.model_error,
             });
         }
-        found
+        served_from
     }
 
     /// Processes a request that memory could not answer: reads the object from disk or origin and stores it by
     /// the rules.
-    fn beyond_ram(&mut self, object: &Object) -> Found {
+    fn request_below_ram(&mut self, object: &Object) -> ServedFrom {
         let Some(disk) = &mut self.disk else {
             self.ram.offer(object.key, object.size_bytes);
-            return Found::Nowhere;
+            return ServedFrom::Origin;
         };
-        let (found, placement) = disk.request(object);
+        let (served_from, placement) = disk.request(object);
         if placement.offer_to_ram {
             for evicted in self.ram.offer(object.key, object.size_bytes) {
                 disk.evicted_from_ram(evicted);
             }
         }
         // The disk write is last, as in the server: the record is complete when the body has ended.
-        if found == Found::Nowhere {
+        if served_from == ServedFrom::Origin {
             disk.place(object, placement.disk);
         }
-        found
+        served_from
     }
 
-    fn count(&mut self, record: &Record, found: Found) {
+    fn count(&mut self, record: &Record, served_from: ServedFrom) {
         self.seen_requests += 1;
-        self.interval.add(record.size, found);
+        self.interval.add(record.size, served_from);
         self.interval_end = record.time;
         if self.seen_requests > self.config.warmup_requests {
-            self.counted.add(record.size, found);
+            self.counted.add(record.size, served_from);
         } else if self.seen_requests == self.config.warmup_requests
             && let Some(disk) = &self.disk
         {
@@ -231,10 +231,10 @@ impl Run {
 
 /// The place where a request found its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum ServedFrom {
     Ram,
     Disk,
-    Nowhere,
+    Origin,
 }
 
 /// The result of a run. The JSON of `edgeward simulate` has these keys.
@@ -331,14 +331,14 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    fn add(&mut self, size_bytes: u64, found: Found) {
+    fn add(&mut self, size_bytes: u64, served_from: ServedFrom) {
         self.requests += 1;
         self.bytes += size_bytes;
-        if found != Found::Nowhere {
+        if served_from != ServedFrom::Origin {
             self.hits += 1;
             self.hit_bytes += size_bytes;
         }
-        if found == Found::Disk {
+        if served_from == ServedFrom::Disk {
             self.disk_hits += 1;
             self.disk_hit_bytes += size_bytes;
         }

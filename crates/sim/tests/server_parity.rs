@@ -87,11 +87,11 @@ fn traffic(requests: u64) -> Vec<Record> {
             } else {
                 (10_000.0 * rng.unit().powi(3)) as u64
             };
-            let mut of_key = Rng::new(Seed(key), 1);
+            let mut key_rng = Rng::new(Seed(key), 1);
             Record {
                 time: Timestamp::from_millis(n),
                 key,
-                size: (100.0 * 10f64.powf(4.0 * of_key.unit())) as u64,
+                size: (100.0 * 10f64.powf(4.0 * key_rng.unit())) as u64,
             }
         })
         .collect()

@@ -19,7 +19,7 @@ use proptest::prelude::*;
 /// A disk cache as documented.
 struct Model {
     ram_bytes_max: u64,
-    ram: Vec<InRam>,
+    ram: Vec<RamObject>,
     /// Offers to memory so far. They are the clock: hits between two offers have the same time.
     offers: u64,
     /// Slots of evicted objects, the last first. Ties of recency are broken by slot.
@@ -32,7 +32,7 @@ struct Model {
 }
 
 #[derive(Clone, Copy)]
-struct InRam {
+struct RamObject {
     key: u64,
     size: u64,
     /// The time of admission or of the last hit. A hit is later than the offer before it.
@@ -92,7 +92,7 @@ impl Model {
             }
         }
         let place = self.free.pop().unwrap_or(self.ram.len());
-        self.ram.push(InRam {
+        self.ram.push(RamObject {
             key,
             size,
             used: (self.offers, false),

@@ -37,7 +37,9 @@ mod tuning;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use edgeward_policy::{AnyTier, AnyTouch, Evicted, Object, PolicySpec, Refusal, Slot, Verdict};
+use edgeward_policy::{
+    AnyHitRecorder, AnyTier, Evicted, Object, PolicySpec, RejectReason, Slot, Verdict,
+};
 use edgeward_types::{ByteSize, KeyHash, Seed, allocated_bytes};
 
 use crate::sync::Mutex;
@@ -135,7 +137,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         let shared = Arc::new(Shared {
             index: Index::default(),
             versions: Versions::default(),
-            touch: tier.touch(),
+            hit_recorder: tier.hit_recorder(),
             // The tier's capacity differs from the configured one for the policy `infinite`.
             capacity_bytes: AtomicU64::new(tier.capacity_bytes()),
             tier: Mutex::new(tier),
@@ -157,7 +159,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
     #[inline]
     pub fn lookup(&self, key: KeyHash) -> Option<Arc<V>> {
         let (slot, value) = self.shared.index.find(key)?;
-        self.shared.touch.hit(slot);
+        self.shared.hit_recorder.hit(slot);
         Some(value)
     }
 
@@ -212,7 +214,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
             // Under the lock, so that the charged bytes are never less than the bytes of all slots.
             let verdict = verdict.map(|verdict| match verdict {
                 Verdict::Admit(slot) => Ok((slot, shared.ledger.hold(charge_bytes))),
-                Verdict::Refuse(refusal) => Err(refusal),
+                Verdict::Reject(refusal) => Err(refusal),
             });
             drop(tier);
             // Bodies are freed here, with no lock held. They are in the order of their eviction. An object
@@ -394,7 +396,7 @@ pub enum Offer<V: Send + Sync + 'static> {
     /// Space is reserved; the caller brings the value.
     Admit(Reservation<V>),
     /// The policy refused the object.
-    Refuse(Refusal),
+    Refuse(RejectReason),
     /// The object is refused because readers pin too many bytes of values that left the cache.
     Pinned,
 }
@@ -523,7 +525,7 @@ pub struct HotStats {
 pub(crate) struct Shared<V> {
     index: Index<V>,
     versions: Versions,
-    touch: AnyTouch,
+    hit_recorder: AnyHitRecorder,
     tier: Mutex<AnyTier>,
     counters: Counters,
     ledger: Arc<Ledger>,
@@ -614,11 +616,11 @@ struct Counters {
 }
 
 impl Counters {
-    fn refused(&self, refusal: Refusal) -> &AtomicU64 {
+    fn refused(&self, refusal: RejectReason) -> &AtomicU64 {
         match refusal {
-            Refusal::Admission => &self.refused_by_admission,
-            Refusal::LargerThanTier => &self.refused_too_large,
-            Refusal::ObjectLimit => &self.refused_object_limit,
+            RejectReason::Admission => &self.refused_by_admission,
+            RejectReason::LargerThanTier => &self.refused_too_large,
+            RejectReason::ObjectLimit => &self.refused_object_limit,
         }
     }
 }

@@ -4,7 +4,7 @@ use edgeward_trace::raw;
 use edgeward_types::Timestamp;
 
 use crate::clock::Clock;
-use crate::{Entry, Malformed, Outcome};
+use crate::{Entry, MalformedLine, Outcome};
 
 use super::{bytes, host_and_path, request_line, status};
 
@@ -58,7 +58,7 @@ impl Field {
     ];
 
     /// Returns the field with this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         let row = Self::ALL.iter().find(|(known, _)| *known == name);
         row.map(|(_, field)| *field)
     }
@@ -68,17 +68,17 @@ const COUNT: usize = 13;
 
 /// The fields of one line; empty if the line does not have the field.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Found<'l>([&'l [u8]; COUNT]);
+pub(super) struct LineFields<'l>([&'l [u8]; COUNT]);
 
-impl<'l> Found<'l> {
+impl<'l> LineFields<'l> {
     #[inline]
-    pub(super) fn put(&mut self, field: Field, value: &'l [u8]) {
+    pub(super) fn set(&mut self, field: Field, value: &'l [u8]) {
         self.0[field as usize] = value;
     }
 
     /// Returns the value of a field; `-` is empty.
     #[inline]
-    fn of(&self, field: Field) -> &'l [u8] {
+    fn value(&self, field: Field) -> &'l [u8] {
         match self.0[field as usize] {
             b"-" => b"",
             value => value,
@@ -91,28 +91,28 @@ impl<'l> Found<'l> {
         &self,
         clock: &mut Clock,
         joined: &'a mut Vec<u8>,
-    ) -> Result<Option<Entry<'a>>, Malformed>
+    ) -> Result<Option<Entry<'a>>, MalformedLine>
     where
         'l: 'a,
     {
-        let status = match self.of(Field::Status) {
+        let status = match self.value(Field::Status) {
             // CloudFront writes 000 if the client left before the status was known.
             b"" | b"000" | b"0" => 0,
             digits => status(digits)?,
         };
-        let mut method = self.of(Field::Method);
-        let mut url: &'a [u8] = self.of(Field::Url);
-        let request = self.of(Field::Request);
+        let mut method = self.value(Field::Method);
+        let mut url: &'a [u8] = self.value(Field::Url);
+        let request = self.value(Field::Request);
         if url.is_empty() && !request.is_empty() {
             match request_line(request) {
                 Some((word, rest)) => (method, url) = (word, rest),
                 None if status >= 400 => return Ok(None),
-                None => return Err(Malformed::not("request", "a method and a URL")),
+                None => return Err(MalformedLine::not("request", "a method and a URL")),
             }
         }
         if url.is_empty() {
-            url = self.of(Field::Path);
-            let query = self.of(Field::Query);
+            url = self.value(Field::Path);
+            let query = self.value(Field::Query);
             if !url.is_empty() && !query.is_empty() {
                 joined.clear();
                 joined.extend_from_slice(url);
@@ -124,8 +124,8 @@ impl<'l> Found<'l> {
         if url.is_empty() {
             return Ok(None);
         }
-        let (host, url) = host_and_path(self.of(Field::Host), url);
-        let bytes = match self.of(Field::Bytes) {
+        let (host, url) = host_and_path(self.value(Field::Host), url);
+        let bytes = match self.value(Field::Bytes) {
             b"" => None,
             digits => bytes(digits)?,
         };
@@ -136,14 +136,14 @@ impl<'l> Found<'l> {
             url,
             status,
             bytes,
-            media_type: self.of(Field::MediaType),
-            outcome: Outcome::of(self.of(Field::Outcome)),
-            machine: self.of(Field::Machine),
+            media_type: self.value(Field::MediaType),
+            outcome: Outcome::from_word(self.value(Field::Outcome)),
+            machine: self.value(Field::Machine),
         }))
     }
 
-    fn time(&self, clock: &mut Clock) -> Result<Option<Timestamp>, Malformed> {
-        let (date, time) = (self.of(Field::Date), self.of(Field::Time));
+    fn time(&self, clock: &mut Clock) -> Result<Option<Timestamp>, MalformedLine> {
+        let (date, time) = (self.value(Field::Date), self.value(Field::Time));
         if time.is_empty() {
             return Ok(None);
         }
@@ -160,7 +160,7 @@ impl<'l> Found<'l> {
             })
         };
         read.map(Some).ok_or_else(|| {
-            Malformed::not(
+            MalformedLine::not(
                 "time",
                 "a time of an access log, of ISO 8601, or since 1970",
             )
@@ -210,7 +210,10 @@ mod tests {
     #[test]
     fn a_field_has_its_own_index() {
         for (at, (name, field)) in Field::ALL.iter().enumerate() {
-            assert_eq!((*field as usize, Field::named(name)), (at, Some(*field)));
+            assert_eq!(
+                (*field as usize, Field::from_name(name)),
+                (at, Some(*field))
+            );
         }
     }
 
@@ -247,9 +250,9 @@ mod tests {
     #[test]
     fn a_url_is_one_field_or_made_of_several() {
         let url = |fields: &[(Field, &'static str)]| {
-            let mut found = Found::default();
+            let mut found = LineFields::default();
             for (field, value) in fields {
-                found.put(*field, value.as_bytes());
+                found.set(*field, value.as_bytes());
             }
             let mut joined = Vec::new();
             let entry = found.entry(&mut Clock::default(), &mut joined);

@@ -3,31 +3,39 @@
 //! A line is parsed once, and its values are borrowed; only strings with escapes are copied. A nested field has
 //! its path as its name (`request.uri`). In a list the first value counts (`resp_headers.Content-Type`).
 
+use std::fmt;
 use std::ops::Range;
 
 use crate::clock::Clock;
-use crate::{Entry, Malformed};
+use crate::{Entry, MalformedLine};
 
-use super::fields::{Field, Found};
-use super::is_void;
+use super::fields::{Field, LineFields};
+use super::is_blank_or_comment;
 
 /// The names of the fields, the preferred name of each field first.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Names(Vec<(Field, Box<[u8]>)>);
+#[derive(Clone, PartialEq, Eq)]
+pub struct FieldNames(Vec<(Field, Box<[u8]>)>);
 
-impl Default for Names {
-    fn default() -> Self {
-        Self::with([])
+/// Checkpoints contain this text, so it keeps the former name of the type.
+impl fmt::Debug for FieldNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Names").field(&self.0).finish()
     }
 }
 
-impl Names {
+impl Default for FieldNames {
+    fn default() -> Self {
+        Self::with_custom([])
+    }
+}
+
+impl FieldNames {
     /// Returns names that take precedence over the default names, followed by the default names.
-    pub fn with(own: impl IntoIterator<Item = (Field, String)>) -> Self {
+    pub fn with_custom(own: impl IntoIterator<Item = (Field, String)>) -> Self {
         let own = own
             .into_iter()
             .map(|(field, name)| (field, name.into_bytes().into()));
-        let usual = USUAL.iter().flat_map(|(field, names)| {
+        let usual = COMMON_NAMES.iter().flat_map(|(field, names)| {
             names
                 .split(' ')
                 .map(|name| (*field, name.as_bytes().into()))
@@ -38,7 +46,7 @@ impl Names {
 
 #[derive(Clone, Debug)]
 pub(super) struct JsonParser {
-    names: Names,
+    names: FieldNames,
     clock: Clock,
     state: State,
     joined: Vec<u8>,
@@ -52,17 +60,17 @@ struct State {
     /// Strings with escapes, unescaped.
     unescaped: Vec<u8>,
     /// Per field: the rank of its name, and the location of the value.
-    places: Vec<(Field, usize, Place)>,
+    locations: Vec<(Field, usize, ValueLocation)>,
 }
 
 #[derive(Clone, Debug)]
-enum Place {
+enum ValueLocation {
     Line(Range<usize>),
     Unescaped(Range<usize>),
 }
 
 impl JsonParser {
-    pub(super) fn new(names: Names) -> Self {
+    pub(super) fn new(names: FieldNames) -> Self {
         Self {
             names,
             clock: Clock::default(),
@@ -71,18 +79,21 @@ impl JsonParser {
         }
     }
 
-    pub(super) fn parse<'a>(&'a mut self, line: &'a [u8]) -> Result<Option<Entry<'a>>, Malformed> {
-        if is_void(line) {
+    pub(super) fn parse<'a>(
+        &'a mut self,
+        line: &'a [u8],
+    ) -> Result<Option<Entry<'a>>, MalformedLine> {
+        if is_blank_or_comment(line) {
             return Ok(None);
         }
-        let no_object = Malformed::not("line", "a JSON object");
+        let no_object = MalformedLine::not("line", "a JSON object");
         // A log that Fastly sends by syslog has a syslog header before the object.
         let begin = memchr::memchr(b'{', &line[..line.len().min(HEADER_BYTES_MAX)]);
         let line = &line[begin.ok_or(no_object)?..];
         self.state.path.clear();
         self.state.unescaped.clear();
-        self.state.places.clear();
-        let mut walk = Walk {
+        self.state.locations.clear();
+        let mut walk = JsonWalker {
             line,
             at: 0,
             names: &self.names,
@@ -93,13 +104,13 @@ impl JsonParser {
         if walk.at != line.len() {
             return Err(no_object);
         }
-        let mut found = Found::default();
-        for (field, _, place) in &self.state.places {
-            found.put(
+        let mut found = LineFields::default();
+        for (field, _, location) in &self.state.locations {
+            found.set(
                 *field,
-                match place {
-                    Place::Line(range) => &line[range.clone()],
-                    Place::Unescaped(range) => &self.state.unescaped[range.clone()],
+                match location {
+                    ValueLocation::Line(range) => &line[range.clone()],
+                    ValueLocation::Unescaped(range) => &self.state.unescaped[range.clone()],
                 },
             );
         }
@@ -108,22 +119,22 @@ impl JsonParser {
 }
 
 /// Parses one line. Every method returns `None` if the line is not valid JSON.
-struct Walk<'w> {
+struct JsonWalker<'w> {
     line: &'w [u8],
     at: usize,
-    names: &'w Names,
+    names: &'w FieldNames,
     state: &'w mut State,
 }
 
-impl Walk<'_> {
+impl JsonWalker<'_> {
     fn value(&mut self, depth: usize) -> Option<()> {
         self.blank();
         match *self.line.get(self.at)? {
             b'{' if depth < DEPTH_MAX => self.object(depth),
             b'[' if depth < DEPTH_MAX => self.list(depth),
             b'"' => {
-                let place = self.string()?;
-                self.keep(place);
+                let location = self.string()?;
+                self.store_value(location);
                 Some(())
             }
             _ => {
@@ -138,7 +149,7 @@ impl Walk<'_> {
                     b"" => return None,
                     b"null" | b"true" | b"false" => {}
                     _ if !(word[0].is_ascii_digit() || word[0] == b'-') => return None,
-                    _ => self.keep(Place::Line(begin..self.at)),
+                    _ => self.store_value(ValueLocation::Line(begin..self.at)),
                 }
                 Some(())
             }
@@ -162,8 +173,8 @@ impl Walk<'_> {
                 self.state.path.push(b'.');
             }
             match name {
-                Place::Line(range) => self.state.path.extend_from_slice(&self.line[range]),
-                Place::Unescaped(range) => {
+                ValueLocation::Line(range) => self.state.path.extend_from_slice(&self.line[range]),
+                ValueLocation::Unescaped(range) => {
                     let State {
                         path, unescaped, ..
                     } = self.state;
@@ -206,12 +217,12 @@ impl Walk<'_> {
     }
 
     /// Parses a string from its opening quote.
-    fn string(&mut self) -> Option<Place> {
+    fn string(&mut self) -> Option<ValueLocation> {
         let begin = self.at + 1;
         let end = begin + memchr::memchr2(b'"', b'\\', &self.line[begin..])?;
         if self.line[end] == b'"' {
             self.at = end + 1;
-            return Some(Place::Line(begin..end));
+            return Some(ValueLocation::Line(begin..end));
         }
         let start = self.state.unescaped.len();
         self.state
@@ -224,7 +235,7 @@ impl Walk<'_> {
             self.state.unescaped.extend_from_slice(&rest[..plain]);
             self.at += plain + 1;
             if rest[plain] == b'"' {
-                return Some(Place::Unescaped(start..self.state.unescaped.len()));
+                return Some(ValueLocation::Unescaped(start..self.state.unescaped.len()));
             }
             let escaped = *self.line.get(self.at)?;
             self.at += 1;
@@ -272,7 +283,7 @@ impl Walk<'_> {
     }
 
     /// Stores the value at the current path, if the path is one of the names and no better name was found.
-    fn keep(&mut self, place: Place) {
+    fn store_value(&mut self, location: ValueLocation) {
         let path = &self.state.path[..];
         let rank = self.names.0.iter().position(|(_, name)| **name == *path);
         let Some(rank) = rank else {
@@ -281,13 +292,13 @@ impl Walk<'_> {
         let field = self.names.0[rank].0;
         let seen = self
             .state
-            .places
+            .locations
             .iter_mut()
             .find(|(other, ..)| *other == field);
         match seen {
-            Some((_, best, kept)) if rank < *best => (*best, *kept) = (rank, place),
+            Some((_, best, kept)) if rank < *best => (*best, *kept) = (rank, location),
             Some(_) => {}
-            None => self.state.places.push((field, rank, place)),
+            None => self.state.locations.push((field, rank, location)),
         }
     }
 
@@ -306,7 +317,7 @@ impl Walk<'_> {
 
 /// Common names: those of edgeward, Caddy, Envoy (as its documentation suggests), Fastly, and nginx variables
 /// logged as JSON.
-const USUAL: [(Field, &str); 11] = [
+const COMMON_NAMES: [(Field, &str); 11] = [
     (
         Field::Time,
         "time ts start_time timestamp @timestamp time_iso8601 time_local msec datetime",
@@ -359,7 +370,7 @@ mod tests {
     use super::*;
 
     fn check(line: &str, expected: Entry<'_>) {
-        let mut parser = JsonParser::new(Names::default());
+        let mut parser = JsonParser::new(FieldNames::default());
         let entry = parser.parse(line.as_bytes()).expect(line).expect(line);
         assert_eq!(entry, expected, "{line}");
     }
@@ -437,7 +448,7 @@ mod tests {
     #[test]
     fn configured_names_take_precedence() {
         let own = [(Field::Url, "req.the_url".to_owned())];
-        let mut parser = JsonParser::new(Names::with(own));
+        let mut parser = JsonParser::new(FieldNames::with_custom(own));
         let line = br#"{"url":"/no","req":{"the_url":"/yes"},"uri":"/neither"}"#;
         let entry = parser.parse(line).expect("JSON").expect("a request");
         assert_eq!(entry.url, b"/yes");
@@ -445,7 +456,7 @@ mod tests {
 
     #[test]
     fn a_json_line_without_a_url_is_not_a_request() {
-        let mut parser = JsonParser::new(Names::default());
+        let mut parser = JsonParser::new(FieldNames::default());
         assert_eq!(
             parser.parse(br#"{"level":"info","msg":"started"}"#),
             Ok(None)
@@ -455,7 +466,7 @@ mod tests {
 
     #[test]
     fn invalid_json_is_malformed() {
-        let mut parser = JsonParser::new(Names::default());
+        let mut parser = JsonParser::new(FieldNames::default());
         let deep = format!("{}1{}", "{\"a\":".repeat(40), "}".repeat(40));
         for line in [
             "hello",

@@ -7,10 +7,10 @@
 use std::fmt;
 
 use crate::clock::Clock;
-use crate::{Entry, Malformed};
+use crate::{Entry, MalformedLine};
 
-use super::fields::{Field, Found};
-use super::is_void;
+use super::fields::{Field, LineFields};
+use super::is_blank_or_comment;
 
 /// A compiled format string.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,10 +101,10 @@ impl Template {
         &self.text
     }
 
-    fn split<'l>(&self, line: &'l [u8]) -> Option<Found<'l>> {
+    fn split<'l>(&self, line: &'l [u8]) -> Option<LineFields<'l>> {
         let mut rest = line.strip_prefix(&self.front[..])?;
         let mut quoted = self.front.last() == Some(&b'"');
-        let mut found = Found::default();
+        let mut found = LineFields::default();
         for (at, (field, end)) in self.values.iter().enumerate() {
             let length = if end.is_empty() {
                 rest.len()
@@ -117,7 +117,7 @@ impl Template {
                 find(rest, end)?
             };
             if let Some(field) = field {
-                found.put(*field, &rest[..length]);
+                found.set(*field, &rest[..length]);
             }
             rest = &rest[length + end.len()..];
             quoted = end.last() == Some(&b'"');
@@ -165,12 +165,15 @@ impl TemplateParser {
         }
     }
 
-    pub(super) fn parse<'a>(&'a mut self, line: &'a [u8]) -> Result<Option<Entry<'a>>, Malformed> {
-        if is_void(line) {
+    pub(super) fn parse<'a>(
+        &'a mut self,
+        line: &'a [u8],
+    ) -> Result<Option<Entry<'a>>, MalformedLine> {
+        if is_blank_or_comment(line) {
             return Ok(None);
         }
         let found = self.template.split(line);
-        let found = found.ok_or(Malformed::not("line", "laid out as the format says"))?;
+        let found = found.ok_or(MalformedLine::not("line", "laid out as the format says"))?;
         found.entry(&mut self.clock, &mut self.joined)
     }
 }

@@ -2,9 +2,9 @@
 //! IIS logs (separated by spaces) have this format.
 
 use crate::clock::Clock;
-use crate::{Entry, Malformed};
+use crate::{Entry, MalformedLine};
 
-use super::fields::{Field, Found};
+use super::fields::{Field, LineFields};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct W3cParser {
@@ -14,7 +14,10 @@ pub(super) struct W3cParser {
 }
 
 impl W3cParser {
-    pub(super) fn parse<'a>(&'a mut self, line: &'a [u8]) -> Result<Option<Entry<'a>>, Malformed> {
+    pub(super) fn parse<'a>(
+        &'a mut self,
+        line: &'a [u8],
+    ) -> Result<Option<Entry<'a>>, MalformedLine> {
         if line.first() == Some(&b'#') {
             if let Some(names) = line.strip_prefix(b"#Fields:") {
                 self.learn(names);
@@ -25,21 +28,21 @@ impl W3cParser {
             return Ok(None);
         }
         if self.columns.is_empty() {
-            return Err(Malformed::missing("#Fields line before it"));
+            return Err(MalformedLine::missing("#Fields line before it"));
         }
         let separator = if memchr::memchr(b'\t', line).is_some() {
             b'\t'
         } else {
             b' '
         };
-        let mut found = Found::default();
+        let mut found = LineFields::default();
         let mut values = line.split(|byte| *byte == separator);
         for column in &self.columns {
             let value = values
                 .next()
-                .ok_or(Malformed::not("line", "as long as the #Fields line"))?;
+                .ok_or(MalformedLine::not("line", "as long as the #Fields line"))?;
             if let Some(field) = column {
-                found.put(*field, value);
+                found.set(*field, value);
             }
         }
         found.entry(&mut self.clock, &mut self.joined)

@@ -19,8 +19,8 @@ use std::thread;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 
-use edgeward_analysis::{Field, Format, Names, QueryRule, Template};
-use edgeward_logs::{Analysis, Checkpoint, Depth, FingerprintBits, Settings, Source, Written};
+use edgeward_analysis::{Field, Format, FieldNames, QueryRule, Template};
+use edgeward_logs::{Analysis, Checkpoint, Depth, FingerprintBits, Settings, Source, PartialWritten};
 use edgeward_types::ByteSize;
 
 use crate::diagnostic::Diagnostic;
@@ -278,7 +278,7 @@ impl ShowArgs {
     }
 }
 
-fn print_partial(written: &Written, out: &Path) -> anyhow::Result<ExitCode> {
+fn print_partial(written: &PartialWritten, out: &Path) -> anyhow::Result<ExitCode> {
     let requests: u64 = written.files.iter().map(|file| file.requests).sum();
     eprintln!(
         "{}: {} requests for {} URLs, {}",
@@ -307,7 +307,7 @@ impl AnalyzeArgs {
                     .into(),
             );
         }
-        let names = Names::with(self.fields.iter().cloned());
+        let names = FieldNames::with_custom(self.fields.iter().cloned());
         let format = match self.format.as_deref() {
             None => None,
             Some("ncsa") => Some(Format::Ncsa),
@@ -392,7 +392,7 @@ fn field(text: &str) -> Result<(Field, String), String> {
         .split_once('=')
         .filter(|(_, name)| !name.is_empty())
         .ok_or_else(|| format!("`{text}` is not FIELD=NAME, such as url=req.path"))?;
-    let Some(field) = Field::named(field) else {
+    let Some(field) = Field::from_name(field) else {
         let known = Field::ALL.map(|(name, _)| name).join(", ");
         return Err(format!("`{field}` is not a field; use {known}"));
     };

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use edgeward_analysis::{Object, Objects, Sample, Tally};
 use edgeward_types::ByteSize;
 
-use super::write::{BlockWriter, PartialFile, Written};
-use super::{About, Part, PartialError};
+use super::write::{BlockWriter, PartialFile, PartialWritten};
+use super::{Description, Part, PartialError};
 use crate::analyze::{Analysis, AnalyzeError};
-use crate::count::{Fold, for_each_partition, together};
+use crate::count::{Fold, for_each_partition, merge_all};
 use crate::report::{FileProblem, FileReport};
 
 /// Merges partial results into the result of one analysis of all their logs. Files are sorted by name.
@@ -31,7 +31,7 @@ pub fn merge_to_partial(
     paths: &[PathBuf],
     out: &Path,
     threads: usize,
-) -> Result<Written, AnalyzeError> {
+) -> Result<PartialWritten, AnalyzeError> {
     Merged::open(paths)?.into_partial(out, threads)
 }
 
@@ -49,7 +49,7 @@ impl Merged {
         for path in paths {
             let part = Part::open(path)?;
             if let Some(first) = parts.first() {
-                fit(first, &part)?;
+                check_options(first, &part)?;
             }
             if let Some(same) = parts.iter().find(|other| other.is_same(&part)) {
                 return Err(PartialError::Twice {
@@ -59,11 +59,11 @@ impl Merged {
             }
             parts.push(part);
         }
-        Ok(Self::of(parts))
+        Ok(Self::from_parts(parts))
     }
 
     /// Combines parts with equal options. They must be in the order in which they were written.
-    fn of(mut parts: Vec<Part>) -> Self {
+    fn from_parts(mut parts: Vec<Part>) -> Self {
         let mut files: Vec<FileReport> = Vec::new();
         // Unfinished logs and their indices.
         let mut unfinished: HashMap<(String, String), usize> = HashMap::new();
@@ -75,7 +75,7 @@ impl Merged {
                 let goes_on = file.rest.is_some();
                 let at = match unfinished.remove(&name) {
                     Some(at) => {
-                        files[at].go_on(file);
+                        files[at].append(file);
                         at
                     }
                     None => {
@@ -140,10 +140,10 @@ impl Merged {
     ) -> Result<Analysis, AnalyzeError> {
         let (tally, sample) = self.figures()?.unzip();
         let objects = self.urls(threads, || Objects::new(top_max))?;
-        tell_of_rests(&mut self.files);
+        mark_unfinished(&mut self.files);
         Ok(Analysis {
             files: self.files,
-            objects: together(objects, top_max),
+            objects: merge_all(objects, top_max),
             tally,
             sampled: sample.map(Sample::finish),
             spill_error: None,
@@ -155,11 +155,11 @@ impl Merged {
         mut self,
         out: &Path,
         threads: usize,
-    ) -> Result<Written, AnalyzeError> {
+    ) -> Result<PartialWritten, AnalyzeError> {
         let file = PartialFile::create(out)?;
         let full = self.figures()?;
         let Some(first) = self.parts.first().map(|part| &part.about) else {
-            return Ok(Written {
+            return Ok(PartialWritten {
                 files: Vec::new(),
                 urls: 0,
                 bytes: ByteSize(0),
@@ -168,15 +168,15 @@ impl Merged {
         };
         let (depth, query) = (first.depth, first.query);
         self.urls(threads, || BlockWriter::new(&file, depth))?;
-        tell_of_rests(&mut self.files);
-        let about = About {
+        mark_unfinished(&mut self.files);
+        let about = Description {
             depth,
             query,
-            asked: String::new(),
+            options: String::new(),
             files: self.files,
         };
         let (urls, bytes) = file.finish(&about, full.as_ref())?;
-        Ok(Written {
+        Ok(PartialWritten {
             files: about.files,
             urls,
             bytes: ByteSize(bytes),
@@ -239,7 +239,7 @@ impl Merged {
     }
 }
 
-fn fit(one: &Part, other: &Part) -> Result<(), PartialError> {
+fn check_options(one: &Part, other: &Part) -> Result<(), PartialError> {
     let (a, b) = (&one.about, &other.about);
     let what = if a.depth != b.depth {
         "one was made with --counts"
@@ -256,10 +256,10 @@ fn fit(one: &Part, other: &Part) -> Result<(), PartialError> {
 }
 
 /// Marks logs that were interrupted and never continued as incomplete.
-fn tell_of_rests(files: &mut [FileReport]) {
+fn mark_unfinished(files: &mut [FileReport]) {
     for file in files {
         if let Some(rest) = file.rest.take() {
-            file.problem = Some(FileProblem::Told {
+            file.problem = Some(FileProblem::Recorded {
                 what: format!("it was read up to byte {} only", rest.position),
                 hint: None,
             });

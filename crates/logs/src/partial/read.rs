@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use edgeward_analysis::wire::{Garbled, Reader};
+use edgeward_analysis::wire::{DecodeError, Reader};
 use edgeward_analysis::{Object, Sample, Tally};
 
 use super::write::header;
 use super::{
-    About, Block, FOOTER_BYTES, HEADER_BYTES, KEY_BYTES, KEY_ROW_BYTES_MAX, KEYS_A_BLOCK, MAGIC,
-    PartialError, VERSION,
+    Block, Description, FOOTER_BYTES, HEADER_BYTES, KEY_BYTES, KEY_ROW_BYTES_MAX, KEYS_PER_BLOCK,
+    MAGIC, PartialError, VERSION,
 };
 use crate::analyze::Depth;
 use crate::spill::PARTITIONS;
@@ -22,7 +22,7 @@ use crate::spill::PARTITIONS;
 pub(crate) struct Part {
     pub(crate) path: PathBuf,
     bytes: Bytes,
-    pub(crate) about: About,
+    pub(crate) about: Description,
     /// The number of files, kept after their reports were moved.
     files: u64,
     figures: Section,
@@ -71,7 +71,7 @@ impl Bytes {
 ///
 /// If the bytes are not a partial result, or corrupt.
 pub fn check(bytes: Vec<u8>) -> Result<u64, PartialError> {
-    let part = Part::of(Path::new("memory"), Bytes::Memory(bytes))?;
+    let part = Part::from_bytes(Path::new("memory"), Bytes::Memory(bytes))?;
     part.figures()?;
     let mut urls = 0;
     for partition in 0..PARTITIONS {
@@ -89,10 +89,10 @@ impl Part {
             path: path.into(),
             source,
         })?;
-        Self::of(path, Bytes::File(file))
+        Self::from_bytes(path, Bytes::File(file))
     }
 
-    fn of(path: &Path, bytes: Bytes) -> Result<Self, PartialError> {
+    fn from_bytes(path: &Path, bytes: Bytes) -> Result<Self, PartialError> {
         let read_error = |source| PartialError::Read {
             path: path.into(),
             source,
@@ -106,7 +106,7 @@ impl Part {
         let known = usize::try_from(length).map_or(HEADER_BYTES, |length| length.min(HEADER_BYTES));
         bytes.read(0, &mut begins[..known]).map_err(read_error)?;
         if begins[..MAGIC.len()] != *MAGIC {
-            return Err(PartialError::NotOne { path: path.into() });
+            return Err(PartialError::NotPartialResult { path: path.into() });
         }
         let version = u32::from_le_bytes([begins[8], begins[9], begins[10], begins[11]]);
         if known == HEADER_BYTES && version != VERSION {
@@ -156,10 +156,10 @@ impl Part {
         let mut part = Self {
             path: path.into(),
             bytes,
-            about: About {
+            about: Description {
                 depth: Depth::Counts,
                 query: Default::default(),
-                asked: String::new(),
+                options: String::new(),
                 files: Vec::new(),
             },
             files: 0,
@@ -169,11 +169,12 @@ impl Part {
         };
         let bytes = part.section(about, "description")?;
         let mut reader = Reader::new(&bytes, "description");
-        let read = About::read_from(&mut reader).and_then(|about| reader.end().map(|()| about));
-        part.about = read.map_err(|garbled| part.garbled(garbled))?;
+        let read =
+            Description::read_from(&mut reader).and_then(|about| reader.end().map(|()| about));
+        part.about = read.map_err(|error| part.decode_error(error))?;
         part.files = part.about.files.len() as u64;
         let bytes = part.section(index, "index")?;
-        part.blocks = blocks(&bytes, figures.at).map_err(|garbled| part.garbled(garbled))?;
+        part.blocks = blocks(&bytes, figures.at).map_err(|error| part.decode_error(error))?;
         Ok(part)
     }
 
@@ -189,8 +190,8 @@ impl Part {
         }
     }
 
-    fn garbled(&self, garbled: Garbled) -> PartialError {
-        self.damaged(garbled.to_string())
+    fn decode_error(&self, error: DecodeError) -> PartialError {
+        self.damaged(error.to_string())
     }
 
     fn section(&self, section: Section, what: &str) -> Result<Vec<u8>, PartialError> {
@@ -224,13 +225,13 @@ impl Part {
         let read = |reader: &mut Reader<'_>| {
             let full = (Tally::read_from(reader)?, Sample::read_from(reader)?);
             if !reader.is_empty() || u64::from(full.1.log_max()) >= self.files.max(1) {
-                return Err(reader.garbled());
+                return Err(reader.decode_error());
             }
             Ok(full)
         };
         read(&mut reader)
             .map(Some)
-            .map_err(|garbled| self.garbled(garbled))
+            .map_err(|error| self.decode_error(error))
     }
 
     /// Returns a cursor over a partition's URLs in order.
@@ -247,7 +248,7 @@ impl Part {
 }
 
 /// Decodes the blocks of each partition. The blocks must end where the figures begin.
-fn blocks(index: &[u8], end: u64) -> Result<Vec<Vec<Block>>, Garbled> {
+fn blocks(index: &[u8], end: u64) -> Result<Vec<Vec<Block>>, DecodeError> {
     let mut reader = Reader::new(index, "index");
     let mut blocks = vec![Vec::new(); PARTITIONS];
     let mut at = HEADER_BYTES as u64;
@@ -256,9 +257,9 @@ fn blocks(index: &[u8], end: u64) -> Result<Vec<Vec<Block>>, Garbled> {
         let keys = reader.number()?;
         let bytes = reader.number()?;
         let plausible =
-            (1..=KEYS_A_BLOCK as u64).contains(&keys) && bytes <= keys * KEY_ROW_BYTES_MAX as u64;
+            (1..=KEYS_PER_BLOCK as u64).contains(&keys) && bytes <= keys * KEY_ROW_BYTES_MAX as u64;
         if !plausible {
-            return Err(reader.garbled());
+            return Err(reader.decode_error());
         }
         blocks[usize::from(partition)].push(Block {
             partition,
@@ -270,7 +271,7 @@ fn blocks(index: &[u8], end: u64) -> Result<Vec<Vec<Block>>, Garbled> {
         at += bytes;
     }
     if at != end {
-        return Err(reader.garbled());
+        return Err(reader.decode_error());
     }
     reader.end()?;
     Ok(blocks)
@@ -314,10 +315,10 @@ impl Cursor<'_> {
         self.rows.clear();
         self.at = 0;
         self.decode(block, &bytes)
-            .map_err(|garbled| self.part.garbled(garbled))
+            .map_err(|error| self.part.decode_error(error))
     }
 
-    fn decode(&mut self, block: Block, bytes: &[u8]) -> Result<(), Garbled> {
+    fn decode(&mut self, block: Block, bytes: &[u8]) -> Result<(), DecodeError> {
         let mut reader = Reader::new(bytes, "URLs");
         for _ in 0..block.keys {
             let mut key = [block.partition; KEY_BYTES + 1];
@@ -327,7 +328,7 @@ impl Cursor<'_> {
                 ..Object::default()
             };
             if object.requests == 0 {
-                return Err(reader.garbled());
+                return Err(reader.decode_error());
             }
             if self.part.about.depth == Depth::Full {
                 object.bytes = reader.number()?;

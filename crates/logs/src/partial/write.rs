@@ -13,19 +13,21 @@ use edgeward_analysis::wire::Writer;
 use edgeward_analysis::{Object, Sample, Tally};
 use edgeward_types::ByteSize;
 
-use super::{About, Block, FOOTER_BYTES, HEADER_BYTES, KEYS_A_BLOCK, MAGIC, PartialError, VERSION};
+use super::{
+    Block, Description, FOOTER_BYTES, HEADER_BYTES, KEYS_PER_BLOCK, MAGIC, PartialError, VERSION,
+};
 use crate::analyze::{AnalyzeError, Depth, Scanned, Settings, all_tasks, count_bytes, scan};
 use crate::checkpoint;
 use crate::count::{Fold, count};
 use crate::find::Source;
 use crate::report::FileReport;
-use crate::row::{Bare, Row, Sized};
+use crate::row::{Row, SizedRow, UrlRow};
 use crate::scan::Pause;
 use crate::spill::{Spill, SpillError};
 
 /// The result of writing.
 #[derive(Debug)]
-pub struct Written {
+pub struct PartialWritten {
     /// The report of each log.
     pub files: Vec<FileReport>,
     /// The number of URLs.
@@ -36,7 +38,7 @@ pub struct Written {
     pub spill_error: Option<SpillError>,
 }
 
-impl Written {
+impl PartialWritten {
     /// Returns true if every log was read completely.
     pub fn is_complete(&self) -> bool {
         self.spill_error.is_none() && self.files.iter().all(|file| file.problem.is_none())
@@ -54,13 +56,13 @@ pub fn analyze_to_partial(
     settings: &Settings,
     out: &Path,
     progress: &(dyn Fn(u64) + Sync),
-) -> Result<Written, AnalyzeError> {
+) -> Result<PartialWritten, AnalyzeError> {
     if settings.checkpoint.is_some() {
         return checkpoint::analyze_to_partial(sources, settings, out, progress);
     }
     match settings.depth {
-        Depth::Counts => to_partial::<Bare<u128>>(sources, settings, out, progress),
-        Depth::Full => to_partial::<Sized<u128>>(sources, settings, out, progress),
+        Depth::Counts => to_partial::<UrlRow<u128>>(sources, settings, out, progress),
+        Depth::Full => to_partial::<SizedRow<u128>>(sources, settings, out, progress),
     }
 }
 
@@ -69,10 +71,10 @@ fn to_partial<R: Row<Key = u128>>(
     settings: &Settings,
     out: &Path,
     progress: &(dyn Fn(u64) + Sync),
-) -> Result<Written, AnalyzeError> {
+) -> Result<PartialWritten, AnalyzeError> {
     // Created first, so that an error shows at once and not after an hour.
     let file = PartialFile::create(out)?;
-    let spill = Spill::of(settings, sources.len());
+    let spill = Spill::for_settings(settings, sources.len());
     let pause = Pause::after(u64::MAX);
     let scanned = scan::<R>(
         sources,
@@ -91,8 +93,8 @@ pub(crate) fn write<R: Row<Key = u128>>(
     scanned: Scanned<R>,
     spill: &Spill,
     settings: &Settings,
-    asked: String,
-) -> Result<Written, AnalyzeError> {
+    options: String,
+) -> Result<PartialWritten, AnalyzeError> {
     count(
         &scanned.parts,
         spill,
@@ -108,14 +110,14 @@ pub(crate) fn write<R: Row<Key = u128>>(
         // Renumbers the logs by their index in this result.
         sample.renumber(|log| logs.binary_search(&log).map_or(0, |at| at as u32));
     }
-    let about = About {
+    let about = Description {
         depth: settings.depth,
         query: settings.query,
-        asked,
+        options,
         files: files.into_iter().map(|(_, file)| file).collect(),
     };
     let (urls, bytes) = file.finish(&about, full.as_ref())?;
-    Ok(Written {
+    Ok(PartialWritten {
         files: about.files,
         urls,
         bytes: ByteSize(bytes),
@@ -194,7 +196,7 @@ impl PartialFile {
     /// Writes the remaining sections and renames the file. Returns the numbers of URLs and bytes.
     pub(crate) fn finish(
         self,
-        about: &About,
+        about: &Description,
         full: Option<&(Tally, Sample)>,
     ) -> Result<(u64, u64), PartialError> {
         let mut wire = Writer::new();
@@ -297,7 +299,7 @@ impl Fold<u128> for BlockWriter<'_> {
                 .number(object.size << 1 | u64::from(object.complete));
         }
         self.keys += 1;
-        if self.keys == KEYS_A_BLOCK {
+        if self.keys == KEYS_PER_BLOCK {
             self.flush()?;
         }
         Ok(())

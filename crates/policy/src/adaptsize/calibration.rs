@@ -11,13 +11,13 @@ use super::model::Bins;
 pub(super) struct Calibration {
     bins: Bins,
     /// The outcomes per bin, smoothed over windows.
-    followed: Vec<Followed>,
+    outcomes: Vec<Outcomes>,
     smoothing: f64,
 }
 
 /// The outcomes of the estimates in one bin.
 #[derive(Clone, Copy, Debug, Default)]
-struct Followed {
+struct Outcomes {
     objects: f64,
     /// The number of objects that were requested again.
     active: f64,
@@ -28,7 +28,7 @@ impl Calibration {
     pub(super) fn new(smoothing: f64) -> Self {
         Self {
             bins: Bins::new(PER_OCTAVE),
-            followed: Vec::new(),
+            outcomes: Vec::new(),
             smoothing,
         }
     }
@@ -36,28 +36,28 @@ impl Calibration {
     /// Returns the bin of an estimate.
     pub(super) fn bin(&self, estimate: f64) -> u16 {
         // 2^32 requests per window are (32 + 16) * 4 = 192 bins.
-        self.bins.of(estimate).min(BINS_MAX - 1) as u16
+        self.bins.bin_of(estimate).min(BINS_MAX - 1) as u16
     }
 
     /// Reduces the weight of past windows. Called before the outcomes of a window are added.
-    pub(super) fn fade(&mut self) {
-        for followed in &mut self.followed {
-            followed.objects *= self.smoothing;
-            followed.active *= self.smoothing;
-            followed.requests *= self.smoothing;
+    pub(super) fn decay(&mut self) {
+        for outcomes in &mut self.outcomes {
+            outcomes.objects *= self.smoothing;
+            outcomes.active *= self.smoothing;
+            outcomes.requests *= self.smoothing;
         }
     }
 
     /// Adds the outcome of an estimate in `bin`: the object had `count` requests.
-    pub(super) fn learn(&mut self, bin: u16, count: u32) {
-        if self.followed.len() <= usize::from(bin) {
-            self.followed
-                .resize(usize::from(bin) + 1, Followed::default());
+    pub(super) fn add_outcome(&mut self, bin: u16, count: u32) {
+        if self.outcomes.len() <= usize::from(bin) {
+            self.outcomes
+                .resize(usize::from(bin) + 1, Outcomes::default());
         }
-        let followed = &mut self.followed[usize::from(bin)];
-        followed.objects += 1.0;
-        followed.active += f64::from(u8::from(count > 0));
-        followed.requests += f64::from(count);
+        let outcomes = &mut self.outcomes[usize::from(bin)];
+        outcomes.objects += 1.0;
+        outcomes.active += f64::from(u8::from(count > 0));
+        outcomes.requests += f64::from(count);
     }
 
     /// Returns the probability that an object with this estimate is requested in the next window, and its
@@ -65,19 +65,19 @@ impl Calibration {
     ///
     /// The prior is two objects with Poisson requests at the estimated rate. It matters only for bins with few
     /// outcomes.
-    pub(super) fn expect(&self, estimate: f64) -> (f64, f64) {
-        let followed = self
-            .followed
+    pub(super) fn predict(&self, estimate: f64) -> (f64, f64) {
+        let outcomes = self
+            .outcomes
             .get(usize::from(self.bin(estimate)))
             .copied()
             .unwrap_or_default();
-        let active = followed.active + PRIOR_OBJECTS * -(-estimate).exp_m1();
-        let requests = followed.requests + PRIOR_OBJECTS * estimate;
+        let active = outcomes.active + PRIOR_OBJECTS * -(-estimate).exp_m1();
+        let requests = outcomes.requests + PRIOR_OBJECTS * estimate;
         if active <= 0.0 {
             return (0.0, 1.0);
         }
         (
-            active / (followed.objects + PRIOR_OBJECTS),
+            active / (outcomes.objects + PRIOR_OBJECTS),
             (requests / active).max(1.0),
         )
     }
@@ -97,9 +97,9 @@ mod tests {
         let mut calibration = Calibration::new(0.3);
         let bin = calibration.bin(0.7);
         for object in 0..1000 {
-            calibration.learn(bin, if object % 5 == 0 { 2 } else { 0 });
+            calibration.add_outcome(bin, if object % 5 == 0 { 2 } else { 0 });
         }
-        let (active, count) = calibration.expect(0.7);
+        let (active, count) = calibration.predict(0.7);
         assert!((active - 0.2).abs() < 0.002, "{active}");
         assert!((count - 2.0).abs() < 0.02, "{count}");
     }
@@ -107,14 +107,14 @@ mod tests {
     #[test]
     fn without_outcomes_the_estimate_itself_is_predicted() {
         let calibration = Calibration::new(0.3);
-        let (active, count) = calibration.expect(3.0);
+        let (active, count) = calibration.predict(3.0);
         assert!((active - (1.0 - (-3_f64).exp())).abs() < 1e-12);
         assert!((active * count - 3.0).abs() < 1e-12);
     }
 
     #[test]
     fn an_estimate_of_zero_predicts_no_requests() {
-        let (active, count) = Calibration::new(0.3).expect(0.0);
+        let (active, count) = Calibration::new(0.3).predict(0.0);
         assert_eq!((active, count), (0.0, 1.0));
     }
 
@@ -122,10 +122,10 @@ mod tests {
     fn newer_windows_weigh_more() {
         let mut calibration = Calibration::new(0.3);
         let bin = calibration.bin(1.0);
-        (0..1000).for_each(|_| calibration.learn(bin, 0));
-        calibration.fade();
-        (0..1000).for_each(|_| calibration.learn(bin, 1));
-        let (active, _) = calibration.expect(1.0);
+        (0..1000).for_each(|_| calibration.add_outcome(bin, 0));
+        calibration.decay();
+        (0..1000).for_each(|_| calibration.add_outcome(bin, 1));
+        let (active, _) = calibration.predict(1.0);
         // 1000 of 1000 + 300.
         assert!((active - 1.0 / 1.3).abs() < 0.002, "{active}");
     }

@@ -52,7 +52,7 @@ impl Check {
     /// `position` is the number of the request in the window, from 1.
     pub(super) fn request(&mut self, object: &mut Object, position: u32) {
         if object.bin == NO_BIN && object.count == 1 {
-            object.sample = self.caches.enrol();
+            object.sample = self.caches.try_sample();
         }
         if let Some(slot) = object.sample {
             self.caches.request(slot, object.size_bytes, position);
@@ -73,7 +73,7 @@ impl Check {
                 counts[slot.get() as usize - 1] = object.count;
             }
         }
-        gaps.fade(self.smoothing);
+        gaps.decay(self.smoothing);
         for (slot, requests) in self.caches.take_gaps() {
             let count = counts[slot.get() as usize - 1];
             gaps.add(
@@ -89,9 +89,9 @@ impl Check {
     }
 
     /// Removes an object from the sample.
-    pub(super) fn dismiss(&mut self, object: &Object) {
+    pub(super) fn remove(&mut self, object: &Object) {
         if let Some(slot) = object.sample {
-            self.caches.dismiss(slot);
+            self.caches.remove(slot);
         }
     }
 

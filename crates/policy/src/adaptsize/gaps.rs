@@ -47,7 +47,7 @@ impl Gaps {
     }
 
     /// Multiplies the weight of all earlier gaps by `factor`.
-    pub fn fade(&mut self, factor: f64) {
+    pub fn decay(&mut self, factor: f64) {
         for class in &mut self.classes {
             class.bins.iter_mut().for_each(|weight| *weight *= factor);
             class.weight *= factor;

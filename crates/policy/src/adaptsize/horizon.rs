@@ -30,7 +30,7 @@ use super::model::{BINS_PER_OCTAVE, Bins, Solution, admission_probability, root_
 
 /// The expected requests of one object in the window.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Prospect {
+pub struct ExpectedRequests {
     /// The probability that the object is requested.
     pub active: f64,
     /// Its expected requests if it is requested, at least 1.
@@ -43,7 +43,7 @@ pub struct Prospect {
 
 /// The objects of a window, grouped for repeated evaluation.
 #[derive(Clone, Debug)]
-pub struct Outlook {
+pub struct WindowObjects {
     capacity_bytes: f64,
     counts: Bins,
     sizes: Bins,
@@ -68,7 +68,7 @@ struct Cell {
 
 /// The model of one window, which can be solved for any `c`.
 #[derive(Clone, Debug)]
-pub struct Forecast {
+pub struct WindowModel {
     capacity_bytes: f64,
     cells: Vec<Cell>,
     counts: Vec<Option<(f64, GapCurve)>>,
@@ -79,7 +79,7 @@ pub struct Forecast {
     near: f64,
 }
 
-impl Outlook {
+impl WindowObjects {
     /// Makes an empty window for a cache of this capacity.
     pub fn new(capacity_bytes: f64) -> Self {
         Self {
@@ -94,7 +94,7 @@ impl Outlook {
     }
 
     /// Adds an object. For an object larger than the cache only its requests count.
-    pub fn add(&mut self, object: Prospect) {
+    pub fn add(&mut self, object: ExpectedRequests) {
         self.requests += object.active * object.count;
         if object.size_bytes > self.capacity_bytes {
             return;
@@ -137,9 +137,9 @@ impl Outlook {
     }
 
     /// Prepares the model with the measured gaps.
-    pub fn forecast(self, gaps: &Gaps) -> Forecast {
+    pub fn model(self, gaps: &Gaps) -> WindowModel {
         let counts = self.counts.means().into_iter();
-        Forecast {
+        WindowModel {
             capacity_bytes: self.capacity_bytes,
             cells: self.cells,
             counts: counts
@@ -153,7 +153,7 @@ impl Outlook {
     }
 }
 
-impl Forecast {
+impl WindowModel {
     /// Solves for the lifetime under `c` and returns the hit ratio.
     pub fn solve(&mut self, c: f64) -> Solution {
         let admitted: Vec<f64> = self
@@ -161,11 +161,11 @@ impl Forecast {
             .iter()
             .map(|&size| admission_probability(size, c))
             .collect();
-        let mut rows = vec![Row::default(); self.counts.len()];
+        let mut rows = vec![CountTerms::default(); self.counts.len()];
         let mut sums = |lifetime: f64| {
             for (row, count) in rows.iter_mut().zip(&self.counts) {
                 if let Some((count, gaps)) = count {
-                    *row = Row::new(*count, gaps, lifetime);
+                    *row = CountTerms::new(*count, gaps, lifetime);
                 }
             }
             // The window does not request these bytes. Their ages at the start are uniform from 0 to T, so ages
@@ -199,7 +199,7 @@ impl Forecast {
 
 /// The terms of all objects with the same count, for one lifetime.
 #[derive(Clone, Copy, Debug, Default)]
-struct Row {
+struct CountTerms {
     /// Requests after the first.
     more: f64,
     /// G(T) and M(T).
@@ -211,7 +211,7 @@ struct Row {
     first_in_time: f64,
 }
 
-impl Row {
+impl CountTerms {
     fn new(count: f64, gaps: &GapCurve, lifetime: f64) -> Self {
         let more = count - 1.0;
         let (within, stay) = gaps.at(lifetime);

@@ -6,7 +6,7 @@
 //! [`crate::Admission::Exponential`] admits.
 //!
 //! - [`Mode::Paper`] is the paper's model: the long run of one Markov chain per object ([`Population`]).
-//! - [`Mode::Horizon`] predicts the next window from the current content of the cache ([`Outlook`]). Rates are
+//! - [`Mode::Horizon`] predicts the next window from the current content of the cache ([`WindowObjects`]). Rates are
 //!   calibrated with the requests that followed earlier estimates, and small caches over a sample of the
 //!   objects correct the result. Use this mode in production.
 //!
@@ -31,7 +31,7 @@ mod tuner;
 mod window;
 
 pub use gaps::Gaps;
-pub use horizon::{Forecast, Outlook, Prospect};
+pub use horizon::{ExpectedRequests, WindowModel, WindowObjects};
 pub use model::{BINS_PER_OCTAVE, ObjectRate, Population, Solution, admission_probability};
 pub use tuner::Tuner;
 pub use window::forecast_window;

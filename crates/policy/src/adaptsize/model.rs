@@ -227,12 +227,12 @@ impl Bins {
     }
 
     /// Returns the bin of `value`, counted from 2^-16.
-    pub(super) fn of(&self, value: f64) -> usize {
+    pub(super) fn bin_of(&self, value: f64) -> usize {
         (((value.log2() + 16.0) * self.per_octave).max(0.0) + 0.5) as usize
     }
 
     pub(super) fn add(&mut self, value: f64) -> u32 {
-        let bin = self.of(value);
+        let bin = self.bin_of(value);
         if self.sums.len() <= bin {
             self.sums.resize(bin + 1, (0.0, 0.0));
         }

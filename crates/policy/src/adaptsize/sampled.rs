@@ -26,7 +26,7 @@ pub(super) struct SampledCaches {
     sizes: Vec<u64>,
     free: Vec<u32>,
     /// Per slot, the number of its last request in this window, from 1; 0 without a request.
-    last_asked: Vec<u32>,
+    last_request: Vec<u32>,
     /// The gaps of this window in requests, with the slot of the object.
     gaps: Vec<(SampleSlot, u32)>,
     requests: u64,
@@ -59,7 +59,7 @@ impl SampledCaches {
             caches: cs.iter().map(|&c| SampledCache::new(c)).collect(),
             sizes: Vec::new(),
             free: Vec::new(),
-            last_asked: Vec::new(),
+            last_request: Vec::new(),
             gaps: Vec::new(),
             requests: 0,
             rng: Rng::new(seed, 0),
@@ -67,13 +67,13 @@ impl SampledCaches {
     }
 
     /// Decides if a new object is added to the sample, and returns its slot.
-    pub(super) fn enrol(&mut self) -> Option<SampleSlot> {
+    pub(super) fn try_sample(&mut self) -> Option<SampleSlot> {
         if self.rng.bits() & (self.one_in - 1) != 0 {
             return None;
         }
         let slot = self.free.pop().unwrap_or_else(|| {
             self.sizes.push(0);
-            self.last_asked.push(0);
+            self.last_request.push(0);
             for cache in &mut self.caches {
                 cache.links.push(ABSENT);
             }
@@ -85,7 +85,7 @@ impl SampledCaches {
     /// Records a request for a sampled object: request number `position` of the window, from 1.
     pub(super) fn request(&mut self, sample: SampleSlot, size_bytes: u64, position: u32) {
         let slot = sample.get() - 1;
-        let before = std::mem::replace(&mut self.last_asked[slot as usize], position);
+        let before = std::mem::replace(&mut self.last_request[slot as usize], position);
         if before > 0 && self.gaps.len() < GAPS_MAX {
             self.gaps.push((sample, position.saturating_sub(before)));
         }
@@ -93,7 +93,7 @@ impl SampledCaches {
         // All objects larger than the cache are treated alike: they are never admitted.
         let size_bytes = size_bytes.min(self.capacity_bytes + 1);
         // Admit if u < e^(-s/c), which is s < -c ln u: one logarithm serves all caches.
-        let patience = -(1.0 - self.rng.unit()).ln();
+        let exponential = -(1.0 - self.rng.unit()).ln();
         let size_before = std::mem::replace(&mut self.sizes[slot as usize], size_bytes);
         for cache in &mut self.caches {
             if cache.holds(slot) {
@@ -101,7 +101,8 @@ impl SampledCaches {
                 cache.used_bytes = cache.used_bytes - size_before + size_bytes;
                 cache.unlink(slot);
                 cache.push(slot);
-            } else if size_bytes <= self.capacity_bytes && (size_bytes as f64) <= cache.c * patience
+            } else if size_bytes <= self.capacity_bytes
+                && (size_bytes as f64) <= cache.c * exponential
             {
                 cache.used_bytes += size_bytes;
                 cache.push(slot);
@@ -122,7 +123,7 @@ impl SampledCaches {
     }
 
     /// Removes an object from the sample.
-    pub(super) fn dismiss(&mut self, slot: SampleSlot) {
+    pub(super) fn remove(&mut self, slot: SampleSlot) {
         let slot = slot.get() - 1;
         for cache in &mut self.caches {
             if cache.holds(slot) {
@@ -131,7 +132,7 @@ impl SampledCaches {
             }
         }
         self.sizes[slot as usize] = 0;
-        self.last_asked[slot as usize] = 0;
+        self.last_request[slot as usize] = 0;
         self.free.push(slot);
     }
 
@@ -142,7 +143,7 @@ impl SampledCaches {
 
     /// Returns the gaps since the last call, in requests, in order. Starts a new window for the gaps.
     pub(super) fn take_gaps(&mut self) -> Vec<(SampleSlot, u32)> {
-        self.last_asked.fill(0);
+        self.last_request.fill(0);
         std::mem::take(&mut self.gaps)
     }
 
@@ -163,7 +164,7 @@ impl SampledCaches {
     /// Bytes of memory, for the memory budget.
     pub(super) fn memory_bytes(&self) -> usize {
         self.sizes.capacity() * size_of::<u64>()
-            + (self.free.capacity() + self.last_asked.capacity()) * size_of::<u32>()
+            + (self.free.capacity() + self.last_request.capacity()) * size_of::<u32>()
             + self.gaps.capacity() * size_of::<(SampleSlot, u32)>()
             + self
                 .caches
@@ -238,7 +239,11 @@ mod tests {
         // With c = 1e-9 no object is admitted, with infinity every object, so chance has no influence.
         let mut caches = SampledCaches::new(CAPACITY, 1, &[1e-9, f64::INFINITY], Seed(3));
         let slots: Vec<SampleSlot> = (0..60)
-            .map(|_| caches.enrol().expect("every object belongs to the sample"))
+            .map(|_| {
+                caches
+                    .try_sample()
+                    .expect("every object belongs to the sample")
+            })
             .collect();
         let mut list: VecDeque<(usize, u64)> = VecDeque::new();
         let mut hits = 0;
@@ -267,11 +272,11 @@ mod tests {
     #[test]
     fn the_slot_of_a_removed_object_is_reused() {
         let mut caches = SampledCaches::new(1000, 1, &[f64::INFINITY], Seed(3));
-        let first = caches.enrol().expect("sampled");
+        let first = caches.try_sample().expect("sampled");
         caches.request(first, 100, 1);
-        caches.dismiss(first);
+        caches.remove(first);
         assert!(!caches.holds(first));
-        assert_eq!(caches.enrol(), Some(first));
+        assert_eq!(caches.try_sample(), Some(first));
         assert_eq!(caches.slots(), 1);
         caches.request(first, 100, 2);
         assert_eq!(caches.take_gaps(), [], "another object's request is no gap");
@@ -280,7 +285,9 @@ mod tests {
     #[test]
     fn one_object_in_eight_is_sampled() {
         let mut caches = SampledCaches::new(1 << 30, 8, &[f64::INFINITY], Seed(3));
-        let sampled = (0..80_000).filter(|_| caches.enrol().is_some()).count();
+        let sampled = (0..80_000)
+            .filter(|_| caches.try_sample().is_some())
+            .count();
         // 10 000 are expected, with a standard deviation of 94. The limit is five standard deviations.
         assert!(sampled.abs_diff(10_000) < 470, "{sampled}");
     }
@@ -288,7 +295,7 @@ mod tests {
     #[test]
     fn gaps_are_counted_within_a_window_only() {
         let mut caches = SampledCaches::new(1000, 1, &[f64::INFINITY], Seed(3));
-        let slot = caches.enrol().expect("sampled");
+        let slot = caches.try_sample().expect("sampled");
         caches.request(slot, 10, 3);
         caches.request(slot, 10, 8);
         assert_eq!(caches.take_gaps(), [(slot, 5)]);

@@ -5,7 +5,7 @@ use edgeward_types::{KeyHash, Seed};
 use super::calibration::Calibration;
 use super::check::Check;
 use super::gaps::Gaps;
-use super::horizon::{Outlook, Prospect};
+use super::horizon::{ExpectedRequests, WindowObjects};
 use super::model::{BINS_PER_OCTAVE, ObjectRate, Population};
 use super::search;
 use super::statistics::{NO_BIN, Object, Statistics};
@@ -22,14 +22,14 @@ pub struct Tuner {
     window: Window,
     /// The number of requests in this window.
     length: u32,
-    machinery: Machinery,
+    mode_state: ModeState,
     c: f64,
     predicted_ohr: Option<f64>,
 }
 
 /// The additional state of a mode.
 #[derive(Clone, Debug)]
-enum Machinery {
+enum ModeState {
     Paper,
     Horizon {
         calibration: Calibration,
@@ -58,9 +58,9 @@ impl Tuner {
             statistics: Statistics::new(config.objects_max),
             window: Window::default(),
             length: config.first_window_requests.min(config.window_requests),
-            machinery: match config.mode {
-                Mode::Paper => Machinery::Paper,
-                Mode::Horizon => Machinery::Horizon {
+            mode_state: match config.mode {
+                Mode::Paper => ModeState::Paper,
+                Mode::Horizon => ModeState::Horizon {
                     calibration: Calibration::new(config.smoothing),
                     gaps: Gaps::default(),
                     check: Box::new(Check::new(&config, Seed(0))),
@@ -91,7 +91,7 @@ impl Tuner {
         self.window.hits += u64::from(hit);
         match self.statistics.touch(key, size_bytes) {
             Some(object) => {
-                if let Machinery::Horizon { check, .. } = &mut self.machinery {
+                if let ModeState::Horizon { check, .. } = &mut self.mode_state {
                     let position = u32::try_from(self.window.requests).unwrap_or(u32::MAX);
                     check.request(object, position);
                 }
@@ -155,9 +155,9 @@ impl Tuner {
     /// Bytes of memory, for the memory budget.
     pub fn memory_bytes(&self) -> usize {
         self.statistics.memory_bytes()
-            + match &self.machinery {
-                Machinery::Paper => 0,
-                Machinery::Horizon { check, .. } => check.memory_bytes(),
+            + match &self.mode_state {
+                ModeState::Paper => 0,
+                ModeState::Horizon { check, .. } => check.memory_bytes(),
             }
     }
 
@@ -193,28 +193,28 @@ impl Tuner {
         measured_ohr: f64,
     ) -> (Vec<CurvePoint>, CurvePoint) {
         let smoothing = self.config.smoothing;
-        let Machinery::Horizon {
+        let ModeState::Horizon {
             calibration,
             gaps,
             check,
-        } = &mut self.machinery
+        } = &mut self.mode_state
         else {
             unreachable!("the mode decides the machinery")
         };
         check.measure_gaps(self.statistics.objects(), window_requests, gaps);
-        let mut outlook = Outlook::new(self.config.capacity_bytes as f64);
-        calibration.fade();
+        let mut window_objects = WindowObjects::new(self.config.capacity_bytes as f64);
+        calibration.decay();
         for object in self.statistics.objects_mut() {
             if object.bin == NO_BIN {
                 // The next window is assumed to have the same number and kind of new objects as this one.
-                outlook.add(Prospect {
+                window_objects.add(ExpectedRequests {
                     active: 1.0,
                     count: f64::from(object.count),
                     size_bytes: object.size_bytes as f64,
                     resident: false,
                 });
             } else {
-                calibration.learn(object.bin, object.count);
+                calibration.add_outcome(object.bin, object.count);
             }
             object.smooth(smoothing);
             object.resident = resident(object.key);
@@ -222,20 +222,20 @@ impl Tuner {
         // Objects are added before any is forgotten: the many rarely requested objects together have a share of
         // the next window's requests.
         for object in self.statistics.objects() {
-            let (active, count) = calibration.expect(f64::from(object.past));
-            outlook.add(Prospect {
+            let (active, count) = calibration.predict(f64::from(object.past));
+            window_objects.add(ExpectedRequests {
                 active,
                 count,
                 size_bytes: object.size_bytes as f64,
                 resident: object.resident,
             });
         }
-        let mut forecast = outlook.forecast(gaps);
+        let mut model = window_objects.model(gaps);
         let found = check.choose(&self.config, self.c, measured_ohr, |c| {
-            forecast.solve(c).object_hit_ratio
+            model.solve(c).object_hit_ratio
         });
         self.forget(|object| object.past >= RATE_MIN || object.resident);
-        if let Machinery::Horizon { calibration, .. } = &self.machinery {
+        if let ModeState::Horizon { calibration, .. } = &self.mode_state {
             self.statistics.begin_window(|past| calibration.bin(past));
         }
         found
@@ -248,9 +248,9 @@ impl Tuner {
         let keep = |object: &Object, check: Option<&Check>| {
             keep(object) || check.is_some_and(|check| check.holds(object))
         };
-        let mut check = match &mut self.machinery {
-            Machinery::Paper => None,
-            Machinery::Horizon { check, .. } => Some(check),
+        let mut check = match &mut self.mode_state {
+            ModeState::Paper => None,
+            ModeState::Horizon { check, .. } => Some(check),
         };
         let mut rates: Vec<f32> = self
             .statistics
@@ -269,7 +269,7 @@ impl Tuner {
             let kept = keep(object, check.as_deref().map(|c| &**c))
                 && rate_of_first_out.is_none_or(|rate| object.past > rate);
             if !kept && let Some(check) = &mut check {
-                check.dismiss(object);
+                check.remove(object);
             }
             kept
         });

@@ -7,7 +7,7 @@ use edgeward_types::KeyHash;
 use crate::Object;
 
 use super::gaps::Gaps;
-use super::horizon::{Forecast, Outlook, Prospect};
+use super::horizon::{ExpectedRequests, WindowModel, WindowObjects};
 
 /// Returns the finite-horizon model of exactly these requests, from their counts, gaps and sizes.
 ///
@@ -18,14 +18,14 @@ pub fn forecast_window(
     capacity_bytes: u64,
     resident: &dyn Fn(KeyHash) -> bool,
     idle_bytes: u64,
-) -> Forecast {
+) -> WindowModel {
     let mut places: HashMap<KeyHash, usize> = HashMap::new();
-    let mut seen: Vec<Seen> = Vec::new();
-    let mut gaps_seen: Vec<(usize, usize)> = Vec::new();
+    let mut objects: Vec<WindowObject> = Vec::new();
+    let mut object_gaps: Vec<(usize, usize)> = Vec::new();
     for (position, request) in requests.iter().enumerate() {
-        let place = *places.entry(request.key).or_insert(seen.len());
-        if place == seen.len() {
-            seen.push(Seen {
+        let place = *places.entry(request.key).or_insert(objects.len());
+        if place == objects.len() {
+            objects.push(WindowObject {
                 key: request.key,
                 size_bytes: request.size_bytes,
                 count: 1,
@@ -33,33 +33,33 @@ pub fn forecast_window(
             });
             continue;
         }
-        let object = &mut seen[place];
-        gaps_seen.push((place, position - object.last));
+        let object = &mut objects[place];
+        object_gaps.push((place, position - object.last));
         object.size_bytes = request.size_bytes;
         object.count += 1;
         object.last = position;
     }
     let mut gaps = Gaps::default();
-    for (place, gap) in gaps_seen {
+    for (place, gap) in object_gaps {
         gaps.add(
-            f64::from(seen[place].count),
+            f64::from(objects[place].count),
             gap as f64 / requests.len() as f64,
         );
     }
-    let mut outlook = Outlook::new(capacity_bytes as f64);
-    for object in &seen {
-        outlook.add(Prospect {
+    let mut window_objects = WindowObjects::new(capacity_bytes as f64);
+    for object in &objects {
+        window_objects.add(ExpectedRequests {
             active: 1.0,
             count: f64::from(object.count),
             size_bytes: object.size_bytes as f64,
             resident: resident(object.key),
         });
     }
-    outlook.add_idle_bytes(idle_bytes as f64);
-    outlook.forecast(&gaps)
+    window_objects.add_idle_bytes(idle_bytes as f64);
+    window_objects.model(&gaps)
 }
 
-struct Seen {
+struct WindowObject {
     key: KeyHash,
     size_bytes: u64,
     count: u32,

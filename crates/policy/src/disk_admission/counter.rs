@@ -15,7 +15,9 @@ use std::num::NonZeroU64;
 
 use edgeward_types::KeyHash;
 
-use crate::sketch::{RotatingBloom, RotatingBloomConfig, RotatingBloomStats, Seen, StateError};
+use crate::sketch::{
+    KeyStatus, RotatingBloom, RotatingBloomConfig, RotatingBloomStats, StateError,
+};
 
 /// Counts the requests of keys up to a small limit, and forgets old requests.
 #[derive(Debug)]
@@ -25,20 +27,20 @@ pub struct RequestCounter {
 }
 
 impl RequestCounter {
-    /// Makes a counter with the limit `most`. `memory` configures the filter of the first request.
+    /// Makes a counter with the limit `count_max`. `memory` configures the filter of the first request.
     ///
     /// # Panics
-    /// If `most` is zero.
-    pub fn new(most: u32, memory: RotatingBloomConfig) -> Self {
-        assert!(most > 0, "a counter counts to one at least");
+    /// If `count_max` is zero.
+    pub fn new(count_max: u32, memory: RotatingBloomConfig) -> Self {
+        assert!(count_max > 0, "a counter counts to one at least");
         Self {
-            stages: (0..most)
+            stages: (0..count_max)
                 .map(|stage| RotatingBloom::new(stage_config(memory, stage)))
                 .collect(),
         }
     }
 
-    /// Counts this request and returns the number of earlier requests, at most [`most`](Self::most).
+    /// Counts this request and returns the number of earlier requests, at most [`count_max`](Self::most).
     #[inline]
     pub fn count(&self, key: KeyHash) -> u32 {
         let (first, later) = self.stages.split_first().expect("one stage at least");
@@ -52,9 +54,9 @@ impl RequestCounter {
             }
         }
         match (first.check_and_add(key), later.first()) {
-            (Seen::New, _) => 0,
-            (Seen::Before, None) => 1,
-            (Seen::Before, Some(second)) => {
+            (KeyStatus::New, _) => 0,
+            (KeyStatus::Seen, None) => 1,
+            (KeyStatus::Seen, Some(second)) => {
                 second.check_and_add(key);
                 1
             }
@@ -69,7 +71,7 @@ impl RequestCounter {
 
     /// The limit of the count.
     #[inline]
-    pub fn most(&self) -> u32 {
+    pub fn count_max(&self) -> u32 {
         self.stages.len() as u32
     }
 

@@ -28,7 +28,7 @@ pub struct MeanSize {
 impl MeanSize {
     /// Counts a request. An unknown size (zero) is ignored.
     #[inline]
-    pub(super) fn note(&self, size_bytes: u64) {
+    pub(super) fn record(&self, size_bytes: u64) {
         if size_bytes == 0 {
             return;
         }
@@ -119,8 +119,8 @@ mod tests {
         let mean = MeanSize::default();
         for n in 0..REQUESTS_MIN {
             assert_eq!(mean.bytes_per_request(), BYTES_AT_FIRST, "after {n}");
-            mean.note(if n % 2 == 0 { 1000 } else { 3000 });
-            mean.note(0);
+            mean.record(if n % 2 == 0 { 1000 } else { 3000 });
+            mean.record(0);
         }
         assert_eq!(mean.bytes_per_request().get(), 1000);
     }
@@ -128,8 +128,8 @@ mod tests {
     #[test]
     fn old_requests_lose_their_influence() {
         let mean = MeanSize::default();
-        (0..10 * REQUESTS_MAX).for_each(|_| mean.note(2_000_000));
-        (0..4 * REQUESTS_MAX).for_each(|_| mean.note(2000));
+        (0..10 * REQUESTS_MAX).for_each(|_| mean.record(2_000_000));
+        (0..4 * REQUESTS_MAX).for_each(|_| mean.record(2000));
         // At most 1 % of the old requests remains, with sizes that are 1000 times larger.
         let bytes = mean.bytes_per_request().get();
         assert!((1000..20_000).contains(&bytes), "{bytes}");
@@ -139,7 +139,7 @@ mod tests {
     fn the_smallest_and_largest_sizes_do_not_overflow() {
         for (size, expected) in [(1, 1), (u64::MAX, SIZE_MAX / 2)] {
             let mean = MeanSize::default();
-            (0..3 * REQUESTS_MAX).for_each(|_| mean.note(size));
+            (0..3 * REQUESTS_MAX).for_each(|_| mean.record(size));
             assert_eq!(mean.bytes_per_request().get(), expected);
         }
     }
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn a_saved_mean_is_restored_and_a_corrupt_one_is_rejected() {
         let mean = MeanSize::default();
-        (0..100).for_each(|n| mean.note(n * 1000));
+        (0..100).for_each(|n| mean.record(n * 1000));
         let mut saved = Vec::new();
         mean.write_to(&mut saved).expect("a vector takes all");
         let read = |bytes: &[u8]| MeanSize::read_from(&mut &bytes[..]);

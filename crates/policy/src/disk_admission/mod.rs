@@ -39,7 +39,7 @@ pub enum AnyDiskAdmission {
     /// Writes an object when it has one request per `bytes_per_request` bytes.
     SizeDensity {
         /// The bytes that justify one request.
-        bytes_per_request: Density,
+        bytes_per_request: BytesPerRequest,
         /// Counts the requests of objects larger than `bytes_per_request`.
         counter: RequestCounter,
     },
@@ -47,7 +47,7 @@ pub enum AnyDiskAdmission {
 
 /// The bytes that justify one request.
 #[derive(Debug)]
-pub enum Density {
+pub enum BytesPerRequest {
     /// A fixed size.
     Fixed(NonZeroU64),
     /// Half of the mean size of requested objects.
@@ -60,12 +60,12 @@ pub enum DiskVerdict {
     /// The object is written to disk.
     Write,
     /// The object is not written to disk.
-    Refuse(DiskRefusal),
+    Reject(DiskRejectReason),
 }
 
 /// Why an object is not written to disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DiskRefusal {
+pub enum DiskRejectReason {
     /// The object has too few requests so far.
     TooFewRequests {
         /// Remembered requests, including this one.
@@ -76,7 +76,7 @@ pub enum DiskRefusal {
     /// The rule never writes an object.
     Never,
     /// The object is already on disk.
-    AlreadyThere,
+    AlreadyOnDisk,
     /// The object is larger than the disk limit.
     TooLarge,
     /// The object had no hit in memory, so the rule has no new information.
@@ -97,8 +97,8 @@ impl AnyDiskAdmission {
             DiskAdmissionSpec::MeasuredDensity | DiskAdmissionSpec::SizeDensity(_) => {
                 Self::SizeDensity {
                     bytes_per_request: match spec {
-                        DiskAdmissionSpec::SizeDensity(size) => Density::Fixed(size),
-                        _ => Density::Measured(MeanSize::default()),
+                        DiskAdmissionSpec::SizeDensity(size) => BytesPerRequest::Fixed(size),
+                        _ => BytesPerRequest::Measured(MeanSize::default()),
                     },
                     counter: RequestCounter::new(REQUESTS_MAX - 1, memory),
                 }
@@ -112,15 +112,15 @@ impl AnyDiskAdmission {
     pub fn request(&self, object: &Object) -> DiskVerdict {
         let (counter, needed) = match self {
             Self::Always => return DiskVerdict::Write,
-            Self::Never => return DiskVerdict::Refuse(DiskRefusal::Never),
-            Self::NthHit(counter) => (counter, counter.most() + 1),
+            Self::Never => return DiskVerdict::Reject(DiskRejectReason::Never),
+            Self::NthHit(counter) => (counter, counter.count_max() + 1),
             Self::SizeDensity {
                 bytes_per_request,
                 counter,
             } => {
                 let needed = object
                     .size_bytes
-                    .div_ceil(bytes_per_request.now(object).get());
+                    .div_ceil(bytes_per_request.for_request(object).get());
                 let needed = needed.clamp(1, u64::from(REQUESTS_MAX)) as u32;
                 if needed == 1 {
                     return DiskVerdict::Write;
@@ -132,13 +132,13 @@ impl AnyDiskAdmission {
         if seen >= needed {
             DiskVerdict::Write
         } else {
-            DiskVerdict::Refuse(DiskRefusal::TooFewRequests { seen, needed })
+            DiskVerdict::Reject(DiskRejectReason::TooFewRequests { seen, needed })
         }
     }
 
     /// Counts a request that the disk answered. If the object is evicted later, it is written again at its next
     /// request.
-    pub fn note(&self, key: KeyHash) {
+    pub fn record(&self, key: KeyHash) {
         if let Some(counter) = self.counter() {
             counter.count(key);
         }
@@ -165,7 +165,7 @@ impl AnyDiskAdmission {
     /// Returns the errors of `output`.
     pub fn write_to(&self, tag: u64, output: &mut impl Write) -> io::Result<()> {
         if let Self::SizeDensity {
-            bytes_per_request: Density::Measured(mean),
+            bytes_per_request: BytesPerRequest::Measured(mean),
             ..
         } = self
         {
@@ -187,7 +187,7 @@ impl AnyDiskAdmission {
     ) -> Result<Self, StateError> {
         let mut admission = Self::new(spec, memory);
         if let Self::SizeDensity {
-            bytes_per_request: Density::Measured(mean),
+            bytes_per_request: BytesPerRequest::Measured(mean),
             ..
         } = &mut admission
         {
@@ -207,14 +207,14 @@ impl AnyDiskAdmission {
     }
 }
 
-impl Density {
+impl BytesPerRequest {
     /// Returns the bytes that justify one request. Adds the object to the mean.
     #[inline]
-    fn now(&self, object: &Object) -> NonZeroU64 {
+    fn for_request(&self, object: &Object) -> NonZeroU64 {
         match self {
             Self::Fixed(bytes) => *bytes,
             Self::Measured(mean) => {
-                mean.note(object.size_bytes);
+                mean.record(object.size_bytes);
                 mean.bytes_per_request()
             }
         }
@@ -222,18 +222,18 @@ impl Density {
 }
 
 /// Returns a memory of requests that suits a disk of this capacity: one key per [`BYTES_PER_KEY`], with at most
-/// [`FALSE_SEEN_MAX`] of the first requests taken for repeated ones.
+/// [`FALSE_POSITIVE_RATE_MAX`] of the first requests taken for repeated ones.
 pub fn memory_for_disk(capacity_bytes: u64) -> RotatingBloomConfig {
     let keys = (capacity_bytes / BYTES_PER_KEY).max(KEYS_MIN);
     let keys = NonZeroU64::new(keys).expect("KEYS_MIN is above zero");
-    RotatingBloomConfig::new(keys, FALSE_SEEN_MAX)
+    RotatingBloomConfig::new(keys, FALSE_POSITIVE_RATE_MAX)
 }
 
 /// Bytes of disk per remembered key and period.
 pub const BYTES_PER_KEY: u64 = 32 << 10;
 
 /// The maximum share of first requests that are taken for repeated ones.
-pub const FALSE_SEEN_MAX: f64 = 0.01;
+pub const FALSE_POSITIVE_RATE_MAX: f64 = 0.01;
 
 /// The minimum number of keys. A smaller memory saves nothing: this many keys take 200 KiB.
 const KEYS_MIN: u64 = 1 << 16;

@@ -16,7 +16,7 @@ fn object(key: u64, size_bytes: u64) -> Object {
 }
 
 /// A memory with a very low error rate.
-fn sure(keys: u64) -> RotatingBloomConfig {
+fn low_error_memory(keys: u64) -> RotatingBloomConfig {
     RotatingBloomConfig::new(NonZeroU64::new(keys).expect("not zero"), 1e-6)
 }
 
@@ -26,7 +26,7 @@ fn writes(admission: &AnyDiskAdmission, key: u64, size_bytes: u64) -> bool {
 
 /// Returns the number of the request at which an object of this size is written.
 fn written_at(spec: &str, size_bytes: u64) -> usize {
-    let admission = AnyDiskAdmission::new(spec.parse().expect("a rule"), sure(1000));
+    let admission = AnyDiskAdmission::new(spec.parse().expect("a rule"), low_error_memory(1000));
     let at = (1..=20).find(|_| writes(&admission, 1, size_bytes));
     assert!(
         writes(&admission, 1, size_bytes),
@@ -59,18 +59,18 @@ fn each_rule_writes_at_its_request() {
 
 #[test]
 fn a_rejection_has_the_seen_and_the_required_requests() {
-    let admission = AnyDiskAdmission::new(DiskAdmissionSpec::NthHit(3), sure(100));
-    let refused = |seen| DiskVerdict::Refuse(DiskRefusal::TooFewRequests { seen, needed: 3 });
+    let admission = AnyDiskAdmission::new(DiskAdmissionSpec::NthHit(3), low_error_memory(100));
+    let refused = |seen| DiskVerdict::Reject(DiskRejectReason::TooFewRequests { seen, needed: 3 });
     assert_eq!(admission.request(&object(1, 1)), refused(1));
     assert_eq!(admission.requests_seen(KeyHash(1)), 1);
-    admission.note(KeyHash(1));
+    admission.record(KeyHash(1));
     assert_eq!(admission.request(&object(1, 1)), DiskVerdict::Write);
 }
 
 #[test]
 fn later_requests_take_less_memory_than_the_first() {
     let bytes = |spec: DiskAdmissionSpec| {
-        AnyDiskAdmission::new(spec, sure(1_000_000)).memory_bytes() as f64
+        AnyDiskAdmission::new(spec, low_error_memory(1_000_000)).memory_bytes() as f64
     };
     let second = bytes(DiskAdmissionSpec::SecondHit);
     assert_eq!(bytes(DiskAdmissionSpec::Always), 0.0);
@@ -87,7 +87,7 @@ proptest! {
     ) {
         let spec: DiskAdmissionSpec =
             ["second-hit", "nth-hit:4", "always", "size-density:2000", "never"][which].parse().expect("a rule");
-        let admission = AnyDiskAdmission::new(spec, sure(20_000));
+        let admission = AnyDiskAdmission::new(spec, low_error_memory(20_000));
         let mut counts: HashMap<u64, u64> = HashMap::new();
         for (key, thousands) in requests {
             let needed = match spec {
@@ -111,7 +111,7 @@ proptest! {
         keys in prop::collection::vec(0u64..60, 0..200), which in 0usize..6, tag in any::<u64>(),
     ) {
         let spec = DiskAdmissionSpec::examples()[which];
-        let memory = sure(5000);
+        let memory = low_error_memory(5000);
         let admission = AnyDiskAdmission::new(spec, memory);
         let size = 5 << 20;
         for &key in &keys {

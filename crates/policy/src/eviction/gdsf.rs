@@ -17,7 +17,7 @@ pub struct Gdsf;
 
 /// The request count and the rank of one object. A hit updates both.
 #[derive(Debug, Default)]
-pub struct Mark {
+pub struct AccessState {
     /// `H` as the bits of a float. The bits of non-negative floats have the same order as the floats.
     rank: AtomicU64,
     /// `1 / s` as the bits of a float.
@@ -30,37 +30,38 @@ pub struct Mark {
 pub struct Inflation(AtomicU64);
 
 impl Ranking for Gdsf {
-    type Mark = Mark;
+    type AccessState = AccessState;
     type Shared = Inflation;
 
     fn tick(_: &Inflation) {}
 
-    fn enter(inflation: &Inflation, mark: &Mark, object: &Object) {
+    fn enter(inflation: &Inflation, state: &AccessState, object: &Object) {
         #[expect(
             clippy::cast_possible_truncation,
             reason = "a relative error of 1e-7 in 1/s changes no order that matters"
         )]
         let per_byte = (1.0 / object.size_bytes.max(1) as f64) as f32;
-        mark.per_byte.store(per_byte.to_bits(), Relaxed);
-        mark.requests.store(1, Relaxed);
-        mark.rank.store(rank(inflation, 1, per_byte), Relaxed);
+        state.per_byte.store(per_byte.to_bits(), Relaxed);
+        state.requests.store(1, Relaxed);
+        state.rank.store(rank(inflation, 1, per_byte), Relaxed);
     }
 
     #[inline]
-    fn touch(inflation: &Inflation, mark: &Mark) {
-        let requests = mark.requests.load(Relaxed).saturating_add(1);
-        mark.requests.store(requests, Relaxed);
-        let per_byte = f32::from_bits(mark.per_byte.load(Relaxed));
-        mark.rank
+    fn touch(inflation: &Inflation, state: &AccessState) {
+        let requests = state.requests.load(Relaxed).saturating_add(1);
+        state.requests.store(requests, Relaxed);
+        let per_byte = f32::from_bits(state.per_byte.load(Relaxed));
+        state
+            .rank
             .store(rank(inflation, requests, per_byte), Relaxed);
     }
 
-    fn rank(mark: &Mark) -> u64 {
-        mark.rank.load(Relaxed)
+    fn rank(state: &AccessState) -> u64 {
+        state.rank.load(Relaxed)
     }
 
-    fn was_hit(mark: &Mark) -> bool {
-        mark.requests.load(Relaxed) > 1
+    fn was_hit(state: &AccessState) -> bool {
+        state.requests.load(Relaxed) > 1
     }
 
     fn evicted(inflation: &Inflation, rank: u64) {

@@ -14,7 +14,7 @@ use crate::Object;
 pub struct Lru;
 
 impl Ranking for Lru {
-    type Mark = AtomicU64;
+    type AccessState = AtomicU64;
     type Shared = AtomicU64;
 
     fn tick(clock: &AtomicU64) {
@@ -23,26 +23,26 @@ impl Ranking for Lru {
         clock.store(clock.load(Relaxed) + 2, Relaxed);
     }
 
-    fn enter(clock: &AtomicU64, mark: &AtomicU64, _object: &Object) {
-        mark.store(clock.load(Relaxed), Relaxed);
+    fn enter(clock: &AtomicU64, state: &AtomicU64, _object: &Object) {
+        state.store(clock.load(Relaxed), Relaxed);
     }
 
     #[inline]
-    fn touch(clock: &AtomicU64, mark: &AtomicU64) {
+    fn touch(clock: &AtomicU64, state: &AtomicU64) {
         let now = clock.load(Relaxed) + 1;
         // Every core reads the rank of a popular object, so it is written only if it changes.
-        if mark.load(Relaxed) != now {
-            mark.store(now, Relaxed);
+        if state.load(Relaxed) != now {
+            state.store(now, Relaxed);
         }
     }
 
-    fn rank(mark: &AtomicU64) -> u64 {
-        mark.load(Relaxed)
+    fn rank(state: &AtomicU64) -> u64 {
+        state.load(Relaxed)
     }
 
-    fn was_hit(mark: &AtomicU64) -> bool {
+    fn was_hit(state: &AtomicU64) -> bool {
         // Objects are admitted at even times, and hits have odd times.
-        mark.load(Relaxed) % 2 == 1
+        state.load(Relaxed) % 2 == 1
     }
 
     fn evicted(_clock: &AtomicU64, _rank: u64) {}

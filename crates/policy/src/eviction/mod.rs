@@ -21,7 +21,7 @@ pub use lru::Lru;
 /// A rule that ranks resident objects.
 pub trait Ranking: Debug + Send + 'static {
     /// The state of one object that a hit updates.
-    type Mark: Debug + Default + Send + Sync;
+    type AccessState: Debug + Default + Send + Sync;
 
     /// The state shared by all objects that a hit reads: a clock or an inflation value.
     type Shared: Debug + Default + Send + Sync;
@@ -30,16 +30,16 @@ pub trait Ranking: Debug + Send + 'static {
     fn tick(shared: &Self::Shared);
 
     /// Initialises the state of an admitted object.
-    fn enter(shared: &Self::Shared, mark: &Self::Mark, object: &Object);
+    fn enter(shared: &Self::Shared, state: &Self::AccessState, object: &Object);
 
     /// Records a hit. Access is shared: concurrent hits may race, and a lost update is one uncounted hit.
-    fn touch(shared: &Self::Shared, mark: &Self::Mark);
+    fn touch(shared: &Self::Shared, state: &Self::AccessState);
 
     /// Returns the current rank. The rank must not decrease while the object is resident.
-    fn rank(mark: &Self::Mark) -> u64;
+    fn rank(state: &Self::AccessState) -> u64;
 
     /// Returns true if the object was hit since its admission.
-    fn was_hit(mark: &Self::Mark) -> bool;
+    fn was_hit(state: &Self::AccessState) -> bool;
 
     /// Records the eviction of an object with this rank.
     fn evicted(shared: &Self::Shared, rank: u64);

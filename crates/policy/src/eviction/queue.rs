@@ -15,11 +15,11 @@ pub(crate) struct LazyQueue {
 
 /// The state of an entry at the top of the heap.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Standing {
+pub(crate) enum EntryState {
     /// Resident, with its current rank.
     Resident(u64),
     /// Removed by the caller. The entry stayed in the heap until it reached the top.
-    Gone,
+    Removed,
 }
 
 impl LazyQueue {
@@ -29,27 +29,27 @@ impl LazyQueue {
 
     /// Removes the resident entry with the lowest rank.
     ///
-    /// Calls `gone` for every removed entry that reaches the top. Its index is free from then on.
+    /// Calls `on_removed` for every removed entry that reaches the top. Its index is free from then on.
     pub(crate) fn pop(
         &mut self,
-        standing: impl Fn(u32) -> Standing,
-        mut gone: impl FnMut(u32),
+        entry_state: impl Fn(u32) -> EntryState,
+        mut on_removed: impl FnMut(u32),
     ) -> Option<(u64, u32)> {
         let mut sifts_left = SIFTS_MAX;
         loop {
             let mut top = self.heap.peek_mut()?;
             let Reverse((seen, index)) = *top;
-            match standing(index) {
-                Standing::Gone => {
+            match entry_state(index) {
+                EntryState::Removed => {
                     PeekMut::pop(top);
-                    gone(index);
+                    on_removed(index);
                 }
-                Standing::Resident(rank) if rank > seen && sifts_left > 0 => {
+                EntryState::Resident(rank) if rank > seen && sifts_left > 0 => {
                     sifts_left -= 1;
                     // Sifts down to its correct position when `top` is dropped.
                     *top = Reverse((rank, index));
                 }
-                Standing::Resident(rank) => {
+                EntryState::Resident(rank) => {
                     PeekMut::pop(top);
                     return Some((rank, index));
                 }
@@ -58,12 +58,16 @@ impl LazyQueue {
     }
 
     /// Removes the entries of all removed objects.
-    pub(crate) fn sweep(&mut self, standing: impl Fn(u32) -> Standing, mut gone: impl FnMut(u32)) {
+    pub(crate) fn sweep(
+        &mut self,
+        entry_state: impl Fn(u32) -> EntryState,
+        mut on_removed: impl FnMut(u32),
+    ) {
         self.heap
-            .retain(|&Reverse((_, index))| match standing(index) {
-                Standing::Resident(_) => true,
-                Standing::Gone => {
-                    gone(index);
+            .retain(|&Reverse((_, index))| match entry_state(index) {
+                EntryState::Resident(_) => true,
+                EntryState::Removed => {
+                    on_removed(index);
                     false
                 }
             });
@@ -134,7 +138,7 @@ mod tests {
                             .map(|i| (table.borrow()[i].expect("live"), i as u32))
                             .min();
                         let victim = lazy.pop(
-                            |i| table.borrow()[i as usize].map_or(Standing::Gone, Standing::Resident),
+                            |i| table.borrow()[i as usize].map_or(EntryState::Removed, EntryState::Resident),
                             |_| (),
                         );
                         prop_assert_eq!(victim, eager);
@@ -157,7 +161,7 @@ mod tests {
         let victim = queue.pop(
             |i| {
                 *seen.borrow_mut() += 1;
-                Standing::Resident(1000 + u64::from(i))
+                EntryState::Resident(1000 + u64::from(i))
             },
             |_| (),
         );

@@ -17,7 +17,7 @@ mod tier;
 
 use std::collections::VecDeque;
 
-pub use reinsertion::{Aged, HITS_MAX, ParseReinsertionError, Reinsertion};
+pub use reinsertion::{HITS_MAX, ParseReinsertionError, ReclaimCandidate, Reinsertion};
 pub use tier::{LogCounters, LogTier, LogTierConfig};
 
 /// The number of a segment.
@@ -91,15 +91,15 @@ impl LogShape {
         segment_bytes
     }
 
-    /// Returns the size of a record with `body_bytes` of body and `named_bytes` of key and head.
-    pub const fn record_bytes(&self, named_bytes: u64, body_bytes: u64) -> u64 {
+    /// Returns the size of a record with `body_bytes` of body and `key_and_head_bytes` of key and head.
+    pub const fn record_bytes(&self, key_and_head_bytes: u64, body_bytes: u64) -> u64 {
         let blocks = body_bytes.div_ceil(self.block_bytes);
-        self.record_header_bytes + named_bytes + blocks * self.checksum_bytes + body_bytes
+        self.record_header_bytes + key_and_head_bytes + blocks * self.checksum_bytes + body_bytes
     }
 
     /// Returns the size of the last record of an object with this number of pieces.
-    pub const fn commit_bytes(&self, named_bytes: u64, pieces: u64) -> u64 {
-        self.record_header_bytes + named_bytes + pieces * self.extent_bytes
+    pub const fn commit_bytes(&self, key_and_head_bytes: u64, pieces: u64) -> u64 {
+        self.record_header_bytes + key_and_head_bytes + pieces * self.extent_bytes
     }
 
     /// Returns true if a body of this length is split into pieces.
@@ -127,7 +127,7 @@ pub const SEGMENTS_FEW: u64 = 16;
 
 /// The location of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RecordLocation {
     /// The open segment.
     pub segment: SegmentId,
     /// Bytes from the start of the segment.
@@ -136,7 +136,7 @@ pub struct Place {
 
 /// A segment that was opened for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Opened {
+pub struct OpenedSegment {
     /// The segment.
     pub segment: SegmentId,
     /// The number of the opening. It is unique and increases.
@@ -158,7 +158,7 @@ pub struct SegmentLog {
 
 #[derive(Clone, Debug)]
 struct Open {
-    opened: Opened,
+    opened: OpenedSegment,
     cursor: u64,
     entries: u64,
 }
@@ -221,7 +221,7 @@ impl SegmentLog {
 
     /// Allocates `record_bytes` in the open segment and leaves room for `entries` more footer entries. Returns
     /// `None` if the record does not fit, or no segment is open.
-    pub fn place(&mut self, record_bytes: u64, entries: u64) -> Option<Place> {
+    pub fn allocate(&mut self, record_bytes: u64, entries: u64) -> Option<RecordLocation> {
         let open = self.open.as_mut()?;
         let offset = open.cursor.next_multiple_of(self.shape.record_align_bytes);
         let entries = open.entries + entries;
@@ -231,7 +231,7 @@ impl SegmentLog {
         }
         open.cursor = end;
         open.entries = entries;
-        Some(Place {
+        Some(RecordLocation {
             segment: open.opened.segment,
             offset,
         })
@@ -248,7 +248,7 @@ impl SegmentLog {
     /// Seals the open segment, if any.
     pub fn seal(&mut self) -> Option<SegmentId> {
         let open = self.open.take()?;
-        let Opened { segment, epoch } = open.opened;
+        let OpenedSegment { segment, epoch } = open.opened;
         self.sealed.push_back((segment, epoch));
         Some(segment)
     }
@@ -257,11 +257,11 @@ impl SegmentLog {
     ///
     /// `avoid` returns true for a free segment that is still being read. If all free segments are being read,
     /// the first is opened.
-    pub fn open_next(&mut self, mut avoid: impl FnMut(SegmentId) -> bool) -> Option<Opened> {
+    pub fn open_next(&mut self, mut avoid: impl FnMut(SegmentId) -> bool) -> Option<OpenedSegment> {
         let chosen = self.free.iter().position(|&id| !avoid(id)).unwrap_or(0);
         let segment = self.free.remove(chosen)?;
         self.seal();
-        let opened = Opened {
+        let opened = OpenedSegment {
             segment,
             epoch: self.epoch_next,
         };
@@ -282,7 +282,7 @@ impl SegmentLog {
     }
 
     /// The open segment.
-    pub fn open(&self) -> Option<Opened> {
+    pub fn open(&self) -> Option<OpenedSegment> {
         self.open.as_ref().map(|open| open.opened)
     }
 

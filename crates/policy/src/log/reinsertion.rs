@@ -28,7 +28,7 @@ const SHARE_MAX: f64 = 0.5;
 
 /// An object, or the part of it, that lies in the victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Aged {
+pub struct ReclaimCandidate {
     /// The bytes that are written if it is selected.
     pub bytes: u64,
     /// Hits since the object was written, at most [`HITS_MAX`].
@@ -36,21 +36,26 @@ pub struct Aged {
 }
 
 impl Reinsertion {
-    /// Appends the indices of the selected objects in `aged` to `chosen`, in the order in which they are
+    /// Appends the indices of the selected objects in `candidates` to `chosen`, in the order in which they are
     /// written.
-    pub fn choose(self, aged: &[Aged], segment_bytes: u64, chosen: &mut Vec<usize>) {
+    pub fn choose(
+        self,
+        candidates: &[ReclaimCandidate],
+        segment_bytes: u64,
+        chosen: &mut Vec<usize>,
+    ) {
         let begin = chosen.len();
         let hits_min = match self {
             Self::Never => return,
             Self::Hit { hits_min } => hits_min.clamp(1, HITS_MAX),
             Self::HitsPerByte => 1,
         };
-        chosen.extend((0..aged.len()).filter(|&n| aged[n].hits >= hits_min));
+        chosen.extend((0..candidates.len()).filter(|&n| candidates[n].hits >= hits_min));
         if self == Self::HitsPerByte {
             // a.hits / a.bytes > b.hits / b.bytes, without the division. Ties keep the order of the log.
             chosen[begin..].sort_by(|&a, &b| {
                 let value = |n: usize, other: usize| {
-                    u128::from(aged[n].hits) * u128::from(aged[other].bytes)
+                    u128::from(candidates[n].hits) * u128::from(candidates[other].bytes)
                 };
                 value(b, a).cmp(&value(a, b))
             });
@@ -58,7 +63,7 @@ impl Reinsertion {
         let mut left = (segment_bytes as f64 * SHARE_MAX) as u64;
         let mut kept = begin;
         for at in begin..chosen.len() {
-            let bytes = aged[chosen[at]].bytes;
+            let bytes = candidates[chosen[at]].bytes;
             // If a large object does not fit, smaller objects behind it may still fit.
             if bytes <= left {
                 left -= bytes;

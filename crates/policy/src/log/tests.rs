@@ -27,7 +27,7 @@ fn small_tier(segments: u32, reinsertion: Reinsertion) -> LogTier {
         segments,
         reserve: 2,
         reinsertion,
-        named_bytes: 20,
+        key_and_head_bytes: 20,
         write_bytes: 300,
         write_align_bytes: 64,
     })
@@ -37,11 +37,11 @@ fn small_tier(segments: u32, reinsertion: Reinsertion) -> LogTier {
 fn places_follow_each_other_and_leave_room_for_the_footer() {
     let shape = small_shape();
     let mut log = SegmentLog::new(shape, 4, 2);
-    assert_eq!(log.place(10, 1), None, "no segment is open");
+    assert_eq!(log.allocate(10, 1), None, "no segment is open");
     let opened = log.open_next(|_| false).expect("all are free");
     let mut end = shape.segment_header_bytes;
     let mut entries = 0;
-    while let Some(place) = log.place(100, 1) {
+    while let Some(place) = log.allocate(100, 1) {
         assert_eq!(place.segment, opened.segment);
         assert_eq!(place.offset, end.next_multiple_of(16));
         end = place.offset + 100;
@@ -62,8 +62,11 @@ fn the_largest_record_fits_an_empty_segment_and_one_byte_more_does_not() {
     let shape = LogShape::new(1 << 20);
     let mut log = SegmentLog::new(shape, 4, 2);
     log.open_next(|_| false);
-    assert_eq!(log.clone().place(shape.record_bytes_max() + 512, 1), None);
-    assert!(log.place(shape.record_bytes_max(), 1).is_some());
+    assert_eq!(
+        log.clone().allocate(shape.record_bytes_max() + 512, 1),
+        None
+    );
+    assert!(log.allocate(shape.record_bytes_max(), 1).is_some());
 }
 
 /// Segments are reclaimed in the order in which they were opened, and epochs increase.
@@ -72,15 +75,15 @@ fn the_largest_record_fits_an_empty_segment_and_one_byte_more_does_not() {
 #[test]
 fn segments_are_reclaimed_in_the_order_of_opening() {
     let mut log = SegmentLog::new(small_shape(), 6, 2);
-    let mut born = VecDeque::new();
+    let mut openings = VecDeque::new();
     let mut epoch = 0;
     for _ in 0..50 {
         let opened = log.open_next(|_| false).expect("the reserve is free");
         assert!(opened.epoch > epoch);
         epoch = opened.epoch;
-        born.push_back(opened);
+        openings.push_back(opened);
         while let Some(victim) = log.victim() {
-            let oldest = born.pop_front().expect("a segment was opened");
+            let oldest = openings.pop_front().expect("a segment was opened");
             assert_eq!(victim, oldest.segment);
             log.reclaimed(victim);
             assert_eq!(log.tail_epoch(), oldest.epoch + 1);
@@ -140,11 +143,11 @@ fn a_reinsertion_rule_parses_its_own_text() {
 
 #[test]
 fn selected_objects_were_hit_and_fit_into_half_a_segment() {
-    let aged = [(600, 3), (100, 0), (300, 1), (100, 2), (100, 1)];
-    let aged = aged.map(|(bytes, hits)| Aged { bytes, hits });
+    let candidates = [(600, 3), (100, 0), (300, 1), (100, 2), (100, 1)];
+    let candidates = candidates.map(|(bytes, hits)| ReclaimCandidate { bytes, hits });
     let chosen = |reinsertion: Reinsertion| {
         let mut chosen = Vec::new();
-        reinsertion.choose(&aged, 1000, &mut chosen);
+        reinsertion.choose(&candidates, 1000, &mut chosen);
         chosen
     };
     assert_eq!(chosen(Reinsertion::Never), [0; 0]);

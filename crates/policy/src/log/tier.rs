@@ -8,7 +8,7 @@ use edgeward_types::KeyHash;
 use hashbrown::HashTable;
 
 use super::reinsertion::HITS_MAX;
-use super::{Aged, LogShape, Place, Reinsertion, SegmentId, SegmentLog};
+use super::{LogShape, ReclaimCandidate, RecordLocation, Reinsertion, SegmentId, SegmentLog};
 use crate::digest::Digest;
 
 /// The settings of a tier.
@@ -23,7 +23,7 @@ pub struct LogTierConfig {
     /// The reinsertion rule.
     pub reinsertion: Reinsertion,
     /// The mean bytes of key and head per object, because traces do not contain them.
-    pub named_bytes: u64,
+    pub key_and_head_bytes: u64,
     /// Records are combined into writes of at least this size. The server's writes after a timeout are not
     /// simulated, because the only time of a simulation is that of the trace.
     pub write_bytes: u64,
@@ -43,7 +43,7 @@ impl LogTierConfig {
             segments: segments.max(SegmentLog::segments_min(reserve)),
             reserve,
             reinsertion,
-            named_bytes: 512,
+            key_and_head_bytes: 512,
             write_bytes: 1 << 20,
             write_align_bytes: 4096,
         }
@@ -161,17 +161,17 @@ impl LogTier {
     /// Writes an object and replaces the earlier object with its key. Returns false if the object is too large.
     pub fn insert(&mut self, key: KeyHash, body_bytes: u64) -> bool {
         let shape = self.config.shape;
-        let named = self.config.named_bytes;
+        let key_and_head_bytes = self.config.key_and_head_bytes;
         let pieces = if shape.is_cut(body_bytes) {
             body_bytes.div_ceil(shape.piece_bytes)
         } else {
             0
         };
         let largest = if pieces == 0 {
-            shape.record_bytes(named, body_bytes)
+            shape.record_bytes(key_and_head_bytes, body_bytes)
         } else {
             shape
-                .commit_bytes(named, pieces)
+                .commit_bytes(key_and_head_bytes, pieces)
                 .max(shape.record_bytes(0, shape.piece_bytes))
         };
         if largest > shape.record_bytes_max() || body_bytes > self.log.object_bytes_max() {
@@ -187,9 +187,9 @@ impl LogTier {
             self.append(key, id, shape.record_bytes(0, piece), false);
         }
         let last = if pieces == 0 {
-            shape.record_bytes(named, body_bytes)
+            shape.record_bytes(key_and_head_bytes, body_bytes)
         } else {
-            shape.commit_bytes(named, pieces)
+            shape.commit_bytes(key_and_head_bytes, pieces)
         };
         self.append(key, id, last, true);
         self.digest.admitted(body_bytes);
@@ -282,7 +282,7 @@ impl LogTier {
     }
 
     fn write(&mut self, key: KeyHash, id: u64, bytes: u64, commits: bool) -> bool {
-        let Some(Place { segment, offset }) = self.log.place(bytes, 1) else {
+        let Some(RecordLocation { segment, offset }) = self.log.allocate(bytes, 1) else {
             return false;
         };
         self.gathered = offset + bytes;
@@ -301,43 +301,46 @@ impl LogTier {
         let records = std::mem::take(&mut self.records[victim.0 as usize]);
         let shape = self.config.shape;
         // The live objects with a record in the victim, without duplicates, in the order of the log.
-        let mut aged: Vec<(KeyHash, u64, Aged)> = Vec::new();
+        let mut candidates: Vec<(KeyHash, u64, ReclaimCandidate)> = Vec::new();
         let mut seen = HashTable::new();
         for record in &records {
             let live = self.objects.find(record.key.0, |object| {
                 object.key == record.key && object.id == record.id
             });
             let Some(object) = live else { continue };
-            let known = seen.find(record.key.0, |&at: &usize| aged[at].0 == record.key);
-            let at = known.copied().unwrap_or(aged.len());
-            if at == aged.len() {
+            let known = seen.find(record.key.0, |&at: &usize| candidates[at].0 == record.key);
+            let at = known.copied().unwrap_or(candidates.len());
+            if at == candidates.len() {
                 let bytes = if object.pieces == 0 {
                     0
                 } else {
                     // If a piece moves, a new last record must state its location.
-                    shape.commit_bytes(self.config.named_bytes, object.pieces)
+                    shape.commit_bytes(self.config.key_and_head_bytes, object.pieces)
                 };
                 let hits = object.hits;
-                aged.push((object.key, object.id, Aged { bytes, hits }));
-                seen.insert_unique(record.key.0, at, |&at| aged[at].0.0);
+                candidates.push((object.key, object.id, ReclaimCandidate { bytes, hits }));
+                seen.insert_unique(record.key.0, at, |&at| candidates[at].0.0);
             }
             if object.pieces == 0 || !record.commits {
-                aged[at].2.bytes += record.bytes;
+                candidates[at].2.bytes += record.bytes;
             }
         }
-        let sizes: Vec<Aged> = aged.iter().map(|&(.., aged)| aged).collect();
+        let sizes: Vec<ReclaimCandidate> = candidates
+            .iter()
+            .map(|&(.., candidates)| candidates)
+            .collect();
         let mut chosen = Vec::new();
         let reinsertion = self.config.reinsertion;
         reinsertion.choose(&sizes, shape.segment_bytes, &mut chosen);
-        let mut again = vec![false; aged.len()];
+        let mut reinserted = vec![false; candidates.len()];
         for at in chosen {
-            again[at] = self.reinsert(aged[at].0, aged[at].1, &records);
-            if again[at] {
-                self.digest.reinserted(aged[at].1);
+            reinserted[at] = self.reinsert(candidates[at].0, candidates[at].1, &records);
+            if reinserted[at] {
+                self.digest.reinserted(candidates[at].1);
             }
         }
-        for (&(key, id, _), again) in aged.iter().zip(again) {
-            if !again && let Some(object) = self.take(key, Some(id)) {
+        for (&(key, id, _), reinserted) in candidates.iter().zip(reinserted) {
+            if !reinserted && let Some(object) = self.take(key, Some(id)) {
                 self.counters.evicted_objects += 1;
                 self.counters.evicted_body_bytes += object.body_bytes;
                 self.digest.evicted(id);
@@ -351,22 +354,29 @@ impl LogTier {
     /// Writes an object's records in the victim again. Returns false if the space does not suffice.
     fn reinsert(&mut self, key: KeyHash, id: u64, victim: &[Record]) -> bool {
         let shape = self.config.shape;
-        let named = self.config.named_bytes;
+        let key_and_head_bytes = self.config.key_and_head_bytes;
         let Some(object) = self.objects.find(key.0, |object| object.key == key) else {
             return false;
         };
         let pieces = object.pieces;
-        let of_it = |record: &&Record| record.key == key && record.id == id;
-        for record in victim.iter().filter(of_it) {
+        let belongs_to_object = |record: &&Record| record.key == key && record.id == id;
+        for record in victim.iter().filter(belongs_to_object) {
             let bytes = record.bytes;
             if pieces > 0 && record.commits {
                 continue;
             }
-            if !self.write_again(key, id, bytes, pieces == 0) {
+            if !self.rewrite(key, id, bytes, pieces == 0) {
                 return false;
             }
         }
-        if pieces > 0 && !self.write_again(key, id, shape.commit_bytes(named, pieces), true) {
+        if pieces > 0
+            && !self.rewrite(
+                key,
+                id,
+                shape.commit_bytes(key_and_head_bytes, pieces),
+                true,
+            )
+        {
             return false;
         }
         if let Some(object) = self.objects.find_mut(key.0, |object| object.key == key) {
@@ -376,7 +386,7 @@ impl LogTier {
         true
     }
 
-    fn write_again(&mut self, key: KeyHash, id: u64, bytes: u64, commits: bool) -> bool {
+    fn rewrite(&mut self, key: KeyHash, id: u64, bytes: u64, commits: bool) -> bool {
         let written = self.write(key, id, bytes, commits)
             || (self.open_next() && self.write(key, id, bytes, commits));
         if written {

@@ -47,7 +47,7 @@ pub struct Probe {
 impl Probe {
     /// Computes the probe of a key. The key bits need not be random: consecutive ids work as well as hashes.
     #[inline]
-    pub fn of(key: KeyHash) -> Self {
+    pub fn new(key: KeyHash) -> Self {
         let position = mix64(key.0 ^ SALT);
         // The high bits of a product depend on all lower bits. Keys of one block share the high bits of
         // `position` but still differ in each field of `bits`.
@@ -211,7 +211,7 @@ mod tests {
     fn filled(blocks: usize, keys: u64) -> Bloom {
         let bloom = Bloom::new(blocks);
         for key in 0..keys {
-            bloom.add(&Probe::of(KeyHash(key)));
+            bloom.add(&Probe::new(KeyHash(key)));
         }
         bloom
     }
@@ -225,13 +225,13 @@ mod tests {
         ) {
             let bloom = Bloom::new(blocks);
             for &key in &keys {
-                let probe = Probe::of(KeyHash(key));
+                let probe = Probe::new(KeyHash(key));
                 let held = bloom.contains(&probe);
                 let new_bits = bloom.add(&probe);
                 prop_assert_eq!(held, new_bits == 0, "a contained key sets no new bit");
                 prop_assert_eq!(bloom.add(&probe), 0);
             }
-            prop_assert!(keys.iter().all(|&key| bloom.contains(&Probe::of(KeyHash(key)))));
+            prop_assert!(keys.iter().all(|&key| bloom.contains(&Probe::new(KeyHash(key)))));
         }
 
         #[test]
@@ -240,7 +240,7 @@ mod tests {
         ) {
             let bloom = Bloom::new(blocks);
             let counted: u64 =
-                keys.iter().map(|&key| u64::from(bloom.add(&Probe::of(KeyHash(key))))).sum();
+                keys.iter().map(|&key| u64::from(bloom.add(&Probe::new(KeyHash(key))))).sum();
             prop_assert_eq!(counted, bloom.set_bits(1));
         }
     }
@@ -260,7 +260,7 @@ mod tests {
             );
             let asked = 400_000u64;
             let wrong = (0..asked)
-                .filter(|key| bloom.contains(&Probe::of(KeyHash(1 << 40 | key))))
+                .filter(|key| bloom.contains(&Probe::new(KeyHash(1 << 40 | key))))
                 .count();
             let expected = rates::false_positives(keys_per_block as f64) * asked as f64;
             // Five standard deviations of the count, and 2 % for this single filter.
@@ -282,7 +282,7 @@ mod tests {
                 let (bloom, counted) = (&bloom, &counted);
                 scope.spawn(move || {
                     for key in 0..100 {
-                        let probe = Probe::of(KeyHash(key * 4 + thread));
+                        let probe = Probe::new(KeyHash(key * 4 + thread));
                         counted.fetch_add(bloom.add(&probe), Relaxed);
                         assert!(bloom.contains(&probe));
                     }
@@ -290,7 +290,7 @@ mod tests {
             }
         });
         assert_eq!(u64::from(counted.load(Relaxed)), bloom.set_bits(1));
-        assert!((0..400).all(|key| bloom.contains(&Probe::of(KeyHash(key)))));
+        assert!((0..400).all(|key| bloom.contains(&Probe::new(KeyHash(key)))));
     }
 
     #[test]
@@ -298,7 +298,7 @@ mod tests {
         let bloom = filled(16, 400);
         bloom.clear(4..16);
         for key in 0..400 {
-            let probe = Probe::of(KeyHash(key));
+            let probe = Probe::new(KeyHash(key));
             assert_eq!(bloom.contains(&probe), bloom.block_of(&probe) < 4);
         }
     }

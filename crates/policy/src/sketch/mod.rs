@@ -9,5 +9,5 @@ pub mod rotating_bloom;
 mod state;
 
 pub use bloom::{Bloom, Probe};
-pub use rotating_bloom::{RotatingBloom, RotatingBloomConfig, RotatingBloomStats, Seen};
+pub use rotating_bloom::{KeyStatus, RotatingBloom, RotatingBloomConfig, RotatingBloomStats};
 pub use state::{MAGIC, StateError, VERSION};

@@ -43,14 +43,14 @@ pub struct RotatingBloomConfig {
 }
 
 impl RotatingBloomConfig {
-    /// Sizes the filter for this number of distinct keys per period. At most `false_seen_max` of the new keys
+    /// Sizes the filter for this number of distinct keys per period. At most `false_positive_rate_max` of the new keys
     /// are ever taken for seen ones.
     ///
     /// The highest rate is reached when clearing begins: the secondary is complete and the primary has 7/8 of
     /// its keys. The rate is limited to 1e-7 to 0.5.
-    pub fn new(expected_keys: NonZeroU64, false_seen_max: f64) -> Self {
-        let rate_max = false_seen_max.clamp(1e-7, 0.5);
-        let load = rates::keys_per_block_at(rate_max, worst_false_seen);
+    pub fn new(expected_keys: NonZeroU64, false_positive_rate_max: f64) -> Self {
+        let rate_max = false_positive_rate_max.clamp(1e-7, 0.5);
+        let load = rates::keys_per_block_at(rate_max, worst_false_positive_rate);
         Self {
             expected_keys,
             fill_max: rates::fill(load),
@@ -66,8 +66,8 @@ impl RotatingBloomConfig {
     }
 
     /// Returns the highest resulting rate of new keys taken for seen ones.
-    pub fn false_seen_max(&self) -> f64 {
-        worst_false_seen(rates::keys_per_block(self.fill_max))
+    pub fn false_positive_rate_max(&self) -> f64 {
+        worst_false_positive_rate(rates::keys_per_block(self.fill_max))
     }
 
     /// The number of 64-byte blocks in each of the two filters.
@@ -85,9 +85,9 @@ impl RotatingBloomConfig {
 
 /// The result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum KeyStatus {
     /// Requested within the last two periods, or a false positive.
-    Before,
+    Seen,
     /// Not requested since the start of the previous period.
     New,
 }
@@ -159,14 +159,14 @@ impl RotatingBloom {
 
     /// Returns if the key was seen, and adds it.
     #[inline]
-    pub fn check_and_add(&self, key: KeyHash) -> Seen {
+    pub fn check_and_add(&self, key: KeyHash) -> KeyStatus {
         let epoch = self.epoch.load(Acquire);
-        let probe = Probe::of(key);
+        let probe = Probe::new(key);
         let [primary, secondary] = self.roles(epoch);
         let block = primary.block_of(&probe);
         let missing = primary.missing_at(block, &probe);
         if missing == [0, 0] {
-            return Seen::Before;
+            return KeyStatus::Seen;
         }
         let seen = secondary.contains_at(block, &probe);
         primary.add_at(block, &probe);
@@ -176,13 +176,17 @@ impl RotatingBloom {
             let new_bits = missing.map(u64::count_ones).iter().sum();
             self.count(epoch, block, &probe, new_bits, seen);
         }
-        if seen { Seen::Before } else { Seen::New }
+        if seen {
+            KeyStatus::Seen
+        } else {
+            KeyStatus::New
+        }
     }
 
     /// Returns true if the key was seen. Does not add it.
     #[inline]
     pub fn contains(&self, key: KeyHash) -> bool {
-        let probe = Probe::of(key);
+        let probe = Probe::new(key);
         let [primary, secondary] = self.roles(self.epoch.load(Acquire));
         let block = primary.block_of(&probe);
         primary.contains_at(block, &probe) || secondary.contains_at(block, &probe)
@@ -216,8 +220,8 @@ impl RotatingBloom {
             secondary_fill: secondary_fill * (1.0 - cleared),
             primary_keys: (rates::keys_per_block(primary_fill)
                 * self.generations[0].blocks() as f64) as u64,
-            false_seen: first + second - first * second,
-            lost_seen: if new == 0 {
+            false_positive_rate: first + second - first * second,
+            forgotten_share: if new == 0 {
                 0.0
             } else {
                 lost as f64 / new as f64
@@ -352,10 +356,10 @@ pub struct RotatingBloomStats {
     /// Distinct keys in the primary, estimated from its fill.
     pub primary_keys: u64,
     /// The current probability that a new key is taken for a seen one, computed from the fill.
-    pub false_seen: f64,
+    pub false_positive_rate: f64,
     /// The share of keys reported as new that were in fact seen one period before the remembered ones. Counted
     /// on the sampled blocks since the start.
-    pub lost_seen: f64,
+    pub forgotten_share: f64,
     /// Bytes of all filters.
     pub memory_bytes: u64,
 }
@@ -372,7 +376,7 @@ fn new_keys_of(counted: u64) -> u64 {
 
 /// Returns the rate of new keys taken for seen ones when clearing begins. `load` is the number of keys per
 /// block at the end of a period.
-fn worst_false_seen(load: f64) -> f64 {
+fn worst_false_positive_rate(load: f64) -> f64 {
     let (whole, nearly) = (
         rates::false_positives(load),
         rates::false_positives(load * CLEAR_FROM),

@@ -316,7 +316,7 @@ mod tests {
     use edgeward_types::KeyHash;
     use proptest::prelude::*;
 
-    use super::super::rotating_bloom::Seen;
+    use super::super::rotating_bloom::KeyStatus;
     use super::*;
 
     const TAG: u64 = 0x7a6;
@@ -349,7 +349,7 @@ mod tests {
             for n in 0..more {
                 let key = KeyHash(1 << 60 | n);
                 restored.check_and_add(key);
-                prop_assert_eq!(restored.check_and_add(key), Seen::Before);
+                prop_assert_eq!(restored.check_and_add(key), KeyStatus::Seen);
             }
         }
 

@@ -30,16 +30,16 @@ impl<R: Ranking> Driver<R> {
 
     fn request(&mut self, key: u64, size_bytes: u64) -> bool {
         if self.tick_each_request {
-            R::tick(&self.tier.touch.0.ranking);
+            R::tick(&self.tier.hit_recorder.0.ranking);
         }
         if let Some(&slot) = self.index.get(&key) {
-            self.tier.touch().hit(slot);
+            self.tier.hit_recorder().hit(slot);
             return true;
         }
         let mut evicted = Vec::new();
         let verdict = self.tier.offer(&object(key, size_bytes), &mut evicted);
-        for gone in evicted {
-            assert_eq!(self.index.remove(&gone.object.key.0), Some(gone.slot));
+        for victim in evicted {
+            assert_eq!(self.index.remove(&victim.object.key.0), Some(victim.slot));
         }
         if let Verdict::Admit(slot) = verdict {
             self.index.insert(key, slot);
@@ -156,8 +156,8 @@ proptest! {
                 _ => {
                     let mut evicted = Vec::new();
                     driver.tier.resize(number * 10, &mut evicted);
-                    for gone in evicted {
-                        driver.index.remove(&gone.object.key.0);
+                    for victim in evicted {
+                        driver.index.remove(&victim.object.key.0);
                     }
                 }
             }
@@ -175,7 +175,7 @@ fn an_object_larger_than_the_tier_is_refused_and_evicts_nothing() {
     let mut evicted = Vec::new();
     assert_eq!(
         driver.tier.offer(&object(2, 101), &mut evicted),
-        Verdict::Refuse(Refusal::LargerThanTier)
+        Verdict::Reject(RejectReason::LargerThanTier)
     );
     assert!(evicted.is_empty());
 }
@@ -206,7 +206,11 @@ fn removed_objects_do_not_pile_up_in_the_queue() {
         };
         assert!(tier.remove(slot));
     }
-    assert!(tier.places.len() <= GHOSTS_MIN + 2, "{}", tier.places.len());
+    assert!(
+        tier.entries.len() <= GHOSTS_MIN + 2,
+        "{}",
+        tier.entries.len()
+    );
 }
 
 #[test]

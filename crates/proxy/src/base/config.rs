@@ -161,7 +161,7 @@ impl DiskConfig {
             admission: DiskAdmissionSpec::default(),
             hosts: Vec::new(),
             expected_keys: None,
-            false_positive_rate: disk_admission::FALSE_SEEN_MAX,
+            false_positive_rate: disk_admission::FALSE_POSITIVE_RATE_MAX,
             memory_file: None,
             read_threads: NonZeroUsize::new(16).expect("16 is not zero"),
             reads_waiting_max: NonZeroUsize::new(1024).expect("1024 is not zero"),

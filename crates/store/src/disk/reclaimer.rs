@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use edgeward_policy::log::{Aged, SegmentId};
+use edgeward_policy::log::{ReclaimCandidate, SegmentId};
 use edgeward_types::KeyHash;
 
 use super::format::{Entry, Extent, Kind};
@@ -47,9 +47,9 @@ impl Writer {
     pub(super) fn reclaim(&mut self, victim: SegmentId) -> Result<(), WriteFailure> {
         let volume = Arc::clone(&self.volume);
         let residents = residents_of(&volume, victim);
-        let aged: Vec<Aged> = residents
+        let aged: Vec<ReclaimCandidate> = residents
             .iter()
-            .map(|&Resident { bytes, hits, .. }| Aged { bytes, hits })
+            .map(|&Resident { bytes, hits, .. }| ReclaimCandidate { bytes, hits })
             .collect();
         let mut chosen = Vec::new();
         let reinsertion = volume.settings.reinsertion;

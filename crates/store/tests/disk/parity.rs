@@ -173,7 +173,7 @@ fn simulated(store: &Store, reinsertion: Reinsertion) -> LogTier {
         segments: u32::try_from(capacity / SEGMENT_BYTES).expect("few"),
         reserve: DiskSettings::default().reserve_segments,
         reinsertion,
-        named_bytes: (size_of::<u64>() + HEAD_BYTES) as u64,
+        key_and_head_bytes: (size_of::<u64>() + HEAD_BYTES) as u64,
         write_bytes: WRITE_BYTES,
         write_align_bytes: edgeward_store::disk::WRITE_ALIGN,
     })

@@ -26,7 +26,7 @@ pub(super) fn analysis_error(error: AnalyzeError) -> Diagnostic {
 
 fn partial_hint(error: &PartialError) -> Option<&'static str> {
     match error {
-        PartialError::NotOne { .. } => Some(
+        PartialError::NotPartialResult { .. } => Some(
             "`edgeward analyze LOG… --partial FILE` writes a partial result; analyze logs without `merge`",
         ),
         PartialError::Version { .. } => {
@@ -46,7 +46,7 @@ fn partial_hint(error: &PartialError) -> Option<&'static str> {
 
 fn checkpoint_hint(error: &CheckpointError) -> Option<&'static str> {
     match error {
-        CheckpointError::Asked { .. } | CheckpointError::Stranger { .. } => {
+        CheckpointError::OtherOptions { .. } | CheckpointError::OtherLogs { .. } => {
             Some("run the command with the same options, or remove the folder to start again")
         }
         CheckpointError::Changed { .. } => Some(

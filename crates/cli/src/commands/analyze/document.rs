@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use edgeward_analysis::{Hour, Objects, Ranking, Share, Sizes, Tally};
+use edgeward_analysis::{Objects, Ranking, Sizes, Tally, TrafficCounts};
 use edgeward_logs::{Analysis, FileReport};
 use edgeward_trace::raw::rfc3339;
 use edgeward_types::ByteSize;
@@ -452,7 +452,7 @@ impl<'a> ShareCells<'a> {
 }
 
 impl ShareRow {
-    fn of(share: &Hour) -> Self {
+    fn of(share: &TrafficCounts) -> Self {
         Self {
             requests: share.requests,
             bytes: share.bytes,
@@ -466,7 +466,7 @@ impl ShareRow {
 
 impl NameRanking {
     fn of(ranking: &Ranking, top: usize) -> Self {
-        let (rows, others): (_, Share) = ranking.top(top);
+        let (rows, others): (_, TrafficCounts) = ranking.top(top);
         Self {
             top: rows
                 .iter()
@@ -516,7 +516,7 @@ impl FileRow {
 
 fn top_rows(objects: &Objects, tally: Option<&Tally>) -> Vec<TopRow> {
     let text = |fingerprint| {
-        let text = tally?.texts.of(fingerprint)?;
+        let text = tally?.texts.get(fingerprint)?;
         Some(String::from_utf8_lossy(text).into_owned())
     };
     objects

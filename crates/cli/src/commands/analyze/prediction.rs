@@ -11,7 +11,7 @@ use edgeward_sim::{DiskConfig, Run, RunConfig};
 use edgeward_types::{ByteSize, Seed};
 use serde::Serialize;
 
-use edgeward_analysis::{ReuseCurve, Sampled, WorkingSet};
+use edgeward_analysis::{ReuseCurve, CompleteSample, WorkingSet};
 use edgeward_trace::raw::rfc3339;
 use edgeward_types::Timestamp;
 
@@ -66,14 +66,14 @@ pub(super) struct RequestedSizes {
 
 impl Prediction {
     /// Computes the prediction, or returns `None` if the sample is too small.
-    pub(super) fn of(sampled: &Sampled, requested: RequestedSizes) -> Option<Self> {
-        let curve = ReuseCurve::of(sampled);
+    pub(super) fn of(sampled: &CompleteSample, requested: RequestedSizes) -> Option<Self> {
+        let curve = ReuseCurve::from_sample(sampled);
         if sampled.records.len() < REQUESTS_MIN || curve.points.is_empty() {
             return None;
         }
-        let by_hour = WorkingSet::by(3600, sampled);
+        let by_hour = WorkingSet::per_interval(3600, sampled);
         let sizes = CacheSizes::suitable(&curve, requested);
-        let keys_a_day = WorkingSet::by(86_400, sampled)
+        let keys_a_day = WorkingSet::per_interval(86_400, sampled)
             .iter()
             .map(|day| day.objects as u64)
             .max()
@@ -179,7 +179,7 @@ fn largest_worth_its_cost(
 
 /// Simulates LRU, AdaptSize and GDSF in RAM alone, then the best of them with a disk, with the admission rules
 /// `always` and `second-hit`.
-fn simulate(sampled: &Sampled, sizes: CacheSizes) -> Vec<CacheRow> {
+fn simulate(sampled: &CompleteSample, sizes: CacheSizes) -> Vec<CacheRow> {
     let policies = [PolicySpec::Lru, PolicySpec::AdaptSize, PolicySpec::Gdsf];
     let rows = policies.map(|policy| run(sampled, policy, sizes.ram, None));
     // `max_by` returns the last of several equal ratios, which is that of the default policy.
@@ -197,7 +197,7 @@ fn simulate(sampled: &Sampled, sizes: CacheSizes) -> Vec<CacheRow> {
 }
 
 fn run(
-    sampled: &Sampled,
+    sampled: &CompleteSample,
     policy: PolicySpec,
     ram_bytes: u64,
     disk: Option<(u64, DiskAdmissionSpec)>,
@@ -300,7 +300,7 @@ mod tests {
     use super::*;
 
     /// 2,000 objects of 10,000 bytes with Zipf-like popularity, and 10,000 objects with one request each.
-    fn sampled() -> Sampled {
+    fn sampled() -> CompleteSample {
         let mut records = Vec::new();
         let mut state = 7u64;
         for n in 0..40_000u64 {
@@ -319,7 +319,7 @@ mod tests {
                 size: 10_000,
             });
         }
-        Sampled {
+        CompleteSample {
             rate: 1.0,
             requests: records.len() as u64,
             records,
@@ -356,7 +356,7 @@ mod tests {
         let prediction = Prediction::of(&sampled(), requested).expect("enough");
         assert!(prediction.caches.iter().all(|row| row.ram_bytes == 3 << 20));
         assert!(prediction.config.contains("capacity = \"48MiB\""));
-        let few = Sampled {
+        let few = CompleteSample {
             records: sampled().records[..100].to_vec(),
             ..sampled()
         };

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 
-use edgeward_analysis::{Names, recognise};
+use edgeward_analysis::{FieldNames, detect_format};
 use edgeward_capture::is_capture;
 use edgeward_chunk_store::estimate::{EstimateSettings, Estimator};
 use edgeward_chunk_store::{OpenError, ScratchDevice};
@@ -178,7 +178,7 @@ impl EstimateArgs {
         if is_capture(&beginning) {
             return Ok(PathKind::Capture);
         }
-        let is_log = recognise(&beginning, &Names::default()).is_ok();
+        let is_log = detect_format(&beginning, &FieldNames::default()).is_ok();
         Ok(if is_log {
             PathKind::Log
         } else {

@@ -7,7 +7,7 @@ use crate::Object;
 use crate::adaptsize::model::stationary;
 use crate::adaptsize::{BINS_PER_OCTAVE, ObjectRate, Population, forecast_window};
 
-use super::oracle::{self, ListCache, Thing, figure_8, zipf_requests};
+use super::oracle::{self, ListCache, ModelObject, figure_8, zipf_requests};
 
 /// The closed form of Theorem 1 is the limit of the chain of figure 8.
 ///
@@ -40,17 +40,17 @@ fn the_closed_form_does_not_overflow() {
     assert_eq!(stationary(0.0, 0.0), 0.0);
 }
 
-fn population(things: &[Thing], capacity: f64, bins_per_octave: u32) -> Population {
-    let rates = things.iter().map(|thing| ObjectRate {
-        rate: thing.rate,
-        size_bytes: thing.size,
+fn population(objects: &[ModelObject], capacity: f64, bins_per_octave: u32) -> Population {
+    let rates = objects.iter().map(|object| ObjectRate {
+        rate: object.rate,
+        size_bytes: object.size,
     });
     Population::new(rates, capacity, bins_per_octave)
 }
 
 prop_compose! {
-    fn things()(list in prop::collection::vec((-3.0..9.0_f64, 3.0..24.0_f64), 2..60)) -> Vec<Thing> {
-        list.into_iter().map(|(rate, size)| Thing { rate: rate.exp2(), size: size.exp2() }).collect()
+    fn objects()(list in prop::collection::vec((-3.0..9.0_f64, 3.0..24.0_f64), 2..60)) -> Vec<ModelObject> {
+        list.into_iter().map(|(rate, size)| ModelObject { rate: rate.exp2(), size: size.exp2() }).collect()
     }
 }
 
@@ -59,11 +59,11 @@ proptest! {
 
     /// With very fine bins the solver agrees with seventy bisections of the naive formula.
     #[test]
-    fn the_solver_agrees_with_brute_force(things in things(), share in 0.02..0.9_f64, log2_c in 16.0..26.0_f64) {
-        let capacity = share * things.iter().map(|thing| thing.size).sum::<f64>();
+    fn the_solver_agrees_with_brute_force(objects in objects(), share in 0.02..0.9_f64, log2_c in 16.0..26.0_f64) {
+        let capacity = share * objects.iter().map(|object| object.size).sum::<f64>();
         let c = log2_c.exp2();
-        let ours = population(&things, capacity, 1 << 10).solve(c, capacity).object_hit_ratio;
-        let theirs = oracle::hit_ratio(&things, c, capacity);
+        let ours = population(&objects, capacity, 1 << 10).solve(c, capacity).object_hit_ratio;
+        let theirs = oracle::hit_ratio(&objects, c, capacity);
         prop_assert!((ours - theirs).abs() < 0.005, "{ours} against {theirs}");
     }
 
@@ -72,61 +72,61 @@ proptest! {
     /// c is at most 256 times smaller than an object. Below that, an object is admitted once in e^256 requests,
     /// which floats cannot represent and no cache would ever show.
     #[test]
-    fn compression_hardly_moves_the_curve(things in things(), share in 0.02..0.9_f64, log2_c in 16.0..26.0_f64) {
-        let capacity = share * things.iter().map(|thing| thing.size).sum::<f64>();
+    fn compression_hardly_moves_the_curve(objects in objects(), share in 0.02..0.9_f64, log2_c in 16.0..26.0_f64) {
+        let capacity = share * objects.iter().map(|object| object.size).sum::<f64>();
         let c = log2_c.exp2();
-        let exact = population(&things, capacity, 1 << 10).solve(c, capacity).object_hit_ratio;
-        let cells = population(&things, capacity, BINS_PER_OCTAVE).solve(c, capacity).object_hit_ratio;
+        let exact = population(&objects, capacity, 1 << 10).solve(c, capacity).object_hit_ratio;
+        let cells = population(&objects, capacity, BINS_PER_OCTAVE).solve(c, capacity).object_hit_ratio;
         prop_assert!((exact - cells).abs() < 0.03, "{exact} against {cells}");
     }
 }
 
 #[test]
 fn objects_that_all_fit_are_always_hit_in_the_long_run() {
-    let things = [
-        Thing {
+    let objects = [
+        ModelObject {
             rate: 3.0,
             size: 100.0,
         },
-        Thing {
+        ModelObject {
             rate: 0.5,
             size: 900.0,
         },
     ];
-    let solution = population(&things, 1001.0, BINS_PER_OCTAVE).solve(f64::INFINITY, 1001.0);
+    let solution = population(&objects, 1001.0, BINS_PER_OCTAVE).solve(f64::INFINITY, 1001.0);
     assert_eq!(solution.lifetime_windows, f64::INFINITY);
     assert_eq!(solution.object_hit_ratio, 1.0);
 }
 
 #[test]
 fn an_object_larger_than_the_cache_only_misses() {
-    let things = [
-        Thing {
+    let objects = [
+        ModelObject {
             rate: 1.0,
             size: 10.0,
         },
-        Thing {
+        ModelObject {
             rate: 3.0,
             size: 5000.0,
         },
     ];
-    let solution = population(&things, 1000.0, BINS_PER_OCTAVE).solve(f64::INFINITY, 1000.0);
+    let solution = population(&objects, 1000.0, BINS_PER_OCTAVE).solve(f64::INFINITY, 1000.0);
     assert_eq!(solution.object_hit_ratio, 0.25);
 }
 
 #[test]
 fn a_smaller_c_takes_longer_to_fill_the_cache() {
-    let things = [
-        Thing {
+    let objects = [
+        ModelObject {
             rate: 2.0,
             size: 1000.0,
         },
-        Thing {
+        ModelObject {
             rate: 1.0,
             size: 1000.0,
         },
     ];
-    let population = population(&things, 3000.0, BINS_PER_OCTAVE);
+    let population = population(&objects, 3000.0, BINS_PER_OCTAVE);
     // Capacity 3000 bytes: 3000 bytes per window if every object is admitted, and 1/e of that at c = 1000.
     assert!((population.fill_windows(f64::INFINITY, 3000.0) - 1.0).abs() < 1e-12);
     assert!((population.fill_windows(1000.0, 3000.0) - 1f64.exp()).abs() < 1e-12);
@@ -146,11 +146,11 @@ fn the_stationary_curve_matches_a_simulated_cache_under_independent_requests() {
         rates[key as usize].0 += 1.0;
         rates[key as usize].1 = size as f64;
     }
-    let things: Vec<Thing> = rates
+    let objects: Vec<ModelObject> = rates
         .iter()
-        .map(|&(rate, size)| Thing { rate, size })
+        .map(|&(rate, size)| ModelObject { rate, size })
         .collect();
-    let mut population = population(&things, capacity as f64, BINS_PER_OCTAVE);
+    let mut population = population(&objects, capacity as f64, BINS_PER_OCTAVE);
     for c in [8e3, 32e3, 128e3, f64::INFINITY] {
         let mut cache = ListCache::new(capacity, c, seed);
         let hits = requests
@@ -230,7 +230,7 @@ fn bursts_are_predicted_as_bursts() {
             }; 4]
         })
         .collect();
-    let mut forecast = forecast_window(&objects, 100_000, &|_| false, 0);
-    let predicted = forecast.solve(f64::INFINITY).object_hit_ratio;
+    let mut model = forecast_window(&objects, 100_000, &|_| false, 0);
+    let predicted = model.solve(f64::INFINITY).object_hit_ratio;
     assert!((predicted - 0.75).abs() < 0.01, "{predicted}");
 }

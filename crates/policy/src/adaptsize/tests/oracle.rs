@@ -41,14 +41,14 @@ pub(super) fn figure_8(rate: f64, admitted: f64, lifetime: f64, positions: usize
 
 /// One object of the oracle.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Thing {
+pub(super) struct ModelObject {
     pub(super) rate: f64,
     pub(super) size: f64,
 }
 
 /// Theorem 1 as printed, by odds. `rT` must be small enough for a float.
-fn theorem_1(thing: Thing, c: f64, lifetime: f64) -> f64 {
-    let odds = ((thing.rate * lifetime).exp() - 1.0) * (-thing.size / c).exp();
+fn theorem_1(object: ModelObject, c: f64, lifetime: f64) -> f64 {
+    let odds = ((object.rate * lifetime).exp() - 1.0) * (-object.size / c).exp();
     if odds.is_infinite() {
         1.0
     } else {
@@ -57,16 +57,16 @@ fn theorem_1(thing: Thing, c: f64, lifetime: f64) -> f64 {
 }
 
 /// Solves equation (1) by seventy bisections of log2 T, and returns the hit ratio.
-pub(super) fn hit_ratio(things: &[Thing], c: f64, capacity: f64) -> f64 {
-    let fitting: Vec<Thing> = things
+pub(super) fn hit_ratio(objects: &[ModelObject], c: f64, capacity: f64) -> f64 {
+    let fitting: Vec<ModelObject> = objects
         .iter()
         .copied()
-        .filter(|thing| thing.size <= capacity)
+        .filter(|object| object.size <= capacity)
         .collect();
     let held = |lifetime: f64| -> f64 {
         fitting
             .iter()
-            .map(|&thing| theorem_1(thing, c, lifetime) * thing.size)
+            .map(|&object| theorem_1(object, c, lifetime) * object.size)
             .sum()
     };
     let (mut low, mut high) = (-40.0_f64, 40.0_f64);
@@ -80,9 +80,9 @@ pub(super) fn hit_ratio(things: &[Thing], c: f64, capacity: f64) -> f64 {
     }
     let hits: f64 = fitting
         .iter()
-        .map(|&thing| thing.rate * theorem_1(thing, c, low.exp2()))
+        .map(|&object| object.rate * theorem_1(object, c, low.exp2()))
         .sum();
-    hits / things.iter().map(|thing| thing.rate).sum::<f64>()
+    hits / objects.iter().map(|object| object.rate).sum::<f64>()
 }
 
 /// The paper mode in one function: rates in ordered maps, twenty candidates per octave.
@@ -112,24 +112,24 @@ pub(super) fn best_c(
         }
         rates.retain(|_, (rate, _)| *rate >= 0.1);
     }
-    let things: Vec<Thing> = rates
+    let objects: Vec<ModelObject> = rates
         .values()
-        .map(|&(rate, size)| Thing {
+        .map(|&(rate, size)| ModelObject {
             rate,
             size: size as f64,
         })
         .collect();
     let octaves = (capacity / c_min).log2();
-    let mut best = (hit_ratio(&things, f64::INFINITY, capacity), f64::INFINITY);
+    let mut best = (hit_ratio(&objects, f64::INFINITY, capacity), f64::INFINITY);
     for step in 0..=(octaves * 20.0) as u32 {
         let c = c_min * (f64::from(step) / 20.0).exp2();
-        let filled: f64 = things
+        let filled: f64 = objects
             .iter()
-            .filter(|thing| thing.size <= capacity)
-            .map(|thing| thing.rate * thing.size * (-thing.size / c).exp())
+            .filter(|object| object.size <= capacity)
+            .map(|object| object.rate * object.size * (-object.size / c).exp())
             .sum();
         if capacity / filled <= fill_windows_max {
-            let ratio = hit_ratio(&things, c, capacity);
+            let ratio = hit_ratio(&objects, c, capacity);
             if ratio > best.0 {
                 best = (ratio, c);
             }

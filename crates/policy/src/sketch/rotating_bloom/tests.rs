@@ -7,17 +7,20 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn config(keys: u64, false_seen_max: f64) -> RotatingBloomConfig {
-    RotatingBloomConfig::new(NonZeroU64::new(keys).expect("not zero"), false_seen_max)
+fn config(keys: u64, false_positive_rate_max: f64) -> RotatingBloomConfig {
+    RotatingBloomConfig::new(
+        NonZeroU64::new(keys).expect("not zero"),
+        false_positive_rate_max,
+    )
 }
 
 #[test]
 fn the_second_request_has_been_seen_and_the_first_has_not() {
     let filter = RotatingBloom::new(config(1000, 1e-4));
     assert!(!filter.contains(KeyHash(7)));
-    assert_eq!(filter.check_and_add(KeyHash(7)), Seen::New);
+    assert_eq!(filter.check_and_add(KeyHash(7)), KeyStatus::New);
     assert!(filter.contains(KeyHash(7)));
-    assert_eq!(filter.check_and_add(KeyHash(7)), Seen::Before);
+    assert_eq!(filter.check_and_add(KeyHash(7)), KeyStatus::Seen);
 }
 
 /// A key is remembered for at least 7/8 of a period and at most two periods, up to the counting error.
@@ -44,8 +47,8 @@ fn a_key_is_remembered_for_one_to_two_periods() {
 #[test]
 fn a_period_holds_the_keys_it_was_sized_for() {
     for keys in [2_000u64, 200_000] {
-        for false_seen in [0.05, 0.01, 0.001] {
-            let filter = RotatingBloom::new(config(keys, false_seen));
+        for false_positive_rate in [0.05, 0.01, 0.001] {
+            let filter = RotatingBloom::new(config(keys, false_positive_rate));
             let mut added = 0;
             while filter.stats().rotations < 2 {
                 added += 1;
@@ -55,7 +58,7 @@ fn a_period_holds_the_keys_it_was_sized_for() {
             // False positives are not added, and a filter has whole blocks.
             assert!(
                 (0.95..1.15).contains(&period),
-                "{keys}, {false_seen}: {period}"
+                "{keys}, {false_positive_rate}: {period}"
             );
         }
     }
@@ -65,21 +68,24 @@ fn a_period_holds_the_keys_it_was_sized_for() {
 #[test]
 fn first_requests_are_taken_for_second_ones_at_the_estimated_rate() {
     let keys = 100_000u64;
-    for false_seen_max in [0.05, 0.01] {
-        let filter = RotatingBloom::new(config(keys, false_seen_max));
+    for false_positive_rate_max in [0.05, 0.01] {
+        let filter = RotatingBloom::new(config(keys, false_positive_rate_max));
         let (mut wrong, mut estimated) = (0u64, 0.0);
         // Three periods of warm-up, then three to count.
         for n in 0..6 * keys {
-            let seen = filter.check_and_add(KeyHash(n)) == Seen::Before;
+            let seen = filter.check_and_add(KeyHash(n)) == KeyStatus::Seen;
             if n >= 3 * keys {
                 wrong += u64::from(seen);
                 if n % 100 == 0 {
-                    estimated += 100.0 * filter.stats().false_seen;
+                    estimated += 100.0 * filter.stats().false_positive_rate;
                 }
             }
         }
         let rate = wrong as f64 / (3 * keys) as f64;
-        assert!(rate <= false_seen_max, "{rate} of at most {false_seen_max}");
+        assert!(
+            rate <= false_positive_rate_max,
+            "{rate} of at most {false_positive_rate_max}"
+        );
         let error = (wrong as f64 - estimated).abs() / wrong as f64;
         assert!(error < 0.1, "{wrong} counted, {estimated} estimated");
     }
@@ -98,11 +104,14 @@ fn keys_forgotten_by_rotation_are_counted() {
         filter.check_and_add(KeyHash(n % distance));
     }
     // Two thirds of the new keys are returning keys.
-    let lost = filter.stats().lost_seen;
+    let lost = filter.stats().forgotten_share;
     assert!((0.3..0.72).contains(&lost), "{lost}");
     let calm = RotatingBloom::new(config(keys, 1e-3));
     (0..4 * keys).for_each(|n| _ = calm.check_and_add(KeyHash(n)));
-    assert!(calm.stats().lost_seen < 2e-3, "no key was requested again");
+    assert!(
+        calm.stats().forgotten_share < 2e-3,
+        "no key was requested again"
+    );
 }
 
 #[test]
@@ -113,7 +122,7 @@ fn a_smaller_rate_costs_more_memory_and_says_so() {
     // Two filters of about 11 bits per key, and 1/64 of a third.
     assert!((20.0..28.0).contains(&usual), "{usual}");
     for rate in [0.05, 0.01, 0.001] {
-        let told = config(1000, rate).false_seen_max();
+        let told = config(1000, rate).false_positive_rate_max();
         assert!((told - rate).abs() < rate * 1e-3, "{told}");
     }
 }
@@ -166,7 +175,7 @@ proptest! {
         let mut added = 0u64;
         for _ in 0..8 * keys {
             let key = rng.bits() % (spread * keys);
-            let seen = filter.check_and_add(KeyHash(key)) == Seen::Before;
+            let seen = filter.check_and_add(KeyHash(key)) == KeyStatus::Seen;
             // Every add that the primary did not already contain is at most one more distinct key.
             if let Some(&then) = last.get(&key)
                 && added - then <= keys * 3 / 4
@@ -184,7 +193,7 @@ proptest! {
     fn one_thread_gives_repeatable_answers(requests in prop::collection::vec(0u64..500, 0..2000)) {
         let answers = || {
             let filter = RotatingBloom::new(config(100, 0.01));
-            requests.iter().map(|&key| filter.check_and_add(KeyHash(key)) == Seen::New).collect::<Vec<_>>()
+            requests.iter().map(|&key| filter.check_and_add(KeyHash(key)) == KeyStatus::New).collect::<Vec<_>>()
         };
         prop_assert_eq!(answers(), answers());
     }

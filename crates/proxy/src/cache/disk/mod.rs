@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use edgeward_policy::disk_admission::{DiskRefusal, DiskVerdict};
+use edgeward_policy::disk_admission::{DiskRejectReason, DiskVerdict};
 use edgeward_policy::{Evicted, Object};
 use edgeward_store::disk::{Candidate, DiskCache, DiskObject, Dropped, Now, SyncError};
 use edgeward_store::versions::Version;
@@ -132,11 +132,11 @@ impl DiskTier {
                 counters.disk_admitted.increment();
                 true
             }
-            DiskVerdict::Refuse(DiskRefusal::TooLarge) => {
+            DiskVerdict::Reject(DiskRejectReason::TooLarge) => {
                 counters.disk_refused_size.increment();
                 false
             }
-            DiskVerdict::Refuse(_) => {
+            DiskVerdict::Reject(_) => {
                 counters.disk_refused_requests.increment();
                 false
             }
@@ -163,7 +163,7 @@ impl DiskTier {
             key.extend_from_slice(secondary);
         }
         let hash = hash_key(&key, self.cache.key_seed());
-        self.admissions.of(primary).admission().note(hash);
+        self.admissions.of(primary).admission().record(hash);
     }
 
     /// Returns the hash by which admission counts the requests for a key. It leaves out the generation of a variant's

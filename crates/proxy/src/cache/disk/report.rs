@@ -79,10 +79,10 @@ metrics! {
     const FILTER: RotatingBloomStats ["rule", "request"] = |filter| {
         Gauge "edgeward_disk_admission_false_seen"
             "Probability that a first request is taken for a later one, by the number of the request."
-            { filter.false_seen }
+            { filter.false_positive_rate }
         Gauge "edgeward_disk_admission_lost_seen"
             "Share of keys taken for new although they were requested one period before the filter's history."
-            { filter.lost_seen }
+            { filter.forgotten_share }
         Gauge "edgeward_disk_admission_fill" "Share of the primary filter's bits that are set." { filter.primary_fill }
         Gauge "edgeward_disk_admission_bytes" "Memory of the filter." { filter.memory_bytes }
         Counter "edgeward_disk_admission_rotations_total"
@@ -175,8 +175,8 @@ fn filters(rule: &Rule) -> Vec<Value> {
                 "primary_fill": filter.primary_fill,
                 "secondary_fill": filter.secondary_fill,
                 "keys": filter.primary_keys,
-                "false_seen": filter.false_seen,
-                "lost_seen": filter.lost_seen,
+                "false_seen": filter.false_positive_rate,
+                "lost_seen": filter.forgotten_share,
             })
         })
         .collect()

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use edgeward_policy::log::{Place, SegmentId};
+use edgeward_policy::log::{RecordLocation, SegmentId};
 use edgeward_types::KeyHash;
 
 use super::{Draft, Move, TOMBSTONES_A_RECORD, WriteFailure, Writer, unix_secs};
@@ -38,7 +38,7 @@ impl Writer {
     ) -> Result<Extent, WriteFailure> {
         let entries = draft.entries();
         loop {
-            if let Some(place) = self.log.place(draft.record_bytes(), entries) {
+            if let Some(place) = self.log.allocate(draft.record_bytes(), entries) {
                 return Ok(self.put(place, draft, body));
             }
             self.open_segment()?;
@@ -66,19 +66,24 @@ impl Writer {
         draft: &Draft<'_>,
         body: &[Bytes],
     ) -> Result<Extent, WriteFailure> {
-        if let Some(place) = self.log.place(draft.record_bytes(), draft.entries()) {
+        if let Some(place) = self.log.allocate(draft.record_bytes(), draft.entries()) {
             return Ok(self.put(place, draft, body));
         }
         if self.log.free_segments() == 0 {
             return Err(WriteFailure::NoRoom);
         }
         self.next_segment()?;
-        let place = self.log.place(draft.record_bytes(), draft.entries());
+        let place = self.log.allocate(draft.record_bytes(), draft.entries());
         let place = place.ok_or(WriteFailure::NoRoom)?;
         Ok(self.put(place, draft, body))
     }
 
-    pub(super) fn put(&mut self, place: Place, draft: &Draft<'_>, body: &[Bytes]) -> Extent {
+    pub(super) fn put(
+        &mut self,
+        place: RecordLocation,
+        draft: &Draft<'_>,
+        body: &[Bytes],
+    ) -> Extent {
         let seed = self.volume.superblock.checksum_seed;
         let epoch = self
             .log

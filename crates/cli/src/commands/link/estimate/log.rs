@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use edgeward_analysis::{Names, QueryRule};
+use edgeward_analysis::{FieldNames, QueryRule};
 use edgeward_logs::{Depth, Settings};
 use edgeward_types::ByteSize;
 
@@ -20,7 +20,7 @@ impl Estimate {
         let settings = Settings {
             depth: Depth::Full,
             format: None,
-            names: Names::default(),
+            names: FieldNames::default(),
             query: QueryRule::Keep,
             fingerprints: Default::default(),
             checkpoint: None,

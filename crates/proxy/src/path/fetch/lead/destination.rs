@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use edgeward_policy::Refusal;
+use edgeward_policy::RejectReason;
 use edgeward_semantics::{Storable, Vary};
 use edgeward_store::hot::{Commit, Offer, Reservation};
 use edgeward_store::versions::Version;
@@ -198,10 +198,10 @@ pub(super) fn charge_of(
     stored::charge_bytes(destination.key.len(), head_bytes, length)
 }
 
-fn count_refusal(worker: &Worker, refusal: Refusal) {
+fn count_refusal(worker: &Worker, refusal: RejectReason) {
     match refusal {
-        Refusal::Admission => worker.counters.not_stored_admission.increment(),
-        Refusal::LargerThanTier | Refusal::ObjectLimit => {
+        RejectReason::Admission => worker.counters.not_stored_admission.increment(),
+        RejectReason::LargerThanTier | RejectReason::ObjectLimit => {
             worker.counters.not_stored_size.increment();
         }
     }

@@ -218,7 +218,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn written_values_are_read_back(numbers in prop::collection::vec(any::<u64>(), 0..9), text in any::<Vec<u8>>()) {
+        fn written_values_are_read_back(
+            numbers in prop::collection::vec(any::<u64>(), 0..9), text in any::<Vec<u8>>(),
+        ) {
             let mut writer = Writer::new();
             numbers.iter().for_each(|n| writer.number(*n));
             numbers.iter().for_each(|n| writer.number(*n >> 40));

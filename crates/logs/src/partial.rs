@@ -28,7 +28,7 @@ pub use read::check;
 pub(crate) use write::{PartialFile, write};
 pub use write::{PartialWritten, analyze_to_partial};
 
-/// What is wrong with a partial result.
+/// The problem of a partial result.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartialError {

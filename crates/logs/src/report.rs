@@ -95,13 +95,13 @@ pub enum FileProblem {
     Recorded {
         /// The problem.
         what: String,
-        /// What to do, if known.
+        /// A hint, if available.
         hint: Option<String>,
     },
 }
 
 impl FileProblem {
-    /// Returns what to do, if known.
+    /// Returns a hint for the user, if available.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Open(_) | Self::NoRoom => None,

@@ -171,10 +171,22 @@ mod tests {
         /// Two targets share a key only if origin and path agree.
         #[test]
         fn keys_do_not_collide(
-            a in ("https?", "[a-cA-C]{1,4}", proptest::option::of(prop_oneof![Just(80), Just(443), Just(8080)]), "/[a/:]{0,4}"),
-            b in ("https?", "[a-cA-C]{1,4}", proptest::option::of(prop_oneof![Just(80), Just(443), Just(8080)]), "/[a/:]{0,4}"),
+            a in (
+                "https?",
+                "[a-cA-C]{1,4}",
+                proptest::option::of(prop_oneof![Just(80), Just(443), Just(8080)]),
+                "/[a/:]{0,4}",
+            ),
+            b in (
+                "https?",
+                "[a-cA-C]{1,4}",
+                proptest::option::of(prop_oneof![Just(80), Just(443), Just(8080)]),
+                "/[a/:]{0,4}",
+            ),
         ) {
-            let authority = |host: &str, port: Option<i32>| port.map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
+            let authority = |host: &str, port: Option<i32>| {
+                port.map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+            };
             let (authority_a, authority_b) = (authority(&a.1, a.2), authority(&b.1, b.2));
             let one = Target::new(&a.0, &authority_a, &a.3).expect("a host");
             let other = Target::new(&b.0, &authority_b, &b.3).expect("a host");

@@ -21,7 +21,8 @@
 //! 7. An unsafe method succeeded: [`invalidation::targets`] lists the keys to remove.
 //! 8. [`CacheStatus`] tells the client what the cache did (RFC 9211).
 //!
-//! `docs/reference/http-caching.md` lists the rules of the RFCs that are followed, and each MUST that is not followed.
+//! `docs/reference/http-caching.md` lists the rules of the RFCs that are followed, and each MUST that is not
+//! followed.
 #![forbid(unsafe_code)]
 
 mod age;

@@ -308,7 +308,8 @@ mod tests {
 
     use super::*;
 
-    const NGINX: &str = r#"$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent" ${upstream_cache_status} $host"#;
+    const NGINX: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
+        \"$http_referer\" \"$http_user_agent\" ${upstream_cache_status} $host";
 
     fn parser(text: &str) -> TemplateParser {
         TemplateParser::new(Template::compile(text).expect(text))
@@ -316,7 +317,9 @@ mod tests {
 
     #[test]
     fn an_nginx_log_format_is_parsed() {
-        let line = br#"192.0.2.7 - a b [17/May/2015:10:05:03 +0000] "GET /a?b HTTP/1.1" 200 512 "-" "say \"x\" y" HIT example.org"#;
+        let line =
+            b"192.0.2.7 - a b [17/May/2015:10:05:03 +0000] \"GET /a?b HTTP/1.1\" 200 512 \"-\" \
+            \"say \\\"x\\\" y\" HIT example.org";
         let mut parser = parser(NGINX);
         let entry = parser.parse(line).expect("fits").expect("a request");
         let expected = Entry {
@@ -335,7 +338,9 @@ mod tests {
     #[test]
     fn a_varnishncsa_format_is_parsed() {
         let text = r#"%h %l %u %t \"%r\" %>s %b %{Varnish:hitmiss}x %{Content-Type}o"#;
-        let line = br#"::1 - - [17/May/2015:10:05:03 +0000] "GET http://h/a\"b HTTP/1.1" 404 - miss text/html; charset=utf-8"#;
+        let line =
+            b"::1 - - [17/May/2015:10:05:03 +0000] \"GET http://h/a\\\"b HTTP/1.1\" 404 - miss \
+            text/html; charset=utf-8";
         let mut parser = parser(text);
         let entry = parser.parse(line).expect("fits").expect("a request");
         assert_eq!((entry.host, entry.url), (&b"h"[..], &br#"/a\"b"#[..]));

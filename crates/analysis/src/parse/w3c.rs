@@ -99,8 +99,14 @@ mod tests {
 
     #[test]
     fn a_cloudfront_log_is_parsed() {
-        let header = b"#Fields: date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status cs(Referer) cs(User-Agent) cs-uri-query cs(Cookie) x-edge-result-type x-edge-request-id x-host-header sc-content-type";
-        let line = b"2015-05-17\t10:05:03\tFRA2\t392\t192.0.2.100\tGET\td111111abcdef8.cloudfront.net\t/index.html\t200\t-\tMozilla/5.0%20(x)\ta=b\t-\tRefreshHit\tSOX4xwn4XV6Q==\twww.example.org\ttext/html";
+        let header =
+            b"#Fields: date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem \
+            sc-status cs(Referer) cs(User-Agent) cs-uri-query cs(Cookie) x-edge-result-type \
+            x-edge-request-id x-host-header sc-content-type";
+        let line =
+            b"2015-05-17\t10:05:03\tFRA2\t392\t192.0.2.100\tGET\td111111abcdef8.cloudfront.net\t\
+            /index.html\t200\t-\tMozilla/5.0%20(x)\ta=b\t-\tRefreshHit\tSOX4xwn4XV6Q==\t\
+            www.example.org\ttext/html";
         let mut parser = W3cParser::default();
         assert_eq!(parser.parse(b"#Version: 1.0"), Ok(None));
         assert_eq!(parser.parse(header), Ok(None));

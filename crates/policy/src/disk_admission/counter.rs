@@ -40,7 +40,7 @@ impl RequestCounter {
         }
     }
 
-    /// Counts this request and returns the number of earlier requests, at most [`count_max`](Self::most).
+    /// Counts this request and returns the number of earlier requests, at most [`count_max`](Self::count_max).
     #[inline]
     pub fn count(&self, key: KeyHash) -> u32 {
         let (first, later) = self.stages.split_first().expect("one stage at least");

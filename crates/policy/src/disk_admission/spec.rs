@@ -143,7 +143,8 @@ impl fmt::Display for ParseDiskAdmissionError {
             ),
             Self::Requests(text) => write!(
                 f,
-                "`nth-hit:{text}` is not a number of requests from 2 to {REQUESTS_MAX}; write nth-hit:3, or always for the first"
+                "`nth-hit:{text}` is not a number of requests from 2 to {REQUESTS_MAX}; write nth-hit:3, or \
+                 always for the first"
             ),
             Self::SizeZero => {
                 f.write_str("`size-density:0` is not a valid size; write size-density:1MiB")

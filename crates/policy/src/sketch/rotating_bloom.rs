@@ -43,8 +43,8 @@ pub struct RotatingBloomConfig {
 }
 
 impl RotatingBloomConfig {
-    /// Sizes the filter for this number of distinct keys per period. At most `false_positive_rate_max` of the new keys
-    /// are ever taken for seen ones.
+    /// Sizes the filter for this number of distinct keys per period. At most `false_positive_rate_max` of the
+    /// new keys are ever taken for seen ones.
     ///
     /// The highest rate is reached when clearing begins: the secondary is complete and the primary has 7/8 of
     /// its keys. The rate is limited to 1e-7 to 0.5.

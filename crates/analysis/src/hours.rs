@@ -77,8 +77,8 @@ impl TrafficCounts {
 
     /// Hits divided by hits and misses, or `None` if the log has neither.
     pub fn hit_ratio(&self) -> Option<f64> {
-        let asked = self.hits + self.misses;
-        (asked > 0).then(|| self.hits as f64 / asked as f64)
+        let hits_and_misses = self.hits + self.misses;
+        (hits_and_misses > 0).then(|| self.hits as f64 / hits_and_misses as f64)
     }
 }
 

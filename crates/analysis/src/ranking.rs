@@ -64,20 +64,20 @@ impl Ranking {
     fn drop_rarest(&mut self) {
         let mut counts: Vec<u64> = self.rows.values().map(|row| row.requests).collect();
         counts.sort_unstable_by(|a, b| b.cmp(a));
-        let least = counts[self.names_max];
+        let count_min = counts[self.names_max];
         // A name that was dropped in this round may have had this count.
-        self.undercount_max += least;
+        self.undercount_max += count_min;
         let others = &mut self.others;
         let mut room = self.names_max;
         self.rows.retain(|_, row| {
             // Names with exactly this count stay while there is room, in any order.
-            let stays = row.requests > least || (row.requests == least && room > 0);
-            if stays {
+            let is_kept = row.requests > count_min || (row.requests == count_min && room > 0);
+            if is_kept {
                 room = room.saturating_sub(1);
             } else {
                 others.merge(row);
             }
-            stays
+            is_kept
         });
     }
 

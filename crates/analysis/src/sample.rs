@@ -111,19 +111,19 @@ impl Sample {
 
     /// Drops the objects above the threshold.
     fn drop_above_threshold(&mut self) {
-        let mut kept = 0;
+        let mut retained = 0;
         for at in 0..self.runs.len() {
             let end = self.run_end(at);
-            let start = std::mem::replace(&mut self.runs[at].start, kept);
+            let start = std::mem::replace(&mut self.runs[at].start, retained);
             for from in start..end {
                 let record = self.records[from];
                 if low_bits(record.key) < self.threshold {
-                    self.records[kept] = record;
-                    kept += 1;
+                    self.records[retained] = record;
+                    retained += 1;
                 }
             }
         }
-        self.records.truncate(kept);
+        self.records.truncate(retained);
         // Removes runs without records, except the last, which may still get records.
         let starts: Vec<usize> = self.runs.iter().map(|run| run.start).collect();
         let mut at = 0;

@@ -105,11 +105,11 @@ impl Sizes {
 
     /// Returns the mean of the bucket that contains the quantile `q`, or `None` without sizes.
     pub fn quantile(&self, q: f64) -> Option<u64> {
-        let wanted = (self.count() as f64 * q) as u64;
-        let mut seen = 0;
+        let count_below = (self.count() as f64 * q) as u64;
+        let mut cumulated = 0;
         let bucket = self.buckets().find(|bucket| {
-            seen += bucket.count;
-            seen > wanted
+            cumulated += bucket.count;
+            cumulated > count_below
         });
         let bucket = bucket.or_else(|| self.buckets().last())?;
         Some(bucket.bytes / bucket.count)

@@ -73,14 +73,14 @@ impl Texts {
         let mut weights: Vec<u64> = self.rows.values().map(|row| row.weight).collect();
         weights.sort_unstable_by(|a, b| b.cmp(a));
         let keep = self.texts_max / 2;
-        let least = weights[keep];
+        let count_min = weights[keep];
         let mut room = keep;
         self.rows.retain(|_, row| {
-            let stays = row.weight > least || (row.weight == least && room > 0);
-            if stays {
+            let is_kept = row.weight > count_min || (row.weight == count_min && room > 0);
+            if is_kept {
                 room = room.saturating_sub(1);
             }
-            stays
+            is_kept
         });
         self.skip_log = (self.skip_log + 1).min(SKIP_LOG_MAX);
     }

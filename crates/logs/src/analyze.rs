@@ -257,13 +257,13 @@ pub(crate) fn read_all<I: RequestSink>(
     let workers: Vec<Worker<'_, I>> = thread::scope(|scope| {
         let work = || Worker::new(&shared, sink()).run();
         let others: Vec<_> = (1..readers).map(|_| scope.spawn(work)).collect();
-        let mine = work();
+        let first = work();
         let others = others.into_iter().map(|thread| {
             thread
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
-        std::iter::once(mine).chain(others).collect()
+        std::iter::once(first).chain(others).collect()
     });
     let mut all = ReadAll {
         sinks: Vec::new(),
@@ -274,8 +274,8 @@ pub(crate) fn read_all<I: RequestSink>(
         all.files.extend(worker.reports);
         all.sinks.push(worker.sink);
     }
-    let begun = shared.next.load(Ordering::Relaxed).min(tasks.len());
-    all.left = tasks.split_off(begun);
+    let started = shared.next.load(Ordering::Relaxed).min(tasks.len());
+    all.left = tasks.split_off(started);
     all
 }
 

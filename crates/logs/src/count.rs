@@ -68,24 +68,24 @@ pub(crate) fn for_each_partition<T: Send, E: Send>(
 ) -> Result<Vec<T>, E> {
     let next = AtomicUsize::new(0);
     let one = || {
-        let mut own = begin();
+        let mut value = begin();
         loop {
             let partition = next.fetch_add(1, Ordering::Relaxed);
             if partition >= PARTITIONS {
-                return Ok(own);
+                return Ok(value);
             }
-            each(&mut own, partition)?;
+            each(&mut value, partition)?;
         }
     };
     thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(one)).collect();
-        let mine = one();
+        let first = one();
         let others = others.into_iter().map(|thread| {
             thread
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
-        std::iter::once(mine).chain(others).collect()
+        std::iter::once(first).chain(others).collect()
     })
 }
 

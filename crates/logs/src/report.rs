@@ -246,8 +246,8 @@ impl FileReport {
                 modified: Timestamp::from_millis(from.number()?),
             });
         }
-        report.compression = known(from, &COMPRESSIONS, |c| c.to_string())?;
-        report.format = known(from, &Format::NAMES, |name| (*name).to_owned())?;
+        report.compression = read_name(from, &COMPRESSIONS, |c| c.to_string())?;
+        report.format = read_name(from, &Format::NAMES, |name| (*name).to_owned())?;
         report.lines = from.counted()?;
         report.requests = from.counted()?;
         report.passed_over = from.counted()?;
@@ -278,16 +278,16 @@ impl FileReport {
 }
 
 /// Decodes one of the values in `all` by its name, or `None` for an empty name.
-fn known<T: Copy>(
+fn read_name<T: Copy>(
     from: &mut Reader<'_>,
     all: &[T],
     name: impl Fn(&T) -> String,
 ) -> Result<Option<T>, DecodeError> {
-    let wanted = string(from)?;
-    if wanted.is_empty() {
+    let name_read = string(from)?;
+    if name_read.is_empty() {
         return Ok(None);
     }
-    let found = all.iter().find(|one| name(one) == wanted);
+    let found = all.iter().find(|one| name(one) == name_read);
     found.copied().map(Some).ok_or_else(|| from.decode_error())
 }
 

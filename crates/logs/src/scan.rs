@@ -210,9 +210,9 @@ impl<'a, I: RequestSink> Worker<'a, I> {
             && report.found.is_some_and(|found| found.bytes > 0);
         let line_bytes_max = shared.settings.line_bytes_max;
         let machine = report.machine.clone();
-        let begun = report.rest.take();
-        let mut latest = begun.map_or(Timestamp::ZERO, |rest| rest.latest);
-        let (mut paused, mut refused) = (false, 0);
+        let resumed = report.rest.take();
+        let mut latest = resumed.map_or(Timestamp::ZERO, |rest| rest.latest);
+        let (mut paused, mut rejected) = (false, 0);
         let mut lines = Lines::new(buffer, line_bytes_max, before);
         while let Some((number, line)) = lines.next(input) {
             let line = match line {
@@ -226,7 +226,7 @@ impl<'a, I: RequestSink> Worker<'a, I> {
             // Separate from the general case, so that the fields of a common line stay in registers.
             if let Some(entry) = parser.parse_common(line) {
                 if !self.sink.take(&entry, &machine) {
-                    refused = 1;
+                    rejected = 1;
                     break;
                 }
                 report.request(entry.time, &mut latest);
@@ -234,7 +234,7 @@ impl<'a, I: RequestSink> Worker<'a, I> {
                 match parser.parse(line) {
                     Ok(Some(entry)) => {
                         if !self.sink.take(&entry, &machine) {
-                            refused = 1;
+                            rejected = 1;
                             break;
                         }
                         report.request(entry.time, &mut latest);
@@ -253,10 +253,10 @@ impl<'a, I: RequestSink> Worker<'a, I> {
         }
         lines.consume();
         let last = lines.number();
-        report.lines = last - before - refused;
+        report.lines = last - before - rejected;
         if paused {
             report.rest = Some(ResumePoint {
-                position: begun.map_or(0, |rest| rest.position) + buffer.offset(),
+                position: resumed.map_or(0, |rest| rest.position) + buffer.offset(),
                 latest,
             });
             return Ok(());

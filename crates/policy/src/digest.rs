@@ -16,7 +16,7 @@ impl Digest {
     }
 
     /// Adds a rejection.
-    pub fn refused(&mut self, size_bytes: u64) {
+    pub fn rejected(&mut self, size_bytes: u64) {
         self.fold(2, size_bytes);
     }
 

@@ -67,13 +67,13 @@ impl<R: Ranking> Tier<R> {
         R::tick(&self.hit_recorder.0.ranking);
         self.offers = self.offers.wrapping_add(1);
         if object.size_bytes > self.capacity_bytes {
-            return self.refuse(object, RejectReason::LargerThanTier);
+            return self.reject(object, RejectReason::LargerThanTier);
         }
         if !self.admission.admits(object, &mut self.rng) {
-            return self.refuse(object, RejectReason::Admission);
+            return self.reject(object, RejectReason::Admission);
         }
         if self.residents >= RESIDENTS_MAX {
-            return self.refuse(object, RejectReason::ObjectLimit);
+            return self.reject(object, RejectReason::ObjectLimit);
         }
         self.digest.admitted(object.size_bytes);
         self.make_room(self.capacity_bytes - object.size_bytes, evicted);
@@ -156,8 +156,8 @@ impl<R: Ranking> Tier<R> {
             + self.free.capacity() * size_of::<u32>()
     }
 
-    fn refuse(&mut self, object: &Object, reason: RejectReason) -> Verdict {
-        self.digest.refused(object.size_bytes);
+    fn reject(&mut self, object: &Object, reason: RejectReason) -> Verdict {
+        self.digest.rejected(object.size_bytes);
         Verdict::Reject(reason)
     }
 

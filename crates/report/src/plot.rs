@@ -458,7 +458,7 @@ fn thin(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
         return points;
     }
     let stretch = points.len().div_ceil(MAX_POINTS / 4);
-    let mut kept = Vec::with_capacity(MAX_POINTS);
+    let mut thinned = Vec::with_capacity(MAX_POINTS);
     for chunk in points.chunks(stretch) {
         let by_height = |a: &usize, b: &usize| chunk[*a].1.total_cmp(&chunk[*b].1);
         let mut picked = [
@@ -471,12 +471,12 @@ fn thin(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
         let mut last = None;
         for n in picked {
             if last != Some(n) {
-                kept.push(chunk[n]);
+                thinned.push(chunk[n]);
                 last = Some(n);
             }
         }
     }
-    kept
+    thinned
 }
 
 /// The limit of points per series: more than a wide screen has pixels, but few enough for a small file.
@@ -495,11 +495,11 @@ mod tests {
         points[54_321].1 = 7.0;
         points[12_345].1 = -7.0;
         let (first, last) = (points[0], points[99_999]);
-        let kept = thin(points);
-        assert!(kept.len() <= MAX_POINTS, "{}", kept.len());
-        assert_eq!((kept[0], kept[kept.len() - 1]), (first, last));
-        assert!(kept.contains(&(54_321.0, 7.0)) && kept.contains(&(12_345.0, -7.0)));
-        assert!(kept.is_sorted_by(|a, b| a.0 < b.0));
+        let thinned = thin(points);
+        assert!(thinned.len() <= MAX_POINTS, "{}", thinned.len());
+        assert_eq!((thinned[0], thinned[thinned.len() - 1]), (first, last));
+        assert!(thinned.contains(&(54_321.0, 7.0)) && thinned.contains(&(12_345.0, -7.0)));
+        assert!(thinned.is_sorted_by(|a, b| a.0 < b.0));
     }
 
     #[test]

@@ -214,7 +214,7 @@ mod tests {
         )
     }
 
-    fn kept(freshened: Freshened) -> Storable {
+    fn expect_keep(freshened: Freshened) -> Storable {
         match freshened {
             Freshened::Keep(storable) => *storable,
             other => panic!("{other:?}"),
@@ -230,7 +230,7 @@ mod tests {
             "{DATE}\ncache-control: max-age=10\netag: \"a\"\nx-old: 1\nx-both: 1\nx-both: 2\n\
              content-type: text/plain\ncontent-length: 5\ncontent-encoding: gzip"
         ));
-        let fresh = kept(freshen(
+        let fresh = expect_keep(freshen(
             &stored,
             "date: Sun, 06 Nov 1994 08:51:17 GMT\ncache-control: max-age=20\netag: \"a\"\nx-new: 1\nx-both: 3\n\
              content-type: text/html\ncontent-length: 0\ncontent-encoding: br\ncontent-range: bytes 0-1/2\n\
@@ -257,7 +257,7 @@ mod tests {
         let stored = store(&format!(
             "{DATE}\ncache-control: max-age=10\netag: \"a\"\nage: 5"
         ));
-        let fresh = kept(freshen(&stored, ""));
+        let fresh = expect_keep(freshen(&stored, ""));
         assert_eq!(fresh.policy.age_secs(VALIDATED), 0);
         assert_eq!(
             fresh.policy.fresh_until,
@@ -305,7 +305,7 @@ mod tests {
     fn a_tag_that_differs_in_weakness_or_cannot_be_read_does_not_replace_the_stored_one() {
         let stored = store("cache-control: max-age=10\netag: W/\"a\"");
         for etag in ["\"a\"", "a"] {
-            let fresh = kept(freshen(&stored, &format!("etag: {etag}")));
+            let fresh = expect_keep(freshen(&stored, &format!("etag: {etag}")));
             assert_eq!(fresh.head.get("etag").expect("kept"), "W/\"a\"", "{etag}");
         }
     }

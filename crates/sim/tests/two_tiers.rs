@@ -52,8 +52,8 @@ struct Tally {
 
 impl Model {
     fn request(&mut self, key: u64, size: u64) {
-        if let Some(there) = self.ram.iter_mut().find(|there| there.key == key) {
-            there.used = (self.offers, true);
+        if let Some(object) = self.ram.iter_mut().find(|object| object.key == key) {
+            object.used = (self.offers, true);
             self.counts.ram_hits += 1;
             return;
         }
@@ -79,16 +79,16 @@ impl Model {
         if size > self.ram_bytes_max {
             return;
         }
-        while self.ram.iter().map(|there| there.size).sum::<u64>() + size > self.ram_bytes_max {
+        while self.ram.iter().map(|object| object.size).sum::<u64>() + size > self.ram_bytes_max {
             let order = |&at: &usize| (self.ram[at].used, self.ram[at].place);
             let oldest = (0..self.ram.len()).min_by_key(order).expect("not empty");
-            let gone = self.ram.swap_remove(oldest);
-            self.free.push(gone.place);
-            let (_, hit) = gone.used;
-            let offer = self.rules.offer_evicted && hit && !self.disk.contains(&gone.key);
-            if offer && self.admitted(gone.key, gone.size) {
-                self.counts.from_ram_bytes += gone.size;
-                self.write(gone.key, gone.size);
+            let evicted = self.ram.swap_remove(oldest);
+            self.free.push(evicted.place);
+            let (_, hit) = evicted.used;
+            let offer = self.rules.offer_evicted && hit && !self.disk.contains(&evicted.key);
+            if offer && self.admitted(evicted.key, evicted.size) {
+                self.counts.from_ram_bytes += evicted.size;
+                self.write(evicted.key, evicted.size);
             }
         }
         let place = self.free.pop().unwrap_or(self.ram.len());

@@ -31,16 +31,16 @@ impl Default for FieldNames {
 
 impl FieldNames {
     /// Returns names that take precedence over the default names, followed by the default names.
-    pub fn with_custom(own: impl IntoIterator<Item = (Field, String)>) -> Self {
-        let own = own
+    pub fn with_custom(custom: impl IntoIterator<Item = (Field, String)>) -> Self {
+        let custom = custom
             .into_iter()
             .map(|(field, name)| (field, name.into_bytes().into()));
-        let usual = COMMON_NAMES.iter().flat_map(|(field, names)| {
+        let common = COMMON_NAMES.iter().flat_map(|(field, names)| {
             names
                 .split(' ')
                 .map(|name| (*field, name.as_bytes().into()))
         });
-        Self(own.chain(usual).collect())
+        Self(custom.chain(common).collect())
     }
 }
 
@@ -309,9 +309,9 @@ impl JsonWalker<'_> {
     }
 
     fn take(&mut self, byte: u8) -> bool {
-        let here = self.line.get(self.at) == Some(&byte);
-        self.at += usize::from(here);
-        here
+        let matches = self.line.get(self.at) == Some(&byte);
+        self.at += usize::from(matches);
+        matches
     }
 }
 
@@ -447,8 +447,8 @@ mod tests {
 
     #[test]
     fn configured_names_take_precedence() {
-        let own = [(Field::Url, "req.the_url".to_owned())];
-        let mut parser = JsonParser::new(FieldNames::with_custom(own));
+        let custom = [(Field::Url, "req.the_url".to_owned())];
+        let mut parser = JsonParser::new(FieldNames::with_custom(custom));
         let line = br#"{"url":"/no","req":{"the_url":"/yes"},"uri":"/neither"}"#;
         let entry = parser.parse(line).expect("JSON").expect("a request");
         assert_eq!(entry.url, b"/yes");

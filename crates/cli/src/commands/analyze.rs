@@ -19,8 +19,10 @@ use std::thread;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 
-use edgeward_analysis::{Field, Format, FieldNames, QueryRule, Template};
-use edgeward_logs::{Analysis, Checkpoint, Depth, FingerprintBits, Settings, Source, PartialWritten};
+use edgeward_analysis::{Field, FieldNames, Format, QueryRule, Template};
+use edgeward_logs::{
+    Analysis, Checkpoint, Depth, FingerprintBits, PartialWritten, Settings, Source,
+};
 use edgeward_types::ByteSize;
 
 use crate::diagnostic::Diagnostic;

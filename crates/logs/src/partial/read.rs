@@ -102,14 +102,22 @@ impl Part {
             what: what.to_owned(),
         };
         let length = bytes.len().map_err(read_error)?;
-        let mut begins = [0; HEADER_BYTES];
-        let known = usize::try_from(length).map_or(HEADER_BYTES, |length| length.min(HEADER_BYTES));
-        bytes.read(0, &mut begins[..known]).map_err(read_error)?;
-        if begins[..MAGIC.len()] != *MAGIC {
+        let mut header_read = [0; HEADER_BYTES];
+        let header_bytes =
+            usize::try_from(length).map_or(HEADER_BYTES, |length| length.min(HEADER_BYTES));
+        bytes
+            .read(0, &mut header_read[..header_bytes])
+            .map_err(read_error)?;
+        if header_read[..MAGIC.len()] != *MAGIC {
             return Err(PartialError::NotPartialResult { path: path.into() });
         }
-        let version = u32::from_le_bytes([begins[8], begins[9], begins[10], begins[11]]);
-        if known == HEADER_BYTES && version != VERSION {
+        let version = u32::from_le_bytes([
+            header_read[8],
+            header_read[9],
+            header_read[10],
+            header_read[11],
+        ]);
+        if header_bytes == HEADER_BYTES && version != VERSION {
             return Err(PartialError::Version {
                 path: path.into(),
                 found: version,
@@ -126,8 +134,8 @@ impl Part {
         if rest[8..] != *MAGIC {
             return Err(cut_short());
         }
-        let sum = xxh3_64(&[&begins, covered].concat()).to_le_bytes();
-        if rest[..8] != sum || begins != header() {
+        let sum = xxh3_64(&[&header_read, covered].concat()).to_le_bytes();
+        if rest[..8] != sum || header_read != header() {
             return Err(damaged("the checksum of its footer does not agree"));
         }
         let mut numbers = covered

@@ -57,11 +57,11 @@ impl Gaps {
 
     /// Returns the curve of objects with `count` requests.
     pub(super) fn curve(&self, count: f64) -> GapCurve {
-        let seen = self
+        let measured_class = self
             .classes
             .get(class_of(count))
             .filter(|class| class.weight > 0.0);
-        let Some(class) = seen else {
+        let Some(class) = measured_class else {
             return GapCurve {
                 edges: Vec::new(),
                 trust: 0.0,

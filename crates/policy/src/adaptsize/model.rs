@@ -150,9 +150,9 @@ pub fn admission_probability(size_bytes: f64, c: f64) -> f64 {
 
 /// Theorem 1 in a form that cannot overflow; `absent` is `q = e^(-rT)`.
 pub(super) fn stationary(absent: f64, admitted: f64) -> f64 {
-    let returns = (1.0 - absent) * admitted;
-    let either = absent + returns;
-    if either > 0.0 { returns / either } else { 0.0 }
+    let present = (1.0 - absent) * admitted;
+    let total = absent + present;
+    if total > 0.0 { present / total } else { 0.0 }
 }
 
 /// Returns the root of an increasing function of log2 T, or `None` if the function stays negative.
@@ -182,7 +182,7 @@ pub(super) fn root_of_increasing(near: f64, mut f: impl FnMut(f64) -> f64) -> Op
         f_low = f(low);
         step *= 2.0;
     }
-    let mut kept = 0_i8;
+    let mut last_end = 0_i8;
     for _ in 0..SECANTS_MAX {
         // A wide bracket of an S-shaped curve is halved first, because its secant would hardly reduce it.
         let x = if high - low > 1.0 {
@@ -193,16 +193,16 @@ pub(super) fn root_of_increasing(near: f64, mut f: impl FnMut(f64) -> f64) -> Op
         let f_x = f(x);
         if f_x < 0.0 {
             (low, f_low) = (x, f_x);
-            if kept == 1 {
+            if last_end == 1 {
                 f_high *= 0.5;
             }
-            kept = 1;
+            last_end = 1;
         } else {
             (high, f_high) = (x, f_x);
-            if kept == -1 {
+            if last_end == -1 {
                 f_low *= 0.5;
             }
-            kept = -1;
+            last_end = -1;
         }
         if high - low < LOG2_LIFETIME_TOLERANCE || f_x == 0.0 {
             return Some(x);

@@ -29,13 +29,13 @@ pub(super) fn best(
         let middle = best.c.log2();
         let (mut a, mut b) = (middle - 1.0 / per_octave, middle + 1.0 / per_octave);
         let mut refined = |exponent: f64| {
-            let found = point(exponent.exp2());
-            if let Some(found) = found
-                && found.ohr > best.ohr
+            let candidate = point(exponent.exp2());
+            if let Some(candidate) = candidate
+                && candidate.ohr > best.ohr
             {
-                best = found;
+                best = candidate;
             }
-            found.map_or(f64::NEG_INFINITY, |found| found.ohr)
+            candidate.map_or(f64::NEG_INFINITY, |candidate| candidate.ohr)
         };
         let (mut x, mut y) = (b - GOLDEN * (b - a), a + GOLDEN * (b - a));
         let (mut at_x, mut at_y) = (refined(x), refined(y));

@@ -64,7 +64,7 @@ impl RequestCounter {
     }
 
     /// Returns the number of remembered requests without counting one.
-    pub fn seen(&self, key: KeyHash) -> u32 {
+    pub fn remembered(&self, key: KeyHash) -> u32 {
         let stages = self.stages.iter().rposition(|filter| filter.contains(key));
         stages.map_or(0, |stage| stage as u32 + 1)
     }

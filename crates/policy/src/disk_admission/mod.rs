@@ -146,7 +146,7 @@ impl AnyDiskAdmission {
 
     /// Returns the number of remembered requests of this key without counting one.
     pub fn requests_seen(&self, key: KeyHash) -> u32 {
-        self.counter().map_or(0, |counter| counter.seen(key))
+        self.counter().map_or(0, |counter| counter.remembered(key))
     }
 
     /// Returns fill and error rates of the filters, in order of the request number.

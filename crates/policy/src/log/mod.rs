@@ -323,7 +323,7 @@ impl SegmentLog {
     /// be reclaimed before it is complete, by its own writes and by reinsertions.
     pub fn object_bytes_max(&self) -> u64 {
         let shape = &self.shape;
-        let kept = (self.segments() as u64).saturating_sub(u64::from(self.reserve) + 1);
+        let usable_segments = (self.segments() as u64).saturating_sub(u64::from(self.reserve) + 1);
         let piece = shape.record_bytes(0, shape.piece_bytes);
         let pieces_a_segment = shape.record_bytes_max() / piece;
         // If memory is scarce, pieces may have a quarter of the usual length. The last record lists each piece.
@@ -332,7 +332,7 @@ impl SegmentLog {
             .saturating_sub(shape.segment_bytes / 2)
             / shape.extent_bytes
             / 4;
-        (kept * pieces_a_segment / 2).min(extents_max) * shape.piece_bytes
+        (usable_segments * pieces_a_segment / 2).min(extents_max) * shape.piece_bytes
     }
 
     /// The epoch of the next opening.

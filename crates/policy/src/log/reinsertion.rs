@@ -60,18 +60,18 @@ impl Reinsertion {
                 value(b, a).cmp(&value(a, b))
             });
         }
-        let mut left = (segment_bytes as f64 * SHARE_MAX) as u64;
-        let mut kept = begin;
+        let mut bytes_left = (segment_bytes as f64 * SHARE_MAX) as u64;
+        let mut selected = begin;
         for at in begin..chosen.len() {
             let bytes = candidates[chosen[at]].bytes;
             // If a large object does not fit, smaller objects behind it may still fit.
-            if bytes <= left {
-                left -= bytes;
-                chosen[kept] = chosen[at];
-                kept += 1;
+            if bytes <= bytes_left {
+                bytes_left -= bytes;
+                chosen[selected] = chosen[at];
+                selected += 1;
             }
         }
-        chosen.truncate(kept);
+        chosen.truncate(selected);
     }
 }
 

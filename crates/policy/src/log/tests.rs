@@ -225,9 +225,9 @@ proptest! {
                     put.insert(key, size);
                 }
             }
-            let here: HashSet<_> = put.keys().filter(|&&key| tier.holds(key)).collect();
-            prop_assert_eq!(here.len(), tier.residents());
-            let bytes: u64 = here.iter().map(|key| put[key]).sum();
+            let present: HashSet<_> = put.keys().filter(|&&key| tier.holds(key)).collect();
+            prop_assert_eq!(present.len(), tier.residents());
+            let bytes: u64 = present.iter().map(|key| put[key]).sum();
             prop_assert_eq!(bytes, tier.body_bytes());
             prop_assert!(tier.body_bytes() <= 6 * 4096, "never more than the segments hold");
         }

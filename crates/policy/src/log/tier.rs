@@ -235,8 +235,8 @@ impl LogTier {
     }
 
     fn take(&mut self, key: KeyHash, id: Option<u64>) -> Option<Resident> {
-        let wanted = |object: &Resident| object.key == key && id.is_none_or(|id| object.id == id);
-        let (object, _) = self.objects.find_entry(key.0, wanted).ok()?.remove();
+        let matches = |object: &Resident| object.key == key && id.is_none_or(|id| object.id == id);
+        let (object, _) = self.objects.find_entry(key.0, matches).ok()?.remove();
         self.body_bytes -= object.body_bytes;
         Some(object)
     }
@@ -302,14 +302,15 @@ impl LogTier {
         let shape = self.config.shape;
         // The live objects with a record in the victim, without duplicates, in the order of the log.
         let mut candidates: Vec<(KeyHash, u64, ReclaimCandidate)> = Vec::new();
-        let mut seen = HashTable::new();
+        let mut positions = HashTable::new();
         for record in &records {
             let live = self.objects.find(record.key.0, |object| {
                 object.key == record.key && object.id == record.id
             });
             let Some(object) = live else { continue };
-            let known = seen.find(record.key.0, |&at: &usize| candidates[at].0 == record.key);
-            let at = known.copied().unwrap_or(candidates.len());
+            let position =
+                positions.find(record.key.0, |&at: &usize| candidates[at].0 == record.key);
+            let at = position.copied().unwrap_or(candidates.len());
             if at == candidates.len() {
                 let bytes = if object.pieces == 0 {
                     0
@@ -319,7 +320,7 @@ impl LogTier {
                 };
                 let hits = object.hits;
                 candidates.push((object.key, object.id, ReclaimCandidate { bytes, hits }));
-                seen.insert_unique(record.key.0, at, |&at| candidates[at].0.0);
+                positions.insert_unique(record.key.0, at, |&at| candidates[at].0.0);
             }
             if object.pieces == 0 || !record.commits {
                 candidates[at].2.bytes += record.bytes;

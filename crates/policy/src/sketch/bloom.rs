@@ -226,9 +226,9 @@ mod tests {
             let bloom = Bloom::new(blocks);
             for &key in &keys {
                 let probe = Probe::new(KeyHash(key));
-                let held = bloom.contains(&probe);
+                let contained = bloom.contains(&probe);
                 let new_bits = bloom.add(&probe);
-                prop_assert_eq!(held, new_bits == 0, "a contained key sets no new bit");
+                prop_assert_eq!(contained, new_bits == 0, "a contained key sets no new bit");
                 prop_assert_eq!(bloom.add(&probe), 0);
             }
             prop_assert!(keys.iter().all(|&key| bloom.contains(&Probe::new(KeyHash(key)))));
@@ -258,11 +258,11 @@ mod tests {
                 (fill - expected_fill).abs() < 0.004,
                 "{keys_per_block}: {fill}"
             );
-            let asked = 400_000u64;
-            let wrong = (0..asked)
+            let lookups = 400_000u64;
+            let wrong = (0..lookups)
                 .filter(|key| bloom.contains(&Probe::new(KeyHash(1 << 40 | key))))
                 .count();
-            let expected = rates::false_positives(keys_per_block as f64) * asked as f64;
+            let expected = rates::false_positives(keys_per_block as f64) * lookups as f64;
             // Five standard deviations of the count, and 2 % for this single filter.
             let slack = 5.0 * expected.sqrt() + expected * 0.02;
             assert!(

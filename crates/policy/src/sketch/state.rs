@@ -103,21 +103,21 @@ impl RotatingBloom {
         if saved_tag != tag {
             return Err(StateError::OtherHash {
                 saved: saved_tag,
-                wanted: tag,
+                expected: tag,
             });
         }
-        let wanted = config.blocks() as u64;
+        let expected = config.blocks() as u64;
         if (keys, fill, blocks)
             != (
                 config.expected_keys.get(),
                 config.fill_max.to_bits(),
-                wanted,
+                expected,
             )
         {
             return Err(StateError::OtherShape {
                 saved_keys: NonZeroU64::new(keys),
                 saved_fill_max: f64::from_bits(fill),
-                wanted: config,
+                expected: config,
             });
         }
         let mut filter = Self::new(config);
@@ -184,7 +184,7 @@ pub enum StateError {
         /// The tag of the saved state.
         saved: u64,
         /// The current tag.
-        wanted: u64,
+        expected: u64,
     },
     /// The configuration has changed since.
     OtherShape {
@@ -193,7 +193,7 @@ pub enum StateError {
         /// The fill for rotation of the saved state.
         saved_fill_max: f64,
         /// The current configuration.
-        wanted: RotatingBloomConfig,
+        expected: RotatingBloomConfig,
     },
     /// The checksum does not match the bytes.
     Corrupt {
@@ -227,21 +227,21 @@ impl fmt::Display for StateError {
                     "the saved filter has version {version}; this program reads version {VERSION}"
                 )
             }
-            Self::OtherHash { saved, wanted } => write!(
+            Self::OtherHash { saved, expected } => write!(
                 f,
-                "the saved filter's keys were hashed with {saved:#018x}, keys are hashed with {wanted:#018x} now"
+                "the saved filter's keys were hashed with {saved:#018x}, keys are hashed with {expected:#018x} now"
             ),
             Self::OtherShape {
                 saved_keys,
                 saved_fill_max,
-                wanted,
+                expected,
             } => write!(
                 f,
                 "the saved filter was made for {} keys up to a fill of {saved_fill_max:.3}, the configuration asks \
                  for {} up to {:.3}",
                 saved_keys.map_or(0, NonZeroU64::get),
-                wanted.expected_keys,
-                wanted.fill_max
+                expected.expected_keys,
+                expected.fill_max
             ),
             Self::Corrupt { stored, computed } => write!(
                 f,

@@ -11,7 +11,7 @@ use edgeward_sim::{DiskConfig, Run, RunConfig};
 use edgeward_types::{ByteSize, Seed};
 use serde::Serialize;
 
-use edgeward_analysis::{ReuseCurve, CompleteSample, WorkingSet};
+use edgeward_analysis::{CompleteSample, ReuseCurve, WorkingSet};
 use edgeward_trace::raw::rfc3339;
 use edgeward_types::Timestamp;
 

@@ -62,9 +62,9 @@ proptest! {
     fn the_solver_agrees_with_brute_force(objects in objects(), share in 0.02..0.9_f64, log2_c in 16.0..26.0_f64) {
         let capacity = share * objects.iter().map(|object| object.size).sum::<f64>();
         let c = log2_c.exp2();
-        let ours = population(&objects, capacity, 1 << 10).solve(c, capacity).object_hit_ratio;
-        let theirs = oracle::hit_ratio(&objects, c, capacity);
-        prop_assert!((ours - theirs).abs() < 0.005, "{ours} against {theirs}");
+        let solver = population(&objects, capacity, 1 << 10).solve(c, capacity).object_hit_ratio;
+        let oracle_ratio = oracle::hit_ratio(&objects, c, capacity);
+        prop_assert!((solver - oracle_ratio).abs() < 0.005, "{solver} against {oracle_ratio}");
     }
 
     /// Cells of 1/8 octave have a small error even if a few objects determine the result.
@@ -192,9 +192,9 @@ fn the_horizon_curve_matches_a_simulated_window_from_cold_and_from_warm() {
                     cache.request(key, size);
                 }
             }
-            let asked: std::collections::BTreeMap<u64, u64> = window.iter().copied().collect();
+            let requested: std::collections::BTreeMap<u64, u64> = window.iter().copied().collect();
             let idle_bytes = cache.bytes()
-                - asked
+                - requested
                     .iter()
                     .filter(|&(&key, _)| cache.holds(key))
                     .map(|(_, size)| size)

@@ -63,7 +63,7 @@ pub(super) fn hit_ratio(objects: &[ModelObject], c: f64, capacity: f64) -> f64 {
         .copied()
         .filter(|object| object.size <= capacity)
         .collect();
-    let held = |lifetime: f64| -> f64 {
+    let resident_bytes = |lifetime: f64| -> f64 {
         fitting
             .iter()
             .map(|&object| theorem_1(object, c, lifetime) * object.size)
@@ -72,7 +72,7 @@ pub(super) fn hit_ratio(objects: &[ModelObject], c: f64, capacity: f64) -> f64 {
     let (mut low, mut high) = (-40.0_f64, 40.0_f64);
     for _ in 0..70 {
         let middle = 0.5 * (low + high);
-        if held(middle.exp2()) < capacity {
+        if resident_bytes(middle.exp2()) < capacity {
             low = middle;
         } else {
             high = middle;
@@ -160,7 +160,9 @@ impl ListCache {
     }
 
     pub(super) fn holds(&self, key: u64) -> bool {
-        self.order.iter().any(|&(held, _)| held == key)
+        self.order
+            .iter()
+            .any(|&(resident_bytes, _)| resident_bytes == key)
     }
 
     pub(super) fn keys(&self) -> impl Iterator<Item = u64> {
@@ -177,7 +179,11 @@ impl ListCache {
 
     /// Returns true for a hit.
     pub(super) fn request(&mut self, key: u64, size: u64) -> bool {
-        if let Some(at) = self.order.iter().rposition(|&(held, _)| held == key) {
+        if let Some(at) = self
+            .order
+            .iter()
+            .rposition(|&(resident_bytes, _)| resident_bytes == key)
+        {
             let entry = self.order.remove(at);
             self.order.push(entry);
             return true;

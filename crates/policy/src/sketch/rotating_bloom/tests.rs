@@ -122,8 +122,11 @@ fn a_smaller_rate_costs_more_memory_and_says_so() {
     // Two filters of about 11 bits per key, and 1/64 of a third.
     assert!((20.0..28.0).contains(&usual), "{usual}");
     for rate in [0.05, 0.01, 0.001] {
-        let told = config(1000, rate).false_positive_rate_max();
-        assert!((told - rate).abs() < rate * 1e-3, "{told}");
+        let estimated_keys = config(1000, rate).false_positive_rate_max();
+        assert!(
+            (estimated_keys - rate).abs() < rate * 1e-3,
+            "{estimated_keys}"
+        );
     }
 }
 
@@ -209,7 +212,7 @@ fn the_number_of_keys_is_estimated_from_the_fill() {
         filter.check_and_add(KeyHash(key));
         distinct.insert(key);
     }
-    let told = filter.stats().primary_keys as f64;
-    let error = (told / distinct.len() as f64 - 1.0).abs();
-    assert!(error < 0.03, "{told} of {}", distinct.len());
+    let estimated_keys = filter.stats().primary_keys as f64;
+    let error = (estimated_keys / distinct.len() as f64 - 1.0).abs();
+    assert!(error < 0.03, "{estimated_keys} of {}", distinct.len());
 }

@@ -5,7 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+use edgeward_types::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use edgeward_chunk_store::format::{Layout, SUPERBLOCK_BYTES, Superblock, Trailer};
 

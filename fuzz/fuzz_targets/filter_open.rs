@@ -46,7 +46,7 @@ fn filter(input: &[u8], forge: bool) {
         let payload = bytes.len() as u64 - 128;
         bytes[64..72].copy_from_slice(&payload.to_le_bytes());
         bytes[80..120].fill(0);
-        let checksum = xxhash_rust::xxh3::xxh3_64(&bytes[..120]);
+        let checksum = edgeward_types::xxh3::xxh3_64(&bytes[..120]);
         bytes[120..128].copy_from_slice(&checksum.to_le_bytes());
     }
     let Ok(filter) = Filter::open_trusted(&bytes) else {

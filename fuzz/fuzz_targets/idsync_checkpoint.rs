@@ -6,7 +6,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
+use edgeward_types::xxh3::{xxh3_64_with_seed, xxh3_128};
 
 use edgeward_idsync::{Checkpoint, Identity};
 

@@ -27,7 +27,7 @@ fuzz_target!(|bytes: &[u8]| {
         for (to, from) in state[body.clone()].iter_mut().zip(rest) {
             *to = *from;
         }
-        let checksum = xxhash_rust::xxh3::xxh3_64(&state[..body.end]);
+        let checksum = edgeward_types::xxh3::xxh3_64(&state[..body.end]);
         state[body.end..].copy_from_slice(&checksum.to_le_bytes());
     }
     let Ok(filter) = RotatingBloom::from_bytes(config, TAG, &state) else {

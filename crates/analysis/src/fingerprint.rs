@@ -3,7 +3,7 @@
 //! Among `n` URLs, two share a fingerprint with probability about `n² / 2^65`: 6e-6 for fifteen million, 3 %
 //! for a thousand million. Two URLs with the same fingerprint count as one.
 
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+use edgeward_types::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::Entry;
 

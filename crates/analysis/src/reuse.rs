@@ -204,8 +204,8 @@ mod tests {
 
     use edgeward_trace::Record;
     use edgeward_trace::generate::{Generator, Preset};
+    use edgeward_types::xxh3::xxh3_64;
     use edgeward_types::{Seed, Timestamp};
-    use xxhash_rust::xxh3::xxh3_64;
 
     use crate::{Entry, Sample};
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use edgeward_types::xxh3::xxh3_64_with_seed;
 
 use edgeward_dedup::codec::Method;
 use edgeward_dedup::id::ChunkId;

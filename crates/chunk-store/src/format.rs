@@ -1,7 +1,7 @@
 //! The format of a chunk store on its device, specified in `docs/explanation/chunk-store.md`.
 
+use edgeward_types::xxh3::{xxh3_64, xxh3_64_with_seed};
 use thiserror::Error;
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use edgeward_dedup::codec::Method;
 use edgeward_dedup::id::ChunkId;

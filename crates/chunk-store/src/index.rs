@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     fn id(number: u64) -> ChunkId {
-        let hash = xxhash_rust::xxh3::xxh3_128(&number.to_le_bytes());
+        let hash = edgeward_types::xxh3::xxh3_128(&number.to_le_bytes());
         ChunkId(hash.to_le_bytes())
     }
 

@@ -68,7 +68,7 @@ fn report(
         let mut rest = &file[..];
         for length in cut(file) {
             let (chunk, later) = rest.split_at(length);
-            let first = seen.insert(xxhash_rust::xxh3::xxh3_128(chunk));
+            let first = seen.insert(edgeward_types::xxh3::xxh3_128(chunk));
             new += if first { length } else { 0 };
             all += length;
             rest = later;

@@ -13,7 +13,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use xxhash_rust::xxh3::xxh3_64;
+use edgeward_types::xxh3::xxh3_64;
 
 pub use crate::digest::BodyDigest;
 
@@ -255,7 +255,7 @@ mod tests {
                 let piece: Vec<u8> = (0..length).map(|nth| byte.wrapping_mul(nth as u8)).collect();
                 digest.update(&piece);
                 whole.extend(piece);
-                prop_assert_eq!(digest.value(), xxhash_rust::xxh3::xxh3_128(&whole));
+                prop_assert_eq!(digest.value(), edgeward_types::xxh3::xxh3_128(&whole));
             }
         }
     }

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
+use edgeward_types::xxh3::{xxh3_64, xxh3_64_with_seed};
 use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::strategy::Strategy;
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use edgeward_dedup::chunker::ChunkerParams;
 use edgeward_dedup::codec::{Method, Methods};

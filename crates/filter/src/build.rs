@@ -6,8 +6,10 @@
 //! solve them in any order on any thread. Peak memory is 8 bytes per id, the finished shards, and 34 MB for
 //! each shard that is being solved.
 
+use std::hash::Hasher as _;
+
 use edgeward_types::Timestamp;
-use xxhash_rust::xxh3::Xxh3Default;
+use edgeward_types::xxh3::Xxh3;
 
 use crate::filter::Filter;
 use crate::format::{HEADER_BYTES, Header, Kind, SHARD_BYTES, ShardEntry};
@@ -284,9 +286,9 @@ pub(crate) fn header(
 pub(crate) fn seal(mut header: Header, mut bytes: Vec<u8>) -> Filter<Vec<u8>> {
     let payload = &bytes[HEADER_BYTES..];
     header.payload_bytes = payload.len() as u64;
-    let mut checksum = Xxh3Default::new();
-    checksum.update(payload);
-    header.payload_checksum = checksum.digest();
+    let mut checksum = Xxh3::new();
+    checksum.write(payload);
+    header.payload_checksum = checksum.finish();
     bytes[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
     Filter::open_trusted(bytes).expect("a filter that was just written can be opened")
 }

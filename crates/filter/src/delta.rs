@@ -5,7 +5,9 @@
 //! of them, and a client that already has some of the ids can apply it. `docs/reference/filter-format.md` lists every
 //! byte.
 
-use xxhash_rust::xxh3::Xxh3Default;
+use std::hash::Hasher as _;
+
+use edgeward_types::xxh3::Xxh3;
 
 use crate::id::IdHash;
 
@@ -116,10 +118,10 @@ impl Delta {
 
 /// Returns the checksum of all bytes except the checksum field.
 fn checksum(bytes: &[u8]) -> u64 {
-    let mut checksum = Xxh3Default::new();
-    checksum.update(&bytes[..CHECKSUM_AT]);
-    checksum.update(&bytes[HEADER_BYTES..]);
-    checksum.digest()
+    let mut checksum = Xxh3::new();
+    checksum.write(&bytes[..CHECKSUM_AT]);
+    checksum.write(&bytes[HEADER_BYTES..]);
+    checksum.finish()
 }
 
 const MAGIC: [u8; 8] = *b"\x89EWD\r\n\x1a\n";

@@ -4,8 +4,8 @@
 //! other bytes stay where they are: `&[u8]`, `Vec<u8>`, `Arc<[u8]>` and a memory-mapped file all work. A lookup
 //! reads one cache line of an updatable filter and four of a static one.
 
+use edgeward_types::xxh3::xxh3_64;
 use edgeward_types::{Seed, Timestamp};
-use xxhash_rust::xxh3::xxh3_64;
 
 use crate::bloom;
 use crate::format::{HEADER_BYTES, Header, Kind, Layout, OpenError, open};

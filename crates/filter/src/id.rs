@@ -22,7 +22,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use edgeward_types::xxh3::xxh3_64_with_seed;
 
 /// The hash of an id, which every filter uses: XXH3-64 of its canonical form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

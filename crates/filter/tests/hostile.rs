@@ -29,7 +29,7 @@ fn growing() -> Vec<u8> {
 /// Changes a field and corrects the header's checksum, as an attacker would.
 fn forge(bytes: &mut [u8], at: usize, field: &[u8]) {
     bytes[at..at + field.len()].copy_from_slice(field);
-    let checksum = xxhash_rust::xxh3::xxh3_64(&bytes[..120]);
+    let checksum = edgeward_types::xxh3::xxh3_64(&bytes[..120]);
     bytes[120..128].copy_from_slice(&checksum.to_le_bytes());
 }
 

@@ -15,7 +15,7 @@ use std::io::{self, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use edgeward_filter::IdForm;
-use xxhash_rust::xxh3::xxh3_128;
+use edgeward_types::xxh3::xxh3_128;
 
 use crate::batch::Reached;
 use crate::ledger::Ledger;

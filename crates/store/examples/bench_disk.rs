@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use edgeward_store::disk::{DiskCache, DiskSettings, Dropped, Now, Refused};
+use edgeward_types::xxh3::xxh3_64_with_seed;
 use edgeward_types::{ByteSize, KeyHash};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);

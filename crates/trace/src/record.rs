@@ -1,6 +1,6 @@
 //! One request, as every format tells it.
 
-use xxhash_rust::xxh3::xxh3_64;
+use edgeward_types::xxh3::xxh3_64;
 
 use edgeward_types::Timestamp;
 

@@ -5,6 +5,7 @@ mod allocation;
 mod byte_size;
 mod connections;
 mod mix;
+pub mod xxh3;
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

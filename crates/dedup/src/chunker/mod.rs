@@ -302,7 +302,7 @@ impl Rule {
     #[inline]
     fn verdict(&self, bytes: &[u8], place: usize, threshold: u64) -> bool {
         let window = &bytes[place - WINDOW_BYTES..place];
-        xxhash_rust::xxh3::xxh3_64_with_seed(window, self.seed) < threshold
+        edgeward_types::xxh3::xxh3_64_with_seed(window, self.seed) < threshold
     }
 }
 

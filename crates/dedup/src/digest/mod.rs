@@ -11,7 +11,7 @@ pub(crate) mod simd;
 
 use std::fmt;
 
-use xxhash_rust::xxh3::xxh3_128;
+use edgeward_types::xxh3::xxh3_128;
 
 /// Whether a body arrived as it was sent: XXH3, 128 bits over all of it.
 #[derive(Clone)]

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use xxhash_rust::xxh3::xxh3_64;
+use edgeward_types::xxh3::xxh3_64;
 
 use super::{Knowledge, Known};
 

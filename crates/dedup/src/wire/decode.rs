@@ -1,7 +1,7 @@
 //! Bytes into frames. Nothing is allocated before it is known to be there: lists are as long as the payload's own bytes
 //! say, and a payload's length is bounded before it is read.
 
-use twox_hash::XxHash3_64;
+use edgeward_types::xxh3::xxh3_64_with_seed;
 
 use crate::codec::Method;
 use crate::id::ChunkId;
@@ -38,7 +38,7 @@ pub fn decode_with(checksum: Checksum, frame: &[u8]) -> Result<Frame<'_>, WireEr
         return Err(short);
     }
     let check = |bytes: &[u8]| {
-        let sum = XxHash3_64::oneshot_with_seed(header.first_half, bytes);
+        let sum = xxh3_64_with_seed(bytes, header.first_half);
         (sum == header.checksum)
             .then_some(())
             .ok_or(WireError::Checksum)

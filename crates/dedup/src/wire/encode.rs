@@ -3,7 +3,7 @@
 use std::hash::Hasher as _;
 
 use bytes::Bytes;
-use twox_hash::XxHash3_64;
+use edgeward_types::xxh3::{Xxh3, xxh3_64_with_seed};
 
 use crate::id::ChunkId;
 
@@ -56,7 +56,7 @@ impl Frame<'_> {
             Checksum::Whole => out.len(),
             Checksum::Fields => fields_end,
         };
-        let sum = XxHash3_64::oneshot_with_seed(header, &out[start + HEADER_BYTES..end]);
+        let sum = xxh3_64_with_seed(&out[start + HEADER_BYTES..end], header);
         put_header(&mut out[start..], header, sum);
     }
 
@@ -75,7 +75,7 @@ impl Frame<'_> {
         let header = header(kind, fields.len() + tail.len());
         let sum = match checksum {
             Checksum::Whole => {
-                let mut sum = XxHash3_64::with_seed(header);
+                let mut sum = Xxh3::with_seed(header);
                 sum.write(fields);
                 for bytes in tail.chunks(AT_HAND_BYTES) {
                     sum.write(bytes);
@@ -85,7 +85,7 @@ impl Frame<'_> {
             }
             Checksum::Fields => {
                 also(tail);
-                XxHash3_64::oneshot_with_seed(header, fields)
+                xxh3_64_with_seed(fields, header)
             }
         };
         put_header(&mut out[start..], header, sum);

@@ -29,7 +29,7 @@ pub(crate) fn header_check(length: u32, kind: u8) -> [u8; 3] {
     let mut first = [0; 5];
     first[..4].copy_from_slice(&length.to_le_bytes());
     first[4] = kind;
-    let hash = xxhash_rust::xxh3::xxh3_64(&first).to_le_bytes();
+    let hash = edgeward_types::xxh3::xxh3_64(&first).to_le_bytes();
     [hash[0], hash[1], hash[2]]
 }
 

@@ -1,6 +1,6 @@
 //! The fields of the header and their offsets.
 
-use xxhash_rust::xxh3::xxh3_64;
+use edgeward_types::xxh3::xxh3_64;
 
 use crate::fuse::Shape;
 use crate::id::{IdForm, IdHasher};

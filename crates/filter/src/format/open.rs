@@ -1,6 +1,6 @@
 //! Reads header and directory of a file and checks them against its size.
 
-use xxhash_rust::xxh3::xxh3_64;
+use edgeward_types::xxh3::xxh3_64;
 
 use super::header::{HEADER_BYTES, Header, HeaderError, Kind, SHARD_BYTES, ShardEntry, VERSION};
 use crate::bloom::{BLOCK_BYTES, Lanes};

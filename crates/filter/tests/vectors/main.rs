@@ -17,7 +17,7 @@ use edgeward_filter::{
     Filter, IdForm, IdHash, IdHasher, Rate, Request, Signer, StaticBuilder, Trust, UpdatableFilter,
 };
 use edgeward_types::Timestamp;
-use xxhash_rust::xxh3::xxh3_64;
+use edgeward_types::xxh3::xxh3_64;
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../vectors/filter")

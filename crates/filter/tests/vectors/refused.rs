@@ -1,12 +1,14 @@
 //! Input that every client must refuse: truncated, changed, forged or hostile. All checksums and signatures
 //! that an attacker can compute are valid.
 
+use std::hash::Hasher as _;
+
 use ed25519_dalek::{Signer as _, SigningKey};
 use edgeward_filter::delta::Delta;
 use edgeward_filter::manifest::{DeltaEntry, Manifest, ManifestError, Proof};
 use edgeward_filter::{Digest, Filter, IdForm, Signer, Trust, to_hex};
+use edgeward_types::xxh3::{Xxh3, xxh3_64};
 use serde_json::{Value, json};
-use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 use super::{filter, golden, said, signer};
 
@@ -20,10 +22,10 @@ fn forged(whole: &[u8], at: usize, field: &[u8]) -> Vec<u8> {
         let header = xxh3_64(&bytes[..120]);
         bytes[120..128].copy_from_slice(&header.to_le_bytes());
     } else {
-        let mut checksum = Xxh3Default::new();
-        checksum.update(&bytes[..56]);
-        checksum.update(&bytes[64..]);
-        let checksum = checksum.digest();
+        let mut checksum = Xxh3::new();
+        checksum.write(&bytes[..56]);
+        checksum.write(&bytes[64..]);
+        let checksum = checksum.finish();
         bytes[56..64].copy_from_slice(&checksum.to_le_bytes());
     }
     bytes

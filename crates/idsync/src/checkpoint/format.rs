@@ -13,7 +13,7 @@
 use std::io::{self, Read};
 
 use edgeward_filter::IdForm;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use edgeward_types::xxh3::xxh3_64_with_seed;
 
 use super::{CheckpointError, Identity};
 use crate::batch::Reached;

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use xxhash_rust::xxh3::xxh3_64;
+use edgeward_types::xxh3::xxh3_64;
 
 use edgeward_analysis::wire::{DecodeError, Reader};
 use edgeward_analysis::{Object, Sample, Tally};

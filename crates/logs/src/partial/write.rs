@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use edgeward_types::xxh3::xxh3_64;
 use tempfile::NamedTempFile;
-use xxhash_rust::xxh3::xxh3_64;
 
 use edgeward_analysis::wire::Writer;
 use edgeward_analysis::{Object, Sample, Tally};

@@ -18,10 +18,11 @@
 //! All integers are little-endian. Keys that are added while the state is written may or may not be in it.
 
 use std::fmt;
+use std::hash::Hasher as _;
 use std::io::{self, Read, Write};
 use std::num::NonZeroU64;
 
-use xxhash_rust::xxh3::Xxh3;
+use edgeward_types::xxh3::Xxh3;
 
 use super::bloom::{BLOCK_BITS, BLOCK_WORDS};
 use super::rotating_bloom::{RotatingBloom, RotatingBloomConfig};
@@ -63,7 +64,7 @@ impl RotatingBloom {
             output.write(&piece)?;
             piece.clear();
         }
-        let checksum = output.hash.digest();
+        let checksum = output.hash.finish();
         output.inner.write_all(&checksum.to_le_bytes())
     }
 
@@ -138,7 +139,7 @@ impl RotatingBloom {
                 }
             }
         }
-        let computed = input.hash.digest();
+        let computed = input.hash.finish();
         let stored = u64::from_le_bytes(input.read()?);
         if stored != computed {
             return Err(StateError::Corrupt { stored, computed });
@@ -280,7 +281,7 @@ impl<'a, T> Checked<'a, T> {
 
 impl<T: Write> Checked<'_, T> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.hash.update(bytes);
+        self.hash.write(bytes);
         self.inner.write_all(bytes)
     }
 }
@@ -299,7 +300,7 @@ impl<T: Read> Checked<'_, T> {
                 io::ErrorKind::UnexpectedEof => StateError::TooShort,
                 _ => StateError::Read(error),
             })?;
-        self.hash.update(bytes);
+        self.hash.write(bytes);
         Ok(())
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use edgeward_types::KeyHash;
+use edgeward_types::xxh3::xxh3_64_with_seed;
 use http::HeaderMap;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::stored::{Stored, Variants};
 

@@ -13,7 +13,7 @@ mod record;
 mod segment;
 mod superblock;
 
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use edgeward_types::xxh3::xxh3_64_with_seed;
 
 pub(crate) use checkpoint::{CHECKPOINT_HEADER_BYTES, CheckpointHeader};
 pub(crate) use record::{

@@ -14,7 +14,7 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::sync::atomic::Ordering::Relaxed;
 
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use edgeward_types::xxh3::xxh3_64_with_seed;
 
 use super::bucket::{BUCKET_BYTES, EMPTY, Line};
 use super::geometry::{Identity, Shape};

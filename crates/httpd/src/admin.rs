@@ -1,4 +1,4 @@
-//! Metrics, status and health.
+//! The admin pages: metrics, status and health.
 
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue};
@@ -10,10 +10,10 @@ use crate::server::Handler;
 
 /// The pages of an admin server.
 pub trait AdminPages: Clone + Send + Sync + 'static {
-    /// Metrics in the text exposition format of Prometheus.
+    /// Returns the metrics in the text format of Prometheus.
     fn metrics(&self) -> String;
 
-    /// The status as JSON.
+    /// Returns the status as JSON.
     fn status(&self) -> String;
 
     /// Returns true if a request for `host` is meant for this server. `host` has no port and no brackets.
@@ -29,8 +29,8 @@ pub struct AdminRoutes<P>(pub P);
 
 impl<P: AdminPages> Handler for AdminRoutes<P> {
     async fn handle(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
-        let asked_for = host_of(&request);
-        if let Some(host) = asked_for.filter(|host| !self.0.is_own_host(host)) {
+        let requested = host_of(&request);
+        if let Some(host) = requested.filter(|host| !self.0.is_own_host(host)) {
             let text = format!(
                 "`{host}` is not a name of this admin server; ask by its address or localhost, or list the name in admin.hosts\n"
             );
@@ -59,11 +59,11 @@ impl<P: AdminPages> Handler for AdminRoutes<P> {
     }
 }
 
-/// The host in the request, without a port; an address loses its brackets.
+/// Returns the host of the request without port and brackets.
 fn host_of(request: &Request<Incoming>) -> Option<&str> {
     let text = match request.uri().authority() {
         Some(authority) => authority.as_str(),
-        // Only programs leave it out, or write bytes that are not text.
+        // Browsers always send a valid `Host`, so a request without it is not an attack by DNS rebinding.
         None => request.headers().get(HOST)?.to_str().unwrap_or("?"),
     };
     let host = match text.strip_prefix('[') {

@@ -1,4 +1,4 @@
-//! A stream that fails when its client takes nothing, or too little.
+//! A stream that fails when its client reads too slowly.
 
 use std::future::Future as _;
 use std::io;
@@ -13,16 +13,16 @@ use tokio::time::{Instant, Sleep};
 use crate::server::ConnectionCounters;
 use crate::slots::Slot;
 
-/// A stream whose writes fail when the client took less than [`PROGRESS_BYTES`] in `timeout`.
+/// A stream whose writes fail when the client reads less than [`PROGRESS_BYTES`] in `timeout`.
 ///
-/// It tells its [`Slot`] when the connection waits for the client.
+/// It notifies its [`Slot`] when the connection waits for the client.
 pub(crate) struct ClientStream<S> {
     stream: S,
     timeout: Duration,
     /// Runs while a write is pending.
     timer: Pin<Box<Sleep>>,
     is_pending: bool,
-    /// Bytes taken since the timer was set.
+    /// Bytes written since the timer was set.
     bytes_taken: usize,
     slot: Arc<Slot>,
     counters: Arc<ConnectionCounters>,
@@ -83,7 +83,7 @@ impl<S> ClientStream<S> {
     }
 }
 
-/// With the publisher's timeout of 30 s about 500 B/s, which is less than any useful path has.
+/// About 500 B/s with the publisher's timeout of 30 s, less than the bandwidth of any useful path.
 const PROGRESS_BYTES: usize = 16 << 10;
 
 impl<S: AsyncRead + Unpin> AsyncRead for ClientStream<S> {

@@ -1,4 +1,4 @@
-//! Connections: accepted, bounded in number and time, and ended in good order.
+//! The server: accepts connections, bounds their number and times, and shuts them down gracefully.
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener as StdListener};
@@ -24,7 +24,7 @@ use edgeward_types::ConnectionLimits;
 use crate::client_stream::ClientStream;
 use crate::slots::{Entered, Slot, Slots};
 
-/// Answers requests; cheap to clone, one for each connection.
+/// Answers requests. Each connection has a clone, so cloning must be cheap.
 pub trait Handler: Clone + Send + Sync + 'static {
     /// Returns the response.
     fn handle(
@@ -36,27 +36,27 @@ pub trait Handler: Clone + Send + Sync + 'static {
 /// The bounds of a [`Server`].
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// Number of connections: in total, before a first request, of one client.
+    /// Bounds of the number of connections: in total, before the first request, and of one client.
     pub connections: ConnectionLimits,
-    /// For the first byte of a connection to arrive.
+    /// Time for the first byte of a connection to arrive.
     pub first_byte_timeout: Duration,
-    /// Bound of a request's head. hyper takes at least 8 KiB.
+    /// Bound of a request's head. hyper accepts at least 8 KiB.
     pub head_bytes_max: usize,
-    /// For a head to arrive, and for the next request on an idle connection.
+    /// Time for a head to arrive, and for the next request on an idle connection.
     pub head_timeout: Duration,
-    /// A client that takes less than 16 KiB of a response in this time loses its connection.
+    /// A client that reads less than 16 KiB of a response in this time is disconnected.
     pub stall_timeout: Duration,
-    /// For responses under way when the server is stopped.
+    /// Time for responses in progress to finish when the server is stopped.
     pub drain_timeout: Duration,
 }
 
 impl ServerConfig {
-    /// The bounds of an admin server: some scrapers and people.
+    /// The bounds of an admin server, for a few scrapers and operators.
     pub const ADMIN: Self = Self {
         connections: ConnectionLimits {
             connections_max: 32,
             unserved_max: 32,
-            // A client with half of the connections replaces its own.
+            // Beyond half of the connections a client replaces its own.
             per_client_max: 16,
         },
         // A scraper sends its request at once.
@@ -69,22 +69,22 @@ impl ServerConfig {
     };
 }
 
-/// What a server counts about its connections.
+/// Counters of a server's connections.
 #[derive(Debug, Default)]
 pub struct ConnectionCounters {
     /// Connections accepted.
     pub accepted: Counter,
     /// Connections closed to make room while they waited for their client.
     pub displaced: Counter,
-    /// Connections refused because the server worked for all connections of their client.
+    /// Connections refused because the server worked for all connections of the client.
     pub refused: Counter,
-    /// Connections closed because no byte came.
+    /// Connections closed because the client sent nothing.
     pub silent: Counter,
-    /// Connections closed because the client took too little of a response.
+    /// Connections closed because the client read too little of a response.
     pub stalled: Counter,
 }
 
-/// A number that only grows.
+/// A counter that several threads increment.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -99,7 +99,7 @@ impl Counter {
         self.0.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// The number.
+    /// Returns the current value.
     pub fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -108,23 +108,23 @@ impl Counter {
 /// A server for one listener.
 #[derive(Debug)]
 pub struct Server<H> {
-    /// Answers the requests.
+    /// The handler of requests.
     pub handler: H,
     /// The bounds.
     pub config: ServerConfig,
-    /// Where connections are counted; servers may share them.
+    /// Counters of connections. Several servers may share them.
     pub counters: Arc<ConnectionCounters>,
-    /// True, or without a sender, once the server has to stop.
+    /// Stops the server when it becomes true or its sender is dropped.
     pub stopping: watch::Receiver<bool>,
 }
 
 impl<H: Handler> Server<H> {
-    /// Serves until it is stopped, and then lets responses under way finish.
+    /// Serves until the server is stopped, then waits for responses in progress.
     pub async fn run(mut self, listener: StdListener) {
         let listener = match TcpListener::from_std(listener) {
             Ok(listener) => listener,
             Err(error) => {
-                tracing::error!(%error, "a listener cannot be watched");
+                tracing::error!(%error, "cannot register the listener with the runtime");
                 return;
             }
         };
@@ -140,7 +140,7 @@ impl<H: Handler> Server<H> {
                 accepted = accepted => match accepted {
                     Ok(accepted) => accepted,
                     Err(error) => {
-                        // Usually too many open files: some will be closed.
+                        // Usually too many open files. Retry when some may be closed.
                         tracing::warn!(%error, "a connection could not be accepted");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                         continue;
@@ -157,8 +157,8 @@ impl<H: Handler> Server<H> {
                 self.counters.displaced.one();
             }
             connections.spawn(self.connection(stream, from, entered));
-            // The connection reads what its client has sent already. So however many connections come at once, none is
-            // displaced before its request was looked for.
+            // The new connection reads the bytes that its client has already sent. Otherwise a burst of connections could
+            // displace it before its request is read.
             tokio::task::yield_now().await;
         }
         drop(listener);
@@ -190,7 +190,7 @@ impl<H: Handler> Server<H> {
             let came = tokio::select! {
                 first = first => first.is_ok(),
                 _ = &mut displaced => {
-                    tracing::debug!(%from, "a silent connection made room for another");
+                    tracing::debug!(%from, "connection closed: displaced before its first request");
                     return;
                 }
                 () = stopped(&mut stopping) => return,
@@ -203,9 +203,11 @@ impl<H: Handler> Server<H> {
                 ClientStream::new(stream, config.stall_timeout, Arc::clone(&slot), counters);
             match serve(stream, &config, handler, slot, displaced, stopping).await {
                 Served::Closed(Ok(())) => {}
-                Served::Closed(Err(error)) => tracing::debug!(%from, %error, "a connection ended"),
+                Served::Closed(Err(error)) => {
+                    tracing::debug!(%from, %error, "connection ended with an error")
+                }
                 Served::Displaced => {
-                    tracing::debug!(%from, "a waiting connection made room for another");
+                    tracing::debug!(%from, "connection closed: displaced while waiting for its client");
                 }
             }
         }
@@ -217,7 +219,7 @@ enum Served {
     Displaced,
 }
 
-/// Serves one connection to its end.
+/// Serves one connection until it ends.
 async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     config: &ServerConfig,
@@ -229,7 +231,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let service = service_fn(move |request: Request<Incoming>| {
         let (handler, slot) = (handler.clone(), Arc::clone(&slot));
         async move {
-            // hyper would answer pipelined requests until its buffer of some hundred KB is full.
+            // Otherwise hyper answers pipelined requests until its buffer of some hundred KB is full.
             slot.written().await;
             slot.begin_answer();
             let response = handler.handle(request).await;
@@ -260,11 +262,11 @@ async fn stopped(stopping: &mut watch::Receiver<bool>) {
 
 const HEADERS_MAX: usize = 64;
 
-/// Bytes, and a segment of up to 64 KiB, that the kernel takes beyond the client's window. Without this bound it takes
-/// 2 to 3 MB for a client that reads nothing: more than a hundred pages of an admin server.
+/// Bound of the unsent bytes in the kernel, beyond the client's window and one segment of up to 64 KiB. Without this bound
+/// the kernel buffers 2 to 3 MB for a client that reads nothing: more than a hundred pages of an admin server.
 const UNSENT_BYTES_MAX: u32 = 16 << 10;
 
-/// hyper insists on it.
+/// hyper panics on a smaller buffer.
 const HYPER_BUFFER_MIN: usize = 8192;
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -278,7 +280,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts its pages.
+    /// A handler that counts its responses.
     #[derive(Clone)]
     struct Pages {
         made: Arc<AtomicUsize>,

@@ -8,21 +8,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use edgeward_types::{ConnectionId, ConnectionLimits, ConnectionTable, NoPlace, Timestamp};
+use edgeward_types::{AcceptError, ConnectionId, ConnectionLimits, ConnectionTable, Timestamp};
 
 /// The connections of a server, up to its limits.
 #[derive(Debug)]
 pub struct Slots {
     state: Mutex<State>,
     started: Instant,
-    /// A connection ended, or began to wait for its client.
+    /// Notified when a connection ends or begins to wait for its client.
     room: Notify,
 }
 
 #[derive(Debug)]
 struct State {
     table: ConnectionTable,
-    /// Dropping a sender tells its connection to close.
+    /// Dropping a sender closes its connection.
     open: HashMap<ConnectionId, oneshot::Sender<()>>,
 }
 
@@ -31,26 +31,26 @@ struct State {
 pub struct Slot {
     id: ConnectionId,
     slots: Arc<Slots>,
-    /// A request is being answered.
+    /// True while the handler makes a response.
     is_answering: AtomicBool,
-    /// A response was made and is not yet written.
+    /// True while a response is not completely written.
     is_writing: AtomicBool,
     written: Notify,
 }
 
-/// A connection that was accepted.
+/// An accepted connection.
 #[derive(Debug)]
 pub struct Entered {
     /// The connection.
     pub slot: Arc<Slot>,
-    /// Ends when another connection needs the slot.
+    /// Completes when another connection needs the slot.
     pub displaced: oneshot::Receiver<()>,
     /// True if another connection was closed for this one.
     pub displaces: bool,
 }
 
 impl Slots {
-    /// An empty table.
+    /// Returns an empty table.
     pub fn new(limits: ConnectionLimits) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
@@ -62,7 +62,7 @@ impl Slots {
         })
     }
 
-    /// Waits until a connection of a client that has no other would get a slot.
+    /// Waits until a connection of a client that has no other would be accepted.
     pub async fn room(&self) {
         while !self.state().table.has_room() {
             self.room.notified().await;
@@ -70,7 +70,7 @@ impl Slots {
     }
 
     /// Adds a connection, and closes another one if the table is full.
-    pub fn enter(self: &Arc<Self>, from: IpAddr) -> Result<Entered, NoPlace> {
+    pub fn enter(self: &Arc<Self>, from: IpAddr) -> Result<Entered, AcceptError> {
         let now = self.now();
         let mut state = self.state();
         let accepted = state.table.accept(from, now)?;
@@ -103,31 +103,31 @@ impl Slots {
 }
 
 impl Slot {
-    /// Waits until the connection's last response was written.
+    /// Waits until the last response of the connection is written.
     pub(crate) async fn written(&self) {
         while self.is_writing.load(Ordering::Relaxed) {
             self.written.notified().await;
         }
     }
 
-    /// A whole request came.
+    /// Notes that a whole request has arrived.
     pub(crate) fn begin_answer(&self) {
         self.is_answering.store(true, Ordering::Relaxed);
         self.slots.state().table.serve(self.id);
     }
 
-    /// The response is made and has to be written.
+    /// Notes that the response is complete and has to be written.
     pub(crate) fn end_answer(&self) {
         self.is_answering.store(false, Ordering::Relaxed);
         self.is_writing.store(true, Ordering::Relaxed);
     }
 
-    /// The client took enough of a response not to count as waiting.
+    /// Notes that the client has read enough of a response not to count as waiting.
     pub(crate) fn resume(&self) {
         self.slots.state().table.resume(self.id);
     }
 
-    /// The socket took everything that was to be written.
+    /// Notes that the socket has taken all written bytes.
     pub(crate) fn flushed(&self) {
         if !self.is_answering.load(Ordering::Relaxed) {
             self.is_writing.store(false, Ordering::Relaxed);
@@ -136,7 +136,7 @@ impl Slot {
         self.wait_for_client();
     }
 
-    /// The connection makes no progress before the client sends or takes bytes.
+    /// Notes that the connection waits until the client sends or reads bytes.
     pub(crate) fn wait_for_client(&self) {
         if !self.is_answering.load(Ordering::Relaxed) {
             let now = self.slots.now();

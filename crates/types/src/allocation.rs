@@ -1,9 +1,9 @@
-//! The memory that an object takes: what the allocator rounds up, and what the cache charges.
+//! The memory of an object: allocations rounded up as the allocator does, and the charge of a cache.
 
-/// The size class of an allocation: the bytes that jemalloc reserves for `bytes`.
+/// Returns the size class of an allocation: the bytes that jemalloc reserves for `bytes`.
 ///
-/// Classes are 8, multiples of 16 up to 128, and from there four between a power of two and the next. The rest of a class is lost: 10 %
-/// on average and 25 % at most.
+/// Classes are 8, the multiples of 16 up to 128, and beyond that four for each power of two. Rounding wastes 10 % on average
+/// and 25 % at most.
 pub const fn size_class(bytes: u64) -> u64 {
     let step = match bytes {
         0 => return 0,
@@ -17,7 +17,7 @@ pub const fn size_class(bytes: u64) -> u64 {
     }
 }
 
-/// The memory that an allocation of `bytes` takes: its size class, and its share of partly empty slabs.
+/// Returns the memory of an allocation of `bytes`: its size class, and its share of partly empty slabs.
 ///
 /// ```
 /// # use edgeward_types::allocated_bytes;
@@ -33,10 +33,11 @@ pub const fn allocated_bytes(bytes: u64) -> u64 {
     }
 }
 
-/// The bytes that a cache in memory charges for an object: the memory of its body, and `overhead_bytes` for its key, its head and the
-/// cache's own structures. The server and the simulator share this function, so that one predicts the other.
+/// Returns the charge of an object in memory: the memory of its body, and `overhead_bytes` for its key, its head and the
+/// cache's own structures.
 ///
-/// Without an overhead an object costs the size of its body, as in the literature.
+/// The server and the simulator share this function, so that the simulator predicts the server. If `overhead_bytes` is 0, the
+/// charge is the size of the body, as in the literature.
 pub const fn charge_bytes(body_bytes: u64, overhead_bytes: u64) -> u64 {
     match overhead_bytes {
         0 => body_bytes,
@@ -44,9 +45,9 @@ pub const fn charge_bytes(body_bytes: u64, overhead_bytes: u64) -> u64 {
     }
 }
 
-/// The largest class that jemalloc takes from slabs, with pages of 4 KiB. A slab holds allocations of one class and stays while one of
-/// them is in use.
+/// The largest class that jemalloc allocates in slabs, with pages of 4 KiB. A slab holds allocations of one class and is not
+/// released while one of them is in use.
 const SLAB_CLASS_MAX: u64 = 14 << 10;
 
-/// While objects of 200 B to 10 KiB come and go, 7 % of the slabs' memory is empty.
+/// The inverse of the empty share of slabs: 7 % while objects of 200 B to 10 KiB are stored and evicted.
 const SLAB_SHARE: u64 = 16;

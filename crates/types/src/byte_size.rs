@@ -1,29 +1,29 @@
-//! Sizes in bytes, as people write them and as code counts them.
+//! Sizes in bytes, parsed from text such as `64MiB` and printed.
 
 use std::fmt;
 use std::str::FromStr;
 
 /// A number of bytes.
 ///
-/// Reads `512`, `64KiB`, `1.5 GiB`, `20MB`; binary units (`KiB`) are powers of 1024,
-/// decimal units (`KB`) powers of 1000, and a bare `K`, `M`, `G`, `T` is binary, as in
-/// nginx and Varnish. Shows the largest binary unit that keeps the figure exact or,
-/// failing that, two decimals.
+/// Parses `512`, `64KiB`, `1.5 GiB`, `20MB`. Binary units (`KiB`) are powers of 1024, decimal units (`KB`) powers of 1000, and
+/// `K`, `M`, `G`, `T` alone are binary, as in nginx and Varnish.
+///
+/// Prints the largest binary unit that the size reaches, with two decimals if the number is not whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(pub u64);
 
 impl ByteSize {
-    /// So many KiB.
+    /// Returns `n` KiB.
     pub const fn kib(n: u64) -> Self {
         Self(n << 10)
     }
 
-    /// So many MiB.
+    /// Returns `n` MiB.
     pub const fn mib(n: u64) -> Self {
         Self(n << 20)
     }
 
-    /// So many GiB.
+    /// Returns `n` GiB.
     pub const fn gib(n: u64) -> Self {
         Self(n << 30)
     }
@@ -65,7 +65,7 @@ impl FromStr for ByteSize {
         }
         let fraction: f64 = number.parse().map_err(|_| error(Problem::Number))?;
         let bytes = (fraction * scale as f64).round();
-        // 2^63 rather than 2^64: beyond it a float no longer tells neighbours apart anyway.
+        // 2^63 instead of 2^64: a fraction of a larger size is not exact.
         if !(0.0..9.2e18).contains(&bytes) {
             return Err(error(Problem::TooLarge));
         }
@@ -86,7 +86,7 @@ impl fmt::Display for ByteSize {
     }
 }
 
-/// Why a text is not a size.
+/// The error of parsing a [`ByteSize`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseByteSizeError {
     text: String,
@@ -106,7 +106,7 @@ impl fmt::Display for ParseByteSizeError {
                 "`{text}` has an unknown unit; use B, KiB, MiB, GiB, TiB or KB, MB, GB, TB"
             ),
             Problem::Negative => write!(f, "`{text}` is below zero; write 64MiB or 1.5GiB"),
-            Problem::TooLarge => write!(f, "`{text}` is more bytes than 64 bits count"),
+            Problem::TooLarge => write!(f, "`{text}` is larger than 64 bits can count"),
         }
     }
 }
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_size_reads_as_people_write_it() {
+    fn common_spellings_of_sizes_are_parsed() {
         for (text, bytes) in [
             ("0", 0),
             ("512", 512),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_the_way_out() {
+    fn an_invalid_size_is_refused_with_a_hint() {
         for (text, hint) in [
             ("", "number"),
             ("MiB", "number"),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shown_size_reads_back_when_it_is_exact() {
+    fn a_printed_size_is_parsed_back_if_it_is_exact() {
         for size in [0, 1, 1023, 1 << 10, 3 << 20, 5 << 40] {
             let shown = ByteSize(size).to_string();
             assert_eq!(shown.parse(), Ok(ByteSize(size)), "{shown}");

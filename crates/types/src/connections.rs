@@ -1,8 +1,7 @@
-//! Which connection a full server closes.
+//! The connections of a server with a bound, and the choice of the connection that a full server closes.
 //!
-//! A server has a bounded number of connections. If it only waits for one to end, clients that stay silent, or take no
-//! response, keep all others out. So a full server closes a connection that waits for its client: the client owes the
-//! server bytes or has not taken the server's.
+//! If a full server only waited for a connection to end, clients that send nothing or read no response would exclude all
+//! others. So a full server closes a connection that waits for its client: the client has to send or to read bytes.
 //!
 //! - The client with the most waiting connections loses the one that has waited longest, if that is [`SETTLED`] or more.
 //! - Otherwise the connection that has waited longest is closed. An active client has several connections that wait for a
@@ -11,7 +10,7 @@
 //! Connections that have not sent a first request have a smaller bound of their own, so that they replace each other
 //! and not the connections of clients that are served. Each call takes logarithmic time.
 
-// Addresses alone: `core` has no sockets.
+// From `core`, which has addresses but no sockets: this crate must not use sockets.
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -19,11 +18,11 @@ use std::time::Duration;
 
 use crate::Timestamp;
 
-/// The client that an address stands for: an IPv4 address, or an IPv6 network of 64 bits, which one host can have to
-/// itself (RFC 4291 §2.5.1).
+/// A client as the bounds count it: an IPv4 address, or an IPv6 network of 64 bits, because one host can use a whole network
+/// (RFC 4291 §2.5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ClientNet {
-    /// An IPv4 address, also one that was mapped into IPv6.
+    /// An IPv4 address, or an IPv4-mapped IPv6 address.
     V4(Ipv4Addr),
     /// The first 64 bits of an IPv6 address.
     V6(u64),
@@ -39,7 +38,7 @@ impl From<IpAddr> for ClientNet {
 }
 
 impl ClientNet {
-    /// The network's first address, for logs.
+    /// Returns the first address of the network, for logs.
     pub fn first(self) -> IpAddr {
         match self {
             Self::V4(address) => address.into(),
@@ -51,19 +50,19 @@ impl ClientNet {
 /// Bounds of a [`ConnectionTable`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// All connections.
+    /// Bound of all connections.
     pub connections_max: usize,
-    /// Connections that have not sent a first request, or have not proved who they are. A client that has its share of
-    /// served connections may have one more.
+    /// Bound of the connections that have not sent a first request or are not authenticated. A client at `per_client_max` may
+    /// exceed it by one.
     pub unserved_max: usize,
-    /// Connections of one [`ClientNet`].
+    /// Bound of the connections of one [`ClientNet`].
     pub per_client_max: usize,
 }
 
 /// The time after which a waiting connection counts as idle: several round trips of any path.
 pub const SETTLED: Duration = Duration::from_secs(1);
 
-/// The name of a connection in its table.
+/// Identifies a connection in its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionId(u64);
 
@@ -76,9 +75,9 @@ pub struct ConnectionTable {
     unserved: usize,
     /// The connections that wait for their client.
     waiting: WaitOrder,
-    /// Those of `waiting` that have not sent a first request.
+    /// The part of `waiting` that has not sent a first request.
     waiting_unserved: WaitOrder,
-    /// Counts accepted connections and begun waits: the source of ids and of the order of waits.
+    /// Number of accepted connections and started waits. Ids and the order of waits are derived from it.
     events: u64,
 }
 
@@ -95,7 +94,7 @@ struct Entry {
 struct Wait {
     id: ConnectionId,
     client: ClientNet,
-    /// The number of the event that began the wait: unique.
+    /// The unique number of the event that started the wait.
     event: u64,
     since: Timestamp,
 }
@@ -109,26 +108,26 @@ struct WaitOrder {
     ranks: BTreeSet<(usize, Reverse<u64>, ClientNet)>,
 }
 
-/// A connection that got a place.
+/// An accepted connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
     /// The connection.
     pub id: ConnectionId,
-    /// The connection that has to be closed for it. It is no longer in the table.
+    /// The connection that the server has to close in exchange. It is no longer in the table.
     pub closed: Option<ConnectionId>,
 }
 
-/// Why a connection gets no place.
+/// The reason why a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoPlace {
-    /// Every place is taken by a connection that the server works for.
-    Full,
-    /// The client has its share, and the server works for all of its connections.
+pub enum AcceptError {
+    /// The table is full, and the server works for all connections.
+    TableFull,
+    /// The client has `per_client_max` connections, and the server works for all of them.
     ClientFull,
 }
 
 impl ConnectionTable {
-    /// An empty table. Bounds of 0 are taken for 1.
+    /// Returns an empty table. A bound of 0 counts as 1.
     pub fn new(limits: ConnectionLimits) -> Self {
         Self {
             limits: ConnectionLimits {
@@ -155,13 +154,13 @@ impl ConnectionTable {
         self.connections.is_empty()
     }
 
-    /// Returns true if a connection of a client that has no other would get a place.
+    /// Returns true if a connection of a client that has no other would be accepted.
     pub fn has_room(&self) -> bool {
         self.len() < self.limits.connections_max || !self.waiting.by_age.is_empty()
     }
 
-    /// Gives a new connection a place. It waits for its client until [`serve`](Self::serve).
-    pub fn accept(&mut self, from: IpAddr, now: Timestamp) -> Result<Accepted, NoPlace> {
+    /// Adds a new connection. It waits for its client until [`serve`](Self::serve).
+    pub fn accept(&mut self, from: IpAddr, now: Timestamp) -> Result<Accepted, AcceptError> {
         let client = ClientNet::from(from);
         let held = self.by_client.get(&client).copied().unwrap_or(0);
         let is_unserved_full = self.unserved >= self.limits.unserved_max;
@@ -170,16 +169,16 @@ impl ConnectionTable {
             let own = unserved
                 .flatten()
                 .or_else(|| self.waiting.longest_of(client));
-            Some(own.ok_or(NoPlace::ClientFull)?)
+            Some(own.ok_or(AcceptError::ClientFull)?)
         } else if is_unserved_full {
-            // If the server works for all of them, they are about to become served ones.
+            // If the server works for all of them, they become served connections soon.
             self.waiting_unserved.to_close(now)
         } else {
             None
         };
         let closed = match closed {
             None if self.len() >= self.limits.connections_max => {
-                Some(self.waiting.to_close(now).ok_or(NoPlace::Full)?)
+                Some(self.waiting.to_close(now).ok_or(AcceptError::TableFull)?)
             }
             closed => closed,
         };
@@ -200,7 +199,7 @@ impl ConnectionTable {
         Ok(Accepted { id, closed })
     }
 
-    /// The server works for the connection from now on: a whole request came.
+    /// Notes that the server works for the connection: a whole request has arrived.
     pub fn serve(&mut self, id: ConnectionId) {
         self.resume(id);
         if let Some(entry) = self.connections.get_mut(&id)
@@ -210,7 +209,7 @@ impl ConnectionTable {
         }
     }
 
-    /// The connection no longer waits for its client, who took bytes.
+    /// Notes that the connection no longer waits: its client has read bytes.
     pub fn resume(&mut self, id: ConnectionId) {
         if let Some(entry) = self.connections.get_mut(&id)
             && let Some(wait) = entry.wait.take()
@@ -222,7 +221,7 @@ impl ConnectionTable {
         }
     }
 
-    /// The connection waits for its client from now on, unless it does already.
+    /// Notes that the connection waits for its client, unless it waits already.
     pub fn wait(&mut self, id: ConnectionId, now: Timestamp) {
         if let Some(entry) = self.connections.get_mut(&id)
             && entry.wait.is_none()
@@ -242,7 +241,7 @@ impl ConnectionTable {
         }
     }
 
-    /// The connection has ended. Returns true if it was in the table.
+    /// Removes a connection that has ended. Returns true if it was in the table.
     pub fn leave(&mut self, id: ConnectionId) -> bool {
         self.resume(id);
         let Some(entry) = self.connections.remove(&id) else {
@@ -270,7 +269,7 @@ impl WaitOrder {
         self.change_client(wait.client, |waits| _ = waits.remove(&wait.event));
     }
 
-    /// Changes the waits of a client and renews its rank.
+    /// Changes the waits of a client and updates its rank.
     fn change_client(&mut self, client: ClientNet, change: impl FnOnce(&mut BTreeMap<u64, Wait>)) {
         let rank = |waits: &BTreeMap<u64, Wait>| {
             let (first, _) = waits.first_key_value()?;
@@ -287,13 +286,13 @@ impl WaitOrder {
         }
     }
 
-    /// The connection of `client` that has waited longest.
+    /// Returns the connection of `client` that has waited longest.
     fn longest_of(&self, client: ClientNet) -> Option<ConnectionId> {
         let (_, wait) = self.by_client.get(&client)?.first_key_value()?;
         Some(wait.id)
     }
 
-    /// The connection that makes room for another one.
+    /// Returns the connection that a new one replaces.
     fn to_close(&self, now: Timestamp) -> Option<ConnectionId> {
         let (_, oldest) = self.by_age.first_key_value()?;
         let (_, Reverse(first), _) = self.ranks.last()?;
@@ -306,6 +305,7 @@ impl WaitOrder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::SplitMix64;
 
     fn table(
         connections_max: usize,
@@ -319,7 +319,7 @@ mod tests {
         })
     }
 
-    /// A point in time at which what began at zero has settled.
+    /// Returns the time at which a wait that began at zero has settled.
     fn later() -> Timestamp {
         Timestamp::ZERO.after(SETTLED)
     }
@@ -348,23 +348,23 @@ mod tests {
         let mut table = table(8, 4, 8);
         let served: Vec<_> = (0..4)
             .map(|n| {
-                let id = table.accept(v4(n), Timestamp::ZERO).expect("a place").id;
+                let id = table.accept(v4(n), Timestamp::ZERO).expect("accepted").id;
                 table.serve(id);
                 id
             })
             .collect();
         let silent: Vec<_> = (0..4)
-            .map(|_| table.accept(v4(99), Timestamp::ZERO).expect("a place").id)
+            .map(|_| table.accept(v4(99), Timestamp::ZERO).expect("accepted").id)
             .collect();
         for nth in 0..100 {
-            let accepted = table.accept(v4(99), Timestamp::ZERO).expect("a place");
-            let closed = accepted.closed.expect("the silent ones have four places");
+            let accepted = table.accept(v4(99), Timestamp::ZERO).expect("accepted");
+            let closed = accepted.closed.expect("the four silent ones are the bound");
             assert!(!served.contains(&closed), "{nth}");
             if let Some(oldest) = silent.get(nth) {
                 assert_eq!(closed, *oldest, "the oldest goes first");
             }
         }
-        let honest = table.accept(v4(5), Timestamp::ZERO).expect("a place");
+        let honest = table.accept(v4(5), Timestamp::ZERO).expect("accepted");
         table.serve(honest.id);
         assert_eq!(table.len(), 8);
         assert!(served.iter().all(|id| table.leave(*id)), "all are there");
@@ -374,42 +374,47 @@ mod tests {
     #[test]
     fn the_client_with_the_most_connections_loses_one_first() {
         let mut table = table(4, 4, 4);
-        let old = table.accept(v4(1), Timestamp::ZERO).expect("a place").id;
+        let old = table.accept(v4(1), Timestamp::ZERO).expect("accepted").id;
         let many: Vec<_> = (0..3)
-            .map(|_| table.accept(v4(2), Timestamp::ZERO).expect("a place").id)
+            .map(|_| table.accept(v4(2), Timestamp::ZERO).expect("accepted").id)
             .collect();
-        let accepted = table.accept(v4(3), later()).expect("a place");
+        let accepted = table.accept(v4(3), later()).expect("accepted");
         assert_eq!(accepted.closed, Some(many[0]));
         assert!(table.leave(old));
     }
 
     /// A connection that the server works for is never closed; a client beyond its share closes only its own.
     #[test]
-    fn what_is_worked_for_stays() {
+    fn a_connection_that_the_server_works_for_is_not_closed() {
         let mut table = table(3, 3, 2);
-        let busy = table.accept(v4(1), Timestamp::ZERO).expect("a place").id;
-        let idle = table.accept(v4(1), Timestamp::ZERO).expect("a place").id;
+        let busy = table.accept(v4(1), Timestamp::ZERO).expect("accepted").id;
+        let idle = table.accept(v4(1), Timestamp::ZERO).expect("accepted").id;
         table.serve(busy);
         table.serve(idle);
         table.wait(idle, Timestamp::ZERO);
-        let other = table.accept(v4(2), Timestamp::ZERO).expect("a place");
+        let other = table.accept(v4(2), Timestamp::ZERO).expect("accepted");
         assert_eq!(other.closed, None);
-        let third = table.accept(v4(1), Timestamp::ZERO).expect("its own place");
+        let third = table
+            .accept(v4(1), Timestamp::ZERO)
+            .expect("it replaces its own");
         assert_eq!(third.closed, Some(idle));
         table.serve(third.id);
         assert_eq!(
             table.accept(v4(1), Timestamp::ZERO),
-            Err(NoPlace::ClientFull)
+            Err(AcceptError::ClientFull)
         );
         assert!(table.has_room(), "the other one waits");
         table.serve(other.id);
         assert!(!table.has_room());
-        assert_eq!(table.accept(v4(3), Timestamp::ZERO), Err(NoPlace::Full));
+        assert_eq!(
+            table.accept(v4(3), Timestamp::ZERO),
+            Err(AcceptError::TableFull)
+        );
         assert!(table.leave(busy) && !table.leave(busy));
         assert!(
             table
                 .accept(v4(3), Timestamp::ZERO)
-                .expect("a place")
+                .expect("accepted")
                 .closed
                 .is_none()
         );
@@ -422,20 +427,22 @@ mod tests {
         let mut table = table(32, 32, 16);
         let now = |ms| Timestamp::from_millis(ms);
         let active: Vec<_> = (0..5)
-            .map(|_| table.accept(v4(200), now(0)).expect("a place").id)
+            .map(|_| table.accept(v4(200), now(0)).expect("accepted").id)
             .collect();
         for ms in 0..3000 {
             for id in &active {
                 table.serve(*id);
                 table.wait(*id, now(ms));
             }
-            let accepted = table.accept(v4((ms % 16) as u8), now(ms)).expect("a place");
+            let accepted = table
+                .accept(v4((ms % 16) as u8), now(ms))
+                .expect("accepted");
             let closed = accepted.closed.is_none_or(|id| !active.contains(&id));
             assert!(closed, "an active connection was closed after {ms} ms");
         }
     }
 
-    /// The connection that has to leave, found by a look at all: the definition in the module's first lines.
+    /// Returns the connection to close by a search of all connections, as the module's documentation defines it.
     fn to_close_of_all(
         table: &ConnectionTable,
         from: IpAddr,
@@ -479,17 +486,12 @@ mod tests {
         closed.or_else(|| is_full.then(|| pick(&|_| true)).flatten())
     }
 
-    /// Random events against the bounds and against a search of all connections: no bound is passed, the connection that
-    /// is closed is the one that the definition names, and a place is refused only if no connection waits.
+    /// Random events against the bounds and against a search of all connections: no bound is exceeded, the closed
+    /// connection is the one of the definition, and a connection is refused only if no other one waits.
     #[test]
     fn random_events_close_the_connection_that_the_definition_names() {
-        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut roll = |below: u64| {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            random % below
-        };
+        let mut random = SplitMix64(1);
+        let mut roll = |below| random.below(below);
         let mut table = table(10, 4, 5);
         let mut live = Vec::new();
         let mut ms = 0;
@@ -513,8 +515,8 @@ mod tests {
                             live.retain(|id| Some(*id) != accepted.closed);
                             live.push(accepted.id);
                         }
-                        Err(NoPlace::Full) => assert!(!room),
-                        Err(NoPlace::ClientFull) => {}
+                        Err(AcceptError::TableFull) => assert!(!room),
+                        Err(AcceptError::ClientFull) => {}
                     }
                 }
             }

@@ -1,4 +1,5 @@
-//! What three crates or more share: keys, sizes and their charge, times, random numbers, and the bounds of a server's connections.
+//! Types and functions that three or more crates share: keys, sizes and their charge, times, random numbers, XXH3, and the
+//! table of a server's connections.
 #![forbid(unsafe_code)]
 
 mod allocation;
@@ -13,36 +14,36 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub use allocation::{allocated_bytes, charge_bytes, size_class};
 pub use byte_size::{ByteSize, ParseByteSizeError};
 pub use connections::{
-    Accepted, ClientNet, ConnectionId, ConnectionLimits, ConnectionTable, NoPlace, SETTLED,
+    AcceptError, Accepted, ClientNet, ConnectionId, ConnectionLimits, ConnectionTable, SETTLED,
 };
 pub use mix::{SplitMix64, mix64};
 
-/// What an object is known by inside the cache: 64 bits of a keyed hash of its full key.
+/// The hash of a cache key, with 64 bits and a secret seed.
 ///
-/// Two keys may share a hash. Whoever stores bytes under a `KeyHash` keeps the full key
-/// beside them and compares it before it trusts a hit.
+/// Two keys may have the same hash. A store that uses `KeyHash` as its index also stores the full key, and compares it
+/// before it returns an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyHash(pub u64);
 
-/// A point in time as pure code sees it: milliseconds since an origin its driver chose.
+/// A point in time: milliseconds since an origin.
 ///
-/// The server counts from the Unix epoch, the simulator from the start of its trace.
-/// Pure code only compares and subtracts, so it never learns the difference.
+/// The origin is the Unix epoch in the server and the start of the trace in the simulator. Code of ring 0 only compares and
+/// subtracts timestamps, so it works with both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp {
     millis: u64,
 }
 
 impl Timestamp {
-    /// The origin itself.
+    /// The origin.
     pub const ZERO: Self = Self { millis: 0 };
 
-    /// The point `millis` milliseconds after the origin.
+    /// Returns the point `millis` milliseconds after the origin.
     pub const fn from_millis(millis: u64) -> Self {
         Self { millis }
     }
 
-    /// The point `secs` seconds after the origin.
+    /// Returns the point `secs` seconds after the origin.
     pub const fn from_secs(secs: u64) -> Self {
         Self {
             millis: secs.saturating_mul(1000),
@@ -59,12 +60,12 @@ impl Timestamp {
         self.millis / 1000
     }
 
-    /// How long after `earlier` this is; nothing if it is not after.
+    /// Returns the time since `earlier`, or zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.millis.saturating_sub(earlier.millis))
     }
 
-    /// The point `duration` later, held at the end of time rather than wrapping.
+    /// Returns the point `duration` later, or the last representable point if the sum overflows.
     pub fn after(self, duration: Duration) -> Self {
         let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         Self {
@@ -73,14 +74,14 @@ impl Timestamp {
     }
 }
 
-/// Milliseconds since the Unix epoch; a time before it is the epoch.
+/// Counts from the Unix epoch. An earlier time becomes the epoch.
 impl From<SystemTime> for Timestamp {
     fn from(time: SystemTime) -> Self {
         Self::ZERO.after(time.duration_since(UNIX_EPOCH).unwrap_or_default())
     }
 }
 
-/// Where every random stream of a run comes from: the same seed repeats the run.
+/// The seed of all random numbers of a run. The same seed repeats the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seed(pub u64);
 

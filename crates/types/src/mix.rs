@@ -1,20 +1,20 @@
-//! Numbers that look random and are the same in every run: SplitMix64 (Steele, Lea, Flood, 2014).
+//! Reproducible pseudo-random numbers: SplitMix64 (Steele, Lea, Flood, 2014).
 
-/// A stream of 64-bit numbers, equal on every platform. Not for secrets.
+/// A generator of 64-bit numbers. Its sequence depends on the seed alone. Not for secrets.
 ///
-/// 8 bytes of state and about a nanosecond a number. Each number occurs once in 2^64.
+/// Its state has 8 bytes, and a number takes about a nanosecond. Each number occurs once in 2^64.
 #[derive(Clone, Debug)]
 pub struct SplitMix64(pub u64);
 
 impl SplitMix64 {
-    /// The next number.
+    /// Returns the next number.
     #[inline]
     pub const fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(GOLDEN);
         mix64(self.0)
     }
 
-    /// A number below `limit`, by remainder: its bias is `limit` in 2^64.
+    /// Returns a number below `limit`: the remainder of the next number, with a bias of `limit` / 2^64.
     ///
     /// # Panics
     ///
@@ -25,9 +25,9 @@ impl SplitMix64 {
     }
 }
 
-/// The last step of SplitMix64 (Stafford's variant 13): a bijection in which every input bit reaches every output bit.
+/// The last step of SplitMix64 (Stafford's variant 13): a bijection in which every input bit affects every output bit.
 ///
-/// Zero stays zero.
+/// Zero is mapped to zero.
 #[inline]
 pub const fn mix64(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -35,7 +35,7 @@ pub const fn mix64(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// 2^64 divided by the golden ratio, odd: the step of the stream.
+/// The increment of the state: 2^64 divided by the golden ratio, made odd.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[cfg(test)]
@@ -44,7 +44,7 @@ mod tests {
 
     /// The first numbers of the reference implementation (Vigna, splitmix64.c) for the seed 1234567.
     #[test]
-    fn the_stream_is_that_of_the_reference_implementation() {
+    fn the_numbers_are_those_of_the_reference_implementation() {
         let mut stream = SplitMix64(1_234_567);
         let drawn: [u64; 5] = std::array::from_fn(|_| stream.draw());
         let expected = [

@@ -6,6 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+pub use edgeward_types::to_hex;
+
 /// The SHA-256 of a file, written as 64 hex digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
@@ -52,15 +54,6 @@ impl TryFrom<String> for Digest {
     fn try_from(text: String) -> Result<Self, Self::Error> {
         text.parse()
     }
-}
-
-/// Returns the bytes as lower-case hex digits.
-pub fn to_hex(bytes: &[u8]) -> String {
-    let digit = |n: u8| char::from(b"0123456789abcdef"[usize::from(n)]);
-    bytes
-        .iter()
-        .flat_map(|byte| [digit(byte >> 4), digit(byte & 15)])
-        .collect()
 }
 
 /// Parses exactly `N` bytes in hex digits.

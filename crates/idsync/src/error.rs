@@ -95,14 +95,7 @@ pub enum SourceError {
 impl SourceError {
     /// Returns the error and its causes on one line.
     pub fn chain(&self) -> String {
-        let mut text = self.to_string();
-        let mut next = self.source();
-        while let Some(cause) = next {
-            text.push_str(": ");
-            text.push_str(&cause.to_string());
-            next = cause.source();
-        }
-        text
+        edgeward_types::with_causes(self)
     }
 
     /// Returns true if a retry may succeed.

@@ -345,7 +345,7 @@ impl RunningLeg<'_> {
                 }
             }
             Err(error) => Err(ended_early.unwrap_or_else(|| End::Cut {
-                why: in_full(&error),
+                why: edgeward_types::with_causes(&error),
             })),
         }
     }
@@ -425,17 +425,6 @@ fn interrupted() -> End {
 fn memory_folder() -> Option<PathBuf> {
     let folder = Path::new("/dev/shm");
     folder.is_dir().then(|| folder.to_owned())
-}
-
-/// An error and its causes on one line.
-fn in_full(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text = format!("{text}: {inner}");
-        cause = inner.source();
-    }
-    text
 }
 
 const INTERVAL: Duration = Duration::from_secs(1);

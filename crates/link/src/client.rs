@@ -293,7 +293,7 @@ impl Keeper {
                         }
                         error => tracing::warn!(
                             gateway = self.gateway,
-                            error = crate::chain(error),
+                            error = edgeward_types::with_causes(error),
                             "a connection to the gateway ended"
                         ),
                     }
@@ -314,7 +314,7 @@ impl Keeper {
                     if !complained || !error.is_lasting() {
                         tracing::warn!(
                             gateway = self.gateway,
-                            error = crate::chain(&error),
+                            error = edgeward_types::with_causes(&error),
                             "no connection to the gateway"
                         );
                     }

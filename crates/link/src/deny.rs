@@ -23,14 +23,6 @@ pub(crate) fn fingerprint(certificate: &[u8]) -> Fingerprint {
     digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
-/// Formats a fingerprint as `openssl x509 -fingerprint -sha256` prints it, without the colons.
-pub(crate) fn hex(fingerprint: &Fingerprint) -> String {
-    fingerprint
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
-}
-
 /// Why a deny list cannot be used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -109,7 +101,7 @@ impl DenyList {
                 true
             }
             Err(error) => {
-                let error = crate::chain(&error);
+                let error = edgeward_types::with_causes(&error);
                 tracing::error!(
                     error,
                     "the deny list was not read again; the last one stays in force"

@@ -365,7 +365,7 @@ impl Shared {
         if let (Some(list), Some(certificate)) = (&self.config.deny, certificate) {
             let fingerprint = deny::fingerprint(certificate);
             if list.denies(&fingerprint) {
-                return Err(HandshakeError::Denied(deny::hex(&fingerprint)));
+                return Err(HandshakeError::Denied(edgeward_types::to_hex(&fingerprint)));
             }
         }
         Ok(())
@@ -395,7 +395,7 @@ impl Shared {
             _ => counters.refused += 1,
         }
         drop(counters);
-        let error_text = crate::chain(error);
+        let error_text = edgeward_types::with_causes(error);
         // Unknown hosts can cause any number of these, and they say nothing about an edge.
         if matches!(error, HandshakeError::Displaced | HandshakeError::Silent(_)) {
             tracing::debug!(%from, error = error_text, "a connection was refused");
@@ -434,7 +434,7 @@ impl Shared {
                 tracing::info!(%from, "a peer's connection ended");
             }
             error => {
-                tracing::warn!(%from, error = crate::chain(error), "a peer's connection ended");
+                tracing::warn!(%from, error = edgeward_types::with_causes(error), "a peer's connection ended");
             }
         }
         self.wait_for_line(&peer).await;

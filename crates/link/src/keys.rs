@@ -152,7 +152,7 @@ pub fn fingerprint_of(path: &Path) -> Result<String, KeysError> {
     let first = chain
         .first()
         .expect("a file without a certificate is refused");
-    Ok(deny::hex(&deny::fingerprint(first)))
+    Ok(edgeward_types::to_hex(&deny::fingerprint(first)))
 }
 
 /// Reads the key of chunk hashes: 64 hexadecimal digits.
@@ -194,7 +194,7 @@ pub fn generate(folder: &Path) -> Result<(), KeysError> {
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
     let authority = CertifiedIssuer::self_signed(params, &authority_key)?;
-    let store_key = hex(&crate::random::<32>().map_err(KeysError::Random)?);
+    let store_key = edgeward_types::to_hex(&crate::random::<32>().map_err(KeysError::Random)?);
     let authority_folder = folder.join("ca");
     make_folder(&authority_folder)?;
     write(&authority_folder.join(CA), &authority.pem(), false)?;
@@ -222,10 +222,6 @@ pub fn generate(folder: &Path) -> Result<(), KeysError> {
         write(&folder.join(STORE_KEY), &format!("{store_key}\n"), true)?;
     }
     Ok(())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn make_folder(path: &Path) -> Result<(), KeysError> {

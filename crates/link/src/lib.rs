@@ -115,14 +115,3 @@ fn random<const N: usize>() -> io::Result<[u8; N]> {
     rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
     Ok(bytes)
 }
-
-/// Returns the message of an error with those of all its causes, for a log.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
-}

@@ -42,8 +42,7 @@ impl Recall {
     /// Returns the file name of a peer, derived from its certificate and the epoch of its store.
     pub(crate) fn name(&self, certificate: Option<&[u8]>, epoch: u64) -> String {
         let who = [certificate.unwrap_or_default(), &epoch.to_le_bytes()].concat();
-        let bytes = self.ids.id(&who).0;
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+        edgeward_types::to_hex(&self.ids.id(&who).0)
     }
 
     /// Returns what is known about a peer, or `None`.

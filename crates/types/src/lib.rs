@@ -6,6 +6,7 @@ mod allocation;
 mod byte_size;
 mod connections;
 mod mix;
+mod text;
 pub mod xxh3;
 
 use std::fmt;
@@ -17,6 +18,7 @@ pub use connections::{
     AcceptError, Accepted, ClientNet, ConnectionId, ConnectionLimits, ConnectionTable, SETTLED,
 };
 pub use mix::{SplitMix64, mix64};
+pub use text::{to_hex, with_causes};
 
 /// The hash of a cache key, with 64 bits and a secret seed.
 ///

@@ -258,14 +258,7 @@ pub(super) fn source_error(error: SourceError, resume: Option<&Path>) -> anyhow:
         )),
         _ => None,
     };
-    let mut message = error.to_string();
-    let mut cause = std::error::Error::source(&error);
-    while let Some(error) = cause {
-        message.push_str(": ");
-        message.push_str(&error.to_string());
-        cause = error.source();
-    }
-    let diagnostic = Diagnostic::new(message);
+    let diagnostic = Diagnostic::new(edgeward_types::with_causes(&error));
     match hint {
         Some(hint) => diagnostic.hint(hint).into(),
         None => diagnostic.into(),

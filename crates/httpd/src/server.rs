@@ -157,8 +157,8 @@ impl<H: Handler> Server<H> {
                 self.counters.displaced.one();
             }
             connections.spawn(self.connection(stream, from, entered));
-            // The new connection reads the bytes that its client has already sent. Otherwise a burst of connections could
-            // displace it before its request is read.
+            // The new connection reads the bytes that its client has already sent. Otherwise a burst of
+            // connections could displace it before its request is read.
             tokio::task::yield_now().await;
         }
         drop(listener);
@@ -204,7 +204,7 @@ impl<H: Handler> Server<H> {
             match serve(stream, &config, handler, slot, displaced, stopping).await {
                 Served::Closed(Ok(())) => {}
                 Served::Closed(Err(error)) => {
-                    tracing::debug!(%from, %error, "connection ended with an error")
+                    tracing::debug!(%from, %error, "connection ended with an error");
                 }
                 Served::Displaced => {
                     tracing::debug!(%from, "connection closed: displaced while waiting for its client");
@@ -262,8 +262,9 @@ async fn stopped(stopping: &mut watch::Receiver<bool>) {
 
 const HEADERS_MAX: usize = 64;
 
-/// Bound of the unsent bytes in the kernel, beyond the client's window and one segment of up to 64 KiB. Without this bound
-/// the kernel buffers 2 to 3 MB for a client that reads nothing: more than a hundred pages of an admin server.
+/// Bound of the unsent bytes in the kernel, beyond the client's window and one segment of up to 64 KiB. Without
+/// this bound the kernel buffers 2 to 3 MB for a client that reads nothing: more than a hundred pages of an
+/// admin server.
 const UNSENT_BYTES_MAX: u32 = 16 << 10;
 
 /// hyper panics on a smaller buffer.
@@ -294,9 +295,11 @@ mod tests {
         }
     }
 
-    /// A client that pipelines requests and reads nothing gets one response made; each response that it reads makes one more.
+    /// A client that pipelines requests and reads nothing gets one response made; each response that it reads
+    /// makes one more.
     ///
-    /// Method: a pipe of 1 KiB instead of a socket, and paused time: the clock moves only when nothing else can be done.
+    /// Method: a pipe of 1 KiB instead of a socket, and paused time: the clock moves only when nothing else can
+    /// be done.
     #[tokio::test(start_paused = true)]
     async fn a_response_is_made_after_the_previous_one_was_written() {
         let config = ServerConfig::ADMIN;
@@ -341,8 +344,8 @@ mod tests {
 
     /// A client that reads nothing gets few responses made, however many the kernel would take for it.
     ///
-    /// Method: 200 pipelined requests for pages of 16 KiB. The kernel would take more than a hundred of them. The server
-    /// ends the connection when it has stalled; then the pages are counted.
+    /// Method: 200 pipelined requests for pages of 16 KiB. The kernel would take more than a hundred of them.
+    /// The server ends the connection when it has stalled; then the pages are counted.
     #[tokio::test]
     async fn the_kernel_takes_few_responses_for_a_client_that_reads_nothing() {
         let listener = StdListener::bind("127.0.0.1:0").expect("a port");

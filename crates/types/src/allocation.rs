@@ -2,8 +2,8 @@
 
 /// Returns the size class of an allocation: the bytes that jemalloc reserves for `bytes`.
 ///
-/// Classes are 8, the multiples of 16 up to 128, and beyond that four for each power of two. Rounding wastes 10 % on average
-/// and 25 % at most.
+/// Classes are 8, the multiples of 16 up to 128, and beyond that four for each power of two. Rounding wastes 10
+/// % on average and 25 % at most.
 pub const fn size_class(bytes: u64) -> u64 {
     let step = match bytes {
         0 => return 0,
@@ -33,11 +33,11 @@ pub const fn allocated_bytes(bytes: u64) -> u64 {
     }
 }
 
-/// Returns the charge of an object in memory: the memory of its body, and `overhead_bytes` for its key, its head and the
-/// cache's own structures.
+/// Returns the charge of an object in memory: the memory of its body, and `overhead_bytes` for its key, its
+/// head and the cache's own structures.
 ///
-/// The server and the simulator share this function, so that the simulator predicts the server. If `overhead_bytes` is 0, the
-/// charge is the size of the body, as in the literature.
+/// The server and the simulator share this function, so that the simulator predicts the server. If
+/// `overhead_bytes` is 0, the charge is the size of the body, as in the literature.
 pub const fn charge_bytes(body_bytes: u64, overhead_bytes: u64) -> u64 {
     match overhead_bytes {
         0 => body_bytes,
@@ -45,8 +45,8 @@ pub const fn charge_bytes(body_bytes: u64, overhead_bytes: u64) -> u64 {
     }
 }
 
-/// The largest class that jemalloc allocates in slabs, with pages of 4 KiB. A slab holds allocations of one class and is not
-/// released while one of them is in use.
+/// The largest class that jemalloc allocates in slabs, with pages of 4 KiB. A slab holds allocations of one
+/// class and is not released while one of them is in use.
 const SLAB_CLASS_MAX: u64 = 14 << 10;
 
 /// The inverse of the empty share of slabs: 7 % while objects of 200 B to 10 KiB are stored and evicted.

@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 /// A number of bytes.
 ///
-/// Parses `512`, `64KiB`, `1.5 GiB`, `20MB`. Binary units (`KiB`) are powers of 1024, decimal units (`KB`) powers of 1000, and
-/// `K`, `M`, `G`, `T` alone are binary, as in nginx and Varnish.
+/// Parses `512`, `64KiB`, `1.5 GiB`, `20MB`. Binary units (`KiB`) are powers of 1024, decimal units (`KB`)
+/// powers of 1000, and `K`, `M`, `G`, `T` alone are binary, as in nginx and Varnish.
 ///
 /// Prints the largest binary unit that the size reaches, with two decimals if the number is not whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

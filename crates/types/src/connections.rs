@@ -1,11 +1,14 @@
 //! The connections of a server with a bound, and the choice of the connection that a full server closes.
 //!
-//! If a full server only waited for a connection to end, clients that send nothing or read no response would exclude all
-//! others. So a full server closes a connection that waits for its client: the client has to send or to read bytes.
+//! If a full server only waited for a connection to end, clients that send nothing or read no response would
+//! exclude all others. So a full server closes a connection that waits for its client: the client has to send
+//! or to read bytes.
 //!
-//! - The client with the most waiting connections loses the one that has waited longest, if that is [`SETTLED`] or more.
-//! - Otherwise the connection that has waited longest is closed. An active client has several connections that wait for a
-//!   moment each; this rule keeps them while many addresses with few connections each open one after the other.
+//! - The client with the most waiting connections loses the one that has waited longest, if that is [`SETTLED`]
+//!   or more.
+//! - Otherwise the connection that has waited longest is closed. An active client has several connections that
+//!   wait for a moment each; this rule keeps them while many addresses with few connections each open one after
+//!   the other.
 //!
 //! Connections that have not sent a first request have a smaller bound of their own, so that they replace each other
 //! and not the connections of clients that are served. Each call takes logarithmic time.
@@ -18,8 +21,8 @@ use std::time::Duration;
 
 use crate::Timestamp;
 
-/// A client as the bounds count it: an IPv4 address, or an IPv6 network of 64 bits, because one host can use a whole network
-/// (RFC 4291 §2.5.1).
+/// A client as the bounds count it: an IPv4 address, or an IPv6 network of 64 bits, because one host can use a
+/// whole network (RFC 4291 §2.5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ClientNet {
     /// An IPv4 address, or an IPv4-mapped IPv6 address.
@@ -52,8 +55,8 @@ impl ClientNet {
 pub struct ConnectionLimits {
     /// Bound of all connections.
     pub connections_max: usize,
-    /// Bound of the connections that have not sent a first request or are not authenticated. A client at `per_client_max` may
-    /// exceed it by one.
+    /// Bound of the connections that have not sent a first request or are not authenticated. A client at
+    /// `per_client_max` may exceed it by one.
     pub unserved_max: usize,
     /// Bound of the connections of one [`ClientNet`].
     pub per_client_max: usize,
@@ -420,8 +423,8 @@ mod tests {
         );
     }
 
-    /// An active client with several connections keeps them all while sixteen addresses with two connections each open
-    /// one after the other.
+    /// An active client with several connections keeps them all while sixteen addresses with two connections
+    /// each open one after the other.
     #[test]
     fn an_active_client_keeps_its_connections_beside_many_addresses_with_few_each() {
         let mut table = table(32, 32, 16);

@@ -1,5 +1,5 @@
-//! Types and functions that three or more crates share: keys, sizes and their charge, times, random numbers, XXH3, and the
-//! table of a server's connections.
+//! Types and functions that three or more crates share: keys, sizes and their charge, times, random numbers,
+//! XXH3, and the table of a server's connections.
 #![forbid(unsafe_code)]
 
 mod allocation;
@@ -22,15 +22,15 @@ pub use text::{to_hex, with_causes};
 
 /// The hash of a cache key, with 64 bits and a secret seed.
 ///
-/// Two keys may have the same hash. A store that uses `KeyHash` as its index also stores the full key, and compares it
-/// before it returns an object.
+/// Two keys may have the same hash. A store that uses `KeyHash` as its index also stores the full key, and
+/// compares it before it returns an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyHash(pub u64);
 
 /// A point in time: milliseconds since an origin.
 ///
-/// The origin is the Unix epoch in the server and the start of the trace in the simulator. Code of ring 0 only compares and
-/// subtracts timestamps, so it works with both.
+/// The origin is the Unix epoch in the server and the start of the trace in the simulator. Code of ring 0 only
+/// compares and subtracts timestamps, so it works with both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp {
     millis: u64,

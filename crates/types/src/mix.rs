@@ -25,7 +25,8 @@ impl SplitMix64 {
     }
 }
 
-/// The last step of SplitMix64 (Stafford's variant 13): a bijection in which every input bit affects every output bit.
+/// The last step of SplitMix64 (Stafford's variant 13): a bijection in which every input bit affects every
+/// output bit.
 ///
 /// Zero is mapped to zero.
 #[inline]

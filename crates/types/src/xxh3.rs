@@ -1,10 +1,12 @@
 //! XXH3: the hash of keys, ids and names, and the checksum of files and frames.
 //!
 //! All crates hash through this module, so that the implementation is chosen in one place. Results follow the
-//! specification, <https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md>, and are part of file and wire formats.
+//! specification, <https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md>, and are part of file and
+//! wire formats.
 //!
-//! Of the two crates that implement it, `twox-hash` is used: it detects AVX2 when the program runs. On a short key it takes
-//! about 20 instructions more than `xxhash-rust`, and on a block of 8 KiB 40 % less time (`docs/adr/0006-xxhash-for-keys.md`).
+//! The implementation is `twox-hash`: it detects AVX2 when the program runs. On a short key it takes about 20
+//! instructions more than `xxhash-rust`, and on a block of 8 KiB 40 % less time
+//! (`docs/adr/0006-xxhash-for-keys.md`).
 
 use twox_hash::XxHash3_128;
 
@@ -47,7 +49,7 @@ mod tests {
     /// Lengths on both sides of the bounds at which XXH3 changes its algorithm: 16, 128, 240 and 1024 bytes.
     #[test]
     fn parts_have_the_hash_of_the_whole() {
-        let bytes: Vec<u8> = (0..5000_u32).map(|n| (n * 251 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..5000_u32).map(|n| ((n * 251) >> 3) as u8).collect();
         for length in [0, 1, 16, 17, 128, 129, 240, 241, 1024, 1025, 5000] {
             let (bytes, seed) = (&bytes[..length], 77);
             let mut parts = Xxh3::with_seed(seed);

@@ -79,16 +79,16 @@ impl Server {
 
     /// A string of the first line, by its JSON pointer.
     pub(crate) fn text(&self, pointer: &str) -> &str {
-        let text_found = self.start_line.pointer(pointer).and_then(Value::as_str);
-        text_found.unwrap_or_else(|| panic!("{} has no string {pointer}", self.start_line))
+        let found_text = self.start_line.pointer(pointer).and_then(Value::as_str);
+        found_text.unwrap_or_else(|| panic!("{} has no string {pointer}", self.start_line))
     }
 
     /// An address of the first line, by its JSON pointer.
     pub(crate) fn addr(&self, pointer: &str) -> SocketAddr {
-        let text_found = self.text(pointer);
-        let addr = text_found
+        let found_text = self.text(pointer);
+        let addr = found_text
             .split_once("://")
-            .map_or(text_found, |(_, addr)| addr);
+            .map_or(found_text, |(_, addr)| addr);
         let addr = addr.split('/').next().unwrap_or(addr);
         addr.parse().expect("an address")
     }

@@ -33,7 +33,7 @@ impl Diagnostic {
         }
     }
 
-    /// An error whose message is that of `error`, followed by its causes on the same line.
+    /// An error with the message of `error`, followed by the causes on the same line.
     pub(crate) fn from_error(error: &(dyn std::error::Error + 'static)) -> Self {
         let all = std::iter::successors(Some(error), |error| error.source());
         Self::new(all.map(ToString::to_string).collect::<Vec<_>>().join(": "))

@@ -1,4 +1,4 @@
-//! The memory available to this process: that of the machine, or less if a control group limits it.
+//! The memory available to this process: the memory of the machine, or the limit of a control group.
 
 use std::fmt;
 use std::fs;

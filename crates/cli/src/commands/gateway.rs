@@ -40,15 +40,15 @@ pub(crate) struct GatewayArgs {
     #[command(flatten)]
     endpoint: EndpointArgs,
 
-    /// Maximum of edges whose chunks are remembered
+    /// Maximum number of edges for which known chunks are remembered
     #[arg(long, value_name = "N", default_value_t = 64, hide_short_help = true)]
     peers_max: usize,
 
-    /// Maximum of these edges with the same certificate [default: three quarters]
+    /// Maximum number of these edges with the same certificate [default: three quarters]
     #[arg(long, value_name = "N", hide_short_help = true)]
     peers_per_certificate: Option<usize>,
 
-    /// Maximum of connections in the handshake; above it the oldest is closed
+    /// Maximum number of connections in the handshake; above it the oldest is closed
     #[arg(long, value_name = "N", default_value_t = 512, hide_short_help = true)]
     pending_max: usize,
 
@@ -56,7 +56,7 @@ pub(crate) struct GatewayArgs {
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     deny: Option<PathBuf>,
 
-    /// Encodings requested from the origin: identity, which dedups best, or those of the client
+    /// Encodings requested from the origin: identity, which deduplicates best, or those of the client
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Encoding::Identity, hide_short_help = true)]
     accept_encoding: Encoding,
 

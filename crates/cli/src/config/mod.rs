@@ -28,9 +28,9 @@ use kind::Raw;
 #[derive(Debug)]
 pub(crate) struct CheckedConfig {
     pub(crate) edge: EdgeConfig,
-    /// The rules about absent ids, whose filters are started beside the edge.
+    /// The rules about absent ids, whose filters are started together with the edge.
     pub(crate) negative: Vec<NegativeSettings>,
-    /// The link, which is started beside the edge.
+    /// The link, which is started together with the edge.
     pub(crate) link: Option<LinkSettings>,
     pub(crate) settings: Vec<Setting>,
 }
@@ -101,7 +101,7 @@ pub(crate) fn load(file: Option<&Path>, flags: &[FlagSetting]) -> Result<Checked
     }
     let settings_file = SettingsFile { file };
     if flags.iter().any(|flag| flag.key == "listener.address") {
-        // Listeners given by flags replace those of the file.
+        // Listeners given by flags replace the listeners of the file.
         raw_settings.retain(|one| !one.key.path.starts_with("listener."));
     }
     if flags.iter().any(|flag| flag.key == "disk_device.path") {

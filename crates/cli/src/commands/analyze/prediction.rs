@@ -182,7 +182,7 @@ fn largest_worth_its_cost(
 fn simulate(sampled: &CompleteSample, sizes: CacheSizes) -> Vec<CacheRow> {
     let policies = [PolicySpec::Lru, PolicySpec::AdaptSize, PolicySpec::Gdsf];
     let rows = policies.map(|policy| run(sampled, policy, sizes.ram, None));
-    // `max_by` returns the last of several equal ratios, which is that of the default policy.
+    // `max_by` returns the last of several equal ratios, and the last policy is the default.
     let ratio = |policy: &usize| rows[*policy].object_hit_ratio;
     let best = (0..rows.len())
         .max_by(|a, b| ratio(a).total_cmp(&ratio(b)))

@@ -63,7 +63,7 @@ struct TraceInfo {
     first_seconds: f64,
     last_seconds: f64,
     span_seconds: f64,
-    /// Requests whose size differs from that of the previous request for the object.
+    /// Requests with another size than the previous request for the same object.
     size_changes: u64,
     /// Requests with an earlier time than the previous request.
     times_backwards: u64,

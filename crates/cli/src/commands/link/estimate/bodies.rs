@@ -45,14 +45,14 @@ impl Estimate {
                 Ok(0) => break Ok(()),
                 Ok(bytes) => {
                     let written = self.estimator.write(stream, &buffer[..bytes]);
-                    written.expect("it is open");
+                    written.expect("the stream is open");
                     self.progress.advance(bytes as u64);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => break Err(error),
             }
         };
-        self.estimator.end(stream).expect("it is open");
+        self.estimator.end(stream).expect("the stream is open");
         read
     }
 

@@ -148,7 +148,7 @@ impl FlowSender<'_> {
                 }
                 if let Some(body) = body {
                     self.count_savings(service, |estimator| {
-                        estimator.end(body).expect("it is open");
+                        estimator.end(body).expect("the stream is open");
                     });
                 }
             }
@@ -190,7 +190,7 @@ impl FlowSender<'_> {
             // The limit of flows leaves room for a body in each direction.
             body = begun.or_else(begin);
             if let Some(body) = body {
-                estimator.write(body, bytes).expect("it is open");
+                estimator.write(body, bytes).expect("the stream is open");
             }
         });
         if let Some(entry) = self.flows.get_mut(&flow) {

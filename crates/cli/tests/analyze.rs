@@ -272,7 +272,7 @@ fn a_file_that_is_not_a_log_is_rejected_by_name() {
     };
     let printed = says(&[name(&path)]);
     assert!(
-        printed.contains("no text") && printed.contains("junk.bin"),
+        printed.contains("not text") && printed.contains("junk.bin"),
         "{printed}"
     );
     let printed = says(&["/nonexistent/access.log"]);

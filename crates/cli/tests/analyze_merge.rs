@@ -101,7 +101,7 @@ fn an_invalid_partial_result_is_rejected_by_name() {
         let mut damaged = bytes.clone();
         damaged[at] ^= 4;
         let printed = says(&damaged);
-        assert!(printed.contains("b.part is damaged"), "{printed}");
+        assert!(printed.contains("b.part is corrupt"), "{printed}");
         assert!(printed.contains("copy it again"), "{printed}");
     }
     let mut newer = bytes;
@@ -109,7 +109,7 @@ fn an_invalid_partial_result_is_rejected_by_name() {
     let printed = says(&newer);
     assert!(printed.contains("format 9"), "{printed}");
     let printed = says(b"hello");
-    assert!(printed.contains("no partial result"), "{printed}");
+    assert!(printed.contains("not a partial result"), "{printed}");
 }
 
 /// Method: kills the analysis with SIGKILL while it reads the second of two logs. Then overwrites the first log
@@ -210,7 +210,7 @@ fn a_full_temporary_folder_ends_the_reading_and_keeps_the_counts() {
     );
     assert_eq!(
         report["files"][0]["problem"],
-        "there was no room for the rest of it"
+        "space ran out before the rest of it was read"
     );
 }
 

@@ -117,7 +117,7 @@ fn a_malformed_id_is_reported_with_its_line() {
     let build = ["build", "-s", "-", "--ids", "integer", "-o", "f"];
     let printed = error_output(&run(folder.path(), &build, "1\n2\nid\n"));
     assert!(
-        printed.contains("`id` is no integer") && printed.contains("in stdin, line 3"),
+        printed.contains("`id` is not a valid integer") && printed.contains("in stdin, line 3"),
         "{printed}"
     );
     assert!(!folder.path().join("f").exists());

@@ -99,7 +99,7 @@ fn a_build_continues_where_an_earlier_run_stopped() {
     ];
     let printed = error_output(&run(folder.path(), &arguments));
     assert!(
-        printed.contains("row 50001, column `id`: `x is no uuid` is no uuid"),
+        printed.contains("row 50001, column `id`: `x is no uuid` is not a valid uuid"),
         "{printed}"
     );
     assert!(!folder.path().join("f").exists());
@@ -154,7 +154,7 @@ fn mistakes_get_an_error_with_a_hint() {
     }
     let printed = build(&address, &["--query", "SELECT id FROM missing"]);
     assert!(
-        printed.contains("refuses the query: no such table"),
+        printed.contains("refused the query: no such table"),
         "{printed}"
     );
     let printed = build("sqlite://none.db", &["--query", "SELECT 1"]);

@@ -72,13 +72,13 @@ pub(super) const TABLES: [(&str, &str); 14] = [
         "origin.link",
         "The link to a gateway near the origin. Misses are fetched through it; the gateway sends them to its own \
          `--origin`, and `origin.url` only sets `Host`. Without `gateway` there is no link. See \
-         docs/explanation/link.md.",
+         docs/how-to/link.md.",
     ),
     ("hot", "The memory tier of the cache."),
     (
         "disk_device",
         "The devices of the disk cache. Write `[[disk_device]]` once for each device; each key is stored on one of \
-         them. Without devices there is no disk cache. See docs/explanation/disk-cache.md.",
+         them. Without devices there is no disk cache. See docs/how-to/disk-cache.md.",
     ),
     ("disk", "What is written to the disk cache, and how."),
     (
@@ -92,7 +92,7 @@ pub(super) const TABLES: [(&str, &str); 14] = [
     (
         "negative",
         "Paths for which the edge answers 404 itself if the id in the path certainly does not exist. Write \
-         `[[negative]]` once for each path. See docs/explanation/id-filter.md.",
+         `[[negative]]` once for each path. See docs/how-to/negative-lookups.md.",
     ),
     (
         "forwarding",
@@ -588,7 +588,7 @@ pub(super) static KEYS: &[Key] = &[
         flag: Some("--access-log-format"),
         kind: ValueKind::Choice(LogFormat::WORDS),
         doc: "`\"json\"`: one JSON object per line. `\"combined\"`: the NCSA combined format. `\"combined-cache\"`: \
-              the same with the cache status appended. [operation.md](operation.md#the-access-log) explains the \
+              the same with the cache status appended. [access-log.md](access-log.md) explains the \
               fields.",
         set: |draft, _, value| draft.access_log.format = value.choice(),
         show: |draft, _| Some(draft.access_log.format.word().to_owned()),

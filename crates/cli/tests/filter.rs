@@ -146,7 +146,7 @@ fn a_malformed_id_is_reported_with_its_line() {
         "--capacity",
         "2",
     ];
-    assert!(error_output(&run(folder.path(), &full, &ids(50))).contains("made for 2 ids"));
+    assert!(error_output(&run(folder.path(), &full, &ids(50))).contains("it holds the 2 ids"));
 }
 
 #[test]

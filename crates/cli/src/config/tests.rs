@@ -47,7 +47,8 @@ fn a_minimal_file_is_valid() {
 
 #[test]
 fn a_link_is_a_nested_table() {
-    let link = "[origin.link]\ngateway = \"GW.example:7443\"\nkeys = \"keys\"\nstore = \"chunks\"\nencryption = false\n";
+    let link = "[origin.link]\ngateway = \"GW.example:7443\"\nkeys = \"keys\"\nstore = \"chunks\"\n\
+                encryption = false\n";
     let shown = load_text(&format!("{MINIMAL_FILE}{link}"), &[]);
     assert!(
         shown.contains("origin.link.gateway = gw.example:7443 (line 6)\n"),

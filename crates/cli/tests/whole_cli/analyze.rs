@@ -83,7 +83,11 @@ fn nginx_s_logs_are_counted_by_content_and_by_format_string() {
     let folder = tempfile::tempdir().expect("a folder");
     let here = folder.path().display();
     let (port, origin) = (free_port(), free_port());
-    let format = r#"$host|[$time_local]|"$request"|$status|$body_bytes_sent|$upstream_cache_status|$sent_http_content_type"#;
+    let format = [
+        r#"$host|[$time_local]|"$request"|$status|$body_bytes_sent"#,
+        "|$upstream_cache_status|$sent_http_content_type",
+    ]
+    .concat();
     // As root, nginx would run its workers as an unprivileged user, which cannot enter a temporary folder.
     let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
     let user = if is_root { "user root;" } else { "" };
@@ -126,7 +130,7 @@ fn nginx_s_logs_are_counted_by_content_and_by_format_string() {
     super::run::wait(&mut server);
 
     let combined = analyzed(&[name(&folder.path().join("combined.log"))]);
-    let own = analyzed(&[name(&folder.path().join("own.log")), "--format", format]);
+    let own = analyzed(&[name(&folder.path().join("own.log")), "--format", &format]);
     for report in [&combined, &own] {
         assert_eq!(
             (&report["requests"], &report["urls"]),

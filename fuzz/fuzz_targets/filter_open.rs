@@ -55,8 +55,8 @@ fn filter(input: &[u8], forge: bool) {
     for hash in [0, 1, u64::MAX, 0x0123_4567_89ab_cdef] {
         _ = filter.contains(IdHash(hash));
     }
-    _ = filter.contains_spelled(input);
-    _ = (filter.facts(), filter.exact_rate(), filter.fingerprint());
+    _ = filter.contains_spelling(input);
+    _ = (filter.info(), filter.exact_rate(), filter.fingerprint());
     if let Some(mut updatable) = UpdatableFilter::resume(&filter) {
         _ = updatable.insert(IdHash(7));
         _ = updatable.to_filter(1);

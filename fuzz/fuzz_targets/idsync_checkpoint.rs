@@ -19,7 +19,7 @@ fuzz_target!(|bytes: &[u8]| {
     } else {
         input.to_vec()
     };
-    let scan = Identity::of(&[SCAN]);
+    let scan = Identity::new(&[SCAN]);
     let mut hashes = Vec::new();
     let Ok(read) = Checkpoint::read(&file, scan, &mut |more| hashes.extend_from_slice(more)) else {
         assert!(choice & 1 == 0, "the header is valid");
@@ -28,7 +28,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(hashes.len() * 8 <= file.len());
     _ = (read.ledger.rows(), read.ledger.malformed());
     assert_eq!(
-        read.ledger.done() + read.ledger.open().count(),
+        read.ledger.completed() + read.ledger.open_spans().count(),
         read.ledger.spans().len()
     );
     // Without the torn bytes the contents are the same.

@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 
 use edgeward_filter::IdHash;
 use edgeward_filter::delta::Delta;
-use edgeward_publish::{Position, read_log};
+use edgeward_publish::{StoredPosition, read_log};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((&choice, input)) = bytes.split_first() else {
@@ -18,8 +18,8 @@ fuzz_target!(|bytes: &[u8]| {
         0 => log(input),
         1 => log(&records(input)),
         _ => {
-            if let Some(position) = Position::from_bytes(input) {
-                assert_eq!(Position::from_bytes(&position.to_bytes()), Some(position));
+            if let Some(position) = StoredPosition::from_bytes(input) {
+                assert_eq!(StoredPosition::from_bytes(&position.to_bytes()), Some(position));
             }
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use edgeward_filter::{IdError, PublicKey, Trust, from_hex_any};
 use edgeward_filter_client::{
-    Answer, Facts, FileFilter, FilterClient, FilterConfig, IdForm, PublisherUrl,
+    Answer, FileFilter, FilterClient, FilterConfig, FilterInfo, IdForm, PublisherUrl,
 };
 use edgeward_proxy::negative::{FilterFacts, IdFilter, Judgement, NegativeRule, PathPattern};
 use edgeward_types::ByteSize;
@@ -130,8 +130,8 @@ struct RuleFilter {
 impl RuleFilter {
     fn answer(&self, id: &[u8]) -> Result<Answer, IdError> {
         match &self.source {
-            FilterSource::File(file) => file.judge(id),
-            FilterSource::Publisher(client) => client.judge(id),
+            FilterSource::File(file) => file.try_answer(id),
+            FilterSource::Publisher(client) => client.try_answer(id),
         }
     }
 }
@@ -170,7 +170,7 @@ impl IdFilter for RuleFilter {
                 (status.facts, status.fresh, status.overlay_ids, refused)
             }
         };
-        let fact_of = |fact: fn(&Facts) -> u64| facts.as_ref().map_or(0, fact);
+        let fact_of = |fact: fn(&FilterInfo) -> u64| facts.as_ref().map_or(0, fact);
         FilterFacts {
             fresh,
             epoch: fact_of(|facts| facts.epoch),

@@ -31,7 +31,7 @@ pub struct FilterConfig {
     pub roots: Option<PathBuf>,
     /// A folder that keeps the newest snapshot over restarts. Default: none, so the snapshot is fetched after
     /// each start.
-    pub keep: Option<PathBuf>,
+    pub snapshot_folder: Option<PathBuf>,
     /// Larger snapshots are refused before they are fetched. Default 1 GiB.
     pub snapshot_bytes_max: u64,
     /// The largest number of added ids kept in addition to the snapshot. Default 2²⁰.
@@ -54,7 +54,7 @@ impl FilterConfig {
             form: None,
             clock_error: None,
             roots: None,
-            keep: None,
+            snapshot_folder: None,
             snapshot_bytes_max: 1 << 30,
             overlay_ids_max: 1 << 20,
             connect_timeout: Duration::from_secs(5),

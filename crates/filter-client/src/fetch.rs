@@ -33,13 +33,13 @@ pub(crate) enum FetchError {
         source: io::Error,
     },
     #[error("connection to the publisher failed: {0}")]
-    Broken(#[from] hyper::Error),
+    Connection(#[from] hyper::Error),
     #[error("timeout: no data for {} s", .0.as_secs_f64())]
-    Silence(Duration),
+    Timeout(Duration),
     #[error("the response is larger than {0} bytes")]
     TooLarge(u64),
     #[error("the response ended after {found} of {whole} bytes")]
-    Short { found: u64, whole: u64 },
+    Truncated { found: u64, whole: u64 },
     #[error("the publisher returned {0}")]
     Status(StatusCode),
 }
@@ -49,16 +49,16 @@ pub(crate) struct Fetcher {
     config: Arc<FilterConfig>,
     tls: Option<(TlsConnector, ServerName<'static>)>,
     counters: Arc<Counters>,
-    sender: Option<Connection>,
+    sender: Option<OpenConnection>,
 }
 
 /// A connection and the task that drives it, which ends with the connection.
-struct Connection {
+struct OpenConnection {
     sender: SendRequest<Empty<Bytes>>,
     task: JoinHandle<()>,
 }
 
-impl Drop for Connection {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -79,7 +79,7 @@ impl Fetcher {
     }
 
     /// Returns a fetcher with its own connection, for concurrent requests.
-    pub(crate) fn another(&self) -> Self {
+    pub(crate) fn with_new_connection(&self) -> Self {
         Self::new(
             Arc::clone(&self.config),
             self.tls.clone(),
@@ -87,22 +87,22 @@ impl Fetcher {
         )
     }
 
-    /// Sends a GET for a path below the set's path and waits for the response head, `patience` longer than
+    /// Sends a GET for a path below the set's path and waits for the response head, `extra_wait` longer than
     /// usual. If a reused connection turns out closed, the request is sent again on a new one.
     async fn send(
         &mut self,
-        beneath: &str,
+        subpath: &str,
         fields: &[(HeaderName, HeaderValue)],
-        patience: Duration,
+        extra_wait: Duration,
     ) -> Result<Response<Incoming>, FetchError> {
         loop {
-            let is_kept = self.sender.as_ref().is_some_and(|c| c.sender.is_ready());
-            if !is_kept {
+            let is_reused = self.sender.as_ref().is_some_and(|c| c.sender.is_ready());
+            if !is_reused {
                 self.sender = Some(self.connect().await?);
             }
             let connection = self.sender.as_mut().expect("it was just made");
             let mut request = Request::new(Empty::new());
-            let target = format!("{}{beneath}", self.config.url.path);
+            let target = format!("{}{subpath}", self.config.url.path);
             *request.uri_mut() = target
                 .parse()
                 .expect("paths are checked and digests are hex");
@@ -112,18 +112,18 @@ impl Fetcher {
             for (name, value) in fields {
                 headers.insert(name, value.clone());
             }
-            let silence = self.config.silence_max + patience;
+            let silence = self.config.silence_max + extra_wait;
             match tokio::time::timeout(silence, connection.sender.send_request(request)).await {
                 Ok(Ok(response)) => return Ok(response),
                 Ok(Err(error)) => {
                     self.sender = None;
-                    if !is_kept {
+                    if !is_reused {
                         return Err(error.into());
                     }
                 }
                 Err(_) => {
                     self.sender = None;
-                    return Err(FetchError::Silence(silence));
+                    return Err(FetchError::Timeout(silence));
                 }
             }
         }
@@ -132,12 +132,12 @@ impl Fetcher {
     /// Fetches a small response as a whole.
     pub(crate) async fn get(
         &mut self,
-        beneath: &str,
+        subpath: &str,
         fields: &[(HeaderName, HeaderValue)],
         bytes_max: u64,
-        patience: Duration,
+        extra_wait: Duration,
     ) -> Result<(StatusCode, HeaderMap, Vec<u8>), FetchError> {
-        let response = self.send(beneath, fields, patience).await?;
+        let response = self.send(subpath, fields, extra_wait).await?;
         let (parts, mut body) = response.into_parts();
         let mut bytes = Vec::new();
         let read = self
@@ -154,26 +154,27 @@ impl Fetcher {
     /// the publisher supports ranges.
     pub(crate) async fn file(
         &mut self,
-        beneath: &str,
+        subpath: &str,
         whole: u64,
         attempts: u32,
     ) -> Result<Vec<u8>, FetchError> {
         let mut bytes: Vec<u8> = Vec::new();
-        let mut last = FetchError::Short { found: 0, whole };
+        let mut last = FetchError::Truncated { found: 0, whole };
         for _ in 0..attempts {
             let from = bytes.len() as u64;
             let range = HeaderValue::try_from(format!("bytes={from}-")).expect("digits");
             let fields = (from > 0).then_some((RANGE, range));
             let response = self
-                .send(beneath, fields.as_slice(), Duration::ZERO)
+                .send(subpath, fields.as_slice(), Duration::ZERO)
                 .await?;
             let (parts, mut body) = response.into_parts();
-            let goes_on = format!("bytes {from}-");
+            let continuation = format!("bytes {from}-");
             let continued = parts.headers.get(CONTENT_RANGE).map(HeaderValue::as_bytes);
             match parts.status {
                 StatusCode::OK => bytes.clear(),
                 StatusCode::PARTIAL_CONTENT
-                    if continued.is_some_and(|range| range.starts_with(goes_on.as_bytes())) => {}
+                    if continued
+                        .is_some_and(|range| range.starts_with(continuation.as_bytes())) => {}
                 status => {
                     self.sender = None;
                     return Err(FetchError::Status(status));
@@ -186,7 +187,7 @@ impl Fetcher {
             match read {
                 Ok(()) if bytes.len() as u64 == whole => return Ok(bytes),
                 Ok(()) => {
-                    last = FetchError::Short {
+                    last = FetchError::Truncated {
                         found: bytes.len() as u64,
                         whole,
                     }
@@ -214,15 +215,18 @@ impl Fetcher {
         bytes_max: u64,
         bytes: &mut Vec<u8>,
     ) -> Result<(), FetchError> {
-        let told = headers.get(CONTENT_LENGTH);
-        let told = told.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-        if told.is_some_and(|told| told.saturating_add(bytes.len() as u64) > bytes_max) {
+        let stated_length = headers.get(CONTENT_LENGTH);
+        let stated_length =
+            stated_length.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+        if stated_length.is_some_and(|stated_length| {
+            stated_length.saturating_add(bytes.len() as u64) > bytes_max
+        }) {
             return Err(FetchError::TooLarge(bytes_max));
         }
         let silence = self.config.silence_max;
         loop {
             let frame = tokio::time::timeout(silence, body.frame()).await;
-            let Some(frame) = frame.map_err(|_| FetchError::Silence(silence))? else {
+            let Some(frame) = frame.map_err(|_| FetchError::Timeout(silence))? else {
                 return Ok(());
             };
             // Trailers are ignored.
@@ -234,8 +238,8 @@ impl Fetcher {
             }
             if bytes.is_empty() {
                 // The stated length fits. If no length is stated, the buffer grows as data arrives.
-                let told = usize::try_from(told.unwrap_or(0)).unwrap_or(0);
-                bytes.reserve_exact(told);
+                let stated_length = usize::try_from(stated_length.unwrap_or(0)).unwrap_or(0);
+                bytes.reserve_exact(stated_length);
             }
             self.counters
                 .bytes
@@ -244,7 +248,7 @@ impl Fetcher {
         }
     }
 
-    async fn connect(&self) -> Result<Connection, FetchError> {
+    async fn connect(&self) -> Result<OpenConnection, FetchError> {
         let time = self.config.connect_timeout;
         let connected = tokio::time::timeout(time, self.dial()).await;
         let failed = |source| FetchError::Connect {
@@ -257,7 +261,7 @@ impl Fetcher {
     }
 
     /// Connects to the host's addresses in order and uses the first that accepts.
-    async fn dial(&self) -> io::Result<Connection> {
+    async fn dial(&self) -> io::Result<OpenConnection> {
         let url = &self.config.url;
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
         for addr in tokio::net::lookup_host((url.host.as_str(), url.port)).await? {
@@ -282,7 +286,7 @@ impl Fetcher {
 
 async fn handshake(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-) -> io::Result<Connection> {
+) -> io::Result<OpenConnection> {
     let mut builder = http1::Builder::new();
     // Enough for a proof and a dozen fields. hyper's default is 400 KiB.
     builder.max_buf_size(64 << 10);
@@ -293,5 +297,5 @@ async fn handshake(
             tracing::debug!(%error, "connection to the publisher closed");
         }
     });
-    Ok(Connection { sender, task })
+    Ok(OpenConnection { sender, task })
 }

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use edgeward_filter::client::{Answer, ClockFn, Reason};
-use edgeward_filter::{Facts, Filter, IdError, IdForm, IdHash, IdHasher, OpenError};
+use edgeward_filter::{Filter, FilterInfo, IdError, IdForm, IdHash, IdHasher, OpenError};
 
 use crate::clock::system_clock;
 
@@ -28,17 +28,17 @@ struct Shared {
     max_staleness: Option<Duration>,
     form: Option<IdForm>,
     clock: ClockFn,
-    held: RwLock<Held>,
+    loaded: RwLock<LoadedFilter>,
 }
 
-struct Held {
+struct LoadedFilter {
     filter: Filter<Vec<u8>>,
-    mark: Mark,
+    stamp: FileStamp,
     refused: u64,
 }
 
 /// Inode, size and modification time of a file. They change when the file is replaced or rewritten.
-type Mark = (u64, u64, i64, i64);
+type FileStamp = (u64, u64, i64, i64);
 
 /// Why the filter could not be opened at the start.
 #[derive(Debug, thiserror::Error)]
@@ -82,15 +82,15 @@ impl FileFilter {
         max_staleness: Option<Duration>,
         form: Option<IdForm>,
     ) -> Result<Self, FileError> {
-        let (filter, mark) = load(path, form)?;
+        let (filter, stamp) = load(path, form)?;
         let shared = Arc::new(Shared {
             path: path.to_owned(),
             max_staleness,
             form,
             clock: system_clock(),
-            held: RwLock::new(Held {
+            loaded: RwLock::new(LoadedFilter {
                 filter,
-                mark,
+                stamp,
                 refused: 0,
             }),
         });
@@ -99,9 +99,9 @@ impl FileFilter {
         let thread = std::thread::Builder::new()
             .name("edgeward-filter".to_owned())
             .spawn(move || {
-                let mut seen = mark;
-                while stopped.recv_timeout(LOOK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                    seen = watching.look(seen);
+                let mut last = stamp;
+                while stopped.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                    last = watching.reload_if_changed(last);
                 }
             })
             .map_err(FileError::Thread)?;
@@ -114,25 +114,25 @@ impl FileFilter {
 
     /// Looks up an id in any spelling that its form allows.
     pub fn answer(&self, id: impl AsRef<[u8]>) -> Answer {
-        self.ask(|hasher| Ok::<_, IdError>(hasher.asked(id.as_ref())))
+        self.lookup(|hasher| Ok::<_, IdError>(hasher.hash_query(id.as_ref())))
             .unwrap_or(Answer::Maybe)
     }
 
     /// Like [`Self::answer`], but fails if the text is not an id of the filter's form.
-    pub fn judge(&self, id: impl AsRef<[u8]>) -> Result<Answer, IdError> {
-        self.ask(|hasher| hasher.spelled(id.as_ref()))
+    pub fn try_answer(&self, id: impl AsRef<[u8]>) -> Result<Answer, IdError> {
+        self.lookup(|hasher| hasher.hash_spelling(id.as_ref()))
     }
 
-    fn ask(
+    fn lookup(
         &self,
         hash: impl FnOnce(IdHasher) -> Result<IdHash, IdError>,
     ) -> Result<Answer, IdError> {
-        let held = self.shared.held.read();
-        let held = held.unwrap_or_else(PoisonError::into_inner);
-        if !self.shared.is_fresh(&held) {
+        let loaded = self.shared.loaded.read();
+        let loaded = loaded.unwrap_or_else(PoisonError::into_inner);
+        if !self.shared.is_fresh(&loaded) {
             return Ok(Answer::Ask(Reason::Stale));
         }
-        let is_there = held.filter.contains(hash(held.filter.hasher())?);
+        let is_there = loaded.filter.contains(hash(loaded.filter.hasher())?);
         Ok(if is_there {
             Answer::Maybe
         } else {
@@ -142,75 +142,76 @@ impl FileFilter {
 
     /// The form of the ids and the seed of their hash.
     pub fn hasher(&self) -> IdHasher {
-        let held = self
+        let loaded = self
             .shared
-            .held
+            .loaded
             .read()
             .unwrap_or_else(PoisonError::into_inner);
-        held.filter.hasher()
+        loaded.filter.hasher()
     }
 
     /// Returns information about the filter in use, true if it is fresh, and the number of files refused.
-    pub fn status(&self) -> (Facts, bool, u64) {
-        let held = self
+    pub fn status(&self) -> (FilterInfo, bool, u64) {
+        let loaded = self
             .shared
-            .held
+            .loaded
             .read()
             .unwrap_or_else(PoisonError::into_inner);
         (
-            held.filter.facts(),
-            self.shared.is_fresh(&held),
-            held.refused,
+            loaded.filter.info(),
+            self.shared.is_fresh(&loaded),
+            loaded.refused,
         )
     }
 }
 
 impl Shared {
-    fn is_fresh(&self, held: &Held) -> bool {
+    fn is_fresh(&self, loaded: &LoadedFilter) -> bool {
         let Some(max_staleness) = self.max_staleness else {
             return true;
         };
         let now = (self.clock)().wall;
         // A build time in the future means that the clocks disagree by an unknown amount.
-        held.filter
-            .facts()
+        loaded
+            .filter
+            .info()
             .built
             .is_some_and(|built| built <= now && now.since(built) <= max_staleness)
     }
 
     /// Opens the file if it has changed since the last check.
-    fn look(&self, seen: Mark) -> Mark {
-        let mark = match fs::metadata(&self.path) {
-            Ok(facts) => mark_of(&facts),
+    fn reload_if_changed(&self, last: FileStamp) -> FileStamp {
+        let stamp = match fs::metadata(&self.path) {
+            Ok(metadata) => stamp_of(&metadata),
             // The file is being replaced or was deleted: the filter in use stays.
-            Err(_) => return seen,
+            Err(_) => return last,
         };
-        if mark == seen {
-            return seen;
+        if stamp == last {
+            return last;
         }
-        let loaded = load(&self.path, self.form);
-        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
-        match loaded {
-            Ok((filter, mark)) => {
-                held.filter = filter;
-                held.mark = mark;
+        let result = load(&self.path, self.form);
+        let mut loaded = self.loaded.write().unwrap_or_else(PoisonError::into_inner);
+        match result {
+            Ok((filter, stamp)) => {
+                loaded.filter = filter;
+                loaded.stamp = stamp;
             }
             Err(error) => {
-                held.refused += 1;
+                loaded.refused += 1;
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
                 tracing::warn!(%error, cause, "new filter refused; the last valid filter stays in use");
             }
         }
-        mark
+        stamp
     }
 }
 
-fn load(path: &Path, form: Option<IdForm>) -> Result<(Filter<Vec<u8>>, Mark), FileError> {
+fn load(path: &Path, form: Option<IdForm>) -> Result<(Filter<Vec<u8>>, FileStamp), FileError> {
     let unreadable = |source| FileError::Read {
         path: path.to_owned(),
         source,
     };
-    let mark = mark_of(&fs::metadata(path).map_err(unreadable)?);
+    let stamp = stamp_of(&fs::metadata(path).map_err(unreadable)?);
     let bytes = fs::read(path).map_err(unreadable)?;
     let filter = Filter::open(bytes).map_err(|source| FileError::Open {
         path: path.to_owned(),
@@ -223,11 +224,16 @@ fn load(path: &Path, form: Option<IdForm>) -> Result<(Filter<Vec<u8>>, Mark), Fi
             found,
         });
     }
-    Ok((filter, mark))
+    Ok((filter, stamp))
 }
 
-fn mark_of(facts: &fs::Metadata) -> Mark {
-    (facts.ino(), facts.size(), facts.mtime(), facts.mtime_nsec())
+fn stamp_of(metadata: &fs::Metadata) -> FileStamp {
+    (
+        metadata.ino(),
+        metadata.size(),
+        metadata.mtime(),
+        metadata.mtime_nsec(),
+    )
 }
 
 impl Drop for FileFilter {
@@ -247,4 +253,4 @@ impl fmt::Debug for FileFilter {
     }
 }
 
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);

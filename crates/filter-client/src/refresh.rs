@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use edgeward_filter::LINE_BYTES_MAX;
-use edgeward_filter::client::{Received, Refused};
+use edgeward_filter::client::{ReceivedSnapshot, UpdateError};
 use http::StatusCode;
 use http::header::{CACHE_CONTROL, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH};
 use tokio::sync::Notify;
@@ -22,14 +22,14 @@ use tokio::time::Instant;
 
 use crate::counters::count;
 use crate::fetch::{FetchError, Fetcher};
-use crate::keep::Keep;
 use crate::shared::Shared;
+use crate::stored_snapshot::StoredSnapshot;
 
 pub(crate) struct Refresh {
     shared: Arc<Shared>,
-    keep: Option<Keep>,
+    stored: Option<StoredSnapshot>,
     /// Notified when there may be a snapshot to fetch.
-    wanted: Notify,
+    download_needed: Notify,
 }
 
 /// Why a poll or a download failed.
@@ -38,61 +38,67 @@ enum RoundError {
     #[error(transparent)]
     Fetch(#[from] FetchError),
     #[error("{what} was refused: {source}")]
-    Refused { what: &'static str, source: Refused },
+    Update {
+        what: &'static str,
+        source: UpdateError,
+    },
 }
 
 /// The result of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Polled {
-    News,
-    Nothing,
+enum PollOutcome {
+    Changed,
+    Unchanged,
 }
 
 impl Refresh {
-    pub(crate) fn new(shared: Arc<Shared>, keep: Option<Keep>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, stored: Option<StoredSnapshot>) -> Self {
         Self {
             shared,
-            keep,
-            wanted: Notify::new(),
+            stored,
+            download_needed: Notify::new(),
         }
     }
 
     /// Runs both loops; never returns.
     pub(crate) async fn run(&self, fetcher: Fetcher) {
-        let beside = fetcher.another();
-        tokio::join!(self.poll_forever(fetcher), self.download_forever(beside));
+        let download_fetcher = fetcher.with_new_connection();
+        tokio::join!(
+            self.poll_forever(fetcher),
+            self.download_forever(download_fetcher)
+        );
     }
 
     async fn poll_forever(&self, mut fetcher: Fetcher) {
         let mut failures = 0;
         let mut tag = None;
         loop {
-            let begun = Instant::now();
-            let polled = self.poll(&mut fetcher, &mut tag).await;
-            let polled = match polled {
-                Ok(polled) => {
+            let started = Instant::now();
+            let outcome = self.poll(&mut fetcher, &mut tag).await;
+            let outcome = match outcome {
+                Ok(outcome) => {
                     let fetched = self.fetch_deltas(&mut fetcher).await;
-                    fetched.map(|()| polled)
+                    fetched.map(|()| outcome)
                 }
                 Err(error) => Err(error),
             };
-            if self.shared.read().wants().snapshot.is_some() {
-                self.wanted.notify_one();
+            if self.shared.read().to_fetch().snapshot.is_some() {
+                self.download_needed.notify_one();
             }
-            let pause = match polled {
-                Ok(polled) => {
+            let pause = match outcome {
+                Ok(outcome) => {
                     failures = 0;
-                    match polled {
+                    match outcome {
                         // More news may follow immediately.
-                        Polled::News => PAUSE_MIN,
+                        PollOutcome::Changed => PAUSE_MIN,
                         // A server that did not wait, such as a cache, must not be polled continuously.
-                        Polled::Nothing => self.period().saturating_sub(begun.elapsed()),
+                        PollOutcome::Unchanged => self.period().saturating_sub(started.elapsed()),
                     }
                 }
                 Err(error) => {
                     failures += 1;
                     count(&self.shared.counters.failed);
-                    self.shared.complain("poll failed", &error);
+                    self.shared.record_error("poll failed", &error);
                     self.backoff(failures)
                 }
             };
@@ -116,12 +122,12 @@ impl Refresh {
         &self,
         fetcher: &mut Fetcher,
         tag: &mut Option<HeaderValue>,
-    ) -> Result<Polled, RoundError> {
+    ) -> Result<PollOutcome, RoundError> {
         count(&self.shared.counters.polls);
         let dated = self.shared.config.clock_error.is_some();
         let mut fields = Vec::new();
-        let mut beneath = String::new();
-        let mut patience = Duration::ZERO;
+        let mut subpath = String::new();
+        let mut extra_wait = Duration::ZERO;
         if dated {
             fields.extend(tag.clone().map(|tag| (IF_NONE_MATCH, tag)));
         } else {
@@ -136,68 +142,75 @@ impl Refresh {
             // RFC 9111 §5.2.1.4: an intermediate cache must ask the publisher.
             fields.push((CACHE_CONTROL, HeaderValue::from_static("no-cache")));
             if let Some((lineage, epoch, head)) = self.shared.read().position() {
-                patience = self.period();
-                let wait = patience.as_millis();
-                beneath = format!("?have={lineage}-{epoch}-{head}&wait={wait}");
+                extra_wait = self.period();
+                let wait = extra_wait.as_millis();
+                subpath = format!("?have={lineage}-{epoch}-{head}&wait={wait}");
             }
         }
-        let answer = fetcher.get(&beneath, &fields, LINE_BYTES_MAX as u64, patience);
-        let (status, headers, line) = answer.await?;
-        let polled = match status {
+        let response = fetcher.get(&subpath, &fields, LINE_BYTES_MAX as u64, extra_wait);
+        let (status, headers, line) = response.await?;
+        let outcome = match status {
             StatusCode::OK => {
                 if dated {
                     *tag = headers.get(ETAG).cloned();
                 }
-                let taken = self.shared.write().manifest(self.shared.now(), &line);
-                self.judge("the manifest", taken)?;
+                let accepted = self
+                    .shared
+                    .write()
+                    .accept_manifest(self.shared.now(), &line);
+                self.check_accepted("the manifest", accepted)?;
                 count(&self.shared.counters.manifests);
                 let refused = self.shared.read().snapshot_refused();
                 match refused {
-                    None => Polled::News,
+                    None => PollOutcome::Changed,
                     Some(error) => {
-                        self.shared.complain("snapshot not fetched", &error);
+                        self.shared.record_error("snapshot not fetched", &error);
                         count(&self.shared.counters.snapshots_refused);
                         // The publisher answers immediately while its snapshot differs, so wait before the next
                         // poll.
-                        Polled::Nothing
+                        PollOutcome::Unchanged
                     }
                 }
             }
-            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => Polled::Nothing,
+            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => PollOutcome::Unchanged,
             status => return Err(FetchError::Status(status).into()),
         };
         if let Some(proof) = headers.get(&PROOF) {
-            let taken = self
+            let accepted = self
                 .shared
                 .write()
-                .proof(self.shared.now(), proof.as_bytes());
-            self.judge("the proof", taken)?;
+                .accept_proof(self.shared.now(), proof.as_bytes());
+            self.check_accepted("the proof", accepted)?;
             count(&self.shared.counters.proofs);
         }
-        Ok(if dated { Polled::Nothing } else { polled })
+        Ok(if dated {
+            PollOutcome::Unchanged
+        } else {
+            outcome
+        })
     }
 
     /// Fetches the missing deltas, in order.
     async fn fetch_deltas(&self, fetcher: &mut Fetcher) -> Result<(), RoundError> {
-        let wanted = self.shared.read().wants().deltas;
-        for entry in wanted {
+        let missing = self.shared.read().to_fetch().deltas;
+        for entry in missing {
             let bytes_max = DELTA_HEADER_BYTES + 8 * self.shared.config.overlay_ids_max as u64;
             if entry.bytes > bytes_max {
                 return Err(FetchError::TooLarge(bytes_max).into());
             }
-            let beneath = format!("/delta/{}", entry.sha256);
-            let bytes = match fetcher.file(&beneath, entry.bytes, 1).await {
+            let subpath = format!("/delta/{}", entry.sha256);
+            let bytes = match fetcher.file(&subpath, entry.bytes, 1).await {
                 // The delta was merged in the meantime. The next manifest lists its replacement.
                 Err(FetchError::Status(StatusCode::NOT_FOUND)) => return Ok(()),
                 // Counts as refused: the received file is not the listed one.
-                Err(error @ (FetchError::TooLarge(_) | FetchError::Short { .. })) => {
+                Err(error @ (FetchError::TooLarge(_) | FetchError::Truncated { .. })) => {
                     count(&self.shared.counters.deltas_refused);
                     return Err(error.into());
                 }
                 other => other?,
             };
-            let taken = self.shared.write().delta(self.shared.now(), &bytes);
-            self.judge("a delta", taken)?;
+            let accepted = self.shared.write().accept_delta(self.shared.now(), &bytes);
+            self.check_accepted("a delta", accepted)?;
             count(&self.shared.counters.deltas);
         }
         Ok(())
@@ -206,16 +219,16 @@ impl Refresh {
     async fn download_forever(&self, mut fetcher: Fetcher) {
         let mut failures = 0;
         loop {
-            self.wanted.notified().await;
+            self.download_needed.notified().await;
             match self.download(&mut fetcher).await {
                 Ok(()) => failures = 0,
                 Err(error) => {
                     failures += 1;
                     count(&self.shared.counters.failed);
                     self.shared
-                        .complain("download of the snapshot failed", &error);
+                        .record_error("download of the snapshot failed", &error);
                     tokio::time::sleep(jittered(self.backoff(failures))).await;
-                    self.wanted.notify_one();
+                    self.download_needed.notify_one();
                 }
             }
             self.shared.changed();
@@ -223,59 +236,70 @@ impl Refresh {
     }
 
     async fn download(&self, fetcher: &mut Fetcher) -> Result<(), RoundError> {
-        let Some(named) = self.shared.read().wants().snapshot else {
+        let Some(listed) = self.shared.read().to_fetch().snapshot else {
             return Ok(());
         };
-        let beneath = format!("/snapshot/{}", named.sha256);
-        let bytes = match fetcher.file(&beneath, named.bytes, DOWNLOAD_ATTEMPTS).await {
-            Err(error @ (FetchError::TooLarge(_) | FetchError::Short { .. })) => {
+        let subpath = format!("/snapshot/{}", listed.sha256);
+        let bytes = match fetcher
+            .file(&subpath, listed.bytes, DOWNLOAD_ATTEMPTS)
+            .await
+        {
+            Err(error @ (FetchError::TooLarge(_) | FetchError::Truncated { .. })) => {
                 count(&self.shared.counters.snapshots_refused);
                 return Err(error.into());
             }
             other => Bytes::from(other?),
         };
-        let kept = bytes.clone();
-        let opened = tokio::task::spawn_blocking(move || Received::open(bytes)).await;
+        let stored_bytes = bytes.clone();
+        let opened = tokio::task::spawn_blocking(move || ReceivedSnapshot::open(bytes)).await;
         let Ok(received) = opened else {
             // The thread panicked, which the panic hook logs. The next poll tries again.
             return Ok(());
         };
-        let taken = self.shared.write().received(self.shared.now(), received);
-        match taken {
+        let accepted = self
+            .shared
+            .write()
+            .accept_received(self.shared.now(), received);
+        match accepted {
             Ok(()) => count(&self.shared.counters.snapshots),
             // A newer manifest arrived during the download and lists another snapshot.
-            Err(Refused::Older) => return Ok(()),
-            Err(Refused::Unlisted)
+            Err(UpdateError::Older) => return Ok(()),
+            Err(UpdateError::Unlisted)
                 if self
                     .shared
                     .read()
-                    .wants()
+                    .to_fetch()
                     .snapshot
-                    .is_some_and(|now| now != named) =>
+                    .is_some_and(|now| now != listed) =>
             {
-                self.wanted.notify_one();
+                self.download_needed.notify_one();
                 return Ok(());
             }
-            Err(source) => self.judge("the snapshot", Err(source))?,
+            Err(source) => self.check_accepted("the snapshot", Err(source))?,
         }
-        self.save(kept).await;
+        self.save(stored_bytes).await;
         self.fetch_deltas(fetcher).await
     }
 
     async fn save(&self, snapshot: Bytes) {
-        let (Some(keep), Some(line)) = (self.keep.clone(), self.shared.read().manifest_line())
+        let (Some(stored), Some(line)) = (self.stored.clone(), self.shared.read().manifest_line())
         else {
             return;
         };
-        let saved = tokio::task::spawn_blocking(move || keep.save(&line, &snapshot)).await;
+        let saved = tokio::task::spawn_blocking(move || stored.save(&line, &snapshot)).await;
         if let Ok(Err(error)) = saved {
-            self.shared.complain("storing the snapshot failed", &error);
+            self.shared
+                .record_error("storing the snapshot failed", &error);
         }
     }
 
     /// Counts a refused document or file.
-    fn judge(&self, what: &'static str, taken: Result<(), Refused>) -> Result<(), RoundError> {
-        let Err(source) = taken else {
+    fn check_accepted(
+        &self,
+        what: &'static str,
+        accepted: Result<(), UpdateError>,
+    ) -> Result<(), RoundError> {
+        let Err(source) = accepted else {
             return Ok(());
         };
         let counters = &self.shared.counters;
@@ -286,7 +310,7 @@ impl Refresh {
             _ => &counters.deltas_refused,
         };
         counter.fetch_add(1, Ordering::Relaxed);
-        Err(RoundError::Refused { what, source })
+        Err(RoundError::Update { what, source })
     }
 }
 

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use edgeward_filter::client::{Answer, Client, ClientConfig, Reason};
-use edgeward_filter::{Facts, IdError, IdHash, IdHasher};
+use edgeward_filter::{FilterInfo, IdError, IdHash, IdHasher};
 use tokio::sync::watch;
 
 use crate::config::FilterConfig;
 use crate::counters::{Counters, Counts};
 use crate::fetch::Fetcher;
-use crate::keep::Keep;
 use crate::refresh::Refresh;
+use crate::stored_snapshot::StoredSnapshot;
 use crate::tls::{self, TlsError};
 
 /// Follows a published set on its own thread. Dropping it stops the thread.
@@ -56,7 +56,7 @@ pub struct Status {
     /// How long absent ids may still be skipped without a further statement.
     pub fresh_for: Duration,
     /// The filter in use.
-    pub facts: Option<Facts>,
+    pub facts: Option<FilterInfo>,
     /// The number of ids added since the snapshot.
     pub overlay_ids: usize,
     /// The number of the newest manifest.
@@ -72,18 +72,18 @@ impl FilterClient {
     pub fn start(config: FilterConfig) -> Result<Self, StartError> {
         let tls = tls::connector(&config)?;
         let config = Arc::new(config);
-        let mut told =
+        let mut client_config =
             ClientConfig::new(config.url.set(), config.trust.clone(), config.max_staleness);
-        told.clock_error = config.clock_error;
-        told.snapshot_bytes_max = config.snapshot_bytes_max;
-        told.overlay_ids_max = config.overlay_ids_max;
-        let mut client = Client::new(told);
-        let keep = config
-            .keep
+        client_config.clock_error = config.clock_error;
+        client_config.snapshot_bytes_max = config.snapshot_bytes_max;
+        client_config.overlay_ids_max = config.overlay_ids_max;
+        let mut client = Client::new(client_config);
+        let stored = config
+            .snapshot_folder
             .clone()
-            .map(|folder| Keep::new(&folder, config.url.set()));
-        if let Some(keep) = &keep {
-            keep.restore(&mut client, (config.clock)(), config.snapshot_bytes_max);
+            .map(|folder| StoredSnapshot::new(&folder, config.url.set()));
+        if let Some(stored) = &stored {
+            stored.restore(&mut client, (config.clock)(), config.snapshot_bytes_max);
         }
         let shared = Arc::new(Shared {
             config: Arc::clone(&config),
@@ -98,7 +98,7 @@ impl FilterClient {
             .enable_all()
             .build()
             .map_err(StartError::Thread)?;
-        let refresh = Refresh::new(Arc::clone(&shared), keep);
+        let refresh = Refresh::new(Arc::clone(&shared), stored);
         let thread = std::thread::Builder::new()
             .name("edgeward-filter".to_owned())
             .spawn(move || {
@@ -120,24 +120,24 @@ impl FilterClient {
     /// Looks up an id in any spelling that its form allows. A text that is not an id of the form most likely
     /// gets [`Answer::Absent`].
     pub fn answer(&self, id: impl AsRef<[u8]>) -> Answer {
-        self.ask(|hasher| Ok::<_, IdError>(hasher.asked(id.as_ref())))
+        self.lookup(|hasher| Ok::<_, IdError>(hasher.hash_query(id.as_ref())))
             .unwrap_or(Answer::Maybe)
     }
 
     /// Like [`Self::answer`], but fails if the text is not an id of the filter's form.
-    pub fn judge(&self, id: impl AsRef<[u8]>) -> Result<Answer, IdError> {
-        self.ask(|hasher| hasher.spelled(id.as_ref()))
+    pub fn try_answer(&self, id: impl AsRef<[u8]>) -> Result<Answer, IdError> {
+        self.lookup(|hasher| hasher.hash_spelling(id.as_ref()))
     }
 
     /// Hashes and looks up an id under one lock, so that both use the same filter.
-    fn ask(
+    fn lookup(
         &self,
         hash: impl FnOnce(IdHasher) -> Result<IdHash, IdError>,
     ) -> Result<Answer, IdError> {
         let client = self.shared.read();
-        let wanted = self.shared.config.form;
+        let expected_form = self.shared.config.form;
         match client.hasher() {
-            Some(hasher) if wanted.is_none_or(|form| form == hasher.form) => {
+            Some(hasher) if expected_form.is_none_or(|form| form == hasher.form) => {
                 Ok(client.answer(self.shared.now(), hash(hasher)?))
             }
             _ => Ok(Answer::Ask(Reason::NoFilter)),
@@ -160,19 +160,19 @@ impl FilterClient {
         let now = (self.shared.config.clock)();
         let last_error = self.shared.last_error.lock();
         Status {
-            fresh: client.is_fresh(now) && client.holds().is_some(),
+            fresh: client.is_fresh(now) && client.active_snapshot().is_some(),
             fresh_for: client.fresh_for(now),
-            facts: client.facts(),
-            overlay_ids: client.holds().map_or(0, |(_, ids)| ids),
+            facts: client.info(),
+            overlay_ids: client.active_snapshot().map_or(0, |(_, ids)| ids),
             serial: client.serial(),
             counts: self.shared.counters.read(),
             last_error: last_error.unwrap_or_else(PoisonError::into_inner).clone(),
         }
     }
 
-    /// Waits until `holds` returns true for the status. Returns false after `time_max`. For programs that
+    /// Waits until `condition` returns true for the status. Returns false after `time_max`. For programs that
     /// prefer a late start to unanswered lookups. Must not be called within a runtime.
-    pub fn wait_until(&self, time_max: Duration, holds: impl Fn(&Status) -> bool) -> bool {
+    pub fn wait_until(&self, time_max: Duration, condition: impl Fn(&Status) -> bool) -> bool {
         let until = Instant::now() + time_max;
         let mut changes = self.shared.changes.subscribe();
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -182,7 +182,7 @@ impl FilterClient {
             return false;
         };
         loop {
-            if holds(&self.status()) {
+            if condition(&self.status()) {
                 return true;
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -190,8 +190,8 @@ impl FilterClient {
                 return false;
             }
             // The status also changes with time alone.
-            let look = left.min(LOOK_INTERVAL);
-            _ = runtime.block_on(async { tokio::time::timeout(look, changes.changed()).await });
+            let pause = left.min(CHECK_INTERVAL);
+            _ = runtime.block_on(async { tokio::time::timeout(pause, changes.changed()).await });
         }
     }
 
@@ -234,7 +234,7 @@ impl Shared {
         (self.config.clock)()
     }
 
-    pub(crate) fn complain(&self, what: &str, error: &dyn fmt::Display) {
+    pub(crate) fn record_error(&self, what: &str, error: &dyn fmt::Display) {
         let text = format!("{what}: {error}");
         tracing::debug!(set = self.config.url.set(), "{text}");
         let mut last = self
@@ -249,4 +249,4 @@ impl Shared {
     }
 }
 
-const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);

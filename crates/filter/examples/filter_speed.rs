@@ -16,7 +16,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use edgeward_filter::{
-    Filter, IdForm, IdHash, IdHasher, Rate, Request, StaticBuilder, Tables, UpdatableFilter,
+    Filter, FilterParams, IdForm, IdHash, IdHasher, Rate, StaticBuilder, Tables, UpdatableFilter,
 };
 use edgeward_types::mix64;
 use memmap2::MmapMut;
@@ -53,7 +53,7 @@ fn main() {
 
 /// The ids to insert and to look up.
 struct Ids {
-    request: Request,
+    params: FilterParams,
     texts: Vec<Text>,
     present: Vec<IdHash>,
     absent: Vec<Text>,
@@ -69,20 +69,20 @@ impl Ids {
         let texts: Vec<Text> = (0..ids).map(|n| id(n << 1)).collect();
         let absent: Vec<Text> = (0..ids.min(PASS_IDS)).map(|n| id(n << 1 | 1)).collect();
         Self {
-            request: Request {
+            params: FilterParams {
                 hasher,
-                ..Request::with_rate(rate)
+                ..FilterParams::with_rate(rate)
             },
-            present: texts.iter().map(|id| hasher.canonical(id)).collect(),
+            present: texts.iter().map(|id| hasher.hash_canonical(id)).collect(),
             texts,
-            absent_hashes: absent.iter().map(|id| hasher.canonical(id)).collect(),
+            absent_hashes: absent.iter().map(|id| hasher.hash_canonical(id)).collect(),
             absent,
         }
     }
 
     /// Returns the figures: probe (absent ids), probe (present ids), many, ask, chained.
     fn questions(&self, filter: &Filter<Vec<u8>>) -> [f64; 5] {
-        let hasher = self.request.hasher;
+        let hasher = self.params.hasher;
         let hashes = &self.absent_hashes;
         let count = |ids: &[IdHash]| {
             black_box(ids.iter().filter(|&&id| filter.contains(id)).count());
@@ -97,7 +97,9 @@ impl Ids {
                 black_box(&answers);
             }),
             best(&self.absent, PASSES, |ids| {
-                let asked = ids.iter().map(|id| filter.contains(hasher.canonical(id)));
+                let asked = ids
+                    .iter()
+                    .map(|id| filter.contains(hasher.hash_canonical(id)));
                 black_box(asked.filter(|&maybe| maybe).count());
             }),
             best(hashes, PASSES, |ids| {
@@ -113,7 +115,7 @@ impl Ids {
         println!(
             "{} | {}% | {} | {}",
             self.present.len(),
-            self.request.rate.share() * 100.0,
+            self.params.rate.share() * 100.0,
             filter.bytes().len() / 1024,
             figures.join(" | ")
         );
@@ -121,11 +123,11 @@ impl Ids {
 }
 
 fn fixed(ids: &Ids) {
-    let hasher = ids.request.hasher;
+    let hasher = ids.params.hasher;
     let mut filter = None;
     let mut build = |tables: fn() -> Tables| {
         best(&ids.present, BUILDS, |present| {
-            let mut builder = StaticBuilder::new(ids.request);
+            let mut builder = StaticBuilder::new(ids.params);
             for &id in present {
                 builder.insert(id).expect("not too many");
             }
@@ -134,7 +136,10 @@ fn fixed(ids: &Ids) {
     };
     let builds = [build(Tables::default), build(large_pages)];
     let hash = best(&ids.absent, PASSES, |ids| {
-        black_box(ids.iter().fold(0, |sum, id| sum ^ hasher.canonical(id).0));
+        black_box(
+            ids.iter()
+                .fold(0, |sum, id| sum ^ hasher.hash_canonical(id).0),
+        );
     });
     let filter = filter.expect("it was built");
     let figures = [&builds[..], &[hash], &ids.questions(&filter)].concat();
@@ -142,8 +147,8 @@ fn fixed(ids: &Ids) {
 }
 
 fn updatable(ids: &Ids) {
-    let hasher = ids.request.hasher;
-    let empty = UpdatableFilter::new(ids.request, ids.present.len() as u64).expect("it fits");
+    let hasher = ids.params.hasher;
+    let empty = UpdatableFilter::new(ids.params, ids.present.len() as u64).expect("it fits");
     let mut filter = empty.clone();
     let figures = [
         best(&ids.present, INSERTS, |hashes| {
@@ -159,7 +164,7 @@ fn updatable(ids: &Ids) {
         best(&ids.texts, INSERTS, |texts| {
             filter.clone_from(&empty);
             for id in texts {
-                _ = black_box(filter.insert(hasher.canonical(id)));
+                _ = black_box(filter.insert(hasher.hash_canonical(id)));
             }
         }),
         best(&ids.texts, INSERTS, |texts| {
@@ -167,7 +172,7 @@ fn updatable(ids: &Ids) {
             for some in texts.chunks(BATCH) {
                 let mut hashes = [IdHash(0); BATCH];
                 for (hash, id) in hashes.iter_mut().zip(some) {
-                    *hash = hasher.canonical(id);
+                    *hash = hasher.hash_canonical(id);
                 }
                 _ = black_box(filter.insert_many(&hashes[..some.len()]));
             }

@@ -136,8 +136,8 @@ fn set(hash: u64, blocks: &mut [Block]) -> bool {
     missing != 0
 }
 
-/// Returns the smallest number of blocks that keeps `rate` with `ids` ids. Returns `None` if the file format
-/// cannot represent so many.
+/// Returns the smallest number of blocks that keeps `rate` with `ids` ids. Returns `None` if this number
+/// exceeds the file format's 32 bits.
 pub(crate) fn blocks_for(ids: u64, rate: Rate) -> Option<u32> {
     let keeps = |blocks: u64| expected_rate(ids as f64 / blocks as f64) <= rate.share();
     // Bounds of the search: more than 256 ids per block keep no rate. A quarter of an id per block keeps every
@@ -262,10 +262,10 @@ mod tests {
                 prop_assert_eq!(&bytes, &page);
             }
 
-            let asked: Vec<IdHash> = ids.iter().copied().chain(others.into_iter().map(IdHash)).collect();
-            let mut answers = vec![false; asked.len()];
-            lanes.match_many(&asked, count as u32, &page, &mut answers);
-            for (n, (id, answer)) in asked.iter().zip(answers).enumerate() {
+            let queries: Vec<IdHash> = ids.iter().copied().chain(others.into_iter().map(IdHash)).collect();
+            let mut answers = vec![false; queries.len()];
+            lanes.match_many(&queries, count as u32, &page, &mut answers);
+            for (n, (id, answer)) in queries.iter().zip(answers).enumerate() {
                 let is_there = bits_by_the_page(id.0, count as u64)
                     .all(|bit| page[bit / 8] >> (bit % 8) & 1 == 1);
                 prop_assert!(is_there || n >= ids.len());

@@ -19,7 +19,7 @@ use crate::rate::Rate;
 
 /// The parameters of a filter, for both constructions.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Request {
+pub struct FilterParams {
     /// The largest share of absent ids that may get "maybe".
     pub rate: Rate,
     /// The form of the ids and the seed of their hash.
@@ -32,7 +32,7 @@ pub struct Request {
     pub ids_max: u64,
 }
 
-impl Request {
+impl FilterParams {
     /// Returns the parameters for text ids with this rate and defaults otherwise.
     pub fn with_rate(rate: Rate) -> Self {
         Self {
@@ -49,16 +49,16 @@ impl Request {
 /// Gathers ids for a static filter.
 #[derive(Clone, Debug)]
 pub struct StaticBuilder {
-    request: Request,
+    params: FilterParams,
     full: Vec<Vec<u64>>,
     last: Vec<u64>,
 }
 
 impl StaticBuilder {
     /// Creates an empty builder.
-    pub fn new(request: Request) -> Self {
+    pub fn new(params: FilterParams) -> Self {
         Self {
-            request,
+            params,
             full: Vec::new(),
             last: Vec::new(),
         }
@@ -74,7 +74,7 @@ impl StaticBuilder {
     }
 
     /// The number of ids added so far, including duplicates.
-    pub fn gathered(&self) -> u64 {
+    pub fn ids_added(&self) -> u64 {
         (self.full.len() * PIECE + self.last.len()) as u64
     }
 
@@ -86,8 +86,8 @@ impl StaticBuilder {
     }
 
     fn check_count(&self) -> Result<(), BuildError> {
-        let ids_max = self.request.ids_max;
-        if self.gathered() > ids_max {
+        let ids_max = self.params.ids_max;
+        if self.ids_added() > ids_max {
             return Err(BuildError::TooMany { ids_max });
         }
         Ok(())
@@ -96,14 +96,14 @@ impl StaticBuilder {
     /// Distributes the ids to shards.
     pub fn into_plan(mut self) -> Result<Plan, BuildError> {
         self.check_count()?;
-        let ids = self.gathered();
+        let ids = self.ids_added();
         let shards = ids.div_ceil(SHARD_IDS).max(1);
         let shards = u32::try_from(shards).map_err(|_| BuildError::TooMany {
             ids_max: SHARD_IDS << 32,
         })?;
         let mut pieces = std::mem::take(&mut self.full);
         pieces.push(std::mem::take(&mut self.last));
-        let width = Width::for_rate(self.request.rate);
+        let width = Width::for_rate(self.params.rate);
         let work = |number: u32, pieces: Vec<Vec<u64>>| ShardWork {
             number,
             pieces,
@@ -111,24 +111,24 @@ impl StaticBuilder {
         };
         if shards == 1 {
             return Ok(Plan {
-                request: self.request,
-                works: vec![work(0, pieces)],
+                params: self.params,
+                work: vec![work(0, pieces)],
             });
         }
         let mut counts = vec![0usize; shards as usize];
         for &hash in pieces.iter().flatten() {
             counts[shard_of(hash, shards)] += 1;
         }
-        let mut dealt: Vec<Vec<u64>> = counts.into_iter().map(Vec::with_capacity).collect();
+        let mut distributed: Vec<Vec<u64>> = counts.into_iter().map(Vec::with_capacity).collect();
         for piece in pieces.drain(..) {
             for hash in piece {
-                dealt[shard_of(hash, shards)].push(hash);
+                distributed[shard_of(hash, shards)].push(hash);
             }
         }
         Ok(Plan {
-            request: self.request,
-            works: (0..)
-                .zip(dealt)
+            params: self.params,
+            work: (0..)
+                .zip(distributed)
                 .map(|(n, ids)| work(n, vec![ids]))
                 .collect(),
         })
@@ -142,8 +142,8 @@ impl StaticBuilder {
     /// Like [`Self::finish`], with tables that the caller provides.
     pub fn finish_with(self, mut tables: Tables) -> Result<Filter<Vec<u8>>, BuildError> {
         let plan = self.into_plan()?;
-        let (assembly, works) = plan.split();
-        let parts: Result<Vec<_>, _> = works
+        let (assembly, work) = plan.split();
+        let parts: Result<Vec<_>, _> = work
             .into_iter()
             .map(|work| work.solve(&mut tables))
             .collect();
@@ -155,18 +155,18 @@ impl StaticBuilder {
 /// The shards of a filter, ready to be solved in any order.
 #[derive(Debug)]
 pub struct Plan {
-    request: Request,
-    works: Vec<ShardWork>,
+    params: FilterParams,
+    work: Vec<ShardWork>,
 }
 
 impl Plan {
     /// Splits the plan into the shards to solve and the assembly that joins them.
     pub fn split(self) -> (Assembly, Vec<ShardWork>) {
         let assembly = Assembly {
-            request: self.request,
-            shards: self.works.len(),
+            params: self.params,
+            shards: self.work.len(),
         };
-        (assembly, self.works)
+        (assembly, self.work)
     }
 }
 
@@ -180,7 +180,7 @@ pub struct ShardWork {
 
 impl ShardWork {
     /// The number of ids, including duplicates.
-    pub fn gathered(&self) -> u64 {
+    pub fn ids_added(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.len() as u64).sum()
     }
 
@@ -195,7 +195,7 @@ impl ShardWork {
 
 /// Memory for solving shards, reused from one shard to the next.
 #[derive(Debug, Default)]
-pub struct Tables(fuse::Room);
+pub struct Tables(fuse::Workspace);
 
 impl Tables {
     /// The size in bytes that suffices for most shards.
@@ -205,7 +205,7 @@ impl Tables {
     /// saves a fifth of the time of a build of a million ids, because the system spends this fifth on page
     /// faults. A shard for which the memory is too small uses other memory.
     pub fn within(memory: impl AsMut<[u8]> + Send + 'static) -> Self {
-        Self(fuse::Room::within(Box::new(memory)))
+        Self(fuse::Workspace::within(Box::new(memory)))
     }
 }
 
@@ -219,7 +219,7 @@ pub struct ShardPart {
 /// Joins solved shards to a filter.
 #[derive(Debug)]
 pub struct Assembly {
-    request: Request,
+    params: FilterParams,
     shards: usize,
 }
 
@@ -255,14 +255,14 @@ impl Assembly {
             // Each part is freed after it was copied, so that the shards are never in memory twice.
             bytes.extend_from_slice(&part.solved.area);
         }
-        let header = header(&self.request, Kind::Fuse, ids, ids, self.shards as u32);
+        let header = header(&self.params, Kind::Fuse, ids, ids, self.shards as u32);
         Ok(seal(header, bytes))
     }
 }
 
-/// Returns a header for `request`, without the fields that [`seal`] fills in.
+/// Returns a header for `params`, without the fields that [`seal`] fills in.
 pub(crate) fn header(
-    request: &Request,
+    params: &FilterParams,
     kind: Kind,
     ids: u64,
     capacity_ids: u64,
@@ -270,12 +270,12 @@ pub(crate) fn header(
 ) -> Header {
     Header {
         kind,
-        hasher: request.hasher,
-        epoch: request.epoch,
-        built_ms: request.built.map_or(0, Timestamp::as_millis),
+        hasher: params.hasher,
+        epoch: params.epoch,
+        built_ms: params.built.map_or(0, Timestamp::as_millis),
         ids,
         capacity_ids,
-        rate: request.rate.share(),
+        rate: params.rate.share(),
         parts,
         payload_bytes: 0,
         payload_checksum: 0,

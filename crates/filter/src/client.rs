@@ -24,13 +24,13 @@
 //! clock is not stepped back between a sleep and the first observation afterwards, unless the monotonic clock
 //! runs during sleep, as `CLOCK_BOOTTIME` does.
 //!
-//! The client does no I/O. [`Client::wants`] lists what to fetch. The caller passes in what was fetched, from
+//! The client does no I/O. [`Client::to_fetch`] lists what to fetch. The caller passes in what was fetched, from
 //! any source and in any order. A file is accepted only if an accepted manifest lists its digest.
 
 mod clock;
 mod overlay;
 mod received;
-mod refused;
+mod update_error;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -44,8 +44,8 @@ use crate::signed::Trust;
 use clock::{Clock, Moment};
 pub use clock::{ClockFn, Now};
 use overlay::Overlay;
-pub use received::Received;
-pub use refused::Refused;
+pub use received::ReceivedSnapshot;
+pub use update_error::UpdateError;
 
 /// The configuration of a client.
 #[derive(Clone, Debug)]
@@ -107,7 +107,7 @@ pub enum Reason {
 
 /// The files to fetch, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wants {
+pub struct FetchList {
     /// A newer snapshot.
     pub snapshot: Option<Snapshot>,
     /// Deltas for the snapshot in use.
@@ -119,7 +119,7 @@ pub struct Wants {
 pub struct Client<B> {
     config: ClientConfig,
     clock: Clock,
-    holding: Option<Holding<B>>,
+    active: Option<ActiveSnapshot<B>>,
     newest: Option<Manifest>,
     /// The newest manifest as it was received.
     newest_line: Vec<u8>,
@@ -128,7 +128,7 @@ pub struct Client<B> {
     listed: VecDeque<(u64, DeltaEntry)>,
     /// Requests in flight: their challenges and when they were sent.
     challenges: VecDeque<([u8; 16], Moment)>,
-    /// Statements whose ids were not all received yet.
+    /// Statements that cannot be applied yet, because some of their ids were not received.
     pending: VecDeque<Statement>,
     deadline: Option<Moment>,
     highest: Highest,
@@ -146,7 +146,7 @@ struct Highest {
 
 /// The snapshot in use and the ids added since.
 #[derive(Clone, Debug)]
-struct Holding<B> {
+struct ActiveSnapshot<B> {
     lineage: u64,
     sha256: Digest,
     epoch: u64,
@@ -178,7 +178,7 @@ impl<B: AsRef<[u8]>> Client<B> {
             config,
             highest,
             clock: Clock::default(),
-            holding: None,
+            active: None,
             newest: None,
             newest_line: Vec::new(),
             listed: VecDeque::new(),
@@ -191,13 +191,13 @@ impl<B: AsRef<[u8]>> Client<B> {
     /// Looks up an id.
     #[inline]
     pub fn answer(&self, now: Now, id: IdHash) -> Answer {
-        let Some(holding) = &self.holding else {
+        let Some(active) = &self.active else {
             return Answer::Ask(Reason::NoFilter);
         };
         if !self.is_fresh(now) {
             return Answer::Ask(Reason::Stale);
         }
-        if holding.filter.contains(id) || holding.overlay.contains(id) {
+        if active.filter.contains(id) || active.overlay.contains(id) {
             Answer::Maybe
         } else {
             Answer::Absent
@@ -213,20 +213,20 @@ impl<B: AsRef<[u8]>> Client<B> {
 
     /// The hash function for [`Self::answer`], once there is a filter.
     pub fn hasher(&self) -> Option<IdHasher> {
-        self.holding.as_ref().map(|holding| holding.filter.hasher())
+        self.active.as_ref().map(|active| active.filter.hasher())
     }
 
     /// The epoch of the snapshot in use, and the number of ids added since.
-    pub fn holds(&self) -> Option<(u64, usize)> {
-        let holding = self.holding.as_ref()?;
-        Some((holding.epoch, holding.overlay.len()))
+    pub fn active_snapshot(&self) -> Option<(u64, usize)> {
+        let active = self.active.as_ref()?;
+        Some((active.epoch, active.overlay.len()))
     }
 
     /// The position of the client: the lineage, the snapshot's epoch, and the journal number up to which all
     /// added ids were received.
     pub fn position(&self) -> Option<(u64, u64, u64)> {
-        let holding = self.holding.as_ref()?;
-        Some((holding.lineage, holding.epoch, holding.applied))
+        let active = self.active.as_ref()?;
+        Some((active.lineage, active.epoch, active.applied))
     }
 
     /// How long absent ids may still be skipped without a further statement.
@@ -236,8 +236,8 @@ impl<B: AsRef<[u8]>> Client<B> {
     }
 
     /// Information about the filter in use.
-    pub fn facts(&self) -> Option<crate::filter::Facts> {
-        self.holding.as_ref().map(|holding| holding.filter.facts())
+    pub fn info(&self) -> Option<crate::filter::FilterInfo> {
+        self.active.as_ref().map(|active| active.filter.info())
     }
 
     /// The number of the newest manifest. Persist it as [`ClientConfig::serial_min`] for the next start.
@@ -264,28 +264,28 @@ impl<B: AsRef<[u8]>> Client<B> {
     }
 
     /// Accepts a manifest from any source.
-    pub fn manifest(&mut self, now: Now, line: &[u8]) -> Result<(), Refused> {
+    pub fn accept_manifest(&mut self, now: Now, line: &[u8]) -> Result<(), UpdateError> {
         self.clock.observe(now);
         let manifest = Manifest::from_line(line, &self.config.trust)?;
         self.check_set(&manifest.set)?;
         self.check_serial(manifest.serial)?;
         match &self.newest {
-            Some(known) if known.serial == manifest.serial && *known != manifest => {
-                return Err(Refused::Contradiction);
+            Some(earlier) if earlier.serial == manifest.serial && *earlier != manifest => {
+                return Err(UpdateError::Contradiction);
             }
             _ => {}
         }
         let (lineage, epoch_min, head) = (manifest.lineage, manifest.epoch_min, manifest.head);
-        self.check_rising(lineage, epoch_min, head)?;
-        if let Some(known) = self
+        self.check_numbers(lineage, epoch_min, head)?;
+        if let Some(earlier) = self
             .newest
             .as_ref()
-            .filter(|known| known.lineage == lineage)
+            .filter(|earlier| earlier.lineage == lineage)
         {
-            rising("epoch", manifest.snapshot.epoch, known.snapshot.epoch)?;
-            rising("base", manifest.snapshot.base, known.snapshot.base)?;
+            check_not_smaller("epoch", manifest.snapshot.epoch, earlier.snapshot.epoch)?;
+            check_not_smaller("base", manifest.snapshot.base, earlier.snapshot.base)?;
         }
-        self.raise(manifest.serial, lineage, epoch_min, head);
+        self.record_highest(manifest.serial, lineage, epoch_min, head);
         self.consider_date(now, &manifest);
         for entry in &manifest.deltas {
             let listed = (manifest.lineage, *entry);
@@ -296,170 +296,177 @@ impl<B: AsRef<[u8]>> Client<B> {
                 self.listed.push_back(listed);
             }
         }
-        self.adopt(&manifest);
+        self.adopt_lineage(&manifest);
         self.newest = Some(manifest);
         self.newest_line = line.to_vec();
-        self.settle();
+        self.apply_statements();
         Ok(())
     }
 
     /// Accepts a proof, the answer to a challenge.
-    pub fn proof(&mut self, now: Now, line: &[u8]) -> Result<(), Refused> {
+    pub fn accept_proof(&mut self, now: Now, line: &[u8]) -> Result<(), UpdateError> {
         self.clock.observe(now);
         let proof = Proof::from_line(line, &self.config.trust)?;
         self.check_set(&proof.set)?;
-        let echo = from_hex(&proof.echo).map_err(|_| Refused::NotAsked)?;
+        let echo = from_hex(&proof.echo).map_err(|_| UpdateError::NotAsked)?;
         let asked = self
             .challenges
             .iter()
             .position(|(random, _)| *random == echo);
         let (_, sent) = asked
             .and_then(|at| self.challenges.remove(at))
-            .ok_or(Refused::NotAsked)?;
+            .ok_or(UpdateError::NotAsked)?;
         self.check_serial(proof.serial)?;
-        self.check_rising(proof.lineage, proof.epoch_min, proof.head)?;
-        self.raise(proof.serial, proof.lineage, proof.epoch_min, proof.head);
+        self.check_numbers(proof.lineage, proof.epoch_min, proof.head)?;
+        self.record_highest(proof.serial, proof.lineage, proof.epoch_min, proof.head);
         let lag = Duration::from_millis(proof.lag_ms);
         if let Some(left) = self.config.max_staleness.checked_sub(lag) {
-            self.state(Statement {
+            self.add_statement(Statement {
                 lineage: proof.lineage,
                 epoch_min: proof.epoch_min,
                 head: proof.head,
                 deadline: self.clock.deadline(sent, left),
             });
         }
-        self.settle();
+        self.apply_statements();
         Ok(())
     }
 
     /// Accepts a snapshot that the newest manifest lists.
-    pub fn snapshot(&mut self, now: Now, bytes: B) -> Result<(), Refused> {
-        self.received(now, Received::open(bytes))
+    pub fn accept_snapshot(&mut self, now: Now, bytes: B) -> Result<(), UpdateError> {
+        self.accept_received(now, ReceivedSnapshot::open(bytes))
     }
 
-    /// Accepts a snapshot that was opened before with [`Received::open`], which needs no access to the client.
-    pub fn received(&mut self, now: Now, received: Received<B>) -> Result<(), Refused> {
+    /// Accepts a snapshot that was opened before with [`ReceivedSnapshot::open`], which needs no access to the client.
+    pub fn accept_received(
+        &mut self,
+        now: Now,
+        received: ReceivedSnapshot<B>,
+    ) -> Result<(), UpdateError> {
         self.clock.observe(now);
-        let manifest = self.newest.as_ref().ok_or(Refused::Unlisted)?;
-        let named = manifest.snapshot;
+        let manifest = self.newest.as_ref().ok_or(UpdateError::Unlisted)?;
+        let listed_snapshot = manifest.snapshot;
         let lineage = manifest.lineage;
-        self.check_size(&named)?;
-        if received.digest != named.sha256 {
-            return Err(Refused::Unlisted);
+        self.check_size(&listed_snapshot)?;
+        if received.digest != listed_snapshot.sha256 {
+            return Err(UpdateError::Unlisted);
         }
         let filter = received.filter?;
-        if filter.facts().epoch != named.epoch {
-            return Err(Refused::Contradiction);
+        if filter.info().epoch != listed_snapshot.epoch {
+            return Err(UpdateError::Contradiction);
         }
-        let mut holding = Holding {
+        let mut active = ActiveSnapshot {
             lineage,
             sha256: received.digest,
-            epoch: named.epoch,
-            base: named.base,
-            applied: named.base,
+            epoch: listed_snapshot.epoch,
+            base: listed_snapshot.base,
+            applied: listed_snapshot.base,
             overlay: Overlay::new(lineage),
             filter,
         };
-        match self.holding.take() {
+        match self.active.take() {
             Some(old) if old.lineage == lineage => {
-                let same_hash = old.filter.hasher().seed == holding.filter.hasher().seed;
-                if old.epoch >= named.epoch || old.base > named.base || !same_hash {
-                    self.holding = Some(old);
-                    return Err(Refused::Older);
+                let same_hash = old.filter.hasher().seed == active.filter.hasher().seed;
+                if old.epoch >= listed_snapshot.epoch
+                    || old.base > listed_snapshot.base
+                    || !same_hash
+                {
+                    self.active = Some(old);
+                    return Err(UpdateError::Older);
                 }
                 // The added ids after the new base are complete up to the same number as before.
-                holding.applied = old.applied.max(named.base);
-                holding.overlay = old.overlay;
-                holding.overlay.forget_up_to(named.base);
+                active.applied = old.applied.max(listed_snapshot.base);
+                active.overlay = old.overlay;
+                active.overlay.forget_up_to(listed_snapshot.base);
             }
             // A deadline of another journal does not apply to this one.
             _ => self.deadline = None,
         }
-        self.holding = Some(holding);
-        self.settle();
+        self.active = Some(active);
+        self.apply_statements();
         Ok(())
     }
 
     /// Accepts a delta that a recent manifest listed.
-    pub fn delta(&mut self, now: Now, bytes: &[u8]) -> Result<(), Refused> {
+    pub fn accept_delta(&mut self, now: Now, bytes: &[u8]) -> Result<(), UpdateError> {
         self.clock.observe(now);
-        let digest = Digest::of(bytes);
+        let digest = Digest::compute(bytes);
         let listed = self.listed.iter().find(|(_, entry)| entry.sha256 == digest);
-        let &(lineage, entry) = listed.ok_or(Refused::Unlisted)?;
+        let &(lineage, entry) = listed.ok_or(UpdateError::Unlisted)?;
         let delta = Delta::from_bytes(bytes)?;
-        let holding = match &mut self.holding {
-            Some(holding) if holding.lineage == lineage => holding,
-            _ => return Err(Refused::Early),
+        let active = match &mut self.active {
+            Some(active) if active.lineage == lineage => active,
+            _ => return Err(UpdateError::Early),
         };
-        let told = (delta.lineage, delta.from, delta.to, delta.hash_seed);
-        if told != (lineage, entry.from, entry.to, holding.filter.hasher().seed) {
-            return Err(Refused::Contradiction);
+        let stated = (delta.lineage, delta.from, delta.to, delta.hash_seed);
+        if stated != (lineage, entry.from, entry.to, active.filter.hasher().seed) {
+            return Err(UpdateError::Contradiction);
         }
-        if entry.from > holding.applied {
-            return Err(Refused::Early);
+        if entry.from > active.applied {
+            return Err(UpdateError::Early);
         }
-        if entry.to <= holding.applied {
+        if entry.to <= active.applied {
             // A duplicate, or already covered by another delta.
             return Ok(());
         }
         let room = self
             .config
             .overlay_ids_max
-            .saturating_sub(holding.overlay.len());
+            .saturating_sub(active.overlay.len());
         if delta.ids().len() > room {
-            return Err(Refused::OverlayFull {
+            return Err(UpdateError::OverlayFull {
                 ids_max: self.config.overlay_ids_max,
             });
         }
-        holding.overlay.add(delta.ids(), entry.to);
-        holding.applied = entry.to;
-        self.settle();
+        active.overlay.add(delta.ids(), entry.to);
+        active.applied = entry.to;
+        self.apply_statements();
         Ok(())
     }
 
     /// Returns the reason if the newest snapshot is newer than the one in use but larger than the operator
     /// allows.
-    pub fn snapshot_refused(&self) -> Option<Refused> {
+    pub fn snapshot_refused(&self) -> Option<UpdateError> {
         let manifest = self.newest.as_ref()?;
-        let wanted = self.is_wanted(manifest);
-        wanted.then(|| self.check_size(&manifest.snapshot).err())?
+        let needed = self.needs_snapshot(manifest);
+        needed.then(|| self.check_size(&manifest.snapshot).err())?
     }
 
-    fn is_wanted(&self, manifest: &Manifest) -> bool {
-        self.holding.as_ref().is_none_or(|holding| {
-            holding.lineage != manifest.lineage || holding.epoch < manifest.snapshot.epoch
+    fn needs_snapshot(&self, manifest: &Manifest) -> bool {
+        self.active.as_ref().is_none_or(|active| {
+            active.lineage != manifest.lineage || active.epoch < manifest.snapshot.epoch
         })
     }
 
     /// The files to fetch now.
-    pub fn wants(&self) -> Wants {
+    pub fn to_fetch(&self) -> FetchList {
         let Some(manifest) = &self.newest else {
-            return Wants::default();
+            return FetchList::default();
         };
-        let mut wants = Wants::default();
+        let mut to_fetch = FetchList::default();
         let same = self
-            .holding
+            .active
             .as_ref()
-            .filter(|holding| holding.lineage == manifest.lineage);
-        if self.is_wanted(manifest) && self.check_size(&manifest.snapshot).is_ok() {
-            wants.snapshot = Some(manifest.snapshot);
+            .filter(|active| active.lineage == manifest.lineage);
+        if self.needs_snapshot(manifest) && self.check_size(&manifest.snapshot).is_ok() {
+            to_fetch.snapshot = Some(manifest.snapshot);
         }
-        if let Some(holding) = same {
+        if let Some(active) = same {
             let missing = manifest
                 .deltas
                 .iter()
-                .filter(|delta| delta.to > holding.applied);
-            wants.deltas.extend(missing);
-            let begins = wants
+                .filter(|delta| delta.to > active.applied);
+            to_fetch.deltas.extend(missing);
+            let begins = to_fetch
                 .deltas
                 .first()
-                .is_none_or(|first| first.from <= holding.applied);
+                .is_none_or(|first| first.from <= active.applied);
             if !begins {
                 // The oldest delta begins after the position of the client, so only a new snapshot helps.
-                wants.deltas.clear();
+                to_fetch.deltas.clear();
             }
         }
-        wants
+        to_fetch
     }
 
     /// Resets the client's reckoning of time to the wall clock. An operator calls this after a wall clock that
@@ -488,7 +495,7 @@ impl<B: AsRef<[u8]>> Client<B> {
             return;
         };
         if let Some(left) = self.config.max_staleness.checked_sub(age) {
-            self.state(Statement {
+            self.add_statement(Statement {
                 lineage: manifest.lineage,
                 epoch_min: manifest.epoch_min,
                 head: manifest.head,
@@ -502,37 +509,37 @@ impl<B: AsRef<[u8]>> Client<B> {
     ///
     /// The filter, the added ids and the deadline stay valid. The next snapshot of the new lineage comes from a
     /// scan that began after the restart, so it contains all ids committed before.
-    fn adopt(&mut self, manifest: &Manifest) {
-        let named = manifest.snapshot;
-        if let Some(holding) = &mut self.holding
-            && holding.lineage != manifest.lineage
-            && holding.sha256 == named.sha256
-            && holding.epoch == named.epoch
+    fn adopt_lineage(&mut self, manifest: &Manifest) {
+        let listed_snapshot = manifest.snapshot;
+        if let Some(active) = &mut self.active
+            && active.lineage != manifest.lineage
+            && active.sha256 == listed_snapshot.sha256
+            && active.epoch == listed_snapshot.epoch
         {
-            holding.lineage = manifest.lineage;
-            holding.base = named.base;
-            holding.applied = named.base;
+            active.lineage = manifest.lineage;
+            active.base = listed_snapshot.base;
+            active.applied = listed_snapshot.base;
         }
     }
 
-    fn check_serial(&self, serial: u64) -> Result<(), Refused> {
+    fn check_serial(&self, serial: u64) -> Result<(), UpdateError> {
         let newest = self.highest.serial;
         if serial < newest {
-            return Err(Refused::Replayed { serial, newest });
+            return Err(UpdateError::Replayed { serial, newest });
         }
         Ok(())
     }
 
     /// Refuses a statement with smaller numbers than an earlier one of the same lineage.
-    fn check_rising(&self, lineage: u64, epoch_min: u64, head: u64) -> Result<(), Refused> {
+    fn check_numbers(&self, lineage: u64, epoch_min: u64, head: u64) -> Result<(), UpdateError> {
         if lineage != self.highest.lineage {
             return Ok(());
         }
-        rising("head", head, self.highest.head)?;
-        rising("epoch_min", epoch_min, self.highest.epoch_min)
+        check_not_smaller("head", head, self.highest.head)?;
+        check_not_smaller("epoch_min", epoch_min, self.highest.epoch_min)
     }
 
-    fn raise(&mut self, serial: u64, lineage: u64, epoch_min: u64, head: u64) {
+    fn record_highest(&mut self, serial: u64, lineage: u64, epoch_min: u64, head: u64) {
         self.highest = Highest {
             serial,
             lineage,
@@ -542,14 +549,14 @@ impl<B: AsRef<[u8]>> Client<B> {
     }
 
     /// Stores a statement until its ids are received.
-    fn state(&mut self, statement: Statement) {
-        let same = |known: &&mut Statement| {
-            known.lineage == statement.lineage
-                && known.epoch_min == statement.epoch_min
-                && known.head == statement.head
+    fn add_statement(&mut self, statement: Statement) {
+        let same = |earlier: &&mut Statement| {
+            earlier.lineage == statement.lineage
+                && earlier.epoch_min == statement.epoch_min
+                && earlier.head == statement.head
         };
-        if let Some(known) = self.pending.iter_mut().find(same) {
-            known.deadline = known.deadline.max(statement.deadline);
+        if let Some(earlier) = self.pending.iter_mut().find(same) {
+            earlier.deadline = earlier.deadline.max(statement.deadline);
             return;
         }
         if self.pending.len() == PENDING_MAX {
@@ -561,15 +568,15 @@ impl<B: AsRef<[u8]>> Client<B> {
     }
 
     /// Applies the statements whose ids were all received.
-    fn settle(&mut self) {
-        let Some(holding) = &self.holding else {
+    fn apply_statements(&mut self) {
+        let Some(active) = &self.active else {
             return;
         };
         let deadline = &mut self.deadline;
         self.pending.retain(|statement| {
-            let fulfilled = statement.lineage == holding.lineage
-                && statement.epoch_min <= holding.epoch
-                && statement.head <= holding.applied;
+            let fulfilled = statement.lineage == active.lineage
+                && statement.epoch_min <= active.epoch
+                && statement.head <= active.applied;
             if fulfilled {
                 *deadline = (*deadline).max(Some(statement.deadline));
             }
@@ -577,20 +584,20 @@ impl<B: AsRef<[u8]>> Client<B> {
         });
     }
 
-    fn check_set(&self, set: &str) -> Result<(), Refused> {
+    fn check_set(&self, set: &str) -> Result<(), UpdateError> {
         if set == self.config.set {
             Ok(())
         } else {
-            Err(Refused::OtherSet {
+            Err(UpdateError::OtherSet {
                 set: set.chars().take(80).collect(),
             })
         }
     }
 
-    fn check_size(&self, snapshot: &Snapshot) -> Result<(), Refused> {
+    fn check_size(&self, snapshot: &Snapshot) -> Result<(), UpdateError> {
         let bytes_max = self.config.snapshot_bytes_max;
         if snapshot.bytes > bytes_max {
-            return Err(Refused::SnapshotTooLarge {
+            return Err(UpdateError::SnapshotTooLarge {
                 bytes: snapshot.bytes,
                 bytes_max,
             });
@@ -599,9 +606,9 @@ impl<B: AsRef<[u8]>> Client<B> {
     }
 }
 
-fn rising(what: &'static str, found: u64, newest: u64) -> Result<(), Refused> {
+fn check_not_smaller(what: &'static str, found: u64, newest: u64) -> Result<(), UpdateError> {
     if found < newest {
-        return Err(Refused::Falling {
+        return Err(UpdateError::Falling {
             what,
             found,
             newest,

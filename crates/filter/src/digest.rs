@@ -15,7 +15,7 @@ pub struct Digest([u8; 32]);
 
 impl Digest {
     /// Returns the SHA-256 of `bytes`.
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn compute(bytes: &[u8]) -> Self {
         let mut digest = [0; 32];
         digest.copy_from_slice(&Sha256::digest(bytes));
         Self(digest)
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn a_digest_survives_formatting_and_parsing() {
         // FIPS 180-4, the example "abc".
-        let digest = Digest::of(b"abc");
+        let digest = Digest::compute(b"abc");
         let text = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(digest.to_string(), text);
         assert_eq!(text.parse(), Ok(digest));

@@ -14,7 +14,7 @@ use crate::id::{IdHash, IdHasher};
 use crate::rate::Rate;
 
 /// An id filter. The answer "absent" is certain for every id that was not inserted. The answer "maybe" is wrong
-/// for a share of absent ids, [`Facts::expected_rate`].
+/// for a share of absent ids, [`FilterInfo::expected_rate`].
 #[derive(Clone, Debug)]
 pub struct Filter<B> {
     bytes: B,
@@ -25,7 +25,7 @@ pub struct Filter<B> {
 /// The contents of a filter's header, and the values computed from them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Facts {
+pub struct FilterInfo {
     /// The construction, which decides whether ids can be added.
     pub construction: Construction,
     /// The form of the ids and the seed of their hash.
@@ -39,7 +39,7 @@ pub struct Facts {
     /// The number of ids that the filter can hold. An updatable filter refuses more.
     pub capacity_ids: u64,
     /// The false-positive rate that the filter was built for.
-    pub asked_rate: f64,
+    pub target_rate: f64,
     /// The expected false-positive rate: computed from the shape of a static filter, from the load of an
     /// updatable one.
     pub expected_rate: f64,
@@ -100,7 +100,7 @@ impl<B: AsRef<[u8]>> Filter<B> {
     pub fn contains(&self, id: IdHash) -> bool {
         let bytes = self.bytes.as_ref();
         match &self.layout {
-            Layout::Fuse { shards } => shards.has(id.0, bytes),
+            Layout::Fuse { shards } => shards.contains(id.0, bytes),
             Layout::Bloom { blocks, lanes } => bytes
                 .get(HEADER_BYTES..)
                 .is_none_or(|area| lanes.match_one(id.0, *blocks, area)),
@@ -116,7 +116,7 @@ impl<B: AsRef<[u8]>> Filter<B> {
     pub fn contains_many(&self, ids: &[IdHash], answers: &mut [bool]) {
         assert_eq!(ids.len(), answers.len(), "an answer for each id");
         match &self.layout {
-            Layout::Fuse { shards } => shards.have(ids, self.bytes.as_ref(), answers),
+            Layout::Fuse { shards } => shards.contains_many(ids, self.bytes.as_ref(), answers),
             Layout::Bloom { blocks, lanes } => {
                 let area = self.bytes.as_ref().get(HEADER_BYTES..);
                 lanes.match_many(ids, *blocks, area.unwrap_or_default(), answers);
@@ -125,8 +125,8 @@ impl<B: AsRef<[u8]>> Filter<B> {
     }
 
     /// Looks up an id in any spelling that its form allows. Returns false if the id is certainly absent.
-    pub fn contains_spelled(&self, spelling: &[u8]) -> bool {
-        self.contains(self.header.hasher.asked(spelling))
+    pub fn contains_spelling(&self, spelling: &[u8]) -> bool {
+        self.contains(self.header.hasher.hash_query(spelling))
     }
 
     /// The hash function of the filter's ids.
@@ -135,7 +135,7 @@ impl<B: AsRef<[u8]>> Filter<B> {
     }
 
     /// The contents of the header, and the values computed from them. Reads no other part of the file.
-    pub fn facts(&self) -> Facts {
+    pub fn info(&self) -> FilterInfo {
         let header = &self.header;
         let expected_rate = match &self.layout {
             Layout::Fuse { shards } => {
@@ -147,7 +147,7 @@ impl<B: AsRef<[u8]>> Filter<B> {
                 bloom::expected_rate(header.ids as f64 / f64::from(*blocks))
             }
         };
-        Facts {
+        FilterInfo {
             construction: match header.kind {
                 Kind::Fuse => Construction::Static,
                 Kind::Bloom => Construction::Updatable,
@@ -157,7 +157,7 @@ impl<B: AsRef<[u8]>> Filter<B> {
             built: (header.built_ms != 0).then(|| Timestamp::from_millis(header.built_ms)),
             ids: header.ids,
             capacity_ids: header.capacity_ids,
-            asked_rate: header.rate,
+            target_rate: header.rate,
             expected_rate,
             bytes: self.bytes.as_ref().len() as u64,
             bytes_limit: bytes_limit(header.ids, expected_rate.max(Rate::MIN.share())),
@@ -188,7 +188,7 @@ impl<B: AsRef<[u8]>> Filter<B> {
     /// filter this is the expected rate.
     pub fn exact_rate(&self) -> f64 {
         match &self.layout {
-            Layout::Fuse { .. } => self.facts().expected_rate,
+            Layout::Fuse { .. } => self.info().expected_rate,
             Layout::Bloom { .. } => bloom::rate_of(&self.bytes.as_ref()[HEADER_BYTES..]),
         }
     }

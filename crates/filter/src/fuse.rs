@@ -14,8 +14,8 @@
 //! Ids are divided into shards of about a million. Building a shard then touches only memory that fits a CPU's
 //! cache, and needs the same memory for a hundred million ids as for one million.
 
-mod ask;
 mod build;
+mod lookup;
 mod shape;
 #[cfg(target_arch = "x86_64")]
 mod vector;
@@ -24,8 +24,8 @@ mod vector;
 use crate::avx2::Avx2;
 use crate::id::IdHash;
 
-pub(crate) use ask::{BATCH, Shard};
-pub(crate) use build::{BuildError, Room, Solved, build};
+pub(crate) use build::{BuildError, Solved, Workspace, build};
+pub(crate) use lookup::{BATCH, Shard};
 pub(crate) use shape::{Shape, Width, mix};
 
 /// All shards of a filter, and the implementation of lookups that suits this processor.
@@ -51,28 +51,28 @@ impl Shards {
 
     /// Returns true if the shard of `hash` contains it, or gives a false positive.
     #[inline(always)]
-    pub(crate) fn has(&self, hash: u64, bytes: &[u8]) -> bool {
-        let shard = ask::shard_for(&self.all, hash);
+    pub(crate) fn contains(&self, hash: u64, bytes: &[u8]) -> bool {
+        let shard = lookup::shard_for(&self.all, hash);
         #[cfg(target_arch = "x86_64")]
         if let Some(avx2) = self.avx2 {
-            return vector::ask_one(avx2, shard, hash, bytes);
+            return vector::contains(avx2, shard, hash, bytes);
         }
-        shard.has(hash, bytes)
+        shard.contains(hash, bytes)
     }
 
-    /// Writes the result of [`Self::has`] for each of `ids` to `answers`, faster than one by one.
-    pub(crate) fn have(&self, ids: &[IdHash], bytes: &[u8], answers: &mut [bool]) {
+    /// Writes the result of [`Self::contains`] for each of `ids` to `answers`, faster than one by one.
+    pub(crate) fn contains_many(&self, ids: &[IdHash], bytes: &[u8], answers: &mut [bool]) {
         if !self.are_full {
             for (id, answer) in ids.iter().zip(answers) {
-                *answer = self.has(id.0, bytes);
+                *answer = self.contains(id.0, bytes);
             }
             return;
         }
         #[cfg(target_arch = "x86_64")]
         if let Some(avx2) = self.avx2 {
-            return vector::ask_many(avx2, ids, &self.all, bytes, answers);
+            return vector::contains_many(avx2, ids, &self.all, bytes, answers);
         }
-        ask::many(ids, &self.all, bytes, answers);
+        lookup::contains_many(ids, &self.all, bytes, answers);
     }
 
     /// The shapes of all shards, in order.

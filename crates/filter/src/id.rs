@@ -61,20 +61,20 @@ impl IdForm {
     pub fn canonical<'a>(
         self,
         spelling: &'a [u8],
-        room: &'a mut IdText,
+        buffer: &'a mut IdText,
     ) -> Result<&'a [u8], IdError> {
-        let refuse = || IdError {
+        let error = || IdError {
             form: self,
             spelling: String::from_utf8_lossy(&spelling[..spelling.len().min(80)]).into_owned(),
         };
         match self {
             Self::Text => Ok(spelling),
             Self::Uuid => parse_uuid(spelling)
-                .map(|uuid| room.uuid(uuid))
-                .ok_or_else(refuse),
+                .map(|uuid| buffer.uuid(uuid))
+                .ok_or_else(error),
             Self::Integer => parse_integer(spelling)
-                .map(|number| room.integer(number))
-                .ok_or_else(refuse),
+                .map(|number| buffer.integer(number))
+                .ok_or_else(error),
         }
     }
 }
@@ -106,31 +106,31 @@ pub struct IdHasher {
 impl IdHasher {
     /// Returns the hash of an id in its canonical form.
     #[inline]
-    pub fn canonical(&self, canonical: &[u8]) -> IdHash {
+    pub fn hash_canonical(&self, canonical: &[u8]) -> IdHash {
         IdHash(xxh3_64_with_seed(canonical, self.seed))
     }
 
     /// Returns the hash of an id in any spelling. Fails if the text is not an id of this form.
-    pub fn spelled(&self, spelling: &[u8]) -> Result<IdHash, IdError> {
-        let mut room = IdText::default();
-        Ok(self.canonical(self.form.canonical(spelling, &mut room)?))
+    pub fn hash_spelling(&self, spelling: &[u8]) -> Result<IdHash, IdError> {
+        let mut buffer = IdText::default();
+        Ok(self.hash_canonical(self.form.canonical(spelling, &mut buffer)?))
     }
 
     /// Returns the hash for a lookup. A text that is not an id of this form is hashed as it is; the filter most
     /// likely answers "absent".
-    pub fn asked(&self, spelling: &[u8]) -> IdHash {
-        self.spelled(spelling)
-            .unwrap_or_else(|_| self.canonical(spelling))
+    pub fn hash_query(&self, spelling: &[u8]) -> IdHash {
+        self.hash_spelling(spelling)
+            .unwrap_or_else(|_| self.hash_canonical(spelling))
     }
 
     /// Returns the hash of a UUID given as 16 bytes.
-    pub fn uuid(&self, uuid: [u8; 16]) -> IdHash {
-        self.canonical(IdText::default().uuid(uuid))
+    pub fn hash_uuid(&self, uuid: [u8; 16]) -> IdHash {
+        self.hash_canonical(IdText::default().uuid(uuid))
     }
 
     /// Returns the hash of an integer.
-    pub fn integer(&self, number: i128) -> IdHash {
-        self.canonical(IdText::default().integer(number))
+    pub fn hash_integer(&self, number: i128) -> IdHash {
+        self.hash_canonical(IdText::default().integer(number))
     }
 }
 
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn all_spellings_of_a_uuid_have_the_same_hash() {
         let canonical = "550e8400-e29b-41d4-a716-446655440000";
-        let expected = TEXT.canonical(canonical.as_bytes());
+        let expected = TEXT.hash_canonical(canonical.as_bytes());
         for spelling in [
             canonical,
             "550E8400-E29B-41D4-A716-446655440000",
@@ -258,13 +258,13 @@ mod tests {
             "urn:uuid:550E8400-e29b-41d4-a716-446655440000",
         ] {
             assert_eq!(
-                UUID.spelled(spelling.as_bytes()),
+                UUID.hash_spelling(spelling.as_bytes()),
                 Ok(expected),
                 "{spelling}"
             );
         }
         let bytes = *b"\x55\x0e\x84\x00\xe2\x9b\x41\xd4\xa7\x16\x44\x66\x55\x44\x00\x00";
-        assert_eq!(UUID.uuid(bytes), expected);
+        assert_eq!(UUID.hash_uuid(bytes), expected);
     }
 
     #[test]
@@ -277,10 +277,13 @@ mod tests {
             "550e8400-e29b-41d4-a716-44665544000g",
             "5-0e8400e29b41d4a71644665544000000",
         ] {
-            assert!(UUID.spelled(spelling.as_bytes()).is_err(), "{spelling}");
+            assert!(
+                UUID.hash_spelling(spelling.as_bytes()).is_err(),
+                "{spelling}"
+            );
             assert_eq!(
-                UUID.asked(spelling.as_bytes()),
-                TEXT.canonical(spelling.as_bytes())
+                UUID.hash_query(spelling.as_bytes()),
+                TEXT.hash_canonical(spelling.as_bytes())
             );
         }
     }
@@ -288,11 +291,11 @@ mod tests {
     #[test]
     fn integers_lose_their_leading_zeros() {
         for (spelling, canonical) in [("007", "7"), ("+7", "7"), ("-0", "0"), ("-12", "-12")] {
-            let expected = TEXT.canonical(canonical.as_bytes());
-            assert_eq!(INTEGER.spelled(spelling.as_bytes()), Ok(expected));
+            let expected = TEXT.hash_canonical(canonical.as_bytes());
+            assert_eq!(INTEGER.hash_spelling(spelling.as_bytes()), Ok(expected));
         }
-        assert!(INTEGER.spelled(b"1.0").is_err());
-        assert!(INTEGER.spelled(b"").is_err());
+        assert!(INTEGER.hash_spelling(b"1.0").is_err());
+        assert!(INTEGER.hash_spelling(b"").is_err());
     }
 
     proptest! {
@@ -300,15 +303,15 @@ mod tests {
         #[test]
         fn integers_are_written_in_decimal(number: i128) {
             let text = number.to_string();
-            let mut room = IdText::default();
-            prop_assert_eq!(room.integer(number), text.as_bytes());
+            let mut buffer = IdText::default();
+            prop_assert_eq!(buffer.integer(number), text.as_bytes());
             prop_assert_eq!(parse_integer(text.as_bytes()), Some(number));
         }
 
         #[test]
         fn a_uuid_survives_formatting_and_parsing(uuid: [u8; 16]) {
-            let mut room = IdText::default();
-            prop_assert_eq!(parse_uuid(room.uuid(uuid)), Some(uuid));
+            let mut buffer = IdText::default();
+            prop_assert_eq!(parse_uuid(buffer.uuid(uuid)), Some(uuid));
         }
     }
 

@@ -22,7 +22,7 @@ pub struct Journal {
     serial: u64,
     head: u64,
     snapshot: Option<Snapshot>,
-    deltas: Vec<Published>,
+    deltas: Vec<PublishedDelta>,
     /// The ids added after the newest snapshot's base, each with its number. The deltas do not have these
     /// numbers, because they are merged.
     since_base: Vec<(IdHash, u64)>,
@@ -30,7 +30,7 @@ pub struct Journal {
 
 /// A delta and its entry in the manifest.
 #[derive(Clone, Debug)]
-pub struct Published {
+pub struct PublishedDelta {
     /// The entry in the manifest.
     pub entry: DeltaEntry,
     /// The bytes of the file.
@@ -38,7 +38,7 @@ pub struct Published {
     delta: Delta,
 }
 
-impl Published {
+impl PublishedDelta {
     /// The number of ids in the delta.
     pub fn ids(&self) -> usize {
         self.delta.ids().len()
@@ -92,7 +92,7 @@ impl Journal {
                 let ids = delta.ids().iter().map(|id| (*id, delta.to));
                 journal.since_base.extend(ids);
             }
-            journal.deltas.push(Published::new(delta));
+            journal.deltas.push(PublishedDelta::new(delta));
             journal.merge();
         }
         (journal.head >= base).then_some(journal)
@@ -106,7 +106,7 @@ impl Journal {
         self.lineage = lineage;
         for published in &mut self.deltas {
             published.delta.lineage = lineage;
-            *published = Published::new(published.delta.clone());
+            *published = PublishedDelta::new(published.delta.clone());
         }
         self
     }
@@ -126,7 +126,7 @@ impl Journal {
         self.since_base
             .extend(ids.iter().map(|id| (*id, self.head)));
         let delta = Delta::new(self.lineage, from, self.head, self.hash_seed, ids);
-        self.deltas.push(Published::new(delta));
+        self.deltas.push(PublishedDelta::new(delta));
         self.merge();
         self.head
     }
@@ -140,7 +140,7 @@ impl Journal {
             let (from, to) = (older.entry.from, newer.entry.to);
             let merged = Delta::new(self.lineage, from, to, self.hash_seed, ids);
             self.deltas.truncate(self.deltas.len() - 2);
-            self.deltas.push(Published::new(merged));
+            self.deltas.push(PublishedDelta::new(merged));
         }
     }
 
@@ -153,16 +153,16 @@ impl Journal {
             epoch,
             base,
             bytes: snapshot.len() as u64,
-            sha256: Digest::of(snapshot),
+            sha256: Digest::compute(snapshot),
         };
-        self.publish_described(described, keep_from);
+        self.publish_with_digest(described, keep_from);
     }
 
     /// Like [`Self::publish`], for a snapshot whose digest is already known. Computing it for 100 MB takes
     /// noticeable time.
     ///
     /// If the snapshot's base is greater than the newest number.
-    pub fn publish_described(&mut self, snapshot: Snapshot, keep_from: u64) {
+    pub fn publish_with_digest(&mut self, snapshot: Snapshot, keep_from: u64) {
         assert!(
             snapshot.base <= self.head,
             "the base of a snapshot is a number of the journal"
@@ -214,7 +214,7 @@ impl Journal {
     }
 
     /// The deltas that the manifest lists now.
-    pub fn deltas(&self) -> &[Published] {
+    pub fn deltas(&self) -> &[PublishedDelta] {
         &self.deltas
     }
 
@@ -243,14 +243,14 @@ impl Journal {
     }
 
     /// The ids in all stored deltas. An id that was added several times may appear several times.
-    pub fn kept_ids(&self) -> impl Iterator<Item = IdHash> {
+    pub fn delta_ids(&self) -> impl Iterator<Item = IdHash> {
         self.deltas
             .iter()
             .flat_map(|delta| delta.delta.ids().iter().copied())
     }
 }
 
-impl Published {
+impl PublishedDelta {
     fn new(delta: Delta) -> Self {
         let bytes = delta.to_bytes();
         Self {
@@ -258,7 +258,7 @@ impl Published {
                 from: delta.from,
                 to: delta.to,
                 bytes: bytes.len() as u64,
-                sha256: Digest::of(&bytes),
+                sha256: Digest::compute(&bytes),
             },
             bytes,
             delta,

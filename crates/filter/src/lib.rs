@@ -35,9 +35,11 @@ mod rate;
 mod signed;
 mod updatable;
 
-pub use build::{Assembly, BuildError, Plan, Request, ShardPart, ShardWork, StaticBuilder, Tables};
+pub use build::{
+    Assembly, BuildError, FilterParams, Plan, ShardPart, ShardWork, StaticBuilder, Tables,
+};
 pub use digest::{Digest, HexError, from_hex, from_hex_any, to_hex};
-pub use filter::{Construction, Facts, Filter, bytes_limit};
+pub use filter::{Construction, Filter, FilterInfo, bytes_limit};
 pub use format::OpenError;
 pub use id::{IdError, IdForm, IdHash, IdHasher, IdText};
 pub use rate::{Rate, RateError};

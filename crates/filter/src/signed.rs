@@ -54,7 +54,7 @@ pub struct PublicKey(VerifyingKey);
 impl PublicKey {
     /// The key's id in signed lines: the first eight bytes of its SHA-256.
     pub fn id(&self) -> String {
-        Digest::of(self.0.as_bytes()).to_string()[..16].to_owned()
+        Digest::compute(self.0.as_bytes()).to_string()[..16].to_owned()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Filters that accept ids at any time, up to a capacity that is fixed when they are created.
 
 use crate::bloom::{self, BLOCK_BYTES, Block, Lanes};
-use crate::build::{BuildError, Request, header, seal};
+use crate::build::{BuildError, FilterParams, header, seal};
 use crate::filter::Filter;
 use crate::format::{HEADER_BYTES, Kind, Layout};
 use crate::id::{IdHash, IdHasher};
@@ -10,7 +10,7 @@ use crate::rate::Rate;
 /// A filter in memory that accepts ids.
 #[derive(Clone, Debug)]
 pub struct UpdatableFilter {
-    request: Request,
+    params: FilterParams,
     capacity_ids: u64,
     ids: u64,
     blocks: Vec<Block>,
@@ -26,22 +26,22 @@ pub struct Full {
 }
 
 impl UpdatableFilter {
-    /// Returns an empty filter for `capacity_ids` ids at the rate of `request`.
+    /// Returns an empty filter for `capacity_ids` ids at the rate of `params`.
     ///
     /// All memory is allocated now: about 1.4 bytes per id at a rate of 1 %.
-    pub fn new(request: Request, capacity_ids: u64) -> Result<Self, BuildError> {
-        if request.rate.share() < bloom::RATE_MIN {
+    pub fn new(params: FilterParams, capacity_ids: u64) -> Result<Self, BuildError> {
+        if params.rate.share() < bloom::RATE_MIN {
             return Err(BuildError::RateTooLow);
         }
         let too_many = BuildError::TooMany {
-            ids_max: request.ids_max,
+            ids_max: params.ids_max,
         };
-        if capacity_ids > request.ids_max {
+        if capacity_ids > params.ids_max {
             return Err(too_many);
         }
-        let blocks = bloom::blocks_for(capacity_ids, request.rate).ok_or(too_many)?;
+        let blocks = bloom::blocks_for(capacity_ids, params.rate).ok_or(too_many)?;
         Ok(Self {
-            request,
+            params,
             capacity_ids,
             ids: 0,
             blocks: vec![Block::default(); blocks as usize],
@@ -54,18 +54,18 @@ impl UpdatableFilter {
         let Layout::Bloom { .. } = filter.layout() else {
             return None;
         };
-        let facts = filter.facts();
+        let info = filter.info();
         let area = &filter.bytes()[HEADER_BYTES..];
         Some(Self {
-            request: Request {
-                rate: Rate::new(facts.asked_rate).ok()?,
-                hasher: facts.hasher,
-                epoch: facts.epoch,
-                built: facts.built,
-                ids_max: facts.capacity_ids,
+            params: FilterParams {
+                rate: Rate::new(info.target_rate).ok()?,
+                hasher: info.hasher,
+                epoch: info.epoch,
+                built: info.built,
+                ids_max: info.capacity_ids,
             },
-            capacity_ids: facts.capacity_ids,
-            ids: facts.ids,
+            capacity_ids: info.capacity_ids,
+            ids: info.ids,
             blocks: area
                 .as_chunks()
                 .0
@@ -142,7 +142,7 @@ impl UpdatableFilter {
 
     /// The hash function of the ids.
     pub fn hasher(&self) -> IdHasher {
-        self.request.hasher
+        self.params.hasher
     }
 
     /// The expected false-positive rate with the ids that the filter holds now.
@@ -152,9 +152,9 @@ impl UpdatableFilter {
 
     /// Returns the filter as a file with the given epoch.
     pub fn to_filter(&self, epoch: u64) -> Filter<Vec<u8>> {
-        let request = Request {
+        let params = FilterParams {
             epoch,
-            ..self.request
+            ..self.params
         };
         let mut bytes = Vec::with_capacity(HEADER_BYTES + self.blocks.len() * BLOCK_BYTES);
         bytes.resize(HEADER_BYTES, 0);
@@ -163,7 +163,7 @@ impl UpdatableFilter {
         }
         let blocks = self.blocks.len() as u32;
         seal(
-            header(&request, Kind::Bloom, self.ids, self.capacity_ids, blocks),
+            header(&params, Kind::Bloom, self.ids, self.capacity_ids, blocks),
             bytes,
         )
     }

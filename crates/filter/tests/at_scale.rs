@@ -9,8 +9,8 @@ use std::env;
 use std::time::Instant;
 
 use edgeward_filter::{
-    Construction, Facts, Filter, IdHash, IdHasher, Rate, Request, StaticBuilder, UpdatableFilter,
-    bytes_limit,
+    Construction, Filter, FilterInfo, FilterParams, IdHash, IdHasher, Rate, StaticBuilder,
+    UpdatableFilter, bytes_limit,
 };
 use edgeward_types::mix64;
 
@@ -18,7 +18,7 @@ use edgeward_types::mix64;
 /// without a list.
 fn hash(hasher: IdHasher, n: u64) -> IdHash {
     let number = u128::from(mix64(n)) << 64 | u128::from(mix64(!n));
-    hasher.uuid(number.to_be_bytes())
+    hasher.hash_uuid(number.to_be_bytes())
 }
 
 fn ids() -> u64 {
@@ -31,12 +31,12 @@ fn ids() -> u64 {
 /// Looks up every id in the filter, and as many absent ids. Checks the answers and the rate.
 fn check_filter(filter: &Filter<&[u8]>, ids: u64, rate: Rate, insert_s: f64, build_s: f64) {
     let hasher = filter.hasher();
-    let Facts {
+    let FilterInfo {
         construction,
         ids: held,
         bytes,
         ..
-    } = filter.facts();
+    } = filter.info();
     match construction {
         Construction::Static => assert_eq!(held, ids, "every distinct id counts once"),
         // An id that already gets "maybe" before it is added is not counted.
@@ -60,7 +60,7 @@ fn check_filter(filter: &Filter<&[u8]>, ids: u64, rate: Rate, insert_s: f64, bui
     );
     let times = bytes as f64 / bytes_limit(ids, p);
     eprintln!(
-        "{{\"construction\":\"{}\",\"ids\":{ids},\"asked_rate\":{p},\"measured_rate\":{passed:.6},\
+        "{{\"construction\":\"{}\",\"ids\":{ids},\"target_rate\":{p},\"measured_rate\":{passed:.6},\
          \"measured_with\":{ids},\"bytes\":{bytes},\"times_the_limit\":{times:.4},\"false_negatives\":0,\
          \"insert_seconds\":{insert_s:.2},\"build_seconds\":{build_s:.2},\
          \"ask_present_seconds\":{present_s:.2},\"ask_absent_seconds\":{absent_s:.2}}}",
@@ -72,14 +72,14 @@ fn check_filter(filter: &Filter<&[u8]>, ids: u64, rate: Rate, insert_s: f64, bui
 #[test]
 fn a_static_filter_of_any_size_has_no_false_negative() {
     let (ids, rate) = (ids(), Rate::new(0.01).expect("a rate"));
-    let request = Request {
+    let params = FilterParams {
         ids_max: ids,
-        ..Request::with_rate(rate)
+        ..FilterParams::with_rate(rate)
     };
     let began = Instant::now();
-    let mut builder = StaticBuilder::new(request);
+    let mut builder = StaticBuilder::new(params);
     for n in 0..ids {
-        builder.insert(hash(request.hasher, n)).expect("room");
+        builder.insert(hash(params.hasher, n)).expect("room");
     }
     let insert_s = began.elapsed().as_secs_f64();
     let began = Instant::now();
@@ -94,14 +94,14 @@ fn a_static_filter_of_any_size_has_no_false_negative() {
 #[test]
 fn an_updatable_filter_of_any_size_has_no_false_negative() {
     let (ids, rate) = (ids(), Rate::new(0.01).expect("a rate"));
-    let request = Request {
+    let params = FilterParams {
         ids_max: ids,
-        ..Request::with_rate(rate)
+        ..FilterParams::with_rate(rate)
     };
     let began = Instant::now();
-    let mut filter = UpdatableFilter::new(request, ids).expect("a rate it can have");
+    let mut filter = UpdatableFilter::new(params, ids).expect("a rate it can have");
     for n in 0..ids {
-        filter.insert(hash(request.hasher, n)).expect("room");
+        filter.insert(hash(params.hasher, n)).expect("room");
     }
     let insert_s = began.elapsed().as_secs_f64();
     let began = Instant::now();

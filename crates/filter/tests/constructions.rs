@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 
 use edgeward_filter::{
-    Construction, Filter, IdForm, IdHash, IdHasher, Rate, Request, StaticBuilder, Tables,
+    Construction, Filter, FilterParams, IdForm, IdHash, IdHasher, Rate, StaticBuilder, Tables,
     UpdatableFilter, bytes_limit,
 };
 use edgeward_types::{Seed, Timestamp};
@@ -17,11 +17,11 @@ fn rate(share: f64) -> Rate {
 /// Returns distinct pseudorandom ids.
 fn ids(count: u64, series: u64) -> impl Iterator<Item = IdHash> {
     let hasher = IdHasher::default();
-    (0..count).map(move |n| hasher.integer(i128::from(series << 40 | n)))
+    (0..count).map(move |n| hasher.hash_integer(i128::from(series << 40 | n)))
 }
 
-fn static_filter(ids: impl Iterator<Item = IdHash>, request: Request) -> Filter<Vec<u8>> {
-    let mut builder = StaticBuilder::new(request);
+fn static_filter(ids: impl Iterator<Item = IdHash>, params: FilterParams) -> Filter<Vec<u8>> {
+    let mut builder = StaticBuilder::new(params);
     ids.for_each(|id| builder.insert(id).expect("few ids"));
     builder.finish().expect("solvable")
 }
@@ -34,9 +34,9 @@ proptest! {
     fn a_batch_of_lookups_equals_single_lookups(
         held in 0u64..3_000, asked in 0u64..200, share in 1e-6f64..0.5,
     ) {
-        let request = Request::with_rate(rate(share));
-        let fixed = static_filter(ids(held, 1), request);
-        let mut growing = UpdatableFilter::new(request, held).expect("it fits");
+        let params = FilterParams::with_rate(rate(share));
+        let fixed = static_filter(ids(held, 1), params);
+        let mut growing = UpdatableFilter::new(params, held).expect("it fits");
         for id in ids(held, 1) {
             growing.insert(id).expect("room for each");
         }
@@ -59,23 +59,23 @@ proptest! {
         seed: u64,
     ) {
         let hasher = IdHasher { form: IdForm::Text, seed };
-        let request = Request { hasher, ..Request::with_rate(rate(share)) };
+        let params = FilterParams { hasher, ..FilterParams::with_rate(rate(share)) };
         let distinct: HashSet<&String> = texts.iter().collect();
 
-        let fixed = static_filter(texts.iter().map(|t| hasher.canonical(t.as_bytes())), request);
-        prop_assert_eq!(fixed.facts().ids, distinct.len() as u64);
+        let fixed = static_filter(texts.iter().map(|t| hasher.hash_canonical(t.as_bytes())), params);
+        prop_assert_eq!(fixed.info().ids, distinct.len() as u64);
         let borrowed = Filter::open(fixed.bytes()).expect("just built");
 
-        let mut growing = UpdatableFilter::new(request, texts.len() as u64).expect("it fits");
+        let mut growing = UpdatableFilter::new(params, texts.len() as u64).expect("it fits");
         for text in &texts {
-            growing.insert(hasher.canonical(text.as_bytes())).expect("room for each");
+            growing.insert(hasher.hash_canonical(text.as_bytes())).expect("room for each");
         }
         let written = Filter::open(growing.to_filter(3).into_bytes()).expect("just written");
 
         for text in &texts {
-            prop_assert!(borrowed.contains_spelled(text.as_bytes()));
-            prop_assert!(written.contains_spelled(text.as_bytes()));
-            prop_assert!(growing.contains(hasher.canonical(text.as_bytes())));
+            prop_assert!(borrowed.contains_spelling(text.as_bytes()));
+            prop_assert!(written.contains_spelling(text.as_bytes()));
+            prop_assert!(growing.contains(hasher.hash_canonical(text.as_bytes())));
         }
     }
 
@@ -84,10 +84,10 @@ proptest! {
     fn a_batch_of_inserts_equals_single_inserts(
         numbers in prop::collection::vec(0u64..400, 0..400), room in 0u64..400, cut: prop::sample::Index,
     ) {
-        let request = Request::with_rate(rate(0.01));
+        let params = FilterParams::with_rate(rate(0.01));
         let all: Vec<IdHash> = ids(400, 1).collect();
         let chosen: Vec<IdHash> = numbers.iter().map(|&n| all[n as usize]).collect();
-        let mut each = UpdatableFilter::new(request, room).expect("it fits");
+        let mut each = UpdatableFilter::new(params, room).expect("it fits");
         let mut many = each.clone();
         let fresh = |filter: &mut UpdatableFilter, ids: &[IdHash]| {
             ids.iter().try_fold(0, |sum, &id| Ok(sum + u64::from(filter.insert(id)?)))
@@ -104,8 +104,8 @@ proptest! {
     /// A filter that was saved and resumed has the same bytes as one that was not.
     #[test]
     fn a_resumed_filter_equals_an_uninterrupted_one(first in 0u64..500, second in 0u64..500) {
-        let request = Request::with_rate(rate(0.01));
-        let mut whole = UpdatableFilter::new(request, 2000).expect("it fits");
+        let params = FilterParams::with_rate(rate(0.01));
+        let mut whole = UpdatableFilter::new(params, 2000).expect("it fits");
         let mut half = whole.clone();
         for id in ids(first, 1) {
             whole.insert(id).expect("room");
@@ -125,24 +125,24 @@ proptest! {
 #[test]
 fn the_measured_rate_is_the_requested_rate() {
     for share in [0.3, 0.03, 0.01] {
-        let request = Request::with_rate(rate(share));
-        let fixed = static_filter(ids(30_000, 1), request);
-        let mut growing = UpdatableFilter::new(request, 30_000).expect("it fits");
+        let params = FilterParams::with_rate(rate(share));
+        let fixed = static_filter(ids(30_000, 1), params);
+        let mut growing = UpdatableFilter::new(params, 30_000).expect("it fits");
         for id in ids(30_000, 1) {
             // False positives of earlier ids were not counted, so there is room for all.
             growing.insert(id).expect("room");
         }
         let growing = growing.to_filter(0);
         for filter in [fixed, growing] {
-            let facts = filter.facts();
-            assert!(facts.expected_rate <= share, "{facts:?}");
+            let info = filter.info();
+            assert!(info.expected_rate <= share, "{info:?}");
             let probes = 200_000;
             let measured = filter.measured_rate(probes, Seed(9));
             let deviation = (share / probes as f64).sqrt();
             let exact = filter.exact_rate();
             assert!(
                 (measured - exact).abs() < 5.0 * deviation,
-                "{measured} {facts:?}"
+                "{measured} {info:?}"
             );
         }
     }
@@ -152,7 +152,7 @@ fn the_measured_rate_is_the_requested_rate() {
 #[test]
 fn a_static_filter_is_near_the_limit_at_any_rate() {
     for share in [0.4, 0.38, 0.03, 0.01] {
-        let filter = static_filter(ids(620_000, 1), Request::with_rate(rate(share)));
+        let filter = static_filter(ids(620_000, 1), FilterParams::with_rate(rate(share)));
         let limit = bytes_limit(620_000, share);
         let ratio = filter.bytes().len() as f64 / limit;
         assert!(ratio < 1.15, "{share}: {ratio:.3} times the limit");
@@ -169,7 +169,7 @@ fn a_static_filter_is_near_the_limit_at_any_rate() {
 #[test]
 fn shards_solved_in_any_order_give_the_same_filter() {
     let build = |backwards: bool| {
-        let mut builder = StaticBuilder::new(Request::with_rate(rate(0.01)));
+        let mut builder = StaticBuilder::new(FilterParams::with_rate(rate(0.01)));
         for id in ids(1_200_000, 3) {
             builder.insert(id).expect("few");
         }
@@ -195,7 +195,8 @@ fn shards_solved_in_any_order_give_the_same_filter() {
 
 #[test]
 fn a_full_filter_refuses_what_would_break_its_rate() {
-    let mut filter = UpdatableFilter::new(Request::with_rate(rate(0.01)), 100).expect("it fits");
+    let mut filter =
+        UpdatableFilter::new(FilterParams::with_rate(rate(0.01)), 100).expect("it fits");
     let refused = ids(200, 1).filter(|&id| filter.insert(id).is_err()).count();
     assert!(refused >= 95, "{refused}");
     assert_eq!(filter.ids(), 100);
@@ -207,27 +208,27 @@ fn a_full_filter_refuses_what_would_break_its_rate() {
 
 #[test]
 fn too_many_ids_are_refused() {
-    let request = Request {
+    let params = FilterParams {
         ids_max: 10,
-        ..Request::with_rate(rate(0.01))
+        ..FilterParams::with_rate(rate(0.01))
     };
-    let mut builder = StaticBuilder::new(request);
+    let mut builder = StaticBuilder::new(params);
     ids(11, 1).for_each(|id| builder.insert(id).expect("checked by the piece"));
     let error = builder.finish().expect_err("too many");
     assert_eq!(error.to_string(), "the source has more than 10 ids");
-    assert!(UpdatableFilter::new(request, 11).is_err());
-    let many = Request {
+    assert!(UpdatableFilter::new(params, 11).is_err());
+    let many = FilterParams {
         ids_max: u64::MAX,
-        ..request
+        ..params
     };
     assert!(UpdatableFilter::new(many, u64::MAX).is_err());
 }
 
 #[test]
 fn an_empty_filter_answers_absent() {
-    let filter = static_filter(ids(0, 1), Request::with_rate(rate(0.5)));
+    let filter = static_filter(ids(0, 1), FilterParams::with_rate(rate(0.5)));
     assert_eq!(filter.measured_rate(1000, Seed(1)), 0.0);
-    let filter = UpdatableFilter::new(Request::with_rate(rate(0.5)), 0).expect("it fits");
+    let filter = UpdatableFilter::new(FilterParams::with_rate(rate(0.5)), 0).expect("it fits");
     assert_eq!(filter.to_filter(0).measured_rate(1000, Seed(1)), 0.0);
 }
 
@@ -237,17 +238,17 @@ fn the_header_contains_the_parameters() {
         form: IdForm::Uuid,
         seed: 77,
     };
-    let request = Request {
+    let params = FilterParams {
         hasher,
         epoch: 12,
         built: Some(Timestamp::from_secs(1_700_000_000)),
-        ..Request::with_rate(rate(0.02))
+        ..FilterParams::with_rate(rate(0.02))
     };
-    let facts = static_filter(ids(500, 1), request).facts();
-    assert_eq!(facts.construction, Construction::Static);
-    assert_eq!((facts.hasher, facts.epoch, facts.ids), (hasher, 12, 500));
-    assert_eq!(facts.built, request.built);
-    assert_eq!(facts.asked_rate, 0.02);
+    let info = static_filter(ids(500, 1), params).info();
+    assert_eq!(info.construction, Construction::Static);
+    assert_eq!((info.hasher, info.epoch, info.ids), (hasher, 12, 500));
+    assert_eq!(info.built, params.built);
+    assert_eq!(info.target_rate, 0.02);
 }
 
 /// A file mapped into memory answers without being loaded.
@@ -255,7 +256,7 @@ fn the_header_contains_the_parameters() {
 /// Method: open a mapped file and look up its ids.
 #[test]
 fn a_mapped_file_answers() {
-    let built = static_filter(ids(50_000, 1), Request::with_rate(rate(0.01)));
+    let built = static_filter(ids(50_000, 1), FilterParams::with_rate(rate(0.01)));
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), built.bytes()).expect("written");
     #[expect(

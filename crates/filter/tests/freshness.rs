@@ -9,9 +9,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use edgeward_filter::client::{Answer, Client, ClientConfig, Now, Wants};
+use edgeward_filter::client::{Answer, Client, ClientConfig, FetchList, Now};
 use edgeward_filter::journal::Journal;
-use edgeward_filter::{IdHash, IdHasher, Rate, Request, Signer, StaticBuilder, Trust};
+use edgeward_filter::{FilterParams, IdHash, IdHasher, Rate, Signer, StaticBuilder, Trust};
 use edgeward_types::{SplitMix64, Timestamp};
 
 /// SplitMix64 (Steele, Lea, Flood, 2014): one stream per run.
@@ -33,7 +33,7 @@ impl Dice {
 
 /// How a client learns that it is fresh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Evidence {
     /// The client requests proofs. Wall clocks may be arbitrarily wrong.
     Proofs,
     /// Manifests come from caches. Clocks agree within a second at the beginning.
@@ -61,7 +61,7 @@ enum Event {
 }
 
 struct World {
-    way: Way,
+    evidence: Evidence,
     dice: Dice,
     time: u64,
     queue: BinaryHeap<Reverse<(u64, u64, Event)>>,
@@ -87,11 +87,11 @@ struct World {
     wall_ahead: i64,
     slept: u64,
     loss_percent: u64,
-    verdicts: Verdicts,
+    counts: Counts,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Verdicts {
+struct Counts {
     skipped: u64,
     asked: u64,
     steps: u64,
@@ -104,24 +104,24 @@ const EPOCH_MS: u64 = 1_800_000_000_000;
 const HOUR_MS: i64 = 3_600_000;
 
 impl World {
-    fn new(seed: u64, way: Way) -> Self {
+    fn new(seed: u64, evidence: Evidence) -> Self {
         let mut dice = Dice(SplitMix64(seed));
         let signer = Signer::from_secret([3; 32]);
         let trust = Trust::Keys(vec![signer.public()]);
         let staleness = Duration::from_millis(STALENESS_MS);
         let mut config = ClientConfig::new("resource", trust, staleness);
-        if way == Way::Dates {
+        if evidence == Evidence::Dates {
             config.clock_error = Some(Duration::from_secs(1));
         }
         config.overlay_ids_max = if dice.percent(10) { 50 } else { 100_000 };
         let skew = |dice: &mut Dice| dice.between(0, 500) as i64 - 250;
         let any = |dice: &mut Dice| dice.between(0, 7_200_000) as i64 - HOUR_MS;
-        let (publisher_wall_ahead, wall_ahead) = match way {
-            Way::Dates => (skew(&mut dice), skew(&mut dice)),
-            Way::Proofs => (any(&mut dice), any(&mut dice)),
+        let (publisher_wall_ahead, wall_ahead) = match evidence {
+            Evidence::Dates => (skew(&mut dice), skew(&mut dice)),
+            Evidence::Proofs => (any(&mut dice), any(&mut dice)),
         };
         let mut world = Self {
-            way,
+            evidence,
             time: 0,
             queue: BinaryHeap::new(),
             events: 0,
@@ -141,7 +141,7 @@ impl World {
             wall_ahead,
             slept: 0,
             loss_percent: dice.between(0, 40),
-            verdicts: Verdicts::default(),
+            counts: Counts::default(),
             dice,
         };
         for event in [
@@ -247,11 +247,11 @@ impl World {
     fn build(&mut self) {
         if self.alive {
             self.epoch += 1;
-            let request = Request {
+            let params = FilterParams {
                 epoch: self.epoch,
-                ..Request::with_rate(Rate::new(0.01).expect("a rate"))
+                ..FilterParams::with_rate(Rate::new(0.01).expect("a rate"))
             };
-            let mut builder = StaticBuilder::new(request);
+            let mut builder = StaticBuilder::new(params);
             for id in 0..self.journaled {
                 builder.insert(hash(id)).expect("few");
             }
@@ -259,7 +259,7 @@ impl World {
             let base = self.journal.head();
             let keep = base.saturating_sub(self.dice.between(0, 30));
             self.journal.publish(&bytes, self.epoch, base, keep);
-            let name = edgeward_filter::Digest::of(&bytes).to_string();
+            let name = edgeward_filter::Digest::compute(&bytes).to_string();
             self.files.push((name, Message::Snapshot(bytes)));
             self.publish_manifest();
         }
@@ -274,7 +274,7 @@ impl World {
         let now = self.now();
         self.client.challenge(now, echo);
         self.send(&Message::Ask { echo });
-        let Wants { snapshot, deltas } = self.client.wants();
+        let FetchList { snapshot, deltas } = self.client.to_fetch();
         let wanted = snapshot.iter().map(|s| s.sha256);
         let wanted: Vec<_> = wanted.chain(deltas.iter().map(|d| d.sha256)).collect();
         for digest in wanted {
@@ -290,20 +290,20 @@ impl World {
 
     fn deliver(&mut self, message: Message) {
         let now = self.now();
-        // Refused messages are ignored; only the guarantee below matters.
+        // UpdateError messages are ignored; only the guarantee below matters.
         match message {
             Message::Ask { echo } => self.answer_poll(echo),
-            Message::Manifest(line) => _ = self.client.manifest(now, &line),
-            Message::Proof(line) => _ = self.client.proof(now, &line),
-            Message::Snapshot(bytes) => _ = self.client.snapshot(now, bytes),
-            Message::Delta(bytes) => _ = self.client.delta(now, &bytes),
+            Message::Manifest(line) => _ = self.client.accept_manifest(now, &line),
+            Message::Proof(line) => _ = self.client.accept_proof(now, &line),
+            Message::Snapshot(bytes) => _ = self.client.accept_snapshot(now, bytes),
+            Message::Delta(bytes) => _ = self.client.accept_delta(now, &bytes),
         }
     }
 
     /// Responds to a poll: the publisher itself, a cache, or an attacker who replays old documents.
     fn answer_poll(&mut self, echo: [u8; 16]) {
         if self.dice.percent(15) && !self.manifests.is_empty() {
-            self.verdicts.replays += 1;
+            self.counts.replays += 1;
             let old = self.dice.roll() as usize;
             let manifest = self.manifests[old % self.manifests.len()].clone();
             self.send(&Message::Manifest(manifest));
@@ -317,7 +317,7 @@ impl World {
         if let Some(manifest) = self.manifests.last().cloned() {
             self.send(&Message::Manifest(manifest));
         }
-        if self.alive && self.way == Way::Proofs {
+        if self.alive && self.evidence == Evidence::Proofs {
             let lag = self.time - self.covers;
             let proof = self.journal.prove(echo, lag, 1).to_line(Some(&self.signer));
             self.proofs.push(proof.clone().into_bytes());
@@ -331,10 +331,10 @@ impl World {
         match self.dice.between(0, 8) {
             0 => {
                 self.alive = !self.alive;
-                self.verdicts.deaths += 1;
+                self.counts.deaths += 1;
                 if self.alive && self.dice.percent(50) {
                     // The publisher returns without its journal and scans the database.
-                    let serial = self.manifests.len() as u64 * 2 + 1_000 * self.verdicts.deaths;
+                    let serial = self.manifests.len() as u64 * 2 + 1_000 * self.counts.deaths;
                     self.journal = Journal::new("resource", self.dice.roll(), serial, 0);
                     self.journal
                         .append((0..self.committed.len()).map(hash).collect());
@@ -346,9 +346,9 @@ impl World {
                 // With dates, the client's clock was right at the beginning.
                 let step = self.dice.between(0, 7_200_000) as i64 - HOUR_MS;
                 self.wall_ahead += step;
-                self.verdicts.steps += 1;
+                self.counts.steps += 1;
             }
-            3 if self.way == Way::Proofs => {
+            3 if self.evidence == Evidence::Proofs => {
                 self.publisher_wall_ahead += self.dice.between(0, 7_200_000) as i64 - HOUR_MS;
             }
             4 => {
@@ -411,8 +411,8 @@ impl World {
             .client
             .answer(now, hash(usize::MAX - self.committed.len()))
         {
-            Answer::Absent => self.verdicts.skipped += 1,
-            Answer::Maybe | Answer::Ask(_) => self.verdicts.asked += 1,
+            Answer::Absent => self.counts.skipped += 1,
+            Answer::Maybe | Answer::Ask(_) => self.counts.asked += 1,
         }
         let delay = self.dice.between(5, 60);
         self.after(delay, Event::Query);
@@ -420,7 +420,7 @@ impl World {
 }
 
 fn hash(id: usize) -> IdHash {
-    IdHasher::default().integer(id as i128)
+    IdHasher::default().hash_integer(id as i128)
 }
 
 fn variable(name: &str) -> Option<u64> {
@@ -428,30 +428,30 @@ fn variable(name: &str) -> Option<u64> {
 }
 
 /// Runs many simulations. Returns their total counts.
-fn simulate(way: Way) -> Verdicts {
+fn simulate(evidence: Evidence) -> Counts {
     let runs = variable("EDGEWARD_SIM_RUNS").unwrap_or(RUNS);
     let seeds = match variable("EDGEWARD_SIM_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..runs,
     };
-    let mut all = Verdicts::default();
+    let mut all = Counts::default();
     for seed in seeds {
         let result = std::panic::catch_unwind(|| {
-            let mut world = World::new(seed, way);
+            let mut world = World::new(seed, evidence);
             world.run(60_000);
-            world.verdicts
+            world.counts
         });
-        let verdicts = result.unwrap_or_else(|panic| {
-            eprintln!("{way:?}: the run with EDGEWARD_SIM_SEED={seed} violated the guarantee");
+        let counts = result.unwrap_or_else(|panic| {
+            eprintln!("{evidence:?}: the run with EDGEWARD_SIM_SEED={seed} violated the guarantee");
             std::panic::resume_unwind(panic);
         });
-        all.skipped += verdicts.skipped;
-        all.asked += verdicts.asked;
-        all.steps += verdicts.steps;
-        all.deaths += verdicts.deaths;
-        all.replays += verdicts.replays;
+        all.skipped += counts.skipped;
+        all.asked += counts.asked;
+        all.steps += counts.steps;
+        all.deaths += counts.deaths;
+        all.replays += counts.replays;
     }
-    eprintln!("{way:?}: {all:?}");
+    eprintln!("{evidence:?}: {all:?}");
     all
 }
 
@@ -461,7 +461,7 @@ const RUNS: u64 = if cfg!(debug_assertions) { 60 } else { 2_000 };
 
 #[test]
 fn an_old_id_is_never_skipped_with_proofs() {
-    let all = simulate(Way::Proofs);
+    let all = simulate(Evidence::Proofs);
     if variable("EDGEWARD_SIM_SEED").is_none() {
         // A client that never skips would pass, so check that it does skip.
         assert!(all.skipped > all.asked / 2, "{all:?}");
@@ -471,7 +471,7 @@ fn an_old_id_is_never_skipped_with_proofs() {
 
 #[test]
 fn an_old_id_is_never_skipped_with_dates() {
-    let all = simulate(Way::Dates);
+    let all = simulate(Evidence::Dates);
     if variable("EDGEWARD_SIM_SEED").is_none() {
         assert!(all.skipped > 0, "{all:?}");
     }

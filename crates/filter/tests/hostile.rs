@@ -3,25 +3,29 @@
 use proptest::prelude::*;
 
 use edgeward_filter::{
-    Filter, IdHash, IdHasher, OpenError, Rate, Request, StaticBuilder, UpdatableFilter,
+    Filter, FilterParams, IdHash, IdHasher, OpenError, Rate, StaticBuilder, UpdatableFilter,
 };
 
-fn request() -> Request {
-    Request::with_rate(Rate::new(0.01).expect("a rate"))
+fn params() -> FilterParams {
+    FilterParams::with_rate(Rate::new(0.01).expect("a rate"))
 }
 
 fn fixed() -> Vec<u8> {
-    let mut builder = StaticBuilder::new(request());
+    let mut builder = StaticBuilder::new(params());
     for n in 0..300 {
-        builder.insert(IdHasher::default().integer(n)).expect("few");
+        builder
+            .insert(IdHasher::default().hash_integer(n))
+            .expect("few");
     }
     builder.finish().expect("solvable").into_bytes()
 }
 
 fn growing() -> Vec<u8> {
-    let mut filter = UpdatableFilter::new(request(), 300).expect("it fits");
+    let mut filter = UpdatableFilter::new(params(), 300).expect("it fits");
     for n in 0..300 {
-        _ = filter.insert(IdHasher::default().integer(n)).expect("room");
+        _ = filter
+            .insert(IdHasher::default().hash_integer(n))
+            .expect("room");
     }
     filter.to_filter(1).into_bytes()
 }
@@ -143,7 +147,7 @@ proptest! {
             }
             if let Ok(filter) = Filter::open_trusted(&bytes) {
                 _ = filter.contains(IdHash(id));
-                _ = filter.facts();
+                _ = filter.info();
                 _ = filter.exact_rate();
             }
         }

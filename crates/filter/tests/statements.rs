@@ -3,17 +3,17 @@
 
 use std::time::Duration;
 
-use edgeward_filter::client::{Answer, Client, ClientConfig, Now, Reason, Refused};
+use edgeward_filter::client::{Answer, Client, ClientConfig, Now, Reason, UpdateError};
 use edgeward_filter::journal::Journal;
 use edgeward_filter::manifest::Proof;
-use edgeward_filter::{IdHash, IdHasher, Rate, Request, Trust, UpdatableFilter};
+use edgeward_filter::{FilterParams, IdHash, IdHasher, Rate, Trust, UpdatableFilter};
 use edgeward_types::Timestamp;
 
 const MINUTE: u64 = 60_000;
 const EPOCH_MS: u64 = 1_800_000_000_000;
 
 fn id(n: i128) -> IdHash {
-    IdHasher::default().integer(n)
+    IdHasher::default().hash_integer(n)
 }
 
 fn now(ms: u64) -> Now {
@@ -24,11 +24,11 @@ fn now(ms: u64) -> Now {
 }
 
 fn snapshot(epoch: u64, ids: i128) -> Vec<u8> {
-    let request = Request {
+    let params = FilterParams {
         epoch,
-        ..Request::with_rate(Rate::new(0.0001).expect("a rate"))
+        ..FilterParams::with_rate(Rate::new(0.0001).expect("a rate"))
     };
-    let mut filter = UpdatableFilter::new(request, ids as u64 + 1).expect("small");
+    let mut filter = UpdatableFilter::new(params, ids as u64 + 1).expect("small");
     (0..ids).for_each(|n| _ = filter.insert(id(n)).expect("room"));
     filter.to_filter(epoch).into_bytes()
 }
@@ -65,10 +65,10 @@ impl Followed {
         file
     }
 
-    fn manifest(&mut self, at: u64, covers: u64, epoch_min: u64) -> Result<(), Refused> {
+    fn manifest(&mut self, at: u64, covers: u64, epoch_min: u64) -> Result<(), UpdateError> {
         let manifest = self.journal.manifest(EPOCH_MS + covers, Some(epoch_min));
         let line = manifest.expect("a snapshot").to_line(None);
-        self.client.manifest(now(at), line.as_bytes())
+        self.client.accept_manifest(now(at), line.as_bytes())
     }
 
     /// Sends a challenge; `change` modifies the proof before it is delivered.
@@ -78,13 +78,14 @@ impl Followed {
         covers: u64,
         epoch_min: u64,
         change: impl FnOnce(&mut Proof),
-    ) -> Result<(), Refused> {
+    ) -> Result<(), UpdateError> {
         self.echo += 1;
         let echo = [self.echo; 16];
         self.client.challenge(now(at), echo);
         let mut proof = self.journal.prove(echo, at - covers, epoch_min);
         change(&mut proof);
-        self.client.proof(now(at), proof.to_line(None).as_bytes())
+        self.client
+            .accept_proof(now(at), proof.to_line(None).as_bytes())
     }
 }
 
@@ -96,7 +97,10 @@ fn old_snapshot(dated: bool, snapshot_bytes_max: u64) {
         config.snapshot_bytes_max = snapshot_bytes_max;
     }));
     let file = followed.scan(1, 3, 1000, 0);
-    followed.client.snapshot(now(1000), file).expect("named");
+    followed
+        .client
+        .accept_snapshot(now(1000), file)
+        .expect("named");
     followed.prove(1000, 0, 1, |_| {}).expect("asked");
     assert_eq!(followed.client.answer(now(1000), id(300)), Answer::Absent);
     // The id 300 is committed at one minute. Every later scan has it.
@@ -110,9 +114,9 @@ fn old_snapshot(dated: bool, snapshot_bytes_max: u64) {
         assert_eq!(answer, Answer::Ask(Reason::Stale), "scan {scan}");
     }
     let refused = followed.client.snapshot_refused();
-    let too_large = matches!(refused, Some(Refused::SnapshotTooLarge { .. }));
+    let too_large = matches!(refused, Some(UpdateError::SnapshotTooLarge { .. }));
     assert_eq!(too_large, snapshot_bytes_max < 1000, "{refused:?}");
-    assert_eq!(followed.client.wants().snapshot.is_none(), too_large);
+    assert_eq!(followed.client.to_fetch().snapshot.is_none(), too_large);
 }
 
 #[test]
@@ -139,18 +143,21 @@ fn numbers_that_decrease_within_a_lineage_are_refused() {
         followed.journal.append(vec![id(1000 + n)]);
     }
     let file = followed.scan(3, 3, 0, 0);
-    followed.client.snapshot(now(0), file).expect("named");
+    followed
+        .client
+        .accept_snapshot(now(0), file)
+        .expect("named");
     followed.prove(0, 0, 3, |_| {}).expect("asked");
     let fresh = followed.client.fresh_for(now(1000));
     let newest = followed.journal.serial();
 
-    let fallen = |refused| matches!(refused, Err(Refused::Falling { .. }));
+    let fallen = |refused| matches!(refused, Err(UpdateError::Falling { .. }));
     assert!(fallen(
         followed.prove(1000, 1000, 3, |proof| proof.head -= 1)
     ));
     assert!(fallen(followed.prove(1000, 1000, 2, |_| {})));
     let replayed = followed.prove(1000, 1000, 3, |proof| proof.serial = newest - 1);
-    assert!(matches!(replayed, Err(Refused::Replayed { .. })));
+    assert!(matches!(replayed, Err(UpdateError::Replayed { .. })));
     assert!(fallen(followed.manifest(1000, 0, 2)));
 
     followed.journal = backup;
@@ -174,15 +181,18 @@ fn numbers_that_decrease_within_a_lineage_are_refused() {
 fn a_restart_of_the_publisher_costs_no_download() {
     let mut followed = Followed::new(client(MINUTE, |_| {}));
     let file = followed.scan(1, 3, 0, 0);
-    followed.client.snapshot(now(0), file).expect("named");
+    followed
+        .client
+        .accept_snapshot(now(0), file)
+        .expect("named");
     followed.prove(0, 0, 1, |_| {}).expect("asked");
     let fresh = followed.client.fresh_for(now(1000));
     assert!(!fresh.is_zero());
     followed.journal.append(vec![id(7000)]);
     followed.journal = followed.journal.clone().with_lineage(6);
     followed.manifest(1000, 0, 1).expect("newer");
-    let wants = followed.client.wants();
-    assert_eq!((wants.snapshot, wants.deltas.len()), (None, 1));
+    let to_fetch = followed.client.to_fetch();
+    assert_eq!((to_fetch.snapshot, to_fetch.deltas.len()), (None, 1));
     assert_eq!(followed.client.fresh_for(now(1000)), fresh);
     followed.prove(2000, 2000, 1, |_| {}).expect("asked");
     assert_eq!(
@@ -190,13 +200,19 @@ fn a_restart_of_the_publisher_costs_no_download() {
         fresh - Duration::from_secs(1)
     );
     let delta = followed.journal.deltas()[0].bytes.clone();
-    followed.client.delta(now(2000), &delta).expect("named");
+    followed
+        .client
+        .accept_delta(now(2000), &delta)
+        .expect("named");
     assert!(followed.client.fresh_for(now(2000)) > fresh);
     assert_eq!(followed.client.answer(now(2000), id(7000)), Answer::Maybe);
 
     // Another file is another snapshot, so the earlier deadline does not apply to it.
     followed.journal = followed.journal.clone().with_lineage(7);
     let other = followed.scan(2, 4, 3000, 3000);
-    followed.client.snapshot(now(3000), other).expect("named");
+    followed
+        .client
+        .accept_snapshot(now(3000), other)
+        .expect("named");
     assert!(followed.client.fresh_for(now(3000)).is_zero());
 }

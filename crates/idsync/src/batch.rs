@@ -11,12 +11,12 @@ pub struct Batch {
     bytes: Vec<u8>,
     ends: Vec<u32>,
     /// The progress of the scan after these ids.
-    pub reached: Reached,
+    pub reached: SpanProgress,
 }
 
 /// The progress of a span of a scan after a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reached {
+pub struct SpanProgress {
     /// The index of the span.
     pub span: usize,
     /// The number of rows read: ids and malformed rows.
@@ -48,11 +48,11 @@ impl Batch {
         self.ends.is_empty()
     }
 
-    fn of(span: usize) -> Self {
+    fn for_span(span: usize) -> Self {
         Self {
-            reached: Reached {
+            reached: SpanProgress {
                 span,
-                ..Reached::default()
+                ..SpanProgress::default()
             },
             ..Self::default()
         }
@@ -71,12 +71,12 @@ impl Batch {
 
 /// Builds batches from the rows of one span.
 #[derive(Debug)]
-pub struct Gather {
+pub struct BatchBuilder {
     batch: Batch,
     rules: Rules,
     rows: u64,
     /// Describes the range that row numbers count from, if not the whole scan. For messages.
-    of: String,
+    counted_from: String,
     column: String,
 }
 
@@ -88,13 +88,19 @@ pub(crate) struct Rules {
     pub(crate) batch_ids: usize,
 }
 
-impl Gather {
-    pub(crate) fn new(rules: Rules, span: usize, rows: u64, of: String, column: String) -> Self {
+impl BatchBuilder {
+    pub(crate) fn new(
+        rules: Rules,
+        span: usize,
+        rows: u64,
+        counted_from: String,
+        column: String,
+    ) -> Self {
         Self {
-            batch: Batch::of(span),
+            batch: Batch::for_span(span),
             rules,
             rows,
-            of,
+            counted_from,
             column,
         }
     }
@@ -109,7 +115,7 @@ impl Gather {
             Err(_) if self.rules.skip_malformed => self.batch.reached.malformed += 1,
             Err(what) => {
                 return Err(SourceError::NotAnId {
-                    place: format!("row {}{}", self.rows, self.of),
+                    row: format!("row {}{}", self.rows, self.counted_from),
                     column: self.column.clone(),
                     what,
                 });
@@ -120,7 +126,7 @@ impl Gather {
 
     /// Returns the rows since the last batch. Reading continues at `position`.
     pub fn close(&mut self, position: Option<Vec<u8>>) -> Batch {
-        let next = Batch::of(self.batch.reached.span);
+        let next = Batch::for_span(self.batch.reached.span);
         let mut closed = std::mem::replace(&mut self.batch, next);
         closed.reached.position = position;
         closed
@@ -144,13 +150,13 @@ mod tests {
 
     use super::*;
 
-    fn gather(skip_malformed: bool) -> Gather {
+    fn gather(skip_malformed: bool) -> BatchBuilder {
         let rules = Rules {
             form: IdForm::Integer,
             skip_malformed,
             batch_ids: 3,
         };
-        Gather::new(rules, 5, 10, " of tokens".to_owned(), "id".to_owned())
+        BatchBuilder::new(rules, 5, 10, " of tokens".to_owned(), "id".to_owned())
     }
 
     #[test]

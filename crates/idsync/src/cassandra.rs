@@ -9,8 +9,8 @@
 //! write and of the scan overlap. Examples: writes and scan by quorum, or writes to all replicas and a scan of
 //! one. The address selects the consistency (`?consistency=local_quorum`, the default).
 
+mod address;
 mod cql;
-mod place;
 mod ring;
 
 use std::sync::Arc;
@@ -31,53 +31,53 @@ use scylla::value::CqlTimestamp;
 use crate::address::{Options, without_password};
 use crate::changes::{Feed, Rows, Unit};
 use crate::error::SourceError;
-use crate::scan::{Begun, Found, Reading, Sink, Source};
+use crate::scan::{Attempt, Sink, Source, SourceFuture, SourceInfo};
 use crate::value::Value;
+use address::ClusterAddress;
 use edgeward_filter::IdForm;
-use place::Place;
 
 /// A cluster and a query.
 #[derive(Debug)]
 pub(crate) struct Cassandra {
     label: String,
-    place: Place,
+    cluster: ClusterAddress,
     options: Options,
 }
 
 impl Cassandra {
     pub(crate) fn new(address: &str, options: Options) -> Result<Self, SourceError> {
-        let place = Place::parse(address).map_err(|why| SourceError::Address {
+        let cluster = ClusterAddress::parse(address).map_err(|why| SourceError::Address {
             url: without_password(address),
             why,
         })?;
         Ok(Self {
             label: without_password(address),
-            place,
+            cluster,
             options,
         })
     }
 
     async fn connect(&self) -> Result<Session, SourceError> {
         let profile = ExecutionProfile::builder()
-            .consistency(self.place.consistency)
+            .consistency(self.cluster.consistency)
             // Enough for a page of an uncached table under load. A request that takes longer is retried.
             .request_timeout(Some(Duration::from_secs(30)))
             .build();
         let mut builder = SessionBuilder::new()
-            .known_nodes(&self.place.nodes)
+            .known_nodes(&self.cluster.nodes)
             .default_execution_profile_handle(profile.into_handle())
             .connection_timeout(Duration::from_secs(10))
             .keepalive_interval(Duration::from_secs(10));
-        if let Some(tls) = &self.place.tls {
+        if let Some(tls) = &self.cluster.tls {
             builder = builder.tls_context(Some(Arc::clone(tls)));
         }
-        if let Some((user, password)) = &self.place.user {
+        if let Some((user, password)) = &self.cluster.user {
             builder = builder.user(user, password);
         }
-        if let Some(datacenter) = &self.place.datacenter {
+        if let Some(datacenter) = &self.cluster.datacenter {
             builder = builder.prefer_datacenter(datacenter.clone());
         }
-        if let Some(keyspace) = &self.place.keyspace {
+        if let Some(keyspace) = &self.cluster.keyspace {
             builder = builder
                 .use_keyspace(keyspace, true)
                 .keyspaces_to_fetch([keyspace]);
@@ -96,10 +96,10 @@ impl Cassandra {
     ) -> Result<PreparedStatement, SourceError> {
         let mut statement = Statement::new(query);
         statement.set_is_idempotent(true);
-        statement.set_page_size(self.place.page_rows);
+        statement.set_page_size(self.cluster.page_rows);
         session.prepare(statement).await.map_err(|error| {
             let transient = match &error {
-                PrepareError::AllAttemptsFailed { first_attempt } => passes(first_attempt),
+                PrepareError::AllAttemptsFailed { first_attempt } => is_transient(first_attempt),
                 _ => true,
             };
             self.fail(transient, error.into())
@@ -117,7 +117,7 @@ impl Cassandra {
 
     fn failed(&self, error: ExecutionError) -> SourceError {
         let transient = match &error {
-            ExecutionError::LastAttemptError(attempt) => passes(attempt),
+            ExecutionError::LastAttemptError(attempt) => is_transient(attempt),
             ExecutionError::BadQuery(_) => false,
             _ => true,
         };
@@ -126,17 +126,17 @@ impl Cassandra {
 
     async fn read_all(&self, sink: &Sink) -> Result<(), SourceError> {
         let session = self.connect().await?;
-        let query = bare(&self.options.query);
-        let asked = self.prepare(&session, query).await?;
-        let specs = asked.get_current_result_set_col_specs();
+        let query = without_semicolon(&self.options.query);
+        let prepared = self.prepare(&session, query).await?;
+        let specs = prepared.get_current_result_set_col_specs();
         let specs = specs.get();
         let [column] = specs.as_slice() else {
             return Err(SourceError::Columns {
                 found: specs.len(),
-                wanted: "one, the id, is expected",
+                expected: "one, the id, is expected",
             });
         };
-        let coded = Coded::id(column)?;
+        let encoding = Encoding::id(column)?;
         let state = session.get_cluster_state();
         let table = column.table_spec();
         let keys = state
@@ -150,26 +150,26 @@ impl Cassandra {
             .ok_or_else(|| format!("the table {} has no schema", table.table_name()))
             .and_then(|keys| cql::by_tokens(query, keys))
             .map_err(|why| self.fail(false, why.into()))?;
-        let found = Found {
-            form: coded.form(),
+        let found = SourceInfo {
+            form: encoding.form(),
             column: column.name().to_owned(),
             // The progress on the ring gives a better estimate than the server.
             rows_estimated: None,
         };
-        let begun = sink.begin(found, || {
+        let attempt = sink.begin(found, || {
             let tokens = state.replica_locator().ring().iter();
-            let cuts = ring::ranges(tokens.map(|(token, _)| token.value()), self.place.ranges);
+            let cuts = ring::ranges(tokens.map(|(token, _)| token.value()), self.cluster.ranges);
             cuts.into_iter().map(ring::Range::to_bytes).collect()
         });
         let cut = self.prepare(&session, &cut).await?;
-        let open = begun.ledger.open().map(|(number, _)| Ok(number));
+        let open = attempt.ledger.open_spans().map(|(number, _)| Ok(number));
         let at_once = self.options.parallel.get() as usize;
         let scan = Scanning {
             source: self,
             session: &session,
             cut: &cut,
-            coded,
-            begun: &begun,
+            encoding,
+            attempt: &attempt,
             sink,
         };
         stream::iter(open)
@@ -183,35 +183,35 @@ struct Scanning<'a> {
     source: &'a Cassandra,
     session: &'a Session,
     cut: &'a PreparedStatement,
-    coded: Coded,
-    begun: &'a Begun,
+    encoding: Encoding,
+    attempt: &'a Attempt,
     sink: &'a Sink,
 }
 
 impl Scanning<'_> {
     async fn read_span(&self, number: usize) -> Result<(), SourceError> {
         let fail = |error| self.source.failed(error);
-        let span = &self.begun.ledger.spans()[number];
+        let span = &self.attempt.ledger.spans()[number];
         let Some(range) = ring::Range::from_bytes(&span.bounds) else {
             return Err(SourceError::Query {
                 label: self.source.label.clone(),
                 cause: "the checkpoint belongs to another kind of database".into(),
             });
         };
-        let mut gather = self.begun.gather(number, format!(" of tokens {range}"));
+        let mut gather = self.attempt.gather(number, format!(" of tokens {range}"));
         let mut from = PagingState::start();
         loop {
             let bounds = (range.after, range.to);
             let page = self.session.execute_single_page(self.cut, bounds, from);
             let (page, state) = page.await.map_err(fail)?;
-            let odd = |error: crate::Cause| self.source.fail(false, error);
-            let page = page.into_rows_result().map_err(|e| odd(e.into()))?;
+            let invalid = |error: crate::Cause| self.source.fail(false, error);
+            let page = page.into_rows_result().map_err(|e| invalid(e.into()))?;
             let rows = page.rows::<ColumnIterator<'_, '_>>();
-            for row in rows.map_err(|e| odd(e.into()))? {
-                let mut row = row.map_err(|e| odd(e.into()))?;
-                let id = row.next().transpose().map_err(|e| odd(e.into()))?;
+            for row in rows.map_err(|e| invalid(e.into()))? {
+                let mut row = row.map_err(|e| invalid(e.into()))?;
+                let id = row.next().transpose().map_err(|e| invalid(e.into()))?;
                 let raw = id.and_then(|id| id.slice).map(|slice| slice.as_slice());
-                let value = self.coded.value(raw).map_err(|e| odd(e.into()))?;
+                let value = self.encoding.value(raw).map_err(|e| invalid(e.into()))?;
                 if gather.row(value)? {
                     self.sink.send(gather.close(None)).await?;
                 }
@@ -234,58 +234,58 @@ impl Source for Cassandra {
         &self.options.query
     }
 
-    fn read<'a>(&'a self, sink: &'a Sink) -> Reading<'a, ()> {
+    fn read<'a>(&'a self, sink: &'a Sink) -> SourceFuture<'a, ()> {
         Box::pin(self.read_all(sink))
     }
 
-    fn follow<'a>(&'a self, query: &'a str) -> Reading<'a, Box<dyn Feed>> {
+    fn follow<'a>(&'a self, query: &'a str) -> SourceFuture<'a, Box<dyn Feed>> {
         Box::pin(async move {
             let session = self.connect().await?;
-            let statement = self.prepare(&session, bare(query)).await?;
+            let statement = self.prepare(&session, without_semicolon(query)).await?;
             let specs = statement.get_current_result_set_col_specs();
             let specs = specs.get();
             let variables = statement.get_variable_col_specs();
             let ([id, number], [after]) = (specs.as_slice(), variables.as_slice()) else {
                 return Err(SourceError::Columns {
                     found: specs.len(),
-                    wanted: "two, id and number, and one parameter `?` are expected",
+                    expected: "two, id and number, and one parameter `?` are expected",
                 });
             };
-            let following = Following {
-                id: Coded::id(id)?,
-                number: Coded::number(number)?,
-                after: Coded::number(after)?,
+            let connection = ChangesConnection {
+                id: Encoding::id(id)?,
+                number: Encoding::number(number)?,
+                after: Encoding::number(after)?,
                 source: Self {
                     label: self.label.clone(),
-                    place: self.place.clone(),
+                    cluster: self.cluster.clone(),
                     options: self.options.clone(),
                 },
                 session,
                 statement: statement.clone(),
             };
-            Ok(Box::new(following) as Box<dyn Feed>)
+            Ok(Box::new(connection) as Box<dyn Feed>)
         })
     }
 }
 
 /// A session that polls changes.
-struct Following {
+struct ChangesConnection {
     source: Cassandra,
     session: Session,
     statement: PreparedStatement,
-    id: Coded,
-    number: Coded,
-    after: Coded,
+    id: Encoding,
+    number: Encoding,
+    after: Encoding,
 }
 
-impl Feed for Following {
+impl Feed for ChangesConnection {
     fn form(&self) -> IdForm {
         self.id.form()
     }
 
     fn unit(&self) -> Unit {
         match self.number {
-            Coded::Time => Unit::Time {
+            Encoding::Time => Unit::Time {
                 per_second: 1000,
                 zero: 0,
                 ahead: Duration::ZERO,
@@ -295,19 +295,19 @@ impl Feed for Following {
     }
 
     /// Rows of several partitions have no common order, so they are sorted here first.
-    fn poll<'a>(&'a mut self, after: i64, rows: &'a mut Rows<'_>) -> Reading<'a, ()> {
+    fn poll<'a>(&'a mut self, after: i64, rows: &'a mut Rows<'_>) -> SourceFuture<'a, ()> {
         Box::pin(async move {
-            let odd = |error: crate::Cause| self.source.fail(false, error);
+            let invalid = |error: crate::Cause| self.source.fail(false, error);
             let mut changes: Vec<(Option<i64>, Option<Arc<[u8]>>)> = Vec::new();
             let mut from = PagingState::start();
             loop {
                 let (session, statement) = (&self.session, &self.statement);
                 let page = match self.after {
-                    Coded::Time => {
+                    Encoding::Time => {
                         let after = (CqlTimestamp(after),);
                         session.execute_single_page(statement, after, from).await
                     }
-                    Coded::Int4 => {
+                    Encoding::Int4 => {
                         let after = after.clamp(i32::MIN.into(), i32::MAX.into());
                         let after = (i32::try_from(after).expect("just clamped"),);
                         session.execute_single_page(statement, after, from).await
@@ -315,17 +315,17 @@ impl Feed for Following {
                     _ => session.execute_single_page(statement, (after,), from).await,
                 };
                 let (page, state) = page.map_err(|error| self.source.failed(error))?;
-                let page = page.into_rows_result().map_err(|e| odd(e.into()))?;
+                let page = page.into_rows_result().map_err(|e| invalid(e.into()))?;
                 let read = page.rows::<ColumnIterator<'_, '_>>();
-                for row in read.map_err(|e| odd(e.into()))? {
-                    let mut row = row.map_err(|e| odd(e.into()))?;
+                for row in read.map_err(|e| invalid(e.into()))? {
+                    let mut row = row.map_err(|e| invalid(e.into()))?;
                     let mut next = || {
-                        let column = row.next().transpose().map_err(|e| odd(e.into()))?;
+                        let column = row.next().transpose().map_err(|e| invalid(e.into()))?;
                         let slice = column.and_then(|column| column.slice);
                         Ok::<_, SourceError>(slice.map(|slice| slice.as_slice()))
                     };
                     let (id, number) = (next()?, next()?);
-                    let number = self.number.value(number).map_err(|e| odd(e.into()))?;
+                    let number = self.number.value(number).map_err(|e| invalid(e.into()))?;
                     let number = match number {
                         Value::Integer(number) => Some(number),
                         _ => None,
@@ -333,10 +333,10 @@ impl Feed for Following {
                     changes.push((number, id.map(Arc::from)));
                 }
                 if changes.len() > CHANGES_MAX {
-                    return Err(odd(format!(
-                        "the query returned more than {CHANGES_MAX} changes at once"
-                    )
-                    .into()));
+                    return Err(invalid(
+                        format!("the query returned more than {CHANGES_MAX} changes at once")
+                            .into(),
+                    ));
                 }
                 match state.into_paging_control_flow() {
                     std::ops::ControlFlow::Break(()) => break,
@@ -345,7 +345,10 @@ impl Feed for Following {
             }
             changes.sort_unstable_by_key(|(number, _)| *number);
             for (number, id) in changes {
-                let id = self.id.value(id.as_deref()).map_err(|e| odd(e.into()))?;
+                let id = self
+                    .id
+                    .value(id.as_deref())
+                    .map_err(|e| invalid(e.into()))?;
                 match number {
                     Some(number) => rows.row(id, number)?,
                     None => rows.row_without_number(id, "the change has no number")?,
@@ -358,7 +361,7 @@ impl Feed for Following {
 
 /// The encoding of a column's values in the CQL protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Coded {
+enum Encoding {
     Int1,
     Int2,
     Int4,
@@ -370,9 +373,12 @@ enum Coded {
     Time,
 }
 
-impl Coded {
-    fn of(column: &ColumnSpec<'_>, allowed: impl Fn(Self) -> bool) -> Result<Self, SourceError> {
-        let coded = match column.typ() {
+impl Encoding {
+    fn of_column(
+        column: &ColumnSpec<'_>,
+        allowed: impl Fn(Self) -> bool,
+    ) -> Result<Self, SourceError> {
+        let encoding = match column.typ() {
             ColumnType::Native(native) => match native {
                 NativeType::TinyInt => Some(Self::Int1),
                 NativeType::SmallInt => Some(Self::Int2),
@@ -386,8 +392,8 @@ impl Coded {
             },
             _ => None,
         };
-        coded
-            .filter(|coded| allowed(*coded))
+        encoding
+            .filter(|encoding| allowed(*encoding))
             .ok_or_else(|| SourceError::ColumnType {
                 column: column.name().to_owned(),
                 type_name: format!("{:?}", column.typ()),
@@ -395,12 +401,12 @@ impl Coded {
     }
 
     fn id(column: &ColumnSpec<'_>) -> Result<Self, SourceError> {
-        Self::of(column, |coded| coded != Self::Time)
+        Self::of_column(column, |encoding| encoding != Self::Time)
     }
 
     fn number(column: &ColumnSpec<'_>) -> Result<Self, SourceError> {
-        Self::of(column, |coded| {
-            matches!(coded, Self::Int4 | Self::Int8 | Self::Time)
+        Self::of_column(column, |encoding| {
+            matches!(encoding, Self::Int4 | Self::Int8 | Self::Time)
         })
     }
 
@@ -446,10 +452,10 @@ impl Coded {
 }
 
 /// Returns true if the error may be temporary.
-fn passes(error: &RequestAttemptError) -> bool {
+fn is_transient(error: &RequestAttemptError) -> bool {
     match error {
-        RequestAttemptError::DbError(said, _) => matches!(
-            said,
+        RequestAttemptError::DbError(server_error, _) => matches!(
+            server_error,
             DbError::Unavailable { .. }
                 | DbError::Overloaded
                 | DbError::IsBootstrapping
@@ -463,7 +469,7 @@ fn passes(error: &RequestAttemptError) -> bool {
     }
 }
 
-fn bare(query: &str) -> &str {
+fn without_semicolon(query: &str) -> &str {
     query.trim().trim_end_matches(';')
 }
 

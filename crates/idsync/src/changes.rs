@@ -30,7 +30,7 @@ use tokio::sync::watch;
 
 use crate::batch::Batch;
 use crate::error::SourceError;
-use crate::scan::{Reading, Source};
+use crate::scan::{Source, SourceFuture};
 use crate::value::Value;
 
 /// A connection that polls one changes query.
@@ -44,7 +44,7 @@ pub trait Feed: Send {
     }
 
     /// Passes each row with a number above `after` to `rows`, in the order of the numbers.
-    fn poll<'a>(&'a mut self, after: i64, rows: &'a mut Rows<'_>) -> Reading<'a, ()>;
+    fn poll<'a>(&'a mut self, after: i64, rows: &'a mut Rows<'_>) -> SourceFuture<'a, ()>;
 }
 
 /// The unit of the column that orders changes.
@@ -131,7 +131,7 @@ impl ChangesConfig {
 
 /// The result of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Polled {
+pub struct PollResult {
     /// The number of ids delivered.
     pub ids: u64,
     /// The number of rows skipped because they are malformed.
@@ -156,7 +156,7 @@ pub struct MalformedRows {
 pub struct MalformedRow {
     /// The row's number in the column that orders changes. `None` if that column was the malformed one.
     pub position: Option<i64>,
-    /// What is wrong with the row.
+    /// A description of the problem.
     pub error: String,
 }
 
@@ -167,7 +167,7 @@ pub struct Changes {
     runtime: Runtime,
     feed: Option<Box<dyn Feed>>,
     cursor: i64,
-    seen: Seen,
+    recent: RecentRows,
     malformed: MalformedRows,
     stop: Arc<watch::Sender<bool>>,
 }
@@ -197,7 +197,7 @@ impl Changes {
             runtime,
             feed: None,
             cursor,
-            seen: Seen::default(),
+            recent: RecentRows::default(),
             malformed: MalformedRows::default(),
             stop: Arc::new(watch::Sender::new(false)),
         })
@@ -220,22 +220,24 @@ impl Changes {
     }
 
     /// Continues at another number.
-    pub fn go_to(&mut self, cursor: i64) {
+    pub fn seek(&mut self, cursor: i64) {
         self.cursor = cursor;
-        self.seen = Seen::default();
+        self.recent = RecentRows::default();
     }
 
     /// Connects if necessary, and prepares the query. A poll does the same; this reports a configuration error
     /// early.
-    pub fn connect(&mut self, patience: Duration) -> Result<Unit, SourceError> {
+    pub fn connect(&mut self, timeout: Duration) -> Result<Unit, SourceError> {
         let source = Arc::clone(&self.source);
         let (query, connected) = (&self.config.query, self.feed.take());
         let feed = self.runtime.block_on(async {
             if let Some(feed) = connected {
                 return Ok(feed);
             }
-            let following = tokio::time::timeout(patience, source.follow(query));
-            following.await.unwrap_or_else(|_| Err(stalled(&*source)))
+            let following = tokio::time::timeout(timeout, source.follow(query));
+            following
+                .await
+                .unwrap_or_else(|_| Err(stall_error(&*source)))
         })?;
         let unit = feed.unit();
         self.feed = Some(feed);
@@ -246,7 +248,7 @@ impl Changes {
     ///
     /// After an error the next poll reconnects and begins where the last batch of this poll ended. No id is
     /// missed, but ids may be delivered twice.
-    pub fn poll(&mut self, each: &mut dyn FnMut(Batch)) -> Result<Polled, SourceError> {
+    pub fn poll(&mut self, each: &mut dyn FnMut(Batch)) -> Result<PollResult, SourceError> {
         self.poll_while(&mut |batch| {
             each(batch);
             true
@@ -254,11 +256,11 @@ impl Changes {
     }
 
     /// Like [`Self::poll`], but stops when `each` returns false for a batch that it could not accept. The poll
-    /// then fails with [`SourceError::NotTaken`], and the next poll delivers the batch again.
+    /// then fails with [`SourceError::NotAccepted`], and the next poll delivers the batch again.
     pub fn poll_while(
         &mut self,
         each: &mut dyn FnMut(Batch) -> bool,
-    ) -> Result<Polled, SourceError> {
+    ) -> Result<PollResult, SourceError> {
         let as_of = SystemTime::now();
         let (source, config, cursor) = (Arc::clone(&self.source), &self.config, self.cursor);
         let read = Cell::new(0);
@@ -268,13 +270,13 @@ impl Changes {
             config,
             overlap: 0,
             highest: i64::MAX,
-            seen: &mut self.seen,
+            recent: &mut self.recent,
             each,
             batch: Batch::default(),
             pending: Vec::new(),
             last: None,
-            placed: None,
-            handed: None,
+            last_plausible: None,
+            accepted_up_to: None,
             ids: 0,
             malformed: MalformedRows::default(),
             read: &read,
@@ -293,24 +295,24 @@ impl Changes {
                 let after = cursor.saturating_sub(rows.overlap);
                 feed.poll(after, &mut rows).await?;
                 rows.flush()?;
-                rows.handed = rows.placed;
+                rows.accepted_up_to = rows.last_plausible;
                 Ok(feed)
             };
             tokio::select! {
                 biased;
                 done = work => done,
                 _ = stopping.wait_for(|stop| *stop) => Err(SourceError::Cancelled),
-                () = stalls(&read, config.stall) => Err(stalled(&*source)),
+                () = wait_for_stall(&read, config.stall) => Err(stall_error(&*source)),
             }
         });
-        let (handed, ids, found) = (rows.handed, rows.ids, rows.malformed);
-        self.cursor = cursor.max(handed.unwrap_or(cursor));
-        let malformed = found.rows;
-        self.malformed.rows += found.rows;
-        self.malformed.first = self.malformed.first.take().or(found.first);
+        let (accepted_up_to, ids, malformed_rows) = (rows.accepted_up_to, rows.ids, rows.malformed);
+        self.cursor = cursor.max(accepted_up_to.unwrap_or(cursor));
+        let malformed = malformed_rows.rows;
+        self.malformed.rows += malformed_rows.rows;
+        self.malformed.first = self.malformed.first.take().or(malformed_rows.first);
         // The connection is reused only after success.
         self.feed = Some(done?);
-        Ok(Polled {
+        Ok(PollResult {
             ids,
             malformed,
             cursor: self.cursor,
@@ -320,23 +322,23 @@ impl Changes {
 
     /// Skips all present rows, so that the next poll returns later ones. Call it before a scan begins, so that
     /// no row falls between the two.
-    pub fn skip_to_head(&mut self) -> Result<Polled, SourceError> {
+    pub fn skip_to_head(&mut self) -> Result<PollResult, SourceError> {
         self.poll(&mut |_| ())
     }
 }
 
-/// Returns when no row was read for `patience`.
-async fn stalls(read: &Cell<u64>, patience: Duration) {
+/// Returns when no row was read for `timeout`.
+async fn wait_for_stall(read: &Cell<u64>, timeout: Duration) {
     loop {
         let before = read.get();
-        tokio::time::sleep(patience).await;
+        tokio::time::sleep(timeout).await;
         if read.get() == before {
             return;
         }
     }
 }
 
-fn stalled(source: &dyn Source) -> SourceError {
+fn stall_error(source: &dyn Source) -> SourceError {
     SourceError::Lost {
         label: source.label(),
         cause: "timeout: no row arrived in time".into(),
@@ -358,16 +360,16 @@ pub struct Rows<'a> {
     overlap: i64,
     /// Rows above this number have an implausible time.
     highest: i64,
-    seen: &'a mut Seen,
+    recent: &'a mut RecentRows,
     each: &'a mut dyn FnMut(Batch) -> bool,
     batch: Batch,
     /// The rows of the current batch, to be remembered once it is accepted.
     pending: Vec<(i64, u64)>,
     last: Option<i64>,
     /// The last number with a plausible time.
-    placed: Option<i64>,
+    last_plausible: Option<i64>,
     /// All rows up to this number are accepted.
-    handed: Option<i64>,
+    accepted_up_to: Option<i64>,
     ids: u64,
     malformed: MalformedRows,
     read: &'a Cell<u64>,
@@ -387,8 +389,9 @@ impl Rows<'_> {
         self.read.set(self.read.get() + 1);
         self.last = Some(number);
         if number <= self.highest {
-            self.placed = Some(number);
-            self.seen.forget_up_to(number.saturating_sub(self.overlap));
+            self.last_plausible = Some(number);
+            self.recent
+                .forget_up_to(number.saturating_sub(self.overlap));
         }
         self.take(id, number, Some(number));
         self.flush_if_full()
@@ -396,8 +399,8 @@ impl Rows<'_> {
 
     /// Adds a row whose number is missing or has another type, as `error` says.
     ///
-    /// The id is delivered, because it may be valid. The position stays. Depending on the query, each poll or
-    /// no poll returns such a row, so it is remembered for the lifetime of this process.
+    /// The id is delivered, because it may be valid. The position stays. Depending on the query, such a row is
+    /// returned by every poll or never again, so it is remembered for the lifetime of this process.
     pub fn row_without_number(&mut self, id: Value<'_>, error: &str) -> Result<(), SourceError> {
         self.read.set(self.read.get() + 1);
         if self.take(id, i64::MAX, None) {
@@ -413,8 +416,8 @@ impl Rows<'_> {
         let mut room = IdText::default();
         match id.canonical(self.form, &mut room) {
             Ok(id) => {
-                let row = self.seen.row(number, id);
-                let is_new = self.seen.is_new(row);
+                let row = self.recent.row(number, id);
+                let is_new = self.recent.is_new(row);
                 if is_new {
                     self.batch.push(id);
                     self.pending.push(row);
@@ -422,8 +425,8 @@ impl Rows<'_> {
                 is_new
             }
             Err(error) => {
-                let row = self.seen.malformed_row(number, id);
-                if self.seen.is_new(row) {
+                let row = self.recent.malformed_row(number, id);
+                if self.recent.is_new(row) {
                     self.pending.push(row);
                     self.count_malformed(position, error);
                 }
@@ -442,7 +445,9 @@ impl Rows<'_> {
         if self.batch.is_full(self.config.batch_ids.max(1)) {
             self.flush()?;
             // More rows with the same number may follow.
-            self.handed = self.placed.map(|placed| placed.saturating_sub(1));
+            self.accepted_up_to = self
+                .last_plausible
+                .map(|last_plausible| last_plausible.saturating_sub(1));
         }
         Ok(())
     }
@@ -451,25 +456,25 @@ impl Rows<'_> {
         let batch = std::mem::take(&mut self.batch);
         let (ids, malformed) = (batch.len() as u64, batch.reached.malformed);
         if !batch.is_empty() && !(self.each)(batch) {
-            return Err(SourceError::NotTaken);
+            return Err(SourceError::NotAccepted);
         }
         self.ids += ids;
         self.malformed.rows += malformed;
         let taken = self.pending.drain(..);
-        taken.for_each(|row| self.seen.remember(row));
+        taken.for_each(|row| self.recent.remember(row));
         Ok(())
     }
 }
 
 /// The rows within the overlap that were already delivered.
 #[derive(Debug, Default)]
-struct Seen {
+struct RecentRows {
     /// Numbers and keyed hashes of ids. The random key prevents chosen collisions.
     rows: BTreeSet<(i64, u64)>,
     keys: RandomState,
 }
 
-impl Seen {
+impl RecentRows {
     fn row(&self, number: i64, id: &[u8]) -> (i64, u64) {
         (number, self.keys.hash_one(id))
     }
@@ -484,7 +489,7 @@ impl Seen {
     }
 
     fn remember(&mut self, row: (i64, u64)) {
-        if self.rows.len() < SEEN_MAX {
+        if self.rows.len() < RECENT_ROWS_MAX {
             self.rows.insert(row);
         }
     }
@@ -500,7 +505,7 @@ impl Seen {
 
 /// The largest number of remembered rows, about 20 MB. Further rows of the overlap are delivered again by each
 /// poll.
-const SEEN_MAX: usize = 1 << 20;
+const RECENT_ROWS_MAX: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests;

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use edgeward_filter::IdForm;
 use edgeward_types::xxh3::xxh3_128;
 
-use crate::batch::Reached;
+use crate::batch::SpanProgress;
 use crate::ledger::Ledger;
 use format::{HEADER_BYTES, Kind, MAGIC, batch_payload, header, plan_payload, record, replay};
 
@@ -27,7 +27,7 @@ pub struct Identity([u8; 16]);
 
 impl Identity {
     /// Returns the identity of a scan, made of everything that must be equal: source, query, hash and its seed.
-    pub fn of(parts: &[&str]) -> Self {
+    pub fn new(parts: &[&str]) -> Self {
         let mut whole = Vec::new();
         for part in parts {
             whole.extend_from_slice(&(part.len() as u64).to_le_bytes());
@@ -171,7 +171,11 @@ impl Checkpoint {
     }
 
     /// Appends the progress of a batch and the hashes of its ids.
-    pub fn append(&mut self, reached: &Reached, hashes: &[u64]) -> Result<(), CheckpointError> {
+    pub fn append(
+        &mut self,
+        reached: &SpanProgress,
+        hashes: &[u64],
+    ) -> Result<(), CheckpointError> {
         self.write(Kind::Batch, &batch_payload(reached, hashes))
     }
 
@@ -212,8 +216,8 @@ mod tests {
         (checkpoint, resumed, hashes)
     }
 
-    fn reached(span: usize, position: Option<&[u8]>, ends_span: bool) -> Reached {
-        Reached {
+    fn reached(span: usize, position: Option<&[u8]>, ends_span: bool) -> SpanProgress {
+        SpanProgress {
             span,
             rows: 10,
             malformed: 1,
@@ -226,7 +230,7 @@ mod tests {
     fn written(path: &Path) -> Vec<u64> {
         let (mut checkpoint, resumed, _) = open(path);
         assert_eq!((resumed.began_ms, resumed.torn_bytes), (5, 0));
-        let ledger = Ledger::over([b"a".to_vec(), vec![]]);
+        let ledger = Ledger::with_spans([b"a".to_vec(), vec![]]);
         let length = || std::fs::metadata(path).expect("a file").len();
         let mut ends = vec![length()];
         checkpoint.begin(IdForm::Uuid, &ledger).expect("written");
@@ -254,7 +258,7 @@ mod tests {
         let (mut checkpoint, resumed, hashes) = open(&path);
         assert_eq!(hashes, [0, 100, 1, 101, 2, 102]);
         assert_eq!((resumed.ledger.rows(), resumed.ledger.malformed()), (30, 3));
-        assert_eq!(resumed.ledger.done(), 2);
+        assert_eq!(resumed.ledger.completed(), 2);
         assert_eq!(
             resumed.ledger.spans()[0].position.as_deref(),
             Some(&b"here"[..])
@@ -276,7 +280,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("scan");
         written(&path);
-        let other = Identity::of(&["postgres://a", "SELECT 1"]);
+        let other = Identity::new(&["postgres://a", "SELECT 1"]);
         let try_open =
             |path: &Path, identity| Checkpoint::open(path, identity, 0).expect_err("refused");
         assert!(matches!(try_open(&path, other), CheckpointError::OtherScan));
@@ -294,7 +298,7 @@ mod tests {
 
     #[test]
     fn identities_depend_on_the_boundaries_of_their_parts() {
-        assert_ne!(Identity::of(&["ab", "c"]), Identity::of(&["a", "bc"]));
+        assert_ne!(Identity::new(&["ab", "c"]), Identity::new(&["a", "bc"]));
     }
 
     /// Truncated at any length, the file contains exactly the complete records.
@@ -349,11 +353,11 @@ mod tests {
             let folder = tempfile::tempdir().expect("a folder");
             let path = folder.path().join("scan");
             let (mut checkpoint, _) = Checkpoint::open(&path, SCAN, 5).expect("opens");
-            let plan = Ledger::over(vec![vec![]; 3]);
+            let plan = Ledger::with_spans(vec![vec![]; 3]);
             checkpoint.begin(IdForm::Text, &plan).expect("written");
             let (mut rows, mut done, mut expected) = ([0u64; 3], [false; 3], Vec::new());
             for (span, count, ends_span, hashes) in &batches {
-                let batch = Reached { rows: *count, ..reached(*span, None, *ends_span) };
+                let batch = SpanProgress { rows: *count, ..reached(*span, None, *ends_span) };
                 checkpoint.append(&batch, hashes).expect("written");
                 rows[*span] = rows[*span].saturating_add(*count);
                 done[*span] |= *ends_span;

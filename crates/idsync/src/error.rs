@@ -44,12 +44,12 @@ pub enum SourceError {
         cause: Cause,
     },
     /// The query has the wrong number of columns or parameters.
-    #[error("the query returns {found} columns; {wanted}")]
+    #[error("the query returns {found} columns; {expected}")]
     Columns {
         /// The number of columns returned.
         found: usize,
         /// The expected columns.
-        wanted: &'static str,
+        expected: &'static str,
     },
     /// A column has a type that is not supported.
     #[error("column `{column}` has the unsupported type {type_name}")]
@@ -60,10 +60,10 @@ pub enum SourceError {
         type_name: String,
     },
     /// A value is not an id.
-    #[error("{place}, column `{column}`: {what}")]
+    #[error("{row}, column `{column}`: {what}")]
     NotAnId {
-        /// The number of the row, and what it is counted from.
-        place: String,
+        /// The number of the row, and the range that it counts from.
+        row: String,
         /// The name of the column.
         column: String,
         /// The reason.
@@ -86,7 +86,7 @@ pub enum SourceError {
     },
     /// The receiver could not accept the changes now. They are delivered again.
     #[error("the changes were not accepted")]
-    NotTaken,
+    NotAccepted,
     /// The caller cancelled the operation.
     #[error("cancelled")]
     Cancelled,
@@ -102,7 +102,7 @@ impl SourceError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Connect { transient, .. } => *transient,
-            Self::Lost { .. } | Self::NotTaken => true,
+            Self::Lost { .. } | Self::NotAccepted => true,
             _ => false,
         }
     }

@@ -5,7 +5,7 @@
 //! contains an id once; omitting ids is not. A position therefore means that all ids before it were delivered.
 //! If this is uncertain, reading restarts.
 
-use crate::batch::Reached;
+use crate::batch::SpanProgress;
 
 /// The spans of a scan and their progress. Empty until the source has planned them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,8 +29,8 @@ pub struct Span {
 }
 
 impl Ledger {
-    /// Returns a ledger with these spans, none of them read.
-    pub fn over(bounds: impl IntoIterator<Item = Vec<u8>>) -> Self {
+    /// Returns a ledger with these spans, all unread.
+    pub fn with_spans(bounds: impl IntoIterator<Item = Vec<u8>>) -> Self {
         let unread = |bounds| Span {
             bounds,
             ..Span::default()
@@ -55,14 +55,14 @@ impl Ledger {
     }
 
     /// The spans that are not completely read, with their indexes.
-    pub fn open(&self) -> impl Iterator<Item = (usize, &Span)> {
+    pub fn open_spans(&self) -> impl Iterator<Item = (usize, &Span)> {
         self.spans.iter().enumerate().filter(|(_, span)| !span.done)
     }
 
     /// Records the progress of a batch.
     ///
     /// If the batch belongs to no span of this ledger.
-    pub(crate) fn note(&mut self, reached: &Reached) {
+    pub(crate) fn record(&mut self, reached: &SpanProgress) {
         let span = &mut self.spans[reached.span];
         // A forged checkpoint may contain any number.
         span.rows = span.rows.saturating_add(reached.rows);
@@ -88,7 +88,7 @@ impl Ledger {
     }
 
     /// The number of completed spans.
-    pub fn done(&self) -> usize {
+    pub fn completed(&self) -> usize {
         self.spans.iter().filter(|span| span.done).count()
     }
 }

@@ -29,12 +29,14 @@ mod tls;
 mod value;
 
 pub use address::{Options, is_database, open};
-pub use batch::{Batch, Gather, Reached};
+pub use batch::{Batch, BatchBuilder, SpanProgress};
 pub use changes::{
-    Changes, ChangesConfig, Feed, MalformedRow, MalformedRows, Polled, Rows, Stopper, Unit,
+    Changes, ChangesConfig, Feed, MalformedRow, MalformedRows, PollResult, Rows, Stopper, Unit,
 };
 pub use checkpoint::{Checkpoint, CheckpointError, Identity, Resumed};
 pub use error::{Cause, SourceError};
 pub use ledger::{Ledger, Span};
-pub use scan::{Begun, Found, Progress, Reading, Retry, Scan, ScanConfig, Sink, Source, Watch};
+pub use scan::{
+    Attempt, Progress, Retry, Scan, ScanConfig, Sink, Source, SourceFuture, SourceInfo, Watch,
+};
 pub use value::Value;

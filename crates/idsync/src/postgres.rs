@@ -23,8 +23,8 @@ use tokio_postgres::{Client, Statement};
 use crate::address::{Options, without_password};
 use crate::changes::{Feed, Rows, Unit};
 use crate::error::SourceError;
-use crate::scan::{Found, Reading, Sink, Source};
-use column::{After, Column, Raw};
+use crate::scan::{Sink, Source, SourceFuture, SourceInfo};
+use column::{AfterParameter, Column, RawValue};
 
 /// A PostgreSQL server and a query.
 #[derive(Debug)]
@@ -89,30 +89,30 @@ impl Postgres {
             .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             .await
             .map_err(fail)?;
-        let query = bare(&self.options.query);
-        let asked = self.prepare(client, query).await?;
-        if !asked.params().is_empty() {
+        let query = without_semicolon(&self.options.query);
+        let prepared = self.prepare(client, query).await?;
+        if !prepared.params().is_empty() {
             return Err(SourceError::Query {
                 label: self.label.clone(),
                 cause: "the query has a parameter, but a scan has no value for it".into(),
             });
         }
-        let [column] = asked.columns() else {
+        let [column] = prepared.columns() else {
             return Err(SourceError::Columns {
-                found: asked.columns().len(),
-                wanted: "one, the id, is expected",
+                found: prepared.columns().len(),
+                expected: "one, the id, is expected",
             });
         };
         let id = Column::new(column.name(), column.type_())?;
-        let begun = sink.begin(
-            Found {
+        let attempt = sink.begin(
+            SourceInfo {
                 form: id.form(),
                 column: id.name.clone(),
                 rows_estimated: estimate(client, query).await,
             },
             || vec![Vec::new()],
         );
-        let Some((number, span)) = begun.ledger.open().next() else {
+        let Some((number, span)) = attempt.ledger.open_spans().next() else {
             return Ok(());
         };
         let select = match (self.options.ordered, &span.position) {
@@ -129,10 +129,10 @@ impl Postgres {
         let copy = format!("COPY (\n{select}\n) TO STDOUT (FORMAT BINARY)");
         let stream = client.copy_out(copy.as_str()).await.map_err(fail)?;
         let mut rows = pin!(BinaryCopyOutStream::new(stream, &[Type::BYTEA]));
-        let mut gather = begun.gather(number, "");
+        let mut gather = attempt.gather(number, "");
         while let Some(row) = rows.next().await {
             let row = row.map_err(fail)?;
-            let Raw(raw) = row.try_get(0).map_err(fail)?;
+            let RawValue(raw) = row.try_get(0).map_err(fail)?;
             if gather.row(id.value(raw)?)? {
                 let position = if self.options.ordered {
                     id.position(raw)?
@@ -155,21 +155,23 @@ impl Source for Postgres {
         &self.options.query
     }
 
-    fn read<'a>(&'a self, sink: &'a Sink) -> Reading<'a, ()> {
+    fn read<'a>(&'a self, sink: &'a Sink) -> SourceFuture<'a, ()> {
         Box::pin(self.read_all(sink))
     }
 
-    fn follow<'a>(&'a self, query: &'a str) -> Reading<'a, Box<dyn Feed>> {
+    fn follow<'a>(&'a self, query: &'a str) -> SourceFuture<'a, Box<dyn Feed>> {
         Box::pin(async move {
             let session = self.connect().await?;
-            let statement = self.prepare(&session.client, bare(query)).await?;
+            let statement = self
+                .prepare(&session.client, without_semicolon(query))
+                .await?;
             let ([id, number], [after]) = (statement.columns(), statement.params()) else {
                 return Err(SourceError::Columns {
                     found: statement.columns().len(),
-                    wanted: "two, id and number, and one parameter `$1` are expected",
+                    expected: "two, id and number, and one parameter `$1` are expected",
                 });
             };
-            let following = Following {
+            let connection = ChangesConnection {
                 label: self.label.clone(),
                 id: Column::new(id.name(), id.type_())?,
                 number: Column::number(number.name(), number.type_())?,
@@ -177,7 +179,7 @@ impl Source for Postgres {
                 session,
                 statement: statement.clone(),
             };
-            Ok(Box::new(following) as Box<dyn Feed>)
+            Ok(Box::new(connection) as Box<dyn Feed>)
         })
     }
 }
@@ -196,7 +198,7 @@ impl Drop for Session {
 }
 
 /// A connection that polls changes.
-struct Following {
+struct ChangesConnection {
     label: String,
     session: Session,
     statement: Statement,
@@ -205,7 +207,7 @@ struct Following {
     after: Column,
 }
 
-impl Feed for Following {
+impl Feed for ChangesConnection {
     fn form(&self) -> edgeward_filter::IdForm {
         self.id.form()
     }
@@ -214,10 +216,10 @@ impl Feed for Following {
         self.number.unit()
     }
 
-    fn poll<'a>(&'a mut self, after: i64, rows: &'a mut Rows<'_>) -> Reading<'a, ()> {
+    fn poll<'a>(&'a mut self, after: i64, rows: &'a mut Rows<'_>) -> SourceFuture<'a, ()> {
         Box::pin(async move {
             let fail = |error| failed(&self.label, error);
-            let after = After {
+            let after = AfterParameter {
                 column: &self.after,
                 number: after,
             };
@@ -225,8 +227,8 @@ impl Feed for Following {
             let mut changes = pin!(changes.await.map_err(fail)?);
             while let Some(row) = changes.next().await {
                 let row = row.map_err(fail)?;
-                let Raw(id) = row.try_get(0).map_err(fail)?;
-                let Raw(number) = row.try_get(1).map_err(fail)?;
+                let RawValue(id) = row.try_get(0).map_err(fail)?;
+                let RawValue(number) = row.try_get(1).map_err(fail)?;
                 let id = self.id.value(id)?;
                 if number.is_some() {
                     rows.row(id, self.number.as_number(number)?)?;
@@ -256,13 +258,13 @@ async fn estimate(client: &Client, query: &str) -> Option<u64> {
 
 /// Returns the query without semicolons at its end. Added text must begin on a new line, because a comment may
 /// end the query.
-fn bare(query: &str) -> &str {
+fn without_semicolon(query: &str) -> &str {
     query.trim_end().trim_end_matches(';')
 }
 
 fn refused(label: &str, error: tokio_postgres::Error) -> SourceError {
     let transient = match error.as_db_error() {
-        Some(said) => passes(said.code()),
+        Some(server_error) => is_transient(server_error.code()),
         // A host name that cannot be resolved, a refused connection, or a closed one.
         None => is_io(&error) || error.is_closed(),
     };
@@ -275,7 +277,7 @@ fn refused(label: &str, error: tokio_postgres::Error) -> SourceError {
 
 fn failed(label: &str, error: tokio_postgres::Error) -> SourceError {
     let transient = match error.as_db_error() {
-        Some(said) => passes(said.code()),
+        Some(server_error) => is_transient(server_error.code()),
         None => is_io(&error) || error.is_closed(),
     };
     let (label, cause) = (label.to_owned(), cause(error));
@@ -289,16 +291,16 @@ fn failed(label: &str, error: tokio_postgres::Error) -> SourceError {
 /// Returns the server's message without the client's prefix "db error".
 fn cause(error: tokio_postgres::Error) -> crate::Cause {
     match error.as_db_error() {
-        Some(said) => said.clone().into(),
+        Some(server_error) => server_error.clone().into(),
         None => error.into(),
     }
 }
 
 /// Returns true if a server error may be temporary, by the classes of PostgreSQL's Appendix A.
-fn passes(code: &SqlState) -> bool {
+fn is_transient(code: &SqlState) -> bool {
     let class = &code.code()[..2];
-    // 08: connection; 40: rollback (such as a conflict with recovery on a standby); 53: resources (such as too
-    // many connections); 57: shutdown and crash; 58: system errors.
+    // 08: connection; 40: rollback, for example a recovery conflict on a standby; 53: resources, for example
+    // too many connections; 57: shutdown and crash; 58: system errors.
     matches!(class, "08" | "40" | "53" | "57" | "58") && *code != SqlState::QUERY_CANCELED
 }
 

@@ -4,7 +4,7 @@
 //! immediately. Afterwards a separate thread reads, and the caller takes batches from a bounded queue. If the
 //! caller is slow, the database waits. If an attempt fails with a temporary error (the server restarts, the
 //! network is down), another attempt continues at the last position. The scan fails when no row arrived for
-//! [`Retry::patience`].
+//! [`Retry::give_up_after`].
 //!
 //! **Guarantee**: every id that was committed before the scan began and was not removed since is delivered at
 //! least once. Ids added during the scan may be delivered. This holds for any number of attempts, because each
@@ -21,13 +21,13 @@ use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use crate::batch::{Batch, Gather, Rules};
+use crate::batch::{Batch, BatchBuilder, Rules};
 use crate::changes::Feed;
 use crate::error::SourceError;
 use crate::ledger::Ledger;
 
 /// The future of an attempt or poll. It runs on one thread and need not be `Send`.
-pub type Reading<'a, T> = Pin<Box<dyn Future<Output = Result<T, SourceError>> + 'a>>;
+pub type SourceFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, SourceError>> + 'a>>;
 
 /// A database from which ids are read.
 pub trait Source: Send + Sync + 'static {
@@ -40,15 +40,15 @@ pub trait Source: Send + Sync + 'static {
     /// Makes one attempt to read the open spans, which [`Sink::begin`] returns.
     ///
     /// Connects, reports the column to the sink, and sends batches until all spans are read.
-    fn read<'a>(&'a self, sink: &'a Sink) -> Reading<'a, ()>;
+    fn read<'a>(&'a self, sink: &'a Sink) -> SourceFuture<'a, ()>;
 
     /// Connects for polling changes: ids and the numbers that order them.
-    fn follow<'a>(&'a self, query: &'a str) -> Reading<'a, Box<dyn Feed>>;
+    fn follow<'a>(&'a self, query: &'a str) -> SourceFuture<'a, Box<dyn Feed>>;
 }
 
-/// What a source reports when an attempt begins.
+/// The report of a source when an attempt begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct SourceInfo {
     /// The form of the ids, by the type of their column.
     pub form: IdForm,
     /// The name of the column.
@@ -94,7 +94,7 @@ pub struct Retry {
     /// The longest pause between two attempts.
     pub longest: Duration,
     /// The scan fails if no row arrives for this long.
-    pub patience: Duration,
+    pub give_up_after: Duration,
 }
 
 impl Default for Retry {
@@ -104,7 +104,7 @@ impl Default for Retry {
             // A restarted server is detected within this time.
             longest: Duration::from_secs(15),
             // A restart with log recovery takes minutes. An hour would hide an outage.
-            patience: Duration::from_secs(600),
+            give_up_after: Duration::from_secs(600),
         }
     }
 }
@@ -140,7 +140,7 @@ pub struct Progress {
 #[derive(Debug)]
 pub struct Scan {
     batches: mpsc::Receiver<Batch>,
-    found: Found,
+    found: SourceInfo,
     watch: Watch,
     thread: Option<JoinHandle<Result<(), SourceError>>>,
 }
@@ -160,7 +160,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     ledger: Ledger,
-    found: Option<Found>,
+    found: Option<SourceInfo>,
     rows_before: u64,
     setbacks: u64,
     waiting: Option<String>,
@@ -177,7 +177,7 @@ impl Watch {
     /// The progress of the scan.
     pub fn progress(&self) -> Progress {
         let state = self.shared.state();
-        let (done, spans) = (state.ledger.done(), state.ledger.spans().len());
+        let (done, spans) = (state.ledger.completed(), state.ledger.spans().len());
         let rows = state.ledger.rows();
         let stated = state.found.as_ref().and_then(|found| found.rows_estimated);
         // Spans of a ring have random sizes, so the share of spans estimates the share of rows.
@@ -231,7 +231,7 @@ impl Scan {
             .expect("the system can create a thread");
         let mut scan = Self {
             batches,
-            found: Found {
+            found: SourceInfo {
                 form: IdForm::Text,
                 column: String::new(),
                 rows_estimated: None,
@@ -248,7 +248,7 @@ impl Scan {
     }
 
     /// The report of the source. Ids are converted to its form.
-    pub fn found(&self) -> &Found {
+    pub fn source_info(&self) -> &SourceInfo {
         &self.found
     }
 
@@ -300,7 +300,7 @@ impl Drop for Scan {
 #[derive(Debug)]
 pub struct Sink {
     sender: mpsc::Sender<Batch>,
-    ready: std::sync::mpsc::SyncSender<Found>,
+    ready: std::sync::mpsc::SyncSender<SourceInfo>,
     config: ScanConfig,
     cancelled: watch::Receiver<bool>,
     shared: Arc<Shared>,
@@ -309,19 +309,19 @@ pub struct Sink {
 impl Sink {
     /// Called by a source after it connected, with its report and a function that plans the spans of a new
     /// scan. Returns the open spans.
-    pub fn begin(&self, found: Found, plan: impl FnOnce() -> Vec<Vec<u8>>) -> Begun {
+    pub fn begin(&self, found: SourceInfo, plan: impl FnOnce() -> Vec<Vec<u8>>) -> Attempt {
         let form = self.config.form.unwrap_or(found.form);
-        let found = Found { form, ..found };
+        let found = SourceInfo { form, ..found };
         let ledger = {
             let mut state = self.shared.state();
             if state.ledger.spans().is_empty() {
-                state.ledger = Ledger::over(plan());
+                state.ledger = Ledger::with_spans(plan());
             }
             state.found = Some(found.clone());
             state.waiting = None;
             state.ledger.clone()
         };
-        let begun = Begun {
+        let attempt = Attempt {
             ledger,
             rules: Rules {
                 form,
@@ -332,7 +332,7 @@ impl Sink {
         };
         // Only the first attempt has a waiting caller.
         _ = self.ready.try_send(found);
-        begun
+        attempt
     }
 
     /// Sends a batch; waits while the queue is full.
@@ -346,7 +346,7 @@ impl Sink {
             () = self.cancelled() => return Err(SourceError::Cancelled),
         }
         // The progress is recorded only after the batch is in the queue, which keeps the order.
-        self.shared.state().ledger.note(&reached);
+        self.shared.state().ledger.record(&reached);
         Ok(())
     }
 
@@ -367,18 +367,18 @@ impl Sink {
 
 /// An attempt with its open spans.
 #[derive(Debug)]
-pub struct Begun {
+pub struct Attempt {
     /// The ledger with the open spans.
     pub ledger: Ledger,
     rules: Rules,
     column: String,
 }
 
-impl Begun {
+impl Attempt {
     /// Returns a builder of batches for the rows of a span. `of` follows the row number in error messages.
-    pub fn gather(&self, span: usize, of: impl Into<String>) -> Gather {
+    pub fn gather(&self, span: usize, of: impl Into<String>) -> BatchBuilder {
         let rows = self.ledger.spans()[span].rows;
-        Gather::new(self.rules, span, rows, of.into(), self.column.clone())
+        BatchBuilder::new(self.rules, span, rows, of.into(), self.column.clone())
     }
 }
 
@@ -419,7 +419,7 @@ fn run(source: &dyn Source, sink: &Sink) -> Result<(), SourceError> {
                 }
                 let began = state.found.is_some();
                 let wait = retry.wait(in_vain);
-                let late = last_row.elapsed() + wait > retry.patience;
+                let late = last_row.elapsed() + wait > retry.give_up_after;
                 if !began || late || !error.is_transient() {
                     return Err(error);
                 }

@@ -15,7 +15,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Statement, ToSql};
 use crate::address::Options;
 use crate::changes::{Feed, Rows};
 use crate::error::SourceError;
-use crate::scan::{Found, Reading, Sink, Source};
+use crate::scan::{Sink, Source, SourceFuture, SourceInfo};
 use crate::value::Value;
 
 /// A SQLite file and a query.
@@ -55,7 +55,7 @@ impl Sqlite {
         });
         opened.map_err(|error| SourceError::Connect {
             label: self.label(),
-            transient: passes(&error),
+            transient: is_transient(&error),
             cause: error.into(),
         })
     }
@@ -76,7 +76,7 @@ impl Sqlite {
     }
 
     fn fail(&self, error: rusqlite::Error) -> SourceError {
-        let (label, transient) = (self.label(), passes(&error));
+        let (label, transient) = (self.label(), is_transient(&error));
         let cause = error.into();
         if transient {
             SourceError::Lost { label, cause }
@@ -89,7 +89,7 @@ impl Sqlite {
     /// counting may take.
     fn estimate(&self, connection: &Connection, budget: &AtomicU64) -> Option<u64> {
         budget.store(COUNT_LOOKS, Ordering::Relaxed);
-        let query = bare(&self.options.query);
+        let query = without_semicolon(&self.options.query);
         let count = format!("SELECT count(*) FROM (\n{query}\n)");
         let counted = connection.query_row(&count, [], |row| row.get::<_, i64>(0));
         budget.store(u64::MAX, Ordering::Relaxed);
@@ -110,25 +110,25 @@ impl Sqlite {
         connection
             .progress_handler(STEPS_PER_LOOK, Some(interrupt))
             .map_err(|e| self.fail(e))?;
-        let asked = self.prepare(&connection, &self.options.query)?;
-        let columns: Vec<_> = asked.columns().collect();
+        let prepared = self.prepare(&connection, &self.options.query)?;
+        let columns: Vec<_> = prepared.columns().collect();
         let [column] = &columns[..] else {
             return Err(SourceError::Columns {
                 found: columns.len(),
-                wanted: "one, the id, is expected",
+                expected: "one, the id, is expected",
             });
         };
-        let found = Found {
+        let found = SourceInfo {
             form: form_of(column.decl_type()),
             column: column.name().to_owned(),
             rows_estimated: self.estimate(&connection, &budget),
         };
-        let begun = sink.begin(found, || vec![Vec::new()]);
-        let Some((number, span)) = begun.ledger.open().next() else {
+        let attempt = sink.begin(found, || vec![Vec::new()]);
+        let Some((number, span)) = attempt.ledger.open_spans().next() else {
             return Ok(());
         };
         let from = span.position.as_deref().and_then(Position::from_bytes);
-        let query = bare(&self.options.query);
+        let query = without_semicolon(&self.options.query);
         let query = match (self.options.ordered, &from) {
             (false, _) => query.to_owned(),
             (true, None) => format!("WITH ids(id) AS (\n{query}\n) SELECT id FROM ids ORDER BY id"),
@@ -143,11 +143,14 @@ impl Sqlite {
         let mut rows = statement
             .query(rusqlite::params_from_iter(from.iter()))
             .map_err(|e| self.fail(e))?;
-        let mut gather = begun.gather(number, "");
+        let mut gather = attempt.gather(number, "");
         while let Some(row) = rows.next().map_err(|e| self.fail(e))? {
             let value = row.get_ref(0).map_err(|e| self.fail(e))?;
-            if gather.row(id_of(value, &asked)?)? {
-                let position = self.options.ordered.then(|| Position::of(value).to_bytes());
+            if gather.row(id_of(value, &prepared)?)? {
+                let position = self
+                    .options
+                    .ordered
+                    .then(|| Position::from_value(value).to_bytes());
                 sink.send(gather.close(position)).await?;
             }
         }
@@ -164,7 +167,7 @@ impl Source for Sqlite {
         &self.options.query
     }
 
-    fn read<'a>(&'a self, sink: &'a Sink) -> Reading<'a, ()> {
+    fn read<'a>(&'a self, sink: &'a Sink) -> SourceFuture<'a, ()> {
         Box::pin(async move {
             let cancelled = sink.cancellation();
             let read = self.read_all(sink).await;
@@ -176,7 +179,7 @@ impl Source for Sqlite {
         })
     }
 
-    fn follow<'a>(&'a self, query: &'a str) -> Reading<'a, Box<dyn Feed>> {
+    fn follow<'a>(&'a self, query: &'a str) -> SourceFuture<'a, Box<dyn Feed>> {
         Box::pin(async move {
             let connection = self.connect()?;
             let form = {
@@ -185,7 +188,7 @@ impl Source for Sqlite {
                 if columns.len() != 2 || statement.parameter_count() != 1 {
                     return Err(SourceError::Columns {
                         found: columns.len(),
-                        wanted: "two, id and number, and one parameter are expected",
+                        expected: "two, id and number, and one parameter are expected",
                     });
                 }
                 form_of(columns[0].decl_type())
@@ -195,7 +198,7 @@ impl Source for Sqlite {
                 file: self.file.clone(),
                 options: Options::new(query),
             };
-            Ok(Box::new(Following {
+            Ok(Box::new(ChangesConnection {
                 source,
                 connection,
                 form,
@@ -205,24 +208,24 @@ impl Source for Sqlite {
 }
 
 /// A connection that polls changes.
-struct Following {
+struct ChangesConnection {
     source: Sqlite,
     connection: Connection,
     form: IdForm,
 }
 
-impl Feed for Following {
+impl Feed for ChangesConnection {
     fn form(&self) -> IdForm {
         self.form
     }
 
-    fn poll<'a>(&'a mut self, after: i64, rows: &'a mut Rows<'_>) -> Reading<'a, ()> {
+    fn poll<'a>(&'a mut self, after: i64, rows: &'a mut Rows<'_>) -> SourceFuture<'a, ()> {
         Box::pin(async move {
             let fail = |error| self.source.fail(error);
             let mut statement = self
                 .source
                 .prepare(&self.connection, &self.source.options.query)?;
-            let asked = self
+            let prepared = self
                 .source
                 .prepare(&self.connection, &self.source.options.query)?;
             let mut changes = statement.query([after]).map_err(fail)?;
@@ -230,13 +233,13 @@ impl Feed for Following {
                 // Any column can contain a value of any type, whatever its declared type.
                 let id = match row.get_ref(0).map_err(fail)? {
                     ValueRef::Real(_) => Value::Other("REAL"),
-                    value => id_of(value, &asked)?,
+                    value => id_of(value, &prepared)?,
                 };
                 let number = row.get_ref(1).map_err(fail)?;
                 if let ValueRef::Integer(number) = number {
                     rows.row(id, number)?;
                 } else {
-                    let column = asked.column_name(1).unwrap_or_default();
+                    let column = prepared.column_name(1).unwrap_or_default();
                     let error = format!("column `{column}` is {}, not INTEGER", number.data_type());
                     rows.row_without_number(id, &error)?;
                 }
@@ -246,7 +249,7 @@ impl Feed for Following {
     }
 }
 
-fn id_of<'a>(value: ValueRef<'a>, asked: &Statement<'_>) -> Result<Value<'a>, SourceError> {
+fn id_of<'a>(value: ValueRef<'a>, prepared: &Statement<'_>) -> Result<Value<'a>, SourceError> {
     Ok(match value {
         ValueRef::Null => Value::Null,
         ValueRef::Integer(number) => Value::Integer(number),
@@ -254,7 +257,7 @@ fn id_of<'a>(value: ValueRef<'a>, asked: &Statement<'_>) -> Result<Value<'a>, So
         ValueRef::Blob(bytes) => Value::Bytes(bytes),
         ValueRef::Real(_) => {
             return Err(SourceError::ColumnType {
-                column: asked.column_name(0).unwrap_or_default().to_owned(),
+                column: prepared.column_name(0).unwrap_or_default().to_owned(),
                 type_name: "REAL".to_owned(),
             });
         }
@@ -275,11 +278,11 @@ fn form_of(declared: Option<&str>) -> IdForm {
 
 /// Returns the query without semicolons at its end. Added text must begin on a new line, because a comment may
 /// end the query.
-fn bare(query: &str) -> &str {
+fn without_semicolon(query: &str) -> &str {
     query.trim_end().trim_end_matches(';')
 }
 
-fn passes(error: &rusqlite::Error) -> bool {
+fn is_transient(error: &rusqlite::Error) -> bool {
     let code = error.sqlite_error_code();
     code.is_some_and(|code| {
         matches!(
@@ -298,7 +301,7 @@ enum Position {
 }
 
 impl Position {
-    fn of(value: ValueRef<'_>) -> Self {
+    fn from_value(value: ValueRef<'_>) -> Self {
         match value {
             ValueRef::Integer(number) => Self::Integer(number),
             ValueRef::Text(text) => Self::Text(text.to_vec()),

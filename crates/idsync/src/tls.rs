@@ -37,7 +37,7 @@ pub(crate) enum Expected {
         not(any(feature = "cassandra", test)),
         expect(dead_code, reason = "only Cassandra's nodes share certificates")
     )]
-    Anybody,
+    AnyName,
 }
 
 /// Returns the TLS configuration of a client. Errors name the setting and its file.
@@ -117,7 +117,7 @@ impl ServerCertVerifier for Verifier {
             self.algorithms.all,
         )?;
         let expected = match &self.expected {
-            Expected::Anybody => None,
+            Expected::AnyName => None,
             Expected::Name(name) => Some(name),
             Expected::Connected => Some(connected),
         };
@@ -160,7 +160,7 @@ mod tests {
 
     /// Creates an authority and a certificate of it for the server `db.example`. Returns the authority's file
     /// and the certificate.
-    fn made(folder: &std::path::Path) -> (String, CertificateDer<'static>) {
+    fn test_authority(folder: &std::path::Path) -> (String, CertificateDer<'static>) {
         let mut authority = CertificateParams::default();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         authority
@@ -190,9 +190,9 @@ mod tests {
     #[test]
     fn a_certificate_is_accepted_for_the_expected_name_only() {
         let folder = tempfile::tempdir().expect("a folder");
-        let (ours, certificate) = made(folder.path());
+        let (ours, certificate) = test_authority(folder.path());
         let elsewhere = tempfile::tempdir().expect("a folder");
-        let (strange, _) = made(elsewhere.path());
+        let (strange, _) = test_authority(elsewhere.path());
         let name = |name: &str| ServerName::try_from(name.to_owned()).expect("a name");
         let accepts = |expected: Expected, roots: &str, connected: &str| {
             let verifier = Verifier {
@@ -210,7 +210,7 @@ mod tests {
             (Expected::Connected, false, true),
             (Expected::Name(name("db.example")), true, true),
             (Expected::Name(name("other.example")), false, false),
-            (Expected::Anybody, true, true),
+            (Expected::AnyName, true, true),
         ] {
             assert_eq!(accepts(expected.clone(), &ours, "10.0.0.1"), by_address);
             assert_eq!(accepts(expected.clone(), &ours, "db.example"), by_name);
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn an_unusable_file_is_named_with_its_setting() {
         let folder = tempfile::tempdir().expect("a folder");
-        let (roots, _) = made(folder.path());
+        let (roots, _) = test_authority(folder.path());
         let path = |name: &str| folder.path().join(name).display().to_string();
         let (certificate, key) = (path("server.pem"), path("server.key"));
         let (missing, empty) = (path("missing"), path("empty"));
@@ -235,7 +235,7 @@ mod tests {
             client(files, Expected::Connected).map(|_| ())
         };
         assert_eq!(build(&roots, Some(&certificate), Some(&key)), Ok(()));
-        for (built, wanted) in [
+        for (built, expected) in [
             (build(&missing, None, None), "ca "),
             (build(&empty, None, None), "no certificate"),
             (build(&roots, Some(&certificate), None), "go together"),
@@ -244,7 +244,7 @@ mod tests {
             (build(&roots, Some(&roots), Some(&key)), "cert "),
         ] {
             let error = built.expect_err("refused");
-            assert!(error.contains(wanted), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

@@ -24,7 +24,7 @@ pub enum Value<'a> {
 
 impl<'a> Value<'a> {
     /// Returns the canonical id, or the reason why the value is not an id.
-    pub fn canonical(self, form: IdForm, room: &'a mut IdText) -> Result<&'a [u8], String> {
+    pub fn canonical(self, form: IdForm, buffer: &'a mut IdText) -> Result<&'a [u8], String> {
         let canonical = match (self, form) {
             (Self::Null, _) => return Err("NULL is not an id".to_owned()),
             (Self::Other(type_name), _) => return Err(format!("a {type_name} is not an id")),
@@ -32,15 +32,17 @@ impl<'a> Value<'a> {
                 return Err("an empty value is not an id".to_owned());
             }
             (Self::Integer(number), IdForm::Uuid) => return Err(format!("{number} is not a uuid")),
-            (Self::Integer(number), IdForm::Integer | IdForm::Text) => room.integer(number.into()),
+            (Self::Integer(number), IdForm::Integer | IdForm::Text) => {
+                buffer.integer(number.into())
+            }
             (Self::Uuid(_), IdForm::Integer) => return Err("a UUID is not an integer".to_owned()),
-            (Self::Uuid(uuid), IdForm::Uuid | IdForm::Text) => room.uuid(uuid),
+            (Self::Uuid(uuid), IdForm::Uuid | IdForm::Text) => buffer.uuid(uuid),
             (Self::Bytes(bytes), IdForm::Uuid) if bytes.len() == 16 => {
                 let uuid = bytes.try_into().expect("16 bytes");
-                room.uuid(uuid)
+                buffer.uuid(uuid)
             }
             (Self::Text(spelling) | Self::Bytes(spelling), form) => {
-                let canonical = form.canonical(spelling, room);
+                let canonical = form.canonical(spelling, buffer);
                 canonical.map_err(|error| error.to_string())?
             }
         };
@@ -62,8 +64,8 @@ mod tests {
     use super::*;
 
     fn canonical(value: Value<'_>, form: IdForm) -> Result<String, String> {
-        let mut room = IdText::default();
-        let bytes = value.canonical(form, &mut room)?;
+        let mut buffer = IdText::default();
+        let bytes = value.canonical(form, &mut buffer)?;
         Ok(String::from_utf8(bytes.to_vec()).expect("text"))
     }
 
@@ -106,7 +108,7 @@ mod tests {
             ),
             (Value::Text(&long), IdForm::Text, "65537 bytes are too long"),
         ] {
-            let error = canonical(value, form).expect_err("it is none");
+            let error = canonical(value, form).expect_err("an invalid id");
             assert!(error.contains(why), "{error}");
         }
         assert!(canonical(Value::Text(&long[1..]), IdForm::Text).is_ok());

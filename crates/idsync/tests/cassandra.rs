@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use edgeward_filter::{IdForm, IdHash, IdHasher, Rate, Request, StaticBuilder};
+use edgeward_filter::{FilterParams, IdForm, IdHash, IdHasher, Rate, StaticBuilder};
 use edgeward_idsync::{
     Batch, Changes, ChangesConfig, Ledger, Options, Retry, Scan, ScanConfig, Source, SourceError,
     open,
@@ -157,7 +157,7 @@ fn config() -> ScanConfig {
         retry: Retry {
             first: Duration::from_millis(100),
             longest: Duration::from_secs(1),
-            patience: Duration::from_secs(300),
+            give_up_after: Duration::from_secs(300),
         },
         ..ScanConfig::default()
     }
@@ -174,7 +174,7 @@ fn scan(address: &str, query: &str) -> Result<(IdForm, BTreeSet<String>), Source
     while let Some(batch) = scan.next_batch()? {
         ids.extend(texts(&batch));
     }
-    Ok((scan.found().form, ids))
+    Ok((scan.source_info().form, ids))
 }
 
 /// Uses one node, because it takes long to start: a full scan with a filter, a scan during which the node is
@@ -300,12 +300,12 @@ fn full_scans(node: &Node, ids: u64) {
         let began = Instant::now();
         let from = open(&node.address(settings), options).expect("an address");
         let mut scan = Scan::begin(from, Ledger::default(), config()).expect("begins");
-        assert_eq!(scan.found().form, IdForm::Uuid);
+        assert_eq!(scan.source_info().form, IdForm::Uuid);
         let rate: Rate = "1%".parse().expect("a rate");
-        let mut builder = StaticBuilder::new(Request::with_rate(rate));
+        let mut builder = StaticBuilder::new(FilterParams::with_rate(rate));
         while let Some(batch) = scan.next_batch().expect("rows") {
             for id in batch.ids() {
-                builder.insert(hasher.canonical(id)).expect("room");
+                builder.insert(hasher.hash_canonical(id)).expect("room");
             }
         }
         let scanned = began.elapsed();
@@ -316,9 +316,9 @@ fn full_scans(node: &Node, ids: u64) {
         eprintln!(
             "{ids} ids, {settings:>12} {at_once} concurrent ranges: scan {scanned:.2?}, build {built:.2?}"
         );
-        assert_eq!(filter.facts().ids, ids);
+        assert_eq!(filter.info().ids, ids);
         for n in 0..ids {
-            let hash: IdHash = hasher.spelled(id(n).as_bytes()).expect("a UUID");
+            let hash: IdHash = hasher.hash_spelling(id(n).as_bytes()).expect("a UUID");
             assert!(filter.contains(hash), "{n}");
         }
     }
@@ -395,10 +395,10 @@ fn other_ids_and_errors(node: &Node, runtime: &tokio::runtime::Runtime, session:
         matches!(two, SourceError::Columns { found: 2, .. }),
         "{two:?}"
     );
-    let nobody = scan("cassandra://127.0.0.1:1/edgeward", "SELECT key FROM event");
+    let unreachable = scan("cassandra://127.0.0.1:1/edgeward", "SELECT key FROM event");
     assert!(
-        matches!(nobody, Err(SourceError::Connect { .. })),
-        "{nobody:?}"
+        matches!(unreachable, Err(SourceError::Connect { .. })),
+        "{unreachable:?}"
     );
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use edgeward_filter::IdForm;
 use edgeward_idsync::{
-    Batch, Checkpoint, Feed, Found, Identity, Ledger, Reading, Retry, Scan, ScanConfig, Sink,
-    Source, SourceError, Value,
+    Batch, Checkpoint, Feed, Identity, Ledger, Retry, Scan, ScanConfig, Sink, Source, SourceError,
+    SourceFuture, SourceInfo, Value,
 };
 use proptest::prelude::*;
 
@@ -51,7 +51,7 @@ impl Source for Scripted {
         "SELECT id"
     }
 
-    fn read<'a>(&'a self, sink: &'a Sink) -> Reading<'a, ()> {
+    fn read<'a>(&'a self, sink: &'a Sink) -> SourceFuture<'a, ()> {
         Box::pin(async move {
             *self.attempts.lock().expect("no thread panics") += 1;
             let mut left = self.breaks.lock().expect("no thread panics").pop();
@@ -72,7 +72,7 @@ impl Source for Scripted {
                     transient: true,
                 });
             }
-            let found = Found {
+            let found = SourceInfo {
                 form: IdForm::Integer,
                 column: "id".to_owned(),
                 rows_estimated: Some(self.rows as u64),
@@ -82,14 +82,14 @@ impl Source for Scripted {
                     .map(|n| n.to_string().into_bytes())
                     .collect()
             };
-            let begun = sink.begin(found, plan);
-            for (number, span) in begun.ledger.open() {
+            let attempt = sink.begin(found, plan);
+            for (number, span) in attempt.ledger.open_spans() {
                 let text = String::from_utf8_lossy(&span.bounds).into_owned();
                 let first = text.parse::<i64>().expect("our own bounds") * self.rows;
                 let from = span.position.as_ref().map_or(first, |position| {
                     i64::from_le_bytes(position[..].try_into().expect("our own position"))
                 });
-                let mut gather = begun.gather(number, "");
+                let mut gather = attempt.gather(number, "");
                 for id in from..first + self.rows {
                     if left == Some(0) {
                         return Err(lost(self.passes));
@@ -106,7 +106,7 @@ impl Source for Scripted {
         })
     }
 
-    fn follow<'a>(&'a self, _: &'a str) -> Reading<'a, Box<dyn Feed>> {
+    fn follow<'a>(&'a self, _: &'a str) -> SourceFuture<'a, Box<dyn Feed>> {
         unreachable!("no test of this file polls changes")
     }
 }
@@ -118,7 +118,7 @@ fn config() -> ScanConfig {
         retry: Retry {
             first: Duration::ZERO,
             longest: Duration::ZERO,
-            patience: Duration::from_secs(600),
+            give_up_after: Duration::from_secs(600),
         },
         ..ScanConfig::default()
     }
@@ -183,11 +183,11 @@ proptest! {
             let expected: BTreeSet<u64> = source.expected().iter().map(|id| id.parse().expect("ours")).collect();
             let mut ids = BTreeSet::new();
             let mut each = |hashes: &[u64]| ids.extend(hashes.iter().copied());
-            let identity = Identity::of(&["a script"]);
+            let identity = Identity::new(&["a script"]);
             let (mut checkpoint, resumed) = Checkpoint::open(&path, identity, 0).expect("opens");
             checkpoint.hashes(&mut each).expect("readable");
             let mut scan = Scan::begin(Arc::new(source), resumed.ledger, config()).expect("begins");
-            checkpoint.begin(scan.found().form, &scan.ledger()).expect("written");
+            checkpoint.begin(scan.source_info().form, &scan.ledger()).expect("written");
             let mut batches = kills.next();
             let killed = loop {
                 if batches == Some(0) {
@@ -233,16 +233,16 @@ fn a_permanent_error_ends_the_scan() {
 #[test]
 fn a_scan_fails_after_its_retry_limit() {
     let breaks = [30, u64::MAX, u64::MAX, u64::MAX];
-    for (patience, ends) in [(Duration::ZERO, true), (Duration::from_secs(600), false)] {
+    for (give_up_after, ends) in [(Duration::ZERO, true), (Duration::from_secs(600), false)] {
         let retry = Retry {
             first: Duration::from_micros(1),
             longest: Duration::from_micros(1),
-            patience,
+            give_up_after,
         };
         let config = ScanConfig { retry, ..config() };
         let source = Arc::new(Scripted::new(1, 50, &breaks));
         let mut scan = Scan::begin(source, Ledger::default(), config).expect("begins");
-        assert_eq!(all_of(&mut scan).is_err(), ends, "{patience:?}");
+        assert_eq!(all_of(&mut scan).is_err(), ends, "{give_up_after:?}");
     }
 }
 

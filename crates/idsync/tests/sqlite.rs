@@ -69,8 +69,8 @@ fn every_id_is_read_with_the_form_of_its_column() {
         ] {
             let mut scan =
                 begin(source(&address, query, ordered), Ledger::default()).expect("begins");
-            assert_eq!(scan.found().form, IdForm::Integer);
-            assert_eq!(scan.found().rows_estimated, Some(1000));
+            assert_eq!(scan.source_info().form, IdForm::Integer);
+            assert_eq!(scan.source_info().rows_estimated, Some(1000));
             let mut ids = BTreeSet::new();
             rest(&mut scan, &mut ids).expect("ends");
             assert_eq!(ids, expected, "{query}");
@@ -112,10 +112,10 @@ fn an_ordered_scan_can_be_resumed() {
         };
         let whole = from(&address, &query, None);
         assert_eq!(whole.len(), 1000, "{column}");
-        let mut begun =
+        let mut attempt =
             Scan::begin(source(&address, &query, true), Ledger::default(), config).expect("begins");
         let mut seen = BTreeSet::new();
-        while let Some(batch) = begun.next_batch().expect("rows") {
+        while let Some(batch) = attempt.next_batch().expect("rows") {
             seen.extend(batch.ids().map(<[u8]>::to_vec));
             let Some(position) = batch.reached.position else {
                 continue;
@@ -134,7 +134,7 @@ fn from(address: &str, query: &str, position: Option<Vec<u8>>) -> BTreeSet<Vec<u
         form: Some(IdForm::Text),
         ..ScanConfig::default()
     };
-    let new = Ledger::over([Vec::new()]);
+    let new = Ledger::with_spans([Vec::new()]);
     let ledger = match position {
         Some(position) => new.at(0, position),
         None => new,

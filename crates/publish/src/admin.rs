@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use edgeward_filter::complete::Covers;
+use edgeward_filter::complete::CoveredUntil;
 use edgeward_httpd::AdminPages;
 use edgeward_metrics::{Definition, Table, encode, metrics};
 use serde_json::{Map, Value, json};
@@ -11,16 +11,16 @@ use tokio::sync::watch;
 
 use crate::config::PublishConfig;
 use crate::counters::{self, Counters};
-use crate::writer::Shown;
+use crate::writer::PublishedState;
 
 metrics! {
-    const PUBLISHED: Shown = |shown| {
-        Gauge "edgeward_publish_epoch" "Epoch of the newest snapshot." { shown.epoch }
-        Gauge "edgeward_publish_head" "The newest sequence number of the journal." { shown.head }
-        Gauge "edgeward_publish_snapshot_ids" "Ids in the newest snapshot." { shown.snapshot_ids }
-        Gauge "edgeward_publish_snapshot_bytes" "Size of the newest snapshot." { shown.snapshot_bytes }
-        Gauge "edgeward_publish_journal_ids" "Ids in the deltas that are kept." { shown.journal_ids }
-        Gauge "edgeward_publish_files" "Snapshots and deltas that clients can fetch." { shown.files.len() }
+    const PUBLISHED: PublishedState = |published| {
+        Gauge "edgeward_publish_epoch" "Epoch of the newest snapshot." { published.epoch }
+        Gauge "edgeward_publish_head" "The newest sequence number of the journal." { published.head }
+        Gauge "edgeward_publish_snapshot_ids" "Ids in the newest snapshot." { published.snapshot_ids }
+        Gauge "edgeward_publish_snapshot_bytes" "Size of the newest snapshot." { published.snapshot_bytes }
+        Gauge "edgeward_publish_journal_ids" "Ids in the deltas that are kept." { published.journal_ids }
+        Gauge "edgeward_publish_files" "Snapshots and deltas that clients can fetch." { published.files.len() }
     }
 
     /// Exists once the publisher knows a time up to which all committed ids are published.
@@ -42,35 +42,35 @@ pub fn metric_definitions() -> Vec<Definition> {
 #[derive(Clone)]
 pub(crate) struct Admin {
     pub(crate) config: Arc<PublishConfig>,
-    pub(crate) shown: watch::Receiver<Arc<Shown>>,
+    pub(crate) published: watch::Receiver<Arc<PublishedState>>,
     pub(crate) counters: Arc<Counters>,
 }
 
 impl Admin {
-    fn lag(&self, shown: &Shown) -> Option<Duration> {
+    fn lag(&self, published: &PublishedState) -> Option<Duration> {
         let now = (self.config.clock)().monotonic;
-        match shown.covers {
-            Covers::Unknown => None,
-            Covers::At(at) => Some(now.saturating_sub(at)),
-            Covers::Always => Some(Duration::ZERO),
+        match published.covers {
+            CoveredUntil::Unknown => None,
+            CoveredUntil::At(at) => Some(now.saturating_sub(at)),
+            CoveredUntil::Always => Some(Duration::ZERO),
         }
     }
 }
 
 impl AdminPages for Admin {
     fn metrics(&self) -> String {
-        let shown = Arc::clone(&self.shown.borrow());
+        let published = Arc::clone(&self.published.borrow());
         let mut families = counters::METRICS.of(&self.counters);
         families.extend(counters::CONNECTIONS.of(&self.counters.connections));
-        families.extend(PUBLISHED.of(&shown));
-        families.extend(self.lag(&shown).iter().flat_map(|lag| LAG.of(lag)));
+        families.extend(PUBLISHED.of(&published));
+        families.extend(self.lag(&published).iter().flat_map(|lag| LAG.of(lag)));
         encode(families)
     }
 
     fn status(&self) -> String {
-        let shown = Arc::clone(&self.shown.borrow());
-        let mut now = json_of(&PUBLISHED, &*shown);
-        if let Some(lag) = self.lag(&shown) {
+        let published = Arc::clone(&self.published.borrow());
+        let mut now = json_of(&PUBLISHED, &*published);
+        if let Some(lag) = self.lag(&published) {
             let ms = u64::try_from(lag.as_millis()).unwrap_or(u64::MAX);
             now.insert("lag_milliseconds".to_owned(), json!(ms));
         }

@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use edgeward_filter::guava::FunnelError;
 use edgeward_filter::manifest::Snapshot;
-use edgeward_filter::{BuildError, Digest, Filter, IdError, Request, StaticBuilder};
+use edgeward_filter::{BuildError, Digest, Filter, FilterParams, IdError, StaticBuilder};
 use edgeward_types::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::config::PublishConfig;
 use crate::content::{File, FileKind};
 use crate::counters::Counters;
-use crate::guava::{Gathering, GuavaFile};
+use crate::guava::{GuavaFile, GuavaGatherer};
 use crate::state::StateFolder;
 use crate::tables::tables;
-use crate::writer::{Built, Command, Scan};
+use crate::writer::{BuiltSnapshot, Command, Scan};
 
 /// A source from which all ids of a set can be read repeatedly.
 pub trait IdSource: Send {
@@ -71,11 +71,11 @@ pub enum ScanError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wake {
     /// A scan should begin early.
-    Hurry,
+    ScanNow,
     /// A feed of changes has begun.
     FeedBegan {
         /// True if a scan must begin now to cover earlier changes.
-        scan_wanted: bool,
+        needs_scan: bool,
     },
     Stop,
 }
@@ -95,17 +95,17 @@ impl Builder {
     /// Scans until the publisher stops.
     pub(crate) fn run(mut self, wakes: &Receiver<Wake>) {
         let mut failures = 0u32;
-        if self.waits_for_feed(wakes) {
+        if self.wait_for_feed(wakes) {
             return;
         }
         loop {
             let began = Instant::now();
             let rest = match self.build() {
-                Ok(wanted_at) => {
+                Ok(due_at) => {
                     failures = 0;
                     let scheduled = self.config.interval.saturating_sub(began.elapsed());
                     let now = (self.config.clock)().monotonic;
-                    wanted_at.map_or(scheduled, |at| scheduled.min(at.saturating_sub(now)))
+                    due_at.map_or(scheduled, |at| scheduled.min(at.saturating_sub(now)))
                 }
                 Err(ScanError::Stopped) => return,
                 Err(error) => {
@@ -118,37 +118,37 @@ impl Builder {
                 }
             };
             // Early builds take at most half of the time.
-            let least = began.elapsed().max(BUILD_PAUSE_MIN).min(rest);
-            if self.pauses(wakes, least, rest) {
+            let shortest = began.elapsed().max(BUILD_PAUSE_MIN).min(rest);
+            if self.pause_or_stop(wakes, shortest, rest) {
                 return;
             }
         }
     }
 
     /// Waits for a feed to begin, if one is expected. Returns true if the publisher stops.
-    fn waits_for_feed(&self, wakes: &Receiver<Wake>) -> bool {
-        let begun = Instant::now();
+    fn wait_for_feed(&self, wakes: &Receiver<Wake>) -> bool {
+        let started = Instant::now();
         loop {
-            let left = self.config.feed_wait.saturating_sub(begun.elapsed());
+            let left = self.config.feed_wait.saturating_sub(started.elapsed());
             if left.is_zero() {
                 return false;
             }
             match wakes.recv_timeout(left) {
                 Ok(Wake::FeedBegan { .. }) | Err(RecvTimeoutError::Timeout) => return false,
-                Ok(Wake::Hurry) => {}
+                Ok(Wake::ScanNow) => {}
                 Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return true,
             }
         }
     }
 
-    /// Waits for `rest`, or for `least` if an early scan is requested. Returns true if the publisher stops.
-    fn pauses(&self, wakes: &Receiver<Wake>, least: Duration, rest: Duration) -> bool {
-        let begun = Instant::now();
+    /// Waits for `rest`, or for `shortest` if an early scan is requested. Returns true if the publisher stops.
+    fn pause_or_stop(&self, wakes: &Receiver<Wake>, shortest: Duration, rest: Duration) -> bool {
+        let started = Instant::now();
         let mut time = rest;
         loop {
-            match wakes.recv_timeout(time.saturating_sub(begun.elapsed())) {
-                Ok(Wake::Hurry | Wake::FeedBegan { scan_wanted: true }) => time = least,
-                Ok(Wake::FeedBegan { scan_wanted: false }) => {}
+            match wakes.recv_timeout(time.saturating_sub(started.elapsed())) {
+                Ok(Wake::ScanNow | Wake::FeedBegan { needs_scan: true }) => time = shortest,
+                Ok(Wake::FeedBegan { needs_scan: false }) => {}
                 Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return true,
                 Err(RecvTimeoutError::Timeout) => return false,
             }
@@ -161,28 +161,28 @@ impl Builder {
             return Err(ScanError::Stopped);
         }
         let started = Instant::now();
-        let scan: Scan = self.ask(|reply| Command::Begin { reply })?;
+        let scan: Scan = self.call_writer(|reply| Command::BeginScan { reply })?;
         let now = (self.config.clock)();
-        let request = Request {
+        let params = FilterParams {
             rate: self.config.rate,
             hasher: self.config.hasher,
             epoch: scan.epoch,
             built: Some(Timestamp::from_millis(now.wall.as_millis())),
             ids_max: self.config.ids_max,
         };
-        let mut builder = StaticBuilder::new(request);
+        let mut builder = StaticBuilder::new(params);
         let funnel = self.config.guava;
-        let mut guava = funnel.map(|funnel| Gathering::new(funnel, self.config.hasher.form));
+        let mut guava = funnel.map(|funnel| GuavaGatherer::new(funnel, self.config.hasher.form));
         let (hasher, skip) = (self.config.hasher, self.config.skip_malformed);
         let (counters, stop) = (Arc::clone(&self.counters), Arc::clone(&self.stop));
         self.source.scan(&mut |spelling| {
             if stop.load(Ordering::Relaxed) {
                 return Err(ScanError::Stopped);
             }
-            match hasher.spelled(spelling) {
+            match hasher.hash_spelling(spelling) {
                 Ok(id) => {
                     builder.insert(id)?;
-                    guava.as_mut().map_or(Ok(()), |guava| guava.take(spelling))
+                    guava.as_mut().map_or(Ok(()), |guava| guava.add(spelling))
                 }
                 Err(_) if skip => {
                     counters.malformed.one();
@@ -192,34 +192,34 @@ impl Builder {
             }
         })?;
         let read = started.elapsed();
-        let found = builder.gathered();
+        let found = builder.ids_added();
         if (found as f64) < self.ids_before as f64 * self.config.least_share {
             return Err(ScanError::TooFew {
                 found,
                 before: self.ids_before,
             });
         }
-        for id in self.ask(|reply| Command::Unite { reply })? {
+        for id in self.call_writer(|reply| Command::EndScan { reply })? {
             builder.insert(id)?;
         }
         let filter = solve(builder)?;
-        let ids = filter.facts().ids;
+        let ids = filter.info().ids;
         let bytes = Bytes::from(filter.into_bytes());
         StateFolder::write_snapshot(&self.config.state, scan.epoch, &bytes)?;
         let snapshot = Snapshot {
             epoch: scan.epoch,
             base: scan.base,
             bytes: bytes.len() as u64,
-            sha256: Digest::of(&bytes),
+            sha256: Digest::compute(&bytes),
         };
         let file = File::new(FileKind::Snapshot, snapshot.sha256, bytes);
-        let built = Built {
+        let built = BuiltSnapshot {
             scan,
             snapshot,
             file,
             ids,
         };
-        let wanted_at = self.ask(|done| Command::Publish { built, done })??;
+        let due_at = self.call_writer(|done| Command::Publish { built, done })??;
         self.ids_before = found;
         if let Some(guava) = guava {
             match guava.finish(
@@ -245,11 +245,14 @@ impl Builder {
             build_ms = (started.elapsed() - read).as_millis() as u64,
             "snapshot published"
         );
-        Ok(wanted_at)
+        Ok(due_at)
     }
 
     /// Sends a command to the writer and waits for the reply. The writer ends only when the publisher stops.
-    fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, ScanError> {
+    fn call_writer<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<T>) -> Command,
+    ) -> Result<T, ScanError> {
         let (reply, answer) = oneshot::channel();
         let sent = self.commands.blocking_send(command(reply));
         sent.map_err(|_| ScanError::Stopped)?;
@@ -259,13 +262,13 @@ impl Builder {
 
 /// Solves the shards on half of the cores; the other half serves requests.
 fn solve(builder: StaticBuilder) -> Result<Filter<Vec<u8>>, BuildError> {
-    let (assembly, works) = builder.into_plan()?.split();
+    let (assembly, work) = builder.into_plan()?.split();
     let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let threads = cores.div_ceil(2).min(works.len());
-    let works = Mutex::new(works.into_iter());
+    let threads = cores.div_ceil(2).min(work.len());
+    let work = Mutex::new(work.into_iter());
     let next = || {
-        let mut works = works.lock().expect("no thread panics while it takes work");
-        works.next()
+        let mut work = work.lock().expect("no thread panics while it takes work");
+        work.next()
     };
     let mut parts = Vec::new();
     thread::scope(|scope| -> Result<(), BuildError> {

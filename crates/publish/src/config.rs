@@ -92,7 +92,7 @@ impl PublishConfig {
             least_share: 0.5,
             manifest_max_age: Duration::from_secs(1),
             guava: None,
-            allowed_origins: AllowedOrigins::Nobody,
+            allowed_origins: AllowedOrigins::None,
             limits: PublishLimits::default(),
             clock,
         }

@@ -27,7 +27,7 @@ impl Coding {
     /// Returns the best coding that `Accept-Encoding` allows (RFC 9110 §12.5.3). A coding with `q=0` is not
     /// allowed. Other weights are ignored: zstd is preferred because it is never worse.
     fn choose(accepted: &str, has: impl Fn(Self) -> bool) -> Self {
-        let wants = |coding: Self| {
+        let accepts = |coding: Self| {
             let name = coding.name().unwrap_or_default();
             accepted.split(',').any(|member| {
                 let mut parts = member.split(';').map(str::trim);
@@ -45,7 +45,7 @@ impl Coding {
         };
         [Self::Zstd, Self::Gzip]
             .into_iter()
-            .find(|coding| has(*coding) && wants(*coding))
+            .find(|coding| has(*coding) && accepts(*coding))
             .unwrap_or(Self::Identity)
     }
 }
@@ -64,19 +64,20 @@ impl Content {
     /// Compresses the content if a sample of it is compressible. A filter near the information limit is not.
     pub(crate) fn new(bytes: Bytes, tag: String) -> Self {
         let sample = &bytes[..bytes.len().min(SAMPLE_BYTES)];
-        let promising = bytes.len() >= SMALLEST_BYTES
+        let is_compressible = bytes.len() >= SMALLEST_BYTES
             && zstd::bulk::compress(sample, ZSTD_LEVEL).is_ok_and(|c| saves(c.len(), sample.len()));
-        let keep = |made: std::io::Result<Vec<u8>>| {
-            made.ok()
-                .filter(|made| saves(made.len(), bytes.len()))
+        let if_smaller = |compressed_bytes: std::io::Result<Vec<u8>>| {
+            compressed_bytes
+                .ok()
+                .filter(|compressed_bytes| saves(compressed_bytes.len(), bytes.len()))
                 .map(Bytes::from)
         };
         let (mut gzip, mut zstd) = (None, None);
-        if promising {
-            zstd = keep(zstd::bulk::compress(&bytes, ZSTD_LEVEL));
+        if is_compressible {
+            zstd = if_smaller(zstd::bulk::compress(&bytes, ZSTD_LEVEL));
             let mut encoder =
                 flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-            gzip = keep(encoder.write_all(&bytes).and_then(|()| encoder.finish()));
+            gzip = if_smaller(encoder.write_all(&bytes).and_then(|()| encoder.finish()));
         }
         Self {
             identity: bytes,
@@ -88,13 +89,13 @@ impl Content {
 
     /// Returns the representation for a client, and its coding.
     pub(crate) fn select(&self, accepted: &str) -> (Coding, Bytes) {
-        let of = |coding| match coding {
+        let representation = |coding| match coding {
             Coding::Identity => Some(&self.identity),
             Coding::Gzip => self.gzip.as_ref(),
             Coding::Zstd => self.zstd.as_ref(),
         };
-        let coding = Coding::choose(accepted, |coding| of(coding).is_some());
-        let bytes = of(coding).unwrap_or(&self.identity);
+        let coding = Coding::choose(accepted, |coding| representation(coding).is_some());
+        let bytes = representation(coding).unwrap_or(&self.identity);
         (coding, bytes.clone())
     }
 

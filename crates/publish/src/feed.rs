@@ -49,11 +49,11 @@ impl Feed {
         counters: Arc<Counters>,
         wake: SyncSender<Wake>,
     ) -> Self {
-        let name = Digest::of(name.as_bytes());
+        let name = Digest::compute(name.as_bytes());
         let (reply, position) = oneshot::channel();
-        let asked = commands.blocking_send(Command::FeedAsks { feed: name, reply });
+        let sent = commands.blocking_send(Command::FeedPosition { feed: name, reply });
         // Fails only if the publisher has stopped, which the feed's first batch reports.
-        let position = asked.ok().and_then(|()| position.blocking_recv().ok());
+        let position = sent.ok().and_then(|()| position.blocking_recv().ok());
         Self {
             commands: commands.downgrade(),
             name,
@@ -74,12 +74,12 @@ impl Feed {
     pub fn begin(&self) -> Result<(), FeedError> {
         let commands = self.commands.upgrade().ok_or(FeedError::Closed)?;
         let (feed, (reply, continues)) = (self.name, oneshot::channel());
-        let sent = commands.blocking_send(Command::FeedBegins { feed, reply });
+        let sent = commands.blocking_send(Command::BeginFeed { feed, reply });
         sent.map_err(|_| FeedError::Closed)?;
         let continues = continues.blocking_recv().map_err(|_| FeedError::Closed)?;
         // If the queue is full, a scan is already requested.
-        let scan_wanted = !continues;
-        _ = self.wake.try_send(Wake::FeedBegan { scan_wanted });
+        let needs_scan = !continues;
+        _ = self.wake.try_send(Wake::FeedBegan { needs_scan });
         Ok(())
     }
 
@@ -99,23 +99,23 @@ impl Feed {
                 Err(TrySendError::Full(refused)) => command = refused,
             }
             drop(commands);
-            std::thread::sleep(BETWEEN_TRIES);
+            std::thread::sleep(RETRY_PAUSE);
         }
         Ok(journaled.recv().map_err(|_| FeedError::Closed)??)
     }
 
     /// Counts rows of the database's changes that were skipped because they are malformed.
-    pub fn malformed(&self, rows: u64) {
+    pub fn count_malformed(&self, rows: u64) {
         self.counters.changes_malformed.add(rows);
     }
 
     /// Counts a failed query of the database.
-    pub fn failed(&self) {
+    pub fn count_failed_poll(&self) {
         self.counters.polls_failed.one();
     }
 }
 
-const BETWEEN_TRIES: Duration = Duration::from_millis(1);
+const RETRY_PAUSE: Duration = Duration::from_millis(1);
 
 /// Why changes were refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -24,13 +24,13 @@ pub(crate) struct GuavaFile {
 }
 
 /// Gathers the ids of a scan.
-pub(crate) struct Gathering {
+pub(crate) struct GuavaGatherer {
     funnel: Funnel,
     form: IdForm,
     builder: GuavaBuilder,
 }
 
-impl Gathering {
+impl GuavaGatherer {
     pub(crate) fn new(funnel: Funnel, form: IdForm) -> Self {
         Self {
             funnel,
@@ -40,7 +40,7 @@ impl Gathering {
     }
 
     /// Adds an id in the spelling of the source.
-    pub(crate) fn take(&mut self, spelling: &[u8]) -> Result<(), ScanError> {
+    pub(crate) fn add(&mut self, spelling: &[u8]) -> Result<(), ScanError> {
         let mut room = IdText::default();
         let canonical = self.form.canonical(spelling, &mut room)?;
         self.builder.insert(self.funnel.hash(canonical)?);
@@ -50,7 +50,7 @@ impl Gathering {
     pub(crate) fn finish(self, rate: Rate, began: Timestamp) -> Result<GuavaFile, GuavaError> {
         let (filter, ids) = self.builder.finish(rate)?;
         let bytes = filter.to_bytes();
-        let tag = format!("guava-{}", Digest::of(&bytes));
+        let tag = format!("guava-{}", Digest::compute(&bytes));
         Ok(GuavaFile {
             content: Content::new(bytes.into(), tag),
             // Rounded down to whole seconds, so that it is never later than the start of the scan.

@@ -41,7 +41,7 @@ pub use config::{Coverage, PublishConfig, PublishLimits};
 pub use feed::{Changes, Feed, FeedError};
 pub use origins::{AllowedOrigins, OriginError, PageOrigin};
 #[doc(hidden)]
-pub use position::Position;
+pub use position::StoredPosition;
 pub use publisher::{PublishError, Publisher, RunningPublisher};
 pub use state::StateError;
 #[doc(hidden)]

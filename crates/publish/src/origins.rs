@@ -19,11 +19,11 @@ use http::header::{
 pub enum AllowedOrigins {
     /// No page; responses have no CORS fields.
     #[default]
-    Nobody,
+    None,
     /// Every page.
-    Anyone,
+    Any,
     /// Pages of these origins.
-    These(Vec<PageOrigin>),
+    List(Vec<PageOrigin>),
 }
 
 /// The origin of a page as in the `Origin` field: `https://shop.example`, with a port unless it is the scheme's
@@ -59,11 +59,11 @@ impl FromStr for PageOrigin {
         if text.bytes().any(|byte| byte.is_ascii_uppercase()) {
             return Err(wrong("browsers send origins in lower case"));
         }
-        let own_port = match scheme {
+        let default_port = match scheme {
             "http" => ":80",
             _ => ":443",
         };
-        if host.ends_with(own_port) {
+        if host.ends_with(default_port) {
             return Err(wrong("browsers omit the scheme's default port"));
         }
         let value = HeaderValue::try_from(text);
@@ -79,15 +79,15 @@ impl fmt::Debug for PageOrigin {
 }
 
 impl AllowedOrigins {
-    /// Adds the CORS fields to a response. `asks` is the `Origin` field of the request.
-    pub(crate) fn mark(&self, asks: Option<&HeaderValue>, answer: &mut HeaderMap) {
+    /// Adds the CORS fields to a response. `origin_field` is the `Origin` field of the request.
+    pub(crate) fn add_headers(&self, origin_field: Option<&HeaderValue>, answer: &mut HeaderMap) {
         let allowed = match self {
-            Self::Nobody => return,
-            Self::Anyone => HeaderValue::from_static("*"),
-            Self::These(list) => {
+            Self::None => return,
+            Self::Any => HeaderValue::from_static("*"),
+            Self::List(list) => {
                 // A cache must not serve a response for one origin, or for none, to a page of another origin.
                 answer.append(VARY, HeaderValue::from_static("origin"));
-                match list.iter().find(|origin| Some(&origin.0) == asks) {
+                match list.iter().find(|origin| Some(&origin.0) == origin_field) {
                     Some(origin) => origin.0.clone(),
                     None => return,
                 }
@@ -99,13 +99,13 @@ impl AllowedOrigins {
 
     /// Returns true if a request is a preflight.
     pub(crate) fn is_preflight(&self, request: &HeaderMap) -> bool {
-        *self != Self::Nobody
+        *self != Self::None
             && request.contains_key(ORIGIN)
             && request.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
     }
 
-    /// Adds the fields of a response to a preflight, in addition to those of [`Self::mark`].
-    pub(crate) fn permit(answer: &mut HeaderMap) {
+    /// Adds the fields of a response to a preflight, in addition to those of [`Self::add_headers`].
+    pub(crate) fn add_preflight_headers(answer: &mut HeaderMap) {
         answer.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
         answer.insert(ACCESS_CONTROL_ALLOW_HEADERS, SENT);
         answer.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("86400"));
@@ -156,21 +156,28 @@ mod tests {
 
     #[test]
     fn only_pages_of_allowed_origins_may_read() {
-        let these = AllowedOrigins::These(vec![origin("https://a.example"), origin("http://b")]);
-        for (allowed, asks, answered, varies) in [
-            (AllowedOrigins::Nobody, Some("http://b"), None, false),
-            (AllowedOrigins::Anyone, Some("http://b"), Some("*"), false),
-            (AllowedOrigins::Anyone, None, Some("*"), false),
+        let these = AllowedOrigins::List(vec![origin("https://a.example"), origin("http://b")]);
+        for (allowed, origin_field, answered, varies) in [
+            (AllowedOrigins::None, Some("http://b"), None, false),
+            (AllowedOrigins::Any, Some("http://b"), Some("*"), false),
+            (AllowedOrigins::Any, None, Some("*"), false),
             (these.clone(), Some("http://b"), Some("http://b"), true),
             (these.clone(), Some("http://c"), None, true),
             (these, None, None, true),
         ] {
             let mut answer = HeaderMap::new();
-            let sent = asks.map(HeaderValue::from_static);
-            allowed.mark(sent.as_ref(), &mut answer);
-            let told = answer.get(ACCESS_CONTROL_ALLOW_ORIGIN);
-            assert_eq!(told.map(HeaderValue::as_bytes), answered.map(str::as_bytes));
-            assert_eq!(answer.contains_key(VARY), varies, "{allowed:?} {asks:?}");
+            let sent = origin_field.map(HeaderValue::from_static);
+            allowed.add_headers(sent.as_ref(), &mut answer);
+            let field = answer.get(ACCESS_CONTROL_ALLOW_ORIGIN);
+            assert_eq!(
+                field.map(HeaderValue::as_bytes),
+                answered.map(str::as_bytes)
+            );
+            assert_eq!(
+                answer.contains_key(VARY),
+                varies,
+                "{allowed:?} {origin_field:?}"
+            );
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::state::write_whole;
 /// The position of a feed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Position {
+pub struct StoredPosition {
     version: u32,
     /// The feed: SHA-256 of its name.
     feed: String,
@@ -35,7 +35,7 @@ pub struct Position {
     pub(crate) complete: bool,
 }
 
-impl Position {
+impl StoredPosition {
     pub(crate) fn new(
         feed: Digest,
         lineage: u64,
@@ -73,19 +73,19 @@ impl Position {
 
 /// Persists positions, at most once per second.
 #[derive(Debug)]
-pub(crate) struct Positions {
+pub(crate) struct PositionFile {
     folder: PathBuf,
-    newest: Option<Position>,
-    written: Option<Position>,
+    newest: Option<StoredPosition>,
+    written: Option<StoredPosition>,
     written_at: Duration,
 }
 
-impl Positions {
+impl PositionFile {
     /// Reads the position stored in the folder.
     pub(crate) fn open(folder: &Path) -> Self {
         let path = folder.join(FILE);
         let bytes = fs::read(&path).ok();
-        let written = bytes.as_deref().and_then(Position::from_bytes);
+        let written = bytes.as_deref().and_then(StoredPosition::from_bytes);
         if bytes.is_some() && written.is_none() {
             tracing::warn!(path = %path.display(), "cannot read the position of the feed; a new scan is needed");
         }
@@ -97,14 +97,14 @@ impl Positions {
         }
     }
 
-    pub(crate) fn newest(&self) -> Option<&Position> {
+    pub(crate) fn newest(&self) -> Option<&StoredPosition> {
         self.newest.as_ref()
     }
 
     /// Records a position. Writes it if the last write was long enough ago, or if the feed or its completeness
     /// changed. Losing such a change would cost a scan, not only ids that are read again.
-    pub(crate) fn note(&mut self, position: Position, now: Duration) -> io::Result<()> {
-        let moved = |written: &Position| Position {
+    pub(crate) fn record(&mut self, position: StoredPosition, now: Duration) -> io::Result<()> {
+        let moved = |written: &StoredPosition| StoredPosition {
             position: position.position,
             head: position.head,
             ..written.clone()
@@ -141,17 +141,17 @@ mod tests {
 
     use super::*;
 
-    fn position(number: i64) -> Position {
-        Position::new(Digest::of(b"feed"), 7, number, 0, true)
+    fn position(number: i64) -> StoredPosition {
+        StoredPosition::new(Digest::compute(b"feed"), 7, number, 0, true)
     }
 
     /// Method: record positions on both sides of one second.
     #[test]
     fn positions_are_written_once_a_second_and_at_the_end() {
         let folder = tempfile::tempdir().expect("a folder");
-        let on_disk = || Positions::open(folder.path()).newest().cloned();
+        let on_disk = || PositionFile::open(folder.path()).newest().cloned();
         let ms = Duration::from_millis;
-        let mut positions = Positions::open(folder.path());
+        let mut positions = PositionFile::open(folder.path());
         assert_eq!(positions.newest(), None);
         for (at, number, found) in [
             (10_000, 1, 1),
@@ -159,18 +159,18 @@ mod tests {
             (11_000, 3, 3),
             (11_001, -4, 3),
         ] {
-            let noted = positions.note(position(number), ms(at));
-            noted.expect("written");
+            let recorded = positions.record(position(number), ms(at));
+            recorded.expect("written");
             assert_eq!(on_disk(), Some(position(found)), "at {at}");
         }
         positions.write(ms(11_002)).expect("written");
         assert_eq!(on_disk(), Some(position(-4)));
-        let incomplete = Position {
+        let incomplete = StoredPosition {
             complete: false,
             ..position(-4)
         };
-        let noted = positions.note(incomplete.clone(), ms(11_003));
-        noted.expect("written");
+        let recorded = positions.record(incomplete.clone(), ms(11_003));
+        recorded.expect("written");
         assert_eq!(on_disk(), Some(incomplete));
     }
 
@@ -178,14 +178,14 @@ mod tests {
     #[test]
     fn a_truncated_file_is_treated_as_missing() {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut positions = Positions::open(folder.path());
-        let noted = positions.note(position(i64::MIN), Duration::from_secs(9));
-        noted.expect("written");
+        let mut positions = PositionFile::open(folder.path());
+        let recorded = positions.record(position(i64::MIN), Duration::from_secs(9));
+        recorded.expect("written");
         let path = folder.path().join(FILE);
         let whole = fs::read(&path).expect("it is there");
         for cut in 0..whole.len() {
             fs::write(&path, &whole[..cut]).expect("written");
-            assert_eq!(Positions::open(folder.path()).newest(), None, "at {cut}");
+            assert_eq!(PositionFile::open(folder.path()).newest(), None, "at {cut}");
         }
     }
 
@@ -195,24 +195,24 @@ mod tests {
         fn a_position_survives_encoding_and_decoding(
             lineage: u64, number: i64, head: u64, complete: bool, place: prop::sample::Index, byte: u8,
         ) {
-            let position = Position::new(Digest::of(b"feed"), lineage, number, head, complete);
+            let position = StoredPosition::new(Digest::compute(b"feed"), lineage, number, head, complete);
             let mut bytes = position.to_bytes();
-            prop_assert_eq!(Position::from_bytes(&bytes), Some(position));
+            prop_assert_eq!(StoredPosition::from_bytes(&bytes), Some(position));
             let place = place.index(bytes.len());
             bytes[place] = byte;
-            if let Some(read) = Position::from_bytes(&bytes) {
-                prop_assert_eq!(Position::from_bytes(&read.to_bytes()), Some(read));
+            if let Some(read) = StoredPosition::from_bytes(&bytes) {
+                prop_assert_eq!(StoredPosition::from_bytes(&read.to_bytes()), Some(read));
             }
         }
     }
 
     #[test]
     fn a_position_belongs_to_one_feed_and_one_journal() {
-        let feed = Digest::of(b"feed");
+        let feed = Digest::compute(b"feed");
         assert!(position(1).is_of(feed, &[6, 7], 0));
         assert!(!position(1).is_of(feed, &[8], 0));
-        assert!(!position(1).is_of(Digest::of(b"another"), &[7], 0));
-        let newer = Position {
+        assert!(!position(1).is_of(Digest::compute(b"another"), &[7], 0));
+        let newer = StoredPosition {
             head: 3,
             ..position(1)
         };

@@ -17,7 +17,7 @@ use crate::counters::Counters;
 use crate::feed::Feed;
 use crate::routes::Routes;
 use crate::state::{StateError, StateFolder};
-use crate::writer::{Command, Shown, Writer};
+use crate::writer::{Command, PublishedState, Writer};
 
 /// Why a publisher did not start.
 #[derive(Debug, thiserror::Error)]
@@ -104,20 +104,24 @@ impl Publisher {
         // Room for every list that may wait, and for commands of the builder and the feed.
         let (commands, receiver) = mpsc::channel(config.limits.posts_max + 16);
         let (wake, wakes) = std_mpsc::sync_channel(4);
-        let hurry = {
+        let request_scan = {
             let wake = wake.clone();
             // If the queue is full, a request is already pending.
-            Arc::new(move || _ = wake.try_send(Wake::Hurry))
+            Arc::new(move || _ = wake.try_send(Wake::ScanNow))
         };
-        let (writer, shown) =
-            Writer::new(Arc::clone(&config), restored, Arc::clone(&counters), hurry);
+        let (writer, published) = Writer::new(
+            Arc::clone(&config),
+            restored,
+            Arc::clone(&counters),
+            request_scan,
+        );
         let (stop, stopping) = watch::channel(false);
-        let (guava, guava_shown) = watch::channel(None);
+        let (guava, guava_published) = watch::channel(None);
         let stop_scan = Arc::new(AtomicBool::new(false));
         let mut running = RunningPublisher {
             addr,
             admin_addr,
-            shown: shown.clone(),
+            published: published.clone(),
             commands: Some(commands.clone()),
             wake,
             stop,
@@ -131,14 +135,14 @@ impl Publisher {
             commands: commands.clone(),
             counters: Arc::clone(&counters),
             stop: stop_scan,
-            ids_before: shown.borrow().snapshot_ids,
+            ids_before: published.borrow().snapshot_ids,
             guava,
         };
         let routes = Server {
             handler: Routes {
                 config: Arc::clone(&config),
-                shown: shown.clone(),
-                guava: guava_shown,
+                published: published.clone(),
+                guava: guava_published,
                 commands,
                 posts: Arc::new(Semaphore::new(config.limits.posts_max)),
                 counters: Arc::clone(&counters),
@@ -151,7 +155,7 @@ impl Publisher {
         let admin = Server {
             handler: AdminRoutes(Admin {
                 config: Arc::clone(&config),
-                shown,
+                published,
                 counters: Arc::clone(&counters),
             }),
             config: ServerConfig::ADMIN,
@@ -193,7 +197,7 @@ fn bind(addr: SocketAddr) -> Result<StdListener, PublishError> {
 pub struct RunningPublisher {
     addr: SocketAddr,
     admin_addr: Option<SocketAddr>,
-    shown: watch::Receiver<Arc<Shown>>,
+    published: watch::Receiver<Arc<PublishedState>>,
     commands: Option<mpsc::Sender<Command>>,
     wake: std_mpsc::SyncSender<Wake>,
     stop: watch::Sender<bool>,
@@ -215,9 +219,9 @@ impl RunningPublisher {
 
     /// The epoch and the number of ids of the newest snapshot, once there is one.
     pub fn published(&self) -> Option<(u64, u64)> {
-        let shown = self.shown.borrow();
-        let is_there = shown.manifest.is_some();
-        is_there.then_some((shown.epoch, shown.snapshot_ids))
+        let published = self.published.borrow();
+        let is_there = published.manifest.is_some();
+        is_there.then_some((published.epoch, published.snapshot_ids))
     }
 
     /// The number of failed scans since the start.
@@ -228,14 +232,16 @@ impl RunningPublisher {
     /// Waits until a snapshot newer than `epoch` is published. Returns false after `time_max`. Must not be
     /// called within a runtime.
     pub fn wait_published(&self, epoch: u64, time_max: Duration) -> bool {
-        let mut shown = self.shown.clone();
-        let newer = |shown: &Arc<Shown>| shown.manifest.is_some() && shown.epoch > epoch;
+        let mut published = self.published.clone();
+        let newer = |published: &Arc<PublishedState>| {
+            published.manifest.is_some() && published.epoch > epoch
+        };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build();
         runtime.is_ok_and(|runtime| {
             let wait = async {
-                tokio::time::timeout(time_max, shown.wait_for(newer))
+                tokio::time::timeout(time_max, published.wait_for(newer))
                     .await
                     .is_ok()
             };
@@ -246,7 +252,7 @@ impl RunningPublisher {
     /// Requests an early scan.
     pub fn rebuild(&self) {
         // If the queue is full, a request is already pending.
-        _ = self.wake.try_send(Wake::Hurry);
+        _ = self.wake.try_send(Wake::ScanNow);
     }
 
     /// Returns a feed for changes of the database. `name` identifies the feed: what it reads and how. Must not

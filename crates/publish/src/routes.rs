@@ -26,13 +26,13 @@ use crate::content::{Coding, Content, FileKind};
 use crate::counters::Counters;
 use crate::guava::GuavaFile;
 use crate::origins::AllowedOrigins;
-use crate::writer::{Command, Shown};
+use crate::writer::{Command, PublishedState};
 
 /// The handler of all requests, and the state that it reads.
 #[derive(Clone)]
 pub(crate) struct Routes {
     pub(crate) config: Arc<PublishConfig>,
-    pub(crate) shown: watch::Receiver<Arc<Shown>>,
+    pub(crate) published: watch::Receiver<Arc<PublishedState>>,
     pub(crate) guava: watch::Receiver<Option<Arc<GuavaFile>>>,
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) posts: Arc<tokio::sync::Semaphore>,
@@ -50,7 +50,7 @@ impl Handler for Routes {
         let mut response = self.route(request).await;
         if let Some(origin) = asked {
             let origins = &self.config.allowed_origins;
-            origins.mark(origin.as_ref(), response.headers_mut());
+            origins.add_headers(origin.as_ref(), response.headers_mut());
         }
         if matches!(
             response.status(),
@@ -82,7 +82,7 @@ impl Routes {
             && self.config.allowed_origins.is_preflight(request.headers())
         {
             let mut headers = HeaderMap::with_capacity(8);
-            AllowedOrigins::permit(&mut headers);
+            AllowedOrigins::add_preflight_headers(&mut headers);
             return whole(StatusCode::NO_CONTENT, headers, Bytes::new());
         }
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
@@ -126,8 +126,8 @@ impl Routes {
         headers: &HeaderMap,
     ) -> Response<Full<Bytes>> {
         let file = name.parse::<Digest>().ok().and_then(|digest| {
-            let shown = self.shown.borrow();
-            shown.files.get(&digest).cloned()
+            let published = self.published.borrow();
+            published.files.get(&digest).cloned()
         });
         let Some(file) = file.filter(|file| file.kind == kind) else {
             // Not cacheable: the request may have come a moment too early.
@@ -140,19 +140,24 @@ impl Routes {
             FileKind::Snapshot => self.counters.snapshots.one(),
             FileKind::Delta => self.counters.deltas.one(),
         }
-        represent(&file.content, method, headers, Kept::for_ever(OCTETS))
+        represent(
+            &file.content,
+            method,
+            headers,
+            ContentHeaders::immutable(OCTETS),
+        )
     }
 }
 
 /// Header fields of a content.
-struct Kept {
+struct ContentHeaders {
     media_type: HeaderValue,
     cache_control: HeaderValue,
     modified: Option<HeaderValue>,
 }
 
-impl Kept {
-    fn for_ever(media_type: HeaderValue) -> Self {
+impl ContentHeaders {
+    fn immutable(media_type: HeaderValue) -> Self {
         Self {
             media_type,
             cache_control: IMMUTABLE,
@@ -166,7 +171,7 @@ fn represent(
     content: &Content,
     method: &Method,
     request: &HeaderMap,
-    kept: Kept,
+    content_headers: ContentHeaders,
 ) -> Response<Full<Bytes>> {
     let accepted = request
         .get(ACCEPT_ENCODING)
@@ -175,9 +180,9 @@ fn represent(
     let (coding, bytes) = content.select(accepted);
     let mut headers = HeaderMap::with_capacity(8);
     headers.insert(ETAG, content.etag(coding));
-    headers.insert(CACHE_CONTROL, kept.cache_control);
-    headers.insert(CONTENT_TYPE, kept.media_type);
-    if let Some(modified) = kept.modified {
+    headers.insert(CACHE_CONTROL, content_headers.cache_control);
+    headers.insert(CONTENT_TYPE, content_headers.media_type);
+    if let Some(modified) = content_headers.modified {
         headers.insert(LAST_MODIFIED, modified);
     }
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));

@@ -38,7 +38,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug)]
 pub(crate) struct StateFolder {
     folder: PathBuf,
-    kept: Kept,
+    stored: StateFile,
     log: File,
     log_bytes: u64,
     /// True if the end of the log is unknown. The log must be rewritten before the next append.
@@ -52,7 +52,7 @@ pub(crate) struct Restored {
     pub(crate) journal: Journal,
     pub(crate) snapshot: Option<Bytes>,
     /// The lineages that a stored position of changes may have. Empty if ids were lost.
-    pub(crate) earlier: Vec<u64>,
+    pub(crate) earlier_lineages: Vec<u64>,
     /// True if acknowledged ids were lost.
     pub(crate) damaged: bool,
     /// True if the folder is a copy, for example restored from a backup.
@@ -64,7 +64,7 @@ pub(crate) struct Restored {
 /// The contents of `state.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Kept {
+struct StateFile {
     version: u32,
     set: String,
     form: String,
@@ -106,14 +106,14 @@ impl StateFolder {
         match lock.try_lock() {
             Ok(()) => {}
             Err(fs::TryLockError::WouldBlock) => {
-                return Err(StateError::Taken {
+                return Err(StateError::InUse {
                     folder: folder.to_owned(),
                 });
             }
             Err(fs::TryLockError::Error(source)) => return Err(failed(source)),
         }
-        let kept = match fs::read(folder.join(STATE)) {
-            Ok(bytes) => Some(read_kept(folder, &bytes, set, hasher)?),
+        let stored = match fs::read(folder.join(STATE)) {
+            Ok(bytes) => Some(read_state(folder, &bytes, set, hasher)?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(failed(error)),
         };
@@ -126,17 +126,17 @@ impl StateFolder {
             .map_err(failed)?;
         let bytes = fs::read(folder.join(LOG)).map_err(failed)?;
         let (deltas, good_bytes, damaged) = read_log(&bytes);
-        let is_new = kept.is_none();
+        let is_new = stored.is_none();
         let lock_is = identity(&lock).map_err(failed)?;
         let covered_by = format!("{coverage:?}");
-        let was = |kept: &Kept| (kept.lock.clone(), kept.covered_by.clone());
+        let was = |stored: &StateFile| (stored.lock.clone(), stored.covered_by.clone());
         let same = (Some(lock_is.clone()), Some(covered_by.clone()));
-        let is_other = kept.as_ref().is_some_and(|kept| was(kept) != same);
-        let copied = kept
+        let is_other = stored.as_ref().is_some_and(|stored| was(stored) != same);
+        let copied = stored
             .as_ref()
-            .and_then(|kept| kept.lock.as_ref())
+            .and_then(|stored| stored.lock.as_ref())
             .is_some_and(|lock| *lock != lock_is);
-        let mut kept = kept.unwrap_or_else(|| Kept {
+        let mut stored = stored.unwrap_or_else(|| StateFile {
             version: VERSION,
             set: set.to_owned(),
             form: hasher.form.name().to_owned(),
@@ -152,54 +152,57 @@ impl StateFolder {
         });
         // Above all numbers of a lost folder and of the time after a backup, unless there were a thousand
         // manifests per second.
-        kept.serial_max = kept.serial_max.max(wall_ms);
-        kept.version = VERSION;
-        (kept.lock, kept.covered_by) = (Some(lock_is), Some(covered_by));
-        let accepted = [kept.lineage, kept.lineage_before];
+        stored.serial_max = stored.serial_max.max(wall_ms);
+        stored.version = VERSION;
+        (stored.lock, stored.covered_by) = (Some(lock_is), Some(covered_by));
+        let accepted = [stored.lineage, stored.lineage_before];
         let mut state = Self {
             folder: folder.to_owned(),
-            kept,
+            stored,
             log,
             log_bytes: good_bytes,
             torn: true,
             _lock: lock,
         };
         let snapshot = state.read_snapshot();
-        let named = snapshot.is_some().then_some(state.kept.snapshot).flatten();
+        let named = snapshot
+            .is_some()
+            .then_some(state.stored.snapshot)
+            .flatten();
         let written_in = deltas
             .first()
-            .map_or(state.kept.lineage, |delta| delta.lineage);
+            .map_or(state.stored.lineage, |delta| delta.lineage);
         let journal = (!damaged && accepted.contains(&written_in))
             .then(|| {
-                let serial = state.kept.serial_max;
+                let serial = state.stored.serial_max;
                 Journal::resume(set, written_in, serial, hasher.seed, named, deltas.clone())
             })
             .flatten();
-        let complete = journal.is_some() && (is_new || state.kept.snapshot == named);
-        state.kept.lineage_before = written_in;
-        state.kept.lineage = random_lineage();
-        let lineage = state.kept.lineage;
+        let complete = journal.is_some() && (is_new || state.stored.snapshot == named);
+        state.stored.lineage_before = written_in;
+        state.stored.lineage = random_lineage();
+        let lineage = state.stored.lineage;
         let journal = match journal {
             Some(journal) => journal.with_lineage(lineage),
             None => {
-                state.kept.snapshot = None;
+                state.stored.snapshot = None;
                 let ids = deltas.iter().flat_map(|delta| delta.ids()).copied();
                 let ids: Vec<IdHash> = ids.collect();
-                let mut journal = Journal::new(set, lineage, state.kept.serial_max, hasher.seed);
+                let mut journal = Journal::new(set, lineage, state.stored.serial_max, hasher.seed);
                 journal.append(ids);
                 journal
             }
         };
-        state.kept.may_miss_posts |= is_other || !complete;
-        let may_miss_posts = state.kept.may_miss_posts;
-        state.reserve_anew(journal.serial()).map_err(failed)?;
+        state.stored.may_miss_posts |= is_other || !complete;
+        let may_miss_posts = state.stored.may_miss_posts;
+        state.reserve_more(journal.serial()).map_err(failed)?;
         // Also removes a record that was never acknowledged.
         state.rewrite_log(&journal).map_err(failed)?;
         Ok(Restored {
             snapshot: journal.snapshot().is_some().then_some(snapshot).flatten(),
             folder: state,
             journal,
-            earlier: if complete {
+            earlier_lineages: if complete {
                 accepted.to_vec()
             } else {
                 Vec::new()
@@ -211,39 +214,39 @@ impl StateFolder {
     }
 
     pub(crate) const fn epoch(&self) -> u64 {
-        self.kept.epoch
+        self.stored.epoch
     }
 
     /// Makes sure that no manifest number up to `serial` is used again. Writes the state once in a few thousand
     /// calls.
     pub(crate) fn reserve(&mut self, serial: u64) -> io::Result<()> {
-        if serial < self.kept.serial_max && !self.is_unwritten() {
+        if serial < self.stored.serial_max && !self.is_missing() {
             return Ok(());
         }
-        self.reserve_anew(serial)
+        self.reserve_more(serial)
     }
 
-    fn reserve_anew(&mut self, serial: u64) -> io::Result<()> {
-        let kept = Kept {
+    fn reserve_more(&mut self, serial: u64) -> io::Result<()> {
+        let stored = StateFile {
             serial_max: serial + SERIALS_RESERVED,
-            ..self.kept.clone()
+            ..self.stored.clone()
         };
-        self.write_kept(kept)
+        self.write_state(stored)
     }
 
     /// Records that no acknowledged id is missing any more.
-    pub(crate) fn misses_no_posts(&mut self) -> io::Result<()> {
-        if !self.kept.may_miss_posts {
+    pub(crate) fn clear_may_miss_posts(&mut self) -> io::Result<()> {
+        if !self.stored.may_miss_posts {
             return Ok(());
         }
-        let kept = Kept {
+        let stored = StateFile {
             may_miss_posts: false,
-            ..self.kept.clone()
+            ..self.stored.clone()
         };
-        self.write_kept(kept)
+        self.write_state(stored)
     }
 
-    fn is_unwritten(&self) -> bool {
+    fn is_missing(&self) -> bool {
         !self.folder.join(STATE).exists()
     }
 
@@ -297,13 +300,13 @@ impl StateFolder {
 
     /// Records a snapshot as the newest and deletes the previous one.
     pub(crate) fn published(&mut self, snapshot: Snapshot) -> io::Result<()> {
-        let old = self.kept.snapshot;
-        let kept = Kept {
+        let old = self.stored.snapshot;
+        let stored = StateFile {
             epoch: snapshot.epoch,
             snapshot: Some(snapshot),
-            ..self.kept.clone()
+            ..self.stored.clone()
         };
-        self.write_kept(kept)?;
+        self.write_state(stored)?;
         if let Some(old) = old.filter(|old| old.epoch != snapshot.epoch) {
             // The file is no longer used. If deletion fails it only takes space.
             _ = fs::remove_file(self.folder.join(snapshot_name(old.epoch)));
@@ -311,19 +314,20 @@ impl StateFolder {
         Ok(())
     }
 
-    fn write_kept(&mut self, kept: Kept) -> io::Result<()> {
-        let text = serde_json::to_string_pretty(&kept).expect("plain values");
+    fn write_state(&mut self, stored: StateFile) -> io::Result<()> {
+        let text = serde_json::to_string_pretty(&stored).expect("plain values");
         write_whole(&self.folder, STATE, text.as_bytes())?;
-        self.kept = kept;
+        self.stored = stored;
         Ok(())
     }
 
     /// Reads the snapshot that `state.json` names. Returns `None` if it does not match its digest.
     fn read_snapshot(&self) -> Option<Bytes> {
-        let named = self.kept.snapshot?;
+        let named = self.stored.snapshot?;
         let path = self.folder.join(snapshot_name(named.epoch));
         let bytes = fs::read(&path).ok()?;
-        let good = Digest::of(&bytes) == named.sha256 && Filter::open_trusted(&bytes[..]).is_ok();
+        let good =
+            Digest::compute(&bytes) == named.sha256 && Filter::open_trusted(&bytes[..]).is_ok();
         if !good {
             tracing::warn!(path = %path.display(), "stored snapshot is corrupt; the next scan replaces it");
         }
@@ -331,22 +335,28 @@ impl StateFolder {
     }
 }
 
-fn read_kept(folder: &Path, bytes: &[u8], set: &str, hasher: IdHasher) -> Result<Kept, StateError> {
-    let kept: Kept = serde_json::from_slice(bytes).map_err(|source| StateError::Unreadable {
-        path: folder.join(STATE),
-        source,
-    })?;
-    let (had, asked) = (
-        (kept.set.as_str(), kept.form.as_str(), kept.hash_seed),
+fn read_state(
+    folder: &Path,
+    bytes: &[u8],
+    set: &str,
+    hasher: IdHasher,
+) -> Result<StateFile, StateError> {
+    let stored: StateFile =
+        serde_json::from_slice(bytes).map_err(|source| StateError::Unreadable {
+            path: folder.join(STATE),
+            source,
+        })?;
+    let (found, configured) = (
+        (stored.set.as_str(), stored.form.as_str(), stored.hash_seed),
         (set, hasher.form.name(), hasher.seed),
     );
-    if had != asked || !(1..=VERSION).contains(&kept.version) {
-        return Err(StateError::Other {
+    if found != configured || !(1..=VERSION).contains(&stored.version) {
+        return Err(StateError::OtherPublisher {
             folder: folder.to_owned(),
-            had: format!("set {}, {} ids, hash seed {}", had.0, had.1, had.2),
+            stored: format!("set {}, {} ids, hash seed {}", found.0, found.1, found.2),
         });
     }
-    Ok(kept)
+    Ok(stored)
 }
 
 /// Reads the records of a log. Returns the valid records from the start, their end, and true if acknowledged
@@ -431,7 +441,7 @@ pub enum StateError {
     },
     /// Another publisher uses the folder. Two publishers of one journal would contradict each other.
     #[error("the state folder {} is in use by another publisher", .folder.display())]
-    Taken {
+    InUse {
         /// The path of the folder.
         folder: PathBuf,
     },
@@ -444,12 +454,12 @@ pub enum StateError {
         source: serde_json::Error,
     },
     /// The folder belongs to another set, or ids are hashed differently now.
-    #[error("the state folder {} belongs to another publisher: {had}; use another folder", .folder.display())]
-    Other {
+    #[error("the state folder {} belongs to another publisher: {stored}; use another folder", .folder.display())]
+    OtherPublisher {
         /// The path of the folder.
         folder: PathBuf,
         /// The set, the form of its ids and their hash seed.
-        had: String,
+        stored: String,
     },
 }
 
@@ -468,14 +478,14 @@ mod tests {
     fn add(restored: &mut Restored, ids: std::ops::Range<u64>) {
         let head = restored.journal.head();
         let ids: Vec<_> = ids.map(IdHash).collect();
-        let lineage = restored.folder.kept.lineage;
+        let lineage = restored.folder.stored.lineage;
         let record = Delta::new(lineage, head, head + 1, 0, ids.clone()).to_bytes();
         restored.folder.append(&record).expect("room");
         restored.journal.append(ids);
     }
 
     fn ids(restored: &Restored) -> Vec<u64> {
-        let mut ids: Vec<_> = restored.journal.kept_ids().map(|id| id.0).collect();
+        let mut ids: Vec<_> = restored.journal.delta_ids().map(|id| id.0).collect();
         ids.sort_unstable();
         ids
     }
@@ -485,7 +495,7 @@ mod tests {
     fn a_truncated_last_record_is_dropped_and_the_others_are_kept() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut restored = open(folder.path());
-        let lineage = restored.folder.kept.lineage;
+        let lineage = restored.folder.stored.lineage;
         add(&mut restored, 0..10);
         add(&mut restored, 10..13);
         drop(restored);
@@ -506,7 +516,7 @@ mod tests {
                 (0..expected).collect::<Vec<_>>(),
                 "cut at {cut}"
             );
-            assert_ne!(restored.folder.kept.lineage, lineage);
+            assert_ne!(restored.folder.stored.lineage, lineage);
             assert!(!restored.damaged && !restored.may_miss_posts);
         }
     }
@@ -515,7 +525,7 @@ mod tests {
     fn a_corrupt_record_before_valid_ones_is_reported_as_damage() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut restored = open(folder.path());
-        let (lineage, serial) = (restored.folder.kept.lineage, restored.journal.serial());
+        let (lineage, serial) = (restored.folder.stored.lineage, restored.journal.serial());
         add(&mut restored, 0..10);
         add(&mut restored, 10..13);
         drop(restored);
@@ -524,7 +534,7 @@ mod tests {
         fs::write(folder.path().join(LOG), &log).expect("written");
         let restored = open(folder.path());
         assert!(restored.damaged);
-        assert_ne!(restored.folder.kept.lineage, lineage);
+        assert_ne!(restored.folder.stored.lineage, lineage);
         assert!(restored.journal.serial() > serial);
     }
 
@@ -541,7 +551,7 @@ mod tests {
         let (folder, backup) = (folder.expect("a folder"), backup.expect("a folder"));
         let mut restored = open(folder.path());
         add(&mut restored, 0..10);
-        let (lineage, serial) = (restored.folder.kept.lineage, restored.journal.serial());
+        let (lineage, serial) = (restored.folder.stored.lineage, restored.journal.serial());
         drop(restored);
         copy(folder.path(), backup.path());
 
@@ -550,14 +560,14 @@ mod tests {
         assert_ne!(restored.journal.lineage(), lineage);
         assert!(restored.journal.serial() > serial);
         assert_eq!(ids(&restored), (0..10).collect::<Vec<_>>());
-        assert!(restored.earlier.contains(&lineage));
+        assert!(restored.earlier_lineages.contains(&lineage));
         add(&mut restored, 10..13);
         drop(restored);
 
         let mut restored = open(backup.path());
         assert!(!restored.copied && restored.may_miss_posts);
         assert_eq!(ids(&restored), (0..13).collect::<Vec<_>>());
-        restored.folder.misses_no_posts().expect("written");
+        restored.folder.clear_may_miss_posts().expect("written");
         drop(restored);
         assert!(!open(backup.path()).may_miss_posts);
         // The original folder is not affected by its copy.
@@ -570,11 +580,11 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let mut restored = open(folder.path());
         add(&mut restored, 0..10);
-        let kept = restored.folder.kept.clone();
+        let stored = restored.folder.stored.clone();
         drop(restored);
         let version_1 = serde_json::json!({
-            "version": 1, "set": kept.set, "form": kept.form, "hash_seed": kept.hash_seed,
-            "lineage": kept.lineage, "serial_max": kept.serial_max, "epoch": kept.epoch,
+            "version": 1, "set": stored.set, "form": stored.form, "hash_seed": stored.hash_seed,
+            "lineage": stored.lineage, "serial_max": stored.serial_max, "epoch": stored.epoch,
             "snapshot": null,
         });
         fs::write(folder.path().join(STATE), version_1.to_string()).expect("written");
@@ -636,9 +646,12 @@ mod tests {
         let restored = open(folder.path());
         let hasher = IdHasher::default();
         let again = |set| StateFolder::open(folder.path(), set, hasher, Coverage::Posts, 0);
-        assert!(matches!(again("resource"), Err(StateError::Taken { .. })));
+        assert!(matches!(again("resource"), Err(StateError::InUse { .. })));
         drop(restored);
-        assert!(matches!(again("other"), Err(StateError::Other { .. })));
+        assert!(matches!(
+            again("other"),
+            Err(StateError::OtherPublisher { .. })
+        ));
         assert!(again("resource").is_ok());
     }
 }

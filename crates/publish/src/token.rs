@@ -11,19 +11,19 @@ impl Token {
     /// cannot be guessed.
     pub fn new(text: &str) -> Result<Self, TokenError> {
         let text = text.trim();
-        if text.len() < LEAST_CHARACTERS || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        if text.len() < CHARACTERS_MIN || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(TokenError);
         }
         Ok(Self(text.to_owned()))
     }
 
     /// Returns true if an `Authorization` field has this token. The time does not depend on where they differ.
-    pub(crate) fn is_shown_by(&self, authorization: &[u8]) -> bool {
-        let Some((scheme, shown)) = authorization.split_at_checked(SCHEME.len()) else {
+    pub(crate) fn is_in(&self, authorization: &[u8]) -> bool {
+        let Some((scheme, sent)) = authorization.split_at_checked(SCHEME.len()) else {
             return false;
         };
-        let same_length = shown.len() == self.0.len();
-        let differing = shown
+        let same_length = sent.len() == self.0.len();
+        let differing = sent
             .iter()
             .zip(self.0.as_bytes().iter().cycle())
             .fold(0, |all, (a, b)| all | (a ^ b));
@@ -40,12 +40,12 @@ impl fmt::Debug for Token {
 /// The text is not a valid token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "invalid token: it must have at least {LEAST_CHARACTERS} visible ASCII characters and no spaces"
+    "invalid token: it must have at least {CHARACTERS_MIN} visible ASCII characters and no spaces"
 )]
 pub struct TokenError;
 
 const SCHEME: &[u8] = b"Bearer ";
-const LEAST_CHARACTERS: usize = 16;
+const CHARACTERS_MIN: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -64,7 +64,7 @@ mod tests {
             ("Basic  0123456789abcdef", false),
             ("", false),
         ] {
-            assert_eq!(token.is_shown_by(field.as_bytes()), taken, "{field}");
+            assert_eq!(token.is_in(field.as_bytes()), taken, "{field}");
         }
         assert!(Token::new("too short").is_err());
         assert!(Token::new("0123456789 abcdef").is_err());

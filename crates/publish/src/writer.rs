@@ -4,7 +4,7 @@
 //! however many writers post. A writer is answered when its ids are on the device and published. Then it may
 //! commit them.
 
-mod fed;
+mod changes;
 mod files;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -13,7 +13,7 @@ use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use bytes::Bytes;
-use edgeward_filter::complete::{Completeness, Covers};
+use edgeward_filter::complete::{Completeness, CoveredUntil};
 use edgeward_filter::delta::Delta;
 use edgeward_filter::journal::Journal;
 use edgeward_filter::manifest::Snapshot;
@@ -24,13 +24,13 @@ use crate::config::PublishConfig;
 use crate::content::{Content, File, FileKind};
 use crate::counters::Counters;
 use crate::feed::Changes;
-use crate::position::Positions;
+use crate::position::PositionFile;
 use crate::state::{Restored, StateFolder};
 use files::Files;
 
 /// The published state.
 #[derive(Debug)]
-pub(crate) struct Shown {
+pub(crate) struct PublishedState {
     pub(crate) serial: u64,
     pub(crate) lineage: u64,
     pub(crate) epoch: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Shown {
     pub(crate) made: Duration,
     /// The time up to which all committed ids are in a snapshot of `epoch_min` or later, together with the
     /// journal.
-    pub(crate) covers: Covers,
+    pub(crate) covers: CoveredUntil,
     pub(crate) epoch_min: Option<u64>,
     pub(crate) files: HashMap<Digest, Arc<File>>,
     /// For the status page: ids in the journal, size and ids of the snapshot.
@@ -66,24 +66,24 @@ pub(crate) enum Command {
         done: SyncSender<Result<(), NotJournaled>>,
     },
     /// Asks for the stored position of a feed.
-    FeedAsks {
+    FeedPosition {
         feed: Digest,
         reply: oneshot::Sender<Option<i64>>,
     },
     /// A feed begins. Earlier changes must come from a scan, unless the feed continues at a position at which
     /// no id was missing. Replies true in that case.
-    FeedBegins {
+    BeginFeed {
         feed: Digest,
         reply: oneshot::Sender<bool>,
     },
     /// Publishes a manifest with a current date.
-    Redate { done: oneshot::Sender<()> },
+    RefreshDate { done: oneshot::Sender<()> },
     /// Begins a scan; replies with its base and epoch.
-    Begin { reply: oneshot::Sender<Scan> },
+    BeginScan { reply: oneshot::Sender<Scan> },
     /// Ends a scan; replies with the ids that were journaled during the scan and shortly before.
-    Unite { reply: oneshot::Sender<Vec<IdHash>> },
+    EndScan { reply: oneshot::Sender<Vec<IdHash>> },
     Publish {
-        built: Built,
+        built: BuiltSnapshot,
         /// Replies with the time at which a scan must begin in addition to the schedule, by the monotonic
         /// clock.
         done: oneshot::Sender<std::io::Result<Option<Duration>>>,
@@ -99,7 +99,7 @@ pub(crate) struct Scan {
 }
 
 /// A snapshot that was built and written to the state folder.
-pub(crate) struct Built {
+pub(crate) struct BuiltSnapshot {
     pub(crate) scan: Scan,
     pub(crate) snapshot: Snapshot,
     pub(crate) file: Arc<File>,
@@ -121,9 +121,9 @@ pub(crate) struct Writer {
     journal: Journal,
     lineage: u64,
     counters: Arc<Counters>,
-    shown: watch::Sender<Arc<Shown>>,
+    published: watch::Sender<Arc<PublishedState>>,
     /// Requests an early scan.
-    hurry: Arc<dyn Fn() + Send + Sync>,
+    request_scan: Arc<dyn Fn() + Send + Sync>,
     complete: Completeness,
     /// The lineages that the feed's position may have: the current one, and earlier ones if no id was lost
     /// since.
@@ -131,14 +131,14 @@ pub(crate) struct Writer {
     snapshot: Option<Arc<File>>,
     snapshot_ids: u64,
     feed: Option<Digest>,
-    positions: Positions,
+    positions: PositionFile,
     /// The bases of recent snapshots, each with the time at which its scan began.
     bases: VecDeque<(u64, Duration)>,
     /// Ids that were removed after they were added. They are not added to the result of a scan.
-    cancelled: HashSet<IdHash>,
-    /// The ids of `cancelled` that were removed before the current scan began. An id that was removed later may
+    removed_ids: HashSet<IdHash>,
+    /// The ids of `removed_ids` that were removed before the current scan began. An id that was removed later may
     /// have been committed again after the scan read its row.
-    left_out: HashSet<IdHash>,
+    removed_before_scan: HashSet<IdHash>,
     files: Files,
 }
 
@@ -147,26 +147,26 @@ impl Writer {
         config: Arc<PublishConfig>,
         restored: Restored,
         counters: Arc<Counters>,
-        hurry: Arc<dyn Fn() + Send + Sync>,
-    ) -> (Self, watch::Receiver<Arc<Shown>>) {
+        request_scan: Arc<dyn Fn() + Send + Sync>,
+    ) -> (Self, watch::Receiver<Arc<PublishedState>>) {
         let Restored {
             folder,
             journal,
             snapshot,
-            mut earlier,
+            mut earlier_lineages,
             may_miss_posts,
             ..
         } = restored;
         let lineage = journal.lineage();
-        earlier.push(lineage);
-        let (shown, watching) = watch::channel(Arc::new(Shown {
+        earlier_lineages.push(lineage);
+        let (published, watching) = watch::channel(Arc::new(PublishedState {
             serial: journal.serial(),
             lineage,
             epoch: 0,
             head: journal.head(),
             manifest: None,
             made: Duration::ZERO,
-            covers: Covers::Unknown,
+            covers: CoveredUntil::Unknown,
             epoch_min: None,
             files: HashMap::new(),
             journal_ids: 0,
@@ -177,7 +177,7 @@ impl Writer {
         let snapshot = described
             .zip(snapshot)
             .map(|(described, bytes)| File::new(FileKind::Snapshot, described.sha256, bytes));
-        let positions = Positions::open(&config.state);
+        let positions = PositionFile::open(&config.state);
         let snapshot_ids = snapshot.as_ref().map_or(0, |file| ids_of(file));
         let now = (config.clock)().monotonic;
         let kept = snapshot.as_ref().and(described).map(|kept| kept.epoch);
@@ -189,20 +189,20 @@ impl Writer {
             journal,
             lineage,
             counters,
-            shown,
-            hurry,
+            published,
+            request_scan,
             complete,
-            lineages: earlier,
+            lineages: earlier_lineages,
             snapshot,
             snapshot_ids,
             feed: None,
             positions,
             bases: VecDeque::new(),
-            cancelled: HashSet::new(),
-            left_out: HashSet::new(),
+            removed_ids: HashSet::new(),
+            removed_before_scan: HashSet::new(),
             files: Files::default(),
         };
-        writer.show();
+        writer.publish_manifest();
         (writer, watching)
     }
 
@@ -228,44 +228,44 @@ impl Writer {
                             }
                         }
                     }
-                    self.add_all(batch);
+                    self.add_batch(batch);
                 }
-                other => self.carry_out(other),
+                other => self.execute(other),
             }
         }
         let written = self.positions.write(self.now());
         self.positions_written(written);
     }
 
-    fn carry_out(&mut self, command: Command) {
+    fn execute(&mut self, command: Command) {
         // A sender that no longer waits for the reply is not an error.
         match command {
-            Command::Add { ids, done } => self.add_all(vec![(ids, done)]),
+            Command::Add { ids, done } => self.add_batch(vec![(ids, done)]),
             Command::Remove { ids, done } => {
                 self.remove(ids);
                 _ = done.send(Ok(self.journal.head()));
             }
-            Command::Changes { changes, done } => _ = done.send(self.change(changes)),
-            Command::FeedAsks { feed, reply } => {
+            Command::Changes { changes, done } => _ = done.send(self.apply_changes(changes)),
+            Command::FeedPosition { feed, reply } => {
                 let kept = self.position_of(feed).map(|kept| kept.position);
                 _ = reply.send(kept);
             }
-            Command::FeedBegins { feed, reply } => _ = reply.send(self.feed_begins(feed)),
-            Command::Redate { done } => {
-                self.show();
+            Command::BeginFeed { feed, reply } => _ = reply.send(self.feed_begins(feed)),
+            Command::RefreshDate { done } => {
+                self.publish_manifest();
                 _ = done.send(());
             }
-            Command::Begin { reply } => {
-                self.left_out = self.cancelled.clone();
+            Command::BeginScan { reply } => {
+                self.removed_before_scan = self.removed_ids.clone();
                 _ = reply.send(Scan {
                     base: self.journal.head(),
                     epoch: self.folder.epoch() + 1,
                     began: self.now(),
                 });
             }
-            Command::Unite { reply } => {
-                let ids = self.journal.kept_ids();
-                let ids = ids.filter(|id| !self.left_out.contains(id));
+            Command::EndScan { reply } => {
+                let ids = self.journal.delta_ids();
+                let ids = ids.filter(|id| !self.removed_before_scan.contains(id));
                 _ = reply.send(ids.collect());
             }
             Command::Publish { built, done } => _ = done.send(self.publish(built)),
@@ -276,7 +276,7 @@ impl Writer {
         (self.config.clock)().monotonic
     }
 
-    fn add_all(&mut self, batch: Vec<(Vec<IdHash>, Done)>) {
+    fn add_batch(&mut self, batch: Vec<(Vec<IdHash>, Done)>) {
         let (ids, done): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
         let answer = self.add(ids.concat());
         for done in done {
@@ -293,38 +293,38 @@ impl Writer {
         if ids.is_empty() {
             return Ok(self.journal.head());
         }
-        let kept: usize = self.kept_ids();
+        let kept: usize = self.delta_ids();
         if kept + ids.len() > self.config.limits.journal_ids_max {
-            (self.hurry)();
+            (self.request_scan)();
             return Err(NotJournaled::Full);
         }
         if self.folder.is_torn() {
-            self.must(StateFolder::rewrite_log)?;
+            self.write_state(StateFolder::rewrite_log)?;
         }
         let (head, seed) = (self.journal.head(), self.config.hasher.seed);
         let delta = Delta::new(self.lineage, head, head + 1, seed, ids);
-        self.must(|folder, _| folder.append(&delta.to_bytes()))?;
+        self.write_state(|folder, _| folder.append(&delta.to_bytes()))?;
         let ids = delta.ids().to_vec();
         for id in &ids {
-            self.cancelled.remove(id);
-            self.left_out.remove(id);
+            self.removed_ids.remove(id);
+            self.removed_before_scan.remove(id);
         }
         self.counters.ids_added.add(ids.len() as u64);
         self.journal.append(ids);
-        self.show();
-        if self.kept_ids() as u64 > (self.snapshot_ids / 10).max(HURRY_IDS_MIN) {
+        self.publish_manifest();
+        if self.delta_ids() as u64 > (self.snapshot_ids / 10).max(EARLY_SCAN_IDS_MIN) {
             // The deltas exceed a tenth of the snapshot. A new snapshot is cheaper for clients.
-            (self.hurry)();
+            (self.request_scan)();
         }
         Ok(self.journal.head())
     }
 
-    fn kept_ids(&self) -> usize {
+    fn delta_ids(&self) -> usize {
         let deltas = self.journal.deltas().iter();
         deltas.map(|delta| delta.ids()).sum()
     }
 
-    fn must(
+    fn write_state(
         &mut self,
         write: impl FnOnce(&mut StateFolder, &Journal) -> std::io::Result<()>,
     ) -> Result<(), NotJournaled> {
@@ -338,14 +338,14 @@ impl Writer {
     fn remove(&mut self, ids: Vec<IdHash>) {
         self.counters.ids_removed.add(ids.len() as u64);
         for id in ids {
-            if self.cancelled.len() < self.config.limits.journal_ids_max {
-                self.cancelled.insert(id);
+            if self.removed_ids.len() < self.config.limits.journal_ids_max {
+                self.removed_ids.insert(id);
             }
         }
     }
 
-    fn publish(&mut self, built: Built) -> std::io::Result<Option<Duration>> {
-        let Built {
+    fn publish(&mut self, built: BuiltSnapshot) -> std::io::Result<Option<Duration>> {
+        let BuiltSnapshot {
             scan,
             snapshot,
             file,
@@ -362,34 +362,34 @@ impl Writer {
         while self.bases.len() > 2 && settled(self.bases[1].1) {
             self.bases.pop_front();
         }
-        self.journal.publish_described(snapshot, keep_from);
-        let kept: HashSet<IdHash> = self.journal.kept_ids().collect();
-        self.cancelled.retain(|id| kept.contains(id));
+        self.journal.publish_with_digest(snapshot, keep_from);
+        let kept: HashSet<IdHash> = self.journal.delta_ids().collect();
+        self.removed_ids.retain(|id| kept.contains(id));
         self.snapshot = Some(file);
         self.snapshot_ids = ids;
         self.complete.published(scan.began, scan.epoch);
         if !self.complete.may_miss_posts() {
             // This write may fail: an outdated record only costs one scan at the next start.
-            _ = self.must(|folder, _| folder.misses_no_posts());
+            _ = self.write_state(|folder, _| folder.clear_may_miss_posts());
         }
         self.counters.scans.one();
         // This write may fail: a log that is larger than necessary is harmless.
-        _ = self.must(StateFolder::rewrite_log);
-        self.show();
-        Ok(self.complete.scan_wanted_at())
+        _ = self.write_state(StateFolder::rewrite_log);
+        self.publish_manifest();
+        Ok(self.complete.scan_due_at())
     }
 
     /// Makes a manifest of the current state and publishes it.
-    fn show(&mut self) {
+    fn publish_manifest(&mut self) {
         let now = (self.config.clock)();
         let (covers, epoch_min) = (self.complete.covers(), self.complete.epoch_min());
         let lag = match covers {
-            Covers::At(at) => now.monotonic.saturating_sub(at),
+            CoveredUntil::At(at) => now.monotonic.saturating_sub(at),
             _ => Duration::ZERO,
         };
         // Without known coverage the date is 1970.
         let covers_ms = match covers {
-            Covers::Unknown => 0,
+            CoveredUntil::Unknown => 0,
             _ => now
                 .wall
                 .as_millis()
@@ -408,7 +408,7 @@ impl Writer {
             .list(self.snapshot.as_ref(), &self.journal, limits);
         let line = manifest.to_line(self.config.signer.as_ref());
         let tag = format!("{:x}-{:x}", manifest.lineage, manifest.serial);
-        self.shown.send_replace(Arc::new(Shown {
+        self.published.send_replace(Arc::new(PublishedState {
             serial: manifest.serial,
             lineage: manifest.lineage,
             epoch: manifest.snapshot.epoch,
@@ -418,7 +418,7 @@ impl Writer {
             covers,
             epoch_min,
             files: self.files.served(),
-            journal_ids: self.kept_ids(),
+            journal_ids: self.delta_ids(),
             snapshot_bytes: manifest.snapshot.bytes,
             snapshot_ids: self.snapshot_ids,
         }));
@@ -429,14 +429,14 @@ type Done = oneshot::Sender<Result<u64, NotJournaled>>;
 
 fn ids_of(file: &File) -> u64 {
     let (_, bytes) = file.content.select("");
-    edgeward_filter::Filter::open_trusted(&bytes[..]).map_or(0, |filter| filter.facts().ids)
+    edgeward_filter::Filter::open_trusted(&bytes[..]).map_or(0, |filter| filter.info().ids)
 }
 
-fn copy(shown: &Shown) -> Shown {
-    Shown {
-        manifest: shown.manifest.clone(),
-        files: shown.files.clone(),
-        ..*shown
+fn clone_state(published: &PublishedState) -> PublishedState {
+    PublishedState {
+        manifest: published.manifest.clone(),
+        files: published.files.clone(),
+        ..*published
     }
 }
 
@@ -444,4 +444,4 @@ fn copy(shown: &Shown) -> Shown {
 const BATCH_IDS_MAX: usize = 1 << 16;
 
 /// With fewer ids, deltas are cheap even if the snapshot is small.
-const HURRY_IDS_MIN: u64 = 1 << 16;
+const EARLY_SCAN_IDS_MIN: u64 = 1 << 16;

@@ -8,7 +8,7 @@ use edgeward_filter_client::{Answer, FilterClient, Status};
 use edgeward_publish::RunningPublisher;
 
 use crate::support::{
-    PATIENCE, Relay, Table, body_at, client, config, post, publisher, signer, table, until,
+    Relay, Table, WAIT_MAX, body_at, client, config, post, publisher, signer, table, until,
 };
 
 const LONG: Duration = Duration::from_secs(60);
@@ -16,9 +16,9 @@ const LONG: Duration = Duration::from_secs(60);
 /// Starts a client with a valid filter. Then the publisher publishes something new, and the relay changes the
 /// responses until the client has counted it. Afterwards the relay stops, and the client must get the newest
 /// filter.
-fn lied_to(
+fn tampered(
     what_is_new: impl FnOnce(&RunningPublisher, &Table),
-    lie: impl FnMut(&str, Vec<u8>) -> Option<Vec<u8>> + Send + 'static,
+    tamper: impl FnMut(&str, Vec<u8>) -> Option<Vec<u8>> + Send + 'static,
     noticed: impl Fn(&Status) -> bool,
 ) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -28,12 +28,12 @@ fn lied_to(
     let mut config = config(relay.addr, LONG);
     config.silence_max = Duration::from_secs(1);
     let client = FilterClient::start(config).expect("it starts");
-    assert!(client.wait_fresh(PATIENCE), "{:?}", client.status());
+    assert!(client.wait_fresh(WAIT_MAX), "{:?}", client.status());
     let good = client.status().facts.expect("a filter").epoch;
-    relay.lie(lie);
+    relay.tamper(tamper);
     what_is_new(&publisher, &table);
     assert!(
-        client.wait_until(PATIENCE, noticed),
+        client.wait_until(WAIT_MAX, noticed),
         "{:?}",
         client.status()
     );
@@ -47,7 +47,7 @@ fn lied_to(
         "it is still in use"
     );
     // Without the relay's changes the newest filter is fetched.
-    relay.be_honest();
+    relay.stop_tampering();
     until("the newest id is known", || client.may_exist("5000"));
 }
 
@@ -55,7 +55,7 @@ fn a_new_snapshot(publisher: &RunningPublisher, table: &Table) {
     let (epoch, _) = publisher.published().expect("published");
     table.0.lock().expect("no test panics with it").push(5000);
     publisher.rebuild();
-    assert!(publisher.wait_published(epoch, PATIENCE));
+    assert!(publisher.wait_published(epoch, WAIT_MAX));
 }
 
 fn a_new_delta(publisher: &RunningPublisher, _: &Table) {
@@ -79,13 +79,13 @@ fn on(
 #[test]
 fn a_truncated_snapshot_is_refused() {
     let cut = on("/snapshot/", |answer, body| answer.truncate(body + 100));
-    lied_to(a_new_snapshot, cut, |status| status.counts.failed > 2);
+    tampered(a_new_snapshot, cut, |status| status.counts.failed > 2);
 }
 
 #[test]
 fn a_snapshot_with_a_flipped_bit_is_refused() {
     let flip = on("/snapshot/", |answer, body| answer[body + 777] ^= 4);
-    lied_to(a_new_snapshot, flip, |status| {
+    tampered(a_new_snapshot, flip, |status| {
         status.counts.snapshots_refused > 2
     });
 }
@@ -93,7 +93,7 @@ fn a_snapshot_with_a_flipped_bit_is_refused() {
 #[test]
 fn a_delta_with_a_flipped_bit_is_refused() {
     let flip = on("/delta/", |answer, body| answer[body + 70] ^= 1);
-    lied_to(a_new_delta, flip, |status| status.counts.deltas_refused > 2);
+    tampered(a_new_delta, flip, |status| status.counts.deltas_refused > 2);
 }
 
 /// Method: a response larger than the manifest states, once by its `Content-Length` and once without a length.
@@ -106,7 +106,7 @@ fn an_oversized_snapshot_is_refused() {
         answer.splice(length..length, b"9999999".iter().copied());
         answer.extend_from_slice(&[7; 100_000]);
     });
-    lied_to(a_new_snapshot, told, |status| {
+    tampered(a_new_snapshot, told, |status| {
         status.counts.snapshots_refused > 0
     });
     let untold = on("/snapshot/", |answer, body| {
@@ -118,7 +118,7 @@ fn an_oversized_snapshot_is_refused() {
         );
         answer.extend_from_slice(&[7; 100_000]);
     });
-    lied_to(a_new_snapshot, untold, |status| {
+    tampered(a_new_snapshot, untold, |status| {
         status.counts.snapshots_refused > 0
     });
 }
@@ -131,7 +131,7 @@ fn a_changed_manifest_or_one_of_another_key_is_refused() {
             answer[last] ^= 1;
         }
     });
-    lied_to(a_new_delta, flip, |status| {
+    tampered(a_new_delta, flip, |status| {
         status.counts.manifests_refused > 2
     });
     let resign = on("?have", |answer, body| {
@@ -141,7 +141,7 @@ fn a_changed_manifest_or_one_of_another_key_is_refused() {
             answer.splice(body.., line.into_bytes());
         }
     });
-    lied_to(a_new_delta, resign, |status| {
+    tampered(a_new_delta, resign, |status| {
         status.counts.manifests_refused > 2
     });
 }
@@ -153,7 +153,7 @@ fn a_snapshot_of_a_petabyte_is_not_requested() {
     let publisher = publisher(folder.path(), &table(2000));
     let relay = Relay::before(publisher.addr());
     let (tell, asked) = std::sync::mpsc::channel();
-    relay.lie(move |path, mut answer| {
+    relay.tamper(move |path, mut answer| {
         if path.contains("/snapshot/") {
             _ = tell.send(());
         }
@@ -170,7 +170,7 @@ fn a_snapshot_of_a_petabyte_is_not_requested() {
         Some(answer)
     });
     let client = client(relay.addr, LONG);
-    assert!(client.wait_until(PATIENCE, |status| status.counts.manifests > 1));
+    assert!(client.wait_until(WAIT_MAX, |status| status.counts.manifests > 1));
     assert!(asked.try_recv().is_err(), "the snapshot was requested");
     assert_ne!(client.answer("no such id"), Answer::Absent);
 }

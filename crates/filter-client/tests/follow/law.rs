@@ -11,7 +11,7 @@ use edgeward_publish::RunningPublisher;
 
 use edgeward_types::SplitMix64;
 
-use crate::support::{Clocks, PATIENCE, Relay, body_at, config, post, publisher, table};
+use crate::support::{Clocks, Relay, WAIT_MAX, body_at, config, post, publisher, table};
 
 const STALENESS: Duration = Duration::from_millis(600);
 const RUN: Duration = Duration::from_secs(6);
@@ -32,17 +32,17 @@ fn no_old_id_is_ever_skipped() {
     let mut addr = running.as_ref().expect("it runs").addr();
     let relay = Relay::before(addr);
     let old: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
-    let mut lies = SplitMix64(seed ^ 1);
-    relay.lie(move |path, answer| {
+    let mut tamper_dice = SplitMix64(seed ^ 1);
+    relay.tamper(move |path, answer| {
         let is_manifest = path.contains("/resource?") || path.ends_with("/resource");
         let mut old = old.lock().expect("no test panics with it");
         if is_manifest && old.len() < 1000 {
             old.push(answer.clone());
         }
-        match lies.below(10) {
+        match tamper_dice.below(10) {
             0 => None,
             1 if is_manifest => {
-                let at = lies.below(old.len() as u64);
+                let at = tamper_dice.below(old.len() as u64);
                 Some(old[usize::try_from(at).expect("small")].clone())
             }
             2 => Some(answer[..body_at(&answer)].to_vec()),
@@ -59,10 +59,12 @@ fn no_old_id_is_ever_skipped() {
     let (mut skipped, mut asked, mut deaths, mut cuts) = (0u64, 0u64, 0, 0);
     let mut is_cut = false;
     let mut next_id = 10_000;
-    let begun = Instant::now();
-    let mut trouble_at = begun;
+    let started = Instant::now();
+    let mut trouble_at = started;
     let enough = |skipped, deaths, cuts| skipped > 0 && deaths > 0 && cuts > 0;
-    while begun.elapsed() < RUN || (!enough(skipped, deaths, cuts) && begun.elapsed() < PATIENCE) {
+    while started.elapsed() < RUN
+        || (!enough(skipped, deaths, cuts) && started.elapsed() < WAIT_MAX)
+    {
         if running.is_some() && post(addr, next_id) {
             committed.push((Instant::now(), next_id));
             next_id += 1;

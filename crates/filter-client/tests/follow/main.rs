@@ -8,7 +8,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use edgeward_filter_client::{Answer, FilterClient, Reason};
-use support::{Clocks, PATIENCE, Relay, client, config, post, publisher, table, until};
+use support::{Clocks, Relay, WAIT_MAX, client, config, post, publisher, table, until};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -17,7 +17,7 @@ fn absent_ids_are_skipped_and_new_ones_are_not() {
     let folder = tempfile::tempdir().expect("a folder");
     let publisher = publisher(folder.path(), &table(5000));
     let client = client(publisher.addr(), LONG);
-    assert!(client.wait_fresh(PATIENCE), "{:?}", client.status());
+    assert!(client.wait_fresh(WAIT_MAX), "{:?}", client.status());
     assert!((0..5000u64).all(|id| client.may_exist(id.to_string())));
     let skipped = (10_000..20_000u64)
         .filter(|id| !client.may_exist(id.to_string()))
@@ -42,7 +42,7 @@ fn a_client_fails_open_after_its_publisher_died() {
     let mut config = config(publisher.addr(), LONG);
     config.clock = clocks.clock();
     let client = FilterClient::start(config).expect("it starts");
-    assert!(client.wait_fresh(PATIENCE));
+    assert!(client.wait_fresh(WAIT_MAX));
     publisher.shutdown();
     assert_eq!(client.answer("no such id"), Answer::Absent);
     clocks.pass(LONG);
@@ -62,7 +62,7 @@ fn stepped_wall_clocks_do_not_extend_freshness() {
     for step in [0, 3_600_000, -3_600_000, -3_600_000, 3_600_000] {
         clocks.step_wall(step);
         assert!(
-            client.wait_fresh(PATIENCE),
+            client.wait_fresh(WAIT_MAX),
             "after {step} ms: {:?}",
             client.status()
         );
@@ -82,7 +82,7 @@ fn dated_manifests_suffice_with_a_known_clock_error() {
     let mut config = config(publisher.addr(), Duration::from_secs(10));
     config.clock_error = Some(Duration::from_secs(1));
     let client = FilterClient::start(config).expect("it starts");
-    assert!(client.wait_fresh(PATIENCE), "{:?}", client.status());
+    assert!(client.wait_fresh(WAIT_MAX), "{:?}", client.status());
     assert_eq!(client.status().counts.proofs, 0);
     assert!(post(publisher.addr(), 777));
     until("the id is answered maybe", || {
@@ -97,11 +97,11 @@ fn a_stored_snapshot_is_not_fetched_again() {
     let publisher = publisher(folder.path(), &table(5000));
     let start = || {
         let mut config = config(publisher.addr(), LONG);
-        config.keep = Some(keep.path().to_owned());
+        config.snapshot_folder = Some(keep.path().to_owned());
         FilterClient::start(config).expect("it starts")
     };
     let client = start();
-    assert!(client.wait_until(PATIENCE, |status| status.fresh));
+    assert!(client.wait_until(WAIT_MAX, |status| status.fresh));
     until("it is kept", || {
         keep.path().join("resource.manifest").exists()
     });
@@ -113,7 +113,7 @@ fn a_stored_snapshot_is_not_fetched_again() {
         Answer::Absent,
         "not before a proof arrived"
     );
-    assert!(client.wait_fresh(PATIENCE));
+    assert!(client.wait_fresh(WAIT_MAX));
     assert_eq!(client.status().counts.snapshots, 0);
     assert_eq!(client.answer("6000"), Answer::Maybe);
 }
@@ -125,7 +125,7 @@ fn a_posted_id_is_answered_maybe_within_two_seconds() {
     let folder = tempfile::tempdir().expect("a folder");
     let publisher = publisher(folder.path(), &table(5000));
     let client = client(publisher.addr(), LONG);
-    assert!(client.wait_fresh(PATIENCE));
+    assert!(client.wait_fresh(WAIT_MAX));
     let mut times: Vec<Duration> = (0..200u64)
         .map(|n| {
             let id = 1_000_000 + n;
@@ -151,7 +151,7 @@ fn a_broken_download_is_resumed() {
     let relay = Relay::before(publisher.addr());
     let mut breaks = 0;
     let (tell, resumed) = std::sync::mpsc::channel();
-    relay.lie(move |path, mut answer| {
+    relay.tamper(move |path, mut answer| {
         if path.contains("/snapshot/") {
             if answer.starts_with(b"HTTP/1.1 206") {
                 _ = tell.send(());
@@ -165,6 +165,6 @@ fn a_broken_download_is_resumed() {
         Some(answer)
     });
     let client = client(relay.addr, LONG);
-    assert!(client.wait_fresh(PATIENCE), "{:?}", client.status());
-    assert!(resumed.recv_timeout(PATIENCE).is_ok());
+    assert!(client.wait_fresh(WAIT_MAX), "{:?}", client.status());
+    assert!(resumed.recv_timeout(WAIT_MAX).is_ok());
 }

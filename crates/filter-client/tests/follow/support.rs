@@ -13,7 +13,7 @@ use edgeward_publish::{
 };
 use edgeward_types::Timestamp;
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(30);
 pub(crate) const TOKEN: &str = "a-token-for-tests";
 
 /// A table of ids that tests write to.
@@ -55,7 +55,7 @@ pub(crate) fn publisher(state: &Path, table: &Table) -> RunningPublisher {
     config.coverage = Coverage::Posts;
     let publisher = Publisher::start(config, Box::new(table.clone())).expect("it starts");
     assert!(
-        publisher.wait_published(0, PATIENCE),
+        publisher.wait_published(0, WAIT_MAX),
         "no snapshot was made"
     );
     publisher
@@ -86,7 +86,7 @@ pub(crate) fn post(addr: SocketAddr, id: u64) -> bool {
 /// Sends one request with `Connection: close` and returns the whole response.
 pub(crate) fn exchange(addr: SocketAddr, request: &[u8]) -> Option<Vec<u8>> {
     let mut stream = TcpStream::connect(addr).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_read_timeout(Some(WAIT_MAX)).ok()?;
     stream.write_all(request).ok()?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).ok()?;
@@ -131,13 +131,13 @@ impl Clocks {
 }
 
 /// Changes a response, given the request's path. `None` drops the response.
-pub(crate) type Lie = Box<dyn FnMut(&str, Vec<u8>) -> Option<Vec<u8>> + Send>;
+pub(crate) type Tamper = Box<dyn FnMut(&str, Vec<u8>) -> Option<Vec<u8>> + Send>;
 
 /// A relay between client and publisher; one request per connection.
 pub(crate) struct Relay {
     pub(crate) addr: SocketAddr,
     pub(crate) target: Arc<Mutex<Option<SocketAddr>>>,
-    lie: Arc<Mutex<Option<Lie>>>,
+    tamper: Arc<Mutex<Option<Tamper>>>,
 }
 
 impl Relay {
@@ -146,28 +146,31 @@ impl Relay {
         let relay = Self {
             addr: listener.local_addr().expect("bound"),
             target: Arc::new(Mutex::new(Some(target))),
-            lie: Arc::default(),
+            tamper: Arc::default(),
         };
-        let (target, lie) = (Arc::clone(&relay.target), Arc::clone(&relay.lie));
+        let (target, tamper) = (Arc::clone(&relay.target), Arc::clone(&relay.tamper));
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (target, lie) = (Arc::clone(&target), Arc::clone(&lie));
-                std::thread::spawn(move || pass_on(stream, &target, &lie));
+                let (target, tamper) = (Arc::clone(&target), Arc::clone(&tamper));
+                std::thread::spawn(move || pass_on(stream, &target, &tamper));
             }
         });
         relay
     }
 
-    pub(crate) fn lie(&self, lie: impl FnMut(&str, Vec<u8>) -> Option<Vec<u8>> + Send + 'static) {
+    pub(crate) fn tamper(
+        &self,
+        tamper: impl FnMut(&str, Vec<u8>) -> Option<Vec<u8>> + Send + 'static,
+    ) {
         *self
-            .lie
+            .tamper
             .lock()
-            .expect("no thread panics while it has the lock") = Some(Box::new(lie));
+            .expect("no thread panics while it has the lock") = Some(Box::new(tamper));
     }
 
-    pub(crate) fn be_honest(&self) {
+    pub(crate) fn stop_tampering(&self) {
         *self
-            .lie
+            .tamper
             .lock()
             .expect("no thread panics while it has the lock") = None;
     }
@@ -191,9 +194,9 @@ impl Relay {
 fn pass_on(
     mut stream: TcpStream,
     target: &Mutex<Option<SocketAddr>>,
-    lie: &Mutex<Option<Lie>>,
+    tamper: &Mutex<Option<Tamper>>,
 ) -> Option<()> {
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_read_timeout(Some(WAIT_MAX)).ok()?;
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") && head.len() < 1 << 16 {
@@ -207,15 +210,15 @@ fn pass_on(
     let mut answer = exchange(addr, request.as_bytes())?;
     // If the network was cut in the meantime, the response is lost.
     (*target.lock().ok()?)?;
-    if let Some(lie) = lie.lock().ok()?.as_mut() {
-        answer = lie(&path, answer)?;
+    if let Some(tamper) = tamper.lock().ok()?.as_mut() {
+        answer = tamper(&path, answer)?;
     }
     stream.write_all(&answer).ok()
 }
 
 /// Repeats a check until it returns true, within a time limit.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_MAX;
     while !holds() {
         assert!(Instant::now() < deadline, "waited too long: {what}");
         std::thread::park_timeout(Duration::from_millis(1));

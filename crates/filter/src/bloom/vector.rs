@@ -31,46 +31,46 @@ use crate::id::IdHash;
 #[inline]
 pub(super) fn are_set(_: Avx2, hash: u64, block: &[u8; BLOCK_BYTES]) -> bool {
     // SAFETY: an `Avx2` exists only if the processor has AVX2.
-    unsafe { has(hash, block) }
+    unsafe { contains(hash, block) }
 }
 
 /// Like [`super::Lanes::match_many`].
 pub(super) fn match_many(_: Avx2, ids: &[IdHash], blocks: u32, area: &[u8], answers: &mut [bool]) {
     // SAFETY: as in `are_set`.
-    unsafe { have(ids, blocks, area, answers) }
+    unsafe { contains_many(ids, blocks, area, answers) }
 }
 
 /// Like [`super::set`].
 #[inline]
 pub(super) fn set(_: Avx2, hash: u64, blocks: &mut [Block]) -> bool {
     // SAFETY: as in `are_set`.
-    unsafe { put(hash, blocks) }
+    unsafe { insert(hash, blocks) }
 }
 
 /// Calls [`set`] for each of `ids`. Returns the number of ids that changed a bit.
 pub(super) fn set_many(_: Avx2, ids: &[IdHash], blocks: &mut [Block]) -> u64 {
     // SAFETY: as in `are_set`.
-    unsafe { put_many(ids, blocks) }
+    unsafe { insert_many(ids, blocks) }
 }
 
 #[target_feature(enable = "avx2")]
-fn has(hash: u64, block: &[u8; BLOCK_BYTES]) -> bool {
+fn contains(hash: u64, block: &[u8; BLOCK_BYTES]) -> bool {
     _mm256_testc_si256(lanes(block), bits_of(hash)) != 0
 }
 
 #[target_feature(enable = "avx2")]
-fn have(ids: &[IdHash], blocks: u32, area: &[u8], answers: &mut [bool]) {
+fn contains_many(ids: &[IdHash], blocks: u32, area: &[u8], answers: &mut [bool]) {
     for (n, (id, answer)) in ids.iter().zip(answers).enumerate() {
-        if let Some(later) = ids.get(n + AHEAD) {
-            send_for(area, BLOCK_BYTES * block_of(later.0, blocks));
+        if let Some(later) = ids.get(n + PREFETCH_IDS) {
+            prefetch(area, BLOCK_BYTES * block_of(later.0, blocks));
         }
         let block = block_at(area, block_of(id.0, blocks));
-        *answer = block.is_none_or(|block| has(id.0, block));
+        *answer = block.is_none_or(|block| contains(id.0, block));
     }
 }
 
 #[target_feature(enable = "avx2")]
-fn put(hash: u64, blocks: &mut [Block]) -> bool {
+fn insert(hash: u64, blocks: &mut [Block]) -> bool {
     let at = block_of(hash, blocks.len() as u32);
     let Block(block) = &mut blocks[at];
     let (before, bits) = (lanes(block), bits_of(hash));
@@ -81,14 +81,14 @@ fn put(hash: u64, blocks: &mut [Block]) -> bool {
 }
 
 #[target_feature(enable = "avx2")]
-fn put_many(ids: &[IdHash], blocks: &mut [Block]) -> u64 {
+fn insert_many(ids: &[IdHash], blocks: &mut [Block]) -> u64 {
     let count = blocks.len() as u32;
     let mut fresh = 0;
     for (n, id) in ids.iter().enumerate() {
-        if let Some(later) = ids.get(n + AHEAD) {
-            send_for(blocks, block_of(later.0, count));
+        if let Some(later) = ids.get(n + PREFETCH_IDS) {
+            prefetch(blocks, block_of(later.0, count));
         }
-        fresh += u64::from(put(id.0, blocks));
+        fresh += u64::from(insert(id.0, blocks));
     }
     fresh
 }
@@ -110,9 +110,9 @@ fn lanes(block: &[u8; BLOCK_BYTES]) -> __m256i {
 
 /// Prefetches the cache line of `all[at]`. An index beyond the end has no effect.
 #[target_feature(enable = "avx2")]
-fn send_for<T>(all: &[T], at: usize) {
+fn prefetch<T>(all: &[T], at: usize) {
     _mm_prefetch::<_MM_HINT_T0>(all.as_ptr().wrapping_add(at).cast());
 }
 
 /// The number of ids by which the prefetch runs ahead: about 80 ns, the latency of main memory.
-const AHEAD: usize = 16;
+const PREFETCH_IDS: usize = 16;

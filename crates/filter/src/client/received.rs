@@ -6,16 +6,16 @@ use crate::format::OpenError;
 
 /// A snapshot that was hashed and opened, on a thread that blocks no request.
 #[derive(Clone, Debug)]
-pub struct Received<B> {
+pub struct ReceivedSnapshot<B> {
     pub(super) digest: Digest,
     pub(super) filter: Result<Filter<B>, OpenError>,
 }
 
-impl<B: AsRef<[u8]>> Received<B> {
+impl<B: AsRef<[u8]>> ReceivedSnapshot<B> {
     /// Computes the digest and opens the filter. Reads every byte twice.
     pub fn open(bytes: B) -> Self {
         Self {
-            digest: Digest::of(bytes.as_ref()),
+            digest: Digest::compute(bytes.as_ref()),
             filter: Filter::open(bytes),
         }
     }

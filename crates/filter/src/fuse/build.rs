@@ -41,7 +41,7 @@ pub(crate) enum BuildError {
 /// The order of the hashes does not affect the rate, but it selects one of many equivalent solutions. The seeds
 /// of all attempts are derived from `seed`.
 pub(crate) fn build(
-    room: &mut Room,
+    workspace: &mut Workspace,
     mut pieces: Vec<Vec<u64>>,
     width: Width,
     seed: u64,
@@ -51,7 +51,7 @@ pub(crate) fn build(
     for attempt in 0..ATTEMPTS_MAX {
         let shape = Shape::for_ids(ids, width, attempt / 2);
         let attempt_seed = mix(u64::from(attempt), seed);
-        let mut tables = room.tables(ids, shape);
+        let mut tables = workspace.tables(ids, shape);
         if tables.peel(&pieces, shape, attempt_seed) {
             return Ok(Solved {
                 area: tables.fill(shape),
@@ -76,25 +76,25 @@ pub(crate) fn build(
 
 /// Memory that attempts and shards reuse.
 #[derive(Default)]
-pub(crate) struct Room {
-    given: Option<Box<dyn AsMut<[u8]> + Send>>,
+pub(crate) struct Workspace {
+    provided: Option<Box<dyn AsMut<[u8]> + Send>>,
     /// Used if the caller provided no memory, or too little.
     own: Vec<u8>,
     /// The slots with one id: those of this round and those of the next.
     rounds: [Vec<u32>; 2],
 }
 
-impl fmt::Debug for Room {
+impl fmt::Debug for Workspace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Room").finish_non_exhaustive()
+        f.debug_struct("Workspace").finish_non_exhaustive()
     }
 }
 
-impl Room {
+impl Workspace {
     /// Uses memory that the caller provides.
     pub(crate) fn within(memory: Box<dyn AsMut<[u8]> + Send>) -> Self {
         Self {
-            given: Some(memory),
+            provided: Some(memory),
             ..Self::default()
         }
     }
@@ -103,9 +103,9 @@ impl Room {
     fn tables(&mut self, ids: usize, shape: Shape) -> Tables<'_> {
         let slots = shape.slots() as usize;
         let bytes = ids * (WORD + NUMBER) + slots * (WORD + 1);
-        let given = self.given.as_mut().map(|given| (**given).as_mut());
-        let (memory, is_fresh) = match given.filter(|given| given.len() >= bytes) {
-            Some(given) => (given, false),
+        let provided = self.provided.as_mut().map(|provided| (**provided).as_mut());
+        let (memory, is_fresh) = match provided.filter(|provided| provided.len() >= bytes) {
+            Some(provided) => (provided, false),
             None => {
                 // `vec![0; n]` requests zeroed pages from the system, which need no further clearing.
                 let is_fresh = self.own.len() < bytes;
@@ -115,7 +115,7 @@ impl Room {
                 (&mut self.own[..], is_fresh)
             }
         };
-        let (dealt, memory) = memory.split_at_mut(ids * WORD);
+        let (sorted, memory) = memory.split_at_mut(ids * WORD);
         let (sums, memory) = memory.split_at_mut(slots * WORD);
         let (order, memory) = memory.split_at_mut(ids * NUMBER);
         let uses = &mut memory[..slots];
@@ -124,7 +124,7 @@ impl Room {
             uses.fill(0);
         }
         Tables {
-            dealt: dealt.as_chunks_mut().0,
+            sorted: sorted.as_chunks_mut().0,
             sums: sums.as_chunks_mut().0,
             order: order.as_chunks_mut().0,
             uses,
@@ -136,7 +136,7 @@ impl Room {
 /// The tables in which a shard is solved. Numbers are stored as bytes, because provided memory is a byte slice.
 struct Tables<'a> {
     /// The mixed hashes, sorted by the segment of their first slot.
-    dealt: &'a mut [[u8; WORD]],
+    sorted: &'a mut [[u8; WORD]],
     /// For each slot the XOR of the mixed hashes that use it. After an id was peeled from the slot: the mixed
     /// hash of this id.
     sums: &'a mut [[u8; WORD]],
@@ -150,23 +150,23 @@ struct Tables<'a> {
 impl Tables<'_> {
     /// Adds all ids and peels them. Returns true if every id was peeled.
     fn peel(&mut self, pieces: &[Vec<u64>], shape: Shape, seed: u64) -> bool {
-        self.deal(pieces, shape, seed);
+        self.sort_by_segment(pieces, shape, seed);
         let slots = self.uses.len();
         let sums = &mut self.sums[..slots];
-        let mut most = 0;
-        for &mixed in &*self.dealt {
+        let mut most_uses = 0;
+        for &mixed in &*self.sorted {
             let mixed = u64::from_le_bytes(mixed);
             for slot in shape.probe(mixed).slots {
                 let slot = slot as usize;
                 let count = self.uses[slot].wrapping_add(1);
                 self.uses[slot] = count;
                 add(&mut sums[slot], mixed);
-                most = most.max(count);
+                most_uses = most_uses.max(count);
             }
         }
         // A mean of four ids per slot is usual. Only duplicates can reach 255; the counts may then have
         // overflowed.
-        most < u8::MAX && self.follow(shape) == self.dealt.len()
+        most_uses < u8::MAX && self.peel_all(shape) == self.sorted.len()
     }
 
     /// Peels until no slot with one id is left. Returns the number of ids peeled.
@@ -174,7 +174,7 @@ impl Tables<'_> {
     /// The loop updates all four slots of an id alike, also the one from which the id is peeled, which becomes
     /// empty. A branch on this would be unpredictable for the CPU. The same holds for the test whether a slot
     /// is left with one id: it advances the length of the next round instead of branching.
-    fn follow(&mut self, shape: Shape) -> usize {
+    fn peel_all(&mut self, shape: Shape) -> usize {
         let uses = &mut *self.uses;
         let slots = uses.len();
         let sums = &mut self.sums[..slots];
@@ -182,16 +182,16 @@ impl Tables<'_> {
         let segment = 1 << shape.segment_log2;
         let mut peeled = 0;
         for begin in (0..slots).step_by(segment) {
-            make_room(now, segment);
-            let mut waiting = 0;
+            extend_to(now, segment);
+            let mut now_len = 0;
             for (slot, uses) in (begin as u32..).zip(&uses[begin..begin + segment]) {
-                now[waiting] = slot;
-                waiting += usize::from(*uses == 1);
+                now[now_len] = slot;
+                now_len += usize::from(*uses == 1);
             }
-            while waiting > 0 {
-                make_room(next, ARITY * waiting);
-                let mut coming = 0;
-                for &slot in &now[..waiting] {
+            while now_len > 0 {
+                extend_to(next, ARITY * now_len);
+                let mut next_len = 0;
+                for &slot in &now[..now_len] {
                     let own = slot as usize;
                     if uses[own] != 1 {
                         // Its id was peeled from another slot in the meantime.
@@ -205,21 +205,21 @@ impl Tables<'_> {
                         let left = uses[at].wrapping_sub(1);
                         uses[at] = left;
                         add(&mut sums[at], mixed);
-                        next[coming] = other;
-                        coming += usize::from(left == 1);
+                        next[next_len] = other;
+                        next_len += usize::from(left == 1);
                     }
                     // No other id uses this slot any more.
                     sums[own] = mixed.to_le_bytes();
                 }
                 std::mem::swap(now, next);
-                waiting = coming;
+                now_len = next_len;
             }
         }
         peeled
     }
 
-    /// Writes the mixed hashes to `dealt`, sorted by segment.
-    fn deal(&mut self, pieces: &[Vec<u64>], shape: Shape, seed: u64) {
+    /// Writes the mixed hashes to `sorted`, sorted by segment.
+    fn sort_by_segment(&mut self, pieces: &[Vec<u64>], shape: Shape, seed: u64) {
         let segment = |mixed: u64| {
             (((mixed >> 32) * u64::from(shape.starts())) >> (32 + shape.segment_log2)) as usize
         };
@@ -233,9 +233,9 @@ impl Tables<'_> {
         for piece in pieces {
             for &hash in piece {
                 let mixed = mix(hash, seed);
-                let place = &mut next[segment(mixed)];
-                self.dealt[*place as usize] = mixed.to_le_bytes();
-                *place += 1;
+                let position = &mut next[segment(mixed)];
+                self.sorted[*position as usize] = mixed.to_le_bytes();
+                *position += 1;
             }
         }
     }
@@ -246,9 +246,9 @@ impl Tables<'_> {
         // Smaller values let more slots fit into the cache.
         match shape.bits + u8::from(shape.wide_from < shape.slots()) {
             // After peeling, no id uses any slot: all counts are zero.
-            0..=8 => settle(self.sums, self.order, self.uses, shape),
-            9..=16 => settle(self.sums, self.order, &mut vec![0u16; slots], shape),
-            _ => settle(self.sums, self.order, &mut vec![0u64; slots], shape),
+            0..=8 => assign(self.sums, self.order, self.uses, shape),
+            9..=16 => assign(self.sums, self.order, &mut vec![0u16; slots], shape),
+            _ => assign(self.sums, self.order, &mut vec![0u64; slots], shape),
         }
     }
 }
@@ -257,7 +257,7 @@ fn add(sum: &mut [u8; WORD], mixed: u64) {
     *sum = (u64::from_le_bytes(*sum) ^ mixed).to_le_bytes();
 }
 
-fn settle<T: Value>(
+fn assign<T: Value>(
     sums: &[[u8; WORD]],
     order: &[[u8; NUMBER]],
     values: &mut [T],
@@ -266,10 +266,10 @@ fn settle<T: Value>(
     for &own in order.iter().rev() {
         let own = u32::from_le_bytes(own) as usize;
         let probe = shape.probe(u64::from_le_bytes(sums[own]));
-        let settled = probe.slots.map(|slot| values[slot as usize].get());
+        let assigned = probe.slots.map(|slot| values[slot as usize].get());
         // The id's own slot is still zero: no later id of the order owns it.
-        let value = probe.fingerprint ^ settled[0] ^ settled[1] ^ settled[2] ^ settled[3];
-        values[own] = T::of(value & probe.mask);
+        let value = probe.fingerprint ^ assigned[0] ^ assigned[1] ^ assigned[2] ^ assigned[3];
+        values[own] = T::from_u64(value & probe.mask);
     }
     pack(values, shape)
 }
@@ -300,13 +300,13 @@ fn pack<T: Value>(values: &[T], shape: Shape) -> Vec<u8> {
 /// The integer type in which slot values are computed.
 trait Value: Copy {
     /// Converts a number that fits.
-    fn of(value: u64) -> Self;
+    fn from_u64(value: u64) -> Self;
 
     fn get(self) -> u64;
 }
 
 impl Value for u8 {
-    fn of(value: u64) -> Self {
+    fn from_u64(value: u64) -> Self {
         value as Self
     }
 
@@ -316,7 +316,7 @@ impl Value for u8 {
 }
 
 impl Value for u16 {
-    fn of(value: u64) -> Self {
+    fn from_u64(value: u64) -> Self {
         value as Self
     }
 
@@ -326,7 +326,7 @@ impl Value for u16 {
 }
 
 impl Value for u64 {
-    fn of(value: u64) -> Self {
+    fn from_u64(value: u64) -> Self {
         value
     }
 
@@ -336,7 +336,7 @@ impl Value for u64 {
 }
 
 /// Extends a list to at least `len` elements of any value.
-fn make_room(list: &mut Vec<u32>, len: usize) {
+fn extend_to(list: &mut Vec<u32>, len: usize) {
     if list.len() < len {
         list.resize(len, 0);
     }
@@ -368,7 +368,7 @@ mod tests {
     }
 
     impl Solved {
-        fn has(&self, hash: u64) -> bool {
+        fn contains(&self, hash: u64) -> bool {
             self.shape.matches(mix(hash, self.seed), &self.area)
         }
     }
@@ -386,37 +386,42 @@ mod tests {
             if twice {
                 all.extend_from_slice(&ids);
             }
-            let solved = build(&mut Room::default(), vec![all], width(share), seed).expect("solvable");
+            let solved = build(&mut Workspace::default(), vec![all], width(share), seed).expect("solvable");
             prop_assert_eq!(solved.ids, ids.len());
             for id in ids {
-                prop_assert!(solved.has(id));
+                prop_assert!(solved.contains(id));
             }
         }
     }
 
     #[test]
     fn a_thousand_copies_of_one_id_count_once() {
-        let solved =
-            build(&mut Room::default(), vec![vec![7; 1000]], width(0.01), 0).expect("solvable");
+        let solved = build(
+            &mut Workspace::default(),
+            vec![vec![7; 1000]],
+            width(0.01),
+            0,
+        )
+        .expect("solvable");
         assert_eq!(solved.ids, 1);
-        assert!(solved.has(7));
+        assert!(solved.contains(7));
     }
 
     /// The filter does not depend on whether memory is provided, on its size or on its contents.
     #[test]
     fn a_filter_does_not_depend_on_the_memory_provided() {
         let all = hashes(5_000, 9);
-        let solve = |room: &mut Room| {
-            let small = build(room, vec![all[..100].to_vec()], width(0.01), 2);
-            let large = build(room, vec![all.clone()], width(0.01), 1);
+        let solve = |workspace: &mut Workspace| {
+            let small = build(workspace, vec![all[..100].to_vec()], width(0.01), 2);
+            let large = build(workspace, vec![all.clone()], width(0.01), 1);
             [small, large].map(|solved| solved.expect("solvable").area)
         };
-        let own = solve(&mut Room::default());
+        let own = solve(&mut Workspace::default());
         for bytes in [0, 10_000, 1 << 20] {
-            let given = Box::new(vec![0xa5u8; bytes]);
-            let mut room = Room::within(given);
-            assert_eq!(solve(&mut room), own, "{bytes}");
-            assert_eq!(solve(&mut room), own, "{bytes}, again");
+            let provided = Box::new(vec![0xa5u8; bytes]);
+            let mut workspace = Workspace::within(provided);
+            assert_eq!(solve(&mut workspace), own, "{bytes}");
+            assert_eq!(solve(&mut workspace), own, "{bytes}, again");
         }
     }
 
@@ -425,14 +430,16 @@ mod tests {
     fn absent_ids_pass_at_the_stated_rate() {
         for share in [0.4, 0.1, 0.03, 0.01] {
             let solved = build(
-                &mut Room::default(),
+                &mut Workspace::default(),
                 vec![hashes(20_000, 1)],
                 width(share),
                 3,
             )
             .expect("solvable");
             let probes = 400_000;
-            let passed = hashes(probes, 2).into_iter().filter(|&h| solved.has(h));
+            let passed = hashes(probes, 2)
+                .into_iter()
+                .filter(|&h| solved.contains(h));
             let measured = passed.count() as f64 / probes as f64;
             let stated = solved.shape.rate();
             assert!(
@@ -454,7 +461,7 @@ mod tests {
     /// The table was measured this way.
     #[test]
     fn nine_of_ten_first_attempts_succeed() {
-        let mut room = Room::default();
+        let mut workspace = Workspace::default();
         let mut poor = Vec::new();
         let sizes = (0..20).flat_map(|log2| [1usize << log2, (2 << log2) - 1, 3 << log2]);
         let (ids_max, work) = match std::env::var_os("EDGEWARD_LONG_TESTS") {
@@ -465,8 +472,8 @@ mod tests {
             let all = [hashes(ids as u64, 11)];
             let shape = Shape::for_ids(ids, width(0.01), 0);
             let runs = (work / ids as u64).clamp(20, 1_000);
-            let good =
-                (0..runs).filter(|&seed| room.tables(ids, shape).peel(&all, shape, mix(seed, 5)));
+            let good = (0..runs)
+                .filter(|&seed| workspace.tables(ids, shape).peel(&all, shape, mix(seed, 5)));
             let share = good.count() as f64 / runs as f64;
             eprintln!(
                 "{ids} ids: {share:.3}, {:.4} slots per id",

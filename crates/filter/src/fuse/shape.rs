@@ -71,14 +71,14 @@ impl Shape {
         if ids == 0 {
             return Self::EMPTY;
         }
-        let class = CLASSES
+        let class = SIZE_CLASSES
             .iter()
             .find(|class| ids >= class.ids_min)
             .expect("the last class begins at 0 ids");
         let segment = 1u64 << class.segment_log2;
         let permille = class.permille + u64::from(generosity) * 10;
-        let wanted = (ids as u64 * permille).div_ceil(1000).div_ceil(segment);
-        let start_segments = wanted.saturating_sub(ARITY as u64 - 1).max(1);
+        let segments = (ids as u64 * permille).div_ceil(1000).div_ceil(segment);
+        let start_segments = segments.saturating_sub(ARITY as u64 - 1).max(1);
         let starts = start_segments << class.segment_log2;
         let mut shape = Self {
             bits: width.bits,
@@ -169,7 +169,7 @@ impl Shape {
     }
 
     /// Returns true if the four slots in `area` XOR to the fingerprint of `mixed`. This follows the format's
-    /// page literally; the tests compare the fast implementations in `ask` with it.
+    /// page literally; the tests compare the fast implementations in `lookup` with it.
     #[cfg(test)]
     pub(crate) fn matches(self, mixed: u64, area: &[u8]) -> bool {
         let probe = self.probe(mixed);
@@ -221,21 +221,22 @@ pub(crate) const PADDING_BYTES: u64 = 7;
 /// [`Shape::probe`] takes 16 bits of the hash for a position within a segment.
 const SEGMENT_LOG2_MAX: u8 = 16;
 
-/// More slots than any shard needs: about a million ids, twice as many by chance. Keeps sums within 32 bits.
+/// The largest number of slots. A shard has about a million ids, by chance twice as many. Keeps sums within 32
+/// bits.
 pub(crate) const SLOTS_MAX: u32 = 1 << 28;
 
 // The byte position of the last slot stays within 32 bits.
 const _: () = assert!((SLOTS_MAX as u64) * 33 < u32::MAX as u64 * 8);
 
 /// The segment length and the slots per 1000 ids for shards of at least `ids_min` ids.
-struct Class {
+struct SizeClass {
     ids_min: usize,
     segment_log2: u8,
     permille: u64,
 }
 
-const fn class(ids_min: usize, segment_log2: u8, permille: u64) -> Class {
-    Class {
+const fn size_class(ids_min: usize, segment_log2: u8, permille: u64) -> SizeClass {
+    SizeClass {
         ids_min,
         segment_log2,
         permille,
@@ -244,23 +245,23 @@ const fn class(ids_min: usize, segment_log2: u8, permille: u64) -> Class {
 
 /// The paper's formulas as steps, in integers only, so that every machine builds the same bytes. The number of
 /// slots is about the smallest with which nine of ten first attempts succeed; a test in `build` measures this.
-const CLASSES: [Class; 16] = [
-    class(3 << 18, 12, 1070),
-    class(1 << 19, 11, 1075),
-    class(1 << 18, 11, 1090),
-    class(1 << 17, 11, 1100),
-    class(1 << 16, 10, 1120),
-    class(1 << 15, 9, 1160),
-    class(1 << 14, 8, 1175),
-    class(1 << 13, 8, 1215),
-    class(1 << 12, 7, 1250),
-    class(1 << 11, 7, 1310),
-    class(1 << 10, 6, 1400),
-    class(1 << 8, 5, 1430),
-    class(1 << 7, 5, 1500),
-    class(1 << 6, 4, 1650),
-    class(1 << 3, 3, 1800),
-    class(0, 2, 2500),
+const SIZE_CLASSES: [SizeClass; 16] = [
+    size_class(3 << 18, 12, 1070),
+    size_class(1 << 19, 11, 1075),
+    size_class(1 << 18, 11, 1090),
+    size_class(1 << 17, 11, 1100),
+    size_class(1 << 16, 10, 1120),
+    size_class(1 << 15, 9, 1160),
+    size_class(1 << 14, 8, 1175),
+    size_class(1 << 13, 8, 1215),
+    size_class(1 << 12, 7, 1250),
+    size_class(1 << 11, 7, 1310),
+    size_class(1 << 10, 6, 1400),
+    size_class(1 << 8, 5, 1430),
+    size_class(1 << 7, 5, 1500),
+    size_class(1 << 6, 4, 1650),
+    size_class(1 << 3, 3, 1800),
+    size_class(0, 2, 2500),
 ];
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Lookups, compiled for processors with AVX2.
 //!
-//! A batch runs the same code as [`ask::many`]; with AVX2 the compiler processes four ids at once. A single
-//! lookup is [`Shard::has`] with its four slots side by side. Moving values to vector registers and back delays
+//! A batch runs the same code as [`lookup::contains_many`]; with AVX2 the compiler processes four ids at once. A single
+//! lookup is [`Shard::contains`] with its four slots side by side. Moving values to vector registers and back delays
 //! its result, but later code waits for the result only after a branch misprediction. The lookup needs a third
 //! of the instructions of the portable code. This matters because a processor's out-of-order window holds a
 //! fixed number of instructions, here about three lookups. A lookup therefore takes a third of the latency of
@@ -23,20 +23,20 @@ use std::arch::x86_64::{
     _mm256_setzero_si256, _mm256_srli_epi64, _mm256_srlv_epi64, _mm256_sub_epi32, _mm256_xor_si256,
 };
 
-use super::ask::{self, Shard, WORD, word};
+use super::lookup::{self, Shard, WORD, word};
 use super::shape::{fold, mix};
 use crate::avx2::Avx2;
 use crate::id::IdHash;
 
-/// Like [`Shard::has`].
+/// Like [`Shard::contains`].
 #[inline]
-pub(super) fn ask_one(_: Avx2, shard: &Shard, hash: u64, bytes: &[u8]) -> bool {
+pub(super) fn contains(_: Avx2, shard: &Shard, hash: u64, bytes: &[u8]) -> bool {
     // SAFETY: an `Avx2` exists only if the processor has AVX2 and BMI2.
-    unsafe { has(shard, hash, bytes) }
+    unsafe { contains_avx2(shard, hash, bytes) }
 }
 
-/// Like [`ask::many`].
-pub(super) fn ask_many(
+/// Like [`lookup::contains_many`].
+pub(super) fn contains_many(
     _: Avx2,
     ids: &[IdHash],
     shards: &[Shard],
@@ -44,23 +44,24 @@ pub(super) fn ask_many(
     answers: &mut [bool],
 ) {
     // SAFETY: an `Avx2` exists only if the processor has AVX2 and BMI2.
-    unsafe { many(ids, shards, bytes, answers) }
+    unsafe { contains_many_avx2(ids, shards, bytes, answers) }
 }
 
 #[target_feature(enable = "avx2,bmi2")]
-fn many(ids: &[IdHash], shards: &[Shard], bytes: &[u8], answers: &mut [bool]) {
-    ask::many(ids, shards, bytes, answers);
+fn contains_many_avx2(ids: &[IdHash], shards: &[Shard], bytes: &[u8], answers: &mut [bool]) {
+    lookup::contains_many(ids, shards, bytes, answers);
 }
 
 #[target_feature(enable = "avx2,bmi2")]
-fn has(shard: &Shard, hash: u64, bytes: &[u8]) -> bool {
+fn contains_avx2(shard: &Shard, hash: u64, bytes: &[u8]) -> bool {
     let Some(last) = bytes.len().checked_sub(WORD) else {
         return true;
     };
     let mixed = mix(hash, shard.seed);
     let second = fold(mixed);
     let all = |number: u64| _mm256_set1_epi64x(number as i64);
-    let each = |[a, b, c, d]: [u64; 4]| _mm256_set_epi64x(d as i64, c as i64, b as i64, a as i64);
+    let lanes_of =
+        |[a, b, c, d]: [u64; 4]| _mm256_set_epi64x(d as i64, c as i64, b as i64, a as i64);
     let everywhere = all(mixed);
     // The same as `Shard::start`.
     let start = _mm256_srli_epi64::<32>(_mm256_mul_epu32(
@@ -69,16 +70,16 @@ fn has(shard: &Shard, hash: u64, bytes: &[u8]) -> bool {
     ));
     // The last lane takes its bits from `second`.
     let random = _mm256_blend_epi32::<0b1100_0000>(
-        _mm256_srlv_epi64(everywhere, each([0, 0, 16, 0])),
+        _mm256_srlv_epi64(everywhere, lanes_of([0, 0, 16, 0])),
         all(second),
     );
-    let places = _mm256_xor_si256(_mm256_and_si256(random, each(shard.masks)), start);
+    let positions = _mm256_xor_si256(_mm256_and_si256(random, lanes_of(shard.masks)), start);
     // Positions have 28 bits and slots at most 33, so 32-bit halves suffice and the product fits.
-    let beyond = _mm256_sub_epi32(places, each(shard.wide_from));
+    let beyond = _mm256_sub_epi32(positions, lanes_of(shard.wide_from));
     let wide = _mm256_max_epi32(beyond, _mm256_setzero_si256());
     let bit = _mm256_add_epi64(
-        _mm256_mul_epu32(places, all(shard.bits)),
-        _mm256_add_epi64(wide, each(shard.origins)),
+        _mm256_mul_epu32(positions, all(shard.bits)),
+        _mm256_add_epi64(wide, lanes_of(shard.origins)),
     );
     // The lowest lane holds the first slot.
     let is_narrow = _mm256_movemask_ps(_mm256_castsi256_ps(beyond)) & 1;
@@ -111,5 +112,5 @@ fn has(shard: &Shard, hash: u64, bytes: &[u8]) -> bool {
         pair(c, d, _mm256_extracti128_si256::<1>(shifts)),
     );
     let sum = _mm_cvtsi128_si64(_mm_xor_si128(pairs, _mm_unpackhi_epi64(pairs, pairs)));
-    shard.agree(is_narrow != 0, sum as u64, second)
+    shard.is_match_of_width(is_narrow != 0, sum as u64, second)
 }

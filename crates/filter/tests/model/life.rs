@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use edgeward_filter::client::{Answer, Client, ClientConfig, Now, Reason, Refused};
+use edgeward_filter::client::{Answer, Client, ClientConfig, Now, Reason, UpdateError};
 use edgeward_filter::{Digest, Trust, to_hex};
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ pub(crate) struct Life {
     client: Client<Vec<u8>>,
     ids: usize,
     /// The newest snapshot and its manifest, as a client stores them on disk.
-    kept: Option<(String, Vec<u8>)>,
+    stored: Option<(String, Vec<u8>)>,
     hidden: Option<String>,
     count: usize,
     /// The numbers of decided and undecided answers, including those for ids that were never committed.
@@ -76,7 +76,7 @@ impl Life {
             client: Client::new(config.clone()),
             config,
             ids,
-            kept: None,
+            stored: None,
             hidden: None,
             count: 0,
             answered: 0,
@@ -98,16 +98,16 @@ impl Life {
         self.count > STEPS_MAX
     }
 
-    pub(crate) fn wants(&self) -> (Option<Digest>, Vec<Digest>) {
-        let wants = self.client.wants();
+    pub(crate) fn to_fetch(&self) -> (Option<Digest>, Vec<Digest>) {
+        let to_fetch = self.client.to_fetch();
         (
-            wants.snapshot.map(|snapshot| snapshot.sha256),
-            wants.deltas.iter().map(|delta| delta.sha256).collect(),
+            to_fetch.snapshot.map(|snapshot| snapshot.sha256),
+            to_fetch.deltas.iter().map(|delta| delta.sha256).collect(),
         )
     }
 
-    pub(crate) fn kept(&self) -> Option<(String, Vec<u8>)> {
-        self.kept.clone()
+    pub(crate) fn stored(&self) -> Option<(String, Vec<u8>)> {
+        self.stored.clone()
     }
 
     /// Returns the script as one line of JSON. `files` contains all published files.
@@ -152,10 +152,10 @@ impl Life {
                 client.challenge(now, *echo);
                 ("challenge", Ok(()))
             }
-            Act::Manifest(line) => ("manifest", client.manifest(now, line.as_bytes())),
-            Act::Proof(line) => ("proof", client.proof(now, line.as_bytes())),
-            Act::Snapshot(file) => ("snapshot", client.snapshot(now, file.clone())),
-            Act::Delta(file) => ("delta", client.delta(now, file)),
+            Act::Manifest(line) => ("manifest", client.accept_manifest(now, line.as_bytes())),
+            Act::Proof(line) => ("proof", client.accept_proof(now, line.as_bytes())),
+            Act::Snapshot(file) => ("snapshot", client.accept_snapshot(now, file.clone())),
+            Act::Delta(file) => ("delta", client.accept_delta(now, file)),
             Act::Observe => {
                 client.observe(now);
                 ("observe", Ok(()))
@@ -165,14 +165,14 @@ impl Life {
         if let (Act::Snapshot(file), Ok(())) = (&act, &taken) {
             let line = client.manifest_line().expect("it listed the snapshot");
             let line = String::from_utf8(line).expect("JSON");
-            self.kept = Some((line, file.clone()));
+            self.stored = Some((line, file.clone()));
         }
         let with = match (&mut self.record, act) {
             (None, _) | (_, Act::Observe) => Value::Null,
             (_, Act::Challenge(echo)) => json!(to_hex(&echo)),
             (Some(record), Act::Manifest(line) | Act::Proof(line)) => json!(record.document(line)),
             (Some(record), Act::Snapshot(file) | Act::Delta(file)) => {
-                json!(record.file(Digest::of(&file)))
+                json!(record.file(Digest::compute(&file)))
             }
         };
         self.step(now, what, with, outcome, must);
@@ -199,7 +199,7 @@ impl Life {
             }
         }
         let fresh_ms = self.client.fresh_for(now).as_millis() as u64;
-        let (snapshot, deltas) = self.wants();
+        let (snapshot, deltas) = self.to_fetch();
         let Some(record) = &mut self.record else {
             return;
         };
@@ -225,20 +225,20 @@ impl Life {
 }
 
 /// Returns the name of an error in the scripts for all languages.
-fn name(refused: &Refused) -> &'static str {
+fn name(refused: &UpdateError) -> &'static str {
     match refused {
-        Refused::Manifest(_) => "unbelievable",
-        Refused::Snapshot(_) | Refused::Delta(_) => "broken",
-        Refused::OtherSet { .. } => "other-set",
-        Refused::Replayed { .. } => "replayed",
-        Refused::Falling { .. } => "falling",
-        Refused::NotAsked => "not-asked",
-        Refused::Unlisted => "unlisted",
-        Refused::Early => "early",
-        Refused::Older => "older",
-        Refused::Contradiction => "contradiction",
-        Refused::SnapshotTooLarge { .. } => "too-large",
-        Refused::OverlayFull { .. } => "overlay-full",
+        UpdateError::Manifest(_) => "unbelievable",
+        UpdateError::Snapshot(_) | UpdateError::Delta(_) => "broken",
+        UpdateError::OtherSet { .. } => "other-set",
+        UpdateError::Replayed { .. } => "replayed",
+        UpdateError::Falling { .. } => "falling",
+        UpdateError::NotAsked => "not-asked",
+        UpdateError::Unlisted => "unlisted",
+        UpdateError::Early => "early",
+        UpdateError::Older => "older",
+        UpdateError::Contradiction => "contradiction",
+        UpdateError::SnapshotTooLarge { .. } => "too-large",
+        UpdateError::OverlayFull { .. } => "overlay-full",
         other => panic!("{other:?} needs a name in every language"),
     }
 }

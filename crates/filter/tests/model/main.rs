@@ -21,7 +21,7 @@ use std::io::Write as _;
 
 use edgeward_filter::Signer;
 use edgeward_filter::complete::Coverage;
-use publisher::Weakness;
+use publisher::Fault;
 use world::World;
 
 /// The number of lives in `make test`. `EDGEWARD_SIM_RUNS=100000` takes a quarter of an hour.
@@ -42,7 +42,7 @@ fn an_id_older_than_max_staleness_is_never_answered_absent() {
     for seed in seeds {
         // Signatures take most of the time, so only some lives have them.
         let signer = (seed % 32 == 0).then(|| Signer::from_secret([7; 32]));
-        let mut world = World::new(seed, signer, Weakness::None);
+        let mut world = World::new(seed, signer, Fault::None);
         if let Err(hidden) = world.run() {
             panic!("the life EDGEWARD_SIM_SEED={seed}: {hidden}");
         }
@@ -70,15 +70,15 @@ fn an_id_older_than_max_staleness_is_never_answered_absent() {
 /// A faulty publisher is detected within the first thousand lives.
 #[test]
 fn each_publisher_fault_hides_an_id() {
-    for weakness in [
-        Weakness::AnySnapshot,
-        Weakness::OneLineage,
-        Weakness::LostPosts,
-        Weakness::BrokenFeed,
+    for fault in [
+        Fault::AnySnapshot,
+        Fault::OneLineage,
+        Fault::LostPosts,
+        Fault::BrokenFeed,
     ] {
-        let first = (0..1000).find(|&seed| World::new(seed, None, weakness).run().is_err());
-        eprintln!("{weakness:?}: the first life with a hidden id is {first:?}");
-        assert!(first.is_some(), "{weakness:?} is not detected");
+        let first = (0..1000).find(|&seed| World::new(seed, None, fault).run().is_err());
+        eprintln!("{fault:?}: the first life with a hidden id is {first:?}");
+        assert!(first.is_some(), "{fault:?} is not detected");
     }
 }
 
@@ -93,7 +93,7 @@ fn lives_are_written_for_other_languages() {
     let lives = variable("EDGEWARD_LIVES").unwrap_or(30);
     let mut file = std::fs::File::create(path).expect("the file can be written");
     for seed in first..first + lives {
-        let mut world = World::new(seed, Some(Signer::from_secret([7; 32])), Weakness::None);
+        let mut world = World::new(seed, Some(Signer::from_secret([7; 32])), Fault::None);
         world.life.recorded();
         world.run().expect("no id is hidden");
         writeln!(file, "{}", world.script()).expect("the file can be written");

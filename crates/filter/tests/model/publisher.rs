@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
-use edgeward_filter::complete::{Completeness, Coverage, Covers};
+use edgeward_filter::complete::{Completeness, Coverage, CoveredUntil};
 use edgeward_filter::delta::Delta;
 use edgeward_filter::journal::Journal;
 use edgeward_filter::manifest::Snapshot;
@@ -34,15 +34,15 @@ struct Position {
 
 /// The condition of the state folder at a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    AsItWas,
+pub(crate) enum FolderCondition {
+    Unchanged,
     /// Restored from a backup.
     Restored,
 }
 
 /// Faults that a publisher could have. The model must detect each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Weakness {
+pub(crate) enum Fault {
     None,
     /// Statements do not name the oldest sufficient snapshot.
     AnySnapshot,
@@ -66,7 +66,7 @@ pub(crate) struct Publisher {
     journal: Journal,
     lineage: u64,
     complete: Completeness,
-    told: Told,
+    config: PublisherConfig,
     epoch: u64,
     position: Option<Position>,
     written: Option<Position>,
@@ -87,26 +87,26 @@ pub(crate) const SEED: u64 = 11;
 
 /// The configuration of a publisher.
 #[derive(Clone, Debug)]
-pub(crate) struct Told {
+pub(crate) struct PublisherConfig {
     pub(crate) coverage: Coverage,
     pub(crate) commit_within: u64,
     pub(crate) signer: Option<Signer>,
-    pub(crate) weakness: Weakness,
+    pub(crate) fault: Fault,
 }
 
 impl Publisher {
-    pub(crate) fn new(told: Told, lineage: u64) -> Self {
+    pub(crate) fn new(config: PublisherConfig, lineage: u64) -> Self {
         Self {
             journal: Journal::new(SET, lineage, 1, SEED),
             lineage,
-            complete: Completeness::start(told.coverage, None, None),
+            complete: Completeness::start(config.coverage, None, None),
             epoch: 1,
             position: None,
             written: None,
             bases: VecDeque::new(),
             cancelled: HashSet::new(),
             left_out: HashSet::new(),
-            told,
+            config,
             manifest: None,
             files: Vec::new(),
             serial: 1,
@@ -136,10 +136,16 @@ impl Publisher {
     }
 
     /// Starts a publisher with a state folder.
-    pub(crate) fn start(told: Told, folder: Folder, found: Found, now: u64, lineage: u64) -> Self {
-        let weakness = told.weakness;
-        let lineage = match weakness {
-            Weakness::OneLineage => folder.lineage,
+    pub(crate) fn start(
+        config: PublisherConfig,
+        folder: Folder,
+        found: FolderCondition,
+        now: u64,
+        lineage: u64,
+    ) -> Self {
+        let fault = config.fault;
+        let lineage = match fault {
+            Fault::OneLineage => folder.lineage,
             _ => lineage,
         };
         // Like the real publisher: a new lineage at each start, and a serial number above the current
@@ -155,19 +161,18 @@ impl Publisher {
         )
         .expect("the folder is complete")
         .with_lineage(lineage);
-        let may_miss = found == Found::Restored || folder.may_miss_posts;
-        let lost =
-            (may_miss && weakness != Weakness::LostPosts).then(|| ms(now + told.commit_within));
-        let kept = folder.snapshot.map(|snapshot| snapshot.epoch);
+        let may_miss = found == FolderCondition::Restored || folder.may_miss_posts;
+        let lost = (may_miss && fault != Fault::LostPosts).then(|| ms(now + config.commit_within));
+        let stored = folder.snapshot.map(|snapshot| snapshot.epoch);
         let head = journal.head();
         let mut publisher = Self {
             journal,
             lineage,
-            complete: Completeness::start(told.coverage, kept, lost),
+            complete: Completeness::start(config.coverage, stored, lost),
             epoch: folder.epoch,
             position: folder.position.filter(|position| position.head <= head),
             serial,
-            ..Self::new(told, lineage)
+            ..Self::new(config, lineage)
         };
         publisher.written = publisher.position;
         publisher
@@ -175,11 +180,11 @@ impl Publisher {
 
     /// Begins a feed. Returns the position at which it continues, if any.
     pub(crate) fn feed_begins(&mut self, now: u64) -> Option<u64> {
-        let kept = self.journal.snapshot().map(|snapshot| snapshot.epoch);
+        let stored = self.journal.snapshot().map(|snapshot| snapshot.epoch);
         let position = self.position;
-        let continues = position.filter(|position| position.complete).and(kept);
-        let continues = match self.told.weakness {
-            Weakness::BrokenFeed => kept,
+        let continues = position.filter(|position| position.complete).and(stored);
+        let continues = match self.config.fault {
+            Fault::BrokenFeed => stored,
             _ => continues,
         };
         self.complete.feed_begins(ms(now), continues);
@@ -193,11 +198,11 @@ impl Publisher {
     }
 
     /// Applies a batch of the feed, complete up to `asked`.
-    pub(crate) fn fed(&mut self, ids: Vec<IdHash>, asked: u64, now: u64) {
+    pub(crate) fn apply_changes(&mut self, ids: Vec<IdHash>, asked: u64, now: u64) {
         let known: HashSet<IdHash> = self.journal.ids_after_snapshot().collect();
         let is_new = |id: &IdHash| !known.contains(id) || self.cancelled.contains(id);
         self.add(ids.into_iter().filter(is_new).collect(), now);
-        self.complete.fed(ms(asked));
+        self.complete.feed_reached(ms(asked));
         self.written = self.position;
         self.position = Some(Position {
             at: asked,
@@ -237,12 +242,12 @@ impl Publisher {
 
     /// Returns the ids that a snapshot contains in addition to those of its scan.
     pub(crate) fn unite(&self) -> Vec<IdHash> {
-        let kept = self.journal.kept_ids();
-        kept.filter(|id| !self.left_out.contains(id)).collect()
+        let stored = self.journal.delta_ids();
+        stored.filter(|id| !self.left_out.contains(id)).collect()
     }
 
     pub(crate) fn publish(&mut self, scan: Scan, bytes: &[u8], now: u64) {
-        let settled = |began: u64| began + self.told.commit_within <= now;
+        let settled = |began: u64| began + self.config.commit_within <= now;
         let before = self.journal.snapshot().map_or(0, |before| before.base);
         let old_enough = self.bases.iter().rev().find(|(_, began)| settled(*began));
         let keep_from = old_enough.map_or(0, |(base, _)| *base).min(before);
@@ -253,15 +258,15 @@ impl Publisher {
         self.journal
             .publish(bytes, scan.epoch, scan.base, keep_from);
         self.epoch = scan.epoch;
-        let kept: HashSet<IdHash> = self.journal.kept_ids().collect();
-        self.cancelled.retain(|id| kept.contains(id));
+        let stored: HashSet<IdHash> = self.journal.delta_ids().collect();
+        self.cancelled.retain(|id| stored.contains(id));
         self.complete.published(ms(scan.began), scan.epoch);
         self.show(now);
     }
 
     /// The time at which a scan must begin in addition to the schedule.
-    pub(crate) fn scan_wanted_at(&self) -> Option<u64> {
-        let at = self.complete.scan_wanted_at()?;
+    pub(crate) fn scan_due_at(&self) -> Option<u64> {
+        let at = self.complete.scan_due_at()?;
         Some(at.as_millis() as u64)
     }
 
@@ -269,9 +274,9 @@ impl Publisher {
     pub(crate) fn show(&mut self, now: u64) {
         let wall_ms = |at: u64| (EPOCH_MS + at).saturating_add_signed(self.wall_ahead);
         let covers_ms = match self.complete.covers() {
-            Covers::Unknown => 0,
-            Covers::At(at) => wall_ms(at.as_millis() as u64),
-            Covers::Always => wall_ms(now),
+            CoveredUntil::Unknown => 0,
+            CoveredUntil::At(at) => wall_ms(at.as_millis() as u64),
+            CoveredUntil::Always => wall_ms(now),
         };
         let epoch_min = self.epoch_min();
         if let Some(manifest) = self.journal.manifest(covers_ms, epoch_min) {
@@ -282,13 +287,13 @@ impl Publisher {
                 .iter()
                 .map(|delta| delta.bytes.clone())
                 .collect();
-            self.manifest = Some((manifest.to_line(self.told.signer.as_ref()), now));
+            self.manifest = Some((manifest.to_line(self.config.signer.as_ref()), now));
         }
     }
 
     fn epoch_min(&self) -> Option<u64> {
-        match self.told.weakness {
-            Weakness::AnySnapshot => Some(0),
+        match self.config.fault {
+            Fault::AnySnapshot => Some(0),
             _ => self.complete.epoch_min(),
         }
     }
@@ -296,13 +301,13 @@ impl Publisher {
     /// Returns a proof for a challenge.
     pub(crate) fn prove(&self, echo: [u8; 16], now: u64) -> Option<String> {
         let lag_ms = match self.complete.covers() {
-            Covers::Unknown => return None,
-            Covers::At(at) => now - at.as_millis() as u64,
-            Covers::Always => 0,
+            CoveredUntil::Unknown => return None,
+            CoveredUntil::At(at) => now - at.as_millis() as u64,
+            CoveredUntil::Always => 0,
         };
         let epoch_min = self.epoch_min()?;
         let proof = self.journal.prove(echo, lag_ms, epoch_min);
-        Some(proof.to_line(self.told.signer.as_ref()))
+        Some(proof.to_line(self.config.signer.as_ref()))
     }
 }
 

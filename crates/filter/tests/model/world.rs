@@ -7,13 +7,13 @@ use std::time::Duration;
 use edgeward_filter::client::{ClientConfig, Now};
 use edgeward_filter::complete::Coverage;
 use edgeward_filter::{
-    Digest, IdForm, IdHash, IdHasher, Rate, Request, Signer, Trust, UpdatableFilter,
+    Digest, FilterParams, IdForm, IdHash, IdHasher, Rate, Signer, Trust, UpdatableFilter,
 };
 use edgeward_types::{SplitMix64, Timestamp};
 
 use crate::dice::Dice;
 use crate::life::{Act, Life};
-use crate::publisher::{Folder, Found, Publisher, SEED, Scan, Told, Weakness};
+use crate::publisher::{Fault, Folder, FolderCondition, Publisher, PublisherConfig, SEED, Scan};
 
 /// The wall-clock time at the beginning of a life.
 pub(crate) const EPOCH_MS: u64 = 1_800_000_000_000;
@@ -27,7 +27,7 @@ const HASHER: IdHasher = IdHasher {
 };
 
 pub(crate) fn hash(id: usize) -> IdHash {
-    HASHER.integer(id as i128)
+    HASHER.hash_integer(id as i128)
 }
 
 /// Parameters drawn once per life.
@@ -73,11 +73,11 @@ struct Row {
     /// The time of the commit; `None` while the row does not exist.
     committed: Option<u64>,
     /// True if the id was posted and acknowledged and will be committed.
-    underway: bool,
+    is_pending: bool,
 }
 
 pub(crate) struct World {
-    told: Told,
+    config: PublisherConfig,
     pub(crate) setup: Setup,
     dice: Dice,
     time: u64,
@@ -87,7 +87,7 @@ pub(crate) struct World {
     alive: Option<Publisher>,
     /// The state folder while the publisher is dead, and a backup of it.
     disk: Option<Folder>,
-    found: Found,
+    found: FolderCondition,
     backup: Option<Folder>,
     /// The number of the publisher's start. Events of earlier starts are ignored.
     run: u64,
@@ -110,7 +110,7 @@ pub(crate) struct World {
 
 impl World {
     /// Creates the life of this seed. With `signer` every document is signed.
-    pub(crate) fn new(seed: u64, signer: Option<Signer>, weakness: Weakness) -> Self {
+    pub(crate) fn new(seed: u64, signer: Option<Signer>, fault: Fault) -> Self {
         let mut dice = Dice(SplitMix64(seed));
         let interval = dice.between(20, 1200) * 1000;
         let coverage = dice.pick(&[
@@ -151,22 +151,23 @@ impl World {
             Some(signer) => Trust::Keys(vec![signer.public()]),
             None => Trust::Transport,
         };
-        let mut config = ClientConfig::new("resource", trust, Duration::from_millis(staleness));
-        config.clock_error = dated.then(|| Duration::from_millis(error));
-        config.snapshot_bytes_max = dice.pick(&[1 << 30, 1 << 30, 192, 224]);
-        config.overlay_ids_max = dice.pick(&[1 << 20, 1 << 20, 3]);
+        let mut client_config =
+            ClientConfig::new("resource", trust, Duration::from_millis(staleness));
+        client_config.clock_error = dated.then(|| Duration::from_millis(error));
+        client_config.snapshot_bytes_max = dice.pick(&[1 << 30, 1 << 30, 192, 224]);
+        client_config.overlay_ids_max = dice.pick(&[1 << 20, 1 << 20, 3]);
         let wall_ahead = skew(&mut dice);
         let lineage = dice.roll() >> 11;
-        let told = Told {
+        let config = PublisherConfig {
             coverage,
             commit_within: setup.commit_within,
             signer,
-            weakness,
+            fault,
         };
-        let mut publisher = Publisher::new(told.clone(), lineage);
+        let mut publisher = Publisher::new(config.clone(), lineage);
         publisher.wall_ahead = setup.publisher_ahead;
         let mut world = Self {
-            told,
+            config,
             setup,
             time: 0,
             queue: BinaryHeap::new(),
@@ -174,7 +175,7 @@ impl World {
             rows: vec![Row::default(); IDS_MAX],
             alive: Some(publisher),
             disk: None,
-            found: Found::AsItWas,
+            found: FolderCondition::Unchanged,
             backup: None,
             run: 0,
             scan: None,
@@ -189,7 +190,7 @@ impl World {
             asleep_until: 0,
             sleeps: 0,
             slept: 0,
-            life: Life::new(seed, config, IDS_MAX),
+            life: Life::new(seed, client_config, IDS_MAX),
             dice,
         };
         for row in &mut world.rows[..6] {
@@ -250,7 +251,7 @@ impl World {
             Event::Write => self.write(),
             Event::Commit(id) => {
                 self.rows[id].committed = Some(self.time);
-                self.rows[id].underway = false;
+                self.rows[id].is_pending = false;
             }
             Event::Removed(id) => {
                 if let Some(publisher) = &mut self.alive {
@@ -323,7 +324,7 @@ impl World {
             .between(self.setup.interval / 12, self.setup.interval);
         self.after(delay, Event::Write);
         let id = self.dice.between(0, IDS_MAX as u64) as usize;
-        if self.rows[id].underway {
+        if self.rows[id].is_pending {
             return;
         }
         if self.rows[id].committed.is_some() {
@@ -342,9 +343,9 @@ impl World {
             }
             _ => false,
         };
-        self.noted();
+        self.record_published();
         if posted {
-            self.rows[id].underway = true;
+            self.rows[id].is_pending = true;
             let delay = self.dice.between(0, self.setup.commit_within * 9 / 10);
             self.after(delay, Event::Commit(id));
         } else if self.setup.coverage != Coverage::Posts {
@@ -364,7 +365,7 @@ impl World {
         // The first scan waits for the feed to begin.
         let delay = self.dice.between(2, 2000);
         self.after(delay, Event::ScanBegin(run));
-        self.noted();
+        self.record_published();
     }
 
     fn publisher_dies(&mut self) {
@@ -378,17 +379,17 @@ impl World {
         if let Some(folder) = self.disk.take() {
             let lineage = self.dice.roll() >> 11;
             let mut publisher =
-                Publisher::start(self.told.clone(), folder, self.found, self.time, lineage);
+                Publisher::start(self.config.clone(), folder, self.found, self.time, lineage);
             publisher.wall_ahead = self.setup.publisher_ahead;
             publisher.show(self.time);
-            self.found = Found::AsItWas;
+            self.found = FolderCondition::Unchanged;
             self.alive = Some(publisher);
             self.publisher_starts();
         }
     }
 
     /// Records the published manifest and files.
-    fn noted(&mut self) {
+    fn record_published(&mut self) {
         let Some(publisher) = &self.alive else {
             return;
         };
@@ -398,7 +399,7 @@ impl World {
             self.manifests.push(line.clone());
         }
         for file in &publisher.files {
-            self.files.insert(Digest::of(file), file.clone());
+            self.files.insert(Digest::compute(file), file.clone());
         }
     }
 
@@ -440,28 +441,28 @@ impl World {
             return;
         };
         ids.extend(publisher.unite());
-        let request = Request {
+        let params = FilterParams {
             hasher: HASHER,
             epoch: scan.epoch,
-            ..Request::with_rate(Rate::new(0.001).expect("a rate"))
+            ..FilterParams::with_rate(Rate::new(0.001).expect("a rate"))
         };
         let room = ids.len() as u64 + 1;
-        let mut filter = UpdatableFilter::new(request, room).expect("small");
+        let mut filter = UpdatableFilter::new(params, room).expect("small");
         ids.iter()
             .for_each(|id| _ = filter.insert(*id).expect("room"));
         let bytes = filter.to_filter(scan.epoch).into_bytes();
         publisher.publish(scan, &bytes, self.time);
-        let digest = Digest::of(&bytes);
+        let digest = Digest::compute(&bytes);
         self.epochs.insert(digest.to_string(), scan.epoch);
         self.files.insert(digest, bytes);
-        let wanted = publisher.scan_wanted_at();
-        self.noted();
+        let due_at = publisher.scan_due_at();
+        self.record_published();
         let next = self
             .setup
             .interval
             .saturating_sub(self.time - began)
             .max(100);
-        let early = wanted.map_or(u64::MAX, |at| at.saturating_sub(self.time) + 1);
+        let early = due_at.map_or(u64::MAX, |at| at.saturating_sub(self.time) + 1);
         self.after(next.min(early), Event::ScanBegin(self.run));
     }
 
@@ -474,7 +475,7 @@ impl World {
             // Without a position the feed begins after the present rows.
             let position = publisher.feed_begins(self.time).unwrap_or(self.time);
             self.feed = Some((position, self.run));
-            self.noted();
+            self.record_published();
         }
         match self.feed {
             Some((position, _)) if !away => {
@@ -494,11 +495,11 @@ impl World {
     fn feed_brought(&mut self) {
         if let (Some((ids, asked, _)), Some(publisher)) = (self.brought.take(), &mut self.alive) {
             let ids = ids.into_iter().map(hash).collect();
-            publisher.fed(ids, asked, self.time);
+            publisher.apply_changes(ids, asked, self.time);
             if let Some((position, _)) = &mut self.feed {
                 *position = asked;
             }
-            self.noted();
+            self.record_published();
         }
         self.after(self.setup.poll_every, Event::FeedPoll(self.run));
     }
@@ -547,7 +548,7 @@ impl World {
         let proof = (!self.setup.dated)
             .then(|| publisher.prove(echo, self.time))
             .flatten();
-        self.noted();
+        self.record_published();
         let Some((line, _)) = manifest else { return };
         self.send(&Act::Manifest(line));
         if let Some(proof) = proof {
@@ -556,7 +557,7 @@ impl World {
     }
 
     fn fetch(&mut self) {
-        let (snapshot, deltas) = self.life.wants();
+        let (snapshot, deltas) = self.life.to_fetch();
         if let Some(name) = snapshot {
             let epoch = self.epochs.get(&name.to_string()).copied();
             let blocked = epoch.is_none_or(|epoch| epoch >= self.setup.blocked_from);
@@ -577,7 +578,7 @@ impl World {
     fn client_restarts(&mut self) {
         self.life.restart(self.now());
         if self.dice.percent(50)
-            && let Some((line, file)) = self.life.kept()
+            && let Some((line, file)) = self.life.stored()
         {
             self.act(Act::Manifest(line));
             self.act(Act::Snapshot(file));
@@ -609,7 +610,7 @@ impl World {
                 if let Some(backup) = self.backup.clone() {
                     self.publisher_dies();
                     self.disk = Some(backup);
-                    self.found = Found::Restored;
+                    self.found = FolderCondition::Restored;
                     self.publisher_returns();
                 }
             }

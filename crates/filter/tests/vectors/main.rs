@@ -14,7 +14,8 @@ use edgeward_filter::guava::{Funnel, GuavaBuilder, GuavaFilter};
 use edgeward_filter::journal::Journal;
 use edgeward_filter::manifest::{Manifest, Proof};
 use edgeward_filter::{
-    Filter, IdForm, IdHash, IdHasher, Rate, Request, Signer, StaticBuilder, Trust, UpdatableFilter,
+    Filter, FilterParams, IdForm, IdHash, IdHasher, Rate, Signer, StaticBuilder, Trust,
+    UpdatableFilter,
 };
 use edgeward_types::Timestamp;
 use edgeward_types::xxh3::xxh3_64;
@@ -36,12 +37,12 @@ fn golden(name: &str, bytes: &[u8]) {
     );
 }
 
-fn request(form: IdForm, share: f64, seed: u64) -> Request {
-    Request {
+fn params(form: IdForm, share: f64, seed: u64) -> FilterParams {
+    FilterParams {
         hasher: IdHasher { form, seed },
         epoch: 7,
         built: Some(Timestamp::from_secs(1_700_000_000)),
-        ..Request::with_rate(Rate::new(share).expect("a rate"))
+        ..FilterParams::with_rate(Rate::new(share).expect("a rate"))
     }
 }
 
@@ -67,10 +68,10 @@ fn spelling(form: IdForm, n: u32) -> String {
 
 /// Builds a filter with three shards, which otherwise takes more than a million ids. Each shard is solved as a
 /// separate filter, and the three are joined as the format's page describes.
-fn in_three_shards(request: Request, ids: &[IdHash]) -> Filter<Vec<u8>> {
+fn in_three_shards(params: FilterParams, ids: &[IdHash]) -> Filter<Vec<u8>> {
     let (mut directory, mut areas, mut whole) = (Vec::new(), Vec::new(), Vec::new());
     for shard in 0..3 {
-        let mut builder = StaticBuilder::new(request);
+        let mut builder = StaticBuilder::new(params);
         let is_here = |id: &&IdHash| (u128::from(id.0) * 3) >> 64 == shard;
         let here = ids.iter().filter(is_here);
         here.for_each(|id| builder.insert(*id).expect("few"));
@@ -102,21 +103,21 @@ fn in_three_shards(request: Request, ids: &[IdHash]) -> Filter<Vec<u8>> {
 
 /// Builds the golden filter with this name.
 fn filter(name: &str, form: IdForm, share: f64, seed: u64, ids: u32) -> Filter<Vec<u8>> {
-    let request = request(form, share, seed);
+    let params = params(form, share, seed);
     let hash = |n| {
-        let id = request.hasher.spelled(spelling(form, n).as_bytes());
+        let id = params.hasher.hash_spelling(spelling(form, n).as_bytes());
         id.expect("an id")
     };
     if name.contains("shards") {
         let hashes: Vec<_> = (0..ids).map(hash).collect();
-        in_three_shards(request, &hashes)
+        in_three_shards(params, &hashes)
     } else if name.starts_with("static") {
-        let mut builder = StaticBuilder::new(request);
+        let mut builder = StaticBuilder::new(params);
         (0..ids).for_each(|n| builder.insert(hash(n)).expect("few"));
         builder.finish().expect("solvable")
     } else {
         let room = u64::from(ids + ids / 10);
-        let mut filter = UpdatableFilter::new(request, room).expect("it fits");
+        let mut filter = UpdatableFilter::new(params, room).expect("it fits");
         (0..ids).for_each(|n| _ = filter.insert(hash(n)).expect("room"));
         filter.to_filter(7)
     }
@@ -148,7 +149,7 @@ fn filters_equal_the_golden_files() {
         let filter = filter(name, form, share, seed, ids);
         golden(name, filter.bytes());
         let opened = Filter::open(filter.bytes()).expect("just built");
-        let answer = |n| opened.contains_spelled(spelling(form, n).as_bytes());
+        let answer = |n| opened.contains_spelling(spelling(form, n).as_bytes());
         assert!((0..ids).all(answer));
         let asked: Vec<_> = (0..2000).map(|n| spelling(form, n)).step_by(10).collect();
         let maybe: String = (0..2000)
@@ -185,7 +186,7 @@ fn hashes_equal_the_golden_file() {
         (IdForm::Uuid, "not a uuid"),
     ] {
         for seed in [0, 42] {
-            let hash = IdHasher { form, seed }.asked(spelling.as_bytes());
+            let hash = IdHasher { form, seed }.hash_query(spelling.as_bytes());
             cases.push(serde_json::json!({
                 "form": form.name(), "seed": seed.to_string(), "spelling": spelling,
                 "hash": format!("{:016x}", hash.0),
@@ -206,7 +207,7 @@ fn hashes_equal_the_golden_file() {
             // The seed is text, because some languages cannot read numbers above 2^53 from JSON.
             cases.push(serde_json::json!({
                 "form": "text", "seed": seed.to_string(), "spelling": spelling,
-                "hash": format!("{:016x}", hasher.asked(spelling.as_bytes()).0),
+                "hash": format!("{:016x}", hasher.hash_query(spelling.as_bytes()).0),
             }));
         }
     }
@@ -220,13 +221,13 @@ fn signer() -> Signer {
 }
 
 /// Returns a manifest, a proof and a delta of one publisher.
-fn said() -> (Manifest, Proof, Vec<u8>) {
+fn statements() -> (Manifest, Proof, Vec<u8>) {
     let hasher = IdHasher::default();
     let mut journal = Journal::new("resource", 0x1234_5678, 99, 0);
-    journal.append((0..20).map(|n| hasher.integer(n)).collect());
+    journal.append((0..20).map(|n| hasher.hash_integer(n)).collect());
     let snapshot = filter("static-integer.ewf", IdForm::Integer, 0.03, 0, 1000);
     journal.publish(snapshot.bytes(), 7, 1, 1);
-    journal.append((1000..1003).map(|n| hasher.integer(n)).collect());
+    journal.append((1000..1003).map(|n| hasher.hash_integer(n)).collect());
     let manifest = journal
         .manifest(1_700_000_000_000, None)
         .expect("a snapshot");
@@ -237,7 +238,7 @@ fn said() -> (Manifest, Proof, Vec<u8>) {
 #[test]
 fn statements_of_a_publisher_equal_the_golden_files() {
     let signer = signer();
-    let (manifest, proof, delta) = said();
+    let (manifest, proof, delta) = statements();
     golden("delta.ewd", &delta);
     let (manifest_line, proof_line) = (
         manifest.to_line(Some(&signer)),

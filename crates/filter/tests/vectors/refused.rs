@@ -10,7 +10,7 @@ use edgeward_filter::{Digest, Filter, IdForm, Signer, Trust, to_hex};
 use edgeward_types::xxh3::{Xxh3, xxh3_64};
 use serde_json::{Value, json};
 
-use super::{filter, golden, said, signer};
+use super::{filter, golden, signer, statements};
 
 /// Returns a file with some bytes replaced and its checksums corrected.
 fn forged(whole: &[u8], at: usize, field: &[u8]) -> Vec<u8> {
@@ -41,7 +41,7 @@ fn flipped(whole: &[u8], at: usize) -> Vec<u8> {
 fn refused_files_equal_the_golden_file() {
     let fixed = filter("static-small.ewf", IdForm::Integer, 0.01, 0, 10).into_bytes();
     let growing = filter("updatable-small.ewf", IdForm::Uuid, 0.01, 0, 10).into_bytes();
-    let (_, _, delta) = said();
+    let (_, _, delta) = statements();
     let huge = u32::MAX.to_le_bytes();
     let mut cases: Vec<(&str, &str, Vec<u8>)> = Vec::new();
     for (name, whole) in [("static", &fixed), ("updatable", &growing)] {
@@ -130,13 +130,13 @@ fn signed(kind: &str, json: &str) -> String {
     let key = SigningKey::from_bytes(&[7; 32]);
     let message = format!("edgeward filter {kind} 1\n{json}");
     let signature = to_hex(&key.sign(message.as_bytes()).to_bytes());
-    let id = &Digest::of(key.verifying_key().as_bytes()).to_string()[..16];
+    let id = &Digest::compute(key.verifying_key().as_bytes()).to_string()[..16];
     format!("ed25519 {id} {signature} {json}")
 }
 
 #[test]
 fn refused_lines_equal_the_golden_file() {
-    let (believed, proof, _) = said();
+    let (believed, proof, _) = statements();
     let manifest = believed.to_line(Some(&signer()));
     let proof = proof.to_line(Some(&signer()));
     let json_of = |line: &str| line[line.find('{').expect("JSON")..].to_owned();

@@ -7,10 +7,10 @@
 
 use std::time::Duration;
 
-use edgeward_filter::client::{Answer, Client, ClientConfig, Now, Reason, Refused};
+use edgeward_filter::client::{Answer, Client, ClientConfig, Now, Reason, UpdateError};
 use edgeward_filter::journal::Journal;
 use edgeward_filter::manifest::Proof;
-use edgeward_filter::{Digest, IdForm, IdHasher, Rate, Request, Signer, StaticBuilder, Trust};
+use edgeward_filter::{Digest, FilterParams, IdForm, IdHasher, Rate, Signer, StaticBuilder, Trust};
 use edgeward_types::{SplitMix64, Timestamp};
 use serde_json::{Value, json};
 
@@ -140,12 +140,12 @@ impl Life {
         self.keep_deltas();
         if snapshot {
             self.epoch += 1;
-            let request = Request {
+            let params = FilterParams {
                 hasher: HASHER,
                 epoch: self.epoch,
-                ..Request::with_rate(Rate::new(0.001).expect("a rate"))
+                ..FilterParams::with_rate(Rate::new(0.001).expect("a rate"))
             };
-            let mut builder = StaticBuilder::new(request);
+            let mut builder = StaticBuilder::new(params);
             (0..self.ids).for_each(|n| builder.insert(id(n)).expect("few"));
             let bytes = builder.finish().expect("solvable").into_bytes();
             let head = self.journal.head();
@@ -230,7 +230,7 @@ impl Life {
         };
         let line = self.documents[at].clone();
         self.step("manifest", json!(at), |client, now| {
-            client.manifest(now, line.as_bytes())
+            client.accept_manifest(now, line.as_bytes())
         });
     }
 
@@ -273,17 +273,17 @@ impl Life {
         };
         let line = self.documents[at].clone();
         self.step("proof", json!(at), |client, now| {
-            client.proof(now, line.as_bytes())
+            client.accept_proof(now, line.as_bytes())
         });
     }
 
     /// Usually a file that the client wants; sometimes any file.
     fn fetch(&mut self) {
-        let wants = self.client.wants();
-        let named = wants.snapshot.map(|snapshot| snapshot.sha256);
+        let to_fetch = self.client.to_fetch();
+        let named = to_fetch.snapshot.map(|snapshot| snapshot.sha256);
         let mut named = named
             .into_iter()
-            .chain(wants.deltas.iter().map(|delta| delta.sha256));
+            .chain(to_fetch.deltas.iter().map(|delta| delta.sha256));
         let at = match (named.next(), named.next()) {
             (Some(first), second) if self.dice.percent(92) => {
                 // Sometimes the second file, which is too early.
@@ -302,15 +302,19 @@ impl Life {
         let bytes = self.files[at].clone();
         if bytes.starts_with(b"\x89EWF") {
             self.step("snapshot", json!(at), |client, now| {
-                client.snapshot(now, bytes)
+                client.accept_snapshot(now, bytes)
             });
         } else {
-            self.step("delta", json!(at), |client, now| client.delta(now, &bytes));
+            self.step("delta", json!(at), |client, now| {
+                client.accept_delta(now, &bytes)
+            });
         }
     }
 
     fn file(&self, name: Digest) -> Option<usize> {
-        self.files.iter().position(|file| Digest::of(file) == name)
+        self.files
+            .iter()
+            .position(|file| Digest::compute(file) == name)
     }
 
     /// Executes a step, and records it with its result.
@@ -318,16 +322,16 @@ impl Life {
         &mut self,
         what: &str,
         with: Value,
-        act: impl FnOnce(&mut Client<Vec<u8>>, Now) -> Result<(), Refused>,
+        act: impl FnOnce(&mut Client<Vec<u8>>, Now) -> Result<(), UpdateError>,
     ) {
         let now = self.now();
         let outcome = match act(&mut self.client, now) {
             Ok(()) => "taken",
             Err(refused) => name(&refused),
         };
-        let wants = self.client.wants();
-        let snapshot = wants.snapshot.and_then(|named| self.file(named.sha256));
-        let deltas: Vec<_> = wants
+        let to_fetch = self.client.to_fetch();
+        let snapshot = to_fetch.snapshot.and_then(|named| self.file(named.sha256));
+        let deltas: Vec<_> = to_fetch
             .deltas
             .iter()
             .filter_map(|delta| self.file(delta.sha256))
@@ -358,26 +362,26 @@ impl Life {
 }
 
 /// Returns the name of an error in the scripts for all languages.
-fn name(refused: &Refused) -> &'static str {
+fn name(refused: &UpdateError) -> &'static str {
     match refused {
-        Refused::Manifest(_) => "unbelievable",
-        Refused::Snapshot(_) | Refused::Delta(_) => "broken",
-        Refused::OtherSet { .. } => "other-set",
-        Refused::Replayed { .. } => "replayed",
-        Refused::Falling { .. } => "falling",
-        Refused::NotAsked => "not-asked",
-        Refused::Unlisted => "unlisted",
-        Refused::Early => "early",
-        Refused::Older => "older",
-        Refused::Contradiction => "contradiction",
-        Refused::SnapshotTooLarge { .. } => "too-large",
-        Refused::OverlayFull { .. } => "overlay-full",
+        UpdateError::Manifest(_) => "unbelievable",
+        UpdateError::Snapshot(_) | UpdateError::Delta(_) => "broken",
+        UpdateError::OtherSet { .. } => "other-set",
+        UpdateError::Replayed { .. } => "replayed",
+        UpdateError::Falling { .. } => "falling",
+        UpdateError::NotAsked => "not-asked",
+        UpdateError::Unlisted => "unlisted",
+        UpdateError::Early => "early",
+        UpdateError::Older => "older",
+        UpdateError::Contradiction => "contradiction",
+        UpdateError::SnapshotTooLarge { .. } => "too-large",
+        UpdateError::OverlayFull { .. } => "overlay-full",
         other => panic!("{other:?} needs a name in every language"),
     }
 }
 
 fn id(n: u64) -> edgeward_filter::IdHash {
-    HASHER.integer(i128::from(n))
+    HASHER.hash_integer(i128::from(n))
 }
 
 /// The ids looked up after each step: the first are in the first snapshot, the last never exist.

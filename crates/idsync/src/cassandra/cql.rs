@@ -3,9 +3,9 @@
 /// Returns the query `SELECT id FROM t [WHERE …] [ALLOW FILTERING]` with a condition on the token of `keys`.
 pub(super) fn by_tokens(query: &str, keys: &[String]) -> Result<String, String> {
     let words = words(query);
-    let find = |wanted: &str| {
+    let find = |keyword: &str| {
         let mut found = words.iter();
-        found.find(|(_, word)| word.eq_ignore_ascii_case(wanted))
+        found.find(|(_, word)| word.eq_ignore_ascii_case(keyword))
     };
     for unfit in ["ORDER", "GROUP", "LIMIT", "PER"] {
         if let Some((_, word)) = find(unfit) {

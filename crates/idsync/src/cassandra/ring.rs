@@ -31,17 +31,17 @@ impl fmt::Display for Range {
     }
 }
 
-/// Divides the ring at the boundaries of its nodes' ranges, and divides ranges longer than `1 / wanted` of the
+/// Divides the ring at the boundaries of its nodes' ranges, and divides ranges longer than `1 / ranges_min` of the
 /// ring.
 ///
 /// The first range begins after the smallest number, which is not a valid token: Cassandra's partitioner
 /// replaces it by the greatest.
-pub(super) fn ranges(tokens: impl IntoIterator<Item = i64>, wanted: u32) -> Vec<Range> {
+pub(super) fn ranges(tokens: impl IntoIterator<Item = i64>, ranges_min: u32) -> Vec<Range> {
     let mut ends: Vec<i64> = tokens.into_iter().collect();
     ends.push(i64::MAX);
     ends.sort_unstable();
     ends.dedup();
-    let longest = (u64::MAX / u64::from(wanted.max(1))).saturating_add(1);
+    let longest = (u64::MAX / u64::from(ranges_min.max(1))).saturating_add(1);
     let mut ranges = Vec::new();
     let mut after = i64::MIN;
     for end in ends {
@@ -65,8 +65,8 @@ mod tests {
     proptest! {
         /// The ranges contain every token exactly once, and the boundaries of nodes are boundaries of ranges.
         #[test]
-        fn the_ranges_cover_the_ring(tokens in prop::collection::vec(any::<i64>(), 0..50), wanted in 1u32..70) {
-            let ranges = ranges(tokens.clone(), wanted);
+        fn the_ranges_cover_the_ring(tokens in prop::collection::vec(any::<i64>(), 0..50), ranges_min in 1u32..70) {
+            let ranges = ranges(tokens.clone(), ranges_min);
             prop_assert_eq!(ranges[0].after, i64::MIN);
             prop_assert_eq!(ranges[ranges.len() - 1].to, i64::MAX);
             for pair in ranges.windows(2) {
@@ -76,8 +76,8 @@ mod tests {
                 prop_assert!(ranges.iter().any(|range| range.to == *token));
             }
             let longest = ranges.iter().map(|range| range.to.abs_diff(range.after)).max();
-            prop_assert!(longest <= Some((u64::MAX / u64::from(wanted)).saturating_add(1)));
-            prop_assert!(ranges.len() <= tokens.len() + 1 + wanted as usize);
+            prop_assert!(longest <= Some((u64::MAX / u64::from(ranges_min)).saturating_add(1)));
+            prop_assert!(ranges.len() <= tokens.len() + 1 + ranges_min as usize);
             for range in ranges {
                 prop_assert!(range.after < range.to);
                 prop_assert_eq!(Range::from_bytes(&range.to_bytes()), Some(range));

@@ -18,11 +18,11 @@ impl Source for Arc<Table> {
         ""
     }
 
-    fn read<'a>(&'a self, _: &'a Sink) -> Reading<'a, ()> {
+    fn read<'a>(&'a self, _: &'a Sink) -> SourceFuture<'a, ()> {
         unreachable!("the tests poll changes only")
     }
 
-    fn follow<'a>(&'a self, _: &'a str) -> Reading<'a, Box<dyn Feed>> {
+    fn follow<'a>(&'a self, _: &'a str) -> SourceFuture<'a, Box<dyn Feed>> {
         Box::pin(async { Ok(Box::new(Self::clone(self)) as Box<dyn Feed>) })
     }
 }
@@ -32,7 +32,7 @@ impl Feed for Arc<Table> {
         IdForm::Integer
     }
 
-    fn poll<'a>(&'a mut self, after: i64, rows: &'a mut Rows<'_>) -> Reading<'a, ()> {
+    fn poll<'a>(&'a mut self, after: i64, rows: &'a mut Rows<'_>) -> SourceFuture<'a, ()> {
         Box::pin(async move {
             let mut all = self.0.lock().expect("no thread panics").clone();
             all.sort_unstable_by_key(|(_, number)| *number);
@@ -121,7 +121,7 @@ fn decreasing_numbers_are_refused() {
         fn form(&self) -> IdForm {
             IdForm::Integer
         }
-        fn poll<'a>(&'a mut self, _: i64, rows: &'a mut Rows<'_>) -> Reading<'a, ()> {
+        fn poll<'a>(&'a mut self, _: i64, rows: &'a mut Rows<'_>) -> SourceFuture<'a, ()> {
             Box::pin(async move {
                 rows.row(Value::Integer(1), 5)?;
                 rows.row(Value::Integer(2), 4)
@@ -135,13 +135,13 @@ fn decreasing_numbers_are_refused() {
 }
 
 /// A connection that fails after `rows_left` rows. Its numbers may be times.
-struct Shaky {
+struct FailingConnection {
     table: Arc<Table>,
     rows_left: usize,
     unit: Unit,
 }
 
-impl Feed for Shaky {
+impl Feed for FailingConnection {
     fn form(&self) -> IdForm {
         IdForm::Integer
     }
@@ -150,7 +150,7 @@ impl Feed for Shaky {
         self.unit
     }
 
-    fn poll<'a>(&'a mut self, after: i64, rows: &'a mut Rows<'_>) -> Reading<'a, ()> {
+    fn poll<'a>(&'a mut self, after: i64, rows: &'a mut Rows<'_>) -> SourceFuture<'a, ()> {
         Box::pin(async move {
             let mut all = self.table.0.lock().expect("no thread panics").clone();
             all.sort_unstable_by_key(|(_, number)| *number);
@@ -189,13 +189,13 @@ proptest! {
                 4 => {
                     let cursor = changes.cursor();
                     changes = follow(&table, 21);
-                    changes.go_to(cursor);
+                    changes.seek(cursor);
                     troubles += 1;
                 }
                 _ => {
                     let (rows_left, refuse) = if act == 5 { (usize::MAX, true) } else { (cut, false) };
                     let table = Arc::clone(&table);
-                    changes.feed = Some(Box::new(Shaky { table, rows_left, unit: Unit::Number }));
+                    changes.feed = Some(Box::new(FailingConnection { table, rows_left, unit: Unit::Number }));
                     let mut taken = 0;
                     let polled = changes.poll_while(&mut |batch| {
                         taken += 1;
@@ -238,7 +238,7 @@ fn a_time_in_the_future_hides_no_later_row() {
     let mut poll_times = |row| {
         table.0.lock().expect("no thread panics").push(row);
         let (table, rows_left) = (Arc::clone(&table), usize::MAX);
-        changes.feed = Some(Box::new(Shaky {
+        changes.feed = Some(Box::new(FailingConnection {
             table,
             rows_left,
             unit,
@@ -261,7 +261,7 @@ fn a_poll_without_a_response_ends() {
         fn form(&self) -> IdForm {
             IdForm::Integer
         }
-        fn poll<'a>(&'a mut self, _: i64, _: &'a mut Rows<'_>) -> Reading<'a, ()> {
+        fn poll<'a>(&'a mut self, _: i64, _: &'a mut Rows<'_>) -> SourceFuture<'a, ()> {
             Box::pin(std::future::pending())
         }
     }

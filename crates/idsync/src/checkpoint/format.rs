@@ -16,7 +16,7 @@ use edgeward_filter::IdForm;
 use edgeward_types::xxh3::xxh3_64_with_seed;
 
 use super::{CheckpointError, Identity};
-use crate::batch::Reached;
+use crate::batch::SpanProgress;
 use crate::ledger::Ledger;
 
 #[derive(Clone, Copy)]
@@ -59,7 +59,7 @@ pub(super) fn plan_payload(form: IdForm, ledger: &Ledger) -> Vec<u8> {
     payload
 }
 
-pub(super) fn batch_payload(reached: &Reached, hashes: &[u64]) -> Vec<u8> {
+pub(super) fn batch_payload(reached: &SpanProgress, hashes: &[u64]) -> Vec<u8> {
     let mut payload = Vec::with_capacity(32 + hashes.len() * 8);
     payload.extend_from_slice(&length(reached.span));
     let position = reached.position.as_deref();
@@ -124,7 +124,7 @@ pub(super) fn replay(
             }),
             kind if kind == Kind::Batch as u8 => batch(payload, &mut hashes)
                 .filter(|reached| reached.span < read.ledger.spans().len())
-                .map(|reached| read.ledger.note(&reached)),
+                .map(|reached| read.ledger.record(&reached)),
             _ => None,
         };
         if understood.is_none() {
@@ -169,10 +169,13 @@ fn plan(payload: &[u8]) -> Option<(IdForm, Ledger)> {
     let form = IdForm::ALL.into_iter().find(|known| *known as u8 == form)?;
     let spans = fields.u32()?;
     let bounds: Option<Vec<_>> = (0..spans).map(|_| fields.piece()).collect();
-    fields.0.is_empty().then_some((form, Ledger::over(bounds?)))
+    fields
+        .0
+        .is_empty()
+        .then_some((form, Ledger::with_spans(bounds?)))
 }
 
-fn batch(payload: &[u8], hashes: &mut Vec<u64>) -> Option<Reached> {
+fn batch(payload: &[u8], hashes: &mut Vec<u64>) -> Option<SpanProgress> {
     let mut fields = Fields(payload);
     let span = fields.u32()? as usize;
     let [flags] = fields.array()?;
@@ -185,7 +188,7 @@ fn batch(payload: &[u8], hashes: &mut Vec<u64>) -> Option<Reached> {
     while !fields.0.is_empty() {
         hashes.push(fields.u64()?);
     }
-    Some(Reached {
+    Some(SpanProgress {
         span,
         rows,
         malformed,

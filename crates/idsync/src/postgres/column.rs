@@ -15,12 +15,12 @@ use crate::value::Value;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Column {
     pub(super) name: String,
-    coded: Coded,
+    encoding: Encoding,
 }
 
 /// The encoding of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Coded {
+enum Encoding {
     Int2,
     Int4,
     Int8,
@@ -33,7 +33,7 @@ enum Coded {
     LocalTime,
 }
 
-impl Coded {
+impl Encoding {
     fn is_time(self) -> bool {
         matches!(self, Self::Time | Self::LocalTime)
     }
@@ -47,22 +47,23 @@ const ZONE_MAX: Duration = Duration::from_secs(14 * 3600);
 
 impl Column {
     /// Returns a column of ids.
-    pub(super) fn new(name: &str, of: &Type) -> Result<Self, SourceError> {
-        Self::of(name, of, |coded| !coded.is_time())
+    pub(super) fn new(name: &str, column_type: &Type) -> Result<Self, SourceError> {
+        Self::with_type(name, column_type, |encoding| !encoding.is_time())
     }
 
     /// Returns a column of numbers or times that order changes.
-    pub(super) fn number(name: &str, of: &Type) -> Result<Self, SourceError> {
-        Self::of(name, of, |coded| {
-            coded.is_time() || matches!(coded, Coded::Int2 | Coded::Int4 | Coded::Int8)
+    pub(super) fn number(name: &str, column_type: &Type) -> Result<Self, SourceError> {
+        Self::with_type(name, column_type, |encoding| {
+            encoding.is_time()
+                || matches!(encoding, Encoding::Int2 | Encoding::Int4 | Encoding::Int8)
         })
     }
 
     /// The unit of the column's numbers.
     pub(super) fn unit(&self) -> Unit {
-        let ahead = match self.coded {
-            Coded::Time => Duration::ZERO,
-            Coded::LocalTime => ZONE_MAX,
+        let ahead = match self.encoding {
+            Encoding::Time => Duration::ZERO,
+            Encoding::LocalTime => ZONE_MAX,
             _ => return Unit::Number,
         };
         Unit::Time {
@@ -72,25 +73,31 @@ impl Column {
         }
     }
 
-    fn of(name: &str, of: &Type, allowed: impl Fn(Coded) -> bool) -> Result<Self, SourceError> {
+    fn with_type(
+        name: &str,
+        column_type: &Type,
+        allowed: impl Fn(Encoding) -> bool,
+    ) -> Result<Self, SourceError> {
         let name = name.to_owned();
-        match coded(of).filter(|coded| allowed(*coded)) {
-            Some(coded) => Ok(Self { name, coded }),
+        match encoding(column_type).filter(|encoding| allowed(*encoding)) {
+            Some(encoding) => Ok(Self { name, encoding }),
             None => Err(SourceError::ColumnType {
                 column: name,
-                type_name: of.name().to_owned(),
+                type_name: column_type.name().to_owned(),
             }),
         }
     }
 
     /// The form of the column's ids.
     pub(super) fn form(&self) -> IdForm {
-        match self.coded {
-            Coded::Int2 | Coded::Int4 | Coded::Int8 | Coded::Time | Coded::LocalTime => {
-                IdForm::Integer
-            }
-            Coded::Uuid => IdForm::Uuid,
-            Coded::Text | Coded::Bytes => IdForm::Text,
+        match self.encoding {
+            Encoding::Int2
+            | Encoding::Int4
+            | Encoding::Int8
+            | Encoding::Time
+            | Encoding::LocalTime => IdForm::Integer,
+            Encoding::Uuid => IdForm::Uuid,
+            Encoding::Text | Encoding::Bytes => IdForm::Text,
         }
     }
 
@@ -99,31 +106,33 @@ impl Column {
         let Some(raw) = raw else {
             return Ok(Value::Null);
         };
-        Ok(match self.coded {
-            Coded::Text => Value::Text(raw),
-            Coded::Bytes => Value::Bytes(raw),
-            Coded::Uuid => Value::Uuid(raw.try_into().map_err(|_| self.odd(raw))?),
-            Coded::Int2 | Coded::Int4 | Coded::Int8 | Coded::Time | Coded::LocalTime => {
-                Value::Integer(self.as_number(Some(raw))?)
-            }
+        Ok(match self.encoding {
+            Encoding::Text => Value::Text(raw),
+            Encoding::Bytes => Value::Bytes(raw),
+            Encoding::Uuid => Value::Uuid(raw.try_into().map_err(|_| self.invalid(raw))?),
+            Encoding::Int2
+            | Encoding::Int4
+            | Encoding::Int8
+            | Encoding::Time
+            | Encoding::LocalTime => Value::Integer(self.as_number(Some(raw))?),
         })
     }
 
     /// Decodes a number.
     pub(super) fn as_number(&self, raw: Option<&[u8]>) -> Result<i64, SourceError> {
         let raw = raw.unwrap_or_default();
-        let number = match self.coded {
-            Coded::Int2 => raw
+        let number = match self.encoding {
+            Encoding::Int2 => raw
                 .try_into()
                 .ok()
                 .map(|raw| i16::from_be_bytes(raw).into()),
-            Coded::Int4 => raw
+            Encoding::Int4 => raw
                 .try_into()
                 .ok()
                 .map(|raw| i32::from_be_bytes(raw).into()),
             _ => raw.try_into().ok().map(i64::from_be_bytes),
         };
-        number.ok_or_else(|| self.odd(raw))
+        number.ok_or_else(|| self.invalid(raw))
     }
 
     /// Returns the value as a literal without quotes; `None` for NULL.
@@ -145,33 +154,33 @@ impl Column {
         })
     }
 
-    fn odd(&self, raw: &[u8]) -> SourceError {
+    fn invalid(&self, raw: &[u8]) -> SourceError {
         SourceError::NotAnId {
-            place: "a row".to_owned(),
+            row: "a row".to_owned(),
             column: self.name.clone(),
             what: match raw.len() {
                 0 => "NULL is not a number".to_owned(),
-                bytes => format!("{bytes} bytes are not a valid {:?}", self.coded),
+                bytes => format!("{bytes} bytes are not a valid {:?}", self.encoding),
             },
         }
     }
 }
 
-fn coded(of: &Type) -> Option<Coded> {
-    Some(match *of {
-        Type::INT2 => Coded::Int2,
-        Type::INT4 => Coded::Int4,
-        Type::INT8 => Coded::Int8,
-        Type::UUID => Coded::Uuid,
-        Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME => Coded::Text,
-        Type::BYTEA => Coded::Bytes,
-        Type::TIMESTAMPTZ => Coded::Time,
-        Type::TIMESTAMP => Coded::LocalTime,
-        _ => match of.kind() {
-            Kind::Domain(of) => return coded(of),
-            Kind::Enum(_) => Coded::Text,
+fn encoding(column_type: &Type) -> Option<Encoding> {
+    Some(match *column_type {
+        Type::INT2 => Encoding::Int2,
+        Type::INT4 => Encoding::Int4,
+        Type::INT8 => Encoding::Int8,
+        Type::UUID => Encoding::Uuid,
+        Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME => Encoding::Text,
+        Type::BYTEA => Encoding::Bytes,
+        Type::TIMESTAMPTZ => Encoding::Time,
+        Type::TIMESTAMP => Encoding::LocalTime,
+        _ => match column_type.kind() {
+            Kind::Domain(base) => return encoding(base),
+            Kind::Enum(_) => Encoding::Text,
             // An extension type, which has no constant type number: text that ignores case.
-            Kind::Simple if of.name() == "citext" => Coded::Text,
+            Kind::Simple if column_type.name() == "citext" => Encoding::Text,
             _ => return None,
         },
     })
@@ -179,9 +188,9 @@ fn coded(of: &Type) -> Option<Coded> {
 
 /// The undecoded bytes of a value of any type.
 #[derive(Debug)]
-pub(super) struct Raw<'a>(pub(super) Option<&'a [u8]>);
+pub(super) struct RawValue<'a>(pub(super) Option<&'a [u8]>);
 
-impl<'a> FromSql<'a> for Raw<'a> {
+impl<'a> FromSql<'a> for RawValue<'a> {
     fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
         Ok(Self(Some(raw)))
     }
@@ -197,19 +206,19 @@ impl<'a> FromSql<'a> for Raw<'a> {
 
 /// The parameter of a changes query: a number, encoded with the width of the parameter's type.
 #[derive(Debug)]
-pub(super) struct After<'a> {
+pub(super) struct AfterParameter<'a> {
     pub(super) column: &'a Column,
     pub(super) number: i64,
 }
 
-impl ToSql for After<'_> {
+impl ToSql for AfterParameter<'_> {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
-        match self.column.coded {
-            Coded::Int2 => {
+        match self.column.encoding {
+            Encoding::Int2 => {
                 let number = self.number.clamp(i16::MIN.into(), i16::MAX.into());
                 out.put_i16(i16::try_from(number)?);
             }
-            Coded::Int4 => {
+            Encoding::Int4 => {
                 let number = self.number.clamp(i32::MIN.into(), i32::MAX.into());
                 out.put_i32(i32::try_from(number)?);
             }
@@ -219,8 +228,8 @@ impl ToSql for After<'_> {
         Ok(IsNull::No)
     }
 
-    fn accepts(of: &Type) -> bool {
-        coded(of).is_some()
+    fn accepts(column_type: &Type) -> bool {
+        encoding(column_type).is_some()
     }
 
     to_sql_checked!();

@@ -70,7 +70,7 @@ pub(super) fn parse(address: &str) -> Result<(tokio_postgres::Config, Connector)
         Some("disable") => SslMode::Disable,
         Some("allow" | "prefer") => SslMode::Prefer,
         Some("require" | "verify-ca" | "verify-full") => SslMode::Require,
-        None if config.get_hosts().iter().all(is_here) => SslMode::Disable,
+        None if config.get_hosts().iter().all(is_local) => SslMode::Disable,
         None => SslMode::Require,
         Some(other) => {
             let modes = "disable, prefer, require, verify-full";
@@ -90,7 +90,7 @@ pub(super) fn parse(address: &str) -> Result<(tokio_postgres::Config, Connector)
 }
 
 /// Returns true for an address of this machine, where traffic cannot be intercepted.
-fn is_here(host: &Host) -> bool {
+fn is_local(host: &Host) -> bool {
     match host {
         Host::Unix(_) => true,
         Host::Tcp(name) => {

@@ -31,7 +31,7 @@ fn config() -> ScanConfig {
         retry: Retry {
             first: Duration::from_millis(10),
             longest: Duration::from_millis(100),
-            patience: Duration::from_secs(60),
+            give_up_after: Duration::from_secs(60),
         },
         ..ScanConfig::default()
     }
@@ -52,7 +52,7 @@ fn texts(batch: &Batch) -> Vec<String> {
 
 fn scan(address: &str, query: &str, ordered: bool) -> Result<(IdForm, Vec<String>), SourceError> {
     let mut scan = Scan::begin(source(address, query, ordered), Ledger::default(), config())?;
-    Ok((scan.found().form, rest(&mut scan)?))
+    Ok((scan.source_info().form, rest(&mut scan)?))
 }
 
 #[test]
@@ -125,8 +125,8 @@ fn errors_name_the_cause() {
     // An error during the query is permanent, unless the server is down.
     let divided = error("SELECT 10 / (50000 - i) FROM generate_series(1, 60000) i");
     assert!(matches!(divided, SourceError::Query { .. }), "{divided:?}");
-    let nobody = address.replace("edgeward@", "stranger@");
-    let refused = scan(&nobody, "SELECT 1", false).expect_err("no such user");
+    let unknown_user = address.replace("edgeward@", "stranger@");
+    let refused = scan(&unknown_user, "SELECT 1", false).expect_err("no such user");
     let SourceError::Connect {
         transient: false, ..
     } = refused
@@ -161,7 +161,7 @@ fn a_scan_survives_a_restart_of_the_server() {
     for ordered in [true, false] {
         let from = source(&address, "SELECT id FROM resource", ordered);
         let mut scan = Scan::begin(from, Ledger::default(), config()).expect("begins");
-        assert_eq!(scan.found().rows_estimated, Some(100_000));
+        assert_eq!(scan.source_info().rows_estimated, Some(100_000));
         let mut ids = Vec::new();
         for _ in 0..50 {
             let batch = scan.next_batch().expect("rows").expect("not the end");
@@ -219,7 +219,7 @@ fn an_ordered_scan_can_begin_anywhere() {
         }
         assert_eq!((whole.len(), parts.len()), (999, 9), "{value}");
         for (mut before, position) in parts.into_iter().step_by(4) {
-            let mut scan = from(Ledger::over([Vec::new()]).at(0, position));
+            let mut scan = from(Ledger::with_spans([Vec::new()]).at(0, position));
             let mut read = 0;
             while let Some(batch) = scan.next_batch().expect("rows") {
                 read += batch.len();

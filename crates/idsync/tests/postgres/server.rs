@@ -40,7 +40,7 @@ impl Server {
         let folder = tempfile::tempdir().expect("a folder");
         give_away(folder.path());
         let data = folder.path().join("data");
-        let made = as_nobody("initdb")
+        let made = as_unprivileged_user("initdb")
             .args(["--auth=trust", "--username=edgeward", "--no-sync"])
             .args(["--encoding=UTF8", "--no-locale", "--pgdata"])
             .arg(&data)
@@ -165,7 +165,7 @@ impl Session {
 
 /// Starts a server and waits until it is ready.
 fn run(folder: &Path, port: u16, tls: bool) -> Child {
-    let mut process = as_nobody("postgres")
+    let mut process = as_unprivileged_user("postgres")
         .arg("-D")
         .arg(folder.join("data"))
         .arg("-k")
@@ -202,14 +202,14 @@ fn lines_of(log: impl std::io::Read + Send + 'static) -> Receiver<String> {
 }
 
 /// Returns a command for a PostgreSQL program. PostgreSQL refuses to run as root, so root runs the program as
-/// the user nobody. The program ends with the thread that started it.
-fn as_nobody(name: &str) -> Command {
+/// an unprivileged user. The program ends with the thread that started it.
+fn as_unprivileged_user(name: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL"]);
     if is_root() {
         command.args([
-            format!("--reuid={NOBODY}"),
-            format!("--regid={NOBODY}"),
+            format!("--reuid={UNPRIVILEGED_UID}"),
+            format!("--regid={UNPRIVILEGED_UID}"),
             "--clear-groups".to_owned(),
         ]);
     }
@@ -220,7 +220,8 @@ fn as_nobody(name: &str) -> Command {
 
 fn give_away(path: &Path) {
     if is_root() {
-        chown(path, Some(NOBODY), Some(NOBODY)).expect("root may change the owner");
+        chown(path, Some(UNPRIVILEGED_UID), Some(UNPRIVILEGED_UID))
+            .expect("root may change the owner");
     }
 }
 
@@ -248,4 +249,4 @@ fn skip(why: &str) {
     eprintln!("skipped: {why}");
 }
 
-const NOBODY: u32 = 65534;
+const UNPRIVILEGED_UID: u32 = 65534;

@@ -5,7 +5,7 @@ use http::header::{HeaderMap, HeaderValue};
 use http::{Method, Response, StatusCode};
 use http_body_util::Full;
 
-use super::{Kept, OCTETS, Routes, refuse, represent};
+use super::{ContentHeaders, OCTETS, Routes, refuse, represent};
 
 impl Routes {
     pub(super) fn guava(&self, method: &Method, headers: &HeaderMap) -> Response<Full<Bytes>> {
@@ -21,12 +21,12 @@ impl Routes {
         };
         self.counters.guava.one();
         let secs = self.config.manifest_max_age.as_secs();
-        let kept = Kept {
+        let content_headers = ContentHeaders {
             media_type: OCTETS,
             cache_control: HeaderValue::try_from(format!("public, max-age={secs}"))
                 .expect("digits"),
             modified: Some(file.modified.clone()),
         };
-        represent(&file.content, method, headers, kept)
+        represent(&file.content, method, headers, content_headers)
     }
 }

@@ -17,9 +17,9 @@ use super::{NO_STORE, Routes, refuse, whole};
 use crate::writer::{Command, NotJournaled};
 
 /// Boxed, because a response is much larger than the usual return values.
-type Refused = Box<Response<Full<Bytes>>>;
+type ErrorResponse = Box<Response<Full<Bytes>>>;
 
-fn no(status: StatusCode, text: &str) -> Refused {
+fn error_response(status: StatusCode, text: &str) -> ErrorResponse {
     Box::new(refuse(status, text))
 }
 
@@ -45,17 +45,18 @@ impl Routes {
         &self,
         request: Request<Incoming>,
         command: impl FnOnce(Vec<IdHash>, oneshot::Sender<Result<u64, NotJournaled>>) -> Command,
-    ) -> Result<Response<Full<Bytes>>, Refused> {
+    ) -> Result<Response<Full<Bytes>>, ErrorResponse> {
         self.check_token(request.headers())?;
-        let Ok(_place) = self.posts.try_acquire() else {
+        let Ok(_permit) = self.posts.try_acquire() else {
             let text = "too many lists of ids are being processed; try again later";
-            return Err(no(StatusCode::SERVICE_UNAVAILABLE, text));
+            return Err(error_response(StatusCode::SERVICE_UNAVAILABLE, text));
         };
         let body = self.body(request).await?;
         let ids = self.ids(&body)?;
         let count = ids.len();
         let (done, journaled) = oneshot::channel();
-        let stopped = || no(StatusCode::SERVICE_UNAVAILABLE, "the publisher is stopping");
+        let stopped =
+            || error_response(StatusCode::SERVICE_UNAVAILABLE, "the publisher is stopping");
         let sent = self.commands.send(command(ids, done)).await;
         sent.map_err(|_| stopped())?;
         match journaled.await.map_err(|_| stopped())? {
@@ -66,50 +67,54 @@ impl Routes {
                 let text = format!("{{\"ids\":{count},\"head\":{head}}}\n");
                 Ok(whole(StatusCode::OK, headers, Bytes::from(text)))
             }
-            Err(NotJournaled::Full) => Err(no(
+            Err(NotJournaled::Full) => Err(error_response(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "the journal is full until the next snapshot, which is being built",
             )),
-            Err(NotJournaled::Device) => Err(no(
+            Err(NotJournaled::Device) => Err(error_response(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "cannot write the journal; see the publisher's log",
             )),
         }
     }
 
-    fn check_token(&self, headers: &HeaderMap) -> Result<(), Refused> {
+    fn check_token(&self, headers: &HeaderMap) -> Result<(), ErrorResponse> {
         let Some(token) = &self.config.token else {
             let text = "this publisher accepts no ids: it was started without a token";
-            return Err(no(StatusCode::FORBIDDEN, text));
+            return Err(error_response(StatusCode::FORBIDDEN, text));
         };
-        let shown = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
-        if shown.is_some_and(|shown| token.is_shown_by(shown)) {
+        let authorization = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+        if authorization.is_some_and(|authorization| token.is_in(authorization)) {
             return Ok(());
         }
         let text = "send `Authorization: Bearer TOKEN` with this publisher's token";
-        let mut refused = no(StatusCode::UNAUTHORIZED, text);
+        let mut refused = error_response(StatusCode::UNAUTHORIZED, text);
         let bearer = HeaderValue::from_static("Bearer");
         refused.headers_mut().insert(WWW_AUTHENTICATE, bearer);
         Err(refused)
     }
 
-    async fn body(&self, request: Request<Incoming>) -> Result<Bytes, Refused> {
+    async fn body(&self, request: Request<Incoming>) -> Result<Bytes, ErrorResponse> {
         let bytes_max = self.config.limits.post_bytes_max;
         let too_large = || {
             let text = format!("a list may have at most {bytes_max} bytes; split it");
-            no(StatusCode::PAYLOAD_TOO_LARGE, &text)
+            error_response(StatusCode::PAYLOAD_TOO_LARGE, &text)
         };
-        let told = request.headers().get(CONTENT_LENGTH);
-        let told = told.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-        if told.is_some_and(|told| told > bytes_max) {
+        let stated_length = request.headers().get(CONTENT_LENGTH);
+        let stated_length =
+            stated_length.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+        if stated_length.is_some_and(|stated_length| stated_length > bytes_max) {
             return Err(too_large());
         }
         let body = Limited::new(request.into_body(), bytes_max).collect();
         match tokio::time::timeout(BODY_TIME_MAX, body).await {
             Ok(Ok(body)) => Ok(body.to_bytes()),
             Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-            Ok(Err(_)) => Err(no(StatusCode::BAD_REQUEST, "the list is incomplete")),
-            Err(_) => Err(no(
+            Ok(Err(_)) => Err(error_response(
+                StatusCode::BAD_REQUEST,
+                "the list is incomplete",
+            )),
+            Err(_) => Err(error_response(
                 StatusCode::REQUEST_TIMEOUT,
                 "timeout: the list took too long",
             )),
@@ -117,16 +122,16 @@ impl Routes {
     }
 
     /// Parses one id per line. An invalid line rejects the whole list.
-    fn ids(&self, body: &[u8]) -> Result<Vec<IdHash>, Refused> {
+    fn ids(&self, body: &[u8]) -> Result<Vec<IdHash>, ErrorResponse> {
         let mut ids = Vec::new();
         for (line, id) in (1..).zip(body.split(|byte| *byte == b'\n')) {
             let id = id.strip_suffix(b"\r").unwrap_or(id);
             if id.is_empty() {
                 continue;
             }
-            let hash = self.config.hasher.spelled(id).map_err(|error| {
+            let hash = self.config.hasher.hash_spelling(id).map_err(|error| {
                 let text = format!("line {line}: {error}; no id of the list was added");
-                no(StatusCode::BAD_REQUEST, &text)
+                error_response(StatusCode::BAD_REQUEST, &text)
             })?;
             ids.push(hash);
         }

@@ -26,7 +26,7 @@ fn preflight(addr: std::net::SocketAddr, path: &str, origin: &str) -> Answer {
 fn a_page_may_read_only_if_its_origin_is_allowed() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = config(folder.path());
-    config.allowed_origins = AllowedOrigins::These(vec![PAGE.parse().expect("an origin")]);
+    config.allowed_origins = AllowedOrigins::List(vec![PAGE.parse().expect("an origin")]);
     let publisher = start(config, &Table::with(0..10));
     let addr = publisher.addr();
 
@@ -79,7 +79,7 @@ fn no_page_may_read_by_default_and_every_page_if_any_is_allowed() {
 
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = config(folder.path());
-    config.allowed_origins = AllowedOrigins::Anyone;
+    config.allowed_origins = AllowedOrigins::Any;
     let publisher = start(config, &Table::with(0..10));
     for fields in [&[("origin", PAGE)][..], &[]] {
         let read = get(publisher.addr(), SET, fields);

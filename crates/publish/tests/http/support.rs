@@ -57,7 +57,7 @@ pub(crate) fn config(state: &Path) -> PublishConfig {
 pub(crate) fn start(config: PublishConfig, table: &Table) -> RunningPublisher {
     let publisher = Publisher::start(config, Box::new(table.clone())).expect("it starts");
     assert!(
-        publisher.wait_published(0, PATIENCE),
+        publisher.wait_published(0, WAIT_MAX),
         "no snapshot was made"
     );
     publisher
@@ -89,7 +89,7 @@ pub(crate) fn ask(
     body: &[u8],
 ) -> Answer {
     let mut stream = TcpStream::connect(addr).expect("it listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    stream.set_read_timeout(Some(WAIT_MAX)).expect("a socket");
     let mut head = format!("{method} {path} HTTP/1.1\r\nhost: publisher\r\nconnection: close\r\n");
     for (name, value) in fields {
         head.push_str(&format!("{name}: {value}\r\n"));
@@ -144,7 +144,7 @@ fn parse(answer: &[u8]) -> Answer {
 
 /// Repeats a request until it has a result, within a time limit.
 pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_MAX;
     loop {
         if let Some(answer) = ask() {
             return answer;
@@ -154,4 +154,4 @@ pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(30);

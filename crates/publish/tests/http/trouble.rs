@@ -3,7 +3,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::support::{self, PATIENCE, Table, config, get, start};
+use crate::support::{self, Table, WAIT_MAX, config, get, start};
 
 /// Silent connections are closed after the head timeout, and waiting clients are served.
 #[test]
@@ -21,7 +21,7 @@ fn silent_connections_are_closed_after_the_head_timeout() {
         .expect("taken");
     assert_eq!(get(publisher.addr(), "/sets/resource", &[]).status, 200);
     for stream in &mut silent {
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        stream.set_read_timeout(Some(WAIT_MAX)).expect("a socket");
         let mut rest = Vec::new();
         _ = stream.read_to_end(&mut rest);
     }
@@ -84,11 +84,11 @@ fn a_connection_that_sends_no_byte_is_closed() {
     slow.write_all(b"GET /sets/resource HTTP/1.1\r\nhost: p\r\n")
         .expect("taken");
     let mut silent = TcpStream::connect(publisher.addr()).expect("it listens");
-    silent.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    silent.set_read_timeout(Some(WAIT_MAX)).expect("a socket");
     let mut rest = Vec::new();
     assert_eq!(silent.read_to_end(&mut rest).expect("closed"), 0);
     slow.write_all(b"connection: close\r\n\r\n").expect("open");
-    slow.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    slow.set_read_timeout(Some(WAIT_MAX)).expect("a socket");
     slow.read_to_end(&mut rest).expect("an answer");
     assert!(rest.starts_with(b"HTTP/1.1 200"));
 }
@@ -125,7 +125,7 @@ fn an_endless_head_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let publisher = start(config(folder.path()), &Table::with(0..10));
     let mut stream = TcpStream::connect(publisher.addr()).expect("it listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    stream.set_read_timeout(Some(WAIT_MAX)).expect("a socket");
     let line = format!("x: {}\r\n", "y".repeat(1000));
     _ = stream.write_all(b"GET / HTTP/1.1\r\n");
     for _ in 0..100 {

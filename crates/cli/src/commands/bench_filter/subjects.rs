@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use edgeward_filter::guava::{Funnel, GuavaBuilder};
 use edgeward_filter::{
-    BuildError, Filter, IdForm, IdHash, IdHasher, Request, StaticBuilder, UpdatableFilter,
+    BuildError, Filter, FilterParams, IdForm, IdHash, IdHasher, StaticBuilder, UpdatableFilter,
 };
 use edgeward_publish::tables;
 
@@ -72,7 +72,7 @@ impl Subjects<'_> {
         let insert_ns = self.best(self.present, |ids| {
             filter.clone_from(&empty);
             for id in ids {
-                _ = black_box(filter.insert(hasher.canonical(id)));
+                _ = black_box(filter.insert(hasher.hash_canonical(id)));
             }
         });
         let hashes = hashes(self.present);
@@ -100,7 +100,7 @@ impl Subjects<'_> {
         let request = self.request();
         let mut filter = build(request, std::iter::empty());
         let insert_ns = self.best(self.present, |ids| {
-            filter = build(request, ids.iter().map(|id| hasher.canonical(id)));
+            filter = build(request, ids.iter().map(|id| hasher.hash_canonical(id)));
         });
         let hashes = hashes(self.present);
         let insert_hashed_ns = self.best(&hashes, |hashes| {
@@ -143,7 +143,7 @@ impl Subjects<'_> {
     fn row(&self, name: &str, filter: &Filter<Vec<u8>>) -> Row {
         let hasher = hasher();
         let (present_ns, absent_ns, passed) =
-            self.query(|id| filter.contains(hasher.canonical(id)));
+            self.query(|id| filter.contains(hasher.hash_canonical(id)));
         let (mut hashed, mut many) = (0.0, 0.0);
         for ids in [self.present, self.absent] {
             let hashes = hashes(sample(ids));
@@ -196,17 +196,17 @@ impl Subjects<'_> {
         best.as_nanos() as f64 / items.len().max(1) as f64
     }
 
-    fn request(&self) -> Request {
-        Request {
+    fn request(&self) -> FilterParams {
+        FilterParams {
             hasher: hasher(),
-            ..Request::with_rate(self.args.fpr)
+            ..FilterParams::with_rate(self.args.fpr)
         }
     }
 }
 
 /// Builds a static filter as `filter build` does with one thread.
 fn build(
-    request: Request,
+    request: FilterParams,
     hashes: impl Iterator<Item = IdHash>,
 ) -> Result<Filter<Vec<u8>>, BuildError> {
     let mut builder = StaticBuilder::new(request);
@@ -229,7 +229,7 @@ fn sample(ids: &[Id]) -> &[Id] {
 }
 
 fn hashes(ids: &[Id]) -> Vec<IdHash> {
-    ids.iter().map(|id| hasher().canonical(id)).collect()
+    ids.iter().map(|id| hasher().hash_canonical(id)).collect()
 }
 
 /// The number of ids in a round. They stay in the CPU cache from round to round, like an id just read from a request;

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use edgeward_filter::guava::{Funnel, GuavaBuilder, GuavaHash};
 use edgeward_filter::{
-    BuildError, Filter, Full, IdForm, IdHash, IdHasher, Rate, Request, StaticBuilder,
+    BuildError, Filter, FilterParams, Full, IdForm, IdHash, IdHasher, Rate, StaticBuilder,
     UpdatableFilter, bytes_limit,
 };
 use edgeward_publish::tables;
@@ -121,14 +121,14 @@ fn build_edgeward(args: &BuildArgs) -> anyhow::Result<(SourceReader<'_>, Report)
         form: reading.form,
         seed: args.hash_seed,
     };
-    let hash = |id: &[u8]| Ok([hasher.canonical(id).0]);
-    let request = Request {
+    let hash = |id: &[u8]| Ok([hasher.hash_canonical(id).0]);
+    let request = FilterParams {
         hasher,
         epoch: args.epoch.unwrap_or(reading.began_ms / 1000),
         // Ids added after this time may be missing, however long the reading took.
         built: Some(Timestamp::from_secs(reading.began_ms / 1000)),
         ids_max: args.ids_max.max(args.capacity.unwrap_or(0)),
-        ..Request::with_rate(args.fpr)
+        ..FilterParams::with_rate(args.fpr)
     };
     let (filter, read) = match (args.updatable, args.capacity) {
         (false, _) => {
@@ -162,7 +162,7 @@ fn build_edgeward(args: &BuildArgs) -> anyhow::Result<(SourceReader<'_>, Report)
     };
     let build = start.elapsed() - read;
     write_whole(&args.output, filter.bytes())?;
-    let facts = filter.facts();
+    let facts = filter.info();
     let report = Report {
         file: args.output.clone(),
         construction: facts.construction.name(),
@@ -230,7 +230,7 @@ fn build_guava(args: &BuildArgs, funnel: Funnel) -> anyhow::Result<(SourceReader
 
 /// Builds the shards of a static filter with several threads.
 fn solve(builder: StaticBuilder, threads: Option<NonZeroUsize>) -> anyhow::Result<Filter<Vec<u8>>> {
-    let progress = Progress::new("building", "ids", Some(builder.gathered()));
+    let progress = Progress::new("building", "ids", Some(builder.ids_added()));
     let (assembly, works) = builder.into_plan().map_err(build_error)?.split();
     let threads = threads
         .or_else(|| thread::available_parallelism().ok())
@@ -250,7 +250,7 @@ fn solve(builder: StaticBuilder, threads: Option<NonZeroUsize>) -> anyhow::Resul
                 scope.spawn(|| -> Result<Vec<_>, BuildError> {
                     let (mut done, mut tables) = (Vec::new(), tables());
                     while let Some(work) = next() {
-                        let ids = work.gathered();
+                        let ids = work.ids_added();
                         done.push(work.solve(&mut tables)?);
                         progress.advance(ids);
                     }

@@ -254,7 +254,7 @@ impl Poller {
             let began = Instant::now();
             let polled = self.poll();
             let malformed = self.changes.take_malformed();
-            self.feed.malformed(malformed.rows);
+            self.feed.count_malformed(malformed.rows);
             self.malformed.add(malformed, began);
             let wait = match polled {
                 Ok(()) => {
@@ -272,7 +272,7 @@ impl Poller {
                     return;
                 }
                 Err(error) => {
-                    self.feed.failed();
+                    self.feed.count_failed_poll();
                     let wait = RETRY_FIRST
                         .saturating_mul(1 << failures.min(10))
                         .min(RETRY_MAX);
@@ -299,7 +299,7 @@ impl Poller {
     fn poll(&mut self) -> Result<(), PollError> {
         if !self.began {
             match self.feed.position() {
-                Some(position) => self.changes.go_to(position),
+                Some(position) => self.changes.seek(position),
                 // Existing ids are found by the scan that begins after this.
                 None => _ = self.changes.skip_to_head()?,
             }
@@ -312,7 +312,7 @@ impl Poller {
         let (feed, hasher) = (&self.feed, self.hasher);
         let mut refused = None;
         let polled = self.changes.poll_while(&mut |batch: Batch| {
-            let added = batch.ids().map(|id| hasher.canonical(id)).collect();
+            let added = batch.ids().map(|id| hasher.hash_canonical(id)).collect();
             let changes = publish::Changes {
                 added,
                 ..publish::Changes::default()

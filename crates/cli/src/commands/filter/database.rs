@@ -79,7 +79,7 @@ impl DatabaseArgs {
             form,
             skip_malformed,
             retry: Retry {
-                patience: Duration::from_secs(self.timeout_secs),
+                give_up_after: Duration::from_secs(self.timeout_secs),
                 ..Retry::default()
             },
             ..ScanConfig::default()
@@ -97,7 +97,7 @@ impl DatabaseArgs {
         now_ms: u64,
     ) -> anyhow::Result<DatabaseReader> {
         let form_name = config.form.map_or("by type", IdForm::name);
-        let identity = Identity::of(&[&source.label(), source.query(), form_name, hashed]);
+        let identity = Identity::new(&[&source.label(), source.query(), form_name, hashed]);
         let (mut checkpoint_file, mut ledger, mut began_ms) = (None, Ledger::default(), now_ms);
         if let Some(path) = resume {
             let opened = Checkpoint::open(path, identity, now_ms);
@@ -115,7 +115,7 @@ impl DatabaseArgs {
         let scan =
             Scan::begin(source, ledger, config).map_err(|error| source_error(error, resume))?;
         if let Some((checkpoint, path)) = &mut checkpoint_file {
-            let begun = checkpoint.begin(scan.found().form, &scan.ledger());
+            let begun = checkpoint.begin(scan.source_info().form, &scan.ledger());
             begun.map_err(|error| checkpoint_error(path, error))?;
         }
         Ok(DatabaseReader {
@@ -136,7 +136,7 @@ pub(super) struct DatabaseReader {
 impl DatabaseReader {
     /// The canonical form of the ids.
     pub(super) fn form(&self) -> IdForm {
-        self.scan.found().form
+        self.scan.source_info().form
     }
 
     /// The time at which the scan began, possibly in an earlier run.

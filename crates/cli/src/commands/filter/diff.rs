@@ -81,7 +81,7 @@ fn compare(
     let mut answers = AnswerCounts::default();
     source.checked()?.for_each(|_, id| {
         answers.asked += 1;
-        let kind = match (old.contains_spelled(id), new.contains_spelled(id)) {
+        let kind = match (old.contains_spelling(id), new.contains_spelling(id)) {
             (true, false) => &mut answers.only_first,
             (false, true) => &mut answers.only_second,
             (true, true) => &mut answers.both,

@@ -70,7 +70,7 @@ pub(super) struct FilterReport {
 
 impl FilterReport {
     pub(super) fn of(filter: &Filter<Vec<u8>>, probes: u64) -> Self {
-        let facts = filter.facts();
+        let facts = filter.info();
         Self {
             construction: facts.construction.name(),
             form: facts.hasher.form.name(),
@@ -83,7 +83,7 @@ impl FilterReport {
             bytes: facts.bytes,
             bits_per_id: facts.bytes as f64 * 8.0 / facts.ids.max(1) as f64,
             times_the_limit: facts.bytes as f64 / facts.bytes_limit.max(1.0),
-            asked_rate: facts.asked_rate,
+            asked_rate: facts.target_rate,
             expected_rate: facts.expected_rate,
             exact_rate: filter.exact_rate(),
             measured_rate: filter.measured_rate(probes, Seed(0)),

@@ -26,7 +26,7 @@ impl OpenFilter {
     /// Returns true if the filter may contain the id.
     pub(super) fn contains(&self, id: &[u8]) -> anyhow::Result<bool> {
         match self {
-            Self::Ours(filter) => Ok(filter.contains_spelled(id)),
+            Self::Ours(filter) => Ok(filter.contains_spelling(id)),
             Self::Guava(filter, format) => {
                 let mut buffer = IdText::default();
                 let canonical = format.form.canonical(id, &mut buffer).unwrap_or(id);

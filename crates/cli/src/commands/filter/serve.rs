@@ -256,12 +256,12 @@ fn config(args: &ServeArgs) -> anyhow::Result<PublishConfig> {
 
 fn allowed_origins(texts: &[String]) -> anyhow::Result<AllowedOrigins> {
     if texts.iter().any(|text| text == "*") {
-        return Ok(AllowedOrigins::Anyone);
+        return Ok(AllowedOrigins::Any);
     }
     let origins = texts.iter().map(|text| text.parse());
     match origins.collect::<Result<Vec<_>, OriginError>>() {
-        Ok(origins) if origins.is_empty() => Ok(AllowedOrigins::Nobody),
-        Ok(origins) => Ok(AllowedOrigins::These(origins)),
+        Ok(origins) if origins.is_empty() => Ok(AllowedOrigins::None),
+        Ok(origins) => Ok(AllowedOrigins::List(origins)),
         Err(error) => {
             let hint = "give scheme and host, such as https://shop.example, or * for all pages";
             Err(Diagnostic::new(format!("--allow-origin: {error}"))
@@ -323,10 +323,10 @@ impl IdSource for RescannedDatabase {
 
 fn with_hint(error: PublishError) -> anyhow::Error {
     let hint = match &error {
-        PublishError::State(StateError::Taken { .. }) => {
+        PublishError::State(StateError::InUse { .. }) => {
             "stop the other publisher, or give another --state"
         }
-        PublishError::State(StateError::Other { .. }) => {
+        PublishError::State(StateError::OtherPublisher { .. }) => {
             "give the same --set, --ids and --hash-seed as before, or another --state"
         }
         PublishError::Listen { .. } => {

@@ -33,12 +33,12 @@ pub(crate) struct Shard {
     /// The width of a narrow slot in bits.
     pub(super) bits: u64,
     /// How the XOR of wide and of narrow slots is compared with the fingerprint.
-    agreement: [Agreement; 2],
+    comparison: [Comparison; 2],
 }
 
 /// How the XOR of an id's slots is compared with its fingerprint.
 #[derive(Clone, Copy, Debug)]
-struct Agreement {
+struct Comparison {
     /// The bits of a word beyond a slot. Shifting left by this number moves the sum to the top, where the
     /// fingerprint is.
     rest: u64,
@@ -63,7 +63,7 @@ impl Shard {
             seed,
             starts: u64::from(shape.starts()),
             bits,
-            agreement: [bits + 1, bits].map(|width| Agreement {
+            comparison: [bits + 1, bits].map(|width| Comparison {
                 rest: 64 - width,
                 // In a shard without ids no sum agrees.
                 limit: if shape.is_empty() {
@@ -96,7 +96,7 @@ impl Shard {
 
     /// Returns true if the four slots of `hash` XOR to its fingerprint. `bytes` is the whole file. Also returns
     /// true if a slot lies beyond the end, so that the request goes to the origin.
-    pub(crate) fn has(&self, hash: u64, bytes: &[u8]) -> bool {
+    pub(crate) fn contains(&self, hash: u64, bytes: &[u8]) -> bool {
         let Some(last) = bytes.len().checked_sub(WORD) else {
             return true;
         };
@@ -106,16 +106,16 @@ impl Shard {
         // Like `Shape::probe`, but the origins contain the segment offsets. All numbers have 64 bits, so that
         // no widening is needed before they are used as addresses.
         let mask = self.masks[1];
-        let places = [
+        let positions = [
             start,
             start ^ (mixed & mask),
             start ^ ((mixed >> 16) & mask),
             start ^ (second & mask),
         ];
         let mut sum = 0;
-        for (probe, place) in places.into_iter().enumerate() {
-            let wide = place.saturating_sub(self.wide_from[probe]);
-            let bit = place * self.bits + wide + self.origins[probe];
+        for (probe, position) in positions.into_iter().enumerate() {
+            let wide = position.saturating_sub(self.wide_from[probe]);
+            let bit = position * self.bits + wide + self.origins[probe];
             let at = (bit / 8) as usize;
             // With this check the compiler omits the bounds check of the slice.
             if at > last {
@@ -123,7 +123,7 @@ impl Shard {
             }
             sum ^= word(bytes, at) >> (bit % 8);
         }
-        self.agrees(start, sum, second)
+        self.is_match(start, sum, second)
     }
 
     /// Returns an id's first slot: the upper half of its hash, scaled to the number of first slots.
@@ -135,15 +135,15 @@ impl Shard {
     /// Returns true if the lowest bits of `sum` equal the fingerprint, the highest bits of `second`. The number
     /// of bits is the slot width of ids with this first slot.
     #[inline(always)]
-    fn agrees(&self, start: u64, sum: u64, second: u64) -> bool {
-        self.agree(start < self.wide_from[0], sum, second)
+    fn is_match(&self, start: u64, sum: u64, second: u64) -> bool {
+        self.is_match_of_width(start < self.wide_from[0], sum, second)
     }
 
-    /// Like [`Self::agrees`], for callers that already know whether the first slot is narrow.
+    /// Like [`Self::is_match`], for callers that already know whether the first slot is narrow.
     #[inline(always)]
-    pub(super) fn agree(&self, is_narrow: bool, sum: u64, second: u64) -> bool {
-        let agreement = &self.agreement[usize::from(is_narrow)];
-        (sum << (agreement.rest % 64)) ^ second < agreement.limit
+    pub(super) fn is_match_of_width(&self, is_narrow: bool, sum: u64, second: u64) -> bool {
+        let comparison = &self.comparison[usize::from(is_narrow)];
+        (sum << (comparison.rest % 64)) ^ second < comparison.limit
     }
 }
 
@@ -158,9 +158,9 @@ pub(crate) fn shard_for(shards: &[Shard], hash: u64) -> &Shard {
     }
 }
 
-/// Writes the result of [`Shard::has`] for each of `ids` to `answers`. Every shard must have ids.
+/// Writes the result of [`Shard::contains`] for each of `ids` to `answers`. Every shard must have ids.
 #[inline(always)]
-pub(super) fn many(ids: &[IdHash], shards: &[Shard], bytes: &[u8], answers: &mut [bool]) {
+pub(super) fn contains_many(ids: &[IdHash], shards: &[Shard], bytes: &[u8], answers: &mut [bool]) {
     match shards {
         [only] => in_batches(ids, |_| only, bytes, answers),
         many => in_batches(ids, |hash| shard_for(many, hash), bytes, answers),
@@ -180,7 +180,7 @@ fn in_batches<'a>(
         for (hash, id) in hashes.iter_mut().zip(ids) {
             *hash = id.0;
         }
-        batch.has(&hashes, &shard, bytes, answers);
+        batch.contains(&hashes, &shard, bytes, answers);
     }
 }
 
@@ -205,17 +205,17 @@ impl Batch {
         }
     }
 
-    /// Writes the result of [`Shard::has`] for each hash, in the shard that `shard` returns. Every shard must
+    /// Writes the result of [`Shard::contains`] for each hash, in the shard that `shard` returns. Every shard must
     /// have ids.
     #[inline(always)]
-    fn has<'a>(
+    fn contains<'a>(
         &mut self,
         hashes: &[u64; BATCH],
         shard: impl Fn(u64) -> &'a Shard,
         bytes: &[u8],
         answers: &mut [bool],
     ) {
-        self.place(hashes, shard);
+        self.locate(hashes, shard);
         self.read(bytes, answers);
     }
 
@@ -224,30 +224,31 @@ impl Batch {
     /// recognised by their upper half. The masks of the factors change no value; they tell the compiler that
     /// the factors have 32 bits.
     #[inline(always)]
-    fn place<'a>(&mut self, hashes: &[u64; BATCH], shard: impl Fn(u64) -> &'a Shard) {
+    fn locate<'a>(&mut self, hashes: &[u64; BATCH], shard: impl Fn(u64) -> &'a Shard) {
         for (n, &hash) in hashes.iter().enumerate() {
             let shard = shard(hash);
             let mixed = mix(hash, shard.seed);
             let second = fold(mixed);
             let mask = shard.masks[1] & LOW;
             let start = ((mixed >> 32) * (shard.starts & STARTS)) >> 32;
-            let places = [
+            let positions = [
                 start,
                 start ^ (mixed & mask),
                 start ^ ((mixed >> 16) & mask),
                 start ^ (second & mask),
             ];
-            for (probe, place) in places.into_iter().enumerate() {
-                let beyond = place.wrapping_sub(shard.wide_from[probe]);
+            for (probe, position) in positions.into_iter().enumerate() {
+                let beyond = position.wrapping_sub(shard.wide_from[probe]);
                 // `beyond`, or 0 if it is negative.
                 let wide = beyond & !(beyond >> 32) & LOW;
-                let bit = (place & LOW) * (shard.bits & 63) + wide + shard.origins[probe];
+                let bit = (position & LOW) * (shard.bits & 63) + wide + shard.origins[probe];
                 self.at[probe][n] = bit / 8;
                 self.shift[probe][n] = bit % 8;
             }
             self.second[n] = second;
             // One more if the first slot is narrow.
-            self.rest[n] = shard.agreement[0].rest + (start.wrapping_sub(shard.wide_from[0]) >> 63);
+            self.rest[n] =
+                shard.comparison[0].rest + (start.wrapping_sub(shard.wide_from[0]) >> 63);
         }
     }
 
@@ -328,16 +329,16 @@ mod tests {
             for run in 0..8 {
                 let hashes: [u64; BATCH] = std::array::from_fn(|n| mix(run << 32 | n as u64, 7));
                 let mut answers = [false; BATCH];
-                batch.has(&hashes, |_| &shard, &bytes, &mut answers);
+                batch.contains(&hashes, |_| &shard, &bytes, &mut answers);
                 let ids = hashes.map(IdHash);
                 let shards = Shards::new(vec![shard]);
                 let mut by_this_processor = [false; BATCH];
-                shards.have(&ids, &bytes, &mut by_this_processor);
+                shards.contains_many(&ids, &bytes, &mut by_this_processor);
                 prop_assert_eq!(answers, by_this_processor);
                 for (hash, answer) in hashes.into_iter().zip(answers) {
                     let oracle = shape.matches(mix(hash, seed), &bytes[from..]);
-                    prop_assert_eq!(shard.has(hash, &bytes), oracle);
-                    prop_assert_eq!(shards.has(hash, &bytes), oracle);
+                    prop_assert_eq!(shard.contains(hash, &bytes), oracle);
+                    prop_assert_eq!(shards.contains(hash, &bytes), oracle);
                     prop_assert_eq!(answer, oracle);
                 }
             }
@@ -353,11 +354,11 @@ mod tests {
             let short = &bytes[..bytes.len().saturating_sub(cut)];
             let hashes: [u64; BATCH] = std::array::from_fn(|n| mix(n as u64, 11));
             let mut answers = [false; BATCH];
-            Batch::new().has(&hashes, |_| &shard, short, &mut answers);
+            Batch::new().contains(&hashes, |_| &shard, short, &mut answers);
             let shards = Shards::new(vec![shard]);
             for (hash, answer) in hashes.into_iter().zip(answers) {
                 if shape.matches(mix(hash, seed), &bytes) {
-                    prop_assert!(answer && shard.has(hash, short) && shards.has(hash, short));
+                    prop_assert!(answer && shard.contains(hash, short) && shards.contains(hash, short));
                 }
             }
         }
@@ -375,8 +376,8 @@ mod tests {
         let of = |hash: u64| &shards[(hash % 2) as usize];
         let hashes: [u64; BATCH] = std::array::from_fn(|n| mix(n as u64, 1));
         let mut answers = [false; BATCH];
-        Batch::new().has(&hashes, of, &bytes, &mut answers);
-        let expected = hashes.map(|hash| of(hash).has(hash, &bytes));
+        Batch::new().contains(&hashes, of, &bytes, &mut answers);
+        let expected = hashes.map(|hash| of(hash).contains(hash, &bytes));
         assert_eq!(answers, expected);
         assert!(expected.contains(&true) && expected.contains(&false));
     }
@@ -388,9 +389,9 @@ mod tests {
         let hashes: Vec<IdHash> = (0..1_000).map(|n| IdHash(mix(n, 0))).collect();
         let mut answers = vec![true; hashes.len()];
         let shards = Shards::new(vec![shard]);
-        shards.have(&hashes, &[0; 64], &mut answers);
+        shards.contains_many(&hashes, &[0; 64], &mut answers);
         for (hash, answer) in hashes.into_iter().zip(answers) {
-            let alone = shard.has(hash.0, &[0; 64]) || shards.has(hash.0, &[0; 64]);
+            let alone = shard.contains(hash.0, &[0; 64]) || shards.contains(hash.0, &[0; 64]);
             assert!(!alone && !answer);
         }
     }

@@ -6,34 +6,34 @@ use std::time::Duration;
 
 use edgeward_filter::{Digest, IdHash};
 
-use super::{NotJournaled, Writer, copy};
+use super::{NotJournaled, Writer, clone_state};
 use crate::config::Coverage;
 use crate::feed::Changes;
-use crate::position::Position;
+use crate::position::StoredPosition;
 
 impl Writer {
-    pub(super) fn position_of(&self, feed: Digest) -> Option<&Position> {
-        let kept = self.positions.newest();
-        kept.filter(|kept| kept.is_of(feed, &self.lineages, self.journal.head()))
+    pub(super) fn position_of(&self, feed: Digest) -> Option<&StoredPosition> {
+        let stored = self.positions.newest();
+        stored.filter(|stored| stored.is_of(feed, &self.lineages, self.journal.head()))
     }
 
     /// Registers a feed. Returns true if it continues at a position at which no id was missing, so that no scan
     /// is needed.
     pub(super) fn feed_begins(&mut self, feed: Digest) -> bool {
-        let was_complete = self.position_of(feed).filter(|kept| kept.complete);
+        let was_complete = self.position_of(feed).filter(|stored| stored.complete);
         let snapshot = self.journal.snapshot().filter(|_| self.snapshot.is_some());
-        let continues = was_complete.and(snapshot).map(|kept| kept.epoch);
+        let continues = was_complete.and(snapshot).map(|stored| stored.epoch);
         self.feed = Some(feed);
         self.complete.feed_begins(self.now(), continues);
         if self.config.coverage == Coverage::Feed {
-            self.show();
+            self.publish_manifest();
         }
         continues.is_some()
     }
 
     /// Journals the changes of a feed. On failure the feed must send them again, and the known completeness
     /// stays as it is.
-    pub(super) fn change(&mut self, changes: Changes) -> Result<(), NotJournaled> {
+    pub(super) fn apply_changes(&mut self, changes: Changes) -> Result<(), NotJournaled> {
         let Changes {
             added,
             removed,
@@ -41,37 +41,37 @@ impl Writer {
             position,
         } = changes;
         self.remove(removed);
-        let added = self.unknown(added);
+        let added = self.retain_new(added);
         let count = added.len() as u64;
         self.add(added)?;
         self.counters.ids_fed.add(count);
         if let Some(complete) = complete {
             self.counters.polls.one();
-            self.cover(complete);
+            self.extend_coverage(complete);
         }
         if let (Some(position), Some(feed)) = (position, self.feed) {
-            let position = Position::new(
+            let position = StoredPosition::new(
                 feed,
                 self.lineage,
                 position,
                 self.journal.head(),
                 self.complete.feed_is_whole(),
             );
-            let noted = self.positions.note(position, self.now());
-            self.positions_written(noted);
+            let recorded = self.positions.record(position, self.now());
+            self.positions_written(recorded);
         }
         Ok(())
     }
 
     /// Records that all ids committed before `complete` are published.
-    fn cover(&mut self, complete: Duration) {
-        self.complete.fed(complete);
+    fn extend_coverage(&mut self, complete: Duration) {
+        self.complete.feed_reached(complete);
         // The manifest stays the same, so waiting clients are not notified.
         let covers = self.complete.covers();
-        self.shown.send_if_modified(|shown| {
-            let mut newer = copy(shown);
+        self.published.send_if_modified(|published| {
+            let mut newer = clone_state(published);
             newer.covers = covers;
-            *shown = Arc::new(newer);
+            *published = Arc::new(newer);
             false
         });
     }
@@ -79,13 +79,13 @@ impl Writer {
     /// Returns the ids that were not added since the newest snapshot. A restarted feed sends some ids again,
     /// which would take space in the deltas. An id that was removed in the meantime counts as new. An id added
     /// before the snapshot may also be new: it may have been removed before the scan read its row.
-    fn unknown(&self, added: Vec<IdHash>) -> Vec<IdHash> {
+    fn retain_new(&self, added: Vec<IdHash>) -> Vec<IdHash> {
         if added.is_empty() {
             return added;
         }
         let mut added: HashSet<IdHash> = added.into_iter().collect();
         for id in self.journal.ids_after_snapshot() {
-            if !self.cancelled.contains(&id) {
+            if !self.removed_ids.contains(&id) {
                 added.remove(&id);
             }
         }

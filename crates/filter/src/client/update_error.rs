@@ -7,7 +7,7 @@ use crate::manifest::ManifestError;
 /// Why a manifest, proof, snapshot or delta was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refused {
+pub enum UpdateError {
     /// The document is not accepted or cannot be read.
     #[error(transparent)]
     Manifest(#[from] ManifestError),

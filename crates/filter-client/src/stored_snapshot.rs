@@ -13,12 +13,12 @@ use edgeward_filter::client::{Client, Now};
 
 /// The paths of the manifest and the snapshot.
 #[derive(Clone, Debug)]
-pub(crate) struct Keep {
+pub(crate) struct StoredSnapshot {
     manifest: PathBuf,
     snapshot: PathBuf,
 }
 
-impl Keep {
+impl StoredSnapshot {
     pub(crate) fn new(folder: &Path, set: &str) -> Self {
         Self {
             manifest: folder.join(format!("{set}.manifest")),
@@ -32,12 +32,12 @@ impl Keep {
             return;
         };
         let taken = client
-            .manifest(now, &line)
+            .accept_manifest(now, &line)
             .map_err(|error| error.to_string())
             .and_then(|()| {
                 let bytes = read(&self.snapshot, snapshot_bytes_max);
                 let bytes = bytes.map_err(|error| error.to_string())?;
-                let taken = client.snapshot(now, Bytes::from(bytes));
+                let taken = client.accept_snapshot(now, Bytes::from(bytes));
                 taken.map_err(|error| error.to_string())
             });
         if let Err(error) = taken {

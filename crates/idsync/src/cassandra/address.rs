@@ -16,7 +16,7 @@ use crate::tls::{Expected, Files, client};
 
 /// A parsed address of a cluster.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct ClusterAddress {
     pub(super) nodes: Vec<String>,
     pub(super) user: Option<(String, String)>,
     pub(super) keyspace: Option<String>,
@@ -31,7 +31,7 @@ pub(super) struct Place {
     pub(super) tls: Option<Arc<ClientConfig>>,
 }
 
-impl Place {
+impl ClusterAddress {
     pub(super) fn parse(address: &str) -> Result<Self, String> {
         let (_, rest) = address.split_once("://").ok_or("the scheme is missing")?;
         let (rest, settings) = rest.split_once('?').unwrap_or((rest, ""));
@@ -39,7 +39,10 @@ impl Place {
         let (user, nodes) = match authority.rsplit_once('@') {
             Some((user, nodes)) => {
                 let (user, password) = user.split_once(':').ok_or("the user has no password")?;
-                (Some((decoded(user)?, decoded(password)?)), nodes)
+                (
+                    Some((percent_decode(user)?, percent_decode(password)?)),
+                    nodes,
+                )
             }
             None => (None, authority),
         };
@@ -51,7 +54,7 @@ impl Place {
         if nodes.is_empty() {
             return Err("no node given; write cassandra://node:9042/keyspace".to_owned());
         }
-        let mut place = Self {
+        let mut cluster = Self {
             nodes,
             user,
             keyspace: (!keyspace.is_empty()).then(|| keyspace.to_owned()),
@@ -72,17 +75,17 @@ impl Place {
                 number.ok_or_else(|| format!("{name} must be a number from {least} to {most}"))
             };
             match name {
-                "consistency" => place.consistency = consistency(value)?,
-                "dc" => place.datacenter = Some(decoded(value)?),
+                "consistency" => cluster.consistency = consistency(value)?,
+                "dc" => cluster.datacenter = Some(percent_decode(value)?),
                 "page" => {
-                    place.page_rows = i32::try_from(number(1, 1_000_000)?).unwrap_or(i32::MAX);
+                    cluster.page_rows = i32::try_from(number(1, 1_000_000)?).unwrap_or(i32::MAX);
                 }
-                "ranges" => place.ranges = number(1, 65_536)?,
+                "ranges" => cluster.ranges = number(1, 65_536)?,
                 "tls" => tls = Some(Tls::named(value)?),
                 "tls_name" => tls_name = Some(server_name(value)?),
-                "ca" => ca = Some(decoded(value)?),
-                "cert" => cert = Some(decoded(value)?),
-                "key" => key = Some(decoded(value)?),
+                "ca" => ca = Some(percent_decode(value)?),
+                "cert" => cert = Some(percent_decode(value)?),
+                "key" => key = Some(percent_decode(value)?),
                 _ => {
                     return Err(format!(
                         "unknown setting `{name}`; use consistency, dc, page, ranges, \
@@ -98,7 +101,9 @@ impl Place {
             }
             (Some(tls), _) => tls,
             (None, true) => Tls::On,
-            (None, false) if place.user.is_some() && !place.nodes.iter().all(|n| is_here(n)) => {
+            (None, false)
+                if cluster.user.is_some() && !cluster.nodes.iter().all(|n| is_local(n)) =>
+            {
                 return Err(
                     "the password would be sent unencrypted; add tls=on, or tls=off to allow it"
                         .to_owned(),
@@ -107,11 +112,11 @@ impl Place {
             (None, false) => Tls::Off,
         };
         let expected = match (tls, tls_name) {
-            (Tls::Off, _) => return Ok(place),
+            (Tls::Off, _) => return Ok(cluster),
             (Tls::Ca, Some(_)) => {
                 return Err("tls=ca verifies no name, so it allows no tls_name".to_owned());
             }
-            (Tls::Ca, None) => Expected::Anybody,
+            (Tls::Ca, None) => Expected::AnyName,
             (Tls::On, Some(name)) => Expected::Name(name),
             (Tls::On, None) => Expected::Connected,
         };
@@ -120,8 +125,8 @@ impl Place {
             certificate: cert.as_deref().map(|file| ("cert", file)),
             key: key.as_deref().map(|file| ("key", file)),
         };
-        place.tls = Some(Arc::new(client(files, expected)?));
-        Ok(place)
+        cluster.tls = Some(Arc::new(client(files, expected)?));
+        Ok(cluster)
     }
 }
 
@@ -145,12 +150,12 @@ impl Tls {
 }
 
 fn server_name(text: &str) -> Result<ServerName<'static>, String> {
-    let name = ServerName::try_from(decoded(text)?);
+    let name = ServerName::try_from(percent_decode(text)?);
     name.map_err(|_| format!("tls_name `{text}` is not a host name or IP address"))
 }
 
 /// Returns true for an address of this machine, where traffic cannot be intercepted.
-fn is_here(node: &str) -> bool {
+fn is_local(node: &str) -> bool {
     let host = match node.rsplit_once(':') {
         // An IPv6 address in brackets, with or without a port.
         _ if node.starts_with('[') => node[1..].split(']').next().unwrap_or_default(),
@@ -176,7 +181,7 @@ fn consistency(name: &str) -> Result<Consistency, String> {
 }
 
 /// Decodes percent-encoding.
-fn decoded(text: &str) -> Result<String, String> {
+fn percent_decode(text: &str) -> Result<String, String> {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {
@@ -200,17 +205,17 @@ mod tests {
 
     #[test]
     fn an_address_contains_nodes_and_settings() {
-        let place = Place::parse(
+        let cluster = ClusterAddress::parse(
             "cassandra://me:p%40ss@a:9042,b/shop?consistency=LOCAL_ONE&dc=eu&page=5000&ranges=9&tls=off",
         )
         .expect("an address");
-        assert_eq!(place.nodes, ["a:9042", "b"]);
-        assert_eq!(place.user, Some(("me".to_owned(), "p@ss".to_owned())));
-        assert_eq!(place.keyspace.as_deref(), Some("shop"));
-        assert_eq!(place.consistency, Consistency::LocalOne);
-        assert_eq!(place.datacenter.as_deref(), Some("eu"));
-        assert_eq!((place.page_rows, place.ranges), (5000, 9));
-        assert!(place.tls.is_none());
+        assert_eq!(cluster.nodes, ["a:9042", "b"]);
+        assert_eq!(cluster.user, Some(("me".to_owned(), "p@ss".to_owned())));
+        assert_eq!(cluster.keyspace.as_deref(), Some("shop"));
+        assert_eq!(cluster.consistency, Consistency::LocalOne);
+        assert_eq!(cluster.datacenter.as_deref(), Some("eu"));
+        assert_eq!((cluster.page_rows, cluster.ranges), (5000, 9));
+        assert!(cluster.tls.is_none());
     }
 
     #[test]
@@ -229,9 +234,9 @@ mod tests {
             ("cassandra://me:secret@node/shop?tls=ca", Some(true)),
             ("cassandra://node/shop?tls_name=db.example", Some(true)),
         ] {
-            let place = Place::parse(address);
+            let cluster = ClusterAddress::parse(address);
             assert_eq!(
-                place.ok().map(|place| place.tls.is_some()),
+                cluster.ok().map(|cluster| cluster.tls.is_some()),
                 tls,
                 "{address}"
             );
@@ -256,7 +261,7 @@ mod tests {
             ("cassandra://me@a/shop", "password"),
             ("cassandra://me:%4@a/shop", "hex"),
         ] {
-            let error = Place::parse(address).expect_err("wrong");
+            let error = ClusterAddress::parse(address).expect_err("wrong");
             assert!(error.contains(why), "{error}");
         }
     }

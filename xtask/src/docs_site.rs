@@ -137,6 +137,8 @@ fn linked_files(page: &Path, text: &str) -> Vec<PathBuf> {
 /// Code, links to other sites and links within the page stay as they are.
 fn map_links(text: &str, mut map: impl FnMut(&str) -> Option<String>) -> String {
     let mut fenced = false;
+    // Code may begin on one line and end on the next one of the same paragraph.
+    let mut backticks = 0;
     let mut out = String::new();
     for line in text.split_inclusive('\n') {
         if line.trim_start().starts_with("```") {
@@ -146,6 +148,9 @@ fn map_links(text: &str, mut map: impl FnMut(&str) -> Option<String>) -> String 
             out.push_str(line);
             continue;
         }
+        if line.trim().is_empty() {
+            backticks = 0;
+        }
         let mut rest = line;
         let mut written = String::new();
         while let Some(at) = rest.find("](") {
@@ -154,7 +159,7 @@ fn map_links(text: &str, mut map: impl FnMut(&str) -> Option<String>) -> String 
             let Some((link, tail)) = after[2..].split_once(')') else {
                 break;
             };
-            let in_code = written.matches('`').count() % 2 == 1;
+            let in_code = (backticks + written.matches('`').count()) % 2 == 1;
             let mapped = if in_code || link.contains("://") || link.starts_with('#') {
                 Some(link.to_owned())
             } else {
@@ -166,8 +171,9 @@ fn map_links(text: &str, mut map: impl FnMut(&str) -> Option<String>) -> String 
             }
             rest = tail;
         }
+        written.push_str(rest);
+        backticks += written.matches('`').count();
         out.push_str(&written);
-        out.push_str(rest);
     }
     out
 }
@@ -334,6 +340,14 @@ mod tests {
         let mapped = map_links(text, |link| Some(format!("x/{link}")));
         let expected = "[a](x/b.md#c) [d](https://e.example) [f](#g) `[h](i)`\n```\n[j](k)\n```\n";
         assert_eq!(mapped, expected);
+    }
+
+    #[test]
+    fn a_link_behind_code_of_two_lines_is_mapped() {
+        let mapped = map_links("`a\nb` [c](d)\n\n`e\n\n[f](g)", |link| {
+            Some(format!("x/{link}"))
+        });
+        assert_eq!(mapped, "`a\nb` [c](x/d)\n\n`e\n\n[f](x/g)");
     }
 
     #[test]

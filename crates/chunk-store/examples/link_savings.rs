@@ -183,7 +183,7 @@ fn main() {
         }
         let share = |part: u64| part as f64 / raw as f64 * 100.0;
         println!(
-            "{path}: {bodies} bodies {:.1} MB  link {:.2}x  zstd-1 {:.2}x  {:.0} MB/s  named {:.0} % delta {:.0} % literal {:.0} % plain {:.0} %, {naks} refusals",
+            "{path}: {bodies} bodies {:.1} MB  link {:.2}x  zstd-1 {:.2}x  {:.0} MB/s  named {:.0} % delta {:.0} % literal {:.0} % plain {:.0} %, {naks} NAKs",
             raw as f64 / 1e6,
             raw as f64 / wire as f64,
             raw as f64 / alone as f64,

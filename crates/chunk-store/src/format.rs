@@ -50,13 +50,15 @@ pub struct Superblock {
 #[non_exhaustive]
 pub enum SuperblockError {
     /// The device has other content, which is left unchanged.
-    #[error("it holds something else, and not nothing: name another file, or delete this one")]
+    #[error("it has other content: use another file, or delete this one")]
     Foreign,
     /// A newer program wrote it.
-    #[error("its format is version {0}, and here it is {VERSION}: delete it to begin anew")]
+    #[error(
+        "its format version {0} is not supported, only 1 to {VERSION}: upgrade, or delete it to start with an empty store"
+    )]
     Version(u32),
     /// The checksum of the first block is wrong.
-    #[error("its first bytes are harmed: delete it to begin anew")]
+    #[error("its superblock is corrupt: delete it to start with an empty store")]
     Harmed,
 }
 

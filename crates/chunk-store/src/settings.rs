@@ -43,7 +43,7 @@ impl ChunkSettings {
 #[non_exhaustive]
 pub enum OpenError {
     /// The device cannot be read or written.
-    #[error("the chunk store {name} cannot be used")]
+    #[error("cannot read or write the chunk store {name}")]
     Device {
         /// The name of the device.
         name: String,
@@ -51,7 +51,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// The device is not a chunk store, or of another version.
-    #[error("the chunk store {name} is not opened")]
+    #[error("cannot open the chunk store {name}")]
     Superblock {
         /// The name of the device.
         name: String,

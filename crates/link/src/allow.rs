@@ -31,7 +31,7 @@ enum HostRule {
 /// Returned if a text is not a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "`{0}` is neither HOST:PORT or NETWORK/BITS:PORT nor one with `*` for the host, its first part, or the port"
+    "`{0}` is not a rule: use HOST:PORT, *.DOMAIN:PORT or NETWORK/BITS:PORT, with `*` for any host or port"
 )]
 pub struct NotARule(pub String);
 

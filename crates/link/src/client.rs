@@ -61,7 +61,7 @@ pub enum OpenError {
     #[error("the link to the gateway is down")]
     Down,
     /// The limit of streams is reached.
-    #[error("the link takes no more streams")]
+    #[error("the link has reached its limit of streams")]
     Streams(#[from] SendError),
 }
 
@@ -87,7 +87,7 @@ impl Client {
         if matches!(config.encryption, Encryption::Off) {
             tracing::warn!(
                 gateway,
-                "the link is NOT ENCRYPTED: whoever is on the way reads and changes it"
+                "the link is NOT ENCRYPTED: others on the network can read and change its traffic"
             );
         }
         let (sender, state) = watch::channel(State::Connecting);
@@ -289,12 +289,12 @@ impl Keeper {
                     self.count();
                     match &error {
                         LineError::Superseded => {
-                            tracing::debug!(gateway = self.gateway, "a connection was given up");
+                            tracing::debug!(gateway = self.gateway, "connection superseded");
                         }
                         error => tracing::warn!(
                             gateway = self.gateway,
                             error = edgeward_types::with_causes(error),
-                            "a connection to the gateway ended"
+                            "connection to the gateway closed"
                         ),
                     }
                     // After a connection that broke at once, the next attempt waits longer.
@@ -315,7 +315,7 @@ impl Keeper {
                         tracing::warn!(
                             gateway = self.gateway,
                             error = edgeward_types::with_causes(&error),
-                            "no connection to the gateway"
+                            "cannot connect to the gateway"
                         );
                     }
                     complained = true;

@@ -79,14 +79,14 @@ async fn accept(listener: TcpListener, client: Client, way: Way, connections_max
                         Way::Proxy => proxy(&client, tcp).await,
                     };
                     if let Err(error) = carried {
-                        tracing::info!(%from, %error, "a connection broke off");
+                        tracing::info!(%from, %error, "connection aborted");
                     }
                     drop(place);
                 });
             }
             Err(error) => {
                 // Usually too many open files; some will be closed.
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -144,7 +144,7 @@ impl Gateway {
         if matches!(config.link.encryption, Encryption::Off) {
             tracing::warn!(
                 %addr,
-                "the link is NOT ENCRYPTED: whoever reaches this port can use the gateway"
+                "the link is NOT ENCRYPTED: every host that reaches this port can use the gateway"
             );
         }
         let origin = config.origin.clone().map(|place| {
@@ -316,8 +316,8 @@ impl Shared {
             tracing::warn!(
                 %from,
                 epoch = format!("{:016x}", key.epoch),
-                "two edges have the same store identity, as if one disk was copied to the other; \
-                 each is served on its own, and one of them should begin with an empty store"
+                "two edges have the same store identity, as after a copy of a disk; \
+                 each is served separately; give one of them an empty store"
             );
         }
         let link = &self.config.link;
@@ -328,7 +328,7 @@ impl Shared {
                 self.config.keep_sent,
                 u64::from_le_bytes(session),
             )
-            .expect("it was made before");
+            .expect("checked at the start");
         let core = CoreConfig {
             accepts: true,
             dedup: link.dedup,
@@ -376,7 +376,7 @@ impl Shared {
         self.peers().known.retain(|key, entry| {
             let denied = self.check(key.certificate.as_deref()).is_err();
             if denied {
-                tracing::warn!(from = %entry.from, "a peer's certificate was put on the deny list");
+                tracing::warn!(from = %entry.from, "peer closed: its certificate is on the deny list");
                 entry.peer.with(|core| {
                     core.shut();
                     core.drop_lines();
@@ -398,9 +398,9 @@ impl Shared {
         let error_text = edgeward_types::with_causes(error);
         // Unknown hosts can cause any number of these, and they say nothing about an edge.
         if matches!(error, HandshakeError::Displaced | HandshakeError::Silent(_)) {
-            tracing::debug!(%from, error = error_text, "a connection was refused");
+            tracing::debug!(%from, error = error_text, "connection rejected during the handshake");
         } else {
-            tracing::warn!(%from, error = error_text, "a connection was refused");
+            tracing::warn!(%from, error = error_text, "connection rejected during the handshake");
         }
     }
 
@@ -422,7 +422,7 @@ impl Shared {
             Ok(line) => line,
             Err(error) => return self.refused(from, &error),
         };
-        tracing::info!(%from, "a peer connected");
+        tracing::info!(%from, "peer connected");
         let error = line.run().await;
         match &error {
             LineError::Wire(_) => self.counters().malformed += 1,
@@ -431,10 +431,10 @@ impl Shared {
         }
         match &error {
             LineError::Superseded | LineError::Closed => {
-                tracing::info!(%from, "a peer's connection ended");
+                tracing::info!(%from, "peer connection closed");
             }
             error => {
-                tracing::warn!(%from, error = edgeward_types::with_causes(error), "a peer's connection ended");
+                tracing::warn!(%from, error = edgeward_types::with_causes(error), "peer connection closed");
             }
         }
         self.wait_for_line(&peer).await;
@@ -480,7 +480,7 @@ impl Shared {
             .config
             .link
             .endpoint(self.config.sharing, self.config.keep_sent, 0);
-        let probe = Endpoint::new(probe.expect("it was made before"));
+        let probe = Endpoint::new(probe.expect("checked at the start"));
         { probe }
             .hello(&self.config.link.store)
             .agree(Role::Listener, &theirs)?;
@@ -502,10 +502,10 @@ impl Shared {
                     match begun.answer() {
                         Ok(stream) => {
                             if let Err(error) = origin.serve(stream).await {
-                                tracing::debug!(%error, "an exchange broke off");
+                                tracing::debug!(%error, "exchange aborted");
                             }
                         }
-                        Err(refused) => tracing::debug!(%refused, "nobody waits any more"),
+                        Err(refused) => tracing::debug!(%refused, "the client has left"),
                     }
                     return;
                 }
@@ -519,7 +519,7 @@ impl Shared {
         };
         let Some((place, is_origin)) = place else {
             self.counters().not_allowed += 1;
-            tracing::warn!(target_ = %begun.target(), "a target that is not allowed was refused");
+            tracing::warn!(target_ = %begun.target(), "stream refused: the target is not allowed");
             begun.refuse(refusal::NOT_ALLOWED);
             return;
         };
@@ -532,7 +532,7 @@ impl Shared {
                 target_ = %place,
                 %address,
                 kind = special.describe(),
-                "the target's address is not of the internet and no rule of --allow names it"
+                "address refused: it is not public, and no --allow rule permits it"
             );
             false
         };
@@ -546,7 +546,7 @@ impl Shared {
                     counters.unreachable += 1;
                 }
                 drop(counters);
-                tracing::info!(target_ = %place, reason = refusal::describe(reason), "no connection");
+                tracing::info!(target_ = %place, reason = refusal::describe(reason), "cannot connect to the target");
                 begun.refuse(reason);
                 return;
             }
@@ -554,10 +554,10 @@ impl Shared {
         match begun.answer() {
             Ok(stream) => {
                 if let Err(error) = pump(stream, tcp).await {
-                    tracing::debug!(target_ = %place, %error, "a conversation broke off");
+                    tracing::debug!(target_ = %place, %error, "stream aborted");
                 }
             }
-            Err(refused) => tracing::debug!(target_ = %place, %refused, "nobody waits any more"),
+            Err(refused) => tracing::debug!(target_ = %place, %refused, "the client has left"),
         }
     }
 }
@@ -603,14 +603,14 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         match listener.accept().await {
             Ok((tcp, from)) => {
                 let entered = pending.enter(from.ip());
-                let entered = entered.expect("every connection here waits for its client");
+                let entered = entered.expect("an unserved connection can always be displaced");
                 connections.spawn(Arc::clone(&shared).connection(tcp, from, entered));
                 // The handshake begins before the next connection can displace this one.
                 tokio::task::yield_now().await;
             }
             Err(error) => {
                 // Usually too many open files; some will be closed.
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -32,19 +32,19 @@ pub enum HandshakeError {
         source: io::Error,
     },
     /// A certificate is not valid, the TLS handshake failed, or only one side uses encryption.
-    #[error("no TLS with the peer")]
+    #[error("the TLS handshake with the peer failed")]
     Tls(#[source] io::Error),
     /// HELLO was not received.
-    #[error("the peer said no HELLO")]
+    #[error("the peer sent no HELLO")]
     Hello(#[source] LineError),
     /// The endpoints have no common version, or different keys.
-    #[error("the two ends do not agree")]
+    #[error("the two endpoints are not compatible")]
     Disagreement(#[from] Disagreement),
     /// The handshake took too long.
-    #[error("the peer took longer than {0:?} to say HELLO")]
+    #[error("the peer sent no HELLO within {0:?}")]
     Timeout(Duration),
     /// The peer sent no byte.
-    #[error("nothing came within {0:?}")]
+    #[error("the peer sent nothing within {0:?}")]
     Silent(Duration),
     /// The connection was closed to make room for newer ones.
     #[error("the connection was closed to make room before its handshake was complete")]
@@ -59,7 +59,7 @@ pub enum HandshakeError {
     #[error("{0} peers are connected, which is the limit")]
     TooManyPeers(usize),
     /// The gateway has shut down.
-    #[error("the gateway has ended")]
+    #[error("the gateway has shut down")]
     Ended,
 }
 
@@ -73,7 +73,7 @@ impl HandshakeError {
 /// A connection, with or without encryption.
 #[expect(
     clippy::large_enum_variant,
-    reason = "a few of them, each with megabytes of buffers"
+    reason = "there are few values, each with megabytes of buffers"
 )]
 pub(crate) enum Wire {
     Plain(TcpStream),

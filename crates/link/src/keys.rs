@@ -45,7 +45,7 @@ pub enum KeysError {
         source: io::Error,
     },
     /// A file has other content.
-    #[error("{} holds no {what}", .path.display())]
+    #[error("{} does not contain a {what}", .path.display())]
     Content {
         /// The path.
         path: PathBuf,
@@ -69,10 +69,10 @@ pub enum KeysError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The certificates could not be created.
-    #[error("certificates cannot be made")]
+    #[error("certificates cannot be created")]
     Generate(#[from] rcgen::Error),
     /// The system's random number generator failed.
-    #[error("the system has no randomness")]
+    #[error("cannot read the system's random number generator")]
     Random(#[source] io::Error),
 }
 
@@ -250,7 +250,7 @@ fn write(path: &Path, text: &str, secret: bool) -> Result<(), KeysError> {
 fn warn_if_open(path: &Path) {
     let mode = fs::metadata(path).map_or(0, |found| found.permissions().mode());
     if mode & 0o077 != 0 {
-        tracing::warn!(path = %path.display(), "others may read this key; chmod 600 it");
+        tracing::warn!(path = %path.display(), "other users can read this key: run chmod 600");
     }
 }
 

@@ -144,19 +144,19 @@ pub mod refusal {
     /// Returns a message for the reason.
     pub fn describe(reason: u32) -> &'static str {
         match reason {
-            edgeward_dedup::reason::GIVEN_UP => "the other end gave it up",
-            edgeward_dedup::reason::DIGEST => "the body is not as it was sent",
-            edgeward_dedup::reason::TOO_MANY => "the other end takes no more streams",
-            edgeward_dedup::reason::LENGTH => "the body is longer than was said",
-            edgeward_dedup::reason::RESTARTED => "the other end restarted",
-            edgeward_dedup::reason::LOST => "neither end has what was sent before any more",
+            edgeward_dedup::reason::GIVEN_UP => "the peer gave up the stream",
+            edgeward_dedup::reason::DIGEST => "the body is corrupt: its digest is wrong",
+            edgeward_dedup::reason::TOO_MANY => "the peer has reached its limit of streams",
+            edgeward_dedup::reason::LENGTH => "the body is longer than announced",
+            edgeward_dedup::reason::RESTARTED => "the peer restarted",
+            edgeward_dedup::reason::LOST => "both peers have lost a chunk of the body",
             NOT_ALLOWED => "the gateway does not allow this target",
             UNREACHABLE => "the gateway cannot connect to the target",
-            NO_SUCH_HOST => "the target's name has no address at the gateway",
-            NOT_UNDERSTOOD => "the other end did not understand what was asked",
+            NO_SUCH_HOST => "the gateway cannot resolve the target's name",
+            NOT_UNDERSTOOD => "the peer did not understand the request",
             TIMEOUT => "the gateway could not connect to the target in time",
             LINK_DOWN => "the link was down for too long",
-            _ => "the other end refused for a reason unknown here",
+            _ => "the peer refused for an unknown reason",
         }
     }
 }

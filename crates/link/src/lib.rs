@@ -95,10 +95,10 @@ pub use tally::Tally;
 #[non_exhaustive]
 pub enum SetupError {
     /// The configured chunk size is not supported.
-    #[error("the size of chunks is not possible")]
+    #[error("the chunk size is not supported")]
     Chunks(#[from] ChunkerError),
     /// The system's random number generator failed.
-    #[error("the system has no randomness")]
+    #[error("cannot read the system's random number generator")]
     Random(#[source] io::Error),
     /// The address cannot be listened on.
     #[error("cannot listen on {addr}")]

@@ -32,22 +32,22 @@ use crate::turn::{Turn, step_aside};
 #[non_exhaustive]
 pub enum LineError {
     /// Reading or writing failed.
-    #[error("the connection broke")]
+    #[error("the connection failed")]
     Io(#[from] io::Error),
     /// The peer closed it.
     #[error("the peer closed the connection")]
     Closed,
     /// The bytes received are not a frame.
-    #[error("what came is no frame")]
+    #[error("the bytes received are not a frame")]
     Wire(#[from] WireError),
     /// The peer violated the protocol.
-    #[error("the peer broke the protocol")]
+    #[error("the peer violated the protocol")]
     Violation(#[from] Violation),
     /// The peer sent nothing for this long.
-    #[error("nothing came for {0:?}")]
+    #[error("the peer sent nothing for {0:?}")]
     Silent(Duration),
     /// The peer restarted and connected again, or the link is shutting down.
-    #[error("the connection is not needed any more")]
+    #[error("the connection was superseded")]
     Superseded,
 }
 

@@ -163,7 +163,7 @@ impl Origin {
         let (sender, connection) = shaken.map_err(io::Error::other)?;
         self.connections().spawn(async move {
             if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection to the origin ended");
+                tracing::debug!(%error, "connection to the origin closed");
             }
         });
         Ok(sender)

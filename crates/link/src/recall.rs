@@ -119,7 +119,7 @@ pub(crate) async fn keep_writing(
         let (recall, store, peers) = (Arc::clone(&recall), store.clone(), peers());
         let saved = tokio::task::spawn_blocking(move || recall.save(&peers, &store)).await;
         if let Ok(Err(error)) = saved {
-            tracing::warn!(%error, "what peers have could not be written down");
+            tracing::warn!(%error, "cannot persist the chunks that peers have");
         }
     }
 }
@@ -224,7 +224,7 @@ mod tests {
             let known = recall.load("peer");
             (syncs(), known.map_or(0, |known| known.containers()))
         };
-        assert_eq!(save(store), (1, 0), "that nothing is known");
+        assert_eq!(save(store), (1, 0), "an empty file is written once");
         assert_eq!(save(store), (0, 0));
         let place = store.insert(ids.id(&[7; 5000]), &[7; 5000]).expect("kept");
         knows(&[place]);
@@ -247,7 +247,7 @@ mod tests {
             let time = SystemTime::UNIX_EPOCH + Duration::from_secs(n);
             file.set_modified(time).expect("set");
         }
-        let unfinished = folder.path().join(format!("somebody{UNFINISHED}"));
+        let unfinished = folder.path().join(format!("peer{UNFINISHED}"));
         fs::write(&unfinished, "half").expect("written");
         recall.forget_oldest().expect("removed");
         assert!(!unfinished.exists());

@@ -154,11 +154,14 @@ fn read_connect(bytes: &[u8]) -> Step {
     if !versioned || words.next().is_some() {
         return Step::Refuse(http_refusal(
             "400 Bad Request",
-            "this is neither SOCKS5 nor HTTP",
+            "the request is neither SOCKS5 nor HTTP CONNECT",
         ));
     }
     if method != Some("CONNECT") {
-        return Step::Refuse(http_refusal("405 Method Not Allowed", "CONNECT only"));
+        return Step::Refuse(http_refusal(
+            "405 Method Not Allowed",
+            "only CONNECT is supported",
+        ));
     }
     match target.and_then(|target| target.parse().ok()) {
         Some(place) => Step::Connect {
@@ -166,7 +169,10 @@ fn read_connect(bytes: &[u8]) -> Step {
             style: Style::Http,
             used: end + 4,
         },
-        None => Step::Refuse(http_refusal("400 Bad Request", "CONNECT wants HOST:PORT")),
+        None => Step::Refuse(http_refusal(
+            "400 Bad Request",
+            "CONNECT requires HOST:PORT",
+        )),
     }
 }
 

@@ -162,7 +162,7 @@ fn a_harmed_block_is_forgotten() {
             .expect("the disk is sound");
         let place = store
             .locate(&key().id(&texts[1]))
-            .expect("its name is there");
+            .expect("its id is listed");
         let mut entries = Vec::new();
         store.entries(place, 1, &mut entries);
         let mut bytes = vec![0; bytes_of(&entries)];

@@ -25,7 +25,7 @@ fn ask<T>(store: &Chunks, question: impl Fn(&mut Hasty<'_>) -> T) -> (T, usize) 
         }
         store.fetch(&wanted);
     }
-    panic!("nothing it was given was enough");
+    panic!("reads are still pending after four attempts");
 }
 
 /// A query is pending once for each trailer that is not in memory. After the read it returns the result of a
@@ -109,7 +109,7 @@ fn what_may_be_there_is_not_kept_again() {
     let kept = store.counters().raw_bytes - before;
     assert_eq!(kept, other.len() as u64);
     assert!(store.hasty().insert(key().id(&bytes), &bytes).is_some());
-    assert_eq!(store.counters().raw_bytes - before, kept, "it waits");
+    assert_eq!(store.counters().raw_bytes - before, kept, "it blocks");
     let mut familiar: Vec<Familiar> = Vec::new();
     let place = Place {
         container: 0,
@@ -138,7 +138,7 @@ impl Device for Slow {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.disk.read_at(buffer, offset)?;
-        let meanwhile = self.meanwhile.lock().expect("nobody panics").take();
+        let meanwhile = self.meanwhile.lock().expect("no thread panics").take();
         meanwhile.into_iter().for_each(|happen| happen());
         Ok(())
     }
@@ -180,7 +180,7 @@ fn a_trailer_that_is_read_too_late_is_not_believed() {
     assert!(!wanted.is_empty());
     // By then all four containers are overwritten, and this trailer is not cached.
     let mut other = store.clone();
-    *device.meanwhile.lock().expect("nobody panics") = Some(Box::new(move || {
+    *device.meanwhile.lock().expect("no thread panics") = Some(Box::new(move || {
         (100..220).for_each(|number| _ = keep(&mut other, number));
     }));
     store.fetch(&wanted);

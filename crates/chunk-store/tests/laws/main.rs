@@ -92,7 +92,7 @@ fn read(store: &mut Chunks, number: usize) -> Option<Result<Place, ()>> {
     if !load_verified(store, &key(), place, &entries, &mut found) {
         return Some(Err(()));
     }
-    assert!(found == bytes, "chunk {number} is another");
+    assert!(found == bytes, "chunk {number} has other bytes");
     Some(Ok(place))
 }
 
@@ -239,7 +239,7 @@ proptest! {
                 store = open(&disk, method);
             }
             let there = (0..40).filter(|&number| read(&mut store, number) == Some(Err(()))).count();
-            prop_assert!(there <= most, "{there} chunks harmed");
+            prop_assert!(there <= most, "{there} chunks corrupt");
             for number in 30..40 {
                 keep(&mut store, number);
                 prop_assert!(matches!(read(&mut store, number), Some(Ok(_))));
@@ -401,7 +401,7 @@ fn other_contents_are_refused() {
         let before = disk.content();
         let opened = Chunks::open(Arc::clone(&disk) as Arc<dyn Device>, settings(Method::None));
         assert!(disk.content() == before);
-        match opened.expect_err("it is none") {
+        match opened.expect_err("the content is refused") {
             OpenError::Superblock { source, .. } => source,
             other => panic!("{other}"),
         }

@@ -46,7 +46,7 @@ impl Source {
         let sent = Arc::clone(&body);
         thread::spawn(move || {
             for mut tcp in listener.incoming().flatten() {
-                let body = Arc::clone(&sent.lock().expect("nobody panics with it"));
+                let body = Arc::clone(&sent.lock().expect("no thread panics with it"));
                 _ = tcp.write_all(&body);
             }
         });
@@ -54,7 +54,7 @@ impl Source {
     }
 
     pub(crate) fn set(&self, body: &Arc<Vec<u8>>) {
-        *self.body.lock().expect("nobody panics with it") = Arc::clone(body);
+        *self.body.lock().expect("no thread panics with it") = Arc::clone(body);
     }
 }
 
@@ -155,7 +155,7 @@ impl Stand {
             runtime().block_on(async {
                 let gateway = Gateway::bind(config).await.expect("it listens");
                 ready();
-                tell.send(gateway.local_addr()).expect("somebody asked");
+                tell.send(gateway.local_addr()).expect("the receiver waits");
                 _ = ended.await;
             });
         });
@@ -175,7 +175,7 @@ impl Stand {
                 let entry = entry.expect("it listens");
                 ready();
                 tell.send((entry.local_addr(), client))
-                    .expect("somebody asked");
+                    .expect("the receiver waits");
                 _ = ended.await;
             });
         });
@@ -258,7 +258,7 @@ fn spawn(name: &str, work: impl FnOnce(&dyn Fn()) + Send + 'static) -> Account {
     let named = thread::Builder::new().name(name.to_owned()).spawn(move || {
         let link = fs::read_link("/proc/thread-self").expect("Linux tells");
         let path = format!("/proc/{}/schedstat", link.display());
-        work(&|| tell.send(path.clone()).expect("somebody asked"));
+        work(&|| tell.send(path.clone()).expect("the receiver waits"));
     });
     named.expect("there is room for a thread");
     Account(told.recv().expect("it becomes ready"))

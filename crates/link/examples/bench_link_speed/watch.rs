@@ -56,7 +56,7 @@ impl Watch {
                     if let (Some(from), Some(to)) = (times.next(), times.next()) {
                         pauses
                             .lock()
-                            .expect("nobody panics with it")
+                            .expect("no thread panics with it")
                             .push([from, to]);
                     }
                 }
@@ -67,7 +67,7 @@ impl Watch {
 
     /// Returns the pauses that overlap this interval.
     pub(crate) fn pauses(&self, from: u64, to: u64) -> Vec<[u64; 2]> {
-        let pauses = self.pauses.lock().expect("nobody panics with it");
+        let pauses = self.pauses.lock().expect("no thread panics with it");
         let within = pauses
             .iter()
             .filter(|[begun, ended]| *begun < to && from < *ended);

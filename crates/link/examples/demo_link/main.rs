@@ -42,14 +42,14 @@ fn main() -> io::Result<()> {
         bytes.sum()
     };
     println!(
-        "{} files in two versions, {:.1} and {:.1} MB, over {} Mb/s and {} ms there and back{}\n",
+        "{} files in two versions, {:.1} and {:.1} MB, over {} Mb/s and {} ms round trip{}\n",
         new.len(),
         bytes(&old)? as f64 / 1e6,
         bytes(&new)? as f64 / 1e6,
         options.mbps,
         options.rtt.as_millis(),
         if options.synthetic {
-            "; MADE UP FROM A SEED"
+            "; SYNTHETIC FILES, GENERATED FROM A SEED"
         } else {
             ""
         },
@@ -93,7 +93,7 @@ fn main() -> io::Result<()> {
         site.addr,
         false,
     )?;
-    println!("\nevery body came as the origin has it");
+    println!("\nevery body is the same as at the origin");
     Ok(())
 }
 
@@ -110,7 +110,7 @@ fn status(from: SocketAddr, path: &str) -> io::Result<u16> {
         .split(' ')
         .nth(1)
         .and_then(|status| status.parse().ok());
-    status.ok_or_else(|| io::Error::other("that is no answer"))
+    status.ok_or_else(|| io::Error::other("the response is not HTTP"))
 }
 
 /// Requests a file and compares the response with it.
@@ -151,7 +151,9 @@ fn fetch(from: SocketAddr, folder: &Path, file: &Path, gzip: bool) -> io::Result
         answer.take(length).read_to_end(&mut body)?;
     }
     if body != fs::read(file)? {
-        return Err(io::Error::other(format!("{name} came as something else")));
+        return Err(io::Error::other(format!(
+            "{name}: the body differs from the file"
+        )));
     }
     Ok(())
 }

@@ -123,7 +123,7 @@ impl Program {
         let told = told.unwrap_or_default();
         let addr = told.split_once("://").map_or(told, |(_, addr)| addr);
         let addr = addr.trim_end_matches('/').parse();
-        addr.map_err(|_| io::Error::other(format!("`{told}` is no address")))
+        addr.map_err(|_| io::Error::other(format!("`{told}` is not an address")))
     }
 }
 
@@ -144,7 +144,7 @@ pub(crate) fn edgeward() -> io::Result<PathBuf> {
     let found = found.filter(|program| program.is_file());
     found.ok_or_else(|| {
         io::Error::other(
-            "there is no `edgeward`: cargo build --release --package edgeward-cli, or --edgeward PATH",
+            "`edgeward` is not built: run cargo build --release --package edgeward-cli, or use --edgeward PATH",
         )
     })
 }

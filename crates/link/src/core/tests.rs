@@ -136,7 +136,10 @@ impl World {
                     &mut Turn::default(),
                 );
                 let wanted = handled.expect("the line is up").expect("no violation");
-                assert!(wanted.is_none(), "it was waited for");
+                assert!(
+                    wanted.is_none(),
+                    "a read is pending although reads may block"
+                );
                 rest = others;
             }
         }

@@ -28,7 +28,7 @@ struct Taken {
 
 impl Socket {
     fn taken(&self) -> std::sync::MutexGuard<'_, Taken> {
-        self.0.lock().expect("nobody panics")
+        self.0.lock().expect("no thread panics")
     }
 }
 
@@ -143,7 +143,7 @@ async fn an_alarm_before_a_blocked_socket_rings_once() {
     assert!(socket.taken().bytes.is_empty());
     socket.taken().takes = true;
     let waker = socket.taken().waker.take();
-    waker.expect("somebody waits for it").wake();
+    waker.expect("the connection waits for it").wake();
     std::future::poll_fn(|cx| {
         poll(&mut times);
         let bytes = body_bytes(&socket.taken().bytes);

@@ -43,7 +43,7 @@ impl Cold {
 
     /// Bytes before `below` are not in the cache from now on; 0 releases all reads.
     fn cool(&self, below: u64) {
-        *self.below.lock().expect("nobody panics") = below;
+        *self.below.lock().expect("no thread panics") = below;
         self.warmed.notify_all();
     }
 
@@ -61,13 +61,16 @@ impl Device for Cold {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        let mut below = self.below.lock().expect("nobody panics");
+        let mut below = self.below.lock().expect("no thread panics");
         if offset < *below {
             let this = std::thread::current().id();
-            assert_ne!(this, self.runtime, "everybody waits for the disk");
+            assert_ne!(
+                this, self.runtime,
+                "the runtime's thread blocks on the disk"
+            );
             self.waiting.send_modify(|waiting| *waiting += 1);
             while offset < *below {
-                below = self.warmed.wait(below).expect("nobody panics");
+                below = self.warmed.wait(below).expect("no thread panics");
             }
             self.waiting.send_modify(|waiting| *waiting -= 1);
         }
@@ -76,7 +79,7 @@ impl Device for Cold {
     }
 
     fn read_now_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        if offset < *self.below.lock().expect("nobody panics") {
+        if offset < *self.below.lock().expect("no thread panics") {
             return Ok(0);
         }
         self.disk.read_at(buffer, offset).map(|()| buffer.len())
@@ -234,7 +237,10 @@ async fn who_waits_for_the_disk_waits_alone() {
     readers.disk.waited_for(1).await;
     let other = within(readers.borrow(2)).await;
     assert!(other == readers.bodies[2]);
-    assert!(late.try_join_next().is_none(), "it was read from nowhere");
+    assert!(
+        late.try_join_next().is_none(),
+        "it was read from the blocked disk"
+    );
     readers.disk.cool(0);
     let body = within(late.join_next()).await.expect("it was begun");
     assert!(body.expect("it is lent") == readers.bodies[0]);
@@ -298,14 +304,17 @@ async fn who_looks_for_chunks_waits_alone() {
     late.spawn(give(&bodies[0]));
     disk.waited_for(1).await;
     within(give(&Arc::new(Stream(3).noise(20_000)))).await;
-    assert!(late.try_join_next().is_none(), "nobody knew what was there");
+    assert!(
+        late.try_join_next().is_none(),
+        "it was sent before the lookup completed"
+    );
     disk.cool(0);
     within(late.join_next())
         .await
         .expect("it was begun")
         .expect("it is taken");
     let named = client.status().sent.named - before;
-    assert!(named > 2_400_000, "{named} bytes were named");
+    assert!(named > 2_400_000, "{named} bytes were sent as references");
     assert!(client.status().late_bodies > 0);
     // The completed read alone must resume the stream, because no other event occurs.
     disk.cool(4 << 20);
@@ -335,7 +344,11 @@ async fn frames_that_wait_for_the_disk_are_bounded() {
         }
     };
     within(held_up).await;
-    assert_eq!(*readers.disk.waiting.borrow(), 1, "more wait than may");
+    assert_eq!(
+        *readers.disk.waiting.borrow(),
+        1,
+        "more reads than the limit"
+    );
     readers.disk.cool(0);
     while let Some(lent) = within(late.join_next()).await {
         let (number, body) = lent.expect("it is lent");

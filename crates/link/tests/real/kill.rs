@@ -80,7 +80,10 @@ async fn a_gateway_killed_while_it_writes_knows_what_it_knew() {
     eprintln!("killed {KILLS} times, {unfinished} of them before a file was whole");
     // Only the chunks in the open container are lost at each kill.
     let most = KILLS * same.len() as u64;
-    assert!(named > most / 2, "{named} of {most} bytes by name");
+    assert!(
+        named > most / 2,
+        "{named} of {most} bytes sent as references"
+    );
     gateway.kill();
 }
 

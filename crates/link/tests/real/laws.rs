@@ -92,7 +92,7 @@ async fn no_wrong_byte_ever() {
         for round in 0..3 {
             let ends = (gateway.as_ref(), client.as_ref());
             let (Some(_), Some(link)) = ends else {
-                unreachable!("both are there at the beginning of a round");
+                unreachable!("both run at the beginning of a round");
             };
             within(link.up()).await;
             let mut conversations = JoinSet::new();

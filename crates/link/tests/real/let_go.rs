@@ -50,7 +50,9 @@ async fn what_is_missed_comes_out_of_the_store() {
 
     harm(&stand, GATEWAY);
     harm(&stand, EDGE);
-    exchange().await.expect_err("nobody has what was named");
+    exchange()
+        .await
+        .expect_err("both stores have lost the chunks");
     let lost = |[up, down]: [edgeward_dedup::sender::SenderCounters; 2]| up.lost + down.lost;
     let before = lost(counters());
     assert!(before > 0);

@@ -83,7 +83,11 @@ async fn one_certificate_does_not_take_every_place() {
     let up = greedy
         .iter()
         .filter(|client| matches!(client.state(), State::Up(_)));
-    assert_eq!(up.count(), 3, "a quarter of the places is for others");
+    assert_eq!(
+        up.count(),
+        3,
+        "a quarter of the peers is for other certificates"
+    );
 }
 
 /// Writes a byte and waits for its echo.
@@ -187,7 +191,7 @@ async fn a_denied_certificate_is_not_let_in() {
     let keys = stand.folder.join("keys");
     let other = another_edge(&keys);
     let list = stand.folder.join("deny");
-    std::fs::write(&list, "# nobody\n").expect("written");
+    std::fs::write(&list, "# no fingerprints\n").expect("written");
     let mut config = stand.gateway_config(target.addr);
     config.deny = Some(edgeward_link::DenyList::load(&list).expect("a list"));
     let gateway = Gateway::bind(config).await.expect("it listens");

@@ -42,7 +42,7 @@ async fn a_target_is_reached_and_nothing_goes_twice() {
         }
         assert!(wire[0] > 3_000_000, "noise does not compress");
         let again = wire[1] - wire[0];
-        assert!(again < 300_000, "{again} bytes for what was there");
+        assert!(again < 300_000, "{again} bytes for known chunks");
         let status = &gateway.status().peers[0];
         assert_eq!(status.encrypted, encrypted);
         assert!(status.received.from_store > 2_500_000);
@@ -76,13 +76,13 @@ async fn conversations_do_not_mix() {
             let bytes = random.below(200_000);
             let body = random.text(bytes);
             let back = within(echo(stream, &body)).await.expect("it answers");
-            assert!(back == body, "conversation {n}");
+            assert!(back == body, "stream {n}");
         });
     }
     while let Some(done) = conversations.join_next().await {
         done.expect("as it was sent");
     }
-    assert_eq!(client.status().conversations, 0, "nothing is left behind");
+    assert_eq!(client.status().conversations, 0, "every stream is closed");
     drop(gateway);
 }
 
@@ -254,5 +254,5 @@ async fn patience_ends() {
     let mut byte = [0];
     within(stream.read(&mut byte))
         .await
-        .expect_err("nobody is there");
+        .expect_err("the gateway has shut down");
 }

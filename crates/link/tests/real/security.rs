@@ -178,7 +178,11 @@ async fn who_does_not_agree_is_refused() {
     };
     for (nth, wrong) in [hello(&other, 1, 1), newer].into_iter().enumerate() {
         let mut intruder = Intruder::connect(&gateway).await;
-        assert_eq!(intruder.hello(wrong).await, None, "{nth}: nothing is told");
+        assert_eq!(
+            intruder.hello(wrong).await,
+            None,
+            "{nth}: the gateway reveals nothing"
+        );
     }
     let mut intruder = Intruder::connect(&gateway).await;
     intruder.say(&Frame::Epoch(1)).await;
@@ -193,7 +197,7 @@ async fn who_does_not_agree_is_refused() {
     assert_eq!(gateway.status().counters.refused, 4);
     assert!(
         gateway.status().peers.is_empty(),
-        "nothing is kept for them"
+        "no peer is created for them"
     );
 
     let mut intruder = Intruder::connect(&gateway).await;

@@ -147,7 +147,7 @@ pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
             return done;
         }
     }
-    panic!("it takes no minute");
+    panic!("the operation takes more than a minute");
 }
 
 /// A server that echoes what it receives, and closes when its client does.

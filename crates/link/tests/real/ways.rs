@@ -175,7 +175,7 @@ async fn the_gateway_speaks_http_with_its_origin() {
         assert_eq!(head.headers["x-host"], "site.example");
         assert_eq!(
             head.headers["connection"], "close",
-            "one exchange a conversation"
+            "one exchange on each stream"
         );
         assert_eq!(received(&client) > 350_000, round == 1);
     }
@@ -183,7 +183,7 @@ async fn the_gateway_speaks_http_with_its_origin() {
         let before = received(&client);
         let (_, body) = get(&client, "/1").await;
         assert_eq!(body, noise);
-        assert_eq!(received(&client), before, "nothing of it is looked up");
+        assert_eq!(received(&client), before, "no chunk of it is looked up");
     }
     assert_eq!(gateway.status().peers[0].bypassed, 2);
     assert!(

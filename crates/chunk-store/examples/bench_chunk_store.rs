@@ -26,7 +26,7 @@ fn main() -> io::Result<()> {
             let best = (0..ROUNDS)
                 .map(|_| measure(&chunks, method))
                 .reduce(Figures::best);
-            best.expect("several rounds").tell(&file, method);
+            best.expect("several rounds").print(&file, method);
         }
     }
     Ok(())
@@ -50,7 +50,7 @@ struct Figures {
     ratio: f64,
     keep: f64,
     runs: f64,
-    singly: f64,
+    single_chunks: f64,
 }
 
 impl Figures {
@@ -59,16 +59,16 @@ impl Figures {
             ratio: self.ratio,
             keep: self.keep.max(other.keep),
             runs: self.runs.max(other.runs),
-            singly: self.singly.max(other.singly),
+            single_chunks: self.single_chunks.max(other.single_chunks),
         }
     }
 
     #[expect(clippy::print_stdout, reason = "a measurement's result")]
-    fn tell(&self, file: &str, method: Method) {
+    fn print(&self, file: &str, method: Method) {
         let file = Path::new(file).file_name().unwrap_or_default();
         println!(
             r#"{{"file":{file:?},"method":"{method:?}","ratio":{:.2},"keep_gbps":{:.2},"runs_gbps":{:.2},"singly_gbps":{:.2}}}"#,
-            self.ratio, self.keep, self.runs, self.singly
+            self.ratio, self.keep, self.runs, self.single_chunks
         );
     }
 }
@@ -106,7 +106,7 @@ fn measure(chunks: &[(ChunkId, &[u8])], compression: Method) -> Figures {
         }
     });
     let stride = 7919;
-    let singly = timed(bytes, || {
+    let single_chunks = timed(bytes, || {
         for nth in 0..places.len() {
             let nth = nth * stride % places.len();
             let (id, chunk) = chunks[nth];
@@ -122,7 +122,7 @@ fn measure(chunks: &[(ChunkId, &[u8])], compression: Method) -> Figures {
         ratio: counters.raw_bytes as f64 / counters.stored_bytes as f64,
         keep,
         runs,
-        singly,
+        single_chunks,
     }
 }
 

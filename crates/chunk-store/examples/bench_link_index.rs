@@ -30,7 +30,7 @@ fn main() -> io::Result<()> {
     }
     let noise = noise();
     for kib in averages {
-        let fill = |store: u64| Filled::new(store * 1_000_000_000, kib << 10);
+        let fill = |store: u64| FullIndex::new(store * 1_000_000_000, kib << 10);
         let mut filled = [1, 10, 10_000].map(fill);
         if wait {
             eprintln!("{kib} KiB: filled");
@@ -42,14 +42,14 @@ fn main() -> io::Result<()> {
             }
         }
         for filled in &mut filled {
-            filled.tell()?;
+            filled.print()?;
         }
     }
     Ok(())
 }
 
 /// The index of a full store.
-struct Filled {
+struct FullIndex {
     index: Index,
     store_bytes: u64,
     average: u32,
@@ -59,13 +59,13 @@ struct Filled {
     /// The next one to be removed.
     oldest: u64,
     /// The ids inserted after the index was filled.
-    entered: Vec<ChunkId>,
+    inserted: Vec<ChunkId>,
     fill_nanos: f64,
     rss_bytes: u64,
     figures: [Vec<f64>; 4],
 }
 
-impl Filled {
+impl FullIndex {
     fn new(store_bytes: u64, average: u32) -> Self {
         // As a store computes it.
         let chunk_bytes = u64::from(average) * 9 / 8;
@@ -87,7 +87,7 @@ impl Filled {
             chunks,
             chunk_bytes,
             oldest: 0,
-            entered: Vec::new(),
+            inserted: Vec::new(),
             rss_bytes,
             figures: Default::default(),
         }
@@ -118,25 +118,25 @@ impl Filled {
 
         let params = ChunkerParams::new(self.average, self.oldest).expect("a power of two");
         let without = nanos(|| {
-            take_in(noise, params, self.oldest, |id, _| {
+            add_bodies(noise, params, self.oldest, |id, _| {
                 _ = black_box(id);
             });
         });
         let (mut oldest, containers) = (self.oldest, self.containers);
-        let (index, entered) = (&mut self.index, &mut self.entered);
+        let (index, inserted) = (&mut self.index, &mut self.inserted);
         let with = nanos(|| {
-            take_in(noise, params, oldest + 1, |name, _| {
+            add_bodies(noise, params, oldest + 1, |name, _| {
                 if index.candidates(name).next().is_some() {
                     return;
                 }
                 let old = match oldest.checked_sub(chunks) {
                     None => id(oldest),
-                    Some(nth) => entered[nth as usize],
+                    Some(nth) => inserted[nth as usize],
                 };
                 let place = place(oldest % chunks, chunks, containers);
                 index.remove(&old, place);
                 index.insert(name, place);
-                entered.push(*name);
+                inserted.push(*name);
                 oldest += 1;
             });
         });
@@ -145,7 +145,7 @@ impl Filled {
         self.figures[3].push(noise.len() as f64 / without);
     }
 
-    fn tell(&mut self) -> io::Result<()> {
+    fn print(&mut self) -> io::Result<()> {
         let [dependent, overlapping, with, without] = self.figures.each_mut().map(|all| {
             all.sort_by(f64::total_cmp);
             all[all.len() / 2]
@@ -169,7 +169,12 @@ impl Filled {
 }
 
 /// Cuts and hashes noise, as bodies of 4 MiB that were never seen before.
-fn take_in(noise: &[u8], params: ChunkerParams, seed: u64, mut chunk: impl FnMut(&ChunkId, usize)) {
+fn add_bodies(
+    noise: &[u8],
+    params: ChunkerParams,
+    seed: u64,
+    mut chunk: impl FnMut(&ChunkId, usize),
+) {
     let mut key = [0; 32];
     key[..8].copy_from_slice(&seed.to_le_bytes());
     let key = IdKey::new(key);

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Each file is a body. Seconds are CPU time of the thread, for both endpoints together, without the comparison with
-//! zstd alone. `make bench-link` reads the JSON.
+//! zstd zstd_bytes. `make bench-link` reads the JSON.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,13 +25,13 @@ use edgeward_dedup::sender::{Lane, SenderConfig};
 use edgeward_dedup::wire::{Role, decode, frame_length};
 use edgeward_store::disk::FileDevice;
 
-struct End {
+struct Peer {
     endpoint: Endpoint,
     store: Chunks,
     codec: Compressors,
 }
 
-impl End {
+impl Peer {
     fn new(folder: &Path, name: &str, average: u32, number: u64) -> Self {
         let device = FileDevice::open(&folder.join(name), Some(2 << 30)).expect("room for a store");
         let chunker = ChunkerParams::new(average, 1).expect("a power of two from 4096 to 65536");
@@ -72,7 +72,7 @@ impl End {
 }
 
 /// Sends a body, and returns the bytes sent in both directions.
-fn send(from: &mut End, to: &mut End, body: &[u8], out: &mut Vec<u8>) -> usize {
+fn send(from: &mut Peer, to: &mut Peer, body: &[u8], out: &mut Vec<u8>) -> usize {
     let stream = from.endpoint.open(b"", true).expect("one at a time");
     let (mut rest, mut wire, mut arrived, mut closed) = (body, 0, 0, false);
     loop {
@@ -138,9 +138,9 @@ fn main() {
         std::process::exit(2);
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let mut ends = ["sender", "receiver"]
-        .map(|name| End::new(folder.path(), name, average, name.len() as u64));
-    let [from, to] = &mut ends;
+    let mut peers = ["sender", "receiver"]
+        .map(|name| Peer::new(folder.path(), name, average, name.len() as u64));
+    let [from, to] = &mut peers;
     let (ours, theirs) = (
         from.endpoint.hello(&from.store),
         to.endpoint.hello(&to.store),
@@ -154,17 +154,17 @@ fn main() {
 
     for path in &paths {
         let mut files = Vec::new();
-        gather(Path::new(path), &mut files);
+        collect_files(Path::new(path), &mut files);
         let before = from.endpoint.sender().counters();
         let (mut codec, mut packed, mut out) = (Compressors::new(), Vec::new(), Vec::new());
-        let (mut raw, mut alone, mut wire, mut seconds) = (0, 0, 0, 0.0);
+        let (mut raw, mut zstd_bytes, mut wire, mut seconds) = (0, 0, 0, 0.0);
         for file in &files {
             let body = fs::read(file).expect("a file that was just there");
             raw += body.len();
             for piece in body.chunks(256 << 10) {
                 packed.clear();
                 let shorter = codec.compress(Method::Zstd, &[], piece, &mut packed);
-                alone += if shorter { packed.len() } else { piece.len() };
+                zstd_bytes += if shorter { packed.len() } else { piece.len() };
             }
             let start = cpu_seconds();
             wire += send(from, to, &body, &mut out);
@@ -177,7 +177,7 @@ fn main() {
         let bodies = files.len();
         if json {
             println!(
-                r#"{{"path":{path:?},"average":{average},"bodies":{bodies},"bytes":{raw},"wire":{wire},"zstd_1_by_256k":{alone},"cpu_seconds":{seconds:.4},"named":{named},"delta":{delta},"literal":{literal},"plain":{plain},"naks":{naks}}}"#,
+                r#"{{"path":{path:?},"average":{average},"bodies":{bodies},"bytes":{raw},"wire":{wire},"zstd_1_by_256k":{zstd_bytes},"cpu_seconds":{seconds:.4},"named":{named},"delta":{delta},"literal":{literal},"plain":{plain},"naks":{naks}}}"#,
             );
             continue;
         }
@@ -186,7 +186,7 @@ fn main() {
             "{path}: {bodies} bodies {:.1} MB  link {:.2}x  zstd-1 {:.2}x  {:.0} MB/s  named {:.0} % delta {:.0} % literal {:.0} % plain {:.0} %, {naks} NAKs",
             raw as f64 / 1e6,
             raw as f64 / wire as f64,
-            raw as f64 / alone as f64,
+            raw as f64 / zstd_bytes as f64,
             raw as f64 / 1e6 / seconds,
             share(named),
             share(delta),
@@ -206,7 +206,7 @@ fn cpu_seconds() -> f64 {
 }
 
 /// Appends the files at or within a path, sorted by name.
-fn gather(path: &Path, files: &mut Vec<PathBuf>) {
+fn collect_files(path: &Path, files: &mut Vec<PathBuf>) {
     if path.is_file() {
         files.push(path.to_owned());
         return;
@@ -215,5 +215,5 @@ fn gather(path: &Path, files: &mut Vec<PathBuf>) {
     let mut paths: Vec<PathBuf> = entries.map(Iterator::collect).unwrap_or_default();
     paths.sort();
     let inside = paths.iter().filter(|path| !path.is_symlink());
-    inside.for_each(|path| gather(path, files));
+    inside.for_each(|path| collect_files(path, files));
 }

@@ -80,13 +80,13 @@ pub(crate) fn parts(entries: &[Entry], blocks: &[Block], slots: Range<usize>) ->
 pub(crate) struct Unpacker {
     codec: Compressors,
     /// The cached blocks, the newest last.
-    kept: VecDeque<Kept>,
+    cached: VecDeque<CachedBlock>,
     /// A buffer from an evicted block.
     spare: Vec<u8>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CachedBlock {
     container: u32,
     first: usize,
     bytes: Vec<u8>,
@@ -94,23 +94,24 @@ struct Kept {
 
 /// The bytes are not the expected block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Harmed;
+pub(crate) struct CorruptBlock;
 
 impl Unpacker {
     pub(crate) fn new() -> Self {
         Self {
             codec: Compressors::new(),
-            kept: VecDeque::new(),
+            cached: VecDeque::new(),
             spare: Vec::new(),
         }
     }
 
     /// Copies the requested range of a block if the block is cached. Returns true if it is.
-    pub(crate) fn again(&self, container: u32, part: &Part, out: &mut [u8]) -> bool {
-        let known = |kept: &Kept| kept.container == container && kept.first == part.chunks.start;
+    pub(crate) fn copy_cached(&self, container: u32, part: &Part, out: &mut [u8]) -> bool {
+        let known =
+            |block: &CachedBlock| block.container == container && block.first == part.chunks.start;
         // Nearly always the newest block matches.
-        let kept = self.kept.iter().rev().find(|kept| known(kept));
-        let bytes = kept.and_then(|kept| kept.bytes.get(part.wanted.clone()));
+        let block = self.cached.iter().rev().find(|block| known(block));
+        let bytes = block.and_then(|block| block.bytes.get(part.wanted.clone()));
         bytes.inspect(|bytes| out.copy_from_slice(bytes)).is_some()
     }
 
@@ -121,7 +122,7 @@ impl Unpacker {
         part: &Part,
         read: &[u8],
         out: &mut [u8],
-    ) -> Result<(), Harmed> {
+    ) -> Result<(), CorruptBlock> {
         if part.method == Method::None {
             out.copy_from_slice(read);
             return Ok(());
@@ -132,31 +133,31 @@ impl Unpacker {
             .codec
             .decompress(part.method, &[], read, part.raw_bytes, &mut bytes);
         let wanted = bytes.get(part.wanted.clone()).filter(|_| unpacked.is_ok());
-        let wanted = wanted.ok_or(Harmed)?;
+        let wanted = wanted.ok_or(CorruptBlock)?;
         out.copy_from_slice(wanted);
         if part.wanted == (0..part.raw_bytes) {
             self.spare = bytes;
             return Ok(());
         }
         let first = part.chunks.start;
-        self.kept.push_back(Kept {
+        self.cached.push_back(CachedBlock {
             container,
             first,
             bytes,
         });
-        if self.kept.len() > KEPT_MAX {
+        if self.cached.len() > CACHED_MAX {
             self.spare = self
-                .kept
+                .cached
                 .pop_front()
-                .map_or_else(Vec::new, |kept| kept.bytes);
+                .map_or_else(Vec::new, |block| block.bytes);
         }
         Ok(())
     }
 
     pub(crate) fn clear(&mut self) {
-        self.kept.clear();
+        self.cached.clear();
     }
 }
 
 /// The number of cached blocks: a MiB, unless a block is a single longer chunk.
-const KEPT_MAX: usize = 16;
+const CACHED_MAX: usize = 16;

@@ -1,6 +1,6 @@
 //! The store: one open container in memory, and full containers on a device.
 
-mod asked;
+mod operations;
 
 use std::io;
 use std::ops::Range;
@@ -17,16 +17,16 @@ use edgeward_store::disk::Device;
 use crate::blocks::{Part, Unpacker};
 use crate::format::{Layout, RAW_RATIO_MAX, SUPERBLOCK_BYTES, Superblock, Trailer};
 use crate::format::{VERSION, VERSION_BLOCKS, VERSION_RAW};
-use crate::hasty::{Hasty, Patience, Want, Wanted};
 use crate::index::Index;
-use crate::open::{Open, Packer};
+use crate::non_blocking::{Access, NonBlocking, PendingRead, PendingReads};
+use crate::open::{OpenContainer, Packer};
 use crate::settings::{ChunkCounters, ChunkSettings, OpenError};
-use crate::trailers::{Listing, Sizes, Trailers};
+use crate::trailers::{Listing, Sizes, TrailerCache};
 
 /// Chunks on a device, for any number of peers and threads. Clones share the store.
 ///
 /// One lock guards the index and the open container. It is held while a full container is written, and while a
-/// trailer is read that was not [read ahead](Self::foreseen). Chunks are read without it. The open container is
+/// trailer is read that was not [read ahead](Self::read_ahead). Chunks are read without it. The open container is
 /// lost unless [`flush`](Self::flush) is called before the end.
 #[derive(Clone, Debug)]
 pub struct Chunks(Arc<Shared>);
@@ -63,20 +63,20 @@ impl Chunks {
     }
 
     /// Returns the same store for a caller that must not block on the device.
-    pub fn hasty(&self) -> Hasty<'_> {
-        Hasty::new(&self.0)
+    pub fn non_blocking(&self) -> NonBlocking<'_> {
+        NonBlocking::new(&self.0)
     }
 
     /// Performs pending reads, so that the next query finds their bytes in memory. Blocks on the device without
     /// holding the lock.
-    pub fn fetch(&self, wanted: &Wanted) {
-        wanted.iter().for_each(|want| self.0.fetch(want));
+    pub fn fetch(&self, reads: &PendingReads) {
+        reads.iter().for_each(|read| self.0.fetch(read));
     }
 
     /// Returns reads that will probably be needed soon and are not in memory. Each is returned once. If the caller
     /// does not perform them, a later query blocks on them.
-    pub fn foreseen(&self) -> Option<Wanted> {
-        self.0.foreseen()
+    pub fn read_ahead(&self) -> Option<PendingReads> {
+        self.0.read_ahead()
     }
 
     /// Returns the counters.
@@ -104,8 +104,8 @@ pub(crate) struct Shared {
     layout: Layout,
     pub(crate) containers: u32,
     state: Mutex<State>,
-    /// True if [`State::soon`] may not be empty. It is polled far more often than it is set.
-    pub(crate) foresees: AtomicBool,
+    /// True if [`State::announced`] may not be empty. It is polled far more often than it is set.
+    pub(crate) has_announced: AtomicBool,
     /// Has its own lock, so that decompression delays only other decompressions.
     unpacker: Mutex<Unpacker>,
 }
@@ -116,12 +116,12 @@ pub(crate) struct State {
     index: Index,
     /// The number of chunks that the index was sized for.
     chunks: u64,
-    pub(crate) trailers: Trailers,
-    pub(crate) open: Open,
+    pub(crate) trailers: TrailerCache,
+    pub(crate) open: OpenContainer,
     packer: Packer,
     pub(crate) counters: ChunkCounters,
     /// Positions of trailers that will be needed.
-    pub(crate) soon: Vec<u32>,
+    pub(crate) announced: Vec<u32>,
 }
 
 impl Shared {
@@ -179,13 +179,13 @@ impl Shared {
                 superblock,
                 index: Index::for_chunks(0),
                 chunks: 0,
-                trailers: Trailers::new(settings.trailers_max),
-                open: Open::new(0, layout),
+                trailers: TrailerCache::new(settings.trailers_max),
+                open: OpenContainer::new(0, layout),
                 packer,
                 counters: ChunkCounters::default(),
-                soon: Vec::new(),
+                announced: Vec::new(),
             }),
-            foresees: AtomicBool::new(false),
+            has_announced: AtomicBool::new(false),
             unpacker: Mutex::new(Unpacker::new()),
         };
         store.recover(settings.chunk_bytes, is_new);
@@ -213,7 +213,7 @@ impl Shared {
         }
         let mut newest = None;
         for position in 0..self.containers {
-            let Some(listing) = self.read_trailer(position, state, &mut Patience::Waits) else {
+            let Some(listing) = self.read_trailer(position, state, &mut Access::Blocking) else {
                 continue;
             };
             for entry in &listing.entries {
@@ -227,7 +227,7 @@ impl Shared {
         let next = newest
             .map_or(0, |newest| newest.saturating_add(1))
             .min(NUMBERS_END - 1);
-        state.open = Open::new(next, self.layout);
+        state.open = OpenContainer::new(next, self.layout);
         self.evict(self.position(next), state);
     }
 
@@ -240,7 +240,7 @@ impl Shared {
         let step = (self.containers / SAMPLED_MAX).max(1) as usize;
         let (mut raw, mut stored) = (0, 0);
         for position in (0..self.containers).step_by(step).take(sampled as usize) {
-            if let Some(listing) = self.read_trailer(position, state, &mut Patience::Waits) {
+            if let Some(listing) = self.read_trailer(position, state, &mut Access::Blocking) {
                 let sizes = listing.sizes();
                 raw += sizes.raw + sizes.listed;
                 stored += sizes.stored + sizes.listed;
@@ -258,9 +258,9 @@ impl Shared {
     }
 
     /// Reads from the device. Returns false if the caller must not block and the bytes are not cached.
-    fn read_at(&self, bytes: &mut [u8], offset: u64, patience: &Patience<'_>) -> io::Result<bool> {
-        match patience {
-            Patience::Hasty(_) if self.device.tells_cached() => {
+    fn read_at(&self, bytes: &mut [u8], offset: u64, access: &Access<'_>) -> io::Result<bool> {
+        match access {
+            Access::NonBlocking(_) if self.device.tells_cached() => {
                 Ok(self.device.read_now_at(bytes, offset)? == bytes.len())
             }
             _ => self.device.read_at(bytes, offset).map(|()| true),
@@ -272,12 +272,12 @@ impl Shared {
         &self,
         position: u32,
         state: &mut State,
-        patience: &mut Patience<'_>,
+        access: &mut Access<'_>,
     ) -> Option<Listing> {
-        match self.trailer(position, state.superblock.epoch, patience) {
+        match self.read_trailer_unlocked(position, state.superblock.epoch, access) {
             Ok(Some(listing)) => listing,
             Ok(None) => {
-                patience.want(Want::Trailer(position));
+                access.add(PendingRead::Trailer(position));
                 None
             }
             Err(_) => {
@@ -288,15 +288,15 @@ impl Shared {
     }
 
     /// Like [`read_trailer`](Self::read_trailer), without the lock. `None` if it would block.
-    pub(crate) fn trailer(
+    pub(crate) fn read_trailer_unlocked(
         &self,
         position: u32,
         epoch: u64,
-        patience: &Patience<'_>,
+        access: &Access<'_>,
     ) -> io::Result<Option<Option<Listing>>> {
         let offset = self.layout.offset(position) + self.layout.container_bytes() as u64;
         let mut bytes = vec![0; SUPERBLOCK_BYTES];
-        if !self.read_at(&mut bytes, offset, patience)? {
+        if !self.read_at(&mut bytes, offset, access)? {
             return Ok(None);
         }
         // With an average of 8 KiB or more, all chunks are listed in the first 4 KiB.
@@ -304,7 +304,7 @@ impl Shared {
         let first = bytes.len();
         if whole > first {
             bytes.resize(whole, 0);
-            if !self.read_at(&mut bytes[first..], offset + first as u64, patience)? {
+            if !self.read_at(&mut bytes[first..], offset + first as u64, access)? {
                 return Ok(None);
             }
         }
@@ -319,18 +319,18 @@ impl Shared {
         &self,
         position: u32,
         state: &mut State,
-        patience: &mut Patience<'_>,
+        access: &mut Access<'_>,
     ) -> Option<Arc<Listing>> {
-        if let Some(listing) = state.trailers.of(position) {
-            if let Some(position) = state.trailers.foreseen() {
-                self.foresee_next(position, state);
+        if let Some(listing) = state.trailers.get(position) {
+            if let Some(position) = state.trailers.take_read_ahead_hit() {
+                self.announce_next(position, state);
             }
             return Some(listing);
         }
-        if position > 0 && state.trailers.has(position - 1) {
-            self.foresee_next(position, state);
+        if position > 0 && state.trailers.contains(position - 1) {
+            self.announce_next(position, state);
         }
-        let listing = Arc::new(self.read_trailer(position, state, patience)?);
+        let listing = Arc::new(self.read_trailer(position, state, access)?);
         state.counters.trailers_read += 1;
         state.trailers.insert(position, Arc::clone(&listing));
         Some(listing)
@@ -341,18 +341,18 @@ impl Shared {
         &self,
         number: u32,
         state: &mut State,
-        patience: &mut Patience<'_>,
+        access: &mut Access<'_>,
     ) -> Option<Arc<Listing>> {
-        let listing = self.listing(self.position(number), state, patience)?;
+        let listing = self.listing(self.position(number), state, access)?;
         (listing.number == number).then_some(listing)
     }
 
     /// Removes the chunks at a position from the index.
     fn evict(&self, position: u32, state: &mut State) {
-        if let Some(listing) = self.listing(position, state, &mut Patience::Waits) {
+        if let Some(listing) = self.listing(position, state, &mut Access::Blocking) {
             state
                 .index
-                .fetch(listing.entries.iter().map(|entry| &entry.id));
+                .prefetch(listing.entries.iter().map(|entry| &entry.id));
             listing
                 .entries
                 .iter()
@@ -369,7 +369,7 @@ impl Shared {
         let position = self.position(state.open.number);
         let (mut bytes, trailer) = state.open.finish(&mut state.packer);
         let written = self
-            .announce(&trailer, state)
+            .raise_version(&trailer, state)
             .and_then(|()| self.write(position, &mut bytes, &trailer, state.superblock.epoch));
         if written.is_ok() {
             let listing = Arc::new(Listing::from(trailer));
@@ -386,15 +386,15 @@ impl Shared {
         }
         state.open.begin(next, bytes);
         if next == NUMBERS_END {
-            self.begin_anew(state)?;
+            self.begin_epoch(state)?;
         }
         self.evict(self.position(state.open.number), state);
-        self.foresee_evictions(state);
+        self.announce_evictions(state);
         written
     }
 
     /// Raises the version of the store if the container has listed chunks, because older programs must refuse them.
-    fn announce(&self, trailer: &Trailer, state: &mut State) -> io::Result<()> {
+    fn raise_version(&self, trailer: &Trailer, state: &mut State) -> io::Result<()> {
         let lists = trailer.blocks.iter().any(|block| block.method.is_none());
         if !lists || state.superblock.version >= VERSION {
             return Ok(());
@@ -430,13 +430,13 @@ impl Shared {
 
     /// Starts a new epoch when all numbers are used, after four petabytes: the old locations would become
     /// ambiguous.
-    fn begin_anew(&self, state: &mut State) -> io::Result<()> {
+    fn begin_epoch(&self, state: &mut State) -> io::Result<()> {
         // Any number but the old one; an observer of the old one must not be able to predict it.
         let epoch = xxh3_64_with_seed(b"the next epoch", state.superblock.epoch);
         state.superblock.epoch = epoch;
         state.index = Index::for_chunks(state.chunks);
         state.trailers.clear();
-        state.open = Open::new(0, self.layout);
+        state.open = OpenContainer::new(0, self.layout);
         (state.counters.raw_bytes, state.counters.stored_bytes) = (0, 0);
         state.counters.listed_bytes = 0;
         self.unpacker().clear();
@@ -459,12 +459,12 @@ impl Shared {
         listing: &Listing,
         parts: &[Part],
         out: &mut [u8],
-        patience: &mut Patience<'_>,
+        access: &mut Access<'_>,
     ) -> bool {
         let number = listing.number;
         if let [part] = parts
             && part.method != Method::None
-            && self.unpacker().again(number, part, out)
+            && self.unpacker().copy_cached(number, part, out)
         {
             return true;
         }
@@ -477,10 +477,10 @@ impl Shared {
         if let [part] = parts
             && part.method == Method::None
         {
-            return self.read_chunks(out, offset, patience);
+            return self.read_chunks(out, offset, access);
         }
         let mut bytes = vec![0; length];
-        if !self.read_chunks(&mut bytes, offset, patience) {
+        if !self.read_chunks(&mut bytes, offset, access) {
             return false;
         }
         let (mut unpacker, mut rest) = (self.unpacker(), out);
@@ -499,12 +499,12 @@ impl Shared {
     }
 
     /// Reads bytes of a container. Returns false if they are not available.
-    fn read_chunks(&self, out: &mut [u8], offset: u64, patience: &mut Patience<'_>) -> bool {
-        match self.read_at(out, offset, patience) {
+    fn read_chunks(&self, out: &mut [u8], offset: u64, access: &mut Access<'_>) -> bool {
+        match self.read_at(out, offset, access) {
             Ok(true) => true,
             Ok(false) => {
                 let bytes = out.len();
-                patience.want(Want::Bytes { offset, bytes });
+                access.add(PendingRead::Bytes { offset, bytes });
                 false
             }
             Err(_) => {
@@ -516,22 +516,22 @@ impl Shared {
 
     /// Removes corrupt chunks from the index and counts them.
     pub(crate) fn forget(&self, number: u32, slots: Range<usize>, state: &mut State) {
-        state.counters.forgotten += self.drop_names(number, slots, state);
+        state.counters.forgotten += self.remove_entries(number, slots, state);
     }
 
     /// Removes chunks of a container from the index. Returns how many there were.
-    fn drop_names(&self, number: u32, slots: Range<usize>, state: &mut State) -> u64 {
+    fn remove_entries(&self, number: u32, slots: Range<usize>, state: &mut State) -> u64 {
         let position = self.position(number);
         let entries = if number == state.open.number {
             state.open.entries.get(slots).map(<[_]>::to_vec)
         } else {
-            let listing = self.listing_of(number, state, &mut Patience::Waits);
+            let listing = self.listing_of(number, state, &mut Access::Blocking);
             listing.and_then(|listing| listing.entries.get(slots).map(<[_]>::to_vec))
         };
         let entries = entries.unwrap_or_default();
         for Entry { id, .. } in &entries {
             if number == state.open.number {
-                state.open.names.remove(id);
+                state.open.slots_by_id.remove(id);
             }
             state.index.remove(id, position);
         }
@@ -539,22 +539,17 @@ impl Shared {
     }
 
     /// Returns true if the store has the bytes of a chunk, and not only its id.
-    pub(crate) fn is_kept(
-        &self,
-        place: Place,
-        state: &mut State,
-        patience: &mut Patience<'_>,
-    ) -> bool {
+    pub(crate) fn is_kept(&self, place: Place, state: &mut State, access: &mut Access<'_>) -> bool {
         let slot = usize::from(place.slot);
         if place.container == state.open.number {
             return state.open.is_kept(slot);
         }
-        let listing = self.listing_of(place.container, state, patience);
+        let listing = self.listing_of(place.container, state, access);
         listing.is_some_and(|listing| listing.is_kept(slot))
     }
 
     /// Enters a chunk of the open container into the index, and returns its location.
-    fn entered(&self, id: &ChunkId, slot: u16, state: &mut State) -> Place {
+    fn enter(&self, id: &ChunkId, slot: u16, state: &mut State) -> Place {
         let container = state.open.number;
         state.index.insert(id, self.position(container));
         Place { container, slot }

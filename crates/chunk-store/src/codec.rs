@@ -1,7 +1,7 @@
 //! zstd and LZ4 for the link. Ring 0 defines only a trait, because the fast implementations are written in C.
 //!
 //! zstd runs at level 1, where it is about twice as fast as at level 3 for a tenth more bytes. A dictionary
-//! (`past`) is passed as the frame's prefix. LZ4 uses its block format without a frame, because the lengths are
+//! (`dictionary`) is passed as the frame's prefix. LZ4 uses its block format without a frame, because the lengths are
 //! known.
 
 use std::io::Cursor;
@@ -59,7 +59,7 @@ fn compressor<'a>() -> CCtx<'a> {
 }
 
 /// Returns a cursor after the content of `out`, with room for at least `bytes`, which need not be zeroed first.
-fn after(out: &mut Vec<u8>, bytes: usize) -> Cursor<&mut Vec<u8>> {
+fn cursor_after(out: &mut Vec<u8>, bytes: usize) -> Cursor<&mut Vec<u8>> {
     out.reserve(bytes);
     let held = out.len() as u64;
     let mut room = Cursor::new(out);
@@ -68,7 +68,13 @@ fn after(out: &mut Vec<u8>, bytes: usize) -> Cursor<&mut Vec<u8>> {
 }
 
 impl Codec for Compressors {
-    fn compress(&mut self, method: Method, past: &[u8], raw: &[u8], out: &mut Vec<u8>) -> bool {
+    fn compress(
+        &mut self,
+        method: Method,
+        dictionary: &[u8],
+        raw: &[u8],
+        out: &mut Vec<u8>,
+    ) -> bool {
         let start = out.len();
         let packed = match method {
             Method::None => None,
@@ -76,27 +82,29 @@ impl Codec for Compressors {
                 // The LZ4 encoder requires room for the worst case.
                 out.resize(start + get_maximum_output_size(raw.len()), 0);
                 let target = &mut out[start..];
-                let packed = if past.is_empty() {
+                let packed = if dictionary.is_empty() {
                     lz4_flex::block::compress_into_with_table(raw, target, &mut self.lz4)
                 } else {
-                    lz4_flex::block::compress_into_with_dict(raw, target, past)
+                    lz4_flex::block::compress_into_with_dict(raw, target, dictionary)
                 };
                 packed.ok()
             }
-            Method::Zstd if past.is_empty() => {
-                self.zstd.compress2(&mut after(out, raw.len()), raw).ok()
-            }
+            Method::Zstd if dictionary.is_empty() => self
+                .zstd
+                .compress2(&mut cursor_after(out, raw.len()), raw)
+                .ok(),
             Method::Zstd => {
                 // If the dictionary precedes the input in memory, zstd uses its normal loop. The loop for separate
                 // buffers takes a tenth longer, even counting the copy.
                 self.joined.clear();
-                self.joined.extend_from_slice(past);
+                self.joined.extend_from_slice(dictionary);
                 self.joined.extend_from_slice(raw);
-                let (past, raw) = self.joined.split_at(past.len());
+                let (dictionary, raw) = self.joined.split_at(dictionary.len());
                 // A context may keep the prefix for its lifetime, so this context lives only for the call.
                 let mut zstd = compressor();
-                let prefix = zstd.ref_prefix(past);
-                let packed = prefix.and_then(|_| zstd.compress2(&mut after(out, raw.len()), raw));
+                let prefix = zstd.ref_prefix(dictionary);
+                let packed =
+                    prefix.and_then(|_| zstd.compress2(&mut cursor_after(out, raw.len()), raw));
                 packed.ok()
             }
         };
@@ -108,7 +116,7 @@ impl Codec for Compressors {
     fn decompress(
         &mut self,
         method: Method,
-        past: &[u8],
+        dictionary: &[u8],
         packed: &[u8],
         raw_bytes: usize,
         out: &mut Vec<u8>,
@@ -119,22 +127,22 @@ impl Codec for Compressors {
             Method::Lz4 => {
                 out.resize(start + raw_bytes, 0);
                 let target = &mut out[start..];
-                let raw = if past.is_empty() {
+                let raw = if dictionary.is_empty() {
                     lz4_flex::block::decompress_into(packed, target)
                 } else {
-                    lz4_flex::block::decompress_into_with_dict(packed, target, past)
+                    lz4_flex::block::decompress_into_with_dict(packed, target, dictionary)
                 };
                 raw.ok()
             }
-            Method::Zstd if past.is_empty() => {
-                let mut room = after(out, raw_bytes);
+            Method::Zstd if dictionary.is_empty() => {
+                let mut room = cursor_after(out, raw_bytes);
                 self.unzstd.decompress(&mut room, packed).ok()
             }
             Method::Zstd => {
                 let mut unzstd = DCtx::create();
-                let prefix = unzstd.ref_prefix(past);
-                let raw =
-                    prefix.and_then(|_| unzstd.decompress(&mut after(out, raw_bytes), packed));
+                let prefix = unzstd.ref_prefix(dictionary);
+                let raw = prefix
+                    .and_then(|_| unzstd.decompress(&mut cursor_after(out, raw_bytes), packed));
                 raw.ok()
             }
         };
@@ -159,30 +167,30 @@ mod tests {
         /// Input that becomes shorter is restored, with and without a dictionary. Input that does not leaves the
         /// output unchanged.
         #[test]
-        fn what_is_compressed_comes_back(
+        fn compressed_bytes_are_restored(
             noise in vec(any::<u8>(), 0..3000),
-            past in vec(any::<u8>(), 0..2000),
+            dictionary in vec(any::<u8>(), 0..2000),
             times in 1_usize..6,
         ) {
-            let raw = [noise.repeat(times), past[past.len() / 3..].to_vec()].concat();
+            let raw = [noise.repeat(times), dictionary[dictionary.len() / 3..].to_vec()].concat();
             let mut codec = Compressors::new();
             for method in METHODS {
-                for past in [&[][..], &past[..]] {
+                for dictionary in [&[][..], &dictionary[..]] {
                     let mut packed = b"before".to_vec();
-                    if !codec.compress(method, past, &raw, &mut packed) {
+                    if !codec.compress(method, dictionary, &raw, &mut packed) {
                         prop_assert_eq!(packed, b"before");
                         continue;
                     }
                     let packed = &packed[6..];
                     prop_assert!(packed.len() < raw.len());
                     let mut back = b"before".to_vec();
-                    prop_assert_eq!(codec.decompress(method, past, packed, raw.len(), &mut back), Ok(()));
+                    prop_assert_eq!(codec.decompress(method, dictionary, packed, raw.len(), &mut back), Ok(()));
                     prop_assert_eq!(&back[6..], &raw[..]);
                     // Decompression fails if the expected length is wrong.
                     for wrong in [raw.len() - 1, raw.len() + 1] {
                         let mut nothing = Vec::new();
                         prop_assert_eq!(
-                            codec.decompress(method, past, packed, wrong, &mut nothing),
+                            codec.decompress(method, dictionary, packed, wrong, &mut nothing),
                             Err(Undecodable)
                         );
                         prop_assert!(nothing.is_empty());
@@ -196,9 +204,9 @@ mod tests {
         fn noise_is_refused(packed in vec(any::<u8>(), 0..400), raw_bytes in 0_usize..5000) {
             let mut codec = Compressors::new();
             for method in METHODS {
-                for past in [&[][..], &packed[..]] {
+                for dictionary in [&[][..], &packed[..]] {
                     let mut out = Vec::new();
-                    let unpacked = codec.decompress(method, past, &packed, raw_bytes, &mut out);
+                    let unpacked = codec.decompress(method, dictionary, &packed, raw_bytes, &mut out);
                     prop_assert_eq!(out.len(), if unpacked.is_ok() { raw_bytes } else { 0 });
                 }
             }
@@ -217,41 +225,45 @@ mod tests {
             };
             words.map(word).collect::<String>().into_bytes()
         };
-        let (past, raw) = (text(0..3000), text(2000..6000));
+        let (dictionary, raw) = (text(0..3000), text(2000..6000));
         for method in METHODS {
             let mut codec = Compressors::new();
-            let mut packed = |past: &[u8]| {
+            let mut packed = |dictionary: &[u8]| {
                 let mut packed = Vec::new();
                 assert!(
-                    codec.compress(method, past, &raw, &mut packed),
+                    codec.compress(method, dictionary, &raw, &mut packed),
                     "{method:?}"
                 );
                 packed.len()
             };
-            let (alone, with_past) = (packed(&[]), packed(&past));
+            let (alone, with_dictionary) = (packed(&[]), packed(&dictionary));
             assert!(alone * 3 < raw.len(), "{method:?}: {alone} bytes");
             assert!(
-                with_past < alone,
-                "{method:?}: {with_past} bytes, {alone} alone"
+                with_dictionary < alone,
+                "{method:?}: {with_dictionary} bytes, {alone} alone"
             );
         }
     }
 
     /// With the previous version as a dictionary, a body takes a twentieth of its size alone.
     #[test]
-    fn a_past_is_made_use_of() {
+    fn a_dictionary_is_used() {
         let mut word = 1_u32;
         let mut next = || {
             word = word.wrapping_mul(0x915f_77f5).wrapping_add(1);
             (word >> 24) as u8
         };
-        let past: Vec<u8> = (0..100_000).map(|_| next()).collect();
-        let mut raw = past.clone();
+        let dictionary: Vec<u8> = (0..100_000).map(|_| next()).collect();
+        let mut raw = dictionary.clone();
         raw.splice(40_000..40_010, *b"edited");
         let mut codec = Compressors::new();
-        let (mut alone, mut with_past) = (Vec::new(), Vec::new());
+        let (mut alone, mut with_dictionary) = (Vec::new(), Vec::new());
         assert!(!codec.compress(Method::Zstd, &[], &raw, &mut alone));
-        assert!(codec.compress(Method::Zstd, &past, &raw, &mut with_past));
-        assert!(with_past.len() < 5000, "{} bytes", with_past.len());
+        assert!(codec.compress(Method::Zstd, &dictionary, &raw, &mut with_dictionary));
+        assert!(
+            with_dictionary.len() < 5000,
+            "{} bytes",
+            with_dictionary.len()
+        );
     }
 }

@@ -37,7 +37,7 @@ pub struct EstimateSettings {
 
 /// Byte counts of the bodies and of what the link would send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Saved {
+pub struct Savings {
     /// The number of bodies.
     pub bodies: u64,
     /// The total size of the bodies.
@@ -56,7 +56,7 @@ pub struct Saved {
     pub plain: u64,
 }
 
-impl Saved {
+impl Savings {
     /// Returns the sum of both.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
@@ -93,7 +93,7 @@ pub struct Estimator {
     store: Chunks,
     codec: Compressors,
     bodies: HashMap<StreamId, Vec<u8>>,
-    counted: Saved,
+    counted: Savings,
     frames: Vec<u8>,
     packed: Vec<u8>,
 }
@@ -122,7 +122,7 @@ impl Estimator {
             store: Chunks::open(device, ChunkSettings::new(average, 1))?,
             codec: Compressors::new(),
             bodies: HashMap::new(),
-            counted: Saved::default(),
+            counted: Savings::default(),
             frames: Vec::new(),
             packed: Vec::new(),
         })
@@ -146,7 +146,7 @@ impl Estimator {
     ///
     /// Fails if the body is not open.
     pub fn write(&mut self, stream: StreamId, bytes: &[u8]) -> Result<(), SendError> {
-        for part in bytes.chunks(PART_BYTES) {
+        for part in bytes.chunks(WRITE_BYTES) {
             let (sender, mut tools) = self.parts();
             let taken = sender.write(stream, part, &mut tools)?;
             debug_assert_eq!(
@@ -162,10 +162,10 @@ impl Estimator {
         };
         let mut rest = bytes;
         while !rest.is_empty() {
-            let taken = rest.len().min(ALONE_BYTES - waiting.len());
+            let taken = rest.len().min(COMPARISON_BYTES - waiting.len());
             waiting.extend_from_slice(&rest[..taken]);
             rest = &rest[taken..];
-            if waiting.len() == ALONE_BYTES {
+            if waiting.len() == COMPARISON_BYTES {
                 self.compress_alone(&waiting);
                 waiting.clear();
             }
@@ -197,9 +197,9 @@ impl Estimator {
     }
 
     /// Returns the counts so far.
-    pub fn saved(&self) -> Saved {
+    pub fn savings(&self) -> Savings {
         let sent = self.sender.counters();
-        Saved {
+        Savings {
             wire: sent.wire,
             named: sent.named,
             delta: sent.delta,
@@ -278,10 +278,10 @@ impl Estimator {
 }
 
 /// The bytes of one write: below the limit of unacknowledged bytes of a stream.
-const PART_BYTES: usize = 1 << 20;
+const WRITE_BYTES: usize = 1 << 20;
 
 /// The bytes that are compressed at a time for the comparison.
-const ALONE_BYTES: usize = 256 << 10;
+const COMPARISON_BYTES: usize = 256 << 10;
 
 #[cfg(test)]
 mod tests {
@@ -300,15 +300,15 @@ mod tests {
         Estimator::new(Arc::new(device), settings).expect("a new store")
     }
 
-    fn send(estimator: &mut Estimator, body: &[u8]) -> Saved {
-        let before = estimator.saved();
+    fn send(estimator: &mut Estimator, body: &[u8]) -> Savings {
+        let before = estimator.savings();
         let stream = estimator.begin(b"", true).expect("one at a time");
         // The parts end at positions where no chunk does.
         for part in body.chunks(70_001) {
             estimator.write(stream, part).expect("it is open");
         }
         estimator.end(stream).expect("it is open");
-        estimator.saved().since(&before)
+        estimator.savings().since(&before)
     }
 
     fn noise(bytes: usize, mut word: u64) -> Vec<u8> {
@@ -321,7 +321,7 @@ mod tests {
 
     /// Noise is sent as it is, the second time as references, and an edited copy as references and a delta.
     #[test]
-    fn what_was_sent_once_is_hardly_sent_again() {
+    fn a_repeated_body_costs_only_references() {
         let mut estimator = estimator(true);
         let body = noise(3_000_000, 7);
         let first = send(&mut estimator, &body);
@@ -333,14 +333,14 @@ mod tests {
         edited.splice(1_500_000..1_500_010, *b"edited");
         let next = send(&mut estimator, &edited);
         assert!(next.wire < 15_000 && next.delta > 0, "{next:?}");
-        let all = estimator.saved();
+        let all = estimator.savings();
         assert_eq!(all.named + all.delta + all.literal + all.plain, all.bytes);
         assert_eq!(all.bodies, 3);
     }
 
     /// Bodies without deduplication are neither looked up nor stored.
     #[test]
-    fn what_is_not_looked_up_is_sent_each_time() {
+    fn a_body_without_dedup_is_sent_each_time() {
         let mut estimator = estimator(true);
         let body = noise(100_000, 8);
         for _ in 0..2 {
@@ -348,9 +348,9 @@ mod tests {
             estimator.write(stream, &body).expect("it is open");
             estimator.end(stream).expect("it is open");
         }
-        let saved = estimator.saved();
-        assert_eq!((saved.plain, saved.named), (200_000, 0));
-        assert!(saved.wire > 200_000);
+        let savings = estimator.savings();
+        assert_eq!((savings.plain, savings.named), (200_000, 0));
+        assert!(savings.wire > 200_000);
     }
 
     #[test]

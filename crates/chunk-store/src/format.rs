@@ -59,7 +59,7 @@ pub enum SuperblockError {
     Version(u32),
     /// The checksum of the first block is wrong.
     #[error("its superblock is corrupt: delete it to start with an empty store")]
-    Harmed,
+    Corrupt,
 }
 
 /// The sizes of containers and trailers.
@@ -169,13 +169,13 @@ impl Superblock {
             return Err(SuperblockError::Foreign);
         }
         if u64_at(24) != xxh3_64(&bytes[..24]) {
-            return Err(SuperblockError::Harmed);
+            return Err(SuperblockError::Corrupt);
         }
         let version = u32_at(8);
         if !(VERSION_RAW..=VERSION).contains(&version) {
             return Err(SuperblockError::Version(version));
         }
-        let layout = Layout::new(u32_at(12)).ok_or(SuperblockError::Harmed)?;
+        let layout = Layout::new(u32_at(12)).ok_or(SuperblockError::Corrupt)?;
         let epoch = u64_at(16);
         Ok(Some(Self {
             version,
@@ -209,7 +209,7 @@ pub struct Block {
 }
 
 /// The code of a block whose chunks are only listed.
-const NAMES_ONLY: u8 = 0xff;
+const LISTED: u8 = 0xff;
 
 impl Block {
     fn decode(bytes: &[u8; BLOCK_BYTES]) -> Option<Self> {
@@ -217,7 +217,7 @@ impl Block {
         Some(Self {
             chunks: u16::from_le_bytes([one, other]),
             method: match method {
-                NAMES_ONLY => None,
+                LISTED => None,
                 code => Some(Method::from_code(code)?),
             },
             stored: u32::from_le_bytes(stored),
@@ -226,7 +226,7 @@ impl Block {
 
     fn encode(self) -> [u8; BLOCK_BYTES] {
         let ([s0, s1, s2, s3], [c0, c1]) = (self.stored.to_le_bytes(), self.chunks.to_le_bytes());
-        let method = self.method.map_or(NAMES_ONLY, Method::code);
+        let method = self.method.map_or(LISTED, Method::code);
         [s0, s1, s2, s3, c0, c1, method, 0]
     }
 }
@@ -287,7 +287,7 @@ impl Trailer {
         let number = u32::from_le_bytes(*bytes[8..].first_chunk()?);
         let chunks = u32::from_le_bytes(*bytes[12..].first_chunk()?) as usize;
         let (entries, blocks) = bytes[TRAILER_HEAD_BYTES..].split_at(chunks * ENTRY_BYTES);
-        let entries: Vec<_> = entries.as_chunks().0.iter().map(entry).collect();
+        let entries: Vec<_> = entries.as_chunks().0.iter().map(decode_entry).collect();
         let blocks = blocks.as_chunks().0.iter().map(Block::decode);
         let trailer = Self {
             number,
@@ -330,7 +330,7 @@ pub(crate) fn raw_bytes(entries: &[Entry]) -> u64 {
     entries.iter().map(|entry| u64::from(entry.length)).sum()
 }
 
-fn entry(bytes: &[u8; ENTRY_BYTES]) -> Entry {
+fn decode_entry(bytes: &[u8; ENTRY_BYTES]) -> Entry {
     Entry {
         id: ChunkId(*bytes.first_chunk().expect("sixteen of twenty")),
         length: u32::from_le_bytes(*bytes.last_chunk().expect("four of twenty")),

@@ -71,10 +71,10 @@ impl Index {
 
     /// Loads the buckets of these ids into the processor's cache, in parallel, because they will be read or
     /// changed.
-    pub fn fetch<'a>(&self, ids: impl IntoIterator<Item = &'a ChunkId>) {
+    pub fn prefetch<'a>(&self, ids: impl IntoIterator<Item = &'a ChunkId>) {
         let mut any = 0;
         for id in ids {
-            let (pair, _) = self.row(id);
+            let (pair, _) = self.buckets_and_tag(id);
             any |= self.bucket(pair[0])[0] | self.bucket(pair[1])[0];
         }
         // The loads do not depend on each other. `black_box` keeps the compiler from removing them.
@@ -83,7 +83,7 @@ impl Index {
 
     /// Returns the positions of containers that may have the chunk.
     pub fn candidates(&self, id: &ChunkId) -> impl Iterator<Item = u32> + use<> {
-        let (pair, tag) = self.row(id);
+        let (pair, tag) = self.buckets_and_tag(id);
         let found = pair.map(|bucket| matching(self.bucket(bucket), tag));
         // Both candidates may be the same bucket, whose matches must not be returned twice.
         let second = if pair[0] == pair[1] {
@@ -99,10 +99,10 @@ impl Index {
 
     /// Records that the container at `position` has the chunk.
     pub fn insert(&mut self, id: &ChunkId, position: u32) {
-        let (pair, tag) = self.row(id);
-        let free = pair.map(|bucket| free(self.bucket(bucket)));
+        let (pair, tag) = self.buckets_and_tag(id);
+        let free = pair.map(|bucket| free_slots(self.bucket(bucket)));
         let bucket = pair[usize::from(free[1] > free[0])];
-        let (bucket, slot) = match empty(self.bucket(bucket)) {
+        let (bucket, slot) = match first_free(self.bucket(bucket)) {
             Some(slot) => (bucket, slot),
             None => self.make_room(pair).unwrap_or_else(|| {
                 self.dropped += 1;
@@ -111,7 +111,7 @@ impl Index {
                 (bucket, usize::from(tag) % SLOTS)
             }),
         };
-        put(self.bucket_mut(bucket), slot, position + 1, tag);
+        set_slot(self.bucket_mut(bucket), slot, position + 1, tag);
         self.used += 1;
     }
 
@@ -121,10 +121,10 @@ impl Index {
             for slot in 0..SLOTS {
                 let full = self.bucket(bucket);
                 let (moved, its_tag) = (position(full, slot), tag(full, slot));
-                let other = self.other(bucket, its_tag);
-                if let Some(free) = empty(self.bucket(other)) {
-                    put(self.bucket_mut(other), free, moved, its_tag);
-                    put(self.bucket_mut(bucket), slot, 0, 0);
+                let other = self.alternate(bucket, its_tag);
+                if let Some(free) = first_free(self.bucket(other)) {
+                    set_slot(self.bucket_mut(other), free, moved, its_tag);
+                    set_slot(self.bucket_mut(bucket), slot, 0, 0);
                     return Some((bucket, slot));
                 }
             }
@@ -134,12 +134,12 @@ impl Index {
 
     /// Removes the chunk of the container at `position`.
     pub fn remove(&mut self, id: &ChunkId, position: u32) {
-        let (pair, tag) = self.row(id);
+        let (pair, tag) = self.buckets_and_tag(id);
         for bucket in pair {
             let bucket = self.bucket_mut(bucket);
             let found = matching(bucket, tag);
             if let Some(slot) = found.iter().position(|found| *found == position + 1) {
-                put(bucket, slot, 0, 0);
+                set_slot(bucket, slot, 0, 0);
                 self.used -= 1;
                 return;
             }
@@ -162,17 +162,17 @@ impl Index {
     }
 
     /// Returns the two buckets and the tag of an id. Ids are already hashes.
-    fn row(&self, id: &ChunkId) -> ([usize; 2], u16) {
+    fn buckets_and_tag(&self, id: &ChunkId) -> ([usize; 2], u16) {
         let [front, back] = [0, 8]
             .map(|at| u64::from_le_bytes(*id.0[at..].first_chunk().expect("eight of sixteen")));
         let tag = (back >> 48) as u16;
-        let first = self.scaled(front);
-        ([first, self.other(first, tag)], tag)
+        let first = self.bucket_of(front);
+        ([first, self.alternate(first, tag)], tag)
     }
 
     /// Returns the alternate bucket of an entry. The sum of both buckets is a function of the tag.
-    fn other(&self, bucket: usize, tag: u16) -> usize {
-        let sum = self.scaled(u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    fn alternate(&self, bucket: usize, tag: u16) -> usize {
+        let sum = self.bucket_of(u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let other = sum + self.buckets - bucket;
         if other < self.buckets {
             other
@@ -182,7 +182,7 @@ impl Index {
     }
 
     /// Maps a hash to a bucket, uniformly for any number of buckets.
-    fn scaled(&self, hash: u64) -> usize {
+    fn bucket_of(&self, hash: u64) -> usize {
         let scaled = (u128::from(hash) * self.buckets as u128) >> 64;
         usize::try_from(scaled).expect("below the number of buckets")
     }
@@ -217,17 +217,17 @@ fn matching(bucket: &Bucket, wanted: u16) -> [u32; SLOTS] {
     })
 }
 
-fn free(bucket: &Bucket) -> usize {
+fn free_slots(bucket: &Bucket) -> usize {
     (0..SLOTS)
         .filter(|slot| position(bucket, *slot) == 0)
         .count()
 }
 
-fn empty(bucket: &Bucket) -> Option<usize> {
+fn first_free(bucket: &Bucket) -> Option<usize> {
     (0..SLOTS).find(|slot| position(bucket, *slot) == 0)
 }
 
-fn put(bucket: &mut Bucket, slot: usize, position: u32, tag: u16) {
+fn set_slot(bucket: &mut Bucket, slot: usize, position: u32, tag: u16) {
     bucket[4 * slot..][..4].copy_from_slice(&position.to_le_bytes());
     bucket[TAGS_AT + 2 * slot..][..2].copy_from_slice(&tag.to_le_bytes());
 }
@@ -244,7 +244,7 @@ mod tests {
     /// Up to its size the index loses no chunk, and an unknown id has a false match only once in thousands of
     /// lookups.
     #[test]
-    fn an_index_holds_what_it_is_made_for() {
+    fn an_index_keeps_as_many_chunks_as_it_is_sized_for() {
         let mut index = Index::for_chunks(100_000);
         (0..100_000).for_each(|n| index.insert(&id(n), (n / 100) as u32));
         assert_eq!((index.used(), index.dropped()), (100_000, 0));
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_is_not_found() {
+    fn removed_chunks_are_not_found() {
         let mut index = Index::for_chunks(100);
         index.insert(&id(1), 7);
         index.insert(&id(1), 8);
@@ -297,7 +297,7 @@ mod tests {
 
     /// The highest position is not mistaken for an empty slot.
     #[test]
-    fn positions_have_room() {
+    fn the_highest_position_is_stored() {
         let mut index = Index::for_chunks(1);
         index.insert(&id(1), u32::MAX - 1);
         assert_eq!(index.candidates(&id(1)).collect::<Vec<_>>(), [u32::MAX - 1]);

@@ -21,10 +21,10 @@ use crate::trailers::Sizes;
 
 /// The open container.
 #[derive(Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenContainer {
     pub(crate) number: u32,
     pub(crate) entries: Vec<Entry>,
-    pub(crate) names: Names,
+    pub(crate) slots_by_id: SlotsById,
     /// The offset of each chunk in `raw`; `None` if it is only listed.
     starts: Vec<Option<usize>>,
     /// The uncompressed chunks.
@@ -41,14 +41,14 @@ pub(crate) struct Open {
 }
 
 /// The slots of the container by chunk id, at most a thousand.
-type Names = HashMap<ChunkId, u16, BuildHasherDefault<NameHasher>>;
+type SlotsById = HashMap<ChunkId, u16, BuildHasherDefault<IdHasher>>;
 
 /// Chunk ids are already keyed hashes. An attacker with the key could construct ids that collide, which costs a
 /// search of a thousand entries.
 #[derive(Debug, Default)]
-pub(crate) struct NameHasher(u64);
+pub(crate) struct IdHasher(u64);
 
-impl Hasher for NameHasher {
+impl Hasher for IdHasher {
     fn write(&mut self, bytes: &[u8]) {
         let first = bytes.first_chunk().copied().map_or(0, u64::from_le_bytes);
         self.0 = self.0.rotate_left(32) ^ first;
@@ -69,7 +69,7 @@ pub(crate) struct Packer {
     /// The number of blocks to store without trying compression. It doubles after each block that did not compress,
     /// because incompressible bytes come in large bodies.
     skip: u32,
-    futile: u32,
+    failures: u32,
 }
 
 impl Packer {
@@ -78,7 +78,7 @@ impl Packer {
             method,
             codec: Compressors::new(),
             skip: 0,
-            futile: 0,
+            failures: 0,
         }
     }
 
@@ -100,22 +100,22 @@ impl Packer {
         let shorter = self.codec.compress(self.method, &[], raw, out);
         // Saving less than an eighth is not worth the decompression of every read.
         if shorter && out.len() - start <= raw.len() - raw.len() / 8 {
-            self.futile = 0;
+            self.failures = 0;
             return true;
         }
         out.truncate(start);
-        self.futile = (self.futile + 1).min(SKIP_LOG2_MAX);
-        self.skip = (1 << self.futile) - 1;
+        self.failures = (self.failures + 1).min(SKIP_LOG2_MAX);
+        self.skip = (1 << self.failures) - 1;
         false
     }
 }
 
-impl Open {
+impl OpenContainer {
     pub(crate) fn new(number: u32, layout: Layout) -> Self {
         Self {
             number,
             entries: Vec::new(),
-            names: Names::default(),
+            slots_by_id: SlotsById::default(),
             starts: Vec::new(),
             raw: Vec::with_capacity(layout.container_bytes() + layout.trailer_bytes()),
             packed: Vec::new(),
@@ -149,7 +149,7 @@ impl Open {
     }
 
     /// Returns true if another block may begin. The block that is being filled has its entry already.
-    fn has_block(&self) -> bool {
+    fn can_add_block(&self) -> bool {
         self.blocks.len() + usize::from(self.waiting() > 0) < self.layout.blocks_max()
     }
 
@@ -180,7 +180,7 @@ impl Open {
             self.close_block(packer);
         }
         self.fits(bytes)
-            && (self.waiting() > 0 || self.has_block())
+            && (self.waiting() > 0 || self.can_add_block())
             && self.raw.len() + bytes <= self.layout.raw_bytes_max()
     }
 
@@ -188,7 +188,7 @@ impl Open {
     pub(crate) fn has_room_to_list(&self, bytes: usize) -> bool {
         let last = self.blocks.last().filter(|_| self.waiting() == 0);
         let joins = last.is_some_and(|block| block.method.is_none());
-        self.fits(bytes) && (joins || self.has_block())
+        self.fits(bytes) && (joins || self.can_add_block())
     }
 
     /// Adds a chunk that fits, and returns its slot.
@@ -219,7 +219,7 @@ impl Open {
         let slot = u16::try_from(self.entries.len()).expect("16 MiB of chunks of a KiB");
         self.entries.push(entry);
         self.starts.push(start);
-        self.names.insert(entry.id, slot);
+        self.slots_by_id.insert(entry.id, slot);
         slot
     }
 
@@ -298,7 +298,7 @@ impl Open {
         std::mem::swap(free, &mut written);
         self.raw.clear();
         self.packed.clear();
-        self.names.clear();
+        self.slots_by_id.clear();
         self.starts.clear();
         self.blocks.clear();
         self.number = number;

@@ -22,7 +22,7 @@ impl ScratchDevice {
     ///
     /// Fails if the file cannot be created.
     pub fn new(folder: &Path, bytes: u64) -> io::Result<Self> {
-        let file = nameless(folder)?;
+        let file = open_unnamed(folder)?;
         file.set_len(bytes)?;
         let folder = folder.to_owned();
         Ok(Self {
@@ -34,7 +34,7 @@ impl ScratchDevice {
 }
 
 /// Creates a file with an unused name, and unlinks it at once.
-fn nameless(folder: &Path) -> io::Result<File> {
+fn open_unnamed(folder: &Path) -> io::Result<File> {
     for attempt in 0..1000 {
         let path = folder.join(format!(".edgeward-{}-{attempt}", std::process::id()));
         let opened = OpenOptions::new()
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scratch_device_has_no_name_and_keeps_what_is_written_within_it() {
+    fn a_scratch_device_has_no_name_and_keeps_its_bytes() {
         let folder = tempfile::tempdir().expect("a folder");
         let device = ScratchDevice::new(folder.path(), 8192).expect("room");
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);

@@ -80,7 +80,7 @@ pub struct ChunkCounters {
     /// Trailers read from the device.
     pub trailers_read: u64,
     /// The part of `trailers_read` that was read because of a tag of another chunk.
-    pub misled: u64,
+    pub false_tags: u64,
     /// Chunks that were corrupt.
     pub forgotten: u64,
     /// Reads and writes that failed.

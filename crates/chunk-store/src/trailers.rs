@@ -107,19 +107,19 @@ impl From<Trailer> for Listing {
 }
 
 #[derive(Debug)]
-pub(crate) struct Trailers {
+pub(crate) struct TrailerCache {
     /// By position.
-    listings: HashMap<u32, Kept>,
-    most: usize,
+    listings: HashMap<u32, CachedTrailer>,
+    max: usize,
     clock: u64,
     /// The last trailer that was read ahead and then requested.
-    foreseen: Option<u32>,
+    read_ahead_hit: Option<u32>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CachedTrailer {
     /// The value of the clock at the last request.
-    asked: u64,
+    used_at: u64,
     /// True if it was read ahead and not requested yet.
     is_ahead: bool,
     listing: Arc<Listing>,
@@ -127,34 +127,34 @@ struct Kept {
     marks: Vec<Option<Mark>>,
 }
 
-impl Trailers {
-    pub(crate) fn new(most: usize) -> Self {
+impl TrailerCache {
+    pub(crate) fn new(max: usize) -> Self {
         Self {
             listings: HashMap::new(),
-            most: most.max(2),
+            max: max.max(2),
             clock: 0,
-            foreseen: None,
+            read_ahead_hit: None,
         }
     }
 
-    pub(crate) fn of(&mut self, position: u32) -> Option<Arc<Listing>> {
+    pub(crate) fn get(&mut self, position: u32) -> Option<Arc<Listing>> {
         self.clock += 1;
-        let kept = self.listings.get_mut(&position)?;
-        kept.asked = self.clock;
-        if std::mem::take(&mut kept.is_ahead) {
-            self.foreseen = Some(position);
+        let cached = self.listings.get_mut(&position)?;
+        cached.used_at = self.clock;
+        if std::mem::take(&mut cached.is_ahead) {
+            self.read_ahead_hit = Some(position);
         }
-        Some(Arc::clone(&kept.listing))
+        Some(Arc::clone(&cached.listing))
     }
 
     /// Returns true if the trailer is cached. This does not count as a request.
-    pub(crate) fn has(&self, position: u32) -> bool {
+    pub(crate) fn contains(&self, position: u32) -> bool {
         self.listings.contains_key(&position)
     }
 
     /// Takes the position of the last trailer that was read ahead and then requested.
-    pub(crate) fn foreseen(&mut self) -> Option<u32> {
-        self.foreseen.take()
+    pub(crate) fn take_read_ahead_hit(&mut self) -> Option<u32> {
+        self.read_ahead_hit.take()
     }
 
     /// Appends the chunks in these slots with their fingerprints, if the trailer of this container is cached.
@@ -165,17 +165,17 @@ impl Trailers {
         slots: Range<usize>,
         out: &mut Vec<Familiar>,
     ) {
-        let kept = self.listings.get(&position);
-        let Some(kept) = kept.filter(|kept| kept.listing.number == number) else {
+        let cached = self.listings.get(&position);
+        let Some(cached) = cached.filter(|cached| cached.listing.number == number) else {
             return;
         };
-        let entries = kept.listing.entries.iter().enumerate();
+        let entries = cached.listing.entries.iter().enumerate();
         out.extend(
             entries
                 .skip(slots.start)
                 .take(slots.len())
                 .map(|(slot, &entry)| {
-                    let mark = kept.marks.get(slot).copied().flatten();
+                    let mark = cached.marks.get(slot).copied().flatten();
                     Familiar { entry, mark }
                 }),
         );
@@ -189,20 +189,20 @@ impl Trailers {
         (slot, id): (usize, &ChunkId),
         mark: impl FnOnce() -> Option<Mark>,
     ) {
-        let kept = self.listings.get_mut(&position);
-        let Some(kept) = kept.filter(|kept| kept.listing.number == number) else {
+        let cached = self.listings.get_mut(&position);
+        let Some(cached) = cached.filter(|cached| cached.listing.number == number) else {
             return;
         };
-        let entries = &kept.listing.entries;
-        let is_marked = kept.marks.get(slot).is_some_and(Option::is_some);
+        let entries = &cached.listing.entries;
+        let is_marked = cached.marks.get(slot).is_some_and(Option::is_some);
         if is_marked || entries.get(slot).is_none_or(|entry| entry.id != *id) {
             return;
         }
         let Some(mark) = mark() else {
             return;
         };
-        kept.marks.resize(entries.len(), None);
-        kept.marks[slot] = Some(mark);
+        cached.marks.resize(entries.len(), None);
+        cached.marks[slot] = Some(mark);
     }
 
     pub(crate) fn insert(&mut self, position: u32, listing: Arc<Listing>) {
@@ -215,22 +215,26 @@ impl Trailers {
     }
 
     fn keep(&mut self, position: u32, listing: Arc<Listing>, is_ahead: bool) {
-        if self.listings.len() >= self.most {
+        if self.listings.len() >= self.max {
             // Evicts half at once: searching the oldest each time would cost as much as reading.
-            let mut asked: Vec<u64> = self.listings.values().map(|kept| kept.asked).collect();
-            let middle = asked.len() / 2;
-            let (_, median, _) = asked.select_nth_unstable(middle);
+            let mut uses: Vec<u64> = self
+                .listings
+                .values()
+                .map(|cached| cached.used_at)
+                .collect();
+            let middle = uses.len() / 2;
+            let (_, median, _) = uses.select_nth_unstable(middle);
             let median = *median;
-            self.listings.retain(|_, kept| kept.asked >= median);
+            self.listings.retain(|_, cached| cached.used_at >= median);
         }
         self.clock += 1;
-        let kept = Kept {
-            asked: self.clock,
+        let cached = CachedTrailer {
+            used_at: self.clock,
             is_ahead,
             listing,
             marks: Vec::new(),
         };
-        self.listings.insert(position, kept);
+        self.listings.insert(position, cached);
     }
 
     pub(crate) fn clear(&mut self) {
@@ -251,7 +255,7 @@ mod tests {
     /// The trailers requested last are cached, and never more than the limit.
     #[test]
     fn trailers_are_bounded() {
-        let mut trailers = Trailers::new(10);
+        let mut trailers = TrailerCache::new(10);
         for number in 0..100 {
             let trailer = Trailer {
                 number,
@@ -260,15 +264,15 @@ mod tests {
             };
             trailers.insert(number, Arc::new(trailer.into()));
             assert!(trailers.listings.len() <= 10);
-            assert!(trailers.of(number).is_some());
+            assert!(trailers.get(number).is_some());
             assert!(
-                number == 0 || trailers.of(0).is_some(),
+                number == 0 || trailers.get(0).is_some(),
                 "{number}: it is asked for all the time"
             );
         }
-        assert!(trailers.of(50).is_none());
+        assert!(trailers.get(50).is_none());
         trailers.remove(0);
-        assert!(trailers.of(0).is_none());
+        assert!(trailers.get(0).is_none());
     }
 
     /// A fingerprint belongs to one chunk of one container: it is not returned for another container at the same
@@ -288,13 +292,13 @@ mod tests {
                 blocks: Vec::new(),
             }))
         };
-        let marks = |trailers: &Trailers, number| {
+        let marks = |trailers: &TrailerCache, number| {
             let mut out = Vec::new();
             trailers.familiar(5, number, 1..10, &mut out);
             out.iter().map(|known| known.mark).collect::<Vec<_>>()
         };
         let mark = key.mark(b"a chunk").expect("it is short");
-        let mut trailers = Trailers::new(10);
+        let mut trailers = TrailerCache::new(10);
         trailers.insert(5, trailer(105));
         assert_eq!(marks(&trailers, 105), [None, None]);
         let (this, other) = (entries[2].id, entries[1].id);

@@ -135,7 +135,7 @@ impl Endpoint {
     }
 
     /// One of several connections broke, and what was under way on it is lost: it goes again on the others.
-    pub fn line_lost(&mut self) {
+    pub fn connection_lost(&mut self) {
         self.sender.reconnected();
         self.receiver.reconnected();
     }

@@ -74,7 +74,7 @@ pub mod reason {
 pub enum Handled {
     /// All there was to do.
     Done,
-    /// Nothing: the store [owes](store::ChunkStore::owes) an answer. The frame is to be handed in again once that has been seen to; others may go
+    /// Nothing: the store [owes](store::ChunkStore::has_pending_reads) an answer. The frame is to be handed in again once that has been seen to; others may go
     /// before it, as if it had taken longer on its way.
     Again,
 }

@@ -72,7 +72,7 @@ pub trait ChunkStore {
 
     /// Whether an answer is owed: where a device would have to be waited for, a store may say that it finds nothing, and then says so
     /// here until whoever uses it has seen to that. It never owes the answer to [`insert`](Self::insert). One that waits owes none.
-    fn owes(&self) -> bool {
+    fn has_pending_reads(&self) -> bool {
         false
     }
 

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use tokio::task::JoinSet;
 
-use edgeward_chunk_store::{Chunks, Wanted};
+use edgeward_chunk_store::{Chunks, PendingReads};
 use edgeward_dedup::wire::StreamId;
 
 /// The parked frames and streams of one connection.
@@ -86,7 +86,7 @@ impl Aside {
     }
 
     /// Parks a frame or stream until its pending reads are performed.
-    pub(crate) fn put(&mut self, late: Late, wanted: Wanted) {
+    pub(crate) fn put(&mut self, late: Late, wanted: PendingReads) {
         *self.count(&late) += 1;
         self.read(wanted, For::Somebody(late));
     }
@@ -96,7 +96,7 @@ impl Aside {
         if self.is_ahead {
             return false;
         }
-        let wanted = self.store.foreseen();
+        let wanted = self.store.read_ahead();
         self.is_ahead = wanted.is_some();
         wanted
             .into_iter()
@@ -104,7 +104,7 @@ impl Aside {
         self.is_ahead
     }
 
-    fn read(&mut self, wanted: Wanted, whom: For) {
+    fn read(&mut self, wanted: PendingReads, whom: For) {
         let store = self.store.clone();
         self.reads.spawn_blocking(move || {
             store.fetch(&wanted);

@@ -56,7 +56,7 @@ fn keep(store: &mut Chunks, bytes: &[u8]) -> Place {
 /// A device holds several times as much text as without compression, and the counters are the same after it is
 /// opened again.
 #[test]
-fn text_takes_a_fraction() {
+fn compressed_text_takes_a_fraction() {
     let kept = |method: Method| {
         let disk = disk();
         let mut store = open(&disk, method);
@@ -83,7 +83,7 @@ fn text_takes_a_fraction() {
 
 /// Chunks that do not compress are stored as without compression, byte for byte.
 #[test]
-fn noise_is_left_as_it_is() {
+fn noise_is_stored_uncompressed() {
     let written = |method: Method| {
         let disk = disk();
         let mut store = open(&disk, method);
@@ -150,7 +150,7 @@ fn a_run_is_one_read() {
 /// All chunks of a block that cannot be decompressed are forgotten, so they are stored again when they are received
 /// again.
 #[test]
-fn a_harmed_block_is_forgotten() {
+fn all_chunks_of_a_corrupt_block_are_forgotten() {
     for method in COMPRESSING {
         let disk = disk();
         let mut store = open(&disk, method);
@@ -187,7 +187,7 @@ fn a_harmed_block_is_forgotten() {
 /// The index is sized for the expected number of chunks: twice as many as without compression, and more if existing
 /// chunks compress better.
 #[test]
-fn the_index_follows_what_is_kept() {
+fn the_index_is_sized_by_the_compression_ratio() {
     let disk = disk();
     let bytes = |method: Method| open(&disk, method).counters().index_bytes;
     let without = bytes(Method::None);

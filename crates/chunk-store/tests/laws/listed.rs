@@ -46,7 +46,7 @@ proptest! {
     /// A listed chunk is found at its location, even after the store is opened again, and cannot be loaded. A
     /// stored chunk can be loaded, whether it was listed before or later.
     #[test]
-    fn what_is_listed_is_found_and_what_is_kept_is_loaded(
+    fn listed_chunks_are_found_and_stored_ones_are_loaded(
         steps in vec(
             prop_oneof![
                 12 => (0_usize..90).prop_map(Step::List),
@@ -93,11 +93,11 @@ proptest! {
                 }
             }
             known.retain(|_, (place, _)| place.container + CONTAINERS as u32 > newest);
-            let looked_at: Vec<_> = match step {
+            let checked: Vec<_> = match step {
                 Step::List(number) | Step::Keep(number) => vec![number],
                 Step::Reopen => known.keys().copied().collect(),
             };
-            for number in looked_at {
+            for number in checked {
                 let (place, is_kept) = known[&number];
                 prop_assert_eq!(store.locate(&entry(number).id), Some(place), "{}", number);
                 prop_assert_eq!(store.is_kept(place), is_kept);
@@ -114,7 +114,7 @@ proptest! {
     /// A chunk that `stays` returns true for can be loaded until another container is full. Listed chunks do not
     /// stay, nor do those that are overwritten next.
     #[test]
-    fn what_stays_is_there_after_the_next_container(
+    fn chunks_that_stay_survive_the_next_container(
         steps in vec((0_usize..90, 0..3), 1..250),
         method in methods(),
     ) {
@@ -150,7 +150,7 @@ proptest! {
 /// Only the ids of listed chunks are written. They are charged as if they were stored, so the index has a slot for
 /// each.
 #[test]
-fn nothing_but_names_is_written() {
+fn only_ids_of_listed_chunks_are_written() {
     let disk = disk();
     let mut store = open(&disk, Method::None);
     for number in 0..60 {
@@ -183,7 +183,7 @@ fn nothing_but_names_is_written() {
 
 /// The version of a store is raised when it has listed chunks, and not before.
 #[test]
-fn a_store_says_when_it_has_names_alone() {
+fn listing_a_chunk_raises_the_version_of_the_store() {
     let version = |disk: &SimulatedDisk| {
         let content = disk.content();
         let superblock = Superblock::decode(content.first_chunk().expect("a superblock"));
@@ -206,7 +206,7 @@ fn a_store_says_when_it_has_names_alone() {
 /// Stored and listed chunks can alternate: each block has its own kind, and stored chunks between listed ones can
 /// be loaded.
 #[test]
-fn names_and_bytes_lie_side_by_side() {
+fn listed_and_stored_chunks_alternate() {
     for method in [Method::None, Method::Lz4, Method::Zstd] {
         let disk = disk();
         let mut store = open(&disk, method);

@@ -3,8 +3,8 @@
 
 mod compressed;
 mod format;
-mod hasty;
 mod listed;
+mod non_blocking;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -204,7 +204,7 @@ proptest! {
 
     /// Runs are loaded as they were stored, from memory and from the device.
     #[test]
-    fn runs_are_as_they_were_stored(first in 0_usize..40, most in 1_usize..30, method in methods()) {
+    fn runs_are_loaded_as_they_were_stored(first in 0_usize..40, most in 1_usize..30, method in methods()) {
         let disk = disk();
         let mut store = open(&disk, method);
         let places: Vec<_> = (0..50).map(|number| keep(&mut store, number)).collect();
@@ -226,7 +226,7 @@ proptest! {
     /// After a bit is flipped anywhere on the device, every chunk is right, corrupt or missing, and is right again
     /// after it is stored again.
     #[test]
-    fn a_turned_bit_harms_no_body(at in any::<u64>(), bit in 0_u8..8, method in methods()) {
+    fn a_flipped_bit_corrupts_no_body(at in any::<u64>(), bit in 0_u8..8, method in methods()) {
         let disk = disk();
         // Up to three chunks of at most 2,800 bytes are compressed together.
         let most = if method == Method::None { 1 } else { 3 };
@@ -252,10 +252,10 @@ proptest! {
 /// opens, its chunks are right or known to be corrupt, and flushed chunks are found.
 #[test]
 fn crashes_lose_chunks_and_never_change_one() {
-    METHODS.into_iter().for_each(crashes_of);
+    METHODS.into_iter().for_each(check_crashes);
 }
 
-fn crashes_of(method: Method) {
+fn check_crashes(method: Method) {
     let disk = disk();
     let mut store = open(&disk, method);
     (0..20).for_each(|number| _ = keep(&mut store, number));
@@ -263,7 +263,7 @@ fn crashes_of(method: Method) {
     let flushed = disk.boundary();
     // Few enough that the flushed chunks are not overwritten.
     (20..40).for_each(|number| _ = keep(&mut store, number));
-    let mut harmed = 0;
+    let mut corrupt = 0;
     for harm in Harm::ALL {
         let mut crashes = disk.crashes(Seed(5));
         let boundaries: Vec<_> = crashes.boundaries().collect();
@@ -280,7 +280,7 @@ fn crashes_of(method: Method) {
             };
             for number in 0..40 {
                 let found = read(&mut store, number);
-                harmed += u32::from(found == Some(Err(())));
+                corrupt += u32::from(found == Some(Err(())));
                 if boundary >= flushed && number < 20 {
                     assert!(
                         matches!(found, Some(Ok(_))),
@@ -292,12 +292,15 @@ fn crashes_of(method: Method) {
             assert!(matches!(read(&mut store, 60), Some(Ok(_))));
         }
     }
-    assert!(harmed > 0, "no chunk was ever torn: the test shows nothing");
+    assert!(
+        corrupt > 0,
+        "no chunk was ever torn: the test shows nothing"
+    );
 }
 
 /// A failing device loses only the chunks that were to be written.
 #[test]
-fn a_failing_device_is_survived() {
+fn the_store_survives_a_failing_device() {
     let disk = disk();
     let mut store = open(&disk, Method::None);
     (0..30).for_each(|number| _ = keep(&mut store, number));
@@ -351,7 +354,7 @@ fn the_epoch_stays_with_the_store() {
 
 /// When the container numbers are used up, the store begins a new epoch and continues.
 #[test]
-fn numbers_end_and_the_store_begins_anew() {
+fn the_store_begins_a_new_epoch_when_numbers_end() {
     let disk = disk();
     drop(open(&disk, Method::None));
     // As if 2^32 - 4 containers had been written: the last one lies where its number belongs.
@@ -407,7 +410,7 @@ fn other_contents_are_refused() {
         }
     };
     assert_eq!(refused(&|disk| disk.flip(0, 1)), SuperblockError::Foreign);
-    assert_eq!(refused(&|disk| disk.flip(9, 1)), SuperblockError::Harmed);
+    assert_eq!(refused(&|disk| disk.flip(9, 1)), SuperblockError::Corrupt);
     let small = SimulatedDisk::new(8192);
     let opened = Chunks::open(small, settings(Method::None));
     assert!(matches!(

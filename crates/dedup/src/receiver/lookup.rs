@@ -62,7 +62,7 @@ impl Receiver {
         let (mut places, mut entries) = (Vec::with_capacity(ids.len()), Vec::new());
         for id in ids {
             let place = tools.store.locate(id);
-            if place.is_none() && tools.store.owes() {
+            if place.is_none() && tools.store.has_pending_reads() {
                 continue;
             }
             places.push(self.permitted(place, tools)?);
@@ -84,7 +84,7 @@ impl Receiver {
         let mut rest = &entries[..];
         for row in places.chunk_by(|one, next| one.plus(1) == *next) {
             let (these, others) = rest.split_at(row.len());
-            if !load_into(&mut loaded, row[0], these, tools) && !tools.store.owes() {
+            if !load_into(&mut loaded, row[0], these, tools) && !tools.store.has_pending_reads() {
                 return Err(self.missing(tools));
             }
             rest = others;
@@ -111,7 +111,7 @@ impl Receiver {
         while found < chunks && parts.len() < CONTAINERS_PER_RUN {
             let mut entries = Vec::new();
             tools.store.entries(place, chunks - found, &mut entries);
-            if entries.is_empty() && tools.store.owes() {
+            if entries.is_empty() && tools.store.has_pending_reads() {
                 return Err(Unresolved::Owed);
             }
             found += entries.len();
@@ -131,7 +131,7 @@ impl Receiver {
             for nth in 0..entries.len() {
                 self.permitted(Some(place.plus(nth)), tools)?;
             }
-            if !load_into(&mut loaded, *place, entries, tools) && !tools.store.owes() {
+            if !load_into(&mut loaded, *place, entries, tools) && !tools.store.has_pending_reads() {
                 return Err(self.missing(tools));
             }
         }
@@ -158,7 +158,7 @@ impl Receiver {
 
     /// Something was not found, which means that it is not there if nothing is owed.
     fn missing<S: ChunkStore, C>(&mut self, tools: &Tools<'_, S, C>) -> Unresolved {
-        if tools.store.owes() {
+        if tools.store.has_pending_reads() {
             return Unresolved::Owed;
         }
         self.counters.missing += 1;

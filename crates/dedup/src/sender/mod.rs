@@ -305,7 +305,7 @@ impl Sender {
         self.counters.written += filled.map_or(0, |()| bytes as u64);
     }
 
-    /// Whether the store [owes](ChunkStore::owes) the body an answer: what was written is looked at, and what was asked for done, once it is
+    /// Whether the store [owes](ChunkStore::has_pending_reads) the body an answer: what was written is looked at, and what was asked for done, once it is
     /// [resumed](Self::resume).
     pub fn is_stalled(&self, stream: StreamId) -> bool {
         let outgoing = self.streams.get(&stream);

@@ -370,7 +370,7 @@ impl Building {
         };
         let id = id.unwrap_or_else(|| finder.ids.id(chunk));
         let (place, found) = finder.find_or_keep(id, chunk);
-        if place.is_none() && finder.store.owes() {
+        if place.is_none() && finder.store.has_pending_reads() {
             self.carried.truncate(skip);
             return false;
         }
@@ -500,7 +500,7 @@ impl Building {
             } else {
                 let id = finder.ids.id(&self.carried);
                 (unsaid, _) = finder.find_or_keep(id, &self.carried);
-                if unsaid.is_none() && finder.store.owes() {
+                if unsaid.is_none() && finder.store.has_pending_reads() {
                     return Err(Stalled);
                 }
             }

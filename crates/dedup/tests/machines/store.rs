@@ -167,7 +167,7 @@ impl ChunkStore for MemoryStore {
         self.epoch
     }
 
-    fn owes(&self) -> bool {
+    fn has_pending_reads(&self) -> bool {
         self.owes
     }
 

@@ -18,7 +18,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use edgeward_chunk_store::codec::Compressors;
-use edgeward_chunk_store::{Chunks, Wanted};
+use edgeward_chunk_store::{Chunks, PendingReads};
 use edgeward_dedup::endpoint::Endpoint;
 use edgeward_dedup::knowledge::Knowledge;
 use edgeward_dedup::receiver::Answers;
@@ -177,7 +177,7 @@ impl Core {
             // The oldest is usually a connection that broke without notice.
             let oldest = self.lines.remove(0);
             self.wake.extend(oldest.waker);
-            self.endpoint.line_lost();
+            self.endpoint.connection_lost();
         }
         let id = self.line_next;
         self.line_next += 1;
@@ -196,7 +196,7 @@ impl Core {
         if let Some(at) = self.lines.iter().position(|up| up.id == line) {
             self.lines.remove(at);
             if !self.lines.is_empty() {
-                self.endpoint.line_lost();
+                self.endpoint.connection_lost();
                 self.kick();
             }
         }
@@ -234,7 +234,7 @@ impl Core {
         wire_bytes: usize,
         times: u32,
         turn: &mut Turn,
-    ) -> Result<Result<Option<Wanted>, Violation>, Superseded> {
+    ) -> Result<Result<Option<PendingReads>, Violation>, Superseded> {
         let up = self.lines.iter_mut().find(|up| up.id == line);
         // The connection is polled for frames to send after this in any case.
         up.ok_or(Superseded)?.idle = false;
@@ -248,9 +248,9 @@ impl Core {
         };
         let (endpoint, codec) = (&mut self.endpoint, &mut self.codec);
         let handled = if times < HASTY_TIMES_MAX {
-            let mut store = self.store.hasty();
+            let mut store = self.store.non_blocking();
             let handled = endpoint.handle_in(frame, memory, &mut store, codec);
-            handled.map(|handled| (handled == Handled::Again).then(|| store.into_wanted()))
+            handled.map(|handled| (handled == Handled::Again).then(|| store.into_pending()))
         } else {
             let handled = endpoint.handle_in(frame, memory, &mut self.store, codec);
             handled.map(|_| None)
@@ -413,9 +413,9 @@ impl Core {
                     None
                 }
                 Verdict::All => {
-                    let mut store = self.store.hasty();
+                    let mut store = self.store.non_blocking();
                     self.endpoint.flush(stream, &mut store, &mut self.codec);
-                    let (sender, wanted) = (self.endpoint.sender(), store.into_wanted());
+                    let (sender, wanted) = (self.endpoint.sender(), store.into_pending());
                     self.stalls.add(sender, stream, wanted, 1);
                     flushed = true;
                     talk.hold = None;

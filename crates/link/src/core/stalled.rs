@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use edgeward_chunk_store::Wanted;
+use edgeward_chunk_store::PendingReads;
 use edgeward_dedup::sender::Sender;
 use edgeward_dedup::wire::StreamId;
 
@@ -15,7 +15,7 @@ use super::{Core, HASTY_TIMES_MAX, LineId};
 #[derive(Debug)]
 pub(crate) struct Stall {
     pub(crate) stream: StreamId,
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: PendingReads,
     /// How many times the store was queried.
     pub(crate) times: u32,
 }
@@ -38,7 +38,7 @@ impl Stalls {
         &mut self,
         sender: &Sender,
         stream: StreamId,
-        wanted: Wanted,
+        wanted: PendingReads,
         times: u32,
     ) -> bool {
         let stalled = !wanted.is_empty() && sender.is_stalled(stream);
@@ -76,7 +76,7 @@ impl Core {
             // Resuming the stream determines its pending reads again.
             self.stalls.waiting.push_back(Stall {
                 stream,
-                wanted: Wanted::default(),
+                wanted: PendingReads::default(),
                 times,
             });
         }
@@ -97,12 +97,12 @@ impl Core {
         reading.swap_remove(at);
         let (endpoint, codec) = (&mut self.endpoint, &mut self.codec);
         let wanted = if times < HASTY_TIMES_MAX {
-            let mut store = self.store.hasty();
+            let mut store = self.store.non_blocking();
             endpoint.resume(stream, &mut store, codec);
-            store.into_wanted()
+            store.into_pending()
         } else {
             endpoint.resume(stream, &mut self.store, codec);
-            Wanted::default()
+            PendingReads::default()
         };
         self.stalls
             .add(endpoint.sender(), stream, wanted, times + 1);

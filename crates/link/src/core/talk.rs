@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use edgeward_chunk_store::Wanted;
+use edgeward_chunk_store::PendingReads;
 use edgeward_dedup::reason;
 use edgeward_dedup::receiver::Taken;
 use edgeward_dedup::sender::SendError;
@@ -142,11 +142,11 @@ impl Core {
             self.first_is(id, stream, self.config.probe && probe::is_opaque(bytes));
         }
         let before = self.endpoint.sender().counters().recognised;
-        let mut store = self.store.hasty();
+        let mut store = self.store.non_blocking();
         let written = self
             .endpoint
             .write(stream, bytes, &mut store, &mut self.codec);
-        let wanted = store.into_wanted();
+        let wanted = store.into_pending();
         self.stalls(stream, wanted);
         match written {
             Ok(0) if !bytes.is_empty() => {
@@ -193,10 +193,10 @@ impl Core {
         }
         let before = self.endpoint.sender().counters().recognised;
         // This is also called for zero bytes, so that the stream keeps no memory for them.
-        let mut store = self.store.hasty();
+        let mut store = self.store.non_blocking();
         self.endpoint
             .filled(stream, bytes, &mut store, &mut self.codec);
-        let wanted = store.into_wanted();
+        let wanted = store.into_pending();
         self.stalls(stream, wanted);
         if bytes > 0 {
             self.spend(bytes, before, turn);
@@ -210,7 +210,7 @@ impl Core {
 
     /// Called after bytes of a stream were processed. If the stream is stalled, a connection is woken to perform
     /// its reads.
-    fn stalls(&mut self, stream: StreamId, wanted: Wanted) {
+    fn stalls(&mut self, stream: StreamId, wanted: PendingReads) {
         if self.stalls.add(self.endpoint.sender(), stream, wanted, 1) {
             self.kick();
         }
@@ -298,9 +298,9 @@ impl Core {
         let Some(stream) = talk.out else { return };
         let unsealed = self.endpoint.sender().unsealed(stream);
         if (1..=SMALL_BYTES).contains(&unsealed) && !self.endpoint.sender().backlog(stream) {
-            let mut store = self.store.hasty();
+            let mut store = self.store.non_blocking();
             self.endpoint.flush(stream, &mut store, &mut self.codec);
-            let wanted = store.into_wanted();
+            let wanted = store.into_pending();
             talk.hold = None;
             if let Some(due) = talk.due.take() {
                 self.due.remove(&(due, id));
@@ -319,9 +319,9 @@ impl Core {
         if let Some(stream) = talk.out.filter(|_| talk.out_open) {
             talk.out_open = false;
             talk.hold = None;
-            let mut store = self.store.hasty();
+            let mut store = self.store.non_blocking();
             let closed = self.endpoint.close(stream, &mut store, &mut self.codec);
-            let wanted = store.into_wanted();
+            let wanted = store.into_pending();
             self.stalls(stream, wanted);
             self.kick();
             return closed.map_err(|_| reason::GIVEN_UP);

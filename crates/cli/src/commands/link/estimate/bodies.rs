@@ -12,7 +12,7 @@ use super::document::Row;
 impl Estimate {
     /// Sends all files at or below `path`, in the order of their names. Symbolic links and devices are skipped.
     pub(super) fn files(&mut self, path: &Path) -> anyhow::Result<()> {
-        let before = self.estimator.saved();
+        let before = self.estimator.savings();
         // The argument must exist. A file inside a folder may disappear meanwhile.
         fs::metadata(path).with_context(|| format!("{}", path.display()))?;
         let mut waiting = vec![path.to_owned()];
@@ -27,7 +27,7 @@ impl Estimate {
             }
         }
         let name = path.display().to_string();
-        let row = Row::of(name, "files", &self.estimator.saved().since(&before));
+        let row = Row::of(name, "files", &self.estimator.savings().since(&before));
         self.document.rows.push(row);
         Ok(())
     }

@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use edgeward_capture::{
     Direction, Endpoints, FlowEvent, FlowId, FlowLimits, Flows, PacketReader, segment,
 };
-use edgeward_chunk_store::estimate::{Estimator, Saved};
+use edgeward_chunk_store::estimate::{Estimator, Savings};
 use edgeward_dedup::wire::StreamId;
 use edgeward_dedup::{Speech, recognise};
 
@@ -61,12 +61,12 @@ impl Estimate {
         if let Some(error) = broken {
             self.problems.push(format!("{name}: {error}"));
         }
-        let mut services: Vec<(Service, Saved)> = services.into_iter().collect();
+        let mut services: Vec<(Service, Savings)> = services.into_iter().collect();
         services.sort_by_key(|(_, saved)| std::cmp::Reverse(saved.bytes));
         for (nth, (service, saved)) in services.iter().enumerate() {
             if nth == SERVICES_SHOWN && services.len() > SERVICES_SHOWN + 1 {
                 let rest = services[nth..].iter();
-                let rest = rest.fold(Saved::default(), |sum, (_, saved)| sum.plus(saved));
+                let rest = rest.fold(Savings::default(), |sum, (_, saved)| sum.plus(saved));
                 let label = format!("{name}: other ports");
                 self.document.rows.push(Row::of(label, "flows", &rest));
                 break;
@@ -102,7 +102,7 @@ struct Service {
 struct FlowSender<'e> {
     estimator: &'e mut Estimator,
     flows: HashMap<FlowId, Flow>,
-    services: BTreeMap<Service, Saved>,
+    services: BTreeMap<Service, Savings>,
 }
 
 struct Flow {
@@ -167,12 +167,12 @@ impl FlowSender<'_> {
         let service = entry.service;
         if service.protocol != Speech::Plain {
             let saved = self.services.entry(service).or_default();
-            *saved = saved.plus(&Saved {
+            *saved = saved.plus(&Savings {
                 bytes: bytes.len() as u64,
                 wire: bytes.len() as u64,
                 compressed: bytes.len() as u64,
                 plain: bytes.len() as u64,
-                ..Saved::default()
+                ..Savings::default()
             });
             return;
         }
@@ -199,9 +199,9 @@ impl FlowSender<'_> {
     }
 
     fn count_savings(&mut self, service: Service, action: impl FnOnce(&mut Estimator)) {
-        let before = self.estimator.saved();
+        let before = self.estimator.savings();
         action(self.estimator);
-        let more = self.estimator.saved().since(&before);
+        let more = self.estimator.savings().since(&before);
         let saved = self.services.entry(service).or_default();
         *saved = saved.plus(&more);
     }

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use serde::{Serialize, Serializer};
 
-use edgeward_chunk_store::estimate::Saved;
+use edgeward_chunk_store::estimate::Savings;
 use edgeward_types::ByteSize;
 
 use crate::output::{self, Column, Table, count, percent};
@@ -68,7 +68,7 @@ pub(super) struct LogRow {
 
 impl Row {
     /// A row with the given name.
-    pub(super) fn of(name: String, kind: &'static str, saved: &Saved) -> Self {
+    pub(super) fn of(name: String, kind: &'static str, saved: &Savings) -> Self {
         Self {
             name,
             kind,
@@ -179,7 +179,7 @@ impl Document {
 
     fn total(&self) -> Row {
         let sum = |of: fn(&Row) -> u64| self.rows.iter().map(of).sum();
-        let all = Saved {
+        let all = Savings {
             bodies: sum(|row| row.bodies),
             bytes: sum(|row| row.bytes),
             wire: sum(|row| row.link_bytes),

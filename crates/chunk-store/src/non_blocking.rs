@@ -11,29 +11,29 @@ use edgeward_dedup::mark::Mark;
 use edgeward_dedup::store::{ChunkStore, Entry, Familiar, Place};
 
 use crate::chunks::Shared;
-use crate::trailers::{Listing, Trailers};
+use crate::trailers::{Listing, TrailerCache};
 
 /// Reads of the device that queries wait for; [`Chunks::fetch`](crate::Chunks::fetch) performs them.
 #[derive(Debug, Default)]
-pub struct Wanted(Vec<Want>);
+pub struct PendingReads(Vec<PendingRead>);
 
 /// A read of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Want {
+pub(crate) enum PendingRead {
     /// The trailer of the container at this position.
     Trailer(u32),
     /// The same as read-ahead: no query waits for it yet.
-    Ahead(u32),
+    ReadAhead(u32),
     Bytes {
         offset: u64,
         bytes: usize,
     },
 }
 
-impl Wanted {
-    pub(crate) fn want(&mut self, want: Want) {
-        if !self.0.contains(&want) {
-            self.0.push(want);
+impl PendingReads {
+    pub(crate) fn add(&mut self, read: PendingRead) {
+        if !self.0.contains(&read) {
+            self.0.push(read);
         }
     }
 
@@ -42,61 +42,67 @@ impl Wanted {
         self.0.is_empty()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Want> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &PendingRead> {
         self.0.iter()
     }
 }
 
 /// Says whether a query may block.
 #[derive(Debug)]
-pub(crate) enum Patience<'a> {
-    Waits,
+pub(crate) enum Access<'a> {
+    Blocking,
     /// It must not block; pending reads are added here.
-    Hasty(&'a mut Wanted),
+    NonBlocking(&'a mut PendingReads),
 }
 
-impl Patience<'_> {
+impl Access<'_> {
     /// Returns true if a read is pending for a query so far. A blocking query always returns false.
-    pub(crate) fn owes(&self) -> bool {
+    pub(crate) fn has_pending(&self) -> bool {
         match self {
-            Self::Waits => false,
-            Self::Hasty(wanted) => !wanted.is_empty(),
+            Self::Blocking => false,
+            Self::NonBlocking(pending) => !pending.is_empty(),
         }
     }
 
-    pub(crate) fn want(&mut self, want: Want) {
-        if let Self::Hasty(wanted) = self {
-            wanted.want(want);
+    pub(crate) fn add(&mut self, read: PendingRead) {
+        if let Self::NonBlocking(pending) = self {
+            pending.add(read);
         }
     }
 }
 
 impl Shared {
     /// Performs a read without holding the lock. An error is found again, and counted, by the repeated query.
-    pub(crate) fn fetch(&self, want: &Want) {
-        match *want {
-            Want::Trailer(position) => self.fetch_trailer(position, Trailers::insert),
-            Want::Ahead(position) => self.fetch_trailer(position, Trailers::insert_ahead),
-            Want::Bytes { offset, bytes } => {
+    pub(crate) fn fetch(&self, read: &PendingRead) {
+        match *read {
+            PendingRead::Trailer(position) => self.fetch_trailer(position, TrailerCache::insert),
+            PendingRead::ReadAhead(position) => {
+                self.fetch_trailer(position, TrailerCache::insert_ahead)
+            }
+            PendingRead::Bytes { offset, bytes } => {
                 // The purpose is to bring the bytes into the page cache.
                 _ = self.device.read_at(&mut vec![0; bytes], offset);
             }
         }
     }
 
-    fn fetch_trailer(&self, position: u32, keep: impl FnOnce(&mut Trailers, u32, Arc<Listing>)) {
+    fn fetch_trailer(
+        &self,
+        position: u32,
+        keep: impl FnOnce(&mut TrailerCache, u32, Arc<Listing>),
+    ) {
         let state = self.state();
         let (epoch, before) = (state.superblock.epoch, state.open.number);
-        if state.trailers.has(position) {
+        if state.trailers.contains(position) {
             return;
         }
         drop(state);
-        let listing = self.trailer(position, epoch, &Patience::Waits);
+        let listing = self.read_trailer_unlocked(position, epoch, &Access::Blocking);
         let mut state = self.state();
         // Meanwhile the container may have been overwritten, or another caller may have read the trailer.
         let is_news = state.superblock.epoch == epoch
             && (before..=state.open.number).all(|number| self.position(number) != position)
-            && !state.trailers.has(position);
+            && !state.trailers.contains(position);
         if let Ok(Some(Some(listing))) = listing
             && is_news
         {
@@ -108,43 +114,46 @@ impl Shared {
 
 /// A [`ChunkStore`] that records pending reads instead of blocking.
 #[derive(Debug)]
-pub struct Hasty<'a> {
+pub struct NonBlocking<'a> {
     shared: &'a Shared,
-    wanted: Wanted,
+    pending: PendingReads,
 }
 
-impl<'a> Hasty<'a> {
+impl<'a> NonBlocking<'a> {
     pub(crate) fn new(shared: &'a Shared) -> Self {
-        let wanted = Wanted::default();
-        Self { shared, wanted }
+        let pending = PendingReads::default();
+        Self { shared, pending }
     }
 
     /// Returns the reads that its queries wait for.
-    pub fn into_wanted(self) -> Wanted {
-        self.wanted
+    pub fn into_pending(self) -> PendingReads {
+        self.pending
     }
 
     /// Runs a query that depends only on its own pending reads, not on those of earlier queries.
     fn alone(
         &mut self,
-        ask: impl FnOnce(&Shared, &mut Patience<'_>) -> (Option<Place>, bool),
+        ask: impl FnOnce(&Shared, &mut Access<'_>) -> (Option<Place>, bool),
     ) -> (Option<Place>, bool) {
-        let mut wanted = Wanted::default();
-        let (place, found) = ask(self.shared, &mut Patience::Hasty(&mut wanted));
+        let mut pending = PendingReads::default();
+        let (place, found) = ask(self.shared, &mut Access::NonBlocking(&mut pending));
         if place.is_none() {
-            wanted.0.into_iter().for_each(|want| self.wanted.want(want));
+            pending
+                .0
+                .into_iter()
+                .for_each(|read| self.pending.add(read));
         }
         (place, found)
     }
 }
 
-impl ChunkStore for Hasty<'_> {
+impl ChunkStore for NonBlocking<'_> {
     fn epoch(&self) -> u64 {
         self.shared.epoch()
     }
 
-    fn owes(&self) -> bool {
-        !self.wanted.is_empty()
+    fn has_pending_reads(&self) -> bool {
+        !self.pending.is_empty()
     }
 
     fn expect(&mut self, ids: &[ChunkId]) {
@@ -152,38 +161,38 @@ impl ChunkStore for Hasty<'_> {
     }
 
     fn locate(&mut self, id: &ChunkId) -> Option<Place> {
-        let patience = &mut Patience::Hasty(&mut self.wanted);
-        self.shared.locate(id, &mut self.shared.state(), patience)
+        let access = &mut Access::NonBlocking(&mut self.pending);
+        self.shared.locate(id, &mut self.shared.state(), access)
     }
 
     fn entries(&mut self, place: Place, most: usize, out: &mut Vec<Entry>) {
-        let patience = &mut Patience::Hasty(&mut self.wanted);
-        self.shared.entries(place, most, out, patience);
+        let access = &mut Access::NonBlocking(&mut self.pending);
+        self.shared.entries(place, most, out, access);
     }
 
     fn load(&mut self, place: Place, entries: &[Entry], out: &mut [u8]) -> bool {
-        let patience = &mut Patience::Hasty(&mut self.wanted);
-        self.shared.load(place, entries, out, patience)
+        let access = &mut Access::NonBlocking(&mut self.pending);
+        self.shared.load(place, entries, out, access)
     }
 
     /// Blocks: the index has to be searched, or a chunk might be stored twice.
     fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<Place> {
-        let patience = &mut Patience::Waits;
-        self.shared.find_or_insert(id, chunk, patience).0
+        let access = &mut Access::Blocking;
+        self.shared.find_or_insert(id, chunk, access).0
     }
 
     fn find_or_insert(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<Place>, bool) {
-        self.alone(|shared, patience| shared.find_or_insert(id, chunk, patience))
+        self.alone(|shared, access| shared.find_or_insert(id, chunk, access))
     }
 
     fn find_or_list(&mut self, entry: Entry) -> (Option<Place>, bool) {
-        self.alone(|shared, patience| shared.find_or_list(entry, patience))
+        self.alone(|shared, access| shared.find_or_list(entry, access))
     }
 
     fn is_kept(&mut self, place: Place) -> bool {
-        let patience = &mut Patience::Hasty(&mut self.wanted);
+        let access = &mut Access::NonBlocking(&mut self.pending);
         let state = &mut self.shared.state();
-        self.shared.is_kept(place, state, patience)
+        self.shared.is_kept(place, state, access)
     }
 
     fn stays(&mut self, place: Place, chunks: usize) -> bool {
@@ -191,8 +200,8 @@ impl ChunkStore for Hasty<'_> {
     }
 
     fn familiar(&mut self, place: Place, most: usize, out: &mut Vec<Familiar>) {
-        let patience = &mut Patience::Hasty(&mut self.wanted);
-        self.shared.familiar(place, most, out, patience);
+        let access = &mut Access::NonBlocking(&mut self.pending);
+        self.shared.familiar(place, most, out, access);
     }
 
     fn note(&mut self, place: Place, id: &ChunkId, mark: impl FnOnce() -> Option<Mark>) {

@@ -4,22 +4,22 @@ use edgeward_dedup::id::ChunkId;
 use edgeward_dedup::mark::Mark;
 use edgeward_dedup::store::{ChunkStore, Entry, Familiar, Place, bytes_of};
 
-use crate::hasty::Patience;
+use crate::non_blocking::Access;
 
 use super::{Chunks, Shared, State};
 
 impl Shared {
     pub(crate) fn expect(&self, ids: &[ChunkId]) {
-        self.state().index.fetch(ids);
+        self.state().index.prefetch(ids);
     }
 
     pub(crate) fn locate(
         &self,
         id: &ChunkId,
         state: &mut State,
-        patience: &mut Patience<'_>,
+        access: &mut Access<'_>,
     ) -> Option<Place> {
-        if let Some(&slot) = state.open.names.get(id) {
+        if let Some(&slot) = state.open.slots_by_id.get(id) {
             return Some(Place {
                 container: state.open.number,
                 slot,
@@ -31,11 +31,11 @@ impl Shared {
             if position == open {
                 continue;
             }
-            let Some(listing) = self.listing(position, state, patience) else {
+            let Some(listing) = self.listing(position, state, access) else {
                 continue;
             };
             let Some(slot) = listing.slot(id) else {
-                state.counters.misled += 1;
+                state.counters.false_tags += 1;
                 continue;
             };
             let container = listing.number;
@@ -54,13 +54,13 @@ impl Shared {
         place: Place,
         most: usize,
         out: &mut Vec<Entry>,
-        patience: &mut Patience<'_>,
+        access: &mut Access<'_>,
     ) {
         let mut state = self.state();
         let from = usize::from(place.slot);
         if place.container == state.open.number {
             out.extend(state.open.entries.iter().skip(from).take(most));
-        } else if let Some(listing) = self.listing_of(place.container, &mut state, patience) {
+        } else if let Some(listing) = self.listing_of(place.container, &mut state, access) {
             out.extend(listing.entries.iter().skip(from).take(most));
         }
     }
@@ -70,7 +70,7 @@ impl Shared {
         place: Place,
         entries: &[Entry],
         out: &mut [u8],
-        patience: &mut Patience<'_>,
+        access: &mut Access<'_>,
     ) -> bool {
         let slots = usize::from(place.slot)..usize::from(place.slot) + entries.len();
         let bytes = bytes_of(entries);
@@ -81,13 +81,13 @@ impl Shared {
             let there = state.open.chunks(slots).filter(|_| is_it);
             return there.inspect(|there| out.copy_from_slice(there)).is_some();
         }
-        let Some(listing) = self.listing_of(place.container, &mut state, patience) else {
+        let Some(listing) = self.listing_of(place.container, &mut state, access) else {
             return false;
         };
         drop(state);
         let is_it = listing.entries.get(slots.clone()) == Some(entries);
         let parts = listing.parts(slots).filter(|_| is_it);
-        parts.is_some_and(|parts| self.read(&listing, &parts, out, patience))
+        parts.is_some_and(|parts| self.read(&listing, &parts, out, access))
     }
 
     /// Chunks that were just recognised have their trailer in memory. If the trailer is not there, the answer is
@@ -100,7 +100,7 @@ impl Shared {
         }
         let newer = state.open.number.saturating_sub(place.container);
         let leaves_soon = newer >= self.containers - 1 - self.containers / LEAVE_SOON;
-        let listing = state.trailers.of(self.position(place.container));
+        let listing = state.trailers.get(self.position(place.container));
         let listing = listing.filter(|listing| listing.number == place.container && !leaves_soon);
         listing.is_some_and(|listing| listing.are_kept(slots))
     }
@@ -111,13 +111,13 @@ impl Shared {
         place: Place,
         most: usize,
         out: &mut Vec<Familiar>,
-        patience: &mut Patience<'_>,
+        access: &mut Access<'_>,
     ) {
         let mut state = self.state();
         if place.container != state.open.number {
             let position = self.position(place.container);
             // The trailer may have to be read.
-            _ = self.listing(position, &mut state, patience);
+            _ = self.listing(position, &mut state, access);
             let slot = usize::from(place.slot);
             let slots = slot..slot + most;
             state
@@ -138,22 +138,22 @@ impl Shared {
         &self,
         id: ChunkId,
         chunk: &[u8],
-        patience: &mut Patience<'_>,
+        access: &mut Access<'_>,
     ) -> (Option<Place>, bool) {
         let state = &mut *self.state();
-        let place = self.locate(&id, state, patience);
+        let place = self.locate(&id, state, access);
         if let Some(place) = place
-            && self.is_kept(place, state, patience)
+            && self.is_kept(place, state, access)
         {
             return (Some(place), true);
         }
-        if patience.owes() {
+        if access.has_pending() {
             return (None, false);
         }
         if let Some(place) = place {
             // Replaces the entry that has only its id.
             let slot = usize::from(place.slot);
-            self.drop_names(place.container, slot..slot + 1, state);
+            self.remove_entries(place.container, slot..slot + 1, state);
         }
         if chunk.is_empty() || chunk.len() > self.layout.container_bytes() {
             return (None, false);
@@ -163,28 +163,28 @@ impl Shared {
             _ = self.seal(state);
         }
         let slot = state.open.push(id, chunk);
-        (Some(self.entered(&id, slot, state)), false)
+        (Some(self.enter(&id, slot, state)), false)
     }
 
     /// See [`ChunkStore::find_or_list`]. No chunk is listed while a read is pending.
     pub(crate) fn find_or_list(
         &self,
         entry: Entry,
-        patience: &mut Patience<'_>,
+        access: &mut Access<'_>,
     ) -> (Option<Place>, bool) {
         let state = &mut *self.state();
-        if let Some(place) = self.locate(&entry.id, state, patience) {
+        if let Some(place) = self.locate(&entry.id, state, access) {
             return (Some(place), true);
         }
         let bytes = entry.length as usize;
-        if patience.owes() || bytes == 0 || bytes > self.layout.container_bytes() {
+        if access.has_pending() || bytes == 0 || bytes > self.layout.container_bytes() {
             return (None, false);
         }
         if !state.open.has_room_to_list(bytes) {
             _ = self.seal(state);
         }
         let slot = state.open.list(entry, &mut state.packer);
-        (Some(self.entered(&entry.id, slot, state)), false)
+        (Some(self.enter(&entry.id, slot, state)), false)
     }
 }
 
@@ -198,15 +198,16 @@ impl ChunkStore for Chunks {
     }
 
     fn locate(&mut self, id: &ChunkId) -> Option<Place> {
-        self.0.locate(id, &mut self.0.state(), &mut Patience::Waits)
+        self.0
+            .locate(id, &mut self.0.state(), &mut Access::Blocking)
     }
 
     fn entries(&mut self, place: Place, most: usize, out: &mut Vec<Entry>) {
-        self.0.entries(place, most, out, &mut Patience::Waits);
+        self.0.entries(place, most, out, &mut Access::Blocking);
     }
 
     fn load(&mut self, place: Place, entries: &[Entry], out: &mut [u8]) -> bool {
-        self.0.load(place, entries, out, &mut Patience::Waits)
+        self.0.load(place, entries, out, &mut Access::Blocking)
     }
 
     fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<Place> {
@@ -214,16 +215,16 @@ impl ChunkStore for Chunks {
     }
 
     fn find_or_insert(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<Place>, bool) {
-        self.0.find_or_insert(id, chunk, &mut Patience::Waits)
+        self.0.find_or_insert(id, chunk, &mut Access::Blocking)
     }
 
     fn find_or_list(&mut self, entry: Entry) -> (Option<Place>, bool) {
-        self.0.find_or_list(entry, &mut Patience::Waits)
+        self.0.find_or_list(entry, &mut Access::Blocking)
     }
 
     fn is_kept(&mut self, place: Place) -> bool {
         let state = &mut self.0.state();
-        self.0.is_kept(place, state, &mut Patience::Waits)
+        self.0.is_kept(place, state, &mut Access::Blocking)
     }
 
     fn stays(&mut self, place: Place, chunks: usize) -> bool {
@@ -231,7 +232,7 @@ impl ChunkStore for Chunks {
     }
 
     fn familiar(&mut self, place: Place, most: usize, out: &mut Vec<Familiar>) {
-        self.0.familiar(place, most, out, &mut Patience::Waits);
+        self.0.familiar(place, most, out, &mut Access::Blocking);
     }
 
     fn note(&mut self, place: Place, id: &ChunkId, mark: impl FnOnce() -> Option<Mark>) {

@@ -8,56 +8,56 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::chunks::{Shared, State};
-use crate::hasty::{Patience, Want, Wanted};
+use crate::non_blocking::{Access, PendingRead, PendingReads};
 
 impl Shared {
     /// Announces the trailer after this one, because this one followed the previous one.
-    pub(crate) fn foresee_next(&self, position: u32, state: &mut State) {
-        self.foresee((position + 1) % self.containers, state);
+    pub(crate) fn announce_next(&self, position: u32, state: &mut State) {
+        self.announce((position + 1) % self.containers, state);
     }
 
     /// Announces the trailers of the containers that are overwritten after the open one.
-    pub(crate) fn foresee_evictions(&self, state: &mut State) {
+    pub(crate) fn announce_evictions(&self, state: &mut State) {
         let open = state.open.number;
         for number in (1..=EVICTIONS).filter_map(|nth| open.checked_add(nth)) {
             // In the first lap no container is overwritten.
             if number >= self.containers {
-                self.foresee(self.position(number), state);
+                self.announce(self.position(number), state);
             }
         }
     }
 
-    fn foresee(&self, position: u32, state: &mut State) {
-        let is_news = !state.trailers.has(position) && !state.soon.contains(&position);
-        if is_news && state.soon.len() < SOON_MAX && self.device.tells_cached() {
-            state.soon.push(position);
-            self.foresees.store(true, Ordering::Relaxed);
+    fn announce(&self, position: u32, state: &mut State) {
+        let is_news = !state.trailers.contains(position) && !state.announced.contains(&position);
+        if is_news && state.announced.len() < ANNOUNCED_MAX && self.device.tells_cached() {
+            state.announced.push(position);
+            self.has_announced.store(true, Ordering::Relaxed);
         }
     }
 
     /// Returns the reads announced since the last call, except trailers that can be read without blocking.
-    pub(crate) fn foreseen(&self) -> Option<Wanted> {
-        if !self.foresees.load(Ordering::Relaxed) {
+    pub(crate) fn read_ahead(&self) -> Option<PendingReads> {
+        if !self.has_announced.load(Ordering::Relaxed) {
             return None;
         }
         let state = &mut *self.state();
-        self.foresees.store(false, Ordering::Relaxed);
-        let mut wanted = Wanted::default();
-        for position in std::mem::take(&mut state.soon) {
-            let mut unread = Wanted::default();
-            if state.trailers.has(position) || self.position(state.open.number) == position {
+        self.has_announced.store(false, Ordering::Relaxed);
+        let mut pending = PendingReads::default();
+        for position in std::mem::take(&mut state.announced) {
+            let mut unread = PendingReads::default();
+            if state.trailers.contains(position) || self.position(state.open.number) == position {
                 continue;
             }
             if let Some(listing) =
-                self.read_trailer(position, state, &mut Patience::Hasty(&mut unread))
+                self.read_trailer(position, state, &mut Access::NonBlocking(&mut unread))
             {
                 state.counters.trailers_read += 1;
                 state.trailers.insert_ahead(position, Arc::new(listing));
             } else if !unread.is_empty() {
-                wanted.want(Want::Ahead(position));
+                pending.add(PendingRead::ReadAhead(position));
             }
         }
-        (!wanted.is_empty()).then_some(wanted)
+        (!pending.is_empty()).then_some(pending)
     }
 }
 
@@ -65,4 +65,4 @@ impl Shared {
 const EVICTIONS: u32 = 2;
 
 /// Few bodies are received at the same time. Without a caller that performs the reads, no more need be remembered.
-const SOON_MAX: usize = 32;
+const ANNOUNCED_MAX: usize = 32;

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use edgeward_chunk_store::{ChunkSettings, Chunks, Hasty};
+use edgeward_chunk_store::{ChunkSettings, Chunks, NonBlocking};
 use edgeward_dedup::id::ChunkId;
 use edgeward_dedup::store::{ChunkStore, Entry, Familiar, Place};
 use edgeward_store::disk::Device;
@@ -13,17 +13,17 @@ use edgeward_testkit::disk::{Fault, SimulatedDisk};
 use crate::{CONTAINER, METHODS, chunk, disk, keep, key, layout, noise, open, read, settings};
 
 /// Repeats a query until no read is pending. Returns its result, and how many times reads were performed for it.
-fn ask<T>(store: &Chunks, question: impl Fn(&mut Hasty<'_>) -> T) -> (T, usize) {
+fn repeat<T>(store: &Chunks, query: impl Fn(&mut NonBlocking<'_>) -> T) -> (T, usize) {
     for times in 0..4 {
-        let mut hasty = store.hasty();
-        let answer = question(&mut hasty);
-        let owes = hasty.owes();
-        let wanted = hasty.into_wanted();
-        assert_eq!(owes, !wanted.is_empty());
-        if !owes {
+        let mut non_blocking = store.non_blocking();
+        let answer = query(&mut non_blocking);
+        let is_pending = non_blocking.has_pending_reads();
+        let pending = non_blocking.into_pending();
+        assert_eq!(is_pending, !pending.is_empty());
+        if !is_pending {
             return (answer, times);
         }
-        store.fetch(&wanted);
+        store.fetch(&pending);
     }
     panic!("reads are still pending after four attempts");
 }
@@ -34,7 +34,7 @@ fn ask<T>(store: &Chunks, question: impl Fn(&mut Hasty<'_>) -> T) -> (T, usize) 
 /// Method: four containers of chunks, two cached trailers, and a disk whose bytes are never cached. Chunk bytes are
 /// fetched for each load, because that disk caches nothing.
 #[test]
-fn what_is_owed_is_answered_later() {
+fn a_pending_query_succeeds_after_its_reads() {
     for method in METHODS {
         let disk = disk();
         let mut store = open(&disk, method);
@@ -46,27 +46,29 @@ fn what_is_owed_is_answered_later() {
         for number in 0..60 {
             let bytes = chunk(number);
             let id = key().id(&bytes);
-            let (place, times) = ask(&store, |store| store.locate(&id));
+            let (place, times) = repeat(&store, |store| store.locate(&id));
             fetched += times;
             assert_eq!(place, store.locate(&id), "{number}");
             let Some(place) = place else { continue };
-            let (kept, _) = ask(&store, |store| store.find_or_insert(id, &bytes));
+            let (kept, _) = repeat(&store, |store| store.find_or_insert(id, &bytes));
             assert_eq!(kept, (Some(place), true));
-            let (entries, _) = ask(&store, |store| {
+            let (entries, _) = repeat(&store, |store| {
                 let mut entries: Vec<Entry> = Vec::new();
                 store.entries(place, 1, &mut entries);
                 entries
             });
             let mut found = vec![0; bytes.len()];
             // The last few compressed blocks are in memory.
-            let mut hasty = store.hasty();
-            let loaded = hasty.load(place, &entries, &mut found);
-            assert_ne!(loaded, hasty.owes());
+            let mut non_blocking = store.non_blocking();
+            let loaded = non_blocking.load(place, &entries, &mut found);
+            assert_ne!(loaded, non_blocking.has_pending_reads());
             loads_owed += usize::from(!loaded);
-            store.fetch(&hasty.into_wanted());
+            store.fetch(&non_blocking.into_pending());
             disk.heal();
-            let mut hasty = store.hasty();
-            assert!(hasty.load(place, &entries, &mut found) && !hasty.owes());
+            let mut non_blocking = store.non_blocking();
+            assert!(
+                non_blocking.load(place, &entries, &mut found) && !non_blocking.has_pending_reads()
+            );
             assert!(found == bytes, "{number}");
             disk.inject(Fault::ReadsWait);
             assert_eq!(read(&mut store, number), Some(Ok(place)));
@@ -78,7 +80,7 @@ fn what_is_owed_is_answered_later() {
 
 /// A chunk is not stored until it is known to be new, and then it is stored once.
 #[test]
-fn what_may_be_there_is_not_kept_again() {
+fn a_chunk_that_may_be_stored_is_not_stored_again() {
     let disk = disk();
     let mut store = open(&disk, METHODS[0]);
     (0..20).for_each(|number| _ = keep(&mut store, number));
@@ -87,35 +89,40 @@ fn what_may_be_there_is_not_kept_again() {
     disk.inject(Fault::ReadsWait);
     let before = store.counters().raw_bytes;
     let (bytes, other) = (chunk(0), chunk(100));
-    let mut hasty = store.hasty();
+    let mut non_blocking = store.non_blocking();
     assert_eq!(
-        hasty.find_or_insert(key().id(&bytes), &bytes),
+        non_blocking.find_or_insert(key().id(&bytes), &bytes),
         (None, false)
     );
-    assert!(hasty.owes());
+    assert!(non_blocking.has_pending_reads());
     // The same query is pending again.
     assert_eq!(
-        hasty.find_or_insert(key().id(&bytes), &bytes),
+        non_blocking.find_or_insert(key().id(&bytes), &bytes),
         (None, false)
     );
     let entry = Entry {
         id: key().id(&bytes),
         length: bytes.len() as u32,
     };
-    assert_eq!(hasty.find_or_list(entry), (None, false));
+    assert_eq!(non_blocking.find_or_list(entry), (None, false));
     // The pending reads of one query do not affect the next one.
-    let (place, found) = hasty.find_or_insert(key().id(&other), &other);
+    let (place, found) = non_blocking.find_or_insert(key().id(&other), &other);
     assert!(place.is_some() && !found);
     let kept = store.counters().raw_bytes - before;
     assert_eq!(kept, other.len() as u64);
-    assert!(store.hasty().insert(key().id(&bytes), &bytes).is_some());
+    assert!(
+        store
+            .non_blocking()
+            .insert(key().id(&bytes), &bytes)
+            .is_some()
+    );
     assert_eq!(store.counters().raw_bytes - before, kept, "it blocks");
     let mut familiar: Vec<Familiar> = Vec::new();
     let place = Place {
         container: 0,
         slot: 0,
     };
-    store.hasty().familiar(place, 100, &mut familiar);
+    store.non_blocking().familiar(place, 100, &mut familiar);
     assert!(!familiar.is_empty());
 }
 
@@ -162,7 +169,7 @@ impl Device for Slow {
 
 /// If a container is overwritten while its trailer is read, the new trailer is used afterwards.
 #[test]
-fn a_trailer_that_is_read_too_late_is_not_believed() {
+fn a_trailer_of_an_overwritten_container_is_not_used() {
     let disk = disk();
     let mut store = open(&disk, METHODS[0]);
     (0..20).for_each(|number| _ = keep(&mut store, number));
@@ -174,16 +181,16 @@ fn a_trailer_that_is_read_too_late_is_not_believed() {
     let store = Chunks::open(Arc::clone(&device) as Arc<dyn Device>, settings(METHODS[0]));
     let mut store = store.expect("it opens");
     disk.inject(Fault::ReadsWait);
-    let mut hasty = store.hasty();
-    assert_eq!(hasty.locate(&key().id(&chunk(0))), None);
-    let wanted = hasty.into_wanted();
-    assert!(!wanted.is_empty());
+    let mut non_blocking = store.non_blocking();
+    assert_eq!(non_blocking.locate(&key().id(&chunk(0))), None);
+    let pending = non_blocking.into_pending();
+    assert!(!pending.is_empty());
     // By then all four containers are overwritten, and this trailer is not cached.
     let mut other = store.clone();
     *device.meanwhile.lock().expect("no thread panics") = Some(Box::new(move || {
         (100..220).for_each(|number| _ = keep(&mut other, number));
     }));
-    store.fetch(&wanted);
+    store.fetch(&pending);
     disk.heal();
     assert_eq!(read(&mut store, 0), None);
     let there = (100..220).filter(|number| matches!(read(&mut store, *number), Some(Ok(_))));
@@ -200,15 +207,15 @@ fn a_trailer_that_is_read_too_late_is_not_believed() {
 /// Method: a device counts blocking reads. Announced reads are performed after each chunk, as a link does after
 /// each frame. The count is compared with a run without read-ahead.
 #[test]
-fn what_is_foreseen_is_not_waited_for() {
+fn read_ahead_trailers_block_no_query() {
     let waited = |fetches: bool, containers: usize, steps: &dyn Fn(&mut Chunks, &dyn Fn())| {
         let disk = SimulatedDisk::new(4096 + containers * (CONTAINER + layout().trailer_bytes()));
         let mut store = open(&disk, METHODS[0]);
-        (0..20 * containers).for_each(|number| _ = store.insert(name(number), &body(number)));
+        (0..20 * containers).for_each(|number| _ = store.insert(id(number), &body(number)));
         store.flush().expect("the disk is sound");
-        let device = Arc::new(Waits {
+        let device = Arc::new(BlockingReads {
             disk: Arc::clone(&disk),
-            waits: AtomicU64::new(0),
+            count: AtomicU64::new(0),
         });
         let store = Chunks::open(
             Arc::clone(&device) as Arc<dyn Device>,
@@ -219,28 +226,28 @@ fn what_is_foreseen_is_not_waited_for() {
         );
         let mut store = store.expect("it opens");
         disk.inject(Fault::ReadsWait);
-        device.waits.store(0, Ordering::Relaxed);
+        device.count.store(0, Ordering::Relaxed);
         let (other, counted) = (store.clone(), Arc::clone(&device));
         steps(&mut store, &|| {
-            let before = counted.waits.load(Ordering::Relaxed);
-            if fetches && let Some(wanted) = other.foreseen() {
-                other.fetch(&wanted);
+            let before = counted.count.load(Ordering::Relaxed);
+            if fetches && let Some(pending) = other.read_ahead() {
+                other.fetch(&pending);
             }
             // These reads are not under the lock.
-            counted.waits.store(before, Ordering::Relaxed);
+            counted.count.store(before, Ordering::Relaxed);
         });
-        device.waits.load(Ordering::Relaxed)
+        device.count.load(Ordering::Relaxed)
     };
     let overwrite = |store: &mut Chunks, after: &dyn Fn()| {
         for number in 1000..1300 {
-            assert!(store.insert(name(number), &body(number)).is_some());
+            assert!(store.insert(id(number), &body(number)).is_some());
             after();
         }
     };
     let find = |store: &mut Chunks, after: &dyn Fn()| {
         let found = (0..400).filter(|number| {
             after();
-            store.locate(&name(*number)).is_some()
+            store.locate(&id(*number)).is_some()
         });
         assert!(found.count() > 250, "most are still there");
     };
@@ -254,24 +261,24 @@ fn body(number: usize) -> Vec<u8> {
     noise(number, 4096)
 }
 
-fn name(number: usize) -> ChunkId {
+fn id(number: usize) -> ChunkId {
     key().id(&body(number))
 }
 
 /// Counts blocking reads.
 #[derive(Debug)]
-struct Waits {
+struct BlockingReads {
     disk: Arc<SimulatedDisk>,
-    waits: AtomicU64,
+    count: AtomicU64,
 }
 
-impl Device for Waits {
+impl Device for BlockingReads {
     fn len(&self) -> u64 {
         self.disk.len()
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.waits.fetch_add(1, Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::Relaxed);
         self.disk.read_at(buffer, offset)
     }
 

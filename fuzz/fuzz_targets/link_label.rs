@@ -21,7 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
     };
     let written = label.encode();
     assert!(written.eq_ignore_ascii_case(bytes) || written.len() < bytes.len());
-    if let Label::Begin(Target::Tcp(place)) = &label {
+    if let Label::Open(Target::Tcp(place)) = &label {
         check(place);
     }
     assert_eq!(Label::decode(&written), Some(label));

@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-use edgeward_link::socks::{HEAD_BYTES_MAX, Step, Style, read, reply};
+use edgeward_link::socks::{HEAD_BYTES_MAX, Step, ProxyProtocol, read, reply};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((&choice, bytes)) = bytes.split_first() else {
@@ -18,24 +18,24 @@ fuzz_target!(|bytes: &[u8]| {
     let pieces = bytes.len().min(HEAD_BYTES_MAX - 1);
     let first = (0..=pieces)
         .map(|end| read(&bytes[..end], greeted))
-        .find(|step| *step != Step::More);
+        .find(|step| *step != Step::ReadMore);
     if bytes.len() < HEAD_BYTES_MAX {
-        assert_eq!(first.unwrap_or(Step::More), whole);
+        assert_eq!(first.unwrap_or(Step::ReadMore), whole);
     }
     match whole {
-        Step::More => assert!(bytes.len() < HEAD_BYTES_MAX),
-        Step::Say { reply, used } => {
+        Step::ReadMore => assert!(bytes.len() < HEAD_BYTES_MAX),
+        Step::Reply { reply, used } => {
             assert!(!greeted && reply == [5, 0] && (3..=257).contains(&used));
             assert!(used <= bytes.len());
         }
-        Step::Connect { place, style, used } => {
+        Step::Connect { place, protocol, used } => {
             assert!(used <= bytes.len());
-            assert_eq!(greeted, style == Style::Socks);
+            assert_eq!(greeted, protocol == ProxyProtocol::Socks);
             assert_eq!(place.to_string().parse().as_ref(), Ok(&place));
         }
         Step::Refuse(refusal) => assert!(!refusal.is_empty()),
     }
-    for style in [Style::Socks, Style::Http] {
-        assert!(!reply(style, Err(u32::from(choice))).is_empty());
+    for protocol in [ProxyProtocol::Socks, ProxyProtocol::Http] {
+        assert!(!reply(protocol, Err(u32::from(choice))).is_empty());
     }
 });

@@ -14,7 +14,7 @@ use anyhow::Context as _;
 use tokio::sync::oneshot;
 
 use edgeward_dedup::codec::{Method, Methods};
-use edgeward_link::{Client, EndStatus, HostPort, LinkConfig, Target};
+use edgeward_link::{Client, EndpointStatus, HostPort, LinkConfig, Target};
 use edgeward_proxy::{Dial, DialedStream};
 use edgeward_types::ByteSize;
 
@@ -88,7 +88,7 @@ impl EdgeLink {
         config.delta = settings.delta;
         config.ids = settings.ids.into();
         config.connections = settings.connections;
-        config.times.patience = settings.timeout;
+        config.times.outage_max = settings.timeout;
         config.methods = match settings.compression {
             Compression::Zstd => Methods::ALL,
             Compression::Lz4 => none.with(Method::Lz4),
@@ -102,7 +102,7 @@ impl EdgeLink {
             let client =
                 Client::start(config, &gateway.to_string()).map_err(endpoint::with_hint)?;
             let status_client = client.clone();
-            let report = Arc::new(move || EndStatus::from(&status_client));
+            let report = Arc::new(move || EndpointStatus::from(&status_client));
             let admin = endpoint::admin(settings.admin, report).await?;
             anyhow::Ok((client, admin))
         })?;

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Why an address needs a rule of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Special {
+pub(crate) enum SpecialAddress {
     /// This host.
     Loopback,
     /// `0.0.0.0/8` and `::`: this host on Linux.
@@ -25,7 +25,7 @@ pub(crate) enum Special {
     Reserved,
 }
 
-impl Special {
+impl SpecialAddress {
     pub(crate) fn describe(self) -> &'static str {
         match self {
             Self::Loopback => "loopback",
@@ -149,57 +149,57 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_that_are_not_of_the_internet_are_special() {
+    fn addresses_outside_the_internet_are_special() {
         for (text, special) in [
-            ("127.0.0.1", Some(Special::Loopback)),
-            ("127.255.255.255", Some(Special::Loopback)),
-            ("0.0.0.0", Some(Special::Unspecified)),
-            ("0.1.2.3", Some(Special::Unspecified)),
-            ("10.0.0.1", Some(Special::Private)),
+            ("127.0.0.1", Some(SpecialAddress::Loopback)),
+            ("127.255.255.255", Some(SpecialAddress::Loopback)),
+            ("0.0.0.0", Some(SpecialAddress::Unspecified)),
+            ("0.1.2.3", Some(SpecialAddress::Unspecified)),
+            ("10.0.0.1", Some(SpecialAddress::Private)),
             ("172.15.255.255", None),
-            ("172.16.0.0", Some(Special::Private)),
-            ("172.31.255.255", Some(Special::Private)),
+            ("172.16.0.0", Some(SpecialAddress::Private)),
+            ("172.31.255.255", Some(SpecialAddress::Private)),
             ("172.32.0.0", None),
-            ("192.168.1.1", Some(Special::Private)),
+            ("192.168.1.1", Some(SpecialAddress::Private)),
             ("100.63.255.255", None),
-            ("100.64.0.0", Some(Special::Private)),
-            ("100.100.100.200", Some(Special::Private)),
+            ("100.64.0.0", Some(SpecialAddress::Private)),
+            ("100.100.100.200", Some(SpecialAddress::Private)),
             ("100.128.0.0", None),
-            ("169.254.169.254", Some(Special::LinkLocal)),
-            ("168.63.129.16", Some(Special::Metadata)),
-            ("192.0.0.192", Some(Special::Reserved)),
-            ("198.18.0.1", Some(Special::Reserved)),
-            ("224.0.0.1", Some(Special::Multicast)),
-            ("255.255.255.255", Some(Special::Reserved)),
+            ("169.254.169.254", Some(SpecialAddress::LinkLocal)),
+            ("168.63.129.16", Some(SpecialAddress::Metadata)),
+            ("192.0.0.192", Some(SpecialAddress::Reserved)),
+            ("198.18.0.1", Some(SpecialAddress::Reserved)),
+            ("224.0.0.1", Some(SpecialAddress::Multicast)),
+            ("255.255.255.255", Some(SpecialAddress::Reserved)),
             ("93.184.216.34", None),
-            ("::", Some(Special::Unspecified)),
-            ("::1", Some(Special::Loopback)),
-            ("::ffff:127.0.0.1", Some(Special::Loopback)),
-            ("::ffff:169.254.169.254", Some(Special::LinkLocal)),
+            ("::", Some(SpecialAddress::Unspecified)),
+            ("::1", Some(SpecialAddress::Loopback)),
+            ("::ffff:127.0.0.1", Some(SpecialAddress::Loopback)),
+            ("::ffff:169.254.169.254", Some(SpecialAddress::LinkLocal)),
             ("::ffff:93.184.216.34", None),
-            ("::127.0.0.1", Some(Special::Reserved)),
-            ("64:ff9b::a9fe:a9fe", Some(Special::LinkLocal)),
+            ("::127.0.0.1", Some(SpecialAddress::Reserved)),
+            ("64:ff9b::a9fe:a9fe", Some(SpecialAddress::LinkLocal)),
             ("64:ff9b::5db8:d822", None),
-            ("64:ff9b:1::1", Some(Special::Reserved)),
-            ("2002:7f00:1::1", Some(Special::Loopback)),
+            ("64:ff9b:1::1", Some(SpecialAddress::Reserved)),
+            ("2002:7f00:1::1", Some(SpecialAddress::Loopback)),
             ("2002:5db8:d822::1", None),
-            ("2001::1", Some(Special::Reserved)),
-            ("2001:db8::1", Some(Special::Reserved)),
+            ("2001::1", Some(SpecialAddress::Reserved)),
+            ("2001:db8::1", Some(SpecialAddress::Reserved)),
             ("2606:2800:220:1::1", None),
-            ("fc00::1", Some(Special::Private)),
-            ("fd00:ec2::254", Some(Special::Private)),
-            ("fe80::1", Some(Special::LinkLocal)),
-            ("fec0::1", Some(Special::Private)),
-            ("ff02::1", Some(Special::Multicast)),
-            ("100::1", Some(Special::Reserved)),
+            ("fc00::1", Some(SpecialAddress::Private)),
+            ("fd00:ec2::254", Some(SpecialAddress::Private)),
+            ("fe80::1", Some(SpecialAddress::LinkLocal)),
+            ("fec0::1", Some(SpecialAddress::Private)),
+            ("ff02::1", Some(SpecialAddress::Multicast)),
+            ("100::1", Some(SpecialAddress::Reserved)),
         ] {
             let address = text.parse().expect("an address");
-            assert_eq!(Special::of(address), special, "{text}");
+            assert_eq!(SpecialAddress::of(address), special, "{text}");
         }
     }
 
     #[test]
-    fn a_network_has_the_addresses_that_begin_with_its_bits() {
+    fn a_network_contains_the_addresses_with_its_prefix() {
         for (network, address, contains) in [
             ("10.0.0.0/8", "10.255.0.1", true),
             ("10.0.0.0/8", "11.0.0.0", false),

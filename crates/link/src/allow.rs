@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use crate::address::{Network, Special};
-use crate::label::{HostPort, NotHostPort};
+use crate::address::{Network, SpecialAddress};
+use crate::label::{HostPort, ParseHostPortError};
 
 /// A list of rules. A target is permitted if one rule matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,13 +33,13 @@ enum HostRule {
 #[error(
     "`{0}` is not a rule: use HOST:PORT, *.DOMAIN:PORT or NETWORK/BITS:PORT, with `*` for any host or port"
 )]
-pub struct NotARule(pub String);
+pub struct ParseRuleError(pub String);
 
 impl FromStr for Rule {
-    type Err = NotARule;
+    type Err = ParseRuleError;
 
-    fn from_str(text: &str) -> Result<Self, NotARule> {
-        let wrong = || NotARule(text.chars().take(80).collect());
+    fn from_str(text: &str) -> Result<Self, ParseRuleError> {
+        let wrong = || ParseRuleError(text.chars().take(80).collect());
         let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
         let is_any_port = port == "*";
         // `*` is replaced by a valid port, so that the rest can be parsed as a target.
@@ -49,10 +49,10 @@ impl FromStr for Rule {
             .and_then(|host| host.strip_suffix(']'));
         let network = Network::parse(bracketed.unwrap_or(host));
         if let Some(network) = network.filter(|network| network.is_ipv6() == bracketed.is_some()) {
-            let place: HostPort = format!("any:{port_text}").parse().map_err(|_| wrong())?;
+            let target: HostPort = format!("any:{port_text}").parse().map_err(|_| wrong())?;
             return Ok(Self {
                 host: HostRule::In(network),
-                port: (!is_any_port).then_some(place.port),
+                port: (!is_any_port).then_some(target.port),
             });
         }
         let within = host.strip_prefix("*.");
@@ -61,16 +61,16 @@ impl FromStr for Rule {
         } else {
             within.unwrap_or(host)
         };
-        let place: HostPort = format!("{name}:{port_text}")
+        let target: HostPort = format!("{name}:{port_text}")
             .parse()
-            .map_err(|NotHostPort(_)| wrong())?;
+            .map_err(|ParseHostPortError(_)| wrong())?;
         Ok(Self {
             host: match (host, within) {
                 ("*", _) => HostRule::Any,
-                (_, Some(_)) => HostRule::Within(format!(".{}", place.host)),
-                _ => HostRule::Is(place.host),
+                (_, Some(_)) => HostRule::Within(format!(".{}", target.host)),
+                _ => HostRule::Is(target.host),
             },
-            port: (!is_any_port).then_some(place.port),
+            port: (!is_any_port).then_some(target.port),
         })
     }
 }
@@ -83,10 +83,10 @@ impl Allow {
         self
     }
 
-    /// Returns true if a rule matches the target as requested. [`refuses`](Self::refuses) then checks each address
-    /// that its name resolves to.
-    pub fn permits(&self, place: &HostPort) -> bool {
-        let address = place
+    /// Returns true if a rule matches the target as requested. [`special_address`](Self::special_address) then checks
+    /// each address that its name resolves to.
+    pub fn permits(&self, target: &HostPort) -> bool {
+        let address = target
             .host
             .parse::<IpAddr>()
             .ok()
@@ -94,18 +94,18 @@ impl Allow {
         self.0.iter().any(|rule| {
             let host = match &rule.host {
                 HostRule::Any => true,
-                HostRule::Within(domain) => place.host.ends_with(domain),
-                HostRule::Is(host) => place.host == *host,
+                HostRule::Within(domain) => target.host.ends_with(domain),
+                HostRule::Is(host) => target.host == *host,
                 HostRule::In(network) => address.is_some_and(|address| network.contains(address)),
             };
-            host && rule.port.is_none_or(|port| port == place.port)
+            host && rule.port.is_none_or(|port| port == target.port)
         })
     }
 }
 
 impl Allow {
     /// Returns why the address must not be connected to although its host name is permitted, or `None` if it may.
-    pub(crate) fn refuses(&self, address: IpAddr, port: u16) -> Option<Special> {
+    pub(crate) fn special_address(&self, address: IpAddr, port: u16) -> Option<SpecialAddress> {
         let address = address.to_canonical();
         let names = |rule: &Rule| match &rule.host {
             HostRule::In(network) => {
@@ -113,7 +113,7 @@ impl Allow {
             }
             _ => false,
         };
-        Special::of(address).filter(|_| !self.0.iter().any(names))
+        SpecialAddress::of(address).filter(|_| !self.0.iter().any(names))
     }
 }
 
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_rule_names_is_permitted() {
+    fn only_targets_that_match_a_rule_are_permitted() {
         let cases = [
             ("db:3306", "db:3306", true),
             ("DB:3306", "db:3306", true),
@@ -142,11 +142,11 @@ mod tests {
             ("10.0.0.0/8:80", "[::ffff:10.1.2.3]:80", true),
             ("[fd00::/8]:*", "[fd12::1]:1", true),
         ];
-        for (rule, place, permitted) in cases {
+        for (rule, target, permitted) in cases {
             let allow = Allow::default().and(rule.parse().expect("a rule"));
-            let place = place.parse().expect("a place");
-            assert_eq!(allow.permits(&place), permitted, "{rule} {place}");
-            assert!(!Allow::default().permits(&place), "nothing is the default");
+            let target = target.parse().expect("a target");
+            assert_eq!(allow.permits(&target), permitted, "{rule} {target}");
+            assert!(!Allow::default().permits(&target), "nothing is the default");
         }
         for wrong in [
             "",
@@ -171,16 +171,16 @@ mod tests {
     #[test]
     fn a_special_address_needs_a_rule_of_its_own() {
         for (rules, address, refused) in [
-            (&["db:80"][..], "10.0.0.1", Some(Special::Private)),
-            (&["*:*"], "169.254.169.254", Some(Special::LinkLocal)),
-            (&["*:*"], "::ffff:127.0.0.1", Some(Special::Loopback)),
+            (&["db:80"][..], "10.0.0.1", Some(SpecialAddress::Private)),
+            (&["*:*"], "169.254.169.254", Some(SpecialAddress::LinkLocal)),
+            (&["*:*"], "::ffff:127.0.0.1", Some(SpecialAddress::Loopback)),
             (&["*:*"], "93.184.216.34", None),
             (&["db:80", "10.0.0.0/8:80"], "10.0.0.1", None),
             (&["db:80", "10.0.0.0/8:80"], "::ffff:10.0.0.1", None),
             (
                 &["db:80", "10.0.0.0/8:81"],
                 "10.0.0.1",
-                Some(Special::Private),
+                Some(SpecialAddress::Private),
             ),
             (&["[fd00:ec2::254]:80"], "fd00:ec2::254", None),
         ] {
@@ -188,7 +188,11 @@ mod tests {
                 allow.and(rule.parse().expect("a rule"))
             });
             let address = address.parse().expect("an address");
-            assert_eq!(allow.refuses(address, 80), refused, "{rules:?} {address}");
+            assert_eq!(
+                allow.special_address(address, 80),
+                refused,
+                "{rules:?} {address}"
+            );
         }
     }
 }

@@ -27,7 +27,7 @@ fn aes_128_gcm() -> SupportedCipherSuite {
 
 #[cfg(target_arch = "x86_64")]
 fn aes_128_gcm() -> SupportedCipherSuite {
-    if is_wide_without_avx512() {
+    if has_vaes_without_avx512() {
         vaes::suite()
     } else {
         cipher_suite::TLS13_AES_128_GCM_SHA256
@@ -37,7 +37,7 @@ fn aes_128_gcm() -> SupportedCipherSuite {
 /// Returns true if the processor has vector AES instructions but lacks an extension that AWS-LC requires for using
 /// them.
 #[cfg(target_arch = "x86_64")]
-pub(crate) fn is_wide_without_avx512() -> bool {
+pub(crate) fn has_vaes_without_avx512() -> bool {
     let wide = is_x86_feature_detected!("vaes")
         && is_x86_feature_detected!("vpclmulqdq")
         && is_x86_feature_detected!("avx2");
@@ -129,7 +129,7 @@ mod vaes {
     }
 
     /// Bytes added to each record: the encrypted content type (RFC 8446, section 5.2) and the tag.
-    const MORE_BYTES: usize = 1 + TAG_BYTES;
+    const OVERHEAD_BYTES: usize = 1 + TAG_BYTES;
 
     const TAG_BYTES: usize = 16;
 
@@ -145,10 +145,10 @@ mod vaes {
             let mut payload = PrefixedPayload::with_capacity(bytes);
             payload.extend_from_chunks(&message.payload);
             payload.extend_from_slice(&message.typ.to_array());
-            let about = Aad::from(make_tls13_aad(bytes));
+            let aad = Aad::from(make_tls13_aad(bytes));
             let sealed =
                 self.key
-                    .seal_in_place_separate_tag(self.nonce(record), about, payload.as_mut());
+                    .seal_in_place_separate_tag(self.nonce(record), aad, payload.as_mut());
             let tag = sealed.map_err(|_| Error::EncryptError)?;
             payload.extend_from_slice(tag.as_ref());
             // The record's version stays that of TLS 1.2 (RFC 8446, section 5.1).
@@ -160,7 +160,7 @@ mod vaes {
         }
 
         fn encrypted_payload_len(&self, payload_len: usize) -> usize {
-            payload_len + MORE_BYTES
+            payload_len + OVERHEAD_BYTES
         }
     }
 
@@ -170,10 +170,10 @@ mod vaes {
             mut message: InboundOpaqueMessage<'a>,
             record: u64,
         ) -> Result<InboundPlainMessage<'a>, Error> {
-            let about = Aad::from(make_tls13_aad(message.payload.len()));
+            let aad = Aad::from(make_tls13_aad(message.payload.len()));
             let opened = self
                 .key
-                .open_in_place(self.nonce(record), about, &mut message.payload);
+                .open_in_place(self.nonce(record), aad, &mut message.payload);
             let bytes = opened.map_err(|_| Error::DecryptError)?.len();
             message.payload.truncate(bytes);
             message.into_tls13_unpadded_message()
@@ -196,7 +196,7 @@ mod tests {
     use crate::keys::{Keys, gateway_name, generate};
 
     /// A client and a server after their handshake, each with its own implementation of the cipher.
-    fn ends(
+    fn connected_pair(
         client: SupportedCipherSuite,
         server: SupportedCipherSuite,
     ) -> (ClientConnection, ServerConnection) {
@@ -212,16 +212,16 @@ mod tests {
         };
         let client = ClientConnection::new(load("edge", client).client, gateway_name());
         let server = ServerConnection::new(load("gateway", server).server);
-        let mut ends = (client.expect("a client"), server.expect("a server"));
-        while ends.0.is_handshaking() || ends.1.is_handshaking() {
-            carry(&mut ends.0, &mut ends.1).expect("a handshake");
-            carry(&mut ends.1, &mut ends.0).expect("a handshake");
+        let mut pair = (client.expect("a client"), server.expect("a server"));
+        while pair.0.is_handshaking() || pair.1.is_handshaking() {
+            transfer(&mut pair.0, &mut pair.1).expect("a handshake");
+            transfer(&mut pair.1, &mut pair.0).expect("a handshake");
         }
-        ends
+        pair
     }
 
     /// Moves records from one side to the other, and returns the plaintext that the other received.
-    fn carry<A, B>(
+    fn transfer<A, B>(
         from: &mut rustls::ConnectionCommon<A>,
         to: &mut rustls::ConnectionCommon<B>,
     ) -> Result<Vec<u8>, Error> {
@@ -229,20 +229,20 @@ mod tests {
         while from.wants_write() {
             from.write_tls(&mut wire).expect("memory takes all");
         }
-        hear(to, &wire)
+        receive(to, &wire)
     }
 
-    fn hear<S>(end: &mut rustls::ConnectionCommon<S>, wire: &[u8]) -> Result<Vec<u8>, Error> {
-        let (mut wire, mut said) = (wire, Vec::new());
+    fn receive<S>(end: &mut rustls::ConnectionCommon<S>, wire: &[u8]) -> Result<Vec<u8>, Error> {
+        let (mut wire, mut plaintext) = (wire, Vec::new());
         while !wire.is_empty() {
             end.read_tls(&mut wire).expect("memory has all");
             end.process_new_packets()?;
-            match end.reader().read_to_end(&mut said) {
+            match end.reader().read_to_end(&mut plaintext) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 other => panic!("{other:?}"),
             }
         }
-        Ok(said)
+        Ok(plaintext)
     }
 
     /// Pairs of suites with our implementation on one side or both. `ring` has code for processors without VAES as
@@ -256,14 +256,14 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(12))]
         /// The two implementations interoperate in both directions, for messages of any length.
         #[test]
-        fn both_codes_are_one_cipher(bodies in vec(vec(any::<u8>(), 0..40_000), 1..4)) {
+        fn the_two_implementations_interoperate(bodies in vec(vec(any::<u8>(), 0..40_000), 1..4)) {
             for (client, server) in pairs() {
-                let (mut client, mut server) = ends(client, server);
+                let (mut client, mut server) = connected_pair(client, server);
                 for body in &bodies {
                     client.writer().write_all(body).expect("it takes 64 KiB");
-                    prop_assert_eq!(&carry(&mut client, &mut server).expect("records"), body);
+                    prop_assert_eq!(&transfer(&mut client, &mut server).expect("records"), body);
                     server.writer().write_all(body).expect("it takes 64 KiB");
-                    prop_assert_eq!(&carry(&mut server, &mut client).expect("records"), body);
+                    prop_assert_eq!(&transfer(&mut server, &mut client).expect("records"), body);
                 }
             }
         }
@@ -272,7 +272,7 @@ mod tests {
     /// A record with a flipped bit ends the connection, wherever the bit is. So does a record that is repeated or
     /// missing.
     #[test]
-    fn what_was_changed_on_the_way_is_refused() {
+    fn changed_repeated_and_missing_records_are_refused() {
         let record = |client: &mut ClientConnection| {
             let mut wire = Vec::new();
             client.writer().write_all(b"some bytes").expect("taken");
@@ -282,47 +282,51 @@ mod tests {
         let (ours, theirs) = (vaes::suite(), cipher_suite::TLS13_AES_128_GCM_SHA256);
         // Five bytes of header, then the encrypted bytes.
         for at in 5..5 + 10 + 1 + 16 {
-            let (mut client, mut server) = ends(theirs, ours);
+            let (mut client, mut server) = connected_pair(theirs, ours);
             let mut wire = record(&mut client);
             wire[at] ^= 0x10;
-            assert_eq!(hear(&mut server, &wire), Err(Error::DecryptError), "{at}");
+            assert_eq!(
+                receive(&mut server, &wire),
+                Err(Error::DecryptError),
+                "{at}"
+            );
         }
-        let (mut client, mut server) = ends(theirs, ours);
+        let (mut client, mut server) = connected_pair(theirs, ours);
         let wire = record(&mut client);
-        hear(&mut server, &wire).expect("as it was sent");
-        assert_eq!(hear(&mut server, &wire), Err(Error::DecryptError));
-        let (mut client, mut server) = ends(ours, ours);
+        receive(&mut server, &wire).expect("as it was sent");
+        assert_eq!(receive(&mut server, &wire), Err(Error::DecryptError));
+        let (mut client, mut server) = connected_pair(ours, ours);
         record(&mut client);
         let wire = record(&mut client);
-        assert_eq!(hear(&mut server, &wire), Err(Error::DecryptError));
+        assert_eq!(receive(&mut server, &wire), Err(Error::DecryptError));
     }
 
     /// A record too short for its tag is refused.
     #[test]
     fn a_record_without_room_for_its_tag_is_refused() {
-        let (_, mut server) = ends(vaes::suite(), vaes::suite());
+        let (_, mut server) = connected_pair(vaes::suite(), vaes::suite());
         let wire = [&[23, 3, 3, 0, 15][..], &[0; 15]].concat();
-        assert_eq!(hear(&mut server, &wire), Err(Error::DecryptError));
+        assert_eq!(receive(&mut server, &wire), Err(Error::DecryptError));
     }
 
     /// Traffic keys can be updated during a connection, which TLS requires after some hundred gigabytes.
     #[test]
-    fn keys_may_change_on_the_way() {
-        let (mut client, mut server) = ends(vaes::suite(), vaes::suite());
+    fn traffic_keys_can_be_updated() {
+        let (mut client, mut server) = connected_pair(vaes::suite(), vaes::suite());
         for _ in 0..3 {
             client.refresh_traffic_keys().expect("it is up");
             client.writer().write_all(b"a question").expect("taken");
-            let said = carry(&mut client, &mut server).expect("records");
-            assert_eq!(said, b"a question");
+            let plaintext = transfer(&mut client, &mut server).expect("records");
+            assert_eq!(plaintext, b"a question");
             server.writer().write_all(b"an answer").expect("taken");
-            let said = carry(&mut server, &mut client).expect("records");
-            assert_eq!(said, b"an answer");
+            let plaintext = transfer(&mut server, &mut client).expect("records");
+            assert_eq!(plaintext, b"an answer");
         }
     }
 
     /// Our suite has the same name and limits as AWS-LC's.
     #[test]
-    fn it_is_the_same_suite() {
+    fn our_suite_is_the_one_of_aws_lc() {
         let (ours, theirs) = (vaes::suite(), cipher_suite::TLS13_AES_128_GCM_SHA256);
         assert_eq!(ours.suite(), theirs.suite());
         let limit = |suite: SupportedCipherSuite| {

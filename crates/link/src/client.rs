@@ -18,12 +18,12 @@ use edgeward_dedup::wire::Role;
 
 use crate::backoff::Backoff;
 use crate::config::{Encryption, LinkConfig};
+use crate::connection::{Connection, ConnectionError};
 use crate::core::{Core, CoreConfig};
-use crate::handshake::{HandshakeError, Wire, connect, tune};
+use crate::handshake::{HandshakeError, Transport, connect, set_socket_options};
+use crate::knowledge_files::{KnowledgeFiles, save_periodically};
 use crate::label::{Target, refusal};
-use crate::line::{Line, LineError};
 use crate::peer::Peer;
-use crate::recall::{Recall, keep_writing};
 use crate::status::PeerStatus;
 use crate::stream::LinkStream;
 use crate::{SetupError, random};
@@ -36,7 +36,7 @@ struct Shared {
     peer: Arc<Peer>,
     config: LinkConfig,
     gateway: String,
-    recall: Option<Arc<Recall>>,
+    knowledge_files: Option<Arc<KnowledgeFiles>>,
     state: watch::Receiver<State>,
     /// The tasks end when the link is dropped.
     _tasks: JoinSet<()>,
@@ -79,9 +79,13 @@ impl Client {
         };
         let mut core = Core::new(core, Endpoint::new(endpoint), config.store.clone());
         let folder = config.knowledge.as_deref();
-        let recall = folder.map(|folder| Arc::new(Recall::new(folder, &config.store_key, 1)));
-        if let Some(known) = recall.as_ref().and_then(|recall| recall.load(GATEWAY)) {
-            core.recall(known);
+        let knowledge_files =
+            folder.map(|folder| Arc::new(KnowledgeFiles::new(folder, &config.store_key, 1)));
+        if let Some(known) = knowledge_files
+            .as_ref()
+            .and_then(|knowledge_files| knowledge_files.load(GATEWAY))
+        {
+            core.set_knowledge(known);
         }
         let peer = Arc::new(Peer::new(core));
         if matches!(config.encryption, Encryption::Off) {
@@ -93,9 +97,9 @@ impl Client {
         let (sender, state) = watch::channel(State::Connecting);
         let sender = Arc::new(sender);
         let mut tasks = JoinSet::new();
-        for nth in 0..config.connections.clamp(1, 16) {
-            let keeper = Keeper {
-                nth,
+        for index in 0..config.connections.clamp(1, 16) {
+            let keeper = ConnectionKeeper {
+                index,
                 peer: Arc::clone(&peer),
                 config: config.clone(),
                 gateway: gateway.to_owned(),
@@ -103,31 +107,31 @@ impl Client {
             };
             tasks.spawn(keeper.run());
         }
-        if let Some(recall) = &recall {
-            let named = vec![(GATEWAY.to_owned(), Arc::clone(&peer))];
-            tasks.spawn(keep_writing(
-                Arc::clone(recall),
+        if let Some(knowledge_files) = &knowledge_files {
+            let peers = vec![(GATEWAY.to_owned(), Arc::clone(&peer))];
+            tasks.spawn(save_periodically(
+                Arc::clone(knowledge_files),
                 config.store.clone(),
                 config.times.knowledge,
-                move || named.clone(),
+                move || peers.clone(),
             ));
         }
-        tasks.spawn(be_patient(
+        tasks.spawn(reset_streams_after_outage(
             Arc::clone(&peer),
             state.clone(),
-            config.times.patience,
+            config.times.outage_max,
         ));
         Ok(Self(Arc::new(Shared {
             peer,
             config,
             gateway: gateway.to_owned(),
-            recall,
+            knowledge_files,
             state,
             _tasks: tasks,
         })))
     }
 
-    /// Opens a stream. Bytes can be written at once; [`LinkStream::answered`] tells whether the gateway could
+    /// Opens a stream. Bytes can be written at once; [`LinkStream::accepted`] tells whether the gateway could
     /// connect to the target.
     ///
     /// # Errors
@@ -137,8 +141,8 @@ impl Client {
         if *self.0.state.borrow() == State::Down {
             return Err(OpenError::Down);
         }
-        let talk = self.0.peer.with(|core| core.open(target))?;
-        Ok(LinkStream::new(Arc::clone(&self.0.peer), talk))
+        let duplex = self.0.peer.with(|core| core.open(target))?;
+        Ok(LinkStream::new(Arc::clone(&self.0.peer), duplex))
     }
 
     /// Waits until the link is up or the first attempt has failed. Returns the state.
@@ -179,26 +183,28 @@ impl Client {
     pub async fn shutdown(self, grace: Duration) -> io::Result<()> {
         drain(&self.0.peer, grace).await;
         self.0.peer.with(|core| {
-            core.shut();
-            core.drop_lines();
+            core.shut_down();
+            core.detach_connections();
         });
         let store = self.0.config.store.clone();
-        let named = (GATEWAY.to_owned(), Arc::clone(&self.0.peer));
-        let recall = self.0.recall.clone();
+        let peer = (GATEWAY.to_owned(), Arc::clone(&self.0.peer));
+        let knowledge_files = self.0.knowledge_files.clone();
         drop(self);
-        finish(store, recall, vec![named]).await
+        finish(store, knowledge_files, vec![peer]).await
     }
 }
 
 /// Writes the last container of the store, and the known chunks of each peer.
 pub(crate) async fn finish(
     store: Chunks,
-    recall: Option<Arc<Recall>>,
+    knowledge_files: Option<Arc<KnowledgeFiles>>,
     peers: Vec<(String, Arc<Peer>)>,
 ) -> io::Result<()> {
     let finished = tokio::task::spawn_blocking(move || {
         store.flush()?;
-        recall.map_or(Ok(()), |recall| recall.save(&peers, &store))
+        knowledge_files.map_or(Ok(()), |knowledge_files| {
+            knowledge_files.save(&peers, &store)
+        })
     });
     finished.await.map_err(io::Error::other)?
 }
@@ -219,15 +225,15 @@ pub(crate) async fn drain(peer: &Peer, grace: Duration) {
 }
 
 /// A connection that lasted this long was accepted: a gateway that refuses one closes it earlier.
-const SETTLED_AFTER: Duration = Duration::from_secs(1);
+const STABLE_AFTER: Duration = Duration::from_secs(1);
 
 const DRAIN_PAUSE: Duration = Duration::from_millis(20);
 
 impl Drop for Shared {
     fn drop(&mut self) {
         self.peer.with(|core| {
-            core.shut();
-            core.drop_lines();
+            core.shut_down();
+            core.detach_connections();
         });
     }
 }
@@ -241,54 +247,58 @@ impl fmt::Debug for Client {
     }
 }
 
-/// Resets all streams when the link has been down for `patience`.
-async fn be_patient(peer: Arc<Peer>, mut state: watch::Receiver<State>, patience: Duration) {
+/// Resets all streams when the link has been down for `outage_max`.
+async fn reset_streams_after_outage(
+    peer: Arc<Peer>,
+    mut state: watch::Receiver<State>,
+    outage_max: Duration,
+) {
     loop {
         let down = state.wait_for(|state| !matches!(state, State::Up(_)));
         if down.await.is_err() {
             return;
         }
         let up = state.wait_for(|state| matches!(state, State::Up(_)));
-        match tokio::time::timeout(patience, up).await {
+        match tokio::time::timeout(outage_max, up).await {
             Ok(Ok(_)) => {}
             Ok(Err(_)) => return,
-            Err(_) => peer.with(|core| core.give_up(refusal::LINK_DOWN)),
+            Err(_) => peer.with(|core| core.reset_all(refusal::LINK_DOWN)),
         }
     }
 }
 
 /// Keeps one of the connections up.
-struct Keeper {
-    nth: usize,
+struct ConnectionKeeper {
+    index: usize,
     peer: Arc<Peer>,
     config: LinkConfig,
     gateway: String,
     state: Arc<watch::Sender<State>>,
 }
 
-impl Keeper {
+impl ConnectionKeeper {
     async fn run(self) {
         let times = self.config.times;
         let mut backoff = Backoff::new(times.backoff_min, times.backoff_max);
-        let mut complained = false;
+        let mut is_logged = false;
         loop {
             // The first connection finds out whether the gateway is reachable.
-            if self.nth > 0 {
+            if self.index > 0 {
                 let mut state = self.state.subscribe();
                 _ = state.wait_for(|state| matches!(state, State::Up(_))).await;
             }
             let attempt = tokio::time::timeout(times.handshake, self.attempt()).await;
             let attempt = attempt.unwrap_or(Err(HandshakeError::Timeout(times.handshake)));
             match attempt {
-                Ok(line) => {
-                    self.count();
+                Ok(connection) => {
+                    self.publish_state();
                     tracing::info!(gateway = self.gateway, "connected to the gateway");
-                    complained = false;
-                    let began = Instant::now();
-                    let error = line.run().await;
-                    self.count();
+                    is_logged = false;
+                    let connected_at = Instant::now();
+                    let error = connection.run().await;
+                    self.publish_state();
                     match &error {
-                        LineError::Superseded => {
+                        ConnectionError::Superseded => {
                             tracing::debug!(gateway = self.gateway, "connection superseded");
                         }
                         error => tracing::warn!(
@@ -298,7 +308,7 @@ impl Keeper {
                         ),
                     }
                     // After a connection that broke at once, the next attempt waits longer.
-                    if began.elapsed() > SETTLED_AFTER {
+                    if connected_at.elapsed() > STABLE_AFTER {
                         backoff.succeeded();
                     }
                 }
@@ -311,14 +321,14 @@ impl Keeper {
                         news
                     });
                     // An error that lasts is logged once.
-                    if !complained || !error.is_lasting() {
+                    if !is_logged || !error.is_lasting() {
                         tracing::warn!(
                             gateway = self.gateway,
                             error = edgeward_types::with_causes(&error),
                             "cannot connect to the gateway"
                         );
                     }
-                    complained = true;
+                    is_logged = true;
                 }
             }
             let random = random::<4>().map_or(u32::MAX, u32::from_le_bytes);
@@ -327,30 +337,30 @@ impl Keeper {
     }
 
     /// Publishes how many connections are up.
-    fn count(&self) {
-        let lines = self.peer.with(|core| core.lines());
-        self.state.send_replace(match lines {
+    fn publish_state(&self) {
+        let connections = self.peer.with(|core| core.connections());
+        self.state.send_replace(match connections {
             0 => State::Down,
-            lines => State::Up(lines),
+            connections => State::Up(connections),
         });
     }
 
-    async fn attempt(&self) -> Result<Line<Wire>, HandshakeError> {
+    async fn attempt(&self) -> Result<Connection<Transport>, HandshakeError> {
         let cannot = |source| HandshakeError::Connect {
             to: self.gateway.clone(),
             source,
         };
         let (tcp, _) = connect(&self.gateway).await.map_err(cannot)?;
-        tune(&tcp).map_err(cannot)?;
-        let mut wire = Wire::connect(tcp, &self.config.encryption).await?;
+        set_socket_options(&tcp).map_err(cannot)?;
+        let mut transport = Transport::connect(tcp, &self.config.encryption).await?;
         let ours = self.peer.with(Core::hello);
-        wire.say(ours).await?;
-        let theirs = wire.hear().await?;
-        let checksum = wire.checksum(&ours.agree(Role::Connector, &theirs)?);
+        transport.send_hello(ours).await?;
+        let theirs = transport.receive_hello().await?;
+        let checksum = transport.checksum(&ours.agree(Role::Connector, &theirs)?);
         let id = self
             .peer
-            .with(|core| core.line_up(Role::Connector, &ours, &theirs))?;
+            .with(|core| core.add_connection(Role::Connector, &ours, &theirs))?;
         let peer = Arc::clone(&self.peer);
-        Line::new(wire, peer, id, checksum, &self.config).map_err(cannot)
+        Connection::new(transport, peer, id, checksum, &self.config).map_err(cannot)
     }
 }

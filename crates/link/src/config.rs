@@ -13,9 +13,9 @@ use edgeward_dedup::id::IdKey;
 use edgeward_dedup::receiver::{ReceiverConfig, Sharing};
 use edgeward_dedup::sender::SenderConfig;
 
-use crate::ids::Ids;
+use crate::buffers::Buffers;
+use crate::ids::IdScheme;
 use crate::keys::Keys;
-use crate::shelf::Buffers;
 
 /// The encryption of connections.
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ pub struct LinkConfig {
     /// The buffers of bodies, shared by all peers.
     pub pool: Pool,
     /// The hash function of chunk ids.
-    pub ids: Ids,
+    pub ids: IdScheme,
 }
 
 /// Timeouts and intervals.
@@ -83,7 +83,7 @@ pub struct Times {
     /// The longest delay between attempts.
     pub backoff_max: Duration,
     /// Streams survive an outage of the link that is shorter than this.
-    pub patience: Duration,
+    pub outage_max: Duration,
     /// The timeout of the gateway's connections to targets.
     pub connect: Duration,
     /// The interval at which the knowledge of peers is persisted.
@@ -101,7 +101,7 @@ impl Default for Times {
             first_byte: Duration::from_secs(3),
             backoff_min: Duration::from_millis(100),
             backoff_max: Duration::from_secs(15),
-            patience: Duration::from_secs(15),
+            outage_max: Duration::from_secs(15),
             connect: Duration::from_secs(10),
             // Persisting includes a sync of the store. Chunks exchanged later are sent once more after a crash.
             knowledge: Duration::from_secs(300),
@@ -132,7 +132,7 @@ impl LinkConfig {
             knowledge: None,
             times: Times::default(),
             pool: Buffers::pool(),
-            ids: Ids::Blake3,
+            ids: IdScheme::Blake3,
         }
     }
 

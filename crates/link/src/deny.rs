@@ -181,7 +181,7 @@ mod tests {
     /// Fingerprints with and without colons, comments and empty lines are read; any other line is refused. A list
     /// that cannot be read again leaves the last one in force.
     #[test]
-    fn a_list_has_one_fingerprint_on_each_line() {
+    fn a_deny_list_has_one_fingerprint_on_each_line() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("deny");
         let colons = vec!["AB"; 32].join(":");

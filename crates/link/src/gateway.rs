@@ -21,21 +21,21 @@ use edgeward_types::ConnectionLimits;
 use crate::allow::Allow;
 use crate::client::{drain, finish};
 use crate::config::{Encryption, LinkConfig};
+use crate::connection::{Connection, ConnectionError};
 use crate::core::{Core, CoreConfig};
 use crate::deny::{self, DenyList};
-use crate::handshake::{HandshakeError, Wire, tune};
+use crate::handshake::{HandshakeError, Transport, set_socket_options};
+use crate::knowledge_files::{KnowledgeFiles, save_periodically};
 use crate::label::{HostPort, Target, refusal};
-use crate::line::{Line, LineError};
 use crate::local;
 use crate::origin::Origin;
 use crate::peer::Peer;
 use crate::pump::pump;
-use crate::recall::{Recall, keep_writing};
 use crate::status::{GatewayStatus, PeerStatus};
-use crate::stream::Begun;
+use crate::stream::IncomingStream;
 use crate::{SetupError, random};
 
-use peers::{Entry, Greeted, PeerKey, Peers};
+use peers::{PeerEntry, PeerKey, PeerLookup, Peers};
 
 /// The configuration of a gateway.
 #[derive(Clone, Debug)]
@@ -100,7 +100,7 @@ pub struct Gateway {
 struct Shared {
     config: GatewayConfig,
     origin: Option<Arc<Origin>>,
-    recall: Option<Arc<Recall>>,
+    knowledge_files: Option<Arc<KnowledgeFiles>>,
     peers: Mutex<Peers>,
     counters: Mutex<GatewayCounters>,
 }
@@ -155,8 +155,8 @@ impl Gateway {
             ))
         });
         let folder = config.link.knowledge.as_deref();
-        let recall = folder.map(|folder| {
-            Arc::new(Recall::new(
+        let knowledge_files = folder.map(|folder| {
+            Arc::new(KnowledgeFiles::new(
                 folder,
                 &config.link.store_key,
                 config.peers_max,
@@ -165,22 +165,22 @@ impl Gateway {
         let shared = Arc::new(Shared {
             config,
             origin,
-            recall,
+            knowledge_files,
             peers: Mutex::default(),
             counters: Mutex::default(),
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, Arc::clone(&shared)));
         if let Some(deny) = shared.config.deny.clone() {
-            tasks.spawn(follow(deny, Arc::clone(&shared)));
+            tasks.spawn(watch_deny_list(deny, Arc::clone(&shared)));
         }
-        if let Some(recall) = &shared.recall {
-            let (of, link) = (Arc::clone(&shared), &shared.config.link);
-            tasks.spawn(keep_writing(
-                Arc::clone(recall),
+        if let Some(knowledge_files) = &shared.knowledge_files {
+            let (owner, link) = (Arc::clone(&shared), &shared.config.link);
+            tasks.spawn(save_periodically(
+                Arc::clone(knowledge_files),
                 link.store.clone(),
                 link.times.knowledge,
-                move || of.named_peers(),
+                move || owner.peers_by_file(),
             ));
         }
         Ok(Self {
@@ -241,10 +241,13 @@ impl Gateway {
     pub async fn shutdown(mut self, grace: Duration) -> io::Result<()> {
         self.drain(grace).await;
         let store = self.shared.config.link.store.clone();
-        let (recall, peers) = (self.shared.recall.clone(), self.shared.named_peers());
+        let (knowledge_files, peers) = (
+            self.shared.knowledge_files.clone(),
+            self.shared.peers_by_file(),
+        );
         self.tasks.shutdown().await;
         drop(self);
-        finish(store, recall, peers).await
+        finish(store, knowledge_files, peers).await
     }
 }
 
@@ -258,8 +261,8 @@ impl Drop for Gateway {
         let peers = std::mem::replace(&mut *self.shared.peers(), ended);
         for entry in peers.known.into_values() {
             entry.peer.with(|core| {
-                core.shut();
-                core.drop_lines();
+                core.shut_down();
+                core.detach_connections();
             });
         }
     }
@@ -271,19 +274,19 @@ impl Shared {
     }
 
     /// Returns the peers with their file names.
-    fn named_peers(&self) -> Vec<(String, Arc<Peer>)> {
-        let Some(recall) = &self.recall else {
+    fn peers_by_file(&self) -> Vec<(String, Arc<Peer>)> {
+        let Some(knowledge_files) = &self.knowledge_files else {
             return Vec::new();
         };
         // A clone has the file name of the other edge, whose file it would overwrite.
-        let named = |(key, entry): (&PeerKey, &Entry)| {
+        let file_of = |(key, entry): (&PeerKey, &PeerEntry)| {
             if key.session.is_some() {
                 return None;
             }
-            let name = recall.name(key.certificate.as_deref(), key.epoch);
+            let name = knowledge_files.file_name(key.certificate.as_deref(), key.epoch);
             Some((name, Arc::clone(&entry.peer)))
         };
-        self.peers().known.iter().filter_map(named).collect()
+        self.peers().known.iter().filter_map(file_of).collect()
     }
 
     fn counters(&self) -> std::sync::MutexGuard<'_, GatewayCounters> {
@@ -303,9 +306,9 @@ impl Shared {
         }
         // Checked while no other task can change the list or the peers.
         self.check(certificate.as_deref())?;
-        let (key, clone) = match peers.greet(certificate, theirs, from) {
-            Greeted::Known(peer) => return Ok(peer),
-            Greeted::New { key, clone } => (key, clone),
+        let (key, clone) = match peers.look_up(certificate, theirs, from) {
+            PeerLookup::Known(peer) => return Ok(peer),
+            PeerLookup::New { key, clone } => (key, clone),
         };
         let peers_max = self.config.peers_max.max(1);
         let per_certificate = self.config.peers_per_certificate_max;
@@ -336,25 +339,29 @@ impl Shared {
             unacked_max: link.unacked_bytes_max,
         };
         let mut core = Core::new(core, Endpoint::new(endpoint), link.store.clone());
-        let known =
-            self.recall.as_ref().filter(|_| !clone).and_then(|recall| {
-                recall.load(&recall.name(key.certificate.as_deref(), key.epoch))
+        let known = self
+            .knowledge_files
+            .as_ref()
+            .filter(|_| !clone)
+            .and_then(|knowledge_files| {
+                knowledge_files
+                    .load(&knowledge_files.file_name(key.certificate.as_deref(), key.epoch))
             });
         if let Some(known) = known {
-            core.recall(known);
+            core.set_knowledge(known);
         }
         let peer = Arc::new(Peer::new(core));
-        let mut conversations = JoinSet::new();
-        conversations.spawn(converse(Arc::clone(&peer), Arc::clone(self)));
+        let mut streams = JoinSet::new();
+        streams.spawn(serve_streams(Arc::clone(&peer), Arc::clone(self)));
         peers.known.insert(
             key,
-            Entry {
+            PeerEntry {
                 peer: Arc::clone(&peer),
                 from,
                 seen: Instant::now(),
                 replaced: VecDeque::new(),
                 cloned: false,
-                _conversations: conversations,
+                _streams: streams,
             },
         );
         Ok(peer)
@@ -378,8 +385,8 @@ impl Shared {
             if denied {
                 tracing::warn!(from = %entry.from, "peer closed: its certificate is on the deny list");
                 entry.peer.with(|core| {
-                    core.shut();
-                    core.drop_lines();
+                    core.shut_down();
+                    core.detach_connections();
                 });
             }
             !denied
@@ -410,50 +417,50 @@ impl Shared {
         } = entered;
         let times = self.config.link.times;
         self.counters().connections += 1;
-        let shaken = tokio::select! {
-            shaken = tokio::time::timeout(times.handshake, self.handshake(tcp, from)) => {
-                shaken.unwrap_or(Err(HandshakeError::Timeout(times.handshake)))
+        let handshake = tokio::select! {
+            handshake = tokio::time::timeout(times.handshake, self.handshake(tcp, from)) => {
+                handshake.unwrap_or(Err(HandshakeError::Timeout(times.handshake)))
             }
             _ = displaced => Err(HandshakeError::Displaced),
         };
         // From here on the limits of peers apply.
         drop(slot);
-        let (peer, line) = match shaken {
-            Ok(line) => line,
+        let (peer, connection) = match handshake {
+            Ok(connection) => connection,
             Err(error) => return self.refused(from, &error),
         };
         tracing::info!(%from, "peer connected");
-        let error = line.run().await;
+        let error = connection.run().await;
         match &error {
-            LineError::Wire(_) => self.counters().malformed += 1,
-            LineError::Violation(_) => self.counters().violations += 1,
+            ConnectionError::Wire(_) => self.counters().malformed += 1,
+            ConnectionError::Violation(_) => self.counters().violations += 1,
             _ => {}
         }
         match &error {
-            LineError::Superseded | LineError::Closed => {
+            ConnectionError::Superseded | ConnectionError::Closed => {
                 tracing::info!(%from, "peer connection closed");
             }
             error => {
                 tracing::warn!(%from, error = edgeward_types::with_causes(error), "peer connection closed");
             }
         }
-        self.wait_for_line(&peer).await;
+        self.wait_for_connection(&peer).await;
     }
 
     /// Ends the peer's streams if no connection is made in time. At most one task waits for each peer.
-    async fn wait_for_line(&self, peer: &Peer) {
-        while peer.with(|core| core.lines()) == 0 && peer.begin_waiting() {
-            let made = peer.with(|core| core.lines_made());
-            tokio::time::sleep(self.config.link.times.patience).await;
-            let given_up = peer.with(|core| {
-                let is_down = core.lines() == 0 && core.lines_made() == made;
+    async fn wait_for_connection(&self, peer: &Peer) {
+        while peer.with(|core| core.connections()) == 0 && peer.begin_waiting() {
+            let made = peer.with(|core| core.connections_made());
+            tokio::time::sleep(self.config.link.times.outage_max).await;
+            let is_reset = peer.with(|core| {
+                let is_down = core.connections() == 0 && core.connections_made() == made;
                 if is_down {
-                    core.give_up(refusal::LINK_DOWN);
+                    core.reset_all(refusal::LINK_DOWN);
                 }
                 is_down
             });
             peer.end_waiting();
-            if given_up {
+            if is_reset {
                 return;
             }
         }
@@ -463,18 +470,18 @@ impl Shared {
         self: &Arc<Self>,
         tcp: TcpStream,
         from: SocketAddr,
-    ) -> Result<(Arc<Peer>, Line<Wire>), HandshakeError> {
+    ) -> Result<(Arc<Peer>, Connection<Transport>), HandshakeError> {
         let broken = |error: io::Error| HandshakeError::Hello(error.into());
-        tune(&tcp).map_err(broken)?;
+        set_socket_options(&tcp).map_err(broken)?;
         let first_byte = self.config.link.times.first_byte;
         let mut byte = [0];
         let first = tokio::time::timeout(first_byte, tcp.peek(&mut byte)).await;
         first
             .map_err(|_| HandshakeError::Silent(first_byte))?
             .map_err(broken)?;
-        let mut wire = Wire::accept(tcp, &self.config.link.encryption).await?;
-        self.check(wire.certificate().as_deref())?;
-        let theirs = wire.hear().await?;
+        let mut transport = Transport::accept(tcp, &self.config.link.encryption).await?;
+        self.check(transport.certificate().as_deref())?;
+        let theirs = transport.receive_hello().await?;
         // The keys are compared before any state is kept for the peer.
         let probe = self
             .config
@@ -484,28 +491,34 @@ impl Shared {
         { probe }
             .hello(&self.config.link.store)
             .agree(Role::Listener, &theirs)?;
-        let peer = self.peer(wire.certificate(), &theirs, from)?;
+        let peer = self.peer(transport.certificate(), &theirs, from)?;
         let ours = peer.with(Core::hello);
-        wire.say(ours).await?;
-        let checksum = wire.checksum(&ours.agree(Role::Listener, &theirs)?);
-        let id = peer.with(|core| core.line_up(Role::Listener, &ours, &theirs))?;
-        let line = Line::new(wire, Arc::clone(&peer), id, checksum, &self.config.link);
-        Ok((peer, line.map_err(broken)?))
+        transport.send_hello(ours).await?;
+        let checksum = transport.checksum(&ours.agree(Role::Listener, &theirs)?);
+        let id = peer.with(|core| core.add_connection(Role::Listener, &ours, &theirs))?;
+        let connection = Connection::new(
+            transport,
+            Arc::clone(&peer),
+            id,
+            checksum,
+            &self.config.link,
+        );
+        Ok((peer, connection.map_err(broken)?))
     }
 
     /// Connects to the target of a stream, and copies bytes.
-    async fn serve(self: Arc<Self>, begun: Begun) {
+    async fn serve(self: Arc<Self>, incoming: IncomingStream) {
         self.counters().conversations += 1;
-        let place = match begun.target() {
+        let place = match incoming.target() {
             Target::Origin => {
                 if let Some(origin) = &self.origin {
-                    match begun.answer() {
+                    match incoming.accept() {
                         Ok(stream) => {
                             if let Err(error) = origin.serve(stream).await {
                                 tracing::debug!(%error, "exchange aborted");
                             }
                         }
-                        Err(refused) => tracing::debug!(%refused, "the client has left"),
+                        Err(error) => tracing::debug!(%error, "the client has left"),
                     }
                     return;
                 }
@@ -519,12 +532,12 @@ impl Shared {
         };
         let Some((place, is_origin)) = place else {
             self.counters().not_allowed += 1;
-            tracing::warn!(target_ = %begun.target(), "stream refused: the target is not allowed");
-            begun.refuse(refusal::NOT_ALLOWED);
+            tracing::warn!(target_ = %incoming.target(), "stream refused: the target is not allowed");
+            incoming.refuse(refusal::NOT_ALLOWED);
             return;
         };
         let permits = |address: IpAddr| {
-            let special = self.config.allow.refuses(address, place.port);
+            let special = self.config.allow.special_address(address, place.port);
             let Some(special) = special.filter(|_| !is_origin) else {
                 return true;
             };
@@ -547,17 +560,17 @@ impl Shared {
                 }
                 drop(counters);
                 tracing::info!(target_ = %place, reason = refusal::describe(reason), "cannot connect to the target");
-                begun.refuse(reason);
+                incoming.refuse(reason);
                 return;
             }
         };
-        match begun.answer() {
+        match incoming.accept() {
             Ok(stream) => {
                 if let Err(error) = pump(stream, tcp).await {
                     tracing::debug!(target_ = %place, %error, "stream aborted");
                 }
             }
-            Err(refused) => tracing::debug!(target_ = %place, %refused, "the client has left"),
+            Err(error) => tracing::debug!(target_ = %place, %error, "the client has left"),
         }
     }
 }
@@ -618,7 +631,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 /// Reads the deny list again when its file has changed.
-async fn follow(list: DenyList, shared: Arc<Shared>) {
+async fn watch_deny_list(list: DenyList, shared: Arc<Shared>) {
     loop {
         tokio::time::sleep(DENY_CHECK).await;
         let read = list.clone();
@@ -630,13 +643,13 @@ async fn follow(list: DenyList, shared: Arc<Shared>) {
 }
 
 /// Serves the streams of one peer.
-async fn converse(peer: Arc<Peer>, shared: Arc<Shared>) {
-    let mut conversations = JoinSet::new();
-    while let Some(begun) = Begun::next(&peer).await {
-        while conversations.try_join_next().is_some() {}
-        conversations.spawn(Arc::clone(&shared).serve(begun));
+async fn serve_streams(peer: Arc<Peer>, shared: Arc<Shared>) {
+    let mut streams = JoinSet::new();
+    while let Some(incoming) = IncomingStream::next(&peer).await {
+        while streams.try_join_next().is_some() {}
+        streams.spawn(Arc::clone(&shared).serve(incoming));
     }
-    while conversations.join_next().await.is_some() {}
+    while streams.join_next().await.is_some() {}
 }
 
 /// The interval of checking the deny list: a denied certificate loses its connections within about this time.

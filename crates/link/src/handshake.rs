@@ -15,8 +15,8 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 use edgeward_dedup::wire::{Agreed, Checksum, Disagreement, Frame, Hello, decode};
 
 use crate::config::Encryption;
+use crate::connection::{ConnectionError, ReadAhead, read_frame};
 use crate::keys::{RECORD_BYTES, gateway_name};
-use crate::line::{LineError, ReadAhead, read_frame_of};
 use crate::local;
 
 /// Why a handshake failed.
@@ -36,7 +36,7 @@ pub enum HandshakeError {
     Tls(#[source] io::Error),
     /// HELLO was not received.
     #[error("the peer sent no HELLO")]
-    Hello(#[source] LineError),
+    Hello(#[source] ConnectionError),
     /// The endpoints have no common version, or different keys.
     #[error("the two endpoints are not compatible")]
     Disagreement(#[from] Disagreement),
@@ -75,18 +75,18 @@ impl HandshakeError {
     clippy::large_enum_variant,
     reason = "there are few values, each with megabytes of buffers"
 )]
-pub(crate) enum Wire {
-    Plain(TcpStream),
+pub(crate) enum Transport {
+    Tcp(TcpStream),
     Tls(TlsStream<ReadAhead<TcpStream>>),
 }
 
-impl Wire {
+impl Transport {
     pub(crate) async fn connect(
         tcp: TcpStream,
         encryption: &Encryption,
     ) -> Result<Self, HandshakeError> {
         match encryption {
-            Encryption::Off => Ok(Self::Plain(tcp)),
+            Encryption::Off => Ok(Self::Tcp(tcp)),
             Encryption::Tls(keys) => {
                 let connector = TlsConnector::from(keys.client.clone());
                 let stream = connector.connect(gateway_name(), ReadAhead::new(tcp)).await;
@@ -102,7 +102,7 @@ impl Wire {
         encryption: &Encryption,
     ) -> Result<Self, HandshakeError> {
         match encryption {
-            Encryption::Off => Ok(Self::Plain(tcp)),
+            Encryption::Off => Ok(Self::Tcp(tcp)),
             Encryption::Tls(keys) => {
                 let acceptor = TlsAcceptor::from(keys.server.clone());
                 let stream = acceptor.accept(ReadAhead::new(tcp)).await;
@@ -116,7 +116,7 @@ impl Wire {
     /// Returns the certificate of the peer.
     pub(crate) fn certificate(&self) -> Option<Vec<u8>> {
         match self {
-            Self::Plain(_) => None,
+            Self::Tcp(_) => None,
             Self::Tls(stream) => {
                 let (_, session) = stream.get_ref();
                 let first = session.peer_certificates().and_then(|chain| chain.first());
@@ -132,19 +132,19 @@ impl Wire {
     }
 
     /// Sends HELLO. The connecting endpoint sends it first, so a gateway reveals nothing to an unknown peer.
-    pub(crate) async fn say(&mut self, hello: Hello) -> Result<(), HandshakeError> {
+    pub(crate) async fn send_hello(&mut self, hello: Hello) -> Result<(), HandshakeError> {
         let mut bytes = Vec::new();
         Frame::Hello(hello).encode(&mut bytes);
-        let said = async {
+        let sent = async {
             self.write_all(&bytes).await?;
             self.flush().await
         };
-        said.await
+        sent.await
             .map_err(|error| HandshakeError::Hello(error.into()))
     }
 
-    pub(crate) async fn hear(&mut self) -> Result<Hello, HandshakeError> {
-        let frame = read_frame_of(self, HELLO_BYTES_MAX).await;
+    pub(crate) async fn receive_hello(&mut self) -> Result<Hello, HandshakeError> {
+        let frame = read_frame(self, HELLO_BYTES_MAX).await;
         let frame = frame.map_err(HandshakeError::Hello)?;
         match decode(&frame) {
             Ok(Frame::Hello(hello)) => Ok(hello),
@@ -165,7 +165,7 @@ const SEALED_BYTES_MAX: usize = 9 * RECORD_BYTES;
 ///
 /// Bytes in the socket buffer cannot be overtaken, so its unsent part is kept small: it bounds how long a request
 /// waits. A peer that acknowledges nothing for ten seconds is considered dead.
-pub(crate) fn tune(tcp: &TcpStream) -> io::Result<()> {
+pub(crate) fn set_socket_options(tcp: &TcpStream) -> io::Result<()> {
     tcp.set_nodelay(true)?;
     let socket = SockRef::from(tcp);
     socket.set_tcp_user_timeout(Some(Duration::from_secs(10)))?;
@@ -194,27 +194,27 @@ pub(crate) async fn connect(to: &str) -> io::Result<(TcpStream, SocketAddr)> {
     Err(last)
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for Transport {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Plain(tcp) => Pin::new(tcp).poll_read(cx, buffer),
+            Self::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buffer),
             Self::Tls(tls) => Pin::new(tls).poll_read(cx, buffer),
         }
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for Transport {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Plain(tcp) => Pin::new(tcp).poll_write(cx, bytes),
+            Self::Tcp(tcp) => Pin::new(tcp).poll_write(cx, bytes),
             Self::Tls(tls) => Pin::new(tls).poll_write(cx, bytes),
         }
     }
@@ -225,7 +225,7 @@ impl AsyncWrite for Wire {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, slices),
+            Self::Tcp(tcp) => Pin::new(tcp).poll_write_vectored(cx, slices),
             Self::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, slices),
         }
     }
@@ -236,14 +236,14 @@ impl AsyncWrite for Wire {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
+            Self::Tcp(tcp) => Pin::new(tcp).poll_flush(cx),
             Self::Tls(tls) => Pin::new(tls).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Self::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
             Self::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
         }
     }

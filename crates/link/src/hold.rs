@@ -20,7 +20,7 @@ pub(crate) const HOLD: Duration = Duration::from_micros(200);
 pub(crate) const HOLD_UNFINISHED: Duration = Duration::from_millis(2);
 
 /// How long the acknowledgement of few bytes is held: most targets answer within it.
-pub(crate) const HOLD_ANSWERS: Duration = Duration::from_millis(1);
+pub(crate) const HOLD_ACKS: Duration = Duration::from_millis(1);
 
 /// Up to this many bytes are sent as soon as they are flushed: a reference would save little.
 pub(crate) const SMALL_BYTES: usize = 2 << 10;
@@ -73,7 +73,7 @@ impl Hold {
 
     /// Records the offset up to which the body is sealed into frames. If it has grown, the held bytes are newer
     /// than that.
-    pub(crate) fn saw(&mut self, sealed: u64, now: Instant) {
+    pub(crate) fn sealed_up_to(&mut self, sealed: u64, now: Instant) {
         if std::mem::take(&mut self.resumed) {
             (self.last, self.unfinished) = (now, now);
         }
@@ -108,7 +108,7 @@ mod tests {
     /// No byte is sent before 200 µs. All bytes are sent 200 µs after the last write, and 2 ms after the first in
     /// any case.
     #[test]
-    fn bytes_leave_when_writing_pauses() {
+    fn bytes_are_sent_when_writing_pauses() {
         let start = Instant::now();
         let at = |micros: u64| start + Duration::from_micros(micros);
         let mut hold = Hold::new(at(0));
@@ -132,13 +132,13 @@ mod tests {
         for round in 1..100_u64 {
             let now = round * 200;
             hold.wrote(at(now - 1));
-            hold.saw(round * 9000, at(now));
+            hold.sealed_up_to(round * 9000, at(now));
             assert_eq!(hold.verdict(at(now)), Verdict::Whole(at(now + 199)));
         }
         // After 19.8 ms no chunk ends any more.
         for now in [19_900, 20_000, 21_700] {
             hold.wrote(at(now));
-            hold.saw(99 * 9000, at(now));
+            hold.sealed_up_to(99 * 9000, at(now));
             assert!(matches!(hold.verdict(at(now)), Verdict::Whole(_)), "{now}");
         }
         assert_eq!(hold.verdict(at(21_800)), Verdict::All);

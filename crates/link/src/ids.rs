@@ -16,7 +16,7 @@ use crate::cipher;
 
 /// The hash function of chunk ids; the same at both endpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Ids {
+pub enum IdScheme {
     /// Keyed BLAKE3. Two chunks with the same id cannot be constructed, even with the key.
     #[default]
     Blake3,
@@ -26,11 +26,11 @@ pub enum Ids {
     Gmac,
 }
 
-impl Ids {
+impl IdScheme {
     /// Returns the key for this hash function. Repeated chunks are recognised by fingerprints under a key of this
     /// process.
     pub fn of(self, key: &IdKey) -> IdKey {
-        let key = match &*MARKS {
+        let key = match &*FINGERPRINT_KEY {
             Some(marks) => key.clone().with_marks(Arc::clone(marks)),
             None => key.clone(),
         };
@@ -46,7 +46,7 @@ impl Ids {
 
 /// One fingerprint key for all peers, because they share stores and fingerprints are kept beside the stored chunks.
 /// Without randomness no fingerprints are used.
-static MARKS: LazyLock<Option<Arc<MarkKey>>> = LazyLock::new(|| {
+static FINGERPRINT_KEY: LazyLock<Option<Arc<MarkKey>>> = LazyLock::new(|| {
     let random = crate::random::<32>().ok()?;
     Some(Arc::new(MarkKey::new(&random)))
 });
@@ -62,7 +62,7 @@ static MARKS: LazyLock<Option<Arc<MarkKey>>> = LazyLock::new(|| {
 struct Gmac {
     key: LessSafeKey,
     #[cfg(target_arch = "x86_64")]
-    wide: Option<Wide>,
+    vector: Option<VectorGmac>,
 }
 
 impl Gmac {
@@ -71,8 +71,8 @@ impl Gmac {
         Self {
             key: LessSafeKey::new(unbound.expect("it has sixteen bytes")),
             #[cfg(target_arch = "x86_64")]
-            wide: cipher::is_wide_without_avx512()
-                .then(|| Wide::new(key))
+            vector: cipher::has_vaes_without_avx512()
+                .then(|| VectorGmac::new(key))
                 .flatten(),
         }
     }
@@ -90,8 +90,8 @@ impl Gmac {
 impl Tagger for Gmac {
     fn tag(&self, bytes: &[u8]) -> [u8; 16] {
         #[cfg(target_arch = "x86_64")]
-        if let Some(wide) = &self.wide {
-            return wide.tag(bytes);
+        if let Some(vector) = &self.vector {
+            return vector.tag(bytes);
         }
         self.tag_by_aws_lc(bytes)
     }
@@ -99,14 +99,14 @@ impl Tagger for Gmac {
 
 /// The same tag, computed by our own code.
 #[cfg(target_arch = "x86_64")]
-struct Wide {
+struct VectorGmac {
     ghash: Ghash,
     /// The cipher's output for the nonce, which is added to GHASH.
     mask: u128,
 }
 
 #[cfg(target_arch = "x86_64")]
-impl Wide {
+impl VectorGmac {
     /// Returns `None` if the processor lacks the instructions.
     fn new(key: &[u8; 16]) -> Option<Self> {
         let key = UnboundCipherKey::new(&AES_128, key).expect("it has sixteen bytes");
@@ -147,7 +147,7 @@ mod tests {
 
     /// The tag of no bytes is test case 1 of the GCM specification (McGrew and Viega).
     #[test]
-    fn tags_are_those_of_gcm() {
+    fn the_tag_of_no_bytes_is_the_test_case_of_gcm() {
         let tag = Gmac::new(&[0; 16]).tag(b"");
         assert_eq!(tag.to_vec(), bytes("58e2fccefa7e3061367f1d57a4e7455a"));
     }
@@ -157,8 +157,8 @@ mod tests {
         /// Our code computes the tags of AWS-LC for every length around the borders of blocks and groups, at any
         /// alignment.
         #[test]
-        fn both_tags_are_the_same(key in any::<[u8; 16]>(), seed in any::<u64>(), length in 0_usize..3000, start in 0_usize..32) {
-            let Some(wide) = Wide::new(&key) else {
+        fn our_tag_is_that_of_aws_lc(key in any::<[u8; 16]>(), seed in any::<u64>(), length in 0_usize..3000, start in 0_usize..32) {
+            let Some(vector) = VectorGmac::new(&key) else {
                 eprintln!("skipped: no VPCLMULQDQ here");
                 return Ok(());
             };
@@ -168,7 +168,7 @@ mod tests {
                 (word >> 56) as u8
             };
             let bytes: Vec<u8> = (0..start + length).map(|_| next()).collect();
-            prop_assert_eq!(wide.tag(&bytes[start..]), Gmac::new(&key).tag_by_aws_lc(&bytes[start..]));
+            prop_assert_eq!(vector.tag(&bytes[start..]), Gmac::new(&key).tag_by_aws_lc(&bytes[start..]));
         }
     }
 
@@ -177,7 +177,7 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     fn every_length_has_the_tag_of_aws_lc() {
         let key = [0x5a; 16];
-        let Some(wide) = Wide::new(&key) else {
+        let Some(vector) = VectorGmac::new(&key) else {
             eprintln!("skipped: no VPCLMULQDQ here");
             return;
         };
@@ -185,19 +185,23 @@ mod tests {
         let bytes: Vec<u8> = (0..1200_u32).map(|n| ((n * n) >> 3) as u8).collect();
         for length in 0..bytes.len() {
             let bytes = &bytes[..length];
-            assert_eq!(wide.tag(bytes), gmac.tag_by_aws_lc(bytes), "{length} bytes");
+            assert_eq!(
+                vector.tag(bytes),
+                gmac.tag_by_aws_lc(bytes),
+                "{length} bytes"
+            );
         }
     }
 
     /// The ids of both functions are those of `docs/reference/link-protocol.md`.
     #[test]
-    fn names_are_as_they_are_documented() {
+    fn ids_are_as_documented() {
         let key = IdKey::new([7; 32]);
-        let gmac = Ids::Gmac.of(&key);
-        assert_eq!([Ids::Blake3.of(&key).scheme(), gmac.scheme()], [1, 2]);
+        let gmac = IdScheme::Gmac.of(&key);
+        assert_eq!([IdScheme::Blake3.of(&key).scheme(), gmac.scheme()], [1, 2]);
         assert_ne!(gmac.id(b"chunk"), key.id(b"chunk"));
         assert_ne!(gmac.id(b"chunk"), gmac.id(b"chunk\0"));
-        assert_eq!(gmac.id(b"chunk"), Ids::Gmac.of(&key).id(b"chunk"));
+        assert_eq!(gmac.id(b"chunk"), IdScheme::Gmac.of(&key).id(b"chunk"));
         let shown = [&key, &gmac].map(|ids| format!("{:?}", ids.id(b"chunk")));
         assert_eq!(
             shown,

@@ -78,18 +78,18 @@ impl Inbox {
         {
             return Ok(Some(Framed::Long(buffer.freeze(0..length))));
         }
-        let there = &self.bytes[self.start..self.end];
-        let Some(length) = frame_length(there)?.filter(|_| self.long.is_none()) else {
+        let received = &self.bytes[self.start..self.end];
+        let Some(length) = frame_length(received)?.filter(|_| self.long.is_none()) else {
             return Ok(None);
         };
-        if length <= there.len() {
+        if length <= received.len() {
             let frame = self.start..self.start + length;
             self.start = frame.end;
             return Ok(Some(Framed::Short(&self.bytes[frame])));
         }
         if length > SHORT_BYTES_MAX {
             let mut buffer = self.pool.buffer(length);
-            buffer.put(there);
+            buffer.put(received);
             self.long = Some((buffer, length));
             (self.start, self.end) = (0, 0);
         }
@@ -112,7 +112,7 @@ mod tests {
 
     /// Frames of all lengths are decoded as they were encoded, whatever the lengths of the reads.
     #[test]
-    fn frames_come_out_however_bytes_come_in() {
+    fn frames_are_decoded_whatever_the_lengths_of_reads() {
         let payloads = [1, 100, 524_288, 3, 300_000, 524_288, 524_288, 7, 9000];
         let mut wire = Vec::new();
         for (nth, bytes) in payloads.into_iter().enumerate() {
@@ -135,7 +135,7 @@ mod tests {
             while !rest.is_empty() {
                 let room = inbox.room();
                 let bytes = rest.len().min(room.len()).min(most);
-                assert!(bytes > 0, "there is always room");
+                assert!(bytes > 0, "the buffer is never empty");
                 room[..bytes].copy_from_slice(&rest[..bytes]);
                 rest = &rest[bytes..];
                 inbox.filled(bytes);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_refused_by_its_header() {
+    fn a_frame_that_is_too_long_is_refused_by_its_header() {
         let mut inbox = Inbox::new(Pool::default());
         let mut header = [0; 16];
         header[..4].copy_from_slice(&u32::MAX.to_le_bytes());

@@ -32,13 +32,13 @@ pub struct HostPort {
 /// Returned if a text is not `HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("`{0}` is not HOST:PORT")]
-pub struct NotHostPort(pub String);
+pub struct ParseHostPortError(pub String);
 
 impl FromStr for HostPort {
-    type Err = NotHostPort;
+    type Err = ParseHostPortError;
 
-    fn from_str(text: &str) -> Result<Self, NotHostPort> {
-        let wrong = || NotHostPort(text.chars().take(80).collect());
+    fn from_str(text: &str) -> Result<Self, ParseHostPortError> {
+        let wrong = || ParseHostPortError(text.chars().take(80).collect());
         let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
         // Rust's integer parser accepts a sign.
         let digits = port.bytes().all(|byte| byte.is_ascii_digit());
@@ -85,7 +85,7 @@ impl fmt::Display for Target {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Label {
     /// Opens a link stream to a target.
-    Begin(Target),
+    Open(Target),
     /// Answers the link stream that the peer opened with this one-way stream.
     Answer(StreamId),
 }
@@ -94,8 +94,8 @@ impl Label {
     /// Returns the bytes of the label in an OPEN frame.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Begin(Target::Tcp(place)) => [&[TCP], place.to_string().as_bytes()].concat(),
-            Self::Begin(Target::Origin) => vec![ORIGIN],
+            Self::Open(Target::Tcp(place)) => [&[TCP], place.to_string().as_bytes()].concat(),
+            Self::Open(Target::Origin) => vec![ORIGIN],
             Self::Answer(stream) => [&[ANSWER][..], &stream.0.to_le_bytes()].concat(),
         }
     }
@@ -106,9 +106,9 @@ impl Label {
         match *kind {
             TCP => {
                 let place = std::str::from_utf8(rest).ok()?.parse().ok()?;
-                Some(Self::Begin(Target::Tcp(place)))
+                Some(Self::Open(Target::Tcp(place)))
             }
-            ORIGIN if rest.is_empty() => Some(Self::Begin(Target::Origin)),
+            ORIGIN if rest.is_empty() => Some(Self::Open(Target::Origin)),
             ANSWER => {
                 let stream = u32::from_le_bytes(rest.try_into().ok()?);
                 Some(Self::Answer(StreamId(stream)))
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_names_or_addresses_with_a_port() {
+    fn targets_are_names_or_addresses_with_a_port() {
         for (text, shown) in [
             ("db:3306", "db:3306"),
             ("DB.Example.com:1", "db.example.com:1"),
@@ -186,11 +186,11 @@ mod tests {
     }
 
     #[test]
-    fn labels_come_back_and_others_are_refused() {
+    fn labels_are_decoded_as_encoded_and_others_are_refused() {
         let tcp = Target::Tcp("[::1]:443".parse().expect("a place"));
         for label in [
-            Label::Begin(tcp),
-            Label::Begin(Target::Origin),
+            Label::Open(tcp),
+            Label::Open(Target::Origin),
             Label::Answer(StreamId(0x0102_0304)),
         ] {
             assert_eq!(Label::decode(&label.encode()), Some(label));

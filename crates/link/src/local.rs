@@ -44,7 +44,7 @@ mod tests {
     }
 
     /// Returns the congestion control of both sides of a connection.
-    async fn of_connection(listening: &str) -> [String; 2] {
+    async fn congestion_of_connection(listening: &str) -> [String; 2] {
         let listener = listen(listening.parse().expect("an address")).expect("a port");
         let port = listener.local_addr().expect("it is bound").port();
         let connecting = connect(SocketAddr::from(([127, 0, 0, 1], port)));
@@ -61,15 +61,15 @@ mod tests {
     /// Connections within the machine are not paced. A listener that other machines can reach uses the system's
     /// default.
     #[tokio::test]
-    async fn nothing_is_paced_within_the_machine() {
+    async fn connections_within_the_machine_are_not_paced() {
         let unpaced = match system_default() {
             paced if paced.starts_with("bbr") => "reno".to_owned(),
             other => other,
         };
         let both = [unpaced.clone(), unpaced.clone()];
-        assert_eq!(of_connection("127.0.0.1:0").await, both);
+        assert_eq!(congestion_of_connection("127.0.0.1:0").await, both);
         assert_eq!(
-            of_connection("0.0.0.0:0").await,
+            congestion_of_connection("0.0.0.0:0").await,
             [unpaced, system_default()]
         );
     }

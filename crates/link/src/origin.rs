@@ -29,19 +29,19 @@ use crate::stream::{Control, LinkStream};
 /// The origin, and the connections to it.
 #[derive(Debug)]
 pub(crate) struct Origin {
-    place: HostPort,
+    address: HostPort,
     identity: bool,
     connect: Duration,
     idle: Mutex<Vec<(SendRequest<Incoming>, Instant)>>,
     connections: Mutex<JoinSet<()>>,
 }
 
-type Answer = Response<BoxBody<Bytes, hyper::Error>>;
+type OriginResponse = Response<BoxBody<Bytes, hyper::Error>>;
 
 impl Origin {
-    pub(crate) fn new(place: HostPort, identity: bool, connect: Duration) -> Self {
+    pub(crate) fn new(address: HostPort, identity: bool, connect: Duration) -> Self {
         Self {
-            place,
+            address,
             identity,
             connect,
             idle: Mutex::default(),
@@ -70,7 +70,7 @@ impl Origin {
         self: &Arc<Self>,
         mut request: Request<Incoming>,
         control: &Control,
-    ) -> Answer {
+    ) -> OriginResponse {
         drop_hop_by_hop(request.headers_mut());
         *request.version_mut() = Version::HTTP_11;
         if self.identity {
@@ -80,8 +80,8 @@ impl Origin {
         let response = match self.send(request).await {
             Ok(response) => response,
             Err(error) => {
-                tracing::warn!(origin = %self.place, %error, "the origin did not answer");
-                return refused(&error);
+                tracing::warn!(origin = %self.address, %error, "the origin did not answer");
+                return error_response(&error);
             }
         };
         let (mut head, body) = response.into_parts();
@@ -148,7 +148,7 @@ impl Origin {
     }
 
     async fn connect(&self) -> io::Result<SendRequest<Incoming>> {
-        let connected = connect_within(&self.place, |_| true, self.connect).await;
+        let connected = connect_within(&self.address, |_| true, self.connect).await;
         let tcp = connected.map_err(|reason| {
             let kind = match reason {
                 refusal::TIMEOUT => io::ErrorKind::TimedOut,
@@ -156,11 +156,11 @@ impl Origin {
             };
             io::Error::new(kind, refusal::describe(reason))
         })?;
-        let shaken = client::Builder::new()
+        let handshake = client::Builder::new()
             .max_headers(HEADERS_MAX)
             .handshake(TokioIo::new(tcp))
             .await;
-        let (sender, connection) = shaken.map_err(io::Error::other)?;
+        let (sender, connection) = handshake.map_err(io::Error::other)?;
         self.connections().spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "connection to the origin closed");
@@ -220,7 +220,7 @@ fn is_opaque(headers: &HeaderMap) -> bool {
             && !open.iter().any(|open| kind.starts_with(open)))
 }
 
-fn refused(error: &io::Error) -> Answer {
+fn error_response(error: &io::Error) -> OriginResponse {
     let status = match error.kind() {
         io::ErrorKind::TimedOut => StatusCode::GATEWAY_TIMEOUT,
         _ => StatusCode::BAD_GATEWAY,
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn compressed_bodies_are_left_alone() {
+    fn compressed_bodies_bypass_deduplication() {
         for (name, value, opaque) in [
             ("content-type", "text/html", false),
             ("content-type", "application/octet-stream", false),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_a_connection_does_not_go_further() {
+    fn connection_fields_are_not_forwarded() {
         let mut given = headers(&[
             ("connection", "close, x-mine"),
             ("x-mine", "1"),

@@ -40,7 +40,7 @@ impl Peer {
         // A panic leaves the state machines as they were. At worst streams fail, and their digests detect it.
         let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
         let result = action(&mut core);
-        let wakers = core.due_wakers();
+        let wakers = core.take_wakers();
         drop(core);
         for waker in wakers {
             waker.wake();

@@ -11,7 +11,7 @@ pub(crate) fn is_opaque(first: &[u8]) -> bool {
     let first = &first[..first.len().min(64)];
     recognise(first) != Speech::Plain
         || is_media(first)
-        || BEGINNINGS.iter().any(|magic| first.starts_with(magic))
+        || SIGNATURES.iter().any(|magic| first.starts_with(magic))
 }
 
 fn is_media(first: &[u8]) -> bool {
@@ -23,7 +23,7 @@ fn is_media(first: &[u8]) -> bool {
 
 /// Signatures of images, sound, video and compressed files. Archives that compress each file by itself (zip) are
 /// not listed, because the next version has most files unchanged.
-const BEGINNINGS: [&[u8]; 12] = [
+const SIGNATURES: [&[u8]; 12] = [
     b"\xff\xd8\xff",             // JPEG
     b"\x89PNG\r\n\x1a\n",        // PNG
     b"GIF8",                     // GIF
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_saved_on_is_recognised_by_its_beginning() {
+    fn encrypted_and_compressed_bodies_are_recognised_by_their_signature() {
         let hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
         let opaque = [
             &hello[..],

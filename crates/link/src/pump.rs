@@ -10,8 +10,8 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::budget::{Budget, yield_now};
 use crate::stream::LinkStream;
-use crate::turn::{Turn, step_aside};
 
 /// Copies bytes until both directions have ended or one has failed. After a failure the TCP connection is reset, so
 /// that its peer does not take a partial body for a complete one.
@@ -22,9 +22,9 @@ pub async fn pump(link: LinkStream, tcp: TcpStream) -> io::Result<()> {
         link,
         tcp,
         out_unflushed: false,
-        out_state: Direction::Open,
+        out_state: DirectionState::Open,
         incoming: Bytes::new(),
-        in_state: Direction::Open,
+        in_state: DirectionState::Open,
     };
     let pumped = std::future::poll_fn(|cx| pump.poll(cx)).await;
     if pumped.is_err() {
@@ -38,43 +38,43 @@ struct Pump {
     tcp: TcpStream,
     /// True if bytes were copied to the link since the last flush.
     out_unflushed: bool,
-    out_state: Direction,
+    out_state: DirectionState,
     /// Bytes from the link that are not written to TCP yet.
     incoming: Bytes,
-    in_state: Direction,
+    in_state: DirectionState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Direction {
+enum DirectionState {
     Open,
     Done,
 }
 
 impl Pump {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut turn = Turn::default();
-        while !turn.is_over() {
-            let moved_out = self.outwards(cx, &mut turn)?;
-            let moved_in = self.inwards(cx, &mut turn)?;
-            if self.out_state == Direction::Done && self.in_state == Direction::Done {
+        let mut budget = Budget::default();
+        while !budget.is_spent() {
+            let moved_out = self.copy_to_link(cx, &mut budget)?;
+            let moved_in = self.copy_to_tcp(cx, &mut budget)?;
+            if self.out_state == DirectionState::Done && self.in_state == DirectionState::Done {
                 return Poll::Ready(Ok(()));
             }
             if !moved_out && !moved_in {
                 return Poll::Pending;
             }
         }
-        step_aside(cx);
+        yield_now(cx);
         Poll::Pending
     }
 
     /// Copies from TCP to the link. Returns true if anything moved.
-    fn outwards(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> io::Result<bool> {
-        if self.out_state == Direction::Done {
+    fn copy_to_link(&mut self, cx: &mut Context<'_>, budget: &mut Budget) -> io::Result<bool> {
+        if self.out_state == DirectionState::Done {
             return Ok(false);
         }
         let Self { link, tcp, .. } = self;
         let waker = cx.waker().clone();
-        let moved = link.poll_write_from(&waker, turn, |spare| {
+        let moved = link.poll_write_from(&waker, budget, |spare| {
             let mut room = ReadBuf::new(spare);
             match Pin::new(tcp).poll_read(cx, &mut room) {
                 Poll::Ready(read) => read.map(|()| room.filled().len()),
@@ -84,7 +84,7 @@ impl Pump {
         match moved {
             Poll::Pending => Ok(false),
             Poll::Ready(Ok(0)) => {
-                self.out_state = Direction::Done;
+                self.out_state = DirectionState::Done;
                 _ = Pin::new(&mut self.link).poll_shutdown(cx)?;
                 Ok(true)
             }
@@ -104,8 +104,8 @@ impl Pump {
     }
 
     /// Copies from the link to TCP. Returns true if anything moved.
-    fn inwards(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> io::Result<bool> {
-        if self.in_state == Direction::Done {
+    fn copy_to_tcp(&mut self, cx: &mut Context<'_>, budget: &mut Budget) -> io::Result<bool> {
+        if self.in_state == DirectionState::Done {
             return Ok(false);
         }
         if self.incoming.is_empty() {
@@ -113,7 +113,7 @@ impl Pump {
                 Poll::Pending => return Ok(false),
                 Poll::Ready(Some(bytes)) => self.incoming = bytes,
                 Poll::Ready(None) => {
-                    self.in_state = Direction::Done;
+                    self.in_state = DirectionState::Done;
                     // An error means that the peer has closed the connection, which is no loss.
                     _ = Pin::new(&mut self.tcp).poll_shutdown(cx);
                     return Ok(true);
@@ -123,7 +123,7 @@ impl Pump {
         match Pin::new(&mut self.tcp).poll_write(cx, &self.incoming)? {
             Poll::Pending => Ok(false),
             Poll::Ready(bytes) => {
-                turn.spend(bytes);
+                budget.spend(bytes);
                 self.incoming.advance(bytes);
                 // An empty slice would keep its memory allocated.
                 if self.incoming.is_empty() {

@@ -10,9 +10,9 @@ use crate::label::{HostPort, refusal};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Read more bytes.
-    More,
+    ReadMore,
     /// Send a reply and continue reading.
-    Say {
+    Reply {
         /// The reply.
         reply: Vec<u8>,
         /// The length of the message that was read; the next one begins after it.
@@ -23,7 +23,7 @@ pub enum Step {
         /// The target.
         place: HostPort,
         /// The protocol of the reply.
-        style: Style,
+        protocol: ProxyProtocol,
         /// The length of the request; the client's payload begins after it.
         used: usize,
     },
@@ -33,7 +33,7 @@ pub enum Step {
 
 /// The protocol that a client uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Style {
+pub enum ProxyProtocol {
     /// SOCKS5.
     Socks,
     /// HTTP CONNECT.
@@ -43,7 +43,7 @@ pub enum Style {
 /// Parses the first message, or the second one if the client was `greeted`.
 pub fn read(bytes: &[u8], greeted: bool) -> Step {
     match bytes.first() {
-        None => Step::More,
+        None => Step::ReadMore,
         Some(&VERSION) if greeted => read_request(bytes),
         Some(&VERSION) => read_greeting(bytes),
         _ if greeted => Step::Refuse(socks_reply(FAILURE)),
@@ -52,10 +52,10 @@ pub fn read(bytes: &[u8], greeted: bool) -> Step {
 }
 
 /// Returns the reply after the target is connected or has failed.
-pub fn reply(style: Style, outcome: Result<(), u32>) -> Vec<u8> {
-    match (style, outcome) {
-        (Style::Socks, Ok(())) => socks_reply(0),
-        (Style::Socks, Err(reason)) => socks_reply(match reason {
+pub fn reply(protocol: ProxyProtocol, outcome: Result<(), u32>) -> Vec<u8> {
+    match (protocol, outcome) {
+        (ProxyProtocol::Socks, Ok(())) => socks_reply(0),
+        (ProxyProtocol::Socks, Err(reason)) => socks_reply(match reason {
             refusal::NOT_ALLOWED => 2,
             refusal::LINK_DOWN => 3,
             refusal::NO_SUCH_HOST => 4,
@@ -63,8 +63,8 @@ pub fn reply(style: Style, outcome: Result<(), u32>) -> Vec<u8> {
             refusal::TIMEOUT => 6,
             _ => FAILURE,
         }),
-        (Style::Http, Ok(())) => b"HTTP/1.1 200 Connection Established\r\n\r\n".to_vec(),
-        (Style::Http, Err(reason)) => http_refusal(
+        (ProxyProtocol::Http, Ok(())) => b"HTTP/1.1 200 Connection Established\r\n\r\n".to_vec(),
+        (ProxyProtocol::Http, Err(reason)) => http_refusal(
             match reason {
                 refusal::NOT_ALLOWED => "403 Forbidden",
                 refusal::LINK_DOWN => "503 Service Unavailable",
@@ -78,12 +78,12 @@ pub fn reply(style: Style, outcome: Result<(), u32>) -> Vec<u8> {
 
 fn read_greeting(bytes: &[u8]) -> Step {
     let Some(&methods) = bytes.get(1) else {
-        return Step::More;
+        return Step::ReadMore;
     };
     let used = 2 + usize::from(methods);
     match bytes.get(2..used) {
-        None => Step::More,
-        Some(methods) if methods.contains(&NO_AUTHENTICATION) => Step::Say {
+        None => Step::ReadMore,
+        Some(methods) if methods.contains(&NO_AUTHENTICATION) => Step::Reply {
             reply: vec![VERSION, NO_AUTHENTICATION],
             used,
         },
@@ -93,7 +93,7 @@ fn read_greeting(bytes: &[u8]) -> Step {
 
 fn read_request(bytes: &[u8]) -> Step {
     let (Some(&command), Some(&kind)) = (bytes.get(1), bytes.get(3)) else {
-        return Step::More;
+        return Step::ReadMore;
     };
     if command != CONNECT {
         return Step::Refuse(socks_reply(7));
@@ -102,14 +102,14 @@ fn read_request(bytes: &[u8]) -> Step {
         IPV4 => (4, 4),
         IPV6 => (4, 16),
         NAME => match bytes.get(4) {
-            None => return Step::More,
+            None => return Step::ReadMore,
             Some(&length) => (5, usize::from(length)),
         },
         _ => return Step::Refuse(socks_reply(8)),
     };
     let used = start + length + 2;
     let Some(port) = bytes.get(start + length..used) else {
-        return Step::More;
+        return Step::ReadMore;
     };
     let port = u16::from_be_bytes([port[0], port[1]]);
     let host = &bytes[start..start + length];
@@ -125,7 +125,7 @@ fn read_request(bytes: &[u8]) -> Step {
     match host.and_then(|host| format!("{host}:{port}").parse().ok()) {
         Some(place) => Step::Connect {
             place,
-            style: Style::Socks,
+            protocol: ProxyProtocol::Socks,
             used,
         },
         None => Step::Refuse(socks_reply(FAILURE)),
@@ -140,7 +140,7 @@ fn read_connect(bytes: &[u8]) -> Step {
                 "the head is too long",
             ))
         } else {
-            Step::More
+            Step::ReadMore
         };
     };
     let line = bytes
@@ -166,7 +166,7 @@ fn read_connect(bytes: &[u8]) -> Step {
     match target.and_then(|target| target.parse().ok()) {
         Some(place) => Step::Connect {
             place,
-            style: Style::Http,
+            protocol: ProxyProtocol::Http,
             used: end + 4,
         },
         None => Step::Refuse(http_refusal(
@@ -211,50 +211,54 @@ mod tests {
 
     /// Each message is parsed when its last byte is received, and not before.
     #[test]
-    fn words_are_understood_when_they_are_whole() {
+    fn a_message_is_parsed_when_it_is_complete() {
         let name = [&[5, 1, 0, 3, 2][..], b"db", &[0x0c, 0xea]].concat();
-        let words: [(&[u8], bool, &str, Style); 4] = [
+        let messages: [(&[u8], bool, &str, ProxyProtocol); 4] = [
             (
                 &[5, 1, 0, 1, 127, 0, 0, 1, 0, 80],
                 true,
                 "127.0.0.1:80",
-                Style::Socks,
+                ProxyProtocol::Socks,
             ),
-            (&name, true, "db:3306", Style::Socks),
+            (&name, true, "db:3306", ProxyProtocol::Socks),
             (
                 &[
                     5, 1, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 187,
                 ],
                 true,
                 "[::1]:443",
-                Style::Socks,
+                ProxyProtocol::Socks,
             ),
             (
                 b"CONNECT db:3306 HTTP/1.1\r\nHost: db:3306\r\n\r\n",
                 false,
                 "db:3306",
-                Style::Http,
+                ProxyProtocol::Http,
             ),
         ];
-        for (word, greeted, target, style) in words {
-            for end in 0..word.len() {
-                assert_eq!(read(&word[..end], greeted), Step::More, "{target} {end}");
+        for (message, greeted, target, protocol) in messages {
+            for end in 0..message.len() {
+                assert_eq!(
+                    read(&message[..end], greeted),
+                    Step::ReadMore,
+                    "{target} {end}"
+                );
             }
-            let more = [word, b"and its bytes"].concat();
+            let more = [message, b"and its bytes"].concat();
             let connect = Step::Connect {
                 place: place(target),
-                style,
-                used: word.len(),
+                protocol,
+                used: message.len(),
             };
             assert_eq!(read(&more, greeted), connect);
         }
-        assert_eq!(read(&[5, 2, 2], false), Step::More);
+        assert_eq!(read(&[5, 2, 2], false), Step::ReadMore);
         let reply = vec![5, 0];
-        assert_eq!(read(&[5, 2, 2, 0], false), Step::Say { reply, used: 4 });
+        assert_eq!(read(&[5, 2, 2, 0], false), Step::Reply { reply, used: 4 });
     }
 
     #[test]
-    fn what_is_not_served_is_refused_in_its_own_words() {
+    fn an_unsupported_request_is_refused_in_its_protocol() {
         let refused = |bytes: &[u8], greeted| match read(bytes, greeted) {
             Step::Refuse(reply) => reply,
             other => panic!("{bytes:?}: {other:?}"),
@@ -277,7 +281,7 @@ mod tests {
             let reply = String::from_utf8(refused(head, false)).expect("text");
             assert_eq!(&reply[9..12], status);
         }
-        assert_eq!(reply(Style::Socks, Err(refusal::NOT_ALLOWED))[1], 2);
-        assert!(reply(Style::Http, Err(refusal::NOT_ALLOWED)).starts_with(b"HTTP/1.1 403"));
+        assert_eq!(reply(ProxyProtocol::Socks, Err(refusal::NOT_ALLOWED))[1], 2);
+        assert!(reply(ProxyProtocol::Http, Err(refusal::NOT_ALLOWED)).starts_with(b"HTTP/1.1 403"));
     }
 }

@@ -47,8 +47,8 @@ impl PeerStatus {
         peer.with(|core| Self {
             name: name.to_owned(),
             encrypted,
-            connections: core.lines(),
-            conversations: core.talks(),
+            connections: core.connections(),
+            conversations: core.duplexes(),
             sent: core.endpoint().sender().counters(),
             received: core.endpoint().receiver().counters(),
             unacked: core.endpoint().sender().unacked(),

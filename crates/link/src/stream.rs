@@ -12,10 +12,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use edgeward_dedup::reason;
 
-use crate::core::{Core, Read, TalkId, Written};
+use crate::budget::{BUDGET_BYTES, Budget};
+use crate::core::{Core, DuplexId, Read, Written};
 use crate::label::{Target, refusal};
 use crate::peer::Peer;
-use crate::turn::{TURN_BYTES, Turn};
 
 /// Bytes to and from a target on the peer's network.
 ///
@@ -25,23 +25,23 @@ use crate::turn::{TURN_BYTES, Turn};
 #[derive(Debug)]
 pub struct LinkStream {
     peer: Arc<Peer>,
-    talk: TalkId,
+    duplex: DuplexId,
     /// Bytes received and not read yet.
     bytes: Bytes,
     /// The budgets of a task that reads or writes for as long as bytes are available.
-    reads: Turn,
-    writes: Turn,
+    reads: Budget,
+    writes: Budget,
 }
 
 /// The peer reset a stream or refused it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{}", refusal::describe(*.reason))]
-pub struct Refused {
+pub struct StreamError {
     /// A reason of [`refusal`] or of `edgeward_dedup::reason`.
     pub reason: u32,
 }
 
-impl Refused {
+impl StreamError {
     fn into_io(self) -> io::Error {
         let kind = match self.reason {
             refusal::NOT_ALLOWED => io::ErrorKind::PermissionDenied,
@@ -56,33 +56,35 @@ impl Refused {
 }
 
 impl LinkStream {
-    pub(crate) fn new(peer: Arc<Peer>, talk: TalkId) -> Self {
+    pub(crate) fn new(peer: Arc<Peer>, duplex: DuplexId) -> Self {
         Self {
             peer,
-            talk,
+            duplex,
             bytes: Bytes::new(),
-            reads: Turn::default(),
-            writes: Turn::default(),
+            reads: Budget::default(),
+            writes: Budget::default(),
         }
     }
 
     /// Waits until the peer has connected to the target, or has refused.
     ///
     /// Waiting is optional: bytes written earlier are delivered as soon as the target is connected.
-    pub async fn answered(&mut self) -> Result<(), Refused> {
+    pub async fn accepted(&mut self) -> Result<(), StreamError> {
         std::future::poll_fn(|cx| {
-            let answered = self.peer.with(|core| core.answered(self.talk, cx.waker()));
-            answered.map_or(Poll::Pending, Poll::Ready)
+            let accepted = self
+                .peer
+                .with(|core| core.accepted(self.duplex, cx.waker()));
+            accepted.map_or(Poll::Pending, Poll::Ready)
         })
         .await
-        .map_err(|reason| Refused { reason })
+        .map_err(|reason| StreamError { reason })
     }
 
     /// Returns a handle to change the stream while another owner reads and writes it.
     pub(crate) fn control(&self) -> Control {
         Control {
             peer: Arc::clone(&self.peer),
-            talk: self.talk,
+            duplex: self.duplex,
         }
     }
 
@@ -91,11 +93,11 @@ impl LinkStream {
         if !self.bytes.is_empty() {
             return Poll::Ready(Ok(Some(std::mem::take(&mut self.bytes))));
         }
-        match self.peer.with(|core| core.read(self.talk, cx.waker())) {
+        match self.peer.with(|core| core.read(self.duplex, cx.waker())) {
             Read::Bytes(bytes) => Poll::Ready(Ok(Some(bytes))),
             Read::Wait => Poll::Pending,
             Read::End => Poll::Ready(Ok(None)),
-            Read::Failed(reason) => Poll::Ready(Err(Refused { reason }.into_io())),
+            Read::Failed(reason) => Poll::Ready(Err(StreamError { reason }.into_io())),
         }
     }
 
@@ -109,16 +111,16 @@ impl LinkStream {
     pub(crate) fn poll_write_from(
         &mut self,
         waker: &Waker,
-        turn: &mut Turn,
+        budget: &mut Budget,
         read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         let now = Instant::now();
         let written = self.peer.with(|core| {
-            let written = core.write_from(self.talk, now, waker, turn, read);
-            took_until_now(core, self.talk, written.as_ref().ok());
+            let written = core.write_from(self.duplex, now, waker, budget, read);
+            set_write_end(core, self.duplex, written.as_ref().ok());
             written
         });
-        polled(written?)
+        into_poll(written?)
     }
 }
 
@@ -131,7 +133,7 @@ impl AsyncRead for LinkStream {
         if buffer.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
-        if self.reads.ends(cx) {
+        if self.reads.yield_if_spent(cx) {
             return Poll::Pending;
         }
         if self.bytes.is_empty() {
@@ -139,7 +141,7 @@ impl AsyncRead for LinkStream {
                 Poll::Ready(None) => return Poll::Ready(Ok(())),
                 Poll::Ready(Some(bytes)) => self.bytes = bytes,
                 Poll::Pending => {
-                    self.reads = Turn::default();
+                    self.reads = Budget::default();
                     return Poll::Pending;
                 }
             }
@@ -162,55 +164,58 @@ impl AsyncWrite for LinkStream {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if self.writes.ends(cx) {
+        if self.writes.yield_if_spent(cx) {
             return Poll::Pending;
         }
-        let bytes = &bytes[..bytes.len().min(TURN_BYTES)];
+        let bytes = &bytes[..bytes.len().min(BUDGET_BYTES)];
         let now = Instant::now();
         let Self {
-            peer, talk, writes, ..
+            peer,
+            duplex,
+            writes,
+            ..
         } = &mut *self;
         let written = peer.with(|core| {
-            let written = core.write(*talk, bytes, now, cx.waker(), writes);
-            took_until_now(core, *talk, Some(&written));
+            let written = core.write(*duplex, bytes, now, cx.waker(), writes);
+            set_write_end(core, *duplex, Some(&written));
             written
         });
         if !matches!(written, Written::Bytes(_)) {
-            self.writes = Turn::default();
+            self.writes = Budget::default();
         }
-        polled(written)
+        into_poll(written)
     }
 
     fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.peer.with(|core| core.flush(self.talk));
+        self.peer.with(|core| core.flush(self.duplex));
         Poll::Ready(Ok(()))
     }
 
     /// Ends the outgoing direction at once. Written bytes are delivered even if the stream is dropped.
     fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let closed = self.peer.with(|core| core.close(self.talk));
-        Poll::Ready(closed.map_err(|reason| Refused { reason }.into_io()))
+        let closed = self.peer.with(|core| core.close(self.duplex));
+        Poll::Ready(closed.map_err(|reason| StreamError { reason }.into_io()))
     }
 }
 
 /// Processing half a megabyte takes longer than a pause, so the pause of the writer begins now.
-fn took_until_now(core: &mut Core, talk: TalkId, written: Option<&Written>) {
+fn set_write_end(core: &mut Core, duplex: DuplexId, written: Option<&Written>) {
     if matches!(written, Some(Written::Bytes(1..))) {
-        core.wrote_until(talk, Instant::now());
+        core.set_write_end(duplex, Instant::now());
     }
 }
 
-fn polled(written: Written) -> Poll<io::Result<usize>> {
+fn into_poll(written: Written) -> Poll<io::Result<usize>> {
     match written {
         Written::Bytes(bytes) => Poll::Ready(Ok(bytes)),
         Written::Full => Poll::Pending,
-        Written::Ended(reason) => Poll::Ready(Err(Refused { reason }.into_io())),
+        Written::Ended(reason) => Poll::Ready(Err(StreamError { reason }.into_io())),
     }
 }
 
 impl Drop for LinkStream {
     fn drop(&mut self) {
-        self.peer.with(|core| core.detach(self.talk));
+        self.peer.with(|core| core.detach(self.duplex));
     }
 }
 
@@ -218,34 +223,35 @@ impl Drop for LinkStream {
 #[derive(Clone, Debug)]
 pub(crate) struct Control {
     peer: Arc<Peer>,
-    talk: TalkId,
+    duplex: DuplexId,
 }
 
 impl Control {
     /// Bytes written from now on bypass deduplication.
     pub(crate) fn bypass(&self) {
-        self.peer.with(|core| core.bypass(self.talk));
+        self.peer.with(|core| core.bypass(self.duplex));
     }
 }
 
 /// A stream that the peer has opened.
 #[derive(Debug)]
-pub(crate) struct Begun {
+pub(crate) struct IncomingStream {
     stream: LinkStream,
     target: Target,
 }
 
-impl Begun {
+impl IncomingStream {
     /// Waits for the next stream; `None` after the peer was shut down.
     pub(crate) async fn next(peer: &Arc<Peer>) -> Option<Self> {
         std::future::poll_fn(|cx| {
-            let (begun, shut) = peer.with(|core| (core.accept(cx.waker()), core.is_shut()));
-            match begun {
-                Some((talk, target)) => Poll::Ready(Some(Self {
-                    stream: LinkStream::new(Arc::clone(peer), talk),
+            let (opened, is_shut_down) =
+                peer.with(|core| (core.next_opened(cx.waker()), core.is_shut_down()));
+            match opened {
+                Some((duplex, target)) => Poll::Ready(Some(Self {
+                    stream: LinkStream::new(Arc::clone(peer), duplex),
                     target,
                 })),
-                None if shut => Poll::Ready(None),
+                None if is_shut_down => Poll::Ready(None),
                 None => Poll::Pending,
             }
         })
@@ -257,9 +263,12 @@ impl Begun {
     }
 
     /// Accepts the stream.
-    pub(crate) fn answer(self) -> Result<LinkStream, Refused> {
-        let answered = self.stream.peer.with(|core| core.answer(self.stream.talk));
-        answered.map_err(|reason| Refused { reason })?;
+    pub(crate) fn accept(self) -> Result<LinkStream, StreamError> {
+        let accepted = self
+            .stream
+            .peer
+            .with(|core| core.accept(self.stream.duplex));
+        accepted.map_err(|reason| StreamError { reason })?;
         Ok(self.stream)
     }
 
@@ -267,6 +276,6 @@ impl Begun {
     pub(crate) fn refuse(self, reason: u32) {
         self.stream
             .peer
-            .with(|core| core.refuse(self.stream.talk, reason));
+            .with(|core| core.refuse(self.stream.duplex, reason));
     }
 }

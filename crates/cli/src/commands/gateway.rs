@@ -11,7 +11,7 @@ use serde_json::json;
 
 use edgeward_dedup::receiver::Sharing;
 use edgeward_link::{
-    Admin, Allow, DenyError, DenyList, EndStatus, Gateway, GatewayConfig, HostPort, Rule,
+    Admin, Allow, DenyError, DenyList, EndpointStatus, Gateway, GatewayConfig, HostPort, Rule,
 };
 
 use super::flag_values::address;
@@ -99,7 +99,7 @@ fn origin(text: &str) -> Result<HostPort, String> {
     } else {
         format!("{rest}:80").parse()
     };
-    place.map_err(|error: edgeward_link::NotHostPort| error.to_string())
+    place.map_err(|error: edgeward_link::ParseHostPortError| error.to_string())
 }
 
 /// Runs the gateway until a signal.
@@ -129,7 +129,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
         let gateway = Gateway::bind(config).await.map_err(with_hint)?;
         let gateway = Arc::new(gateway);
         let status_source = Arc::clone(&gateway);
-        let report = Arc::new(move || EndStatus::from(&*status_source));
+        let report = Arc::new(move || EndpointStatus::from(&*status_source));
         let admin = admin(args.endpoint.admin, report).await?;
         let addr = gateway.local_addr();
         let origin = args

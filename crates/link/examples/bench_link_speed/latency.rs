@@ -8,13 +8,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use edgeward_dedup::codec::{Method, Methods};
-use edgeward_link::Ids;
+use edgeward_link::IdScheme;
 use edgeward_testkit::{Wan, WanSettings};
 
-use crate::ends::{Stand, Switches};
+use crate::endpoints::{Features, LinkBed};
 use crate::watch::{Watch, now};
 
-const EVERYTHING: Switches = Switches {
+const EVERYTHING: Features = Features {
     store: Method::None,
     tls: true,
     dedup: true,
@@ -22,17 +22,20 @@ const EVERYTHING: Switches = Switches {
     delta: true,
     methods: Methods::ALL,
     chunk_bytes: 8 << 10,
-    ids: Ids::Blake3,
+    ids: IdScheme::Blake3,
 };
 
 /// Without network delay and other traffic: the link, and a relay, in turns.
 pub(crate) fn idle() -> io::Result<()> {
     let target = target()?;
-    let stand = Stand::start(target, &EVERYTHING, None)?;
+    let test_link = LinkBed::start(target, &EVERYTHING, None)?;
     let relay = relay(target)?;
     let watch = Watch::start()?;
     let (mut link, mut plain) = (Vec::new(), Vec::new());
-    let mut through = [TcpStream::connect(stand.addr)?, TcpStream::connect(relay)?];
+    let mut through = [
+        TcpStream::connect(test_link.addr)?,
+        TcpStream::connect(relay)?,
+    ];
     for round in 0..20 {
         for (tcp, asked) in through.iter_mut().zip([&mut link, &mut plain]) {
             for _ in 0..500 {
@@ -58,8 +61,8 @@ pub(crate) fn idle() -> io::Result<()> {
 
 /// On a network of 100 Mb/s and 10 ms each way: alone, and beside an endless download.
 pub(crate) fn beside_bulk() -> io::Result<()> {
-    let stand = Stand::over(target()?, &EVERYTHING, Some(LINE))?;
-    beside("latency, beside a download", stand.addr)
+    let link = LinkBed::over(target()?, &EVERYTHING, Some(LINE))?;
+    beside("latency, beside a download", link.addr)
 }
 
 /// The same with two TCP connections instead of the link: the latency that the network and the machine add by

@@ -14,7 +14,7 @@
 //! stable with all threads on one core (`taskset --cpu-list 0`); the latency rows need two. The output is one JSON
 //! object for each row on stdout.
 
-mod ends;
+mod endpoints;
 mod latency;
 mod watch;
 
@@ -24,10 +24,10 @@ use std::sync::Arc;
 
 use edgeward_dedup::codec::{Method, Methods};
 
-use edgeward_link::Ids;
+use edgeward_link::IdScheme;
 
 use edgeward_types::SplitMix64;
-use ends::{Plain, Source, Stand, Switches};
+use endpoints::{Features, LinkBed, Relay, Source};
 
 /// The same allocator as the program.
 #[global_allocator]
@@ -67,7 +67,7 @@ fn main() -> io::Result<()> {
 struct Row {
     name: &'static str,
     body: Body,
-    switches: Switches,
+    features: Features,
     /// The bandwidth of the network in bits per second; `None` if the processor is the limit.
     line: Option<u64>,
 }
@@ -86,7 +86,7 @@ enum Body {
 
 /// The rows of the project's goals, and then those that are comparable with a competing product.
 fn rows() -> Vec<Row> {
-    let all = Switches {
+    let all = Features {
         tls: true,
         store: Method::None,
         dedup: true,
@@ -94,40 +94,40 @@ fn rows() -> Vec<Row> {
         delta: true,
         methods: Methods::ALL,
         chunk_bytes: 8 << 10,
-        ids: Ids::Blake3,
+        ids: IdScheme::Blake3,
     };
-    let dedup_only = Switches {
+    let dedup_only = Features {
         tls: false,
         delta: false,
         methods: Methods::NONE,
         ..all
     };
-    let noise = |name, switches| Row {
+    let noise = |name, features| Row {
         name,
         body: Body::Noise,
-        switches,
+        features,
         line: None,
     };
     vec![
         noise(
             "everything on, incompressible",
-            Switches {
+            Features {
                 store: Method::Zstd,
                 ..all
             },
         ),
         noise(
             "without TLS",
-            Switches {
+            Features {
                 tls: false,
                 store: Method::Zstd,
                 ..all
             },
         ),
-        noise("nor compressed stores", Switches { tls: false, ..all }),
+        noise("nor compressed stores", Features { tls: false, ..all }),
         noise(
             "dedup only, chunks of 64 KiB",
-            Switches {
+            Features {
                 chunk_bytes: 64 << 10,
                 ..dedup_only
             },
@@ -135,7 +135,7 @@ fn rows() -> Vec<Row> {
         noise("dedup only", dedup_only),
         noise(
             "TLS only",
-            Switches {
+            Features {
                 tls: true,
                 dedup: false,
                 ..dedup_only
@@ -143,7 +143,7 @@ fn rows() -> Vec<Row> {
         ),
         noise(
             "frames only",
-            Switches {
+            Features {
                 dedup: false,
                 ..dedup_only
             },
@@ -151,13 +151,13 @@ fn rows() -> Vec<Row> {
         Row {
             name: "all duplicate",
             body: Body::Repeated,
-            switches: all,
+            features: all,
             line: None,
         },
         Row {
             name: "all duplicate, kept by both",
             body: Body::Repeated,
-            switches: Switches {
+            features: Features {
                 keep_sent: true,
                 ..all
             },
@@ -166,34 +166,34 @@ fn rows() -> Vec<Row> {
         Row {
             name: "all duplicate, the second time",
             body: Body::Second,
-            switches: all,
+            features: all,
             line: None,
         },
         Row {
             name: "all duplicate, without TLS",
             body: Body::Repeated,
-            switches: dedup_only,
+            features: dedup_only,
             line: None,
         },
         noise(
             "everything on, names by gmac",
-            Switches {
-                ids: Ids::Gmac,
+            Features {
+                ids: IdScheme::Gmac,
                 ..all
             },
         ),
         noise(
             "dedup only, names by gmac",
-            Switches {
-                ids: Ids::Gmac,
+            Features {
+                ids: IdScheme::Gmac,
                 ..dedup_only
             },
         ),
         Row {
             name: "all duplicate, names by gmac",
             body: Body::Repeated,
-            switches: Switches {
-                ids: Ids::Gmac,
+            features: Features {
+                ids: IdScheme::Gmac,
                 ..all
             },
             line: None,
@@ -201,7 +201,7 @@ fn rows() -> Vec<Row> {
         Row {
             name: "text, zstd",
             body: Body::Text,
-            switches: Switches {
+            features: Features {
                 methods: Methods::NONE.with(Method::Zstd),
                 ..all
             },
@@ -210,7 +210,7 @@ fn rows() -> Vec<Row> {
         Row {
             name: "text, zstd, stores too",
             body: Body::Text,
-            switches: Switches {
+            features: Features {
                 store: Method::Zstd,
                 methods: Methods::NONE.with(Method::Zstd),
                 ..all
@@ -222,13 +222,13 @@ fn rows() -> Vec<Row> {
 
 fn measure(row: &Row, rounds: usize, text: &[u8]) -> io::Result<()> {
     let source = Source::start()?;
-    let plain = Plain::start(source.addr)?;
-    let mut stand = Stand::start(source.addr, &row.switches, row.line)?;
+    let plain = Relay::start(source.addr)?;
+    let mut link = LinkBed::start(source.addr, &row.features, row.line)?;
     let mut noise = Noise(SplitMix64(0x1234_5678));
     // Chunks are stored at the steady rate once the stores are full.
     let warm_up = match row.body {
-        Body::Noise => ends::STORE_BYTES as usize / BODY_BYTES + 1,
-        Body::Text => ends::STORE_BYTES as usize / text.len().max(1) + 1,
+        Body::Noise => endpoints::STORE_BYTES as usize / BODY_BYTES + 1,
+        Body::Text => endpoints::STORE_BYTES as usize / text.len().max(1) + 1,
         Body::Repeated => 2,
         Body::Second => 0,
     };
@@ -240,10 +240,10 @@ fn measure(row: &Row, rounds: usize, text: &[u8]) -> io::Result<()> {
             Body::Noise => Arc::new(noise.body()),
             Body::Repeated => Arc::clone(repeated.get_or_insert_with(|| Arc::new(noise.body()))),
             Body::Second => {
-                stand = Stand::start(source.addr, &row.switches, row.line)?;
+                link = LinkBed::start(source.addr, &row.features, row.line)?;
                 let body = Arc::new(noise.body());
                 source.set(&body);
-                stand.fetch(&body)?;
+                link.fetch(&body)?;
                 body
             }
             Body::Text => {
@@ -252,14 +252,14 @@ fn measure(row: &Row, rounds: usize, text: &[u8]) -> io::Result<()> {
             }
         };
         source.set(&body);
-        let before = (stand.cpu(), stand.wire());
-        stand.fetch(&body)?;
-        let after = (stand.cpu(), stand.wire());
+        let before = (link.cpu(), link.wire());
+        link.fetch(&body)?;
+        let after = (link.cpu(), link.wire());
         if round < warm_up {
             continue;
         }
         let plain_before = plain.cpu();
-        ends::fetch(plain.addr, &body)?;
+        endpoints::fetch(plain.addr, &body)?;
         let bits = body.len() as f64 * 8.0 / 1e9;
         let plain_speed = bits / (plain.cpu() - plain_before);
         let cpu = [0, 1].map(|end| after.0[end] - before.0[end]);

@@ -18,7 +18,7 @@ pub(crate) struct Site {
     /// The address of the edge.
     pub(crate) addr: SocketAddr,
     pub(crate) wan: Wan,
-    _programs: [Program; 2],
+    _programs: [Process; 2],
     _folder: TempDir,
 }
 
@@ -39,7 +39,7 @@ impl Site {
             return Err(io::Error::other("`edgeward link keygen` failed"));
         }
         let origin_url = format!("http://{origin}");
-        let gateway = Program::start(
+        let gateway = Process::start(
             edgeward,
             &[
                 "gateway",
@@ -67,7 +67,7 @@ impl Site {
                 wan.addr()
             ),
         )?;
-        let edge = Program::start(edgeward, &["serve", "--config", &config])?;
+        let edge = Process::start(edgeward, &["serve", "--config", &config])?;
         let site = Self {
             addr: edge.addr("/listening/0")?,
             wan,
@@ -81,7 +81,7 @@ impl Site {
     /// Waits until a miss gets a response: misses are refused while the link is down.
     fn wait_until_up(&self) -> io::Result<()> {
         let begun = Instant::now();
-        while begun.elapsed() < PATIENCE {
+        while begun.elapsed() < START_TIMEOUT {
             if crate::status(self.addr, "/no-such-file")? == 404 {
                 return Ok(());
             }
@@ -92,12 +92,12 @@ impl Site {
 }
 
 /// A running process, ended when this value is dropped.
-struct Program {
+struct Process {
     child: Child,
-    told: Value,
+    output: Value,
 }
 
-impl Program {
+impl Process {
     fn start(edgeward: &Path, args: &[&str]) -> io::Result<Self> {
         let mut child = Command::new(edgeward)
             .args(args)
@@ -110,24 +110,24 @@ impl Program {
         // The process is in `program` before an error can return, so it is always ended.
         let mut program = Self {
             child,
-            told: Value::Null,
+            output: Value::Null,
         };
         read?;
-        program.told = serde_json::from_str(&line)
+        program.output = serde_json::from_str(&line)
             .map_err(|_| io::Error::other(format!("`edgeward {}` did not start", args[0])))?;
         Ok(program)
     }
 
     fn addr(&self, pointer: &str) -> io::Result<SocketAddr> {
-        let told = self.told.pointer(pointer).and_then(Value::as_str);
-        let told = told.unwrap_or_default();
-        let addr = told.split_once("://").map_or(told, |(_, addr)| addr);
+        let output = self.output.pointer(pointer).and_then(Value::as_str);
+        let output = output.unwrap_or_default();
+        let addr = output.split_once("://").map_or(output, |(_, addr)| addr);
         let addr = addr.trim_end_matches('/').parse();
-        addr.map_err(|_| io::Error::other(format!("`{told}` is not an address")))
+        addr.map_err(|_| io::Error::other(format!("`{output}` is not an address")))
     }
 }
 
-impl Drop for Program {
+impl Drop for Process {
     fn drop(&mut self) {
         _ = self.child.kill();
         _ = self.child.wait();
@@ -149,4 +149,4 @@ pub(crate) fn edgeward() -> io::Result<PathBuf> {
     })
 }
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);

@@ -6,69 +6,73 @@ use edgeward_dedup::receiver::ReceiverEvent;
 use edgeward_dedup::sender::SenderEvent;
 use edgeward_dedup::wire::StreamId;
 
-use super::{Core, TalkId};
+use super::{Core, DuplexId};
 use crate::label::{Label, refusal};
 
 impl Core {
     /// Handles all events of the sender and the receiver.
-    pub(super) fn events(&mut self) {
+    pub(super) fn handle_events(&mut self) {
         while let Some(event) = self.endpoint.event() {
             match event {
                 Event::Received(ReceiverEvent::Opened { stream, label }) => {
                     self.opened(stream, &label);
                 }
                 Event::Received(ReceiverEvent::Ready(stream)) => {
-                    if let Some((talk, _)) = self.by_in.get(&stream) {
-                        let talk = self.talks.get_mut(talk);
-                        self.wake.extend(talk.and_then(|talk| talk.reader.take()));
+                    if let Some((duplex, _)) = self.by_in.get(&stream) {
+                        let duplex = self.duplexes.get_mut(duplex);
+                        self.to_wake
+                            .extend(duplex.and_then(|duplex| duplex.reader.take()));
                     }
                 }
                 Event::Sent(SenderEvent::Complete(stream)) => {
-                    let talk = self.by_out.get(&stream);
-                    match talk.and_then(|(talk, _)| self.talks.get_mut(talk)) {
-                        Some(talk) => talk.out_complete = true,
+                    let duplex = self.by_out.get(&stream);
+                    match duplex.and_then(|(duplex, _)| self.duplexes.get_mut(duplex)) {
+                        Some(duplex) => duplex.out_complete = true,
                         None => _ = self.by_out.remove(&stream),
                     }
                 }
                 Event::Sent(SenderEvent::Stopped { stream, reason }) => {
-                    let talk = self.by_out.get(&stream);
-                    let talk = talk.and_then(|(talk, _)| self.talks.get_mut(talk));
-                    if talk.is_none() {
+                    let duplex = self.by_out.get(&stream);
+                    let duplex = duplex.and_then(|(duplex, _)| self.duplexes.get_mut(duplex));
+                    if duplex.is_none() {
                         self.by_out.remove(&stream);
                     }
-                    if let Some(talk) = talk {
-                        talk.out_stopped.get_or_insert(reason);
-                        talk.hold = None;
-                        self.wake.extend(talk.writer.take());
-                        self.wake.extend(talk.reader.take());
+                    if let Some(duplex) = duplex {
+                        duplex.out_stopped.get_or_insert(reason);
+                        duplex.hold = None;
+                        self.to_wake.extend(duplex.writer.take());
+                        self.to_wake.extend(duplex.reader.take());
                     }
                 }
             }
         }
         // Nearly every event leaves an acknowledgement to send.
-        self.kick();
+        self.wake_idle();
     }
 
     fn opened(&mut self, stream: StreamId, label: &[u8]) {
         match Label::decode(label) {
-            Some(Label::Begin(_)) if !self.config.accepts || self.closed => {
+            Some(Label::Open(_)) if !self.config.accepts || self.closed => {
                 self.endpoint.stop(stream, refusal::NOT_ALLOWED);
             }
-            Some(Label::Begin(target)) => {
-                let id = self.new_talk(target, false);
-                let talk = self.talks.get_mut(&id).expect("it was just made");
-                talk.incoming = Some(stream);
-                self.by_in.insert(stream, (id, talk.host));
-                self.begun.push_back(id);
-                self.wake.extend(self.begun_waker.take());
+            Some(Label::Open(target)) => {
+                let id = self.new_duplex(target, false);
+                let duplex = self.duplexes.get_mut(&id).expect("it was just made");
+                duplex.incoming = Some(stream);
+                self.by_in.insert(stream, (id, duplex.host));
+                self.unaccepted.push_back(id);
+                self.to_wake.extend(self.accept_waker.take());
             }
             Some(Label::Answer(to)) => {
-                let id = self.by_out.get(&to).map_or(TalkId::MAX, |(talk, _)| *talk);
-                match self.talks.get_mut(&id) {
-                    Some(talk) if talk.ours && talk.incoming.is_none() => {
-                        talk.incoming = Some(stream);
-                        self.wake.extend(talk.reader.take());
-                        self.by_in.insert(stream, (id, talk.host));
+                let id = self
+                    .by_out
+                    .get(&to)
+                    .map_or(DuplexId::MAX, |(duplex, _)| *duplex);
+                match self.duplexes.get_mut(&id) {
+                    Some(duplex) if duplex.opened_here && duplex.incoming.is_none() => {
+                        duplex.incoming = Some(stream);
+                        self.to_wake.extend(duplex.reader.take());
+                        self.by_in.insert(stream, (id, duplex.host));
                     }
                     // The stream of this answer no longer exists.
                     _ => self.endpoint.stop(stream, reason::GIVEN_UP),
@@ -83,25 +87,27 @@ impl Core {
         let heard = !news.is_empty();
         for stream in news {
             if let Some((id, _)) = self.by_out.get(&stream)
-                && let Some(talk) = self.talks.get_mut(id)
-                && talk.writer.is_some()
+                && let Some(duplex) = self.duplexes.get_mut(id)
+                && duplex.writer.is_some()
             {
                 if self.endpoint.sender().room(stream) > 0 {
-                    self.wake.extend(talk.wake_writer());
+                    self.to_wake.extend(duplex.wake_writer());
                 }
                 // The held bytes are checked again, because the sender may have no frame under way any more.
-                self.due.extend(talk.ask_again().map(|due| (due, *id)));
+                self.due
+                    .extend(duplex.schedule_check().map(|due| (due, *id)));
             }
         }
         // Wakes as many writers as there may be room for. A writer that finds no room waits again.
         let unacked = self.endpoint.sender().unacked();
         let free = self.config.unacked_max.saturating_sub(unacked);
         if heard && free > 0 {
-            let crowd = self.crowded.len().min(1 + free / SHARE_BYTES);
-            for id in self.crowded.drain(..crowd) {
-                if let Some(talk) = self.talks.get_mut(&id) {
-                    self.wake.extend(talk.wake_writer());
-                    self.due.extend(talk.ask_again().map(|due| (due, id)));
+            let woken = self.waiting_for_limit.len().min(1 + free / SHARE_BYTES);
+            for id in self.waiting_for_limit.drain(..woken) {
+                if let Some(duplex) = self.duplexes.get_mut(&id) {
+                    self.to_wake.extend(duplex.wake_writer());
+                    self.due
+                        .extend(duplex.schedule_check().map(|due| (due, id)));
                 }
             }
         }

@@ -5,9 +5,9 @@
 //! a task that has to wait is kept here; [`Peer::with`](crate::peer::Peer::with) wakes the tasks that can continue
 //! once the lock is released.
 
+mod duplex;
 mod events;
 mod stalled;
-mod talk;
 #[cfg(test)]
 mod tests;
 
@@ -27,20 +27,20 @@ use edgeward_dedup::store::ChunkStore as _;
 use edgeward_dedup::wire::{Disagreement, Frame, FrameSink as _, Hello, Role, StreamId};
 use edgeward_dedup::{Handled, Violation, reason};
 
-use crate::hold::{HOLD_ANSWERS, Verdict};
+use crate::budget::Budget;
+use crate::hold::{HOLD_ACKS, Verdict};
 use crate::outbox::Outbox;
 use crate::tally::Tallies;
-use crate::turn::Turn;
 
+use duplex::Duplex;
+pub(crate) use duplex::{Read, Written};
 use stalled::Stalls;
-use talk::Talk;
-pub(crate) use talk::{Read, Written};
 
 /// Identifies one duplex stream of the peer.
-pub(crate) type TalkId = u64;
+pub(crate) type DuplexId = u64;
 
 /// Identifies one connection to the peer.
-pub(crate) type LineId = u64;
+pub(crate) type ConnectionId = u64;
 
 /// The settings of a core, apart from those of the state machines.
 #[derive(Clone, Copy, Debug)]
@@ -58,33 +58,33 @@ pub(crate) struct Core {
     store: Chunks,
     codec: Compressors,
     peer_session: Option<u64>,
-    talks: HashMap<TalkId, Talk>,
-    talk_next: TalkId,
+    duplexes: HashMap<DuplexId, Duplex>,
+    next_duplex: DuplexId,
     /// The duplex stream and the host counters of each outgoing stream. An outgoing stream stays here until it is
     /// delivered, even if its duplex stream is dropped.
-    by_out: HashMap<StreamId, (TalkId, usize)>,
-    by_in: HashMap<StreamId, (TalkId, usize)>,
+    by_out: HashMap<StreamId, (DuplexId, usize)>,
+    by_in: HashMap<StreamId, (DuplexId, usize)>,
     /// Streams that the peer opened and no task has accepted yet. At most as many as the peer may open.
-    begun: VecDeque<TalkId>,
-    begun_waker: Option<Waker>,
+    unaccepted: VecDeque<DuplexId>,
+    accept_waker: Option<Waker>,
     /// When the held bytes of each stream have to be checked.
-    due: BTreeSet<(Instant, TalkId)>,
+    due: BTreeSet<(Instant, DuplexId)>,
     /// Until when acknowledgements wait for other frames.
-    answers_due: Option<Instant>,
+    acks_due: Option<Instant>,
     /// Writers that wait because the limit of unacknowledged bytes of all streams is reached.
-    crowded: VecDeque<TalkId>,
+    waiting_for_limit: VecDeque<DuplexId>,
     /// Outgoing streams that wait for a disk read.
     stalls: Stalls,
-    lines: Vec<Line>,
-    line_next: LineId,
-    wake: Vec<Waker>,
+    connections: Vec<ConnectionState>,
+    next_connection: ConnectionId,
+    to_wake: Vec<Waker>,
     pub(crate) tallies: Tallies,
     /// True after shutdown: new streams are refused.
     closed: bool,
 }
 
-struct Line {
-    id: LineId,
+struct ConnectionState {
+    id: ConnectionId,
     waker: Option<Waker>,
     /// True if it found nothing to send at its last poll.
     idle: bool,
@@ -102,27 +102,27 @@ impl Core {
             store,
             codec: Compressors::new(),
             peer_session: None,
-            talks: HashMap::new(),
-            talk_next: 0,
+            duplexes: HashMap::new(),
+            next_duplex: 0,
             by_out: HashMap::new(),
             by_in: HashMap::new(),
-            begun: VecDeque::new(),
-            begun_waker: None,
+            unaccepted: VecDeque::new(),
+            accept_waker: None,
             due: BTreeSet::new(),
-            answers_due: None,
-            crowded: VecDeque::new(),
+            acks_due: None,
+            waiting_for_limit: VecDeque::new(),
             stalls: Stalls::default(),
-            lines: Vec::new(),
-            line_next: 0,
-            wake: Vec::new(),
+            connections: Vec::new(),
+            next_connection: 0,
+            to_wake: Vec::new(),
             tallies: Tallies::default(),
             closed: false,
         }
     }
 
     /// Returns the wakers of the tasks that can continue, to be woken once the lock is released.
-    pub(crate) fn due_wakers(&mut self) -> Vec<Waker> {
-        std::mem::take(&mut self.wake)
+    pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
+        std::mem::take(&mut self.to_wake)
     }
 
     pub(crate) fn endpoint(&self) -> &Endpoint {
@@ -130,18 +130,19 @@ impl Core {
     }
 
     /// See [`Endpoint::recall`].
-    pub(crate) fn recall(&mut self, knowledge: Knowledge) {
+    pub(crate) fn set_knowledge(&mut self, knowledge: Knowledge) {
         self.endpoint.recall(knowledge);
     }
 
     /// Returns true if a stream is open, sent bytes are not acknowledged, or an acknowledgement has to be sent.
     pub(crate) fn is_busy(&self) -> bool {
-        let owes = self.endpoint.receiver().answers() != Answers::None && !self.lines.is_empty();
-        owes || !self.talks.is_empty() || self.endpoint.sender().unacked() > 0
+        let must_acknowledge =
+            self.endpoint.receiver().answers() != Answers::None && !self.connections.is_empty();
+        must_acknowledge || !self.duplexes.is_empty() || self.endpoint.sender().unacked() > 0
     }
 
-    pub(crate) fn talks(&self) -> usize {
-        self.talks.len()
+    pub(crate) fn duplexes(&self) -> usize {
+        self.duplexes.len()
     }
 
     /// Returns the HELLO for a new connection.
@@ -150,61 +151,62 @@ impl Core {
     }
 
     /// Adds a connection after both peers have sent HELLO.
-    pub(crate) fn line_up(
+    pub(crate) fn add_connection(
         &mut self,
         role: Role,
         ours: &Hello,
         theirs: &Hello,
-    ) -> Result<LineId, Disagreement> {
+    ) -> Result<ConnectionId, Disagreement> {
         let before = self.peer_session;
-        if before == Some(theirs.session) && !self.lines.is_empty() {
+        if before == Some(theirs.session) && !self.connections.is_empty() {
             ours.agree(role, theirs)?;
         } else {
             self.endpoint.connected(role, ours, theirs)?;
             self.peer_session = Some(theirs.session);
             // No stream could be written before the peer announced its credit.
-            for (id, talk) in &mut self.talks {
-                self.wake.extend(talk.wake_writer());
-                self.due.extend(talk.ask_again().map(|due| (due, *id)));
+            for (id, duplex) in &mut self.duplexes {
+                self.to_wake.extend(duplex.wake_writer());
+                self.due
+                    .extend(duplex.schedule_check().map(|due| (due, *id)));
             }
             if before.is_some_and(|before| before != theirs.session) {
-                self.drop_lines();
-                self.end_all(reason::RESTARTED);
+                self.detach_connections();
+                self.fail_all(reason::RESTARTED);
                 while self.endpoint.event().is_some() {}
             }
         }
-        if self.lines.len() >= LINES_MAX {
+        if self.connections.len() >= CONNECTIONS_MAX {
             // The oldest is usually a connection that broke without notice.
-            let oldest = self.lines.remove(0);
-            self.wake.extend(oldest.waker);
+            let oldest = self.connections.remove(0);
+            self.to_wake.extend(oldest.waker);
             self.endpoint.connection_lost();
         }
-        let id = self.line_next;
-        self.line_next += 1;
-        self.lines.push(Line {
+        let id = self.next_connection;
+        self.next_connection += 1;
+        self.connections.push(ConnectionState {
             id,
             waker: None,
             idle: false,
         });
         // The other connections may have another lane now.
-        self.kick();
+        self.wake_idle();
         Ok(id)
     }
 
     /// Removes a connection and returns how many are left.
-    pub(crate) fn line_down(&mut self, line: LineId) -> usize {
-        if let Some(at) = self.lines.iter().position(|up| up.id == line) {
-            self.lines.remove(at);
-            if !self.lines.is_empty() {
+    pub(crate) fn remove_connection(&mut self, connection: ConnectionId) -> usize {
+        if let Some(at) = self.connections.iter().position(|up| up.id == connection) {
+            self.connections.remove(at);
+            if !self.connections.is_empty() {
                 self.endpoint.connection_lost();
-                self.kick();
+                self.wake_idle();
             }
         }
-        self.lines.len()
+        self.connections.len()
     }
 
-    pub(crate) fn lines(&self) -> usize {
-        self.lines.len()
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.len()
     }
 
     /// Returns the session of the peer's last HELLO.
@@ -213,33 +215,34 @@ impl Core {
     }
 
     /// Returns the number of connections made so far.
-    pub(crate) fn lines_made(&self) -> LineId {
-        self.line_next
+    pub(crate) fn connections_made(&self) -> ConnectionId {
+        self.next_connection
     }
 
     /// Detaches all connections: frames that they receive are no longer accepted.
-    pub(crate) fn drop_lines(&mut self) {
-        let lines = self.lines.drain(..);
-        self.wake.extend(lines.filter_map(|line| line.waker));
+    pub(crate) fn detach_connections(&mut self) {
+        let connections = self.connections.drain(..);
+        self.to_wake
+            .extend(connections.filter_map(|connection| connection.waker));
     }
 
     /// Handles a frame received on a connection. `Ok(Err(_))` is a violation of the protocol, after which the
     /// connection has to be closed. If pending reads are returned, the frame had no effect; the caller performs the
-    /// reads and passes the frame again. `times` is the number of earlier attempts.
+    /// reads and passes the frame again. `attempts` is the number of earlier attempts.
     pub(crate) fn handle(
         &mut self,
-        line: LineId,
+        connection: ConnectionId,
         frame: Frame<'_>,
         memory: Option<&Bytes>,
         wire_bytes: usize,
-        times: u32,
-        turn: &mut Turn,
+        attempts: u32,
+        budget: &mut Budget,
     ) -> Result<Result<Option<PendingReads>, Violation>, Superseded> {
-        let up = self.lines.iter_mut().find(|up| up.id == line);
+        let up = self.connections.iter_mut().find(|up| up.id == connection);
         // The connection is polled for frames to send after this in any case.
         up.ok_or(Superseded)?.idle = false;
         let (stream, bytes) = incoming_stream(&frame);
-        turn.spend(bytes);
+        budget.spend(bytes);
         let before = self.endpoint.receiver().counters();
         let news = match &frame {
             Frame::Ack(acks) => acks.iter().map(|acked| acked.stream).collect(),
@@ -247,7 +250,7 @@ impl Core {
             _ => Vec::new(),
         };
         let (endpoint, codec) = (&mut self.endpoint, &mut self.codec);
-        let handled = if times < HASTY_TIMES_MAX {
+        let handled = if attempts < NON_BLOCKING_ATTEMPTS_MAX {
             let mut store = self.store.non_blocking();
             let handled = endpoint.handle_in(frame, memory, &mut store, codec);
             handled.map(|handled| (handled == Handled::Again).then(|| store.into_pending()))
@@ -255,8 +258,8 @@ impl Core {
             let handled = endpoint.handle_in(frame, memory, &mut self.store, codec);
             handled.map(|_| None)
         };
-        self.tallies.late += u64::from(times == 0 && matches!(handled, Ok(Some(_))));
-        self.events();
+        self.tallies.late += u64::from(attempts == 0 && matches!(handled, Ok(Some(_))));
+        self.handle_events();
         self.wake_writers(news);
         if let Some(stream) = stream.filter(|_| !matches!(handled, Ok(Some(_)))) {
             let host = self.by_in.get(&stream).map(|(_, host)| *host);
@@ -269,26 +272,26 @@ impl Core {
     /// Appends frames for a connection. Returns when to call again if no other event occurs.
     pub(crate) fn fill(
         &mut self,
-        line: LineId,
+        connection: ConnectionId,
         busy: bool,
         now: Instant,
         waker: &Waker,
         out: &mut Outbox,
-        turn: &mut Turn,
+        budget: &mut Budget,
     ) -> Result<Option<Instant>, Superseded> {
-        let at = self.lines.iter().position(|up| up.id == line);
+        let at = self.connections.iter().position(|up| up.id == connection);
         let at = at.ok_or(Superseded)?;
-        self.lines[at].idle = false;
-        let lane = match (at, self.lines.len()) {
+        self.connections[at].idle = false;
+        let lane = match (at, self.connections.len()) {
             (_, 1) => Lane::Any,
             (0, _) => Lane::Short,
             _ => Lane::Long,
         };
         self.flush_due(now);
-        let waits = lane != Lane::Long && self.answers_wait(lane, now);
+        let waits = lane != Lane::Long && self.hold_acks(lane, now);
         let lost = self.endpoint.sender().counters().lost;
         // At least one frame is encoded even if the budget is spent, because no event would cause another call.
-        while !waits && (out.bytes() == 0 || (out.bytes() < FILL_BYTES && !turn.is_over())) {
+        while !waits && (out.bytes() == 0 || (out.bytes() < FILL_BYTES && !budget.is_spent())) {
             let (start, head) = (out.bytes(), out.heads_bytes());
             let before = self.endpoint.sender().counters();
             if !self
@@ -299,11 +302,11 @@ impl Core {
             }
             let after = self.endpoint.sender().counters();
             let packed = |of: &SenderCounters| of.plain + of.literal + of.delta;
-            turn.spend((packed(&after) - packed(&before)) as usize);
-            self.sent(out.heads(head), out.bytes() - start, &before);
+            budget.spend((packed(&after) - packed(&before)) as usize);
+            self.count_sent(out.heads(head), out.bytes() - start, &before);
         }
         if self.endpoint.sender().counters().lost > lost {
-            self.events();
+            self.handle_events();
         }
         // The beginning of a body was sent here; the other connection sends the rest.
         let other = match lane {
@@ -312,30 +315,34 @@ impl Core {
             Lane::Long => Some(Lane::Short),
         };
         if other.is_some_and(|lane| self.endpoint.sender().is_ready(lane)) {
-            self.kick();
+            self.wake_idle();
         }
-        let line = &mut self.lines[at];
-        line.idle = out.bytes() == 0;
-        if line.waker.as_ref().is_none_or(|old| !old.will_wake(waker)) {
-            line.waker = Some(waker.clone());
+        let connection = &mut self.connections[at];
+        connection.idle = out.bytes() == 0;
+        if connection
+            .waker
+            .as_ref()
+            .is_none_or(|old| !old.will_wake(waker))
+        {
+            connection.waker = Some(waker.clone());
         }
         // One connection watches the time for all.
         let first = self.due.first().map(|(due, _)| *due);
-        let first = first.into_iter().chain(self.answers_due).min();
+        let first = first.into_iter().chain(self.acks_due).min();
         Ok(first.filter(|_| at == 0))
     }
 
     /// Returns true if only acknowledgements of short frames are to be sent, and they can still wait. A request is
     /// usually answered at once, so the acknowledgement leaves in the same write as the response.
-    fn answers_wait(&mut self, lane: Lane, now: Instant) -> bool {
+    fn hold_acks(&mut self, lane: Lane, now: Instant) -> bool {
         let due = match self.endpoint.receiver().answers() {
             Answers::Patient if !self.endpoint.sender().is_ready(lane) => {
-                let due = *self.answers_due.get_or_insert(now + HOLD_ANSWERS);
+                let due = *self.acks_due.get_or_insert(now + HOLD_ACKS);
                 (now < due).then_some(due)
             }
             _ => None,
         };
-        self.answers_due = due;
+        self.acks_due = due;
         due.is_some()
     }
 
@@ -345,16 +352,16 @@ impl Core {
     }
 
     /// Wakes the connections that found nothing to send.
-    fn kick(&mut self) {
-        for line in &mut self.lines {
-            if std::mem::take(&mut line.idle) {
-                self.wake.extend(line.waker.clone());
+    fn wake_idle(&mut self) {
+        for connection in &mut self.connections {
+            if std::mem::take(&mut connection.idle) {
+                self.to_wake.extend(connection.waker.clone());
             }
         }
     }
 
     /// Counts a frame that was encoded, for the host of its stream.
-    fn sent(&mut self, head: &[u8], bytes: usize, before: &SenderCounters) {
+    fn count_sent(&mut self, head: &[u8], bytes: usize, before: &SenderCounters) {
         let Some(stream) = outgoing_stream(head) else {
             return;
         };
@@ -364,12 +371,12 @@ impl Core {
         let after = self.endpoint.sender().counters();
         self.tallies.sent(Some(host), bytes, before, &after);
         // The held bytes are no longer behind this frame, so their holding time counts.
-        if let Some(talk) = self.talks.get_mut(&id)
-            && talk.due.is_none()
-            && let Some(hold) = &talk.hold
+        if let Some(duplex) = self.duplexes.get_mut(&id)
+            && duplex.due.is_none()
+            && let Some(hold) = &duplex.hold
             && !self.endpoint.sender().backlog(stream)
         {
-            talk.due = Some(hold.due());
+            duplex.due = Some(hold.due());
             self.due.insert((hold.due(), id));
         }
     }
@@ -381,18 +388,18 @@ impl Core {
             && due <= now
         {
             self.due.pop_first();
-            let Some(talk) = self.talks.get_mut(&id) else {
+            let Some(duplex) = self.duplexes.get_mut(&id) else {
                 continue;
             };
-            talk.due = None;
-            let (Some(hold), Some(stream)) = (&mut talk.hold, talk.out) else {
+            duplex.due = None;
+            let (Some(hold), Some(stream)) = (&mut duplex.hold, duplex.out) else {
                 continue;
             };
             // The stream waits for the connection, which calls again after its next write.
             if self.endpoint.sender().backlog(stream) {
                 continue;
             }
-            hold.saw(self.endpoint.sender().sealed(stream), now);
+            hold.sealed_up_to(self.endpoint.sender().sealed(stream), now);
             let again = match hold.verdict(now) {
                 Verdict::Wait(again) => Some(again),
                 Verdict::Whole(again) => {
@@ -405,7 +412,7 @@ impl Core {
                 // until then, and most of these chunks turn out to be known. The wake-up of the writer schedules
                 // the next check.
                 Verdict::All
-                    if talk.writer.is_some() && self.endpoint.sender().under_way(stream) =>
+                    if duplex.writer.is_some() && self.endpoint.sender().under_way(stream) =>
                 {
                     self.endpoint
                         .flush_whole(stream, &mut self.store, &mut self.codec);
@@ -415,27 +422,27 @@ impl Core {
                 Verdict::All => {
                     let mut store = self.store.non_blocking();
                     self.endpoint.flush(stream, &mut store, &mut self.codec);
-                    let (sender, wanted) = (self.endpoint.sender(), store.into_pending());
-                    self.stalls.add(sender, stream, wanted, 1);
+                    let (sender, pending) = (self.endpoint.sender(), store.into_pending());
+                    self.stalls.add(sender, stream, pending, 1);
                     flushed = true;
-                    talk.hold = None;
+                    duplex.hold = None;
                     None
                 }
             };
             if let Some(again) = again {
-                talk.due = Some(again);
+                duplex.due = Some(again);
                 self.due.insert((again, id));
             }
         }
         if flushed {
-            self.kick();
+            self.wake_idle();
         }
     }
 }
 
 /// A frame may need trailers, then the containers in which a run continues, then the chunks. If the frame still
 /// cannot be handled after that, because the system evicted the pages again or cannot read them, the read blocks.
-const HASTY_TIMES_MAX: u32 = 6;
+const NON_BLOCKING_ATTEMPTS_MAX: u32 = 6;
 
 /// Returns the stream of a frame and the number of body bytes that the frame covers.
 fn incoming_stream(frame: &Frame<'_>) -> (Option<StreamId>, usize) {
@@ -465,4 +472,4 @@ fn outgoing_stream(frame: &[u8]) -> Option<StreamId> {
 const FILL_BYTES: usize = 128 << 10;
 
 /// The limit of connections of one peer.
-const LINES_MAX: usize = 16;
+const CONNECTIONS_MAX: usize = 16;

@@ -9,15 +9,15 @@ use edgeward_chunk_store::PendingReads;
 use edgeward_dedup::sender::Sender;
 use edgeward_dedup::wire::StreamId;
 
-use super::{Core, HASTY_TIMES_MAX, LineId};
+use super::{ConnectionId, Core, NON_BLOCKING_ATTEMPTS_MAX};
 
 /// A stalled stream and its pending reads.
 #[derive(Debug)]
 pub(crate) struct Stall {
     pub(crate) stream: StreamId,
-    pub(crate) wanted: PendingReads,
+    pub(crate) pending: PendingReads,
     /// How many times the store was queried.
-    pub(crate) times: u32,
+    pub(crate) attempts: u32,
 }
 
 /// The stalled streams. Each stream is in at most one of the lists.
@@ -26,32 +26,32 @@ pub(super) struct Stalls {
     /// Streams whose reads no connection performs yet.
     waiting: VecDeque<Stall>,
     /// Streams whose reads are being performed: the connection, the stream, the number of attempts.
-    reading: Vec<(LineId, StreamId, u32)>,
+    reading: Vec<(ConnectionId, StreamId, u32)>,
     /// The number of stalls so far.
     count: u64,
 }
 
 impl Stalls {
     /// Called after bytes of a stream were processed that was not stalled before. Returns true if the stream is
-    /// stalled now; `wanted` are its pending reads.
+    /// stalled now; `pending` are its pending reads.
     pub(super) fn add(
         &mut self,
         sender: &Sender,
         stream: StreamId,
-        wanted: PendingReads,
-        times: u32,
+        pending: PendingReads,
+        attempts: u32,
     ) -> bool {
-        let stalled = !wanted.is_empty() && sender.is_stalled(stream);
+        let stalled = !pending.is_empty() && sender.is_stalled(stream);
         let is_news = |it: &Self| {
             !it.waiting.iter().any(|stall| stall.stream == stream)
                 && !it.reading.iter().any(|(_, other, _)| *other == stream)
         };
         if stalled && is_news(self) {
-            self.count += u64::from(times == 1);
+            self.count += u64::from(attempts == 1);
             self.waiting.push_back(Stall {
                 stream,
-                wanted,
-                times,
+                pending,
+                attempts,
             });
         }
         stalled
@@ -65,38 +65,41 @@ impl Core {
     }
 
     /// Takes the next stalled stream, for which the connection performs the reads.
-    pub(crate) fn stall(&mut self, line: LineId) -> Option<Stall> {
+    pub(crate) fn take_stall(&mut self, connection: ConnectionId) -> Option<Stall> {
         if self.stalls.reading.is_empty() && self.stalls.waiting.is_empty() {
             return None;
         }
-        let lines = &self.lines;
-        let is_lost =
-            |reads: &mut (LineId, StreamId, u32)| !lines.iter().any(|up| up.id == reads.0);
-        for (_, stream, times) in self.stalls.reading.extract_if(.., is_lost) {
+        let connections = &self.connections;
+        let is_lost = |reads: &mut (ConnectionId, StreamId, u32)| {
+            !connections.iter().any(|up| up.id == reads.0)
+        };
+        for (_, stream, attempts) in self.stalls.reading.extract_if(.., is_lost) {
             // Resuming the stream determines its pending reads again.
             self.stalls.waiting.push_back(Stall {
                 stream,
-                wanted: PendingReads::default(),
-                times,
+                pending: PendingReads::default(),
+                attempts,
             });
         }
         let stall = self.stalls.waiting.pop_front()?;
-        self.stalls.reading.push((line, stall.stream, stall.times));
+        self.stalls
+            .reading
+            .push((connection, stall.stream, stall.attempts));
         Some(stall)
     }
 
     /// Resumes a stream whose pending reads were performed.
-    pub(crate) fn resume(&mut self, line: LineId, stream: StreamId, times: u32) {
+    pub(crate) fn resume(&mut self, connection: ConnectionId, stream: StreamId, attempts: u32) {
         let reading = &mut self.stalls.reading;
         let Some(at) = reading
             .iter()
-            .position(|(by, of, _)| (*by, *of) == (line, stream))
+            .position(|(by, of, _)| (*by, *of) == (connection, stream))
         else {
             return;
         };
         reading.swap_remove(at);
         let (endpoint, codec) = (&mut self.endpoint, &mut self.codec);
-        let wanted = if times < HASTY_TIMES_MAX {
+        let pending = if attempts < NON_BLOCKING_ATTEMPTS_MAX {
             let mut store = self.store.non_blocking();
             endpoint.resume(stream, &mut store, codec);
             store.into_pending()
@@ -105,8 +108,8 @@ impl Core {
             PendingReads::default()
         };
         self.stalls
-            .add(endpoint.sender(), stream, wanted, times + 1);
+            .add(endpoint.sender(), stream, pending, attempts + 1);
         self.wake_writers(vec![stream]);
-        self.kick();
+        self.wake_idle();
     }
 }

@@ -14,12 +14,12 @@ use edgeward_dedup::wire::{FrameSink as _, Role, decode, frame_length};
 
 use edgeward_types::mix64;
 
-use super::{Core, CoreConfig, LineId, Read, TalkId, Written};
+use super::{ConnectionId, Core, CoreConfig, DuplexId, Read, Written};
+use crate::budget::Budget;
 use crate::config::{Encryption, LinkConfig};
-use crate::hold::HOLD_ANSWERS;
+use crate::hold::HOLD_ACKS;
 use crate::label::Target;
 use crate::outbox::Outbox;
-use crate::turn::Turn;
 
 /// One way; a round trip takes 80 ms. Bandwidth is unlimited.
 const DELAY: Duration = Duration::from_millis(40);
@@ -27,9 +27,9 @@ const DELAY: Duration = Duration::from_millis(40);
 const EDGE: usize = 0;
 const GATEWAY: usize = 1;
 
-struct World {
+struct Simulation {
     cores: [Core; 2],
-    lines: [LineId; 2],
+    connections: [ConnectionId; 2],
     /// Time of arrival, receiving side, and bytes.
     under_way: VecDeque<(Instant, usize, Vec<u8>)>,
     now: Instant,
@@ -38,7 +38,7 @@ struct World {
     sent: [u64; 2],
 }
 
-impl World {
+impl Simulation {
     fn new(change: impl Fn(&mut LinkConfig)) -> Self {
         let mut cores = [1, 2].map(|number| {
             let device = ScratchDevice::new(&std::env::temp_dir(), 64 << 20).expect("a file");
@@ -58,13 +58,13 @@ impl World {
         });
         let hellos = cores.each_mut().map(Core::hello);
         let [edge, gateway] = &mut cores;
-        let lines = [
-            edge.line_up(Role::Connector, &hellos[EDGE], &hellos[GATEWAY]),
-            gateway.line_up(Role::Listener, &hellos[GATEWAY], &hellos[EDGE]),
+        let connections = [
+            edge.add_connection(Role::Connector, &hellos[EDGE], &hellos[GATEWAY]),
+            gateway.add_connection(Role::Listener, &hellos[GATEWAY], &hellos[EDGE]),
         ];
         Self {
             cores,
-            lines: lines.map(|line| line.expect("they agree")),
+            connections: connections.map(|connection| connection.expect("they agree")),
             under_way: VecDeque::new(),
             now: Instant::now(),
             due: [None; 2],
@@ -73,17 +73,17 @@ impl World {
     }
 
     /// Opens a stream at the edge and accepts it at the gateway. Returns both endpoints' ids.
-    fn converse(&mut self) -> [TalkId; 2] {
+    fn open_stream(&mut self) -> [DuplexId; 2] {
         let ours = self.cores[EDGE]
             .open(Target::Origin)
             .expect("there is room");
         let theirs = loop {
             self.step(None);
-            if let Some((talk, _)) = self.cores[GATEWAY].accept(Waker::noop()) {
-                break talk;
+            if let Some((duplex, _)) = self.cores[GATEWAY].next_opened(Waker::noop()) {
+                break duplex;
             }
         };
-        self.cores[GATEWAY].answer(theirs).expect("it is awaited");
+        self.cores[GATEWAY].accept(theirs).expect("it is awaited");
         [ours, theirs]
     }
 
@@ -95,15 +95,15 @@ impl World {
                 let mut outbox = Outbox::default();
                 let core = &mut self.cores[side];
                 let filled = core.fill(
-                    self.lines[side],
+                    self.connections[side],
                     false,
                     self.now,
                     Waker::noop(),
                     &mut outbox,
-                    &mut Turn::default(),
+                    &mut Budget::default(),
                 );
-                self.due[side] = filled.expect("the line is up");
-                drop(core.due_wakers());
+                self.due[side] = filled.expect("the connection is up");
+                drop(core.take_wakers());
                 let mut slices = [IoSlice::new(&[]); 64];
                 let count = outbox.slices(&mut slices);
                 let out: Vec<u8> = slices[..count]
@@ -128,16 +128,18 @@ impl World {
                 let (frame, others) = rest.split_at(length);
                 let frame = decode(frame).expect("a frame");
                 let handled = self.cores[side].handle(
-                    self.lines[side],
+                    self.connections[side],
                     frame,
                     None,
                     length,
                     u32::MAX,
-                    &mut Turn::default(),
+                    &mut Budget::default(),
                 );
-                let wanted = handled.expect("the line is up").expect("no violation");
+                let pending = handled
+                    .expect("the connection is up")
+                    .expect("no violation");
                 assert!(
-                    wanted.is_none(),
+                    pending.is_none(),
                     "a read is pending although reads may block"
                 );
                 rest = others;
@@ -148,7 +150,7 @@ impl World {
     /// The gateway sends a body with a `pause` between its parts. Returns the bytes of frames and the time until
     /// the edge has all of it.
     fn send(&mut self, body: &[u8], part_bytes: usize, pause: Duration) -> (u64, Duration) {
-        let [reader, writer] = self.converse();
+        let [reader, writer] = self.open_stream();
         let (sent, begun) = (self.sent[GATEWAY], self.now);
         let (mut written, mut read, mut next) = (0, 0, self.now);
         let mut closed = false;
@@ -161,7 +163,7 @@ impl World {
                     part,
                     self.now,
                     Waker::noop(),
-                    &mut Turn::default(),
+                    &mut Budget::default(),
                 ) {
                     Written::Bytes(bytes) => {
                         written += bytes;
@@ -198,16 +200,16 @@ fn noise(bytes: usize) -> Vec<u8> {
 /// A body whose chunks are all known costs only references, however often its writer waits for credit: incomplete
 /// chunks are not sent.
 #[test]
-fn a_writer_out_of_credit_sends_no_half_chunks() {
-    let mut world = World::new(|config| {
+fn a_writer_without_credit_sends_no_incomplete_chunks() {
+    let mut simulation = Simulation::new(|config| {
         // The writer of 4 MiB waits several times.
         config.receive_bytes_max = 1 << 20;
         config.streams_max = 16;
     });
     let body = noise(4 << 20);
-    let (first, _) = world.send(&body, 64 << 10, Duration::ZERO);
+    let (first, _) = simulation.send(&body, 64 << 10, Duration::ZERO);
     assert!(first as usize > body.len());
-    let (again, took) = world.send(&body, 64 << 10, Duration::ZERO);
+    let (again, took) = simulation.send(&body, 64 << 10, Duration::ZERO);
     assert!(took > DELAY * 10, "it never waited: {took:?}");
     // 16 bytes for each chunk of 9 KB, and a frame for each window.
     assert!(again < 20_000, "{again} bytes the second time");
@@ -216,8 +218,8 @@ fn a_writer_out_of_credit_sends_no_half_chunks() {
 /// An incomplete chunk is sent once no frame is under way. Its writer may be waiting for an answer, or for credit
 /// that the reader grants only after reading the chunk.
 #[test]
-fn what_fills_the_window_arrives() {
-    let mut world = World::new(|config| {
+fn a_chunk_that_exceeds_the_window_is_delivered() {
+    let mut simulation = Simulation::new(|config| {
         // Less than the maximum length of a chunk.
         config.receive_bytes_max = 256 << 10;
         config.streams_max = 16;
@@ -225,7 +227,7 @@ fn what_fills_the_window_arrives() {
     // The chunker finds no cut before 64 KiB.
     let body = vec![7; 300_000];
     for _ in 0..2 {
-        world.send(&body, 64 << 10, Duration::ZERO);
+        simulation.send(&body, 64 << 10, Duration::ZERO);
     }
 }
 
@@ -235,80 +237,80 @@ fn what_fills_the_window_arrives() {
 /// Method: the edge sends a request; the test then asks the gateway's core at several times how many bytes it would
 /// send.
 #[test]
-fn an_answer_takes_the_acknowledgement_along() {
-    let mut world = World::new(|_| {});
-    let [ours, theirs] = world.converse();
-    world.step(Some(world.now + DELAY * 4));
-    world.step(Some(world.now + DELAY * 4));
-    let ask = |world: &mut World, bytes: usize| {
+fn a_response_carries_the_acknowledgement() {
+    let mut simulation = Simulation::new(|_| {});
+    let [ours, theirs] = simulation.open_stream();
+    simulation.step(Some(simulation.now + DELAY * 4));
+    simulation.step(Some(simulation.now + DELAY * 4));
+    let send_request = |simulation: &mut Simulation, bytes: usize| {
         let question = vec![7; bytes];
-        let now = world.now;
-        let edge = &mut world.cores[EDGE];
-        let written = edge.write(ours, &question, now, Waker::noop(), &mut Turn::default());
+        let now = simulation.now;
+        let edge = &mut simulation.cores[EDGE];
+        let written = edge.write(ours, &question, now, Waker::noop(), &mut Budget::default());
         assert_eq!(written, Written::Bytes(bytes));
         edge.flush(ours);
         let mut read = 0;
         while read < bytes {
-            world.step(None);
-            while let Read::Bytes(more) = world.cores[GATEWAY].read(theirs, Waker::noop()) {
+            simulation.step(None);
+            while let Read::Bytes(more) = simulation.cores[GATEWAY].read(theirs, Waker::noop()) {
                 read += more.len();
             }
         }
     };
-    let leaves = |world: &mut World, after: Duration| {
+    let sent_after = |simulation: &mut Simulation, after: Duration| {
         let mut outbox = Outbox::default();
-        let (line, now) = (world.lines[GATEWAY], world.now + after);
-        let core = &mut world.cores[GATEWAY];
-        let turn = &mut Turn::default();
-        let due = core.fill(line, false, now, Waker::noop(), &mut outbox, turn);
-        (outbox.bytes(), due.expect("the line is up"))
+        let (connection, now) = (simulation.connections[GATEWAY], simulation.now + after);
+        let core = &mut simulation.cores[GATEWAY];
+        let budget = &mut Budget::default();
+        let due = core.fill(connection, false, now, Waker::noop(), &mut outbox, budget);
+        (outbox.bytes(), due.expect("the connection is up"))
     };
-    ask(&mut world, 200);
-    let (bytes, due) = leaves(&mut world, Duration::ZERO);
-    assert_eq!((bytes, due), (0, Some(world.now + HOLD_ANSWERS)));
-    let answered = world.cores[GATEWAY].write(
+    send_request(&mut simulation, 200);
+    let (bytes, due) = sent_after(&mut simulation, Duration::ZERO);
+    assert_eq!((bytes, due), (0, Some(simulation.now + HOLD_ACKS)));
+    let answered = simulation.cores[GATEWAY].write(
         theirs,
         &[8; 100],
-        world.now,
+        simulation.now,
         Waker::noop(),
-        &mut Turn::default(),
+        &mut Budget::default(),
     );
     assert_eq!(answered, Written::Bytes(100));
-    world.cores[GATEWAY].flush(theirs);
-    let (both, due) = leaves(&mut world, Duration::from_micros(300));
+    simulation.cores[GATEWAY].flush(theirs);
+    let (both, due) = sent_after(&mut simulation, Duration::from_micros(300));
     assert_eq!(due, None, "nothing waits any more");
 
-    ask(&mut world, 200);
-    assert_eq!(leaves(&mut world, Duration::ZERO).0, 0);
-    assert_eq!(leaves(&mut world, HOLD_ANSWERS / 2).0, 0);
-    let (alone, _) = leaves(&mut world, HOLD_ANSWERS);
+    send_request(&mut simulation, 200);
+    assert_eq!(sent_after(&mut simulation, Duration::ZERO).0, 0);
+    assert_eq!(sent_after(&mut simulation, HOLD_ACKS / 2).0, 0);
+    let (alone, _) = sent_after(&mut simulation, HOLD_ACKS);
     assert!(alone > 0 && both > alone + 100, "{alone}, {both}");
 
     // A frame of a longer body waits as well: each acknowledgement wakes its sender.
-    ask(&mut world, 120_000);
-    assert_eq!(leaves(&mut world, HOLD_ANSWERS / 2).0, 0);
-    assert!(leaves(&mut world, HOLD_ANSWERS).0 > 0);
+    send_request(&mut simulation, 120_000);
+    assert_eq!(sent_after(&mut simulation, HOLD_ACKS / 2).0, 0);
+    assert!(sent_after(&mut simulation, HOLD_ACKS).0 > 0);
 
     // More than a MiB does not wait. The test starts with new cores, because the frames taken from the gateway
     // above were never delivered.
-    let mut world = World::new(|_| {});
-    let [ours, theirs] = world.converse();
-    let (body, mut written, mut heard) = (noise(4 << 20), 0, 0);
-    while heard < 2 << 20 {
-        let now = world.now;
-        let edge = &mut world.cores[EDGE];
+    let mut simulation = Simulation::new(|_| {});
+    let [ours, theirs] = simulation.open_stream();
+    let (body, mut written, mut acked) = (noise(4 << 20), 0, 0);
+    while acked < 2 << 20 {
+        let now = simulation.now;
+        let edge = &mut simulation.cores[EDGE];
         if let Written::Bytes(more) = edge.write(
             ours,
             &body[written..],
             now,
             Waker::noop(),
-            &mut Turn::default(),
+            &mut Budget::default(),
         ) {
             written += more;
         }
-        world.step(None);
-        while let Read::Bytes(_) = world.cores[GATEWAY].read(theirs, Waker::noop()) {}
-        let unacked = world.cores[EDGE].endpoint().sender().unacked();
-        heard = written - unacked;
+        simulation.step(None);
+        while let Read::Bytes(_) = simulation.cores[GATEWAY].read(theirs, Waker::noop()) {}
+        let unacked = simulation.cores[EDGE].endpoint().sender().unacked();
+        acked = written - unacked;
     }
 }

@@ -20,7 +20,7 @@ use crate::peer::Peer;
 /// The peers.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
-    pub(super) known: HashMap<PeerKey, Entry>,
+    pub(super) known: HashMap<PeerKey, PeerEntry>,
     /// True after shutdown. A handshake in progress must not create a peer, whose streams would keep the gateway
     /// alive.
     pub(super) ended: bool,
@@ -36,7 +36,7 @@ pub(super) struct PeerKey {
 }
 
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct PeerEntry {
     pub(super) peer: Arc<Peer>,
     pub(super) from: SocketAddr,
     pub(super) seen: Instant,
@@ -44,11 +44,11 @@ pub(super) struct Entry {
     pub(super) replaced: VecDeque<u64>,
     /// True if more than one live edge has this certificate and epoch.
     pub(super) cloned: bool,
-    pub(super) _conversations: JoinSet<()>,
+    pub(super) _streams: JoinSet<()>,
 }
 
 /// The peer that sent a HELLO.
-pub(super) enum Greeted {
+pub(super) enum PeerLookup {
     /// A known peer.
     Known(Arc<Peer>),
     /// A new peer with this key. `clone` is true if this HELLO revealed that another live edge has the same store
@@ -58,33 +58,35 @@ pub(super) enum Greeted {
 
 impl Peers {
     /// Finds the peer that sent the HELLO `theirs`.
-    pub(super) fn greet(
+    pub(super) fn look_up(
         &mut self,
         certificate: Option<Vec<u8>>,
         theirs: &Hello,
         from: SocketAddr,
-    ) -> Greeted {
+    ) -> PeerLookup {
         let mut key = PeerKey {
             certificate,
             epoch: theirs.epoch,
             session: Some(theirs.session),
         };
         if let Some(entry) = self.known.get_mut(&key) {
-            return entry.greeted(from);
+            return entry.known(from);
         }
         key.session = None;
         let Some(entry) = self.known.get_mut(&key) else {
-            return Greeted::New { key, clone: false };
+            return PeerLookup::New { key, clone: false };
         };
-        let (session, lines) = entry.peer.with(|core| (core.peer_session(), core.lines()));
+        let (session, connections) = entry
+            .peer
+            .with(|core| (core.peer_session(), core.connections()));
         if session == Some(theirs.session) {
-            return entry.greeted(from);
+            return entry.known(from);
         }
-        let came_back = entry.replaced.contains(&theirs.session);
-        if lines > 0 && (came_back || entry.cloned) {
+        let has_returned = entry.replaced.contains(&theirs.session);
+        if connections > 0 && (has_returned || entry.cloned) {
             entry.cloned = true;
             key.session = Some(theirs.session);
-            return Greeted::New { key, clone: true };
+            return PeerLookup::New { key, clone: true };
         }
         // As far as is known, the edge has restarted.
         if let Some(session) = session {
@@ -94,7 +96,7 @@ impl Peers {
                 entry.replaced.pop_front();
             }
         }
-        entry.greeted(from)
+        entry.known(from)
     }
 
     /// Makes room for another peer with `key`: forgets a peer that is not connected, if necessary.
@@ -107,41 +109,41 @@ impl Peers {
         peers_max: usize,
         per_certificate_max: usize,
     ) -> Result<(), HandshakeError> {
-        let mut held: HashMap<Option<&[u8]>, usize> = HashMap::new();
+        let mut peer_count: HashMap<Option<&[u8]>, usize> = HashMap::new();
         for known in self.known.keys() {
-            *held.entry(known.certificate.as_deref()).or_default() += 1;
+            *peer_count.entry(known.certificate.as_deref()).or_default() += 1;
         }
         let certificate = key.certificate.as_deref();
-        let own = held.get(&certificate).copied().unwrap_or(0);
+        let own = peer_count.get(&certificate).copied().unwrap_or(0);
         // Without encryption there are no certificates.
         let is_at_share = certificate.is_some() && own >= per_certificate_max;
         if !is_at_share && self.known.len() < peers_max {
             return Ok(());
         }
-        let away = self
+        let evicted = self
             .known
             .iter()
             .filter(|(known, _)| !is_at_share || known.certificate.as_deref() == certificate)
-            .filter(|(_, entry)| entry.peer.with(|core| core.lines() == 0))
+            .filter(|(_, entry)| entry.peer.with(|core| core.connections() == 0))
             .min_by_key(|(known, entry)| {
-                let held = held.get(&known.certificate.as_deref()).copied();
-                (std::cmp::Reverse(held), entry.seen)
+                let peer_count = peer_count.get(&known.certificate.as_deref()).copied();
+                (std::cmp::Reverse(peer_count), entry.seen)
             })
             .map(|(known, _)| known.clone());
-        let away = away.ok_or(if is_at_share {
+        let evicted = evicted.ok_or(if is_at_share {
             HandshakeError::TooManyOfCertificate(own)
         } else {
             HandshakeError::TooManyPeers(self.known.len())
         })?;
-        self.known.remove(&away);
+        self.known.remove(&evicted);
         Ok(())
     }
 }
 
-impl Entry {
-    fn greeted(&mut self, from: SocketAddr) -> Greeted {
+impl PeerEntry {
+    fn known(&mut self, from: SocketAddr) -> PeerLookup {
         (self.from, self.seen) = (from, Instant::now());
-        Greeted::Known(Arc::clone(&self.peer))
+        PeerLookup::Known(Arc::clone(&self.peer))
     }
 }
 

@@ -12,7 +12,7 @@ use edgeward_dedup::knowledge::Knowledge;
 use edgeward_link::{Client, Gateway};
 
 use crate::bodies::Stream;
-use crate::stand::{Echo, GATEWAY, Stand, echo, tcp, within};
+use crate::test_bed::{Echo, GATEWAY, TestBed, echo, tcp, within};
 
 /// Environment variables of the gateway's process: the folder, the address to listen on, and the target.
 const FOLDER: &str = "EDGEWARD_LINK_KILLED_FOLDER";
@@ -20,7 +20,7 @@ const LISTEN: &str = "EDGEWARD_LINK_KILLED_LISTEN";
 const TARGET: &str = "EDGEWARD_LINK_KILLED_TARGET";
 
 /// The test that the gateway's process runs: this one.
-const TEST: &str = "kill::a_gateway_killed_while_it_writes_knows_what_it_knew";
+const TEST: &str = "kill::a_killed_gateway_keeps_the_knowledge_of_its_peers";
 
 /// A file in the folder, with the address of the gateway.
 const READY: &str = "gateway listens";
@@ -36,22 +36,22 @@ const KILLS: u64 = 8;
 /// file before it dies, so the test leaves half a file in its place. The next gateway starts with the store and the
 /// folder as they are.
 #[tokio::test]
-async fn a_gateway_killed_while_it_writes_knows_what_it_knew() {
+async fn a_killed_gateway_keeps_the_knowledge_of_its_peers() {
     if let Some(folder) = std::env::var_os(FOLDER) {
-        return be_a_gateway(Path::new(&folder)).await;
+        return run_gateway(Path::new(&folder)).await;
     }
     let target = Echo::start().await;
-    let mut stand = Stand::in_memory();
-    let mut gateway = Killed::start(&stand, "127.0.0.1:0", target.addr).await;
+    let mut test_bed = TestBed::in_memory();
+    let mut gateway = GatewayProcess::start(&test_bed, "127.0.0.1:0", target.addr).await;
     let addr = gateway.addr.to_string();
-    let client = stand.client(gateway.addr);
+    let client = test_bed.client(gateway.addr);
     let mut random = Stream(0x51_9417);
     let same = random.noise(3_000_000);
     exchange(&client, &target, &same).await;
     let (mut named, mut unfinished) = (0, 0_u64);
     for _ in 0..KILLS {
         let over = AtomicBool::new(false);
-        let written = stand.knowledge_path(GATEWAY);
+        let written = test_bed.knowledge_path(GATEWAY);
         let bodies = async {
             // Bodies under way at the kill fail or arrive, but never with other bytes.
             while !over.load(Ordering::Relaxed) {
@@ -67,8 +67,8 @@ async fn a_gateway_killed_while_it_writes_knows_what_it_knew() {
         let kill = async {
             gateway.kill_when_writing(written.clone()).await;
             unfinished += u64::from(is_writing(&written));
-            look_at_what_is_left(&written);
-            let next = Killed::start(&stand, &addr, target.addr).await;
+            check_files(&written);
+            let next = GatewayProcess::start(&test_bed, &addr, target.addr).await;
             over.store(true, Ordering::Relaxed);
             next
         };
@@ -89,7 +89,7 @@ async fn a_gateway_killed_while_it_writes_knows_what_it_knew() {
 
 /// Checks that every file is whole, except those with the suffix of unfinished ones; and leaves an unfinished file
 /// for each.
-fn look_at_what_is_left(folder: &Path) {
+fn check_files(folder: &Path) {
     for file in fs::read_dir(folder).expect("it was written").flatten() {
         let name = file.file_name().into_string().expect("digits");
         if name.ends_with(".new") {
@@ -120,19 +120,19 @@ async fn exchange(client: &Client, target: &Echo, body: &[u8]) {
 }
 
 /// A gateway in its own process.
-struct Killed {
+struct GatewayProcess {
     process: Child,
     addr: SocketAddr,
 }
 
-impl Killed {
-    async fn start(stand: &Stand, listen: &str, target: SocketAddr) -> Self {
-        let ready = stand.folder.join(READY);
+impl GatewayProcess {
+    async fn start(test_bed: &TestBed, listen: &str, target: SocketAddr) -> Self {
+        let ready = test_bed.folder.join(READY);
         _ = fs::remove_file(&ready);
         let program = std::env::current_exe().expect("this program");
         let process = Command::new(program)
             .args(["--exact", TEST])
-            .env(FOLDER, &stand.folder)
+            .env(FOLDER, &test_bed.folder)
             .env(LISTEN, listen)
             .env(TARGET, target.to_string())
             .stdin(Stdio::piped())
@@ -170,7 +170,7 @@ impl Killed {
     }
 }
 
-impl Drop for Killed {
+impl Drop for GatewayProcess {
     fn drop(&mut self) {
         // Also if the test failed.
         _ = self.process.kill();
@@ -186,11 +186,11 @@ fn is_writing(folder: &Path) -> bool {
 }
 
 /// The main function of the process that is killed.
-async fn be_a_gateway(folder: &Path) {
-    let said = |name| std::env::var(name).expect("it is told");
-    let mut stand = Stand::in_folder(folder);
-    let mut config = stand.gateway_config(said(TARGET).parse().expect("an address"));
-    config.listen = said(LISTEN).parse().expect("an address");
+async fn run_gateway(folder: &Path) {
+    let variable = |name| std::env::var(name).expect("it is set");
+    let mut test_bed = TestBed::in_folder(folder);
+    let mut config = test_bed.gateway_config(variable(TARGET).parse().expect("an address"));
+    config.listen = variable(LISTEN).parse().expect("an address");
     config.link.times.knowledge = Duration::from_millis(1);
     let gateway = Gateway::bind(config).await.expect("it listens");
     let ready = folder.join(READY);

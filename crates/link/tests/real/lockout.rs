@@ -18,7 +18,7 @@ use edgeward_link::{
 };
 use edgeward_store::disk::FileDevice;
 
-use crate::stand::{EDGE, Echo, Stand, open_on, tcp, within};
+use crate::test_bed::{EDGE, Echo, TestBed, open_on, tcp, within};
 
 /// Creates a folder like `keys/edge` with another certificate of the same CA.
 fn another_edge(keys: &Path) -> std::path::PathBuf {
@@ -47,10 +47,16 @@ fn another_edge(keys: &Path) -> std::path::PathBuf {
 }
 
 /// Starts a client with its own store and this epoch, and with the test bed's certificate unless `keys` is given.
-fn edge(stand: &Stand, gateway: SocketAddr, epoch: u64, nth: usize, keys: Option<&Path>) -> Client {
-    let path = stand.folder.join(format!("edge-{epoch}-{nth}"));
+fn edge(
+    test_bed: &TestBed,
+    gateway: SocketAddr,
+    epoch: u64,
+    nth: usize,
+    keys: Option<&Path>,
+) -> Client {
+    let path = test_bed.folder.join(format!("edge-{epoch}-{nth}"));
     let device = FileDevice::open(&path, Some(64 << 20)).expect("a device");
-    let mut config = stand.config_with(EDGE, open_on(Arc::new(device), epoch));
+    let mut config = test_bed.config_with(EDGE, open_on(Arc::new(device), epoch));
     config.knowledge = None;
     if let Some(keys) = keys {
         let keys = Keys::load(keys).expect("keys").0;
@@ -61,24 +67,24 @@ fn edge(stand: &Stand, gateway: SocketAddr, epoch: u64, nth: usize, keys: Option
 
 /// An edge that announces many stores leaves peers for edges with another certificate.
 #[tokio::test]
-async fn one_certificate_does_not_take_every_place() {
+async fn one_certificate_does_not_occupy_every_peer_slot() {
     let target = Echo::start().await;
-    let mut stand = Stand::new(true);
-    let other = another_edge(&stand.folder.join("keys"));
-    let mut config = stand.gateway_config(target.addr);
+    let mut test_bed = TestBed::new(true);
+    let other = another_edge(&test_bed.folder.join("keys"));
+    let mut config = test_bed.gateway_config(target.addr);
     config.peers_max = 4;
     let gateway = Gateway::bind(config).await.expect("it listens");
     let addr = gateway.local_addr();
     let mut greedy = Vec::new();
     for epoch in 1..=5 {
-        let client = edge(&stand, addr, epoch, 0, None);
+        let client = edge(&test_bed, addr, epoch, 0, None);
         within(client.settled()).await;
         greedy.push(client);
     }
-    let client = edge(&stand, addr, 99, 0, Some(&other));
+    let client = edge(&test_bed, addr, 99, 0, Some(&other));
     assert!(matches!(within(client.settled()).await, State::Up(_)));
     let stream = client.open(tcp(target.addr)).expect("it is up");
-    let back = within(crate::stand::echo(stream, b"hello")).await;
+    let back = within(crate::test_bed::echo(stream, b"hello")).await;
     assert_eq!(back.expect("it answers"), b"hello");
     let up = greedy
         .iter()
@@ -109,9 +115,9 @@ async fn ping(stream: &mut LinkStream, byte: u8) -> std::io::Result<()> {
 async fn two_edges_with_one_store_identity_both_work() {
     const ROUNDS: u64 = 300;
     let target = Echo::start().await;
-    let mut stand = Stand::new(true);
-    let gateway = stand.gateway(target.addr).await;
-    let clients = [1, 2].map(|nth| edge(&stand, gateway.local_addr(), 7, nth, None));
+    let mut test_bed = TestBed::new(true);
+    let gateway = test_bed.gateway(target.addr).await;
+    let clients = [1, 2].map(|nth| edge(&test_bed, gateway.local_addr(), 7, nth, None));
     let attempt = async || -> std::io::Result<()> {
         let mut streams = Vec::new();
         for client in &clients {
@@ -142,7 +148,7 @@ async fn two_edges_with_one_store_identity_both_work() {
 
 /// A rule for a name does not permit special addresses that the name resolves to; a rule for the address does.
 #[tokio::test]
-async fn a_name_does_not_lead_to_an_address_that_is_not_named() {
+async fn a_rule_for_a_name_does_not_permit_special_addresses() {
     let target = Echo::start().await;
     let port = target.addr.port();
     let by_name: Target = Target::Tcp(format!("localhost:{port}").parse().expect("a place"));
@@ -160,23 +166,23 @@ async fn a_name_does_not_lead_to_an_address_that_is_not_named() {
         // A rule for the address does not permit the name.
         (vec![format!("127.0.0.1:{port}")], false),
     ] {
-        let mut stand = Stand::new(true);
-        let mut config = stand.gateway_config(target.addr);
+        let mut test_bed = TestBed::new(true);
+        let mut config = test_bed.gateway_config(target.addr);
         config.allow = edgeward_link::Allow::default();
         for rule in &rules {
             config.allow = config.allow.and(rule.parse().expect("a rule"));
         }
         let gateway = Gateway::bind(config).await.expect("it listens");
-        let client = stand.client(gateway.local_addr());
+        let client = test_bed.client(gateway.local_addr());
         within(client.up()).await;
         let mut stream = client.open(by_name.clone()).expect("it is up");
-        let answered = within(stream.answered()).await;
+        let answered = within(stream.accepted()).await;
         let reason = answered.err().map(|refused| refused.reason);
         let expected = (!permitted).then_some(refusal::NOT_ALLOWED);
         assert_eq!(reason, expected, "{rules:?}");
         let literal = client.open(tcp(target.addr)).expect("it is up");
         let mut literal = literal;
-        let answered = within(literal.answered()).await.is_ok();
+        let answered = within(literal.accepted()).await.is_ok();
         let names_address = rules.iter().any(|rule| rule.starts_with("127."));
         assert_eq!(answered, names_address, "{rules:?}");
     }
@@ -185,18 +191,18 @@ async fn a_name_does_not_lead_to_an_address_that_is_not_named() {
 /// A certificate on the deny list is refused, one that is added loses its connections, and one that is removed is
 /// accepted again, without a restart.
 #[tokio::test]
-async fn a_denied_certificate_is_not_let_in() {
+async fn a_denied_certificate_is_refused() {
     let target = Echo::start().await;
-    let mut stand = Stand::new(true);
-    let keys = stand.folder.join("keys");
+    let mut test_bed = TestBed::new(true);
+    let keys = test_bed.folder.join("keys");
     let other = another_edge(&keys);
-    let list = stand.folder.join("deny");
+    let list = test_bed.folder.join("deny");
     std::fs::write(&list, "# no fingerprints\n").expect("written");
-    let mut config = stand.gateway_config(target.addr);
+    let mut config = test_bed.gateway_config(target.addr);
     config.deny = Some(edgeward_link::DenyList::load(&list).expect("a list"));
     let gateway = Gateway::bind(config).await.expect("it listens");
-    let client = edge(&stand, gateway.local_addr(), 1, 0, None);
-    let spared = edge(&stand, gateway.local_addr(), 2, 0, Some(&other));
+    let client = edge(&test_bed, gateway.local_addr(), 1, 0, None);
+    let spared = edge(&test_bed, gateway.local_addr(), 2, 0, Some(&other));
     within(async { tokio::join!(client.up(), spared.up()) }).await;
 
     let fingerprint = edgeward_link::fingerprint_of(&keys.join("edge/cert.pem")).expect("a file");
@@ -208,7 +214,7 @@ async fn a_denied_certificate_is_not_let_in() {
     })
     .await;
     assert!(matches!(spared.state(), State::Up(_)));
-    let late = edge(&stand, gateway.local_addr(), 3, 0, None);
+    let late = edge(&test_bed, gateway.local_addr(), 3, 0, None);
     assert_eq!(within(late.settled()).await, State::Down);
 
     std::fs::write(&list, "\n").expect("written");
@@ -219,7 +225,7 @@ async fn a_denied_certificate_is_not_let_in() {
 ///
 /// Method: more silent connections than the gateway's limit are open before the edge connects.
 #[tokio::test]
-async fn silent_connections_do_not_keep_an_edge_out() {
+async fn silent_connections_do_not_lock_out_an_edge() {
     const SILENT: usize = 1100;
     // Each takes two descriptors; other tests need some as well.
     let limit = getrlimit(Resource::Nofile);
@@ -232,8 +238,8 @@ async fn silent_connections_do_not_keep_an_edge_out() {
         setrlimit(Resource::Nofile, raised).expect("below the maximum");
     }
     let target = Echo::start().await;
-    let mut stand = Stand::new(true);
-    let mut config = stand.gateway_config(target.addr);
+    let mut test_bed = TestBed::new(true);
+    let mut config = test_bed.gateway_config(target.addr);
     config.link.times.handshake = Duration::from_secs(3600);
     let gateway = Gateway::bind(config).await.expect("it listens");
     let mut silent = Vec::new();
@@ -241,7 +247,7 @@ async fn silent_connections_do_not_keep_an_edge_out() {
         let connected = TcpStream::connect(gateway.local_addr()).await;
         silent.push(connected.expect("it listens"));
     }
-    let client = stand.client(gateway.local_addr());
+    let client = test_bed.client(gateway.local_addr());
     assert!(matches!(within(client.settled()).await, State::Up(_)));
     let status = gateway.status();
     assert!(status.counters.displaced > 0, "{:?}", status.counters);
@@ -255,10 +261,10 @@ async fn silent_connections_do_not_keep_an_edge_out() {
 
 /// Clients that occupy every slot of the admin server and do not read their responses do not lock out others.
 #[tokio::test]
-async fn admin_clients_that_take_no_response_make_room() {
+async fn admin_clients_that_read_no_response_are_displaced() {
     let target = Echo::start().await;
-    let mut stand = Stand::new(true);
-    let gateway = Arc::new(stand.gateway(target.addr).await);
+    let mut test_bed = TestBed::new(true);
+    let gateway = Arc::new(test_bed.gateway(target.addr).await);
     let report = Arc::new(move || EndStatus::from(&*gateway));
     let admin = Admin::bind(([127, 0, 0, 1], 0).into(), report).await;
     let admin = admin.expect("it listens");

@@ -5,16 +5,16 @@
 #[path = "../../../dedup/tests/support/mod.rs"]
 mod bodies;
 mod cold;
+mod faults;
 mod kill;
-mod laws;
-mod let_go;
+mod listeners;
 mod lockout;
 mod memory;
+mod released_chunks;
 mod restart;
 mod security;
-mod stand;
-mod turns;
-mod ways;
+mod test_bed;
+mod time_slices;
 
 use std::time::Duration;
 
@@ -22,16 +22,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use bodies::Stream;
 use edgeward_link::{Client, LinkStream, OpenError, State, refusal};
-use stand::{EDGE, Echo, Stand, echo, tcp, within};
+use test_bed::{EDGE, Echo, TestBed, echo, tcp, within};
 
 /// A target behind the gateway is reached with and without encryption, and a repeated body is sent as references.
 #[tokio::test]
-async fn a_target_is_reached_and_nothing_goes_twice() {
+async fn a_target_is_reached_and_repeated_chunks_are_references() {
     for encrypted in [true, false] {
         let target = Echo::start().await;
-        let mut stand = Stand::new(encrypted);
-        let gateway = stand.gateway(target.addr).await;
-        let client = stand.client(gateway.local_addr());
+        let mut test_bed = TestBed::new(encrypted);
+        let gateway = test_bed.gateway(target.addr).await;
+        let client = test_bed.client(gateway.local_addr());
         let body = Stream(1).noise(3_000_000);
         let mut wire = Vec::new();
         for _ in 0..2 {
@@ -63,15 +63,15 @@ async fn a_target_is_reached_and_nothing_goes_twice() {
 
 /// Concurrent streams do not mix their bytes.
 #[tokio::test]
-async fn conversations_do_not_mix() {
+async fn concurrent_streams_do_not_mix() {
     let target = Echo::start().await;
-    let mut stand = Stand::new(true);
-    let gateway = stand.gateway(target.addr).await;
-    let client = stand.client(gateway.local_addr());
-    let mut conversations = tokio::task::JoinSet::new();
+    let mut test_bed = TestBed::new(true);
+    let gateway = test_bed.gateway(target.addr).await;
+    let client = test_bed.client(gateway.local_addr());
+    let mut streams = tokio::task::JoinSet::new();
     for n in 0..60 {
         let stream = client.open(tcp(target.addr)).expect("there is room");
-        conversations.spawn(async move {
+        streams.spawn(async move {
             let mut random = Stream(n);
             let bytes = random.below(200_000);
             let body = random.text(bytes);
@@ -79,7 +79,7 @@ async fn conversations_do_not_mix() {
             assert!(back == body, "stream {n}");
         });
     }
-    while let Some(done) = conversations.join_next().await {
+    while let Some(done) = streams.join_next().await {
         done.expect("as it was sent");
     }
     assert_eq!(client.status().conversations, 0, "every stream is closed");
@@ -90,9 +90,9 @@ async fn conversations_do_not_mix() {
 #[tokio::test]
 async fn short_messages_go_back_and_forth() {
     let target = Echo::start().await;
-    let mut stand = Stand::new(true);
-    let gateway = stand.gateway(target.addr).await;
-    let client = stand.client(gateway.local_addr());
+    let mut test_bed = TestBed::new(true);
+    let gateway = test_bed.gateway(target.addr).await;
+    let client = test_bed.client(gateway.local_addr());
     let mut stream = client.open(tcp(target.addr)).expect("it is up");
     // This includes bytes beyond the first 4 KiB.
     for n in 0..200_u32 {
@@ -114,14 +114,14 @@ async fn short_messages_go_back_and_forth() {
 /// Bytes from a target are not lost if the other direction ends first, and the end of a body is not reported as an
 /// error.
 #[tokio::test]
-async fn directions_end_one_by_one() {
+async fn each_direction_ends_separately() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
         .await
         .expect("listens");
     let addr = listener.local_addr().expect("an address");
-    let mut stand = Stand::new(true);
-    let gateway = stand.gateway(addr).await;
-    let client = stand.client(gateway.local_addr());
+    let mut test_bed = TestBed::new(true);
+    let gateway = test_bed.gateway(addr).await;
+    let client = test_bed.client(gateway.local_addr());
     let mut stream = client.open(tcp(addr)).expect("it is up");
     stream.write_all(b"question").await.expect("it is open");
     stream.shutdown().await.expect("it is open");
@@ -143,14 +143,14 @@ async fn directions_end_one_by_one() {
 
 /// Dropping a stream resets the target's connection, and a reset by the target is an error on the stream.
 #[tokio::test]
-async fn breaks_are_no_ends() {
+async fn a_reset_is_not_the_end_of_a_body() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
         .await
         .expect("listens");
     let addr = listener.local_addr().expect("an address");
-    let mut stand = Stand::new(true);
-    let gateway = stand.gateway(addr).await;
-    let client = stand.client(gateway.local_addr());
+    let mut test_bed = TestBed::new(true);
+    let gateway = test_bed.gateway(addr).await;
+    let client = test_bed.client(gateway.local_addr());
     let mut byte = [0];
 
     let mut stream = client.open(tcp(addr)).expect("it is up");
@@ -176,30 +176,30 @@ async fn breaks_are_no_ends() {
 
 /// The connecting endpoint learns why a target was refused.
 #[tokio::test]
-async fn what_is_not_allowed_or_not_there_is_refused() {
+async fn a_forbidden_or_missing_target_is_refused() {
     let target = Echo::start().await;
-    let nobody = {
+    let closed_port = {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
             .await
             .expect("listens");
         listener.local_addr().expect("an address")
     };
-    let mut stand = Stand::new(true);
-    let mut config = stand.gateway_config(nobody);
+    let mut test_bed = TestBed::new(true);
+    let mut config = test_bed.gateway_config(closed_port);
     config.allow = config
         .allow
         .and("no-such-host.invalid:*".parse().expect("a rule"));
     let gateway = edgeward_link::Gateway::bind(config).await.expect("listens");
-    let client = stand.client(gateway.local_addr());
+    let client = test_bed.client(gateway.local_addr());
     let no_such = edgeward_link::Target::Tcp("no-such-host.invalid:1".parse().expect("a place"));
     for (asked, reason) in [
         (tcp(target.addr), refusal::NOT_ALLOWED),
-        (tcp(nobody), refusal::UNREACHABLE),
+        (tcp(closed_port), refusal::UNREACHABLE),
         (no_such, refusal::NO_SUCH_HOST),
         (edgeward_link::Target::Origin, refusal::NOT_ALLOWED),
     ] {
         let mut stream = client.open(asked.clone()).expect("it is up");
-        let refused = within(stream.answered()).await.expect_err("it is refused");
+        let refused = within(stream.accepted()).await.expect_err("it is refused");
         assert_eq!(refused.reason, reason, "{asked}");
         let mut byte = [0];
         let error = stream.read(&mut byte).await.expect_err("nothing to read");
@@ -212,21 +212,21 @@ async fn what_is_not_allowed_or_not_there_is_refused() {
 
 /// Without a gateway a stream is refused at once; after the gateway starts again, streams work.
 #[tokio::test]
-async fn a_link_comes_up_again() {
+async fn a_link_reconnects() {
     let target = Echo::start().await;
-    let mut stand = Stand::new(true);
-    let gateway = stand.gateway(target.addr).await;
+    let mut test_bed = TestBed::new(true);
+    let gateway = test_bed.gateway(target.addr).await;
     let addr = gateway.local_addr();
     within(gateway.shutdown(Duration::ZERO))
         .await
         .expect("flushed");
-    let client = stand.client(addr);
+    let client = test_bed.client(addr);
     assert_eq!(within(client.settled()).await, State::Down);
     assert!(matches!(
         client.open(tcp(target.addr)),
         Err(OpenError::Down)
     ));
-    let mut config = stand.gateway_config(target.addr);
+    let mut config = test_bed.gateway_config(target.addr);
     config.listen = addr;
     let gateway = edgeward_link::Gateway::bind(config).await.expect("listens");
     within(client.up()).await;
@@ -238,16 +238,16 @@ async fn a_link_comes_up_again() {
 
 /// Streams survive an outage for the client's `patience`, and no longer.
 #[tokio::test]
-async fn patience_ends() {
+async fn streams_are_reset_after_the_maximum_outage() {
     let target = Echo::start().await;
-    let mut stand = Stand::new(true);
-    let gateway = stand.gateway(target.addr).await;
-    let mut config = stand.config(EDGE);
-    config.times.patience = Duration::from_millis(50);
+    let mut test_bed = TestBed::new(true);
+    let gateway = test_bed.gateway(target.addr).await;
+    let mut config = test_bed.config(EDGE);
+    config.times.outage_max = Duration::from_millis(50);
     let client = Client::start(config, &gateway.local_addr().to_string()).expect("starts");
     within(client.up()).await;
     let mut stream: LinkStream = client.open(tcp(target.addr)).expect("it is up");
-    within(stream.answered()).await.expect("it is taken up");
+    within(stream.accepted()).await.expect("it is taken up");
     within(gateway.shutdown(Duration::ZERO))
         .await
         .expect("flushed");

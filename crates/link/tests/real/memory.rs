@@ -12,33 +12,33 @@ use edgeward_dedup::wire::{Acked, Frame, Hello, StreamId, StreamState, decode, f
 use edgeward_link::{Client, Target};
 
 use crate::bodies::Stream;
-use crate::stand::{EDGE, Stand, within};
+use crate::test_bed::{EDGE, TestBed, within};
 
 /// A gateway that grants all credit and acknowledges only on command.
-struct Miser {
+struct ScriptedPeer {
     tcp: TcpStream,
     /// The end of the last span received of each stream.
-    came: BTreeMap<StreamId, u64>,
+    received: BTreeMap<StreamId, u64>,
     inbox: Vec<u8>,
     /// Bytes of frames received.
-    heard: u64,
+    received_bytes: u64,
 }
 
-impl Miser {
-    async fn hear(&mut self) {
+impl ScriptedPeer {
+    async fn receive(&mut self) {
         let mut more = vec![0; 64 << 10];
         let read = within(self.tcp.read(&mut more)).await;
         let bytes = read.expect("it is open");
         assert!(bytes > 0, "the edge closed the connection");
-        self.heard += bytes as u64;
+        self.received_bytes += bytes as u64;
         self.inbox.extend_from_slice(&more[..bytes]);
         while let Some(length) = frame_length(&self.inbox).expect("frames")
             && length <= self.inbox.len()
         {
             match decode(&self.inbox[..length]).expect("a frame") {
                 Frame::Plain { span, .. } | Frame::Literal { span, .. } => {
-                    let came = self.came.entry(span.stream).or_default();
-                    *came = (*came).max(span.end());
+                    let received = self.received.entry(span.stream).or_default();
+                    *received = (*received).max(span.end());
                 }
                 _ => {}
             }
@@ -46,7 +46,7 @@ impl Miser {
         }
     }
 
-    async fn say(&mut self, frame: &Frame<'_>) {
+    async fn send(&mut self, frame: &Frame<'_>) {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);
         self.tcp.write_all(&bytes).await.expect("it is open");
@@ -62,26 +62,26 @@ const HELLO_BYTES: u64 = 84;
 /// Method: a peer reads, grants every stream a megabyte, and acknowledges nothing until the edge's limit is reached
 /// and all sent bytes are read.
 #[tokio::test]
-async fn unacknowledged_bodies_keep_to_their_budget() {
+async fn unacknowledged_bodies_stay_within_the_limit() {
     const STREAMS: usize = 1000;
     const BUDGET: usize = 8 << 20;
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("it listens");
     let addr = listener.local_addr().expect("an address");
-    let mut stand = Stand::new(false);
-    let key = stand.folder.join("keys/edge/store.key");
+    let mut test_bed = TestBed::new(false);
+    let key = test_bed.folder.join("keys/edge/store.key");
     let ids = edgeward_link::load_store_key(&key).expect("a key");
-    let mut config = stand.config(EDGE);
+    let mut config = test_bed.config(EDGE);
     config.unacked_bytes_max = BUDGET;
     config.connections = 1;
     // The test may be delayed by other processes.
     config.times.keep_alive = Duration::from_secs(3600);
     let client = Client::start(config, &addr.to_string()).expect("starts");
     let (tcp, _) = within(listener.accept()).await.expect("it connects");
-    let mut miser = Miser {
+    let mut peer = ScriptedPeer {
         tcp,
-        came: BTreeMap::new(),
+        received: BTreeMap::new(),
         inbox: Vec::new(),
-        heard: 0,
+        received_bytes: 0,
     };
     let chunker = ChunkerParams::new(8 << 10, 0).expect("a size");
     let hello = Hello {
@@ -89,7 +89,7 @@ async fn unacknowledged_bodies_keep_to_their_budget() {
         streams_max: STREAMS as u32,
         ..Hello::new(&ids, chunker, 1, 1)
     };
-    miser.say(&Frame::Hello(hello)).await;
+    peer.send(&Frame::Hello(hello)).await;
     within(client.up()).await;
 
     let mut writers = JoinSet::new();
@@ -116,23 +116,23 @@ async fn unacknowledged_bodies_keep_to_their_budget() {
         let mut status = client.status();
         while status.sent.written <= full
             || status.unacked <= BUDGET * 9 / 10
-            || miser.heard < HELLO_BYTES + status.sent.wire
-            || miser.came.values().sum::<u64>() <= acked
+            || peer.received_bytes < HELLO_BYTES + status.sent.wire
+            || peer.received.values().sum::<u64>() <= acked
         {
-            miser.hear().await;
+            peer.receive().await;
             status = client.status();
             let unacked = status.unacked;
             assert!(unacked <= BUDGET, "round {round}: {unacked} bytes are kept");
         }
         full = status.sent.written;
-        acked = miser.came.values().sum();
-        let acks = miser.came.iter().map(|(&stream, &offset)| Acked {
+        acked = peer.received.values().sum();
+        let acks = peer.received.iter().map(|(&stream, &offset)| Acked {
             stream,
             state: StreamState::Open,
             offset,
         });
         let acks: Vec<_> = acks.collect();
-        miser.say(&Frame::Ack(acks)).await;
+        peer.send(&Frame::Ack(acks)).await;
     }
     assert!(
         full < (STREAMS * 50_000) as u64,

@@ -5,8 +5,8 @@ use std::time::Duration;
 use edgeward_link::{Client, Gateway, State};
 
 use crate::bodies::Stream;
-use crate::laws::wait_for_lock;
-use crate::stand::{EDGE, Echo, GATEWAY, Stand, echo, tcp, within};
+use crate::faults::wait_for_lock;
+use crate::test_bed::{EDGE, Echo, GATEWAY, TestBed, echo, tcp, within};
 
 /// Sends a body and reads it back.
 async fn exchange(client: &Client, target: &Echo, body: &[u8]) {
@@ -19,13 +19,13 @@ async fn exchange(client: &Client, target: &Echo, body: &[u8]) {
 /// A restarted gateway sends references to chunks that it sent or received before, whether it was shut down cleanly
 /// or crashed. After a crash it does not reference chunks that its store has lost.
 #[tokio::test]
-async fn a_gateway_that_starts_again_knows_what_its_peers_have() {
+async fn a_restarted_gateway_knows_the_chunks_of_its_peers() {
     for orderly in [true, false] {
         let target = Echo::start().await;
-        let mut stand = Stand::new(true);
-        let gateway = stand.gateway(target.addr).await;
+        let mut test_bed = TestBed::new(true);
+        let gateway = test_bed.gateway(target.addr).await;
         let addr = gateway.local_addr();
-        let client = stand.client(addr);
+        let client = test_bed.client(addr);
         let body = Stream(11).noise(3_000_000);
         exchange(&client, &target, &body).await;
         if orderly {
@@ -34,7 +34,7 @@ async fn a_gateway_that_starts_again_knows_what_its_peers_have() {
         } else {
             // Waits for a periodic save, which covers two whole containers; the third one is lost with its chunks.
             let written = || {
-                let files = std::fs::read_dir(stand.knowledge_path(GATEWAY)).ok();
+                let files = std::fs::read_dir(test_bed.knowledge_path(GATEWAY)).ok();
                 let mut sizes = files.into_iter().flatten().flatten().map(|file| {
                     let name = file.file_name().to_string_lossy().into_owned();
                     let bytes = file.metadata().map_or(0, |facts| facts.len());
@@ -49,7 +49,7 @@ async fn a_gateway_that_starts_again_knows_what_its_peers_have() {
             })
             .await;
             drop(gateway);
-            wait_for_lock(&stand, GATEWAY).await;
+            wait_for_lock(&test_bed, GATEWAY).await;
         }
         // Otherwise the client would mistake the next gateway for this one.
         within(async {
@@ -58,7 +58,7 @@ async fn a_gateway_that_starts_again_knows_what_its_peers_have() {
             }
         })
         .await;
-        let mut config = stand.gateway_config(target.addr);
+        let mut config = test_bed.gateway_config(target.addr);
         config.listen = addr;
         let gateway = Gateway::bind(config).await.expect("it listens");
         let before = client.status();
@@ -76,13 +76,13 @@ async fn a_gateway_that_starts_again_knows_what_its_peers_have() {
 
 /// A restarted edge sends references to chunks that it sent before.
 #[tokio::test]
-async fn an_edge_that_starts_again_knows_what_the_gateway_has() {
+async fn a_restarted_edge_knows_the_chunks_of_the_gateway() {
     let target = Echo::start().await;
-    let mut stand = Stand::new(true);
-    let gateway = stand.gateway(target.addr).await;
+    let mut test_bed = TestBed::new(true);
+    let gateway = test_bed.gateway(target.addr).await;
     let body = Stream(12).noise(3_000_000);
     for nth in 0..2 {
-        let client = stand.client(gateway.local_addr());
+        let client = test_bed.client(gateway.local_addr());
         exchange(&client, &target, &body).await;
         let sent = client.status().sent;
         assert_eq!(sent.wire < 300_000, nth == 1, "{sent:?}");
@@ -93,15 +93,15 @@ async fn an_edge_that_starts_again_knows_what_the_gateway_has() {
 
 /// If either endpoint has another store, the persisted knowledge is not used.
 #[tokio::test]
-async fn another_store_is_known_nothing_of() {
+async fn knowledge_of_another_store_is_not_used() {
     for lost in [GATEWAY, EDGE] {
         let target = Echo::start().await;
-        let mut stand = Stand::new(false);
+        let mut test_bed = TestBed::new(false);
         let body = Stream(13).noise(1_000_000);
         let mut wire = Vec::new();
         for _ in 0..2 {
-            let gateway = stand.gateway(target.addr).await;
-            let client = stand.client(gateway.local_addr());
+            let gateway = test_bed.gateway(target.addr).await;
+            let client = test_bed.client(gateway.local_addr());
             exchange(&client, &target, &body).await;
             wire.push(client.status().sent.wire);
             within(client.shutdown(Duration::from_secs(5)))
@@ -110,7 +110,7 @@ async fn another_store_is_known_nothing_of() {
             within(gateway.shutdown(Duration::from_secs(5)))
                 .await
                 .expect("flushed");
-            std::fs::remove_file(stand.store_path(lost)).expect("removed");
+            std::fs::remove_file(test_bed.store_path(lost)).expect("removed");
         }
         assert!(wire.iter().all(|bytes| *bytes > 1_000_000), "{wire:?}");
     }
@@ -124,20 +124,20 @@ async fn another_store_is_known_nothing_of() {
 async fn a_gateway_dropped_during_a_handshake_leaves_nothing_behind() {
     for encrypted in [false, true] {
         let target = Echo::start().await;
-        let mut stand = Stand::new(encrypted);
+        let mut test_bed = TestBed::new(encrypted);
         let mut up = 0;
         for turns in 0.. {
             assert!(turns < 10_000, "it never comes up");
-            let gateway = stand.gateway(target.addr).await;
-            let client = stand.client(gateway.local_addr());
+            let gateway = test_bed.gateway(target.addr).await;
+            let client = test_bed.client(gateway.local_addr());
             for _ in 0..turns {
                 tokio::task::yield_now().await;
             }
             up += u32::from(matches!(client.state(), State::Up(_)));
             drop(gateway);
-            wait_for_lock(&stand, GATEWAY).await;
+            wait_for_lock(&test_bed, GATEWAY).await;
             drop(client);
-            wait_for_lock(&stand, EDGE).await;
+            wait_for_lock(&test_bed, EDGE).await;
             if up > 1 {
                 break;
             }

@@ -12,27 +12,27 @@ use edgeward_dedup::id::IdKey;
 use edgeward_dedup::wire::{Frame, Hello, Span, StreamId, decode, frame_length};
 use edgeward_link::{Client, Encryption, Gateway, Keys, State};
 
-use crate::stand::{EDGE, Echo, Stand, tcp, within};
+use crate::test_bed::{EDGE, Echo, TestBed, tcp, within};
 
 /// The gateway refuses certificates of another CA, its own certificate at an edge, and connections without
 /// encryption.
 #[tokio::test]
-async fn strangers_are_not_let_in() {
+async fn unknown_certificates_are_refused() {
     let target = Echo::start().await;
-    let mut stand = Stand::new(true);
-    let gateway = stand.gateway(target.addr).await;
+    let mut test_bed = TestBed::new(true);
+    let gateway = test_bed.gateway(target.addr).await;
     let foreign = tempfile::tempdir().expect("a folder");
     edgeward_link::generate(foreign.path()).expect("keys");
     let load = |end: &str| Keys::load(&foreign.path().join(end)).expect("keys").0;
-    let own = stand.folder.join("keys/gateway");
+    let own = test_bed.folder.join("keys/gateway");
     let own = Keys::load(&own).expect("keys").0;
-    let strangers = [
+    let unknown = [
         Encryption::Tls(Arc::new(load("edge"))),
         Encryption::Tls(Arc::new(own)),
         Encryption::Off,
     ];
-    let mut config = stand.config(EDGE);
-    for (nth, encryption) in strangers.into_iter().enumerate() {
+    let mut config = test_bed.config(EDGE);
+    for (nth, encryption) in unknown.into_iter().enumerate() {
         config.encryption = encryption;
         config.times.handshake = Duration::from_secs(2);
         let client = Client::start(config.clone(), &gateway.local_addr().to_string());
@@ -40,7 +40,7 @@ async fn strangers_are_not_let_in() {
         assert_eq!(
             within(client.settled()).await,
             State::Down,
-            "stranger {nth}"
+            "unknown peer {nth}"
         );
         drop(client);
     }
@@ -51,17 +51,17 @@ async fn strangers_are_not_let_in() {
 
 /// An edge refuses a gateway with a certificate of another CA, and one with an edge's certificate.
 #[tokio::test]
-async fn edges_do_not_believe_strangers() {
+async fn edges_refuse_unknown_gateways() {
     let target = Echo::start().await;
-    let mut stand = Stand::new(true);
+    let mut test_bed = TestBed::new(true);
     let foreign = tempfile::tempdir().expect("a folder");
     edgeward_link::generate(foreign.path()).expect("keys");
     let folders = [
         foreign.path().join("gateway"),
-        stand.folder.join("keys/edge"),
+        test_bed.folder.join("keys/edge"),
     ];
-    let client_config = stand.config(EDGE);
-    let mut config = stand.gateway_config(target.addr);
+    let client_config = test_bed.config(EDGE);
+    let mut config = test_bed.gateway_config(target.addr);
     for folder in folders {
         let keys = Keys::load(&folder).expect("keys").0;
         config.link.encryption = Encryption::Tls(Arc::new(keys));
@@ -75,10 +75,10 @@ async fn edges_do_not_believe_strangers() {
 
 /// TLS 1.2 is refused.
 #[tokio::test]
-async fn nobody_talks_them_down_to_tls_1_2() {
+async fn tls_1_2_is_refused() {
     let target = Echo::start().await;
-    let mut stand = Stand::new(true);
-    let gateway = stand.gateway(target.addr).await;
+    let mut test_bed = TestBed::new(true);
+    let gateway = test_bed.gateway(target.addr).await;
     // A ClientHello of TLS 1.2, with signature_algorithms and without supported_versions (RFC 5246, section
     // 7.4.1.2).
     let body = [
@@ -116,7 +116,7 @@ impl Intruder {
         Self { tcp }
     }
 
-    async fn say(&mut self, frame: &Frame<'_>) {
+    async fn send(&mut self, frame: &Frame<'_>) {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);
         // The gateway may have closed the connection already.
@@ -124,8 +124,8 @@ impl Intruder {
     }
 
     async fn hello(&mut self, hello: Hello) -> Option<Hello> {
-        self.say(&Frame::Hello(hello)).await;
-        match self.hear().await.map(|frame| {
+        self.send(&Frame::Hello(hello)).await;
+        match self.receive().await.map(|frame| {
             decode(&frame).map(|frame| match frame {
                 Frame::Hello(hello) => Some(hello),
                 _ => None,
@@ -136,7 +136,7 @@ impl Intruder {
         }
     }
 
-    async fn hear(&mut self) -> Option<Vec<u8>> {
+    async fn receive(&mut self) -> Option<Vec<u8>> {
         let mut frame = vec![0; 16];
         within(self.tcp.read_exact(&mut frame)).await.ok()?;
         let length = frame_length(&frame).ok()??;
@@ -146,8 +146,8 @@ impl Intruder {
     }
 
     /// Waits for the gateway to close the connection.
-    async fn is_thrown_out(&mut self) {
-        while self.hear().await.is_some() {}
+    async fn wait_for_close(&mut self) {
+        while self.receive().await.is_some() {}
     }
 }
 
@@ -156,19 +156,19 @@ fn hello(ids: &IdKey, session: u64, epoch: u64) -> Hello {
     Hello::new(ids, chunker, session, epoch)
 }
 
-async fn stand() -> (Stand, Gateway, IdKey, Echo) {
+async fn test_bed() -> (TestBed, Gateway, IdKey, Echo) {
     let target = Echo::start().await;
-    let mut stand = Stand::new(false);
-    let gateway = stand.gateway(target.addr).await;
-    let key = stand.folder.join("keys/edge/store.key");
+    let mut test_bed = TestBed::new(false);
+    let gateway = test_bed.gateway(target.addr).await;
+    let key = test_bed.folder.join("keys/edge/store.key");
     let ids = edgeward_link::load_store_key(&key).expect("a key");
-    (stand, gateway, ids, target)
+    (test_bed, gateway, ids, target)
 }
 
 /// A connection with another key, another version, no HELLO, or two HELLOs is closed and counted.
 #[tokio::test]
-async fn who_does_not_agree_is_refused() {
-    let (_stand, gateway, ids, _target) = stand().await;
+async fn a_peer_with_another_key_or_version_is_refused() {
+    let (_stand, gateway, ids, _target) = test_bed().await;
     let other = IdKey::new([9; 32]);
     let good = hello(&ids, 1, 1);
     let newer = Hello {
@@ -185,15 +185,15 @@ async fn who_does_not_agree_is_refused() {
         );
     }
     let mut intruder = Intruder::connect(&gateway).await;
-    intruder.say(&Frame::Epoch(1)).await;
-    intruder.is_thrown_out().await;
+    intruder.send(&Frame::Epoch(1)).await;
+    intruder.wait_for_close().await;
     let mut intruder = Intruder::connect(&gateway).await;
     intruder
         .tcp
         .write_all(b"GET / HTTP/1.1\r\n\r\n")
         .await
         .expect("sent");
-    intruder.is_thrown_out().await;
+    intruder.wait_for_close().await;
     assert_eq!(gateway.status().counters.refused, 4);
     assert!(
         gateway.status().peers.is_empty(),
@@ -202,15 +202,15 @@ async fn who_does_not_agree_is_refused() {
 
     let mut intruder = Intruder::connect(&gateway).await;
     assert!(intruder.hello(good).await.is_some());
-    intruder.say(&Frame::Hello(good)).await;
-    intruder.is_thrown_out().await;
+    intruder.send(&Frame::Hello(good)).await;
+    intruder.wait_for_close().await;
     assert_eq!(gateway.status().counters.violations, 1);
 }
 
 /// A connection is closed if it sends a frame that is too long, corrupt, or beyond its credit.
 #[tokio::test]
-async fn who_breaks_the_rules_is_thrown_out() {
-    let (_stand, gateway, ids, target) = stand().await;
+async fn a_peer_that_violates_the_protocol_is_disconnected() {
+    let (_stand, gateway, ids, target) = test_bed().await;
     let label = [&[1][..], target.addr.to_string().as_bytes()].concat();
     let stream = StreamId(0);
     let span = |offset, length| Span {
@@ -219,12 +219,12 @@ async fn who_breaks_the_rules_is_thrown_out() {
         length,
     };
     let mut session = 0;
-    let mut enter = async || {
+    let mut connect = async || {
         session += 1;
         let mut intruder = Intruder::connect(&gateway).await;
         let theirs = intruder.hello(hello(&ids, session, 7)).await;
         intruder
-            .say(&Frame::Open {
+            .send(&Frame::Open {
                 stream,
                 label: &label,
             })
@@ -232,14 +232,14 @@ async fn who_breaks_the_rules_is_thrown_out() {
         (intruder, theirs.expect("it agrees"))
     };
 
-    let (mut intruder, _) = enter().await;
+    let (mut intruder, _) = connect().await;
     let mut header = [0; 16];
     header[..4].copy_from_slice(&(600_u32 << 10).to_le_bytes());
     header[4] = 3;
     intruder.tcp.write_all(&header).await.expect("sent");
-    intruder.is_thrown_out().await;
+    intruder.wait_for_close().await;
 
-    let (mut intruder, _) = enter().await;
+    let (mut intruder, _) = connect().await;
     let mut bytes = Vec::new();
     let plain = |payload| Frame::Plain {
         span: span(0, 5),
@@ -249,27 +249,27 @@ async fn who_breaks_the_rules_is_thrown_out() {
     plain(&b"hello"[..]).encode(&mut bytes);
     *bytes.last_mut().expect("a byte") ^= 1;
     intruder.tcp.write_all(&bytes).await.expect("sent");
-    intruder.is_thrown_out().await;
+    intruder.wait_for_close().await;
     assert_eq!(gateway.status().counters.malformed, 2);
     assert_eq!(gateway.status().counters.violations, 0);
 
-    let (mut intruder, theirs) = enter().await;
+    let (mut intruder, theirs) = connect().await;
     let beyond = Frame::Plain {
         span: span(theirs.credit - 1, 2),
         method: Method::None,
         payload: b"hi",
     };
-    intruder.say(&beyond).await;
-    intruder.is_thrown_out().await;
+    intruder.send(&beyond).await;
+    intruder.wait_for_close().await;
     assert_eq!(gateway.status().counters.violations, 1);
 
     // A repeated frame changes nothing, because offsets are absolute.
-    let (mut intruder, _) = enter().await;
-    intruder.say(&plain(b"hello")).await;
-    intruder.say(&plain(b"hello")).await;
+    let (mut intruder, _) = connect().await;
+    intruder.send(&plain(b"hello")).await;
+    intruder.send(&plain(b"hello")).await;
     let mut echoed = Vec::new();
     while echoed.len() < 5 {
-        let frame = intruder.hear().await.expect("an answer");
+        let frame = intruder.receive().await.expect("an answer");
         if let Ok(Frame::Plain { payload, .. }) = decode(&frame) {
             echoed.extend_from_slice(payload);
         }
@@ -279,12 +279,12 @@ async fn who_breaks_the_rules_is_thrown_out() {
 
 /// A peer that knows only the hash of a chunk cannot read it if another peer sent it.
 #[tokio::test]
-async fn names_alone_bring_nothing() {
-    let (mut stand, gateway, ids, target) = stand().await;
+async fn a_hash_alone_does_not_reveal_a_chunk() {
+    let (mut test_bed, gateway, ids, target) = test_bed().await;
     let secret = crate::bodies::Stream(5).text(40_000);
-    let client = stand.client(gateway.local_addr());
+    let client = test_bed.client(gateway.local_addr());
     let stream = client.open(tcp(target.addr)).expect("it is up");
-    let back = within(crate::stand::echo(stream, &secret)).await;
+    let back = within(crate::test_bed::echo(stream, &secret)).await;
     assert_eq!(back.expect("it answers"), secret);
 
     let mut intruder = Intruder::connect(&gateway).await;
@@ -300,7 +300,7 @@ async fn names_alone_bring_nothing() {
     let label = [&[1][..], target.addr.to_string().as_bytes()].concat();
     let stream = StreamId(0);
     intruder
-        .say(&Frame::Open {
+        .send(&Frame::Open {
             stream,
             label: &label,
         })
@@ -311,14 +311,14 @@ async fn names_alone_bring_nothing() {
         length: length as u32,
     };
     intruder
-        .say(&Frame::Ref {
+        .send(&Frame::Ref {
             span,
             skip: 0,
             ids: vec![id],
         })
         .await;
     loop {
-        let frame = intruder.hear().await.expect("an answer");
+        let frame = intruder.receive().await.expect("an answer");
         match decode(&frame).expect("a frame") {
             Frame::Nak { stream, offset, .. } => {
                 assert_eq!((stream, offset), (StreamId(0), 0));

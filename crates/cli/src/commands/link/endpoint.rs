@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use edgeward_chunk_store::{ChunkSettings, Chunks, OpenError};
 use edgeward_dedup::codec::{Method, Methods};
 use edgeward_link::{
-    Admin, Encryption, Ids, Keys, KeysError, LinkConfig, Report, SetupError, Times, load_store_key,
+    Admin, Encryption, Keys, KeysError, LinkConfig, Report, SetupError, Times, load_store_key,
 };
 use edgeward_store::disk::FileDevice;
 use edgeward_types::ByteSize;
@@ -164,7 +164,7 @@ pub(crate) enum IdScheme {
     Gmac,
 }
 
-impl From<IdScheme> for Ids {
+impl From<IdScheme> for edgeward_link::IdScheme {
     fn from(scheme: IdScheme) -> Self {
         match scheme {
             IdScheme::Blake3 => Self::Blake3,
@@ -193,7 +193,7 @@ impl EndpointArgs {
                 Compression::None => none,
             },
             times: Times {
-                patience: self.timeout,
+                outage_max: self.timeout,
                 ..Times::default()
             },
             streams_max: self.streams_max as usize,

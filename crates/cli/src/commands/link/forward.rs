@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use edgeward_link::{Admin, Client, EndStatus, Entry, HostPort, Target, Way};
+use edgeward_link::{Admin, Client, EndpointStatus, HostPort, ListenerTarget, LocalListener, Target};
 
 use super::endpoint::{EndpointArgs, admin, announce, until_signal, with_hint};
 use crate::commands::flag_values::address;
@@ -85,16 +85,20 @@ pub(crate) fn forward(args: &ForwardArgs) -> anyhow::Result<ExitCode> {
             .into());
     }
     let targets = args.to.iter().cloned().map(Target::Tcp);
-    let ways = args.listen.iter().copied().zip(targets.map(Way::To));
+    let ways = args
+        .listen
+        .iter()
+        .copied()
+        .zip(targets.map(ListenerTarget::Fixed));
     serve(&args.link, ways.collect())
 }
 
 /// Runs the proxy until a signal.
 pub(crate) fn socks(args: &SocksArgs) -> anyhow::Result<ExitCode> {
-    serve(&args.link, vec![(args.listen, Way::Proxy)])
+    serve(&args.link, vec![(args.listen, ListenerTarget::Proxy)])
 }
 
-fn serve(args: &ClientArgs, ways: Vec<(SocketAddr, Way)>) -> anyhow::Result<ExitCode> {
+fn serve(args: &ClientArgs, ways: Vec<(SocketAddr, ListenerTarget)>) -> anyhow::Result<ExitCode> {
     let mut config = args.endpoint.config()?;
     config.connections = usize::from(args.connections);
     let gateway = args.gateway.to_string();
@@ -102,11 +106,11 @@ fn serve(args: &ClientArgs, ways: Vec<(SocketAddr, Way)>) -> anyhow::Result<Exit
         let client = Client::start(config, &gateway).map_err(with_hint)?;
         let mut entries = Vec::new();
         for (listen, way) in ways {
-            let entry = Entry::bind(client.clone(), listen, way, args.connections_max).await;
+            let entry = LocalListener::bind(client.clone(), listen, way, args.connections_max).await;
             entries.push(entry.map_err(with_hint)?);
         }
         let status_source = client.clone();
-        let report = Arc::new(move || EndStatus::from(&status_source));
+        let report = Arc::new(move || EndpointStatus::from(&status_source));
         let admin = admin(args.endpoint.admin, report).await?;
         let addrs: Vec<String> = entries
             .iter()
@@ -125,7 +129,7 @@ fn serve(args: &ClientArgs, ways: Vec<(SocketAddr, Way)>) -> anyhow::Result<Exit
     Ok(ExitCode::SUCCESS)
 }
 
-async fn stop(running: (Client, Vec<Entry>, Option<Admin>)) -> anyhow::Result<()> {
+async fn stop(running: (Client, Vec<LocalListener>, Option<Admin>)) -> anyhow::Result<()> {
     let (client, entries, admin) = running;
     // Accepts no new connections and lets open ones finish.
     client.drain(GRACE).await;

@@ -18,19 +18,19 @@ use tokio::time::Interval;
 use edgeward_dedup::Violation;
 use edgeward_dedup::wire::{Checksum, FrameSink as _, WireError, decode_with};
 
-use crate::alarm::Alarm;
-use crate::aside::{Aside, Late, LateFrame};
+use crate::budget::{Budget, yield_now};
 use crate::config::LinkConfig;
-use crate::core::LineId;
+use crate::core::ConnectionId;
 use crate::inbox::{Framed, Inbox};
 use crate::outbox::Outbox;
+use crate::parked::{Parked, ParkedFrame, ParkedItem};
 use crate::peer::Peer;
-use crate::turn::{Turn, step_aside};
+use crate::timer::Timer;
 
 /// Why a connection ended.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum LineError {
+pub enum ConnectionError {
     /// Reading or writing failed.
     #[error("the connection failed")]
     Io(#[from] io::Error),
@@ -52,33 +52,33 @@ pub enum LineError {
 }
 
 /// A connection after the handshake.
-pub(crate) struct Line<S> {
+pub(crate) struct Connection<S> {
     io: S,
     peer: Arc<Peer>,
-    id: LineId,
+    id: ConnectionId,
     inbox: Inbox,
     /// True if `inbox` may hold whole frames that were not handled because the budget was spent.
-    unhandled: bool,
-    aside: Aside,
+    has_unhandled: bool,
+    parked: Parked,
     out: Outbox,
     /// True if the socket has accepted only a part of the frames that were last given to it.
     busy: bool,
-    alarm: Alarm,
+    timer: Timer,
     /// The time of the next poll if no other event occurs.
     due: Option<Instant>,
     /// True if the task has yielded since bytes last moved.
-    stepped_aside: bool,
+    has_yielded: bool,
     ticks: Interval,
     keep_alive: Duration,
-    heard: Instant,
-    said: Instant,
+    received_at: Instant,
+    sent_at: Instant,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     pub(crate) fn new(
         io: S,
         peer: Arc<Peer>,
-        id: LineId,
+        id: ConnectionId,
         checksum: Checksum,
         config: &LinkConfig,
     ) -> io::Result<Self> {
@@ -89,127 +89,139 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             peer,
             id,
             inbox: Inbox::new(config.pool.clone()),
-            unhandled: false,
-            aside: Aside::new(config.store.clone(), config.late_frames_max),
+            has_unhandled: false,
+            parked: Parked::new(config.store.clone(), config.late_frames_max),
             out: Outbox::new(checksum),
             busy: false,
-            alarm: Alarm::new()?,
+            timer: Timer::new()?,
             due: None,
-            stepped_aside: false,
+            has_yielded: false,
             ticks: tokio::time::interval(keep_alive / 2),
             keep_alive,
-            heard: now,
-            said: now,
+            received_at: now,
+            sent_at: now,
         })
     }
 
     /// Runs the connection until it ends, and returns the reason.
-    pub(crate) async fn run(mut self) -> LineError {
+    pub(crate) async fn run(mut self) -> ConnectionError {
         let error = std::future::poll_fn(|cx| self.poll(cx)).await;
-        self.peer.with(|core| core.line_down(self.id));
+        self.peer.with(|core| core.remove_connection(self.id));
         error
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<LineError> {
-        match self.turns(cx) {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ConnectionError> {
+        match self.poll_both_directions(cx) {
             Ok(()) => Poll::Pending,
             Err(error) => Poll::Ready(error),
         }
     }
 
     /// Reads and writes until neither direction makes progress or the budget is spent.
-    fn turns(&mut self, cx: &mut Context<'_>) -> Result<(), LineError> {
-        let mut turn = Turn::default();
-        while !turn.is_over() {
-            let read = self.read(cx, &mut turn)?;
-            let written = self.write(cx, &mut turn)?;
+    fn poll_both_directions(&mut self, cx: &mut Context<'_>) -> Result<(), ConnectionError> {
+        let mut budget = Budget::default();
+        while !budget.is_spent() {
+            let read = self.read(cx, &mut budget)?;
+            let written = self.write(cx, &mut budget)?;
             if !read && !written {
-                return self.watch(cx);
+                return self.check_timers(cx);
             }
-            self.stepped_aside = false;
+            self.has_yielded = false;
         }
-        step_aside(cx);
+        yield_now(cx);
         Ok(())
     }
 
     /// Reads once and handles all complete frames, as long as the budget lasts. Returns true if there was work.
-    fn read(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Result<bool, LineError> {
-        let came_again = !self.aside.is_empty() && self.handle_late(cx, turn)?;
-        let room = self.aside.room();
+    fn read(&mut self, cx: &mut Context<'_>, budget: &mut Budget) -> Result<bool, ConnectionError> {
+        let handled_parked = !self.parked.is_empty() && self.handle_parked(cx, budget)?;
+        let room = self.parked.free_frames();
         if room == 0 {
             // The peer's bytes are not read now, so its silence means nothing.
-            self.heard = Instant::now();
-            return Ok(came_again);
+            self.received_at = Instant::now();
+            return Ok(handled_parked);
         }
-        if !self.unhandled && !self.receive(cx)? {
-            return Ok(came_again);
+        if !self.has_unhandled && !self.receive(cx)? {
+            return Ok(handled_parked);
         }
         let checksum = self.out.checksum();
         let Self {
             peer, inbox, id, ..
         } = self;
         let mut late = Vec::new();
-        self.unhandled = peer.with(|core| {
+        self.has_unhandled = peer.with(|core| {
             // A frame of a few bytes can reference half a megabyte of chunks that have to be loaded.
-            while !turn.is_over() {
+            while !budget.is_spent() {
                 if late.len() == room {
                     core.tallies.held_up += 1;
                     break;
                 }
                 let Some(framed) = inbox.frame()? else {
-                    return Ok::<_, LineError>(false);
+                    return Ok::<_, ConnectionError>(false);
                 };
                 let (bytes, memory) = match &framed {
                     Framed::Short(bytes) => (*bytes, None),
                     Framed::Long(bytes) => (&bytes[..], Some(bytes)),
                 };
                 let frame = decode_with(checksum, bytes)?;
-                let handled = core.handle(*id, frame, memory, bytes.len(), 0, turn);
-                if let Some(wanted) = handled.map_err(|_| LineError::Superseded)?? {
-                    late.push((framed.into_bytes(), wanted));
+                let handled = core.handle(*id, frame, memory, bytes.len(), 0, budget);
+                if let Some(pending) = handled.map_err(|_| ConnectionError::Superseded)?? {
+                    late.push((framed.into_bytes(), pending));
                 }
             }
             Ok(true)
         })?;
-        for (frame, wanted) in late {
-            let late = LateFrame { frame, times: 1 };
-            self.aside.put(Late::Frame(late), wanted);
+        for (frame, pending) in late {
+            let late = ParkedFrame { frame, attempts: 1 };
+            self.parked.park(ParkedItem::Frame(late), pending);
         }
         Ok(true)
     }
 
     /// Handles parked frames and resumes stalled streams whose chunks are loaded, as long as the budget lasts.
     /// Returns true if there were any.
-    fn handle_late(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Result<bool, LineError> {
+    fn handle_parked(
+        &mut self,
+        cx: &mut Context<'_>,
+        budget: &mut Budget,
+    ) -> Result<bool, ConnectionError> {
         let checksum = self.out.checksum();
         let mut any = false;
-        while !turn.is_over()
-            && let Poll::Ready(late) = self.aside.poll(cx)
+        while !budget.is_spent()
+            && let Poll::Ready(late) = self.parked.poll(cx)
             && let Some(late) = late?
         {
             any = true;
-            let LateFrame { frame, times } = match late {
-                Late::Frame(late) => late,
-                Late::Body(stream, times) => {
-                    self.peer.with(|core| core.resume(self.id, stream, times));
+            let ParkedFrame { frame, attempts } = match late {
+                ParkedItem::Frame(late) => late,
+                ParkedItem::Stream(stream, attempts) => {
+                    self.peer
+                        .with(|core| core.resume(self.id, stream, attempts));
                     continue;
                 }
             };
             let decoded = decode_with(checksum, &frame)?;
-            let handled = self
-                .peer
-                .with(|core| core.handle(self.id, decoded, Some(&frame), frame.len(), times, turn));
-            if let Some(wanted) = handled.map_err(|_| LineError::Superseded)?? {
-                let times = times + 1;
-                self.aside
-                    .put(Late::Frame(LateFrame { frame, times }), wanted);
+            let handled = self.peer.with(|core| {
+                core.handle(
+                    self.id,
+                    decoded,
+                    Some(&frame),
+                    frame.len(),
+                    attempts,
+                    budget,
+                )
+            });
+            if let Some(pending) = handled.map_err(|_| ConnectionError::Superseded)?? {
+                let attempts = attempts + 1;
+                self.parked
+                    .park(ParkedItem::Frame(ParkedFrame { frame, attempts }), pending);
             }
         }
         Ok(any)
     }
 
     /// Reads once. Returns true if bytes were received.
-    fn receive(&mut self, cx: &mut Context<'_>) -> Result<bool, LineError> {
+    fn receive(&mut self, cx: &mut Context<'_>) -> Result<bool, ConnectionError> {
         let mut room = ReadBuf::new(self.inbox.room());
         match Pin::new(&mut self.io).poll_read(cx, &mut room) {
             Poll::Pending => return Ok(false),
@@ -217,35 +229,41 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
         }
         let bytes = room.filled().len();
         if bytes == 0 {
-            return Err(LineError::Closed);
+            return Err(ConnectionError::Closed);
         }
         self.inbox.filled(bytes);
-        self.heard = Instant::now();
+        self.received_at = Instant::now();
         Ok(true)
     }
 
     /// Fills the outbox if it is empty, and writes as much as the socket accepts. Returns true if the socket
     /// accepted bytes or a read of the store was started.
-    fn write(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Result<bool, LineError> {
+    fn write(
+        &mut self,
+        cx: &mut Context<'_>,
+        budget: &mut Budget,
+    ) -> Result<bool, ConnectionError> {
         let mut reads = false;
         if self.out.is_written() {
             self.out.clear();
             let now = Instant::now();
             let (id, busy, out) = (self.id, self.busy, &mut self.out);
-            let room = self.aside.room_for_bodies();
+            let room = self.parked.free_streams();
             let (filled, stalls) = self.peer.with(|core| {
-                let filled = core.fill(id, busy, now, cx.waker(), out, turn);
-                let stalls: Vec<_> = std::iter::from_fn(|| core.stall(id)).take(room).collect();
+                let filled = core.fill(id, busy, now, cx.waker(), out, budget);
+                let stalls: Vec<_> = std::iter::from_fn(|| core.take_stall(id))
+                    .take(room)
+                    .collect();
                 (filled, stalls)
             });
             for stall in stalls {
-                let late = Late::Body(stall.stream, stall.times);
-                self.aside.put(late, stall.wanted);
+                let late = ParkedItem::Stream(stall.stream, stall.attempts);
+                self.parked.park(late, stall.pending);
                 // A read was started, so its completion has to be polled, or the task is never woken.
                 reads = true;
             }
-            reads |= self.aside.look_ahead();
-            let due = filled.map_err(|_| LineError::Superseded)?;
+            reads |= self.parked.read_ahead();
+            let due = filled.map_err(|_| ConnectionError::Superseded)?;
             self.busy = false;
             self.due = due;
             if self.out.is_written() {
@@ -264,7 +282,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
                 Poll::Ready(0) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
                 Poll::Ready(bytes) => {
                     self.out.advance(bytes);
-                    turn.spend(bytes);
+                    budget.spend(bytes);
                     moved = true;
                 }
                 Poll::Pending => {
@@ -278,20 +296,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             self.busy = true;
         }
         if moved {
-            self.said = Instant::now();
+            self.sent_at = Instant::now();
         }
         Ok(moved || reads)
     }
 
     /// Called when neither direction makes progress: checks the timers.
-    fn watch(&mut self, cx: &mut Context<'_>) -> Result<(), LineError> {
+    fn check_timers(&mut self, cx: &mut Context<'_>) -> Result<(), ConnectionError> {
         while self.ticks.poll_tick(cx).is_ready() {
             let now = Instant::now();
             let silence = self.keep_alive * 3;
-            if now - self.heard > silence {
-                return Err(LineError::Silent(silence));
+            if now - self.received_at > silence {
+                return Err(ConnectionError::Silent(silence));
             }
-            if now - self.said >= self.keep_alive / 2 && self.out.is_written() {
+            if now - self.sent_at >= self.keep_alive / 2 && self.out.is_written() {
                 self.out.clear();
                 self.peer.with(|core| core.keep_alive(&mut self.out));
                 // The frame is short, so an idle socket accepts it; otherwise the next poll writes it.
@@ -301,14 +319,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
         if self.due.is_some() {
             // Yielding once is cheaper than setting the timer. While a body is being received, bytes have moved by
             // the time the task is polled again.
-            if std::mem::replace(&mut self.stepped_aside, true) {
+            if std::mem::replace(&mut self.has_yielded, true) {
                 // `due` is taken: while the socket accepts nothing, no later time is worth a poll.
-                self.alarm.set(self.due.take())?;
+                self.timer.set(self.due.take())?;
             } else {
-                step_aside(cx);
+                yield_now(cx);
             }
         }
-        if self.alarm.poll(cx)?.is_ready() {
+        if self.timer.poll(cx)?.is_ready() {
             cx.waker().wake_by_ref();
         }
         Ok(())
@@ -316,10 +334,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
 }
 
 /// Reads one frame of at most `bytes_max` bytes: the HELLO, before the connection is trusted.
-pub(crate) async fn read_frame_of(
+pub(crate) async fn read_frame(
     io: &mut (impl AsyncRead + Unpin),
     bytes_max: usize,
-) -> Result<Vec<u8>, LineError> {
+) -> Result<Vec<u8>, ConnectionError> {
     use tokio::io::AsyncReadExt as _;
 
     let mut frame = vec![0; edgeward_dedup::wire::HEADER_BYTES];

@@ -19,10 +19,10 @@ use edgeward_link::{
 };
 use edgeward_store::disk::{Device, FileDevice};
 
-use crate::cold::Forgetful;
+use crate::cold::PartlyCachedDisk;
 
 /// The folders and keys of both endpoints.
-pub(crate) struct Stand {
+pub(crate) struct TestBed {
     pub(crate) folder: PathBuf,
     /// The folder is deleted with this value, if it was created for it.
     _temporary: Option<TempDir>,
@@ -30,7 +30,7 @@ pub(crate) struct Stand {
     ids: IdKey,
     pub(crate) stores_opened: u64,
     /// If set, one of this many reads of the stores reports that the bytes are not in the page cache.
-    pub(crate) forgets: Option<u64>,
+    pub(crate) uncached_one_in: Option<u64>,
     /// The gateway's setting of the same name.
     pub(crate) keep_sent: bool,
 }
@@ -38,7 +38,7 @@ pub(crate) struct Stand {
 pub(crate) const GATEWAY: usize = 0;
 pub(crate) const EDGE: usize = 1;
 
-impl Stand {
+impl TestBed {
     pub(crate) fn new(encrypted: bool) -> Self {
         Self::in_temporary(tempfile::tempdir().expect("a folder"), encrypted)
     }
@@ -51,12 +51,12 @@ impl Stand {
 
     fn in_temporary(folder: TempDir, encrypted: bool) -> Self {
         edgeward_link::generate(&folder.path().join("keys")).expect("keys are made");
-        let mut stand = Self::in_folder(folder.path());
-        stand._temporary = Some(folder);
+        let mut test_bed = Self::in_folder(folder.path());
+        test_bed._temporary = Some(folder);
         if !encrypted {
-            stand.keys = None;
+            test_bed.keys = None;
         }
-        stand
+        test_bed
     }
 
     /// Uses a folder in which another process has generated keys; encrypted.
@@ -70,7 +70,7 @@ impl Stand {
             keys: Some([gateway, edge]),
             ids,
             stores_opened: 0,
-            forgets: None,
+            uncached_one_in: None,
             keep_sent: false,
         }
     }
@@ -86,8 +86,8 @@ impl Stand {
     pub(crate) fn config(&mut self, end: usize) -> LinkConfig {
         self.stores_opened += 1;
         let device = FileDevice::open(&self.store_path(end), Some(64 << 20)).expect("a device");
-        let device: Arc<dyn Device> = match self.forgets {
-            Some(one_in) => Arc::new(Forgetful::new(device, one_in)),
+        let device: Arc<dyn Device> = match self.uncached_one_in {
+            Some(one_in) => Arc::new(PartlyCachedDisk::new(device, one_in)),
             None => Arc::new(device),
         };
         self.config_with(end, open_on(device, self.stores_opened))
@@ -199,55 +199,55 @@ pub(crate) async fn echo(stream: LinkStream, body: &[u8]) -> std::io::Result<Vec
 }
 
 /// A TCP relay to the gateway that closes connections and flips bits.
-pub(crate) struct Wire {
+pub(crate) struct FaultyRelay {
     pub(crate) addr: SocketAddr,
-    pub(crate) carried: Arc<AtomicU64>,
+    pub(crate) relayed_bytes: Arc<AtomicU64>,
     _tasks: JoinSet<()>,
 }
 
 /// The faults of a relay: it closes a connection after this many bytes, and flips a bit this often; 0 is never.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Harm {
+pub(crate) struct Faults {
     pub(crate) break_every: u64,
     pub(crate) flip_every: u64,
     /// Only this many connections have faults; otherwise no body would ever arrive.
     pub(crate) connections: u64,
 }
 
-impl Wire {
-    pub(crate) async fn start(to: SocketAddr, harm: Harm) -> Self {
+impl FaultyRelay {
+    pub(crate) async fn start(to: SocketAddr, faults: Faults) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("it listens");
         let addr = listener.local_addr().expect("it has an address");
-        let carried = Arc::new(AtomicU64::new(0));
+        let relayed_bytes = Arc::new(AtomicU64::new(0));
         let mut tasks = JoinSet::new();
-        let all = Arc::clone(&carried);
+        let all = Arc::clone(&relayed_bytes);
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             for nth in 0.. {
                 let (near, _) = listener.accept().await.expect("it accepts");
-                let harm = if nth < harm.connections {
-                    harm
+                let faults = if nth < faults.connections {
+                    faults
                 } else {
-                    Harm::default()
+                    Faults::default()
                 };
-                connections.spawn(carry(near, to, harm, Arc::clone(&all)));
+                connections.spawn(carry(near, to, faults, Arc::clone(&all)));
             }
         });
         Self {
             addr,
-            carried,
+            relayed_bytes,
             _tasks: tasks,
         }
     }
 }
 
-async fn carry(near: TcpStream, to: SocketAddr, harm: Harm, carried: Arc<AtomicU64>) {
+async fn carry(near: TcpStream, to: SocketAddr, faults: Faults, relayed_bytes: Arc<AtomicU64>) {
     let Ok(far) = TcpStream::connect(to).await else {
         return;
     };
     let (near, far) = (near.into_split(), far.into_split());
-    let there = one_way(near.0, far.1, harm, &carried);
-    let back = one_way(far.0, near.1, harm, &carried);
+    let there = one_way(near.0, far.1, faults, &relayed_bytes);
+    let back = one_way(far.0, near.1, faults, &relayed_bytes);
     // If one direction ends, the other one ends as well, as on a broken connection.
     tokio::select! {
         () = there => {}
@@ -258,23 +258,23 @@ async fn carry(near: TcpStream, to: SocketAddr, harm: Harm, carried: Arc<AtomicU
 async fn one_way(
     mut from: tokio::net::tcp::OwnedReadHalf,
     mut to: tokio::net::tcp::OwnedWriteHalf,
-    harm: Harm,
-    carried: &AtomicU64,
+    faults: Faults,
+    relayed_bytes: &AtomicU64,
 ) {
     let (mut buffer, mut sum) = (vec![0; 16 << 10], 0_u64);
     while let Ok(bytes @ 1..) = from.read(&mut buffer).await {
         let piece = &mut buffer[..bytes];
         let before = sum;
         sum += bytes as u64;
-        carried.fetch_add(bytes as u64, Ordering::Relaxed);
-        if harm.flip_every > 0 && before / harm.flip_every != sum / harm.flip_every {
-            let at = usize::try_from(sum % harm.flip_every).expect("small") % bytes;
+        relayed_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        if faults.flip_every > 0 && before / faults.flip_every != sum / faults.flip_every {
+            let at = usize::try_from(sum % faults.flip_every).expect("small") % bytes;
             piece[at] ^= 1 << (sum % 8);
         }
         if to.write_all(piece).await.is_err() {
             return;
         }
-        if harm.break_every > 0 && sum >= harm.break_every {
+        if faults.break_every > 0 && sum >= faults.break_every {
             return;
         }
     }

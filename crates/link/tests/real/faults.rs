@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::bodies::Stream;
-use crate::stand::{EDGE, Echo, GATEWAY, Harm, Stand, Wire, echo, tcp, within};
+use crate::test_bed::{EDGE, Echo, Faults, FaultyRelay, GATEWAY, TestBed, echo, tcp, within};
 
 fn runs(default: u64) -> u64 {
     let runs = std::env::var("EDGEWARD_LINK_REAL_RUNS").ok();
@@ -40,8 +40,8 @@ fn bodies(random: &mut Stream) -> Vec<Vec<u8>> {
 }
 
 /// Damages a store as a crash or a bad disk would, in one of four ways.
-fn harm_store(stand: &Stand, end: usize, random: &mut Stream) {
-    let path = stand.store_path(end);
+fn damage_store(test_bed: &TestBed, end: usize, random: &mut Stream) {
+    let path = test_bed.store_path(end);
     let file = std::fs::OpenOptions::new()
         .write(true)
         .open(&path)
@@ -71,23 +71,23 @@ fn harm_store(stand: &Stand, end: usize, random: &mut Stream) {
 /// encryption, which would detect flipped bits first. Several streams run at once in three rounds. Between rounds
 /// one endpoint is dropped as in a crash, and its store is damaged. Whole bodies are compared.
 #[tokio::test]
-async fn no_wrong_byte_ever() {
+async fn no_body_is_delivered_with_wrong_bytes() {
     let mut delivered = 0;
     for run in 0..runs(20) {
         let mut random = Stream(0x11ae + run);
         let target = Echo::start().await;
-        let mut stand = Stand::new(run % 2 == 0);
-        stand.forgets = (run % 4 < 2).then_some(2 + run % 3);
-        stand.keep_sent = run % 3 > 0;
-        let harm = Harm {
+        let mut test_bed = TestBed::new(run % 2 == 0);
+        test_bed.uncached_one_in = (run % 4 < 2).then_some(2 + run % 3);
+        test_bed.keep_sent = run % 3 > 0;
+        let faults = Faults {
             break_every: [0, 50_000, 400_000][random.below(3)],
             flip_every: [0, 30_000, 300_000][random.below(3)],
             connections: 3 + random.below(6) as u64,
         };
-        let mut gateway = Some(stand.gateway(target.addr).await);
+        let mut gateway = Some(test_bed.gateway(target.addr).await);
         let addr = gateway.as_ref().expect("it is there").local_addr();
-        let wire = Wire::start(addr, harm).await;
-        let mut client = Some(stand.client(wire.addr));
+        let wire = FaultyRelay::start(addr, faults).await;
+        let mut client = Some(test_bed.client(wire.addr));
         let all = bodies(&mut random);
         for round in 0..3 {
             let ends = (gateway.as_ref(), client.as_ref());
@@ -95,10 +95,10 @@ async fn no_wrong_byte_ever() {
                 unreachable!("both run at the beginning of a round");
             };
             within(link.up()).await;
-            let mut conversations = JoinSet::new();
+            let mut streams = JoinSet::new();
             for (nth, body) in all.iter().enumerate() {
                 let (link, body, to) = (link.clone(), body.clone(), tcp(target.addr));
-                conversations.spawn(async move {
+                streams.spawn(async move {
                     for attempt in 0..50 {
                         let Ok(stream) = link.open(to.clone()) else {
                             within(link.up()).await;
@@ -116,7 +116,7 @@ async fn no_wrong_byte_ever() {
                     panic!("run {run}: body {nth} does not get through");
                 });
             }
-            while let Some(done) = conversations.join_next().await {
+            while let Some(done) = streams.join_next().await {
                 done.expect("as it was sent");
                 delivered += 1;
             }
@@ -126,29 +126,29 @@ async fn no_wrong_byte_ever() {
             // A crash: no buffer is flushed, and the peer gets no notice.
             if random.below(2) == 0 {
                 drop(gateway.take());
-                wait_for_lock(&stand, GATEWAY).await;
-                harm_store(&stand, GATEWAY, &mut random);
-                let mut config = stand.gateway_config(target.addr);
+                wait_for_lock(&test_bed, GATEWAY).await;
+                damage_store(&test_bed, GATEWAY, &mut random);
+                let mut config = test_bed.gateway_config(target.addr);
                 config.listen = addr;
                 gateway = Some(edgeward_link::Gateway::bind(config).await.expect("listens"));
             } else {
                 drop(client.take());
-                wait_for_lock(&stand, EDGE).await;
-                harm_store(&stand, EDGE, &mut random);
-                client = Some(stand.client(wire.addr));
+                wait_for_lock(&test_bed, EDGE).await;
+                damage_store(&test_bed, EDGE, &mut random);
+                client = Some(test_bed.client(wire.addr));
             }
         }
-        assert!(wire.carried.load(Ordering::Relaxed) > 0);
+        assert!(wire.relayed_bytes.load(Ordering::Relaxed) > 0);
         drop((gateway, client));
     }
     assert_eq!(delivered, runs(20) * 3 * 8);
 }
 
 /// Waits until a store is unlocked, after the last task of its endpoint has ended.
-pub(crate) async fn wait_for_lock(stand: &Stand, end: usize) {
+pub(crate) async fn wait_for_lock(test_bed: &TestBed, end: usize) {
     let free = async {
         loop {
-            let path = stand.store_path(end);
+            let path = test_bed.store_path(end);
             match edgeward_store::disk::FileDevice::open_to_read(&path) {
                 Ok(_) => return,
                 Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,

@@ -10,7 +10,7 @@ use proptest::sample;
 use proptest::strategy::Strategy;
 
 use edgeward_dedup::wire::StreamId;
-use edgeward_link::socks::{HEAD_BYTES_MAX, Step, Style, read};
+use edgeward_link::socks::{HEAD_BYTES_MAX, ProxyProtocol, Step, read};
 use edgeward_link::{HostPort, Label, Target};
 
 fn hosts() -> impl Strategy<Value = String> {
@@ -21,7 +21,7 @@ fn hosts() -> impl Strategy<Value = String> {
     ]
 }
 
-fn places() -> impl Strategy<Value = (String, u16)> {
+fn targets() -> impl Strategy<Value = (String, u16)> {
     (hosts(), 1..=u16::MAX)
 }
 
@@ -34,7 +34,7 @@ fn text(host: &str, port: u16) -> String {
 }
 
 /// Text that is nearly a host and port.
-fn nearly() -> impl Strategy<Value = String> {
+fn nearly_a_target() -> impl Strategy<Value = String> {
     let (host, port) = (
         "[a-c.\\[\\]:_ /@\u{e9}\n%-]{0,8}|[0-9a-f:.\\[\\]]{0,12}",
         "[0-9+ -]{0,6}",
@@ -48,7 +48,7 @@ fn nearly() -> impl Strategy<Value = String> {
 proptest! {
     /// A parsed target has the host and port that were written, in lower case.
     #[test]
-    fn places_are_what_was_written((host, port) in places()) {
+    fn targets_are_parsed_as_written((host, port) in targets()) {
         let place: HostPort = text(&host, port).parse().expect("a place");
         prop_assert_eq!(&place.host, &host.to_ascii_lowercase());
         prop_assert_eq!(place.port, port);
@@ -58,7 +58,7 @@ proptest! {
     /// An accepted target has a name of letters, digits, `-`, `_` and `.`, or an address, and a port of digits.
     /// Every socket address of the standard library is accepted, except those with port 0 or a zone.
     #[test]
-    fn nothing_else_is_a_place(text in nearly()) {
+    fn other_text_is_not_a_target(text in nearly_a_target()) {
         if let Ok(place) = text.parse::<HostPort>() {
             let named = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
             let addressed = place.host.parse::<IpAddr>().is_ok();
@@ -73,11 +73,11 @@ proptest! {
 
     /// Every label is decoded as it was encoded.
     #[test]
-    fn labels_come_back((host, port) in places(), stream in any::<u32>()) {
+    fn labels_are_decoded_as_encoded((host, port) in targets(), stream in any::<u32>()) {
         let place = text(&host, port).parse().expect("a place");
         let labels = [
-            Label::Begin(Target::Tcp(place)),
-            Label::Begin(Target::Origin),
+            Label::Open(Target::Tcp(place)),
+            Label::Open(Target::Origin),
             Label::Answer(StreamId(stream)),
         ];
         for label in labels {
@@ -87,7 +87,7 @@ proptest! {
 
     /// Bytes are decoded as a label exactly if they are a valid one.
     #[test]
-    fn other_labels_are_refused(kind in 0_u8..6, rest in prop_oneof![vec(any::<u8>(), 0..8), nearly().prop_map(String::into_bytes)]) {
+    fn other_labels_are_refused(kind in 0_u8..6, rest in prop_oneof![vec(any::<u8>(), 0..8), nearly_a_target().prop_map(String::into_bytes)]) {
         let bytes = [&[kind], &rest[..]].concat();
         let decoded = Label::decode(&bytes);
         let should = match kind {
@@ -105,8 +105,8 @@ proptest! {
     /// A SOCKS5 request is parsed to the target that it was built from, with the last byte of each message and not
     /// before.
     #[test]
-    fn socks_is_understood_as_it_was_meant(
-        (host, port) in places(),
+    fn socks_requests_are_parsed_as_built(
+        (host, port) in targets(),
         others in vec(1_u8..255, 0..20),
         after in vec(any::<u8>(), 0..20),
         reserved in any::<u8>(),
@@ -115,11 +115,11 @@ proptest! {
         let methods = [&others[..at], &[0], &others[at..]].concat();
         let greeting = [&[5, methods.len() as u8], &methods[..]].concat();
         for end in 0..greeting.len() {
-            prop_assert_eq!(read(&greeting[..end], false), Step::More);
+            prop_assert_eq!(read(&greeting[..end], false), Step::ReadMore);
         }
-        let heard = [&greeting[..], &after].concat();
+        let received = [&greeting[..], &after].concat();
         let reply = vec![5, 0];
-        prop_assert_eq!(read(&heard, false), Step::Say { reply, used: greeting.len() });
+        prop_assert_eq!(read(&received, false), Step::Reply { reply, used: greeting.len() });
 
         let address = match host.parse::<IpAddr>() {
             Ok(IpAddr::V4(host)) => [&[1][..], &host.octets()].concat(),
@@ -128,56 +128,56 @@ proptest! {
         };
         let request = [&[5, 1, reserved][..], &address, &port.to_be_bytes()].concat();
         for end in 0..request.len() {
-            prop_assert_eq!(read(&request[..end], true), Step::More);
+            prop_assert_eq!(read(&request[..end], true), Step::ReadMore);
         }
         let place = text(&host, port).parse().expect("a place");
-        let connect = Step::Connect { place, style: Style::Socks, used: request.len() };
+        let connect = Step::Connect { place, protocol: ProxyProtocol::Socks, used: request.len() };
         prop_assert_eq!(read(&[&request[..], &after].concat(), true), connect);
     }
 
     /// A CONNECT head is parsed as httparse parses it.
     #[test]
-    fn connect_is_understood_as_others_do(
+    fn connect_is_parsed_as_httparse_does(
         method in prop_oneof![4 => Just("CONNECT".to_owned()), 1 => "[A-Za-z ]{0,8}"],
-        target in prop_oneof![places().prop_map(|(host, port)| text(&host, port)), nearly()],
+        target in prop_oneof![targets().prop_map(|(host, port)| text(&host, port)), nearly_a_target()],
         version in prop_oneof![4 => Just("HTTP/1.1"), 1 => Just("HTTP/1.0"), 1 => sample::select(&["HTTP/1.", "HTTP/1.1x", "HTTP/2", "http/1.1", "HTTP/1.1 x"][..])],
         fields in vec("[A-Za-z-]{1,10}: [ -~]{0,20}", 0..4),
         after in vec(any::<u8>(), 0..20),
     ) {
         let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
         let head = format!("{method} {target} {version}\r\n{fields}\r\n");
-        let heard = [head.as_bytes(), &after].concat();
+        let received = [head.as_bytes(), &after].concat();
         let mut slots = [httparse::EMPTY_HEADER; 8];
         let mut request = httparse::Request::new(&mut slots);
-        let status = request.parse(&heard);
-        let wanted = match status {
+        let status = request.parse(&received);
+        let expected = match status {
             Ok(httparse::Status::Complete(used)) if request.method == Some("CONNECT") => {
                 let place = request.path.and_then(|path| path.parse::<HostPort>().ok());
-                place.map(|place| Step::Connect { place, style: Style::Http, used })
+                place.map(|place| Step::Connect { place, protocol: ProxyProtocol::Http, used })
             }
             _ => None,
         };
-        match (read(&heard, false), wanted) {
+        match (read(&received, false), expected) {
             (Step::Refuse(reply), None) => prop_assert!(reply.starts_with(b"HTTP/1.1 4") || reply.starts_with(&[5])),
-            (step, Some(wanted)) => prop_assert_eq!(step, wanted),
+            (step, Some(expected)) => prop_assert_eq!(step, expected),
             (step, None) => prop_assert!(false, "{head:?}: {step:?}, and httparse: {status:?}"),
         }
         for end in 1..head.len() {
-            prop_assert_eq!(read(&heard[..end], false), Step::More, "{:?}", &head[..end]);
+            prop_assert_eq!(read(&received[..end], false), Step::ReadMore, "{:?}", &head[..end]);
         }
     }
 
     /// Whether the bytes are read one by one or at once, the first step is the same, and it consumes no more bytes
     /// than were read.
     #[test]
-    fn words_may_come_in_pieces(bytes in vec(prop_oneof![any::<u8>(), sample::select(&b"\x05\x00\x01\x03\r\n :CONE"[..])], 0..60), greeted in any::<bool>()) {
+    fn messages_may_arrive_in_pieces(bytes in vec(prop_oneof![any::<u8>(), sample::select(&b"\x05\x00\x01\x03\r\n :CONE"[..])], 0..60), greeted in any::<bool>()) {
         let whole = read(&bytes, greeted);
-        let first = (0..bytes.len()).map(|end| read(&bytes[..end], greeted)).find(|step| *step != Step::More);
+        let first = (0..bytes.len()).map(|end| read(&bytes[..end], greeted)).find(|step| *step != Step::ReadMore);
         prop_assert_eq!(&first.unwrap_or_else(|| whole.clone()), &whole);
         match whole {
-            Step::Say { used, .. } | Step::Connect { used, .. } => prop_assert!((1..=bytes.len()).contains(&used)),
+            Step::Reply { used, .. } | Step::Connect { used, .. } => prop_assert!((1..=bytes.len()).contains(&used)),
             Step::Refuse(reply) => prop_assert!(!reply.is_empty()),
-            Step::More => prop_assert!(bytes.len() < HEAD_BYTES_MAX),
+            Step::ReadMore => prop_assert!(bytes.len() < HEAD_BYTES_MAX),
         }
     }
 }

@@ -16,50 +16,50 @@ use edgeward_chunk_store::{Chunks, PendingReads};
 use edgeward_dedup::wire::StreamId;
 
 /// The parked frames and streams of one connection.
-pub(crate) struct Aside {
+pub(crate) struct Parked {
     store: Chunks,
-    reads: JoinSet<For>,
+    reads: JoinSet<ReadPurpose>,
     frames: usize,
-    bodies: usize,
-    most: usize,
+    streams: usize,
+    limit: usize,
     /// True while a read-ahead is in progress.
-    is_ahead: bool,
+    is_reading_ahead: bool,
 }
 
 /// The purpose of a read.
 #[derive(Debug)]
-enum For {
-    Somebody(Late),
+enum ReadPurpose {
+    Parked(ParkedItem),
     /// Read-ahead: the chunks will be requested.
-    Later,
+    ReadAhead,
 }
 
 /// A parked frame or stream.
 #[derive(Debug)]
-pub(crate) enum Late {
-    Frame(LateFrame),
+pub(crate) enum ParkedItem {
+    Frame(ParkedFrame),
     /// An outgoing stream, and how many times the store was queried for it.
-    Body(StreamId, u32),
+    Stream(StreamId, u32),
 }
 
 /// A frame that is delivered again.
 #[derive(Debug)]
-pub(crate) struct LateFrame {
+pub(crate) struct ParkedFrame {
     pub(crate) frame: Bytes,
     /// How many times the frame was handled.
-    pub(crate) times: u32,
+    pub(crate) attempts: u32,
 }
 
-impl Aside {
-    /// Creates an empty set for at most `most` frames and as many streams. A limit of zero is raised to one.
-    pub(crate) fn new(store: Chunks, most: usize) -> Self {
+impl Parked {
+    /// Creates an empty set for at most `limit` frames and as many streams. A limit of zero is raised to one.
+    pub(crate) fn new(store: Chunks, limit: usize) -> Self {
         Self {
             store,
             reads: JoinSet::new(),
             frames: 0,
-            bodies: 0,
-            most: most.max(1),
-            is_ahead: false,
+            streams: 0,
+            limit: limit.max(1),
+            is_reading_ahead: false,
         }
     }
 
@@ -69,59 +69,59 @@ impl Aside {
     }
 
     /// Returns how many more frames can be parked.
-    pub(crate) fn room(&self) -> usize {
-        self.most.saturating_sub(self.frames)
+    pub(crate) fn free_frames(&self) -> usize {
+        self.limit.saturating_sub(self.frames)
     }
 
     /// Returns how many more streams can be parked. Further ones wait in the core.
-    pub(crate) fn room_for_bodies(&self) -> usize {
-        self.most.saturating_sub(self.bodies)
+    pub(crate) fn free_streams(&self) -> usize {
+        self.limit.saturating_sub(self.streams)
     }
 
-    fn count(&mut self, late: &Late) -> &mut usize {
-        match late {
-            Late::Frame(_) => &mut self.frames,
-            Late::Body(..) => &mut self.bodies,
+    fn count(&mut self, item: &ParkedItem) -> &mut usize {
+        match item {
+            ParkedItem::Frame(_) => &mut self.frames,
+            ParkedItem::Stream(..) => &mut self.streams,
         }
     }
 
     /// Parks a frame or stream until its pending reads are performed.
-    pub(crate) fn put(&mut self, late: Late, wanted: PendingReads) {
-        *self.count(&late) += 1;
-        self.read(wanted, For::Somebody(late));
+    pub(crate) fn park(&mut self, item: ParkedItem, pending: PendingReads) {
+        *self.count(&item) += 1;
+        self.read(pending, ReadPurpose::Parked(item));
     }
 
     /// Starts the next read-ahead, if none is in progress. Returns true if there was one to start.
-    pub(crate) fn look_ahead(&mut self) -> bool {
-        if self.is_ahead {
+    pub(crate) fn read_ahead(&mut self) -> bool {
+        if self.is_reading_ahead {
             return false;
         }
-        let wanted = self.store.read_ahead();
-        self.is_ahead = wanted.is_some();
-        wanted
+        let pending = self.store.read_ahead();
+        self.is_reading_ahead = pending.is_some();
+        pending
             .into_iter()
-            .for_each(|wanted| self.read(wanted, For::Later));
-        self.is_ahead
+            .for_each(|pending| self.read(pending, ReadPurpose::ReadAhead));
+        self.is_reading_ahead
     }
 
-    fn read(&mut self, wanted: PendingReads, whom: For) {
+    fn read(&mut self, pending: PendingReads, purpose: ReadPurpose) {
         let store = self.store.clone();
         self.reads.spawn_blocking(move || {
-            store.fetch(&wanted);
-            whom
+            store.fetch(&pending);
+            purpose
         });
     }
 
     /// Returns the next frame or stream whose reads are performed, or `None` if none is parked.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Late>>> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<ParkedItem>>> {
         while let Some(joined) = std::task::ready!(self.reads.poll_join_next(cx)) {
             // A panic lost the frame, so the connection ends with an error.
             match joined.map_err(io::Error::other)? {
-                For::Somebody(late) => {
-                    *self.count(&late) -= 1;
-                    return Poll::Ready(Ok(Some(late)));
+                ReadPurpose::Parked(item) => {
+                    *self.count(&item) -= 1;
+                    return Poll::Ready(Ok(Some(item)));
                 }
-                For::Later => self.is_ahead = false,
+                ReadPurpose::ReadAhead => self.is_reading_ahead = false,
             }
         }
         Poll::Ready(Ok(None))

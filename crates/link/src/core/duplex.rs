@@ -12,19 +12,19 @@ use edgeward_dedup::receiver::Taken;
 use edgeward_dedup::sender::SendError;
 use edgeward_dedup::wire::StreamId;
 
-use super::{Core, TalkId};
+use super::{Core, DuplexId};
+use crate::budget::Budget;
 use crate::hold::{Hold, SMALL_BYTES};
 use crate::label::{Label, Target};
 use crate::probe;
-use crate::turn::Turn;
 
 /// A duplex stream, made of one stream of the protocol in each direction: the waiting tasks, and the bytes held
 /// back.
-pub(super) struct Talk {
+pub(super) struct Duplex {
     pub(super) target: Target,
     /// The index of its host's counters.
     pub(super) host: usize,
-    pub(super) ours: bool,
+    pub(super) opened_here: bool,
     pub(super) out: Option<StreamId>,
     /// True while bytes may be written.
     pub(super) out_open: bool,
@@ -41,7 +41,7 @@ pub(super) struct Talk {
     pub(super) written: bool,
 }
 
-impl Talk {
+impl Duplex {
     /// Takes the waker of a waiting writer, because the stream can be written again.
     pub(super) fn wake_writer(&mut self) -> Option<Waker> {
         let writer = self.writer.take();
@@ -52,7 +52,7 @@ impl Talk {
     }
 
     /// Returns when to check the held bytes, if no check is scheduled.
-    pub(super) fn ask_again(&mut self) -> Option<Instant> {
+    pub(super) fn schedule_check(&mut self) -> Option<Instant> {
         let due = self
             .hold
             .as_ref()
@@ -85,77 +85,77 @@ pub(crate) enum Read {
 
 impl Core {
     /// Opens a stream.
-    pub(crate) fn open(&mut self, target: Target) -> Result<TalkId, SendError> {
-        let label = Label::Begin(target.clone()).encode();
+    pub(crate) fn open(&mut self, target: Target) -> Result<DuplexId, SendError> {
+        let label = Label::Open(target.clone()).encode();
         let out = self.endpoint.open(&label, self.config.dedup)?;
-        let id = self.new_talk(target, true);
-        let talk = self.talks.get_mut(&id).expect("it was just made");
-        (talk.out, talk.out_open) = (Some(out), true);
-        self.by_out.insert(out, (id, talk.host));
-        self.kick();
+        let id = self.new_duplex(target, true);
+        let duplex = self.duplexes.get_mut(&id).expect("it was just made");
+        (duplex.out, duplex.out_open) = (Some(out), true);
+        self.by_out.insert(out, (id, duplex.host));
+        self.wake_idle();
         Ok(id)
     }
 
     /// Returns the next stream that the peer opened.
-    pub(crate) fn accept(&mut self, waker: &Waker) -> Option<(TalkId, Target)> {
-        while let Some(id) = self.begun.pop_front() {
-            if let Some(talk) = self.talks.get(&id) {
-                return Some((id, talk.target.clone()));
+    pub(crate) fn next_opened(&mut self, waker: &Waker) -> Option<(DuplexId, Target)> {
+        while let Some(id) = self.unaccepted.pop_front() {
+            if let Some(duplex) = self.duplexes.get(&id) {
+                return Some((id, duplex.target.clone()));
             }
         }
-        self.begun_waker = Some(waker.clone());
+        self.accept_waker = Some(waker.clone());
         None
     }
 
     /// Accepts a stream: from now on it can be written.
-    pub(crate) fn answer(&mut self, id: TalkId) -> Result<(), u32> {
-        let talk = self.talks.get_mut(&id).ok_or(reason::RESTARTED)?;
-        let incoming = talk.incoming.ok_or(reason::RESTARTED)?;
+    pub(crate) fn accept(&mut self, id: DuplexId) -> Result<(), u32> {
+        let duplex = self.duplexes.get_mut(&id).ok_or(reason::RESTARTED)?;
+        let incoming = duplex.incoming.ok_or(reason::RESTARTED)?;
         let label = Label::Answer(incoming).encode();
         let out = self.endpoint.open(&label, self.config.dedup);
         let out = out.map_err(|_| reason::TOO_MANY)?;
-        (talk.out, talk.out_open) = (Some(out), true);
-        self.by_out.insert(out, (id, talk.host));
-        self.kick();
+        (duplex.out, duplex.out_open) = (Some(out), true);
+        self.by_out.insert(out, (id, duplex.host));
+        self.wake_idle();
         Ok(())
     }
 
     /// Refuses the stream.
-    pub(crate) fn refuse(&mut self, id: TalkId, reason: u32) {
-        self.end(id, reason);
+    pub(crate) fn refuse(&mut self, id: DuplexId, reason: u32) {
+        self.reset(id, reason);
     }
 
     /// Writes bytes to a stream.
     pub(crate) fn write(
         &mut self,
-        id: TalkId,
+        id: DuplexId,
         bytes: &[u8],
         now: Instant,
         waker: &Waker,
-        turn: &mut Turn,
+        budget: &mut Budget,
     ) -> Written {
         let stream = match self.writable(id) {
             Ok(stream) => stream,
             Err(reason) => return Written::Ended(reason),
         };
         if !bytes.is_empty() {
-            self.first_is(id, stream, self.config.probe && probe::is_opaque(bytes));
+            self.probe_first_bytes(id, stream, self.config.probe && probe::is_opaque(bytes));
         }
         let before = self.endpoint.sender().counters().recognised;
         let mut store = self.store.non_blocking();
         let written = self
             .endpoint
             .write(stream, bytes, &mut store, &mut self.codec);
-        let wanted = store.into_pending();
-        self.stalls(stream, wanted);
+        let pending = store.into_pending();
+        self.note_stall(stream, pending);
         match written {
             Ok(0) if !bytes.is_empty() => {
                 self.wait_for_room(id, waker);
                 Written::Full
             }
             Ok(written) => {
-                self.spend(written, before, turn);
-                self.wrote(id, stream, now);
+                self.spend(written, before, budget);
+                self.hold_written(id, stream, now);
                 Written::Bytes(written)
             }
             Err(_) => Written::Ended(reason::GIVEN_UP),
@@ -166,10 +166,10 @@ impl Core {
     /// block.
     pub(crate) fn write_from(
         &mut self,
-        id: TalkId,
+        id: DuplexId,
         now: Instant,
         waker: &Waker,
-        turn: &mut Turn,
+        budget: &mut Budget,
         read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
     ) -> io::Result<Written> {
         let stream = match self.writable(id) {
@@ -189,101 +189,108 @@ impl Core {
         let bytes = *read.as_ref().unwrap_or(&0);
         let opaque = bytes > 0 && self.config.probe && probe::is_opaque(&spare[..bytes]);
         if bytes > 0 {
-            self.first_is(id, stream, opaque);
+            self.probe_first_bytes(id, stream, opaque);
         }
         let before = self.endpoint.sender().counters().recognised;
         // This is also called for zero bytes, so that the stream keeps no memory for them.
         let mut store = self.store.non_blocking();
         self.endpoint
             .filled(stream, bytes, &mut store, &mut self.codec);
-        let wanted = store.into_pending();
-        self.stalls(stream, wanted);
+        let pending = store.into_pending();
+        self.note_stall(stream, pending);
         if bytes > 0 {
-            self.spend(bytes, before, turn);
-            self.wrote(id, stream, now);
+            self.spend(bytes, before, budget);
+            self.hold_written(id, stream, now);
         } else if self.endpoint.sender().backlog(stream) {
             // The buffer was made available by ending a frame, which can now be sent.
-            self.kick();
+            self.wake_idle();
         }
         read.map(Written::Bytes)
     }
 
     /// Called after bytes of a stream were processed. If the stream is stalled, a connection is woken to perform
     /// its reads.
-    fn stalls(&mut self, stream: StreamId, wanted: PendingReads) {
-        if self.stalls.add(self.endpoint.sender(), stream, wanted, 1) {
-            self.kick();
+    fn note_stall(&mut self, stream: StreamId, pending: PendingReads) {
+        if self.stalls.add(self.endpoint.sender(), stream, pending, 1) {
+            self.wake_idle();
         }
     }
 
     /// Charges a write to the budget, by the cost of processing it. `before` is the count of recognised bytes
     /// before the write.
-    fn spend(&self, written: usize, before: u64, turn: &mut Turn) {
+    fn spend(&self, written: usize, before: u64, budget: &mut Budget) {
         let recognised = self.endpoint.sender().counters().recognised - before;
-        turn.spend_partly(written, usize::try_from(recognised).unwrap_or(written));
+        budget.spend_recognised(written, usize::try_from(recognised).unwrap_or(written));
     }
 
     /// Returns the outgoing stream, or the reason why it cannot be written.
-    fn writable(&self, id: TalkId) -> Result<StreamId, u32> {
-        let talk = self.talks.get(&id).ok_or(reason::RESTARTED)?;
-        if let Some(reason) = talk.out_stopped {
+    fn writable(&self, id: DuplexId) -> Result<StreamId, u32> {
+        let duplex = self.duplexes.get(&id).ok_or(reason::RESTARTED)?;
+        if let Some(reason) = duplex.out_stopped {
             return Err(reason);
         }
-        talk.out.filter(|_| talk.out_open).ok_or(reason::GIVEN_UP)
+        duplex
+            .out
+            .filter(|_| duplex.out_open)
+            .ok_or(reason::GIVEN_UP)
     }
 
     /// Decides at the first write of a stream whether its bytes bypass deduplication.
-    fn first_is(&mut self, id: TalkId, stream: StreamId, opaque: bool) {
-        let talk = self.talks.get_mut(&id);
-        let first = talk.is_some_and(|talk| !std::mem::replace(&mut talk.written, true));
+    fn probe_first_bytes(&mut self, id: DuplexId, stream: StreamId, opaque: bool) {
+        let duplex = self.duplexes.get_mut(&id);
+        let first = duplex.is_some_and(|duplex| !std::mem::replace(&mut duplex.written, true));
         if first && opaque {
             self.endpoint.bypass(stream);
             self.tallies.bypassed += 1;
         }
     }
 
-    fn wait_for_room(&mut self, id: TalkId, waker: &Waker) {
-        if let Some(talk) = self.talks.get_mut(&id) {
-            talk.writer = Some(waker.clone());
+    fn wait_for_room(&mut self, id: DuplexId, waker: &Waker) {
+        if let Some(duplex) = self.duplexes.get_mut(&id) {
+            duplex.writer = Some(waker.clone());
             if self.endpoint.sender().unacked() >= self.config.unacked_max {
-                self.crowded.push_back(id);
+                self.waiting_for_limit.push_back(id);
             }
         }
     }
 
     /// Starts the holding time of written bytes, and wakes a connection if it has to know.
-    fn wrote(&mut self, id: TalkId, stream: StreamId, now: Instant) {
-        let Some(talk) = self.talks.get_mut(&id) else {
+    fn hold_written(&mut self, id: DuplexId, stream: StreamId, now: Instant) {
+        let Some(duplex) = self.duplexes.get_mut(&id) else {
             return;
         };
-        match &mut talk.hold {
+        match &mut duplex.hold {
             Some(hold) => hold.wrote(now),
-            None => talk.hold = Some(Hold::new(now)),
+            None => duplex.hold = Some(Hold::new(now)),
         }
         if self.endpoint.sender().backlog(stream) {
-            self.kick();
-        } else if talk.due.is_none() {
-            let due = talk.hold.as_ref().map_or(now, Hold::due);
-            talk.due = Some(due);
+            self.wake_idle();
+        } else if duplex.due.is_none() {
+            let due = duplex.hold.as_ref().map_or(now, Hold::due);
+            duplex.due = Some(due);
             let first = self.due.first().is_none_or(|(first, _)| due < *first);
             self.due.insert((due, id));
             if first {
-                self.kick();
+                self.wake_idle();
             }
         }
     }
 
     /// Sets the end of the last write to now: the pause of the writer begins there.
-    pub(crate) fn wrote_until(&mut self, id: TalkId, now: Instant) {
-        if let Some(hold) = self.talks.get_mut(&id).and_then(|talk| talk.hold.as_mut()) {
+    pub(crate) fn set_write_end(&mut self, id: DuplexId, now: Instant) {
+        if let Some(hold) = self
+            .duplexes
+            .get_mut(&id)
+            .and_then(|duplex| duplex.hold.as_mut())
+        {
             hold.wrote(now);
         }
     }
 
     /// Bytes written from now on bypass deduplication.
-    pub(crate) fn bypass(&mut self, id: TalkId) {
-        let talk = self.talks.get(&id).filter(|_| self.config.probe);
-        if let Some(stream) = talk.and_then(|talk| talk.out)
+    pub(crate) fn bypass(&mut self, id: DuplexId) {
+        let duplex = self.duplexes.get(&id).filter(|_| self.config.probe);
+        if let Some(stream) = duplex.and_then(|duplex| duplex.out)
             && self.endpoint.bypass(stream)
         {
             self.tallies.bypassed += 1;
@@ -291,79 +298,79 @@ impl Core {
     }
 
     /// Sends a small amount of held bytes, because the writer has no more for now.
-    pub(crate) fn flush(&mut self, id: TalkId) {
-        let Some(talk) = self.talks.get_mut(&id) else {
+    pub(crate) fn flush(&mut self, id: DuplexId) {
+        let Some(duplex) = self.duplexes.get_mut(&id) else {
             return;
         };
-        let Some(stream) = talk.out else { return };
+        let Some(stream) = duplex.out else { return };
         let unsealed = self.endpoint.sender().unsealed(stream);
         if (1..=SMALL_BYTES).contains(&unsealed) && !self.endpoint.sender().backlog(stream) {
             let mut store = self.store.non_blocking();
             self.endpoint.flush(stream, &mut store, &mut self.codec);
-            let wanted = store.into_pending();
-            talk.hold = None;
-            if let Some(due) = talk.due.take() {
+            let pending = store.into_pending();
+            duplex.hold = None;
+            if let Some(due) = duplex.due.take() {
                 self.due.remove(&(due, id));
             }
-            self.stalls(stream, wanted);
-            self.kick();
+            self.note_stall(stream, pending);
+            self.wake_idle();
         }
     }
 
     /// Ends the outgoing body.
-    pub(crate) fn close(&mut self, id: TalkId) -> Result<(), u32> {
-        let talk = self.talks.get_mut(&id).ok_or(reason::RESTARTED)?;
-        if let Some(reason) = talk.out_stopped {
+    pub(crate) fn close(&mut self, id: DuplexId) -> Result<(), u32> {
+        let duplex = self.duplexes.get_mut(&id).ok_or(reason::RESTARTED)?;
+        if let Some(reason) = duplex.out_stopped {
             return Err(reason);
         }
-        if let Some(stream) = talk.out.filter(|_| talk.out_open) {
-            talk.out_open = false;
-            talk.hold = None;
+        if let Some(stream) = duplex.out.filter(|_| duplex.out_open) {
+            duplex.out_open = false;
+            duplex.hold = None;
             let mut store = self.store.non_blocking();
             let closed = self.endpoint.close(stream, &mut store, &mut self.codec);
-            let wanted = store.into_pending();
-            self.stalls(stream, wanted);
-            self.kick();
+            let pending = store.into_pending();
+            self.note_stall(stream, pending);
+            self.wake_idle();
             return closed.map_err(|_| reason::GIVEN_UP);
         }
         Ok(())
     }
 
     /// Returns the next bytes of the peer's body.
-    pub(crate) fn read(&mut self, id: TalkId, waker: &Waker) -> Read {
-        let Some(talk) = self.talks.get_mut(&id) else {
+    pub(crate) fn read(&mut self, id: DuplexId, waker: &Waker) -> Read {
+        let Some(duplex) = self.duplexes.get_mut(&id) else {
             return Read::Failed(reason::RESTARTED);
         };
-        match talk.in_end {
+        match duplex.in_end {
             Some(Ok(())) => return Read::End,
             Some(Err(reason)) => return Read::Failed(reason),
             None => {}
         }
-        let Some(stream) = talk.incoming else {
+        let Some(stream) = duplex.incoming else {
             // The peer refused the stream before it was answered.
-            if let Some(reason) = talk.out_stopped {
+            if let Some(reason) = duplex.out_stopped {
                 return Read::Failed(reason);
             }
-            talk.reader = Some(waker.clone());
+            duplex.reader = Some(waker.clone());
             return Read::Wait;
         };
         let ended = match self.endpoint.take(stream) {
             Taken::Bytes(bytes) => {
                 // Reading releases credit, which has to be sent.
-                self.kick();
+                self.wake_idle();
                 return Read::Bytes(bytes);
             }
             Taken::Wait => {
-                talk.reader = Some(waker.clone());
+                duplex.reader = Some(waker.clone());
                 return Read::Wait;
             }
             Taken::Complete => Ok(()),
             Taken::Failed(reason) => Err(reason),
             Taken::Unknown => Err(reason::RESTARTED),
         };
-        talk.in_end = Some(ended);
+        duplex.in_end = Some(ended);
         self.by_in.remove(&stream);
-        self.kick();
+        self.wake_idle();
         match ended {
             Ok(()) => Read::End,
             Err(reason) => Read::Failed(reason),
@@ -371,111 +378,112 @@ impl Core {
     }
 
     /// Returns whether the peer accepted the stream, or why not. `None`: still unknown, and the waker is kept.
-    pub(crate) fn answered(&mut self, id: TalkId, waker: &Waker) -> Option<Result<(), u32>> {
-        let Some(talk) = self.talks.get_mut(&id) else {
+    pub(crate) fn accepted(&mut self, id: DuplexId, waker: &Waker) -> Option<Result<(), u32>> {
+        let Some(duplex) = self.duplexes.get_mut(&id) else {
             return Some(Err(reason::RESTARTED));
         };
-        if talk.incoming.is_some() {
+        if duplex.incoming.is_some() {
             return Some(Ok(()));
         }
-        if let Some(reason) = talk.out_stopped {
+        if let Some(reason) = duplex.out_stopped {
             return Some(Err(reason));
         }
-        talk.reader = Some(waker.clone());
+        duplex.reader = Some(waker.clone());
         None
     }
 
     /// Removes a stream that has no user any more. A closed body is still delivered; an open one is reset.
-    pub(crate) fn detach(&mut self, id: TalkId) {
-        let Some(talk) = self.talks.remove(&id) else {
+    pub(crate) fn detach(&mut self, id: DuplexId) {
+        let Some(duplex) = self.duplexes.remove(&id) else {
             return;
         };
-        if let Some(due) = talk.due {
+        if let Some(due) = duplex.due {
             self.due.remove(&(due, id));
         }
-        if let Some(stream) = talk.out {
-            let under_way = !talk.out_open && !talk.out_complete && talk.out_stopped.is_none();
+        if let Some(stream) = duplex.out {
+            let under_way =
+                !duplex.out_open && !duplex.out_complete && duplex.out_stopped.is_none();
             if !under_way {
                 self.by_out.remove(&stream);
             }
-            if talk.out_open && talk.out_stopped.is_none() {
+            if duplex.out_open && duplex.out_stopped.is_none() {
                 self.endpoint.reset(stream, reason::GIVEN_UP);
             }
         }
-        if let Some(stream) = talk.incoming {
+        if let Some(stream) = duplex.incoming {
             self.by_in.remove(&stream);
-            if talk.in_end.is_none() {
+            if duplex.in_end.is_none() {
                 self.endpoint.stop(stream, reason::GIVEN_UP);
             }
         }
-        self.kick();
+        self.wake_idle();
     }
 
     /// Resets a stream in both directions.
-    fn end(&mut self, id: TalkId, reason: u32) {
-        let Some(talk) = self.talks.get_mut(&id) else {
+    fn reset(&mut self, id: DuplexId, reason: u32) {
+        let Some(duplex) = self.duplexes.get_mut(&id) else {
             return;
         };
-        if let Some(stream) = talk.out
-            && talk.out_stopped.is_none()
+        if let Some(stream) = duplex.out
+            && duplex.out_stopped.is_none()
         {
             self.endpoint.reset(stream, reason);
         }
-        if let Some(stream) = talk.incoming
-            && talk.in_end.is_none()
+        if let Some(stream) = duplex.incoming
+            && duplex.in_end.is_none()
         {
             self.endpoint.stop(stream, reason);
             self.by_in.remove(&stream);
         }
-        talk.out_stopped.get_or_insert(reason);
-        talk.in_end.get_or_insert(Err(reason));
-        self.wake.extend(talk.reader.take());
-        self.wake.extend(talk.writer.take());
-        self.kick();
+        duplex.out_stopped.get_or_insert(reason);
+        duplex.in_end.get_or_insert(Err(reason));
+        self.to_wake.extend(duplex.reader.take());
+        self.to_wake.extend(duplex.writer.take());
+        self.wake_idle();
     }
 
     /// Resets every stream, because the link was down for too long or is shutting down.
-    pub(crate) fn give_up(&mut self, reason: u32) {
-        let all: Vec<_> = self.talks.keys().copied().collect();
-        all.into_iter().for_each(|id| self.end(id, reason));
+    pub(crate) fn reset_all(&mut self, reason: u32) {
+        let all: Vec<_> = self.duplexes.keys().copied().collect();
+        all.into_iter().for_each(|id| self.reset(id, reason));
     }
 
-    /// Like [`give_up`](Self::give_up), and refuses new streams.
-    pub(crate) fn shut(&mut self) {
+    /// Like [`reset_all`](Self::reset_all), and refuses new streams.
+    pub(crate) fn shut_down(&mut self) {
         self.closed = true;
-        self.give_up(reason::GIVEN_UP);
-        self.wake.extend(self.begun_waker.take());
+        self.reset_all(reason::GIVEN_UP);
+        self.to_wake.extend(self.accept_waker.take());
     }
 
-    pub(crate) fn is_shut(&self) -> bool {
+    pub(crate) fn is_shut_down(&self) -> bool {
         self.closed
     }
 
     /// Ends all streams, because the state machines have forgotten them.
-    pub(super) fn end_all(&mut self, reason: u32) {
+    pub(super) fn fail_all(&mut self, reason: u32) {
         self.by_out.clear();
         self.by_in.clear();
-        self.begun.clear();
+        self.unaccepted.clear();
         self.due.clear();
-        self.crowded.clear();
-        for talk in self.talks.values_mut() {
-            (talk.out, talk.incoming, talk.hold, talk.due) = (None, None, None, None);
-            talk.out_open = false;
-            talk.out_stopped.get_or_insert(reason);
-            talk.in_end.get_or_insert(Err(reason));
-            self.wake.extend(talk.reader.take());
-            self.wake.extend(talk.writer.take());
+        self.waiting_for_limit.clear();
+        for duplex in self.duplexes.values_mut() {
+            (duplex.out, duplex.incoming, duplex.hold, duplex.due) = (None, None, None, None);
+            duplex.out_open = false;
+            duplex.out_stopped.get_or_insert(reason);
+            duplex.in_end.get_or_insert(Err(reason));
+            self.to_wake.extend(duplex.reader.take());
+            self.to_wake.extend(duplex.writer.take());
         }
     }
 
-    pub(super) fn new_talk(&mut self, target: Target, ours: bool) -> TalkId {
-        let id = self.talk_next;
-        self.talk_next += 1;
+    pub(super) fn new_duplex(&mut self, target: Target, opened_here: bool) -> DuplexId {
+        let id = self.next_duplex;
+        self.next_duplex += 1;
         let host = self.tallies.host(&target);
-        let talk = Talk {
+        let duplex = Duplex {
             target,
             host,
-            ours,
+            opened_here,
             out: None,
             out_open: false,
             out_complete: false,
@@ -488,7 +496,7 @@ impl Core {
             due: None,
             written: false,
         };
-        self.talks.insert(id, talk);
+        self.duplexes.insert(id, duplex);
         id
     }
 }

@@ -13,12 +13,12 @@ use rustix::time::{
 use tokio::io::unix::AsyncFd;
 
 /// A timer of the kernel, late by some tens of microseconds.
-pub(crate) struct Alarm {
-    timer: AsyncFd<OwnedFd>,
+pub(crate) struct Timer {
+    descriptor: AsyncFd<OwnedFd>,
     at: Option<Instant>,
 }
 
-impl Alarm {
+impl Timer {
     pub(crate) fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
@@ -27,8 +27,11 @@ impl Alarm {
             reason = "its successor is unsafe for types that change their descriptor; an OwnedFd \
                       never does"
         )]
-        let timer = AsyncFd::new(timer)?;
-        Ok(Self { timer, at: None })
+        let descriptor = AsyncFd::new(timer)?;
+        Ok(Self {
+            descriptor,
+            at: None,
+        })
     }
 
     /// Sets the timer. If it is already set to an earlier time, it stays as it is: an early wake-up does no harm.
@@ -44,7 +47,7 @@ impl Alarm {
             it_interval: timespec(Duration::ZERO),
             it_value: timespec(left),
         };
-        timerfd_settime(self.timer.get_ref(), TimerfdTimerFlags::empty(), &spec)?;
+        timerfd_settime(self.descriptor.get_ref(), TimerfdTimerFlags::empty(), &spec)?;
         self.at = Some(at);
         Ok(())
     }
@@ -55,9 +58,9 @@ impl Alarm {
             return Poll::Pending;
         }
         loop {
-            let mut ready = std::task::ready!(self.timer.poll_read_ready(cx))?;
-            let mut rung = [0; 8];
-            match ready.try_io(|timer| Ok(rustix::io::read(timer, &mut rung)?)) {
+            let mut ready = std::task::ready!(self.descriptor.poll_read_ready(cx))?;
+            let mut expirations = [0; 8];
+            match ready.try_io(|timer| Ok(rustix::io::read(timer, &mut expirations)?)) {
                 Ok(read) => {
                     read?;
                     self.at = None;
@@ -83,17 +86,17 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_alarm_rings_once_for_the_earliest_time() {
-        let mut alarm = Alarm::new().expect("a timer");
+    async fn a_timer_expires_once_at_the_earliest_time() {
+        let mut timer = Timer::new().expect("a timer");
         for micros in [3000, 0, 50] {
             let at = Instant::now() + Duration::from_micros(micros);
-            alarm.set(Some(at)).expect("set");
-            alarm
+            timer.set(Some(at)).expect("set");
+            timer
                 .set(Some(at + Duration::from_secs(60)))
                 .expect("later changes nothing");
-            std::future::poll_fn(|cx| alarm.poll(cx))
+            std::future::poll_fn(|cx| timer.poll(cx))
                 .await
-                .expect("a ring");
+                .expect("it expires");
             assert!(Instant::now() >= at);
         }
     }

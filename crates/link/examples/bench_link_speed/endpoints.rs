@@ -13,13 +13,14 @@ use tempfile::TempDir;
 use edgeward_chunk_store::{ChunkSettings, Chunks, ScratchDevice};
 use edgeward_dedup::codec::{Method, Methods};
 use edgeward_link::{
-    Client, Encryption, Entry, Gateway, GatewayConfig, Ids, Keys, LinkConfig, Target, Way,
+    Client, Encryption, Gateway, GatewayConfig, IdScheme, Keys, LinkConfig, ListenerTarget,
+    LocalListener, Target,
 };
 use edgeward_testkit::{Wan, WanSettings};
 
 /// The features of the link that are enabled.
 #[derive(Clone, Copy)]
-pub(crate) struct Switches {
+pub(crate) struct Features {
     pub(crate) tls: bool,
     pub(crate) store: Method,
     pub(crate) dedup: bool,
@@ -27,7 +28,7 @@ pub(crate) struct Switches {
     pub(crate) delta: bool,
     pub(crate) methods: Methods,
     pub(crate) chunk_bytes: u32,
-    pub(crate) ids: Ids,
+    pub(crate) ids: IdScheme,
 }
 
 pub(crate) const STORE_BYTES: u64 = 512 << 20;
@@ -78,12 +79,12 @@ pub(crate) fn fetch(from: SocketAddr, body: &[u8]) -> io::Result<()> {
 }
 
 /// The baseline: a TCP relay of one thread.
-pub(crate) struct Plain {
+pub(crate) struct Relay {
     pub(crate) addr: SocketAddr,
-    thread: Account,
+    thread: ThreadCpu,
 }
 
-impl Plain {
+impl Relay {
     pub(crate) fn start(to: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let addr = listener.local_addr()?;
@@ -110,20 +111,20 @@ impl Plain {
 }
 
 /// A gateway and an edge with a port that leads to the source.
-pub(crate) struct Stand {
+pub(crate) struct LinkBed {
     /// The address of the edge's port.
     pub(crate) addr: SocketAddr,
-    threads: [Account; 2],
+    threads: [ThreadCpu; 2],
     client: Client,
     wan: Option<Wan>,
     /// Dropping them ends the threads.
     _ends: [tokio::sync::oneshot::Sender<()>; 2],
 }
 
-impl Stand {
+impl LinkBed {
     pub(crate) fn start(
         target: SocketAddr,
-        with: &Switches,
+        with: &Features,
         line: Option<u64>,
     ) -> io::Result<Self> {
         let wan = |rate| WanSettings {
@@ -135,7 +136,7 @@ impl Stand {
 
     pub(crate) fn over(
         target: SocketAddr,
-        with: &Switches,
+        with: &Features,
         line: Option<WanSettings>,
     ) -> io::Result<Self> {
         let keys = TempDir::new()?;
@@ -171,7 +172,9 @@ impl Stand {
                 client.up().await;
                 let target = Target::Tcp(target.to_string().parse().expect("a place"));
                 let listen = "127.0.0.1:0".parse().expect("an address");
-                let entry = Entry::bind(client.clone(), listen, Way::To(target), 100).await;
+                let entry =
+                    LocalListener::bind(client.clone(), listen, ListenerTarget::Fixed(target), 100)
+                        .await;
                 let entry = entry.expect("it listens");
                 ready();
                 tell.send((entry.local_addr(), client))
@@ -195,7 +198,7 @@ impl Stand {
 
     /// Returns the CPU seconds of gateway and edge.
     pub(crate) fn cpu(&self) -> [f64; 2] {
-        self.threads.each_ref().map(Account::seconds)
+        self.threads.each_ref().map(ThreadCpu::seconds)
     }
 
     /// Returns the bytes sent towards the edge: of frames, or including TLS if a simulated network counts them.
@@ -207,7 +210,7 @@ impl Stand {
     }
 }
 
-fn config(keys: &TempDir, end: &str, with: &Switches) -> io::Result<LinkConfig> {
+fn config(keys: &TempDir, end: &str, with: &Features) -> io::Result<LinkConfig> {
     let folder = keys.path().join("keys").join(end);
     let (keys, ids) = Keys::load(&folder).map_err(io::Error::other)?;
     let device = ScratchDevice::new(&std::env::temp_dir(), STORE_BYTES)?;
@@ -239,9 +242,9 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 /// The CPU time of a thread, as the kernel counts it.
-pub(crate) struct Account(String);
+pub(crate) struct ThreadCpu(String);
 
-impl Account {
+impl ThreadCpu {
     pub(crate) fn seconds(&self) -> f64 {
         let text = fs::read_to_string(&self.0).expect("the thread lives");
         let nanos = text
@@ -253,7 +256,7 @@ impl Account {
 }
 
 /// Starts a thread and waits until it reports that it is ready.
-fn spawn(name: &str, work: impl FnOnce(&dyn Fn()) + Send + 'static) -> Account {
+fn spawn(name: &str, work: impl FnOnce(&dyn Fn()) + Send + 'static) -> ThreadCpu {
     let (tell, told): (Sender<String>, _) = channel();
     let named = thread::Builder::new().name(name.to_owned()).spawn(move || {
         let link = fs::read_link("/proc/thread-self").expect("Linux tells");
@@ -261,5 +264,5 @@ fn spawn(name: &str, work: impl FnOnce(&dyn Fn()) + Send + 'static) -> Account {
         work(&|| tell.send(path.clone()).expect("the receiver waits"));
     });
     named.expect("there is room for a thread");
-    Account(told.recv().expect("it becomes ready"))
+    ThreadCpu(told.recv().expect("it becomes ready"))
 }

@@ -14,10 +14,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use edgeward_link::{Admin, Client, EndStatus, Entry, Gateway, Target, Way};
+use edgeward_link::{Admin, Client, EndStatus, Gateway, ListenerTarget, LocalListener, Target};
 
 use crate::bodies::Stream;
-use crate::stand::{Echo, Stand, tcp, within};
+use crate::test_bed::{Echo, TestBed, tcp, within};
 
 fn loopback() -> std::net::SocketAddr {
     "127.0.0.1:0".parse().expect("an address")
@@ -38,24 +38,24 @@ async fn send_and_take(mut tcp: TcpStream, body: &[u8]) -> Vec<u8> {
 /// TCP clients reach a target through a port with a fixed target, SOCKS5 and CONNECT; a target that is not
 /// permitted is refused by each protocol.
 #[tokio::test]
-async fn any_tcp_client_finds_a_way_in() {
+async fn tcp_clients_reach_a_target_by_every_listener() {
     let target = Echo::start().await;
     let elsewhere = Echo::start().await;
-    let mut stand = Stand::new(true);
-    let gateway = stand.gateway(target.addr).await;
-    let client = stand.client(gateway.local_addr());
+    let mut test_bed = TestBed::new(true);
+    let gateway = test_bed.gateway(target.addr).await;
+    let client = test_bed.client(gateway.local_addr());
     within(client.up()).await;
     let body = Stream(3).text(300_000);
 
-    let way = Way::To(tcp(target.addr));
-    let forward = Entry::bind(client.clone(), loopback(), way, 10).await;
+    let target_of_listener = ListenerTarget::Fixed(tcp(target.addr));
+    let forward = LocalListener::bind(client.clone(), loopback(), target_of_listener, 10).await;
     let forward = forward.expect("it listens");
     let near = TcpStream::connect(forward.local_addr())
         .await
         .expect("connects");
     assert_eq!(send_and_take(near, &body).await, body);
 
-    let proxy = Entry::bind(client.clone(), loopback(), Way::Proxy, 10).await;
+    let proxy = LocalListener::bind(client.clone(), loopback(), ListenerTarget::Proxy, 10).await;
     let proxy = proxy.expect("it listens");
     let socks = |port: u16| [&[5, 1, 0, 1, 127, 0, 0, 1][..], &port.to_be_bytes()].concat();
     for (to, code) in [(target.addr, 0), (elsewhere.addr, 2)] {
@@ -154,7 +154,7 @@ async fn get(client: &Client, path: &str) -> (http::response::Parts, Bytes) {
 
 /// The gateway requests uncompressed bodies and reuses its connections to the origin; media bypass deduplication.
 #[tokio::test]
-async fn the_gateway_speaks_http_with_its_origin() {
+async fn the_gateway_requests_uncompressed_bodies_of_its_origin() {
     let text = Bytes::from(Stream(8).text(400_000));
     let noise = Bytes::from(Stream(9).noise(400_000));
     let bodies = Arc::new(vec![
@@ -162,11 +162,11 @@ async fn the_gateway_speaks_http_with_its_origin() {
         ("video/mp4", noise.clone()),
     ]);
     let (addr, _tasks, connections) = origin(bodies).await;
-    let mut stand = Stand::new(true);
-    let mut config = stand.gateway_config(addr);
+    let mut test_bed = TestBed::new(true);
+    let mut config = test_bed.gateway_config(addr);
     config.origin = Some(addr.to_string().parse().expect("a place"));
     let gateway = Gateway::bind(config).await.expect("it listens");
-    let client = stand.client(gateway.local_addr());
+    let client = test_bed.client(gateway.local_addr());
     within(client.up()).await;
     let received = |client: &Client| client.status().received.from_store;
     for round in 0..2 {
@@ -194,15 +194,15 @@ async fn the_gateway_speaks_http_with_its_origin() {
 
 /// If the origin does not answer, the client gets an HTTP error.
 #[tokio::test]
-async fn an_origin_that_is_away_is_a_bad_gateway() {
-    let nobody = TcpListener::bind(loopback()).await.expect("listens");
-    let addr = nobody.local_addr().expect("an address");
-    drop(nobody);
-    let mut stand = Stand::new(true);
-    let mut config = stand.gateway_config(addr);
+async fn an_unreachable_origin_is_a_bad_gateway() {
+    let listener = TcpListener::bind(loopback()).await.expect("listens");
+    let addr = listener.local_addr().expect("an address");
+    drop(listener);
+    let mut test_bed = TestBed::new(true);
+    let mut config = test_bed.gateway_config(addr);
     config.origin = Some(addr.to_string().parse().expect("a place"));
     let gateway = Gateway::bind(config).await.expect("it listens");
-    let client = stand.client(gateway.local_addr());
+    let client = test_bed.client(gateway.local_addr());
     within(client.up()).await;
     let (head, _) = get(&client, "/0").await;
     assert_eq!(head.status.as_u16(), 502);
@@ -210,15 +210,15 @@ async fn an_origin_that_is_away_is_a_bad_gateway() {
 
 /// `/status` and `/metrics` show the right figures.
 #[tokio::test]
-async fn figures_are_served() {
+async fn status_and_metrics_are_served() {
     let target = Echo::start().await;
-    let mut stand = Stand::new(false);
-    let gateway = Arc::new(stand.gateway(target.addr).await);
-    let client = stand.client(gateway.local_addr());
+    let mut test_bed = TestBed::new(false);
+    let gateway = Arc::new(test_bed.gateway(target.addr).await);
+    let client = test_bed.client(gateway.local_addr());
     let stream = client.open(tcp(target.addr)).expect("it is up");
     let body = Stream(4).noise(100_000);
     assert_eq!(
-        within(crate::stand::echo(stream, &body))
+        within(crate::test_bed::echo(stream, &body))
             .await
             .expect("back"),
         body

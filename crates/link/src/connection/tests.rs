@@ -17,17 +17,17 @@ use crate::label::Target;
 
 /// A socket that delivers nothing, and accepts nothing until `takes` is true.
 #[derive(Clone, Default)]
-struct Socket(Arc<Mutex<Taken>>);
+struct Socket(Arc<Mutex<SocketState>>);
 
 #[derive(Default)]
-struct Taken {
-    takes: bool,
+struct SocketState {
+    accepts: bool,
     bytes: Vec<u8>,
     waker: Option<Waker>,
 }
 
 impl Socket {
-    fn taken(&self) -> std::sync::MutexGuard<'_, Taken> {
+    fn state(&self) -> std::sync::MutexGuard<'_, SocketState> {
         self.0.lock().expect("no thread panics")
     }
 }
@@ -48,12 +48,12 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let mut taken = self.taken();
-        if !taken.takes {
-            taken.waker = Some(cx.waker().clone());
+        let mut state = self.state();
+        if !state.accepts {
+            state.waker = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        taken.bytes.extend_from_slice(bytes);
+        state.bytes.extend_from_slice(bytes);
         Poll::Ready(Ok(bytes.len()))
     }
 
@@ -68,15 +68,15 @@ impl AsyncWrite for Socket {
 
 /// Counts how often it is woken.
 #[derive(Debug, Default)]
-struct Woken(AtomicU64);
+struct WakeCounter(AtomicU64);
 
-impl Wake for Woken {
+impl Wake for WakeCounter {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-fn end(session: u64) -> (Core, LinkConfig) {
+fn endpoint(session: u64) -> (Core, LinkConfig) {
     let device = ScratchDevice::new(&std::env::temp_dir(), 16 << 20).expect("a file");
     let store = Chunks::open(Arc::new(device), ChunkSettings::new(8 << 10, session));
     let store = store.expect("a store");
@@ -98,56 +98,60 @@ fn end(session: u64) -> (Core, LinkConfig) {
 /// Method: the beginning of a body waits for a blocked socket, and its rest waits for its holding time. The test
 /// counts wake-ups until a timer fires that was set long after that time. Then the socket accepts everything.
 #[tokio::test]
-async fn an_alarm_before_a_blocked_socket_rings_once() {
-    let ((mut core, config), (mut other, _)) = (end(1), end(2));
+async fn a_timer_wakes_a_blocked_connection_once() {
+    let ((mut core, config), (mut other, _)) = (endpoint(1), endpoint(2));
     let (ours, theirs) = (core.hello(), other.hello());
-    let id = core.line_up(Role::Connector, &ours, &theirs);
+    let id = core.add_connection(Role::Connector, &ours, &theirs);
     let id = id.expect("they agree");
-    let talk = core.open(Target::Origin).expect("the first");
+    let duplex = core.open(Target::Origin).expect("the first");
     let body = vec![7; 6000];
     let written = core.write(
-        talk,
+        duplex,
         &body,
         Instant::now(),
         Waker::noop(),
-        &mut Turn::default(),
+        &mut Budget::default(),
     );
     assert_eq!(written, Written::Bytes(body.len()));
     let (socket, peer) = (Socket::default(), Arc::new(Peer::new(core)));
-    let line = Line::new(socket.clone(), peer, id, Checksum::Whole, &config);
-    let mut line = line.expect("a timer");
-    let woken = Arc::new(Woken::default());
-    let waker = Waker::from(Arc::clone(&woken));
+    let connection = Connection::new(socket.clone(), peer, id, Checksum::Whole, &config);
+    let mut connection = connection.expect("a timer");
+    let wakes = Arc::new(WakeCounter::default());
+    let waker = Waker::from(Arc::clone(&wakes));
     let mut seen = u64::MAX;
     // As a runtime does: the connection is polled after a wake-up.
     let mut poll = |times: &mut u64| {
-        let now = woken.0.load(Ordering::Relaxed);
+        let now = wakes.0.load(Ordering::Relaxed);
         if std::mem::replace(&mut seen, now) != now {
             *times += 1;
-            assert!(line.poll(&mut Context::from_waker(&waker)).is_pending());
+            assert!(
+                connection
+                    .poll(&mut Context::from_waker(&waker))
+                    .is_pending()
+            );
         }
     };
-    let (mut times, mut alarm) = (0, Alarm::new().expect("a timer"));
+    let (mut times, mut timer) = (0, Timer::new().expect("a timer"));
     let late = Instant::now() + Duration::from_millis(20);
-    alarm.set(Some(late)).expect("set");
+    timer.set(Some(late)).expect("set");
     std::future::poll_fn(|cx| {
         poll(&mut times);
-        let rings = alarm.poll(cx);
+        let expired = timer.poll(cx);
         // The reactor has to be polled, and no other task is ready meanwhile.
-        step_aside(cx);
-        rings
+        yield_now(cx);
+        expired
     })
     .await
-    .expect("a ring");
-    assert!((2..10).contains(&times), "it was woken {times} times");
-    assert!(socket.taken().bytes.is_empty());
-    socket.taken().takes = true;
-    let waker = socket.taken().waker.take();
+    .expect("it expires");
+    assert!((2..10).contains(&times), "it was wakes {times} times");
+    assert!(socket.state().bytes.is_empty());
+    socket.state().accepts = true;
+    let waker = socket.state().waker.take();
     waker.expect("the connection waits for it").wake();
     std::future::poll_fn(|cx| {
         poll(&mut times);
-        let bytes = body_bytes(&socket.taken().bytes);
-        step_aside(cx);
+        let bytes = body_bytes(&socket.state().bytes);
+        yield_now(cx);
         if bytes == body.len() {
             Poll::Ready(())
         } else {
@@ -155,7 +159,7 @@ async fn an_alarm_before_a_blocked_socket_rings_once() {
         }
     })
     .await;
-    assert!(times < 20, "it was woken {times} times");
+    assert!(times < 20, "it was wakes {times} times");
 }
 
 /// Returns the number of body bytes in these frames.

@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::bodies::Stream;
-use crate::stand::{Stand, tcp, within};
+use crate::test_bed::{TestBed, tcp, within};
 
 /// Beside downloads that use the whole processor, a request waits for one time slice of each, and not for all their
 /// granted bytes.
@@ -18,7 +18,7 @@ use crate::stand::{Stand, tcp, within};
 /// six tasks, and each busy task may use its slice of 256 KiB before each of them. Without slices the delay was
 /// eight times as long.
 #[tokio::test]
-async fn a_question_waits_for_turns_of_downloads() {
+async fn a_request_waits_for_time_slices_of_downloads() {
     let waited = waited_beside(NEW).await;
     assert!(waited[90] < 6 * 512, "KiB: {waited:?}");
 }
@@ -26,7 +26,7 @@ async fn a_question_waits_for_turns_of_downloads() {
 /// If downloads consist of chunks that both endpoints recognise by fingerprint, a slice has four times as many
 /// bytes, for the same time.
 #[tokio::test]
-async fn a_question_waits_for_turns_of_what_is_recognised() {
+async fn a_request_waits_for_time_slices_of_recognised_chunks() {
     let waited = waited_beside(REPEATED).await;
     assert!(waited[90] < 4 * 6 * 512, "KiB: {waited:?}");
 }
@@ -44,15 +44,15 @@ async fn waited_beside(download: u8) -> Vec<u64> {
             connections.spawn(answer(tcp, Arc::clone(&noise)));
         }
     });
-    let mut stand = Stand::new(false);
-    let gateway = stand.gateway(target).await;
-    let client = stand.client(gateway.local_addr());
+    let mut test_bed = TestBed::new(false);
+    let gateway = test_bed.gateway(target).await;
+    let client = test_bed.client(gateway.local_addr());
     within(client.up()).await;
 
-    let came = Arc::new(AtomicU64::new(0));
+    let received = Arc::new(AtomicU64::new(0));
     let mut stream = client.open(tcp(target)).expect("it is up");
     stream.write_all(&[download]).await.expect("it is taken");
-    let counted = Arc::clone(&came);
+    let counted = Arc::clone(&received);
     tasks.spawn(async move {
         while let Ok(Some(bytes)) = stream.chunk().await {
             counted.fetch_add(bytes.len() as u64, Ordering::Relaxed);
@@ -61,7 +61,7 @@ async fn waited_beside(download: u8) -> Vec<u64> {
     let mut stream = client.open(tcp(target)).expect("it is up");
     let mut waited = Vec::new();
     for nth in 0..121 {
-        let before = came.load(Ordering::Relaxed);
+        let before = received.load(Ordering::Relaxed);
         within(async {
             stream.write_all(b"?").await.expect("it is taken");
             stream.flush().await.expect("it is taken");
@@ -70,12 +70,12 @@ async fn waited_beside(download: u8) -> Vec<u64> {
         .await;
         // The first requests are skipped, until the downloads have their full credit.
         if nth >= 20 {
-            waited.push((came.load(Ordering::Relaxed) - before) >> 10);
+            waited.push((received.load(Ordering::Relaxed) - before) >> 10);
         }
     }
     waited.sort_unstable();
     assert!(
-        came.load(Ordering::Relaxed) > 64 << 20,
+        received.load(Ordering::Relaxed) > 64 << 20,
         "nothing was downloaded"
     );
     waited

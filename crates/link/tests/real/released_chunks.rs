@@ -3,13 +3,13 @@
 use std::os::unix::fs::FileExt;
 
 use crate::bodies::Stream;
-use crate::stand::{EDGE, Echo, GATEWAY, Stand, echo, tcp, within};
+use crate::test_bed::{EDGE, Echo, GATEWAY, TestBed, echo, tcp, within};
 
 /// Overwrites bytes in all containers of a store, without its endpoint's knowledge.
-fn harm(stand: &Stand, end: usize) {
+fn corrupt_store(test_bed: &TestBed, end: usize) {
     let file = std::fs::OpenOptions::new()
         .write(true)
-        .open(stand.store_path(end))
+        .open(test_bed.store_path(end))
         .expect("a store");
     let bytes = file.metadata().expect("it is there").len();
     for at in (8192..bytes).step_by(2048) {
@@ -20,12 +20,12 @@ fn harm(stand: &Stand, end: usize) {
 /// An endpoint whose store is corrupt receives the missing chunks from the other endpoint's store. If that one is
 /// corrupt, too, the stream fails, and the next one is sent as if the stores were empty.
 #[tokio::test]
-async fn what_is_missed_comes_out_of_the_store() {
+async fn missing_chunks_are_sent_from_the_store() {
     let target = Echo::start().await;
-    let mut stand = Stand::new(true);
-    stand.keep_sent = true;
-    let gateway = stand.gateway(target.addr).await;
-    let client = stand.client(gateway.local_addr());
+    let mut test_bed = TestBed::new(true);
+    test_bed.keep_sent = true;
+    let gateway = test_bed.gateway(target.addr).await;
+    let client = test_bed.client(gateway.local_addr());
     // Far more bytes than are under way at any time.
     let body = Stream(31).noise(12_000_000);
     let exchange = async || {
@@ -42,14 +42,14 @@ async fn what_is_missed_comes_out_of_the_store() {
     assert!(up.named > 10_000_000 && down.named > 20_000_000);
     assert_eq!((up.naks, down.naks), (0, 0));
 
-    harm(&stand, EDGE);
+    corrupt_store(&test_bed, EDGE);
     exchange().await.expect("the gateway has it");
     let [up, down] = counters();
     assert!(down.naks > 0 && down.again > 5_000_000, "{down:?}");
     assert_eq!((up.lost, down.lost), (0, 0));
 
-    harm(&stand, GATEWAY);
-    harm(&stand, EDGE);
+    corrupt_store(&test_bed, GATEWAY);
+    corrupt_store(&test_bed, EDGE);
     exchange()
         .await
         .expect_err("both stores have lost the chunks");

@@ -20,7 +20,7 @@ use crate::peer::Peer;
 
 /// The folder of files about peers.
 #[derive(Debug)]
-pub(crate) struct Recall {
+pub(crate) struct KnowledgeFiles {
     folder: PathBuf,
     ids: IdKey,
     files_max: usize,
@@ -28,7 +28,7 @@ pub(crate) struct Recall {
     written: Mutex<HashMap<String, ChunkId>>,
 }
 
-impl Recall {
+impl KnowledgeFiles {
     /// Uses a folder for the files of at most `files_max` peers.
     pub(crate) fn new(folder: &Path, ids: &IdKey, files_max: usize) -> Self {
         Self {
@@ -40,9 +40,10 @@ impl Recall {
     }
 
     /// Returns the file name of a peer, derived from its certificate and the epoch of its store.
-    pub(crate) fn name(&self, certificate: Option<&[u8]>, epoch: u64) -> String {
-        let who = [certificate.unwrap_or_default(), &epoch.to_le_bytes()].concat();
-        edgeward_types::to_hex(&self.ids.id(&who).0)
+    pub(crate) fn file_name(&self, certificate: Option<&[u8]>, epoch: u64) -> String {
+        let identity = [certificate.unwrap_or_default(), &epoch.to_le_bytes()].concat();
+        let bytes = self.ids.id(&identity).0;
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Returns what is known about a peer, or `None`.
@@ -56,32 +57,32 @@ impl Recall {
         // One call at a time: the call at shutdown may overlap a periodic one.
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         let end = store.written();
-        let mut news = Vec::new();
+        let mut changed = Vec::new();
         for (name, peer) in peers {
             let bytes = peer.with(|core| core.endpoint().knowledge().write(end));
             let id = self.ids.id(&bytes);
             if written.get(name) != Some(&id) {
-                news.push((name, bytes, id));
+                changed.push((name, bytes, id));
             }
         }
-        if news.is_empty() {
+        if changed.is_empty() {
             return Ok(());
         }
         // The chunks were written before; the sync makes them durable before a file mentions them.
         store.sync()?;
         fs::create_dir_all(&self.folder)?;
-        for (name, bytes, id) in news {
+        for (name, bytes, id) in changed {
             let new = self.folder.join(format!("{name}{UNFINISHED}"));
             fs::write(&new, &bytes)?;
             fs::rename(&new, self.path(name))?;
             written.insert(name.clone(), id);
         }
-        self.forget_oldest()
+        self.remove_oldest()
     }
 
     /// Removes the oldest files beyond the limit, because peers get new stores over time.
-    fn forget_oldest(&self) -> io::Result<()> {
-        let mut files: Vec<(SystemTime, PathBuf)> = Vec::new();
+    fn remove_oldest(&self) -> io::Result<()> {
+        let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
             let entry = entry?;
             let name = entry.file_name();
@@ -90,12 +91,12 @@ impl Recall {
                 fs::remove_file(entry.path())?;
                 continue;
             }
-            files.push((entry.metadata()?.modified()?, entry.path()));
+            found.push((entry.metadata()?.modified()?, entry.path()));
         }
-        files.sort_unstable();
-        let away = files.len().saturating_sub(self.files_max);
-        files
-            .drain(..away)
+        found.sort_unstable();
+        let surplus = found.len().saturating_sub(self.files_max);
+        found
+            .drain(..surplus)
             .try_for_each(|(_, path)| fs::remove_file(path))
     }
 
@@ -108,16 +109,16 @@ impl Recall {
 const UNFINISHED: &str = ".new";
 
 /// Saves at an interval, until the task is aborted.
-pub(crate) async fn keep_writing(
-    recall: Arc<Recall>,
+pub(crate) async fn save_periodically(
+    files: Arc<KnowledgeFiles>,
     store: Chunks,
     every: Duration,
     peers: impl Fn() -> Vec<(String, Arc<Peer>)>,
 ) {
     loop {
         tokio::time::sleep(every).await;
-        let (recall, store, peers) = (Arc::clone(&recall), store.clone(), peers());
-        let saved = tokio::task::spawn_blocking(move || recall.save(&peers, &store)).await;
+        let (files, store, peers) = (Arc::clone(&files), store.clone(), peers());
+        let saved = tokio::task::spawn_blocking(move || files.save(&peers, &store)).await;
         if let Ok(Err(error)) = saved {
             tracing::warn!(%error, "cannot persist the chunks that peers have");
         }
@@ -141,20 +142,20 @@ mod tests {
 
     /// File names distinguish peers, and reveal nothing about their certificates.
     #[test]
-    fn peers_have_names() {
+    fn file_names_distinguish_peers() {
         let folder = Path::new("/nowhere");
-        let recall = Recall::new(folder, &IdKey::new([1; 32]), 3);
+        let files = KnowledgeFiles::new(folder, &IdKey::new([1; 32]), 3);
         let names = [
-            recall.name(None, 1),
-            recall.name(None, 2),
-            recall.name(Some(b"certificate"), 1),
-            Recall::new(folder, &IdKey::new([2; 32]), 3).name(None, 1),
+            files.file_name(None, 1),
+            files.file_name(None, 2),
+            files.file_name(Some(b"certificate"), 1),
+            KnowledgeFiles::new(folder, &IdKey::new([2; 32]), 3).file_name(None, 1),
         ];
         for (nth, name) in names.iter().enumerate() {
             assert_eq!(name.len(), 32);
             assert!(!names[..nth].contains(name));
         }
-        assert!(recall.load(&names[0]).is_none());
+        assert!(files.load(&names[0]).is_none());
     }
 
     /// A device that counts syncs.
@@ -191,7 +192,7 @@ mod tests {
     /// The device is synced and a file written only if the knowledge has changed: not for chunks whose container is
     /// not written, and not if the file has the same content already.
     #[test]
-    fn what_is_written_down_is_not_written_again() {
+    fn unchanged_knowledge_is_not_written_again() {
         let folder = tempfile::tempdir().expect("a folder");
         let scratch = ScratchDevice::new(folder.path(), 64 << 20).expect("a file");
         let device = Arc::new(Counting(scratch, AtomicU64::new(0)));
@@ -213,45 +214,45 @@ mod tests {
         };
         let core = Core::new(core, Endpoint::new(endpoint), store.clone());
         let peers = [("peer".to_owned(), Arc::new(Peer::new(core)))];
-        let knows = |places: &[Place]| {
+        let set_known = |places: &[Place]| {
             let mut known = Knowledge::new(10);
             places.iter().for_each(|&place| known.add(place));
-            peers[0].1.with(|core| core.recall(known));
+            peers[0].1.with(|core| core.set_knowledge(known));
         };
-        let recall = Recall::new(&folder.path().join("knowledge"), &ids, 3);
+        let files = KnowledgeFiles::new(&folder.path().join("knowledge"), &ids, 3);
         let save = |store: &Chunks| {
-            recall.save(&peers, store).expect("saved");
-            let known = recall.load("peer");
+            files.save(&peers, store).expect("saved");
+            let known = files.load("peer");
             (syncs(), known.map_or(0, |known| known.containers()))
         };
         assert_eq!(save(store), (1, 0), "an empty file is written once");
         assert_eq!(save(store), (0, 0));
         let place = store.insert(ids.id(&[7; 5000]), &[7; 5000]).expect("kept");
-        knows(&[place]);
+        set_known(&[place]);
         assert_eq!(save(store), (0, 0), "its container is not written");
         store.flush().expect("written");
         syncs();
         assert_eq!(save(store), (1, 1));
         assert_eq!(save(store), (0, 1));
-        knows(&[place, place.plus(1)]);
+        set_known(&[place, place.plus(1)]);
         assert_eq!(save(store), (1, 1));
     }
 
     #[test]
-    fn files_have_a_bound() {
+    fn the_number_of_files_is_bounded() {
         let folder = tempfile::tempdir().expect("a folder");
-        let recall = Recall::new(folder.path(), &IdKey::new([1; 32]), 3);
+        let files = KnowledgeFiles::new(folder.path(), &IdKey::new([1; 32]), 3);
         for n in 0..5_u64 {
-            let path = recall.path(&recall.name(None, n));
+            let path = files.path(&files.file_name(None, n));
             let file = fs::File::create(path).expect("written");
             let time = SystemTime::UNIX_EPOCH + Duration::from_secs(n);
             file.set_modified(time).expect("set");
         }
         let unfinished = folder.path().join(format!("peer{UNFINISHED}"));
         fs::write(&unfinished, "half").expect("written");
-        recall.forget_oldest().expect("removed");
+        files.remove_oldest().expect("removed");
         assert!(!unfinished.exists());
-        let there = |n| recall.path(&recall.name(None, n)).exists();
+        let there = |n| files.path(&files.file_name(None, n)).exists();
         assert_eq!([0, 1, 2, 3, 4].map(there), [false, false, true, true, true]);
     }
 }

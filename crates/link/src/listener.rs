@@ -15,32 +15,32 @@ use crate::client::{Client, OpenError};
 use crate::label::{Target, refusal};
 use crate::local;
 use crate::pump::pump;
-use crate::socks::{HEAD_BYTES_MAX, Step, Style, read, reply};
+use crate::socks::{HEAD_BYTES_MAX, ProxyProtocol, Step, read, reply};
 use crate::stream::LinkStream;
 
 /// The target of a listener's connections.
 #[derive(Clone, Debug)]
-pub enum Way {
+pub enum ListenerTarget {
     /// One fixed target.
-    To(Target),
+    Fixed(Target),
     /// The target that each client requests by SOCKS5 or CONNECT.
     Proxy,
 }
 
 /// A listener whose connections are carried over the link. Dropping it closes the listener and its connections.
 #[derive(Debug)]
-pub struct Entry {
+pub struct LocalListener {
     addr: SocketAddr,
     _tasks: JoinSet<()>,
 }
 
-impl Entry {
+impl LocalListener {
     /// Starts listening on the current runtime. At most `connections_max` connections are served at a time; others
     /// wait.
     pub async fn bind(
         client: Client,
         listen: SocketAddr,
-        way: Way,
+        target: ListenerTarget,
         connections_max: usize,
     ) -> Result<Self, SetupError> {
         let cannot = |source| SetupError::Listen {
@@ -50,7 +50,7 @@ impl Entry {
         let listener = local::listen(listen).map_err(cannot)?;
         let addr = listener.local_addr().map_err(cannot)?;
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, client, way, connections_max.max(1)));
+        tasks.spawn(accept(listener, client, target, connections_max.max(1)));
         Ok(Self {
             addr,
             _tasks: tasks,
@@ -63,25 +63,30 @@ impl Entry {
     }
 }
 
-async fn accept(listener: TcpListener, client: Client, way: Way, connections_max: usize) {
-    let places = Arc::new(Semaphore::new(connections_max));
+async fn accept(
+    listener: TcpListener,
+    client: Client,
+    target: ListenerTarget,
+    connections_max: usize,
+) {
+    let slots = Arc::new(Semaphore::new(connections_max));
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
-        let place = Arc::clone(&places).acquire_owned().await;
+        let slot = Arc::clone(&slots).acquire_owned().await;
         match listener.accept().await {
             Ok((tcp, from)) => {
                 _ = tcp.set_nodelay(true);
-                let (client, way) = (client.clone(), way.clone());
+                let (client, target) = (client.clone(), target.clone());
                 connections.spawn(async move {
-                    let carried = match way {
-                        Way::To(target) => forward(&client, target, tcp).await,
-                        Way::Proxy => proxy(&client, tcp).await,
+                    let result = match target {
+                        ListenerTarget::Fixed(target) => forward(&client, target, tcp).await,
+                        ListenerTarget::Proxy => proxy(&client, tcp).await,
                     };
-                    if let Err(error) = carried {
+                    if let Err(error) = result {
                         tracing::info!(%from, %error, "connection aborted");
                     }
-                    drop(place);
+                    drop(slot);
                 });
             }
             Err(error) => {
@@ -105,15 +110,15 @@ async fn forward(client: &Client, target: Target, tcp: TcpStream) -> io::Result<
 }
 
 async fn proxy(client: &Client, mut tcp: TcpStream) -> io::Result<()> {
-    let asked = tokio::time::timeout(WORDS_TIMEOUT, listen_to(&mut tcp)).await;
-    let Some((target, style, rest)) =
-        asked.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?
+    let request = tokio::time::timeout(REQUEST_TIMEOUT, read_request(&mut tcp)).await;
+    let Some((target, protocol, rest)) =
+        request.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?
     else {
         return Ok(());
     };
     let opened = open(client, target).await;
     let outcome = opened.as_ref().map(|_| ()).map_err(|reason| *reason);
-    tcp.write_all(&reply(style, outcome)).await?;
+    tcp.write_all(&reply(protocol, outcome)).await?;
     match opened {
         Ok(mut stream) => {
             // A client that did not wait for the reply has sent more already.
@@ -130,35 +135,39 @@ async fn open(client: &Client, target: Target) -> Result<LinkStream, u32> {
         OpenError::Streams(_) => edgeward_dedup::reason::TOO_MANY,
     });
     let mut stream = opened?;
-    stream.answered().await.map_err(|refused| refused.reason)?;
+    stream.accepted().await.map_err(|error| error.reason)?;
     Ok(stream)
 }
 
 /// Reads the target that a client requests, the protocol that it uses, and the bytes after the request. Returns
 /// `None` if the request was refused.
-async fn listen_to(tcp: &mut TcpStream) -> io::Result<Option<(Target, Style, Vec<u8>)>> {
-    let (mut heard, mut greeted) = (Vec::new(), false);
+async fn read_request(tcp: &mut TcpStream) -> io::Result<Option<(Target, ProxyProtocol, Vec<u8>)>> {
+    let (mut received, mut greeted) = (Vec::new(), false);
     loop {
-        match read(&heard, greeted) {
-            Step::More => {
+        match read(&received, greeted) {
+            Step::ReadMore => {
                 let mut more = [0; 1024];
                 let bytes = tcp.read(&mut more).await?;
                 if bytes == 0 {
                     return Ok(None);
                 }
-                heard.extend_from_slice(&more[..bytes]);
-                if heard.len() > 2 * HEAD_BYTES_MAX {
+                received.extend_from_slice(&more[..bytes]);
+                if received.len() > 2 * HEAD_BYTES_MAX {
                     return Err(io::ErrorKind::InvalidData.into());
                 }
             }
-            Step::Say { reply, used } => {
-                heard.drain(..used);
+            Step::Reply { reply, used } => {
+                received.drain(..used);
                 greeted = true;
                 tcp.write_all(&reply).await?;
             }
-            Step::Connect { place, style, used } => {
-                heard.drain(..used);
-                return Ok(Some((Target::Tcp(place), style, heard)));
+            Step::Connect {
+                place,
+                protocol,
+                used,
+            } => {
+                received.drain(..used);
+                return Ok(Some((Target::Tcp(place), protocol, received)));
             }
             Step::Refuse(reply) => {
                 tcp.write_all(&reply).await?;
@@ -169,6 +178,6 @@ async fn listen_to(tcp: &mut TcpStream) -> io::Result<Option<(Target, Style, Vec
     }
 }
 
-const WORDS_TIMEOUT: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

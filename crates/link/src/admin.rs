@@ -9,11 +9,11 @@ use tokio::task::JoinSet;
 
 use edgeward_httpd::{AdminPages, AdminRoutes, ConnectionCounters, Server, ServerConfig};
 
-use crate::status::EndStatus;
+use crate::status::EndpointStatus;
 use crate::{SetupError, metrics};
 
 /// A function that returns the current figures.
-pub type Report = Arc<dyn Fn() -> EndStatus + Send + Sync>;
+pub type Report = Arc<dyn Fn() -> EndpointStatus + Send + Sync>;
 
 /// The admin server. Dropping it closes it.
 pub struct Admin {

@@ -153,7 +153,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             // A frame of a few bytes can reference half a megabyte of chunks that have to be loaded.
             while !budget.is_spent() {
                 if late.len() == room {
-                    core.tallies.held_up += 1;
+                    core.traffic.parking_limit_hits += 1;
                     break;
                 }
                 let Some(framed) = inbox.frame()? else {

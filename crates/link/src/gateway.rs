@@ -123,7 +123,7 @@ pub struct GatewayCounters {
     /// Connections closed because the peer violated the protocol.
     pub violations: u64,
     /// Streams that peers opened.
-    pub conversations: u64,
+    pub streams: u64,
     /// Streams whose target is not permitted.
     pub not_allowed: u64,
     /// Streams whose target could not be reached.
@@ -508,7 +508,7 @@ impl Shared {
 
     /// Connects to the target of a stream, and copies bytes.
     async fn serve(self: Arc<Self>, incoming: IncomingStream) {
-        self.counters().conversations += 1;
+        self.counters().streams += 1;
         let place = match incoming.target() {
             Target::Origin => {
                 if let Some(origin) = &self.origin {

@@ -54,7 +54,7 @@ static FINGERPRINT_KEY: LazyLock<Option<Arc<MarkKey>>> = LazyLock::new(|| {
 /// The tag of AES-128-GCM for an empty message with the bytes as associated data, under a nonce of zeroes (NIST SP
 /// 800-38D, section 6.4).
 ///
-/// If a nonce is used twice, GCM reveals its hash key to an observer of the tags. Nobody outside the process sees
+/// If a nonce is used twice, GCM reveals its hash key to an observer of the tags. No observer outside the process sees
 /// these tags, because only their BLAKE3 hash leaves it.
 ///
 /// AWS-LC is fast on processors with AVX-512. On processors that have vector multiplications without AVX-512, it
@@ -157,7 +157,12 @@ mod tests {
         /// Our code computes the tags of AWS-LC for every length around the borders of blocks and groups, at any
         /// alignment.
         #[test]
-        fn our_tag_is_that_of_aws_lc(key in any::<[u8; 16]>(), seed in any::<u64>(), length in 0_usize..3000, start in 0_usize..32) {
+        fn our_tag_is_that_of_aws_lc(
+            key in any::<[u8; 16]>(),
+            seed in any::<u64>(),
+            length in 0_usize..3000,
+            start in 0_usize..32,
+        ) {
             let Some(vector) = VectorGmac::new(&key) else {
                 eprintln!("skipped: no VPCLMULQDQ here");
                 return Ok(());

@@ -62,8 +62,8 @@ mod pump;
 pub mod socks;
 mod status;
 mod stream;
-mod tally;
 mod timer;
+mod traffic;
 
 use std::io;
 use std::net::SocketAddr;
@@ -86,9 +86,9 @@ pub use label::{HostPort, Label, ParseHostPortError, Target, refusal};
 pub use listener::{ListenerTarget, LocalListener};
 pub use metrics::metric_definitions;
 pub use pump::pump;
-pub use status::{EndStatus, GatewayStatus, PeerStatus};
+pub use status::{EndpointStatus, GatewayStatus, PeerStatus};
 pub use stream::{LinkStream, StreamError};
-pub use tally::Tally;
+pub use traffic::HostCounters;
 
 /// Why an endpoint cannot be started.
 #[derive(Debug, Error)]

@@ -4,8 +4,8 @@ use edgeward_chunk_store::ChunkCounters;
 use edgeward_metrics::{Definition, encode, metrics};
 
 use crate::gateway::GatewayCounters;
-use crate::status::{EndStatus, PeerStatus};
-use crate::tally::Tally;
+use crate::status::{EndpointStatus, PeerStatus};
+use crate::traffic::HostCounters;
 
 metrics! {
     const PEER: PeerStatus ["peer"] = |peer| {
@@ -34,23 +34,23 @@ metrics! {
         Counter "edgeward_link_disordered_total"
             "Frames refused because the chunks are stored in another order." { peer.received.disordered }
         Counter "edgeward_link_late_frames_total"
-            "Frames that were parked until their chunks were read from disk." { peer.late }
+            "Frames that were parked until their chunks were read from disk." { peer.late_frames }
         Counter "edgeward_link_late_bodies_total"
             "Times that a body waited for a chunk lookup on disk." { peer.late_bodies }
         Counter "edgeward_link_held_up_total"
             "Times that a connection waited for the disk because the limit of parked frames was reached."
-            { peer.held_up }
+            { peer.parking_limit_hits }
         Counter "edgeward_link_digest_failures_total"
             "Bodies whose digest did not match." { peer.received.digest_failures }
         Counter "edgeward_link_bypassed_total"
             "Bodies sent without deduplication because of their first bytes." { peer.bypassed }
         Gauge "edgeward_link_connections" "Established connections." { peer.connections }
-        Gauge "edgeward_link_conversations" "Open streams." { peer.conversations }
+        Gauge "edgeward_link_conversations" "Open streams." { peer.streams }
         Gauge "edgeward_link_unacked_bytes" "Memory of bodies that the peer has not acknowledged." { peer.unacked }
         Gauge "edgeward_link_granted_bytes" "Credit of the peer, and bytes received but not yet read." { peer.granted }
     }
 
-    const HOST: Tally ["peer", "host"] = |host| {
+    const HOST: HostCounters ["peer", "host"] = |host| {
         Counter "edgeward_link_host_body_bytes_total"
             "Body bytes, by target host." ["direction": "sent" = host.sent, "received" = host.received]
         Counter "edgeward_link_host_wire_bytes_total"
@@ -58,7 +58,7 @@ metrics! {
             ["direction": "sent" = host.sent_wire, "received" = host.received_wire]
     }
 
-    const ENDPOINT: EndStatus = |endpoint| {
+    const ENDPOINT: EndpointStatus = |endpoint| {
         Gauge "edgeward_link_encrypted" "1 if connections are encrypted, otherwise 0." { u8::from(endpoint.encrypted) }
         Gauge "edgeward_link_store_bytes_max" "Capacity of the chunk store." { endpoint.store_bytes_max }
     }
@@ -106,7 +106,7 @@ pub fn metric_definitions() -> Vec<Definition> {
 }
 
 /// Returns all metrics of an endpoint as text.
-pub(crate) fn render(status: &EndStatus) -> String {
+pub(crate) fn render(status: &EndpointStatus) -> String {
     let peers: Vec<_> = status
         .peers
         .iter()
@@ -124,6 +124,11 @@ pub(crate) fn render(status: &EndStatus) -> String {
     families.extend(HOST.families(&hosts));
     families.extend(ENDPOINT.of(status));
     families.extend(STORE.of(&status.store));
-    families.extend(status.door.iter().flat_map(|gateway| GATEWAY.of(gateway)));
+    families.extend(
+        status
+            .gateway
+            .iter()
+            .flat_map(|gateway| GATEWAY.of(gateway)),
+    );
     encode(families)
 }

@@ -9,7 +9,7 @@ use edgeward_dedup::sender::SenderCounters;
 use crate::client::Client;
 use crate::gateway::{Gateway, GatewayCounters};
 use crate::peer::Peer;
-use crate::tally::Tally;
+use crate::traffic::HostCounters;
 
 /// The status of one peer.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub struct PeerStatus {
     /// The number of connections that are up.
     pub connections: usize,
     /// The number of open streams.
-    pub conversations: usize,
+    pub streams: usize,
     /// Counters of what was sent to it.
     pub sent: SenderCounters,
     /// Counters of what was received from it.
@@ -33,13 +33,13 @@ pub struct PeerStatus {
     /// Bodies that bypassed deduplication because of their first bytes.
     pub bypassed: u64,
     /// Frames from it that waited for the disk while other frames were handled.
-    pub late: u64,
+    pub late_frames: u64,
     /// How many times a body sent to it waited for the disk.
     pub late_bodies: u64,
     /// How many times a connection waited because the limit of parked frames was reached.
-    pub held_up: u64,
+    pub parking_limit_hits: u64,
     /// Counters by target host.
-    pub hosts: Vec<(String, Tally)>,
+    pub hosts: Vec<(String, HostCounters)>,
 }
 
 impl PeerStatus {
@@ -48,16 +48,16 @@ impl PeerStatus {
             name: name.to_owned(),
             encrypted,
             connections: core.connections(),
-            conversations: core.duplexes(),
+            streams: core.duplexes(),
             sent: core.endpoint().sender().counters(),
             received: core.endpoint().receiver().counters(),
             unacked: core.endpoint().sender().unacked(),
             granted: core.endpoint().receiver().granted(),
-            bypassed: core.tallies.bypassed,
-            late: core.tallies.late,
+            bypassed: core.traffic.bypassed,
+            late_frames: core.traffic.late_frames,
             late_bodies: core.late_bodies(),
-            held_up: core.tallies.held_up,
-            hosts: core.tallies.hosts().to_vec(),
+            parking_limit_hits: core.traffic.parking_limit_hits,
+            hosts: core.traffic.hosts().to_vec(),
         })
     }
 }
@@ -75,11 +75,11 @@ pub struct GatewayStatus {
 
 /// The status of one endpoint: the content of `/status` and `/metrics`.
 #[derive(Clone, Debug)]
-pub struct EndStatus {
+pub struct EndpointStatus {
     /// True if connections are encrypted.
     pub encrypted: bool,
     /// Counters of connections and streams, if the endpoint is a gateway.
-    pub door: Option<GatewayCounters>,
+    pub gateway: Option<GatewayCounters>,
     /// The peers.
     pub peers: Vec<PeerStatus>,
     /// Counters of the chunk store.
@@ -88,23 +88,23 @@ pub struct EndStatus {
     pub store_bytes_max: u64,
 }
 
-impl EndStatus {
+impl EndpointStatus {
     /// Returns the JSON of `/status`.
     pub fn to_json(&self) -> Value {
         json!({
             "pid": std::process::id(),
             "encrypted": self.encrypted,
-            "door": self.door.map(|door| json!({
-                "connections": door.connections,
-                "refused": door.refused,
-                "displaced": door.displaced,
-                "denied": door.denied,
-                "clones": door.clones,
-                "malformed": door.malformed,
-                "violations": door.violations,
-                "conversations": door.conversations,
-                "not_allowed": door.not_allowed,
-                "unreachable": door.unreachable,
+            "door": self.gateway.map(|gateway| json!({
+                "connections": gateway.connections,
+                "refused": gateway.refused,
+                "displaced": gateway.displaced,
+                "denied": gateway.denied,
+                "clones": gateway.clones,
+                "malformed": gateway.malformed,
+                "violations": gateway.violations,
+                "conversations": gateway.streams,
+                "not_allowed": gateway.not_allowed,
+                "unreachable": gateway.unreachable,
             })),
             "store": {
                 "bytes": self.store.stored_bytes,
@@ -125,12 +125,12 @@ impl EndStatus {
     }
 }
 
-impl From<&Gateway> for EndStatus {
+impl From<&Gateway> for EndpointStatus {
     fn from(gateway: &Gateway) -> Self {
         let status = gateway.status();
         Self {
             encrypted: status.encrypted,
-            door: Some(status.counters),
+            gateway: Some(status.counters),
             peers: status.peers,
             store: gateway.store().counters(),
             store_bytes_max: gateway.store().capacity_bytes(),
@@ -138,12 +138,12 @@ impl From<&Gateway> for EndStatus {
     }
 }
 
-impl From<&Client> for EndStatus {
+impl From<&Client> for EndpointStatus {
     fn from(client: &Client) -> Self {
         let peer = client.status();
         Self {
             encrypted: peer.encrypted,
-            door: None,
+            gateway: None,
             peers: vec![peer],
             store: client.store().counters(),
             store_bytes_max: client.store().capacity_bytes(),
@@ -158,7 +158,7 @@ impl PeerStatus {
             "peer": self.name,
             "encrypted": self.encrypted,
             "connections": self.connections,
-            "conversations": self.conversations,
+            "conversations": self.streams,
             "unacked_bytes": self.unacked,
             "granted_bytes": self.granted,
             "bypassed": self.bypassed,
@@ -181,8 +181,8 @@ impl PeerStatus {
                 "missing": received.missing,
                 "foreign": received.foreign,
                 "disordered": received.disordered,
-                "late_frames": self.late,
-                "late_frames_held_up": self.held_up,
+                "late_frames": self.late_frames,
+                "late_frames_held_up": self.parking_limit_hits,
                 "digest_failures": received.digest_failures,
             },
             "hosts": self.hosts.iter().map(|(host, tally)| json!({
@@ -190,11 +190,11 @@ impl PeerStatus {
                 "conversations": tally.streams,
                 "sent_bytes": tally.sent,
                 "sent_wire_bytes": tally.sent_wire,
-                "sent_named_bytes": tally.sent_named,
+                "sent_named_bytes": tally.sent_referenced,
                 "sent_delta_bytes": tally.sent_delta,
                 "received_bytes": tally.received,
                 "received_wire_bytes": tally.received_wire,
-                "received_named_bytes": tally.received_named,
+                "received_named_bytes": tally.received_referenced,
             })).collect::<Vec<_>>(),
         })
     }

@@ -45,6 +45,8 @@ fn nearly_a_target() -> impl Strategy<Value = String> {
     })
 }
 
+const WRONG_VERSIONS: [&str; 5] = ["HTTP/1.", "HTTP/1.1x", "HTTP/2", "http/1.1", "HTTP/1.1 x"];
+
 proptest! {
     /// A parsed target has the host and port that were written, in lower case.
     #[test]
@@ -87,7 +89,10 @@ proptest! {
 
     /// Bytes are decoded as a label exactly if they are a valid one.
     #[test]
-    fn other_labels_are_refused(kind in 0_u8..6, rest in prop_oneof![vec(any::<u8>(), 0..8), nearly_a_target().prop_map(String::into_bytes)]) {
+    fn other_labels_are_refused(
+        kind in 0_u8..6,
+        rest in prop_oneof![vec(any::<u8>(), 0..8), nearly_a_target().prop_map(String::into_bytes)],
+    ) {
         let bytes = [&[kind], &rest[..]].concat();
         let decoded = Label::decode(&bytes);
         let should = match kind {
@@ -140,7 +145,7 @@ proptest! {
     fn connect_is_parsed_as_httparse_does(
         method in prop_oneof![4 => Just("CONNECT".to_owned()), 1 => "[A-Za-z ]{0,8}"],
         target in prop_oneof![targets().prop_map(|(host, port)| text(&host, port)), nearly_a_target()],
-        version in prop_oneof![4 => Just("HTTP/1.1"), 1 => Just("HTTP/1.0"), 1 => sample::select(&["HTTP/1.", "HTTP/1.1x", "HTTP/2", "http/1.1", "HTTP/1.1 x"][..])],
+        version in prop_oneof![4 => Just("HTTP/1.1"), 1 => Just("HTTP/1.0"), 1 => sample::select(&WRONG_VERSIONS[..])],
         fields in vec("[A-Za-z-]{1,10}: [ -~]{0,20}", 0..4),
         after in vec(any::<u8>(), 0..20),
     ) {
@@ -167,10 +172,13 @@ proptest! {
         }
     }
 
-    /// Whether the bytes are read one by one or at once, the first step is the same, and it consumes no more bytes
-    /// than were read.
+    /// The first step is the same for bytes that are read one by one or at once, and it consumes no more bytes than
+    /// were read.
     #[test]
-    fn messages_may_arrive_in_pieces(bytes in vec(prop_oneof![any::<u8>(), sample::select(&b"\x05\x00\x01\x03\r\n :CONE"[..])], 0..60), greeted in any::<bool>()) {
+    fn messages_may_arrive_in_pieces(
+        bytes in vec(prop_oneof![any::<u8>(), sample::select(&b"\x05\x00\x01\x03\r\n :CONE"[..])], 0..60),
+        greeted in any::<bool>(),
+    ) {
         let whole = read(&bytes, greeted);
         let first = (0..bytes.len()).map(|end| read(&bytes[..end], greeted)).find(|step| *step != Step::ReadMore);
         prop_assert_eq!(&first.unwrap_or_else(|| whole.clone()), &whole);

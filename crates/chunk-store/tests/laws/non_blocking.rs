@@ -42,7 +42,7 @@ fn a_pending_query_succeeds_after_its_reads() {
         store.flush().expect("the disk is sound");
         let mut store = open(&disk, method);
         disk.inject(Fault::ReadsWait);
-        let (mut fetched, mut loads_owed) = (0, 0);
+        let (mut fetched, mut pending_loads) = (0, 0);
         for number in 0..60 {
             let bytes = chunk(number);
             let id = key().id(&bytes);
@@ -62,7 +62,7 @@ fn a_pending_query_succeeds_after_its_reads() {
             let mut non_blocking = store.non_blocking();
             let loaded = non_blocking.load(place, &entries, &mut found);
             assert_ne!(loaded, non_blocking.has_pending_reads());
-            loads_owed += usize::from(!loaded);
+            pending_loads += usize::from(!loaded);
             store.fetch(&non_blocking.into_pending());
             disk.heal();
             let mut non_blocking = store.non_blocking();
@@ -74,7 +74,7 @@ fn a_pending_query_succeeds_after_its_reads() {
             assert_eq!(read(&mut store, number), Some(Ok(place)));
         }
         assert!((1..=10).contains(&fetched), "{fetched} trailers fetched");
-        assert!(loads_owed > 5, "{loads_owed} loads waited");
+        assert!(pending_loads > 5, "{pending_loads} loads waited");
     }
 }
 

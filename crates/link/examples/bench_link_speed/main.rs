@@ -2,7 +2,8 @@
 //! the latency that the link adds to a short request.
 //!
 //! ```sh
-//! cargo run --release --package edgeward-link --example bench_link_speed -- [--text FILE] [--rounds 5] [--rows "NAME;…"]
+//! cargo run --release --package edgeward-link --example bench_link_speed -- \
+//!   [--text FILE] [--rounds 5] [--rows "NAME;…"]
 //! ```
 //!
 //! A source sends a body to the gateway, the link carries it to the edge's port, and a sink reads it there and

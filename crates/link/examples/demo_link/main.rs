@@ -3,7 +3,8 @@
 //!
 //! ```sh
 //! cargo build --release --package edgeward-cli
-//! cargo run --release --package edgeward-link --example demo_link -- FOLDER [--mbps 20] [--rtt-ms 80] [--edgeward PATH]
+//! cargo run --release --package edgeward-link --example demo_link -- \
+//!   FOLDER [--mbps 20] [--rtt-ms 80] [--edgeward PATH]
 //! ```
 //!
 //! `FOLDER/1` and `FOLDER/2` have files of the same names in two versions (`make demo-link` fetches packages). An

@@ -241,7 +241,7 @@ impl Core {
         let first = duplex.is_some_and(|duplex| !std::mem::replace(&mut duplex.written, true));
         if first && opaque {
             self.endpoint.bypass(stream);
-            self.tallies.bypassed += 1;
+            self.traffic.bypassed += 1;
         }
     }
 
@@ -293,7 +293,7 @@ impl Core {
         if let Some(stream) = duplex.and_then(|duplex| duplex.out)
             && self.endpoint.bypass(stream)
         {
-            self.tallies.bypassed += 1;
+            self.traffic.bypassed += 1;
         }
     }
 
@@ -479,7 +479,7 @@ impl Core {
     pub(super) fn new_duplex(&mut self, target: Target, opened_here: bool) -> DuplexId {
         let id = self.next_duplex;
         self.next_duplex += 1;
-        let host = self.tallies.host(&target);
+        let host = self.traffic.host(&target);
         let duplex = Duplex {
             target,
             host,

@@ -30,7 +30,7 @@ use edgeward_dedup::{Handled, Violation, reason};
 use crate::budget::Budget;
 use crate::hold::{HOLD_ACKS, Verdict};
 use crate::outbox::Outbox;
-use crate::tally::Tallies;
+use crate::traffic::TrafficCounters;
 
 use duplex::Duplex;
 pub(crate) use duplex::{Read, Written};
@@ -78,7 +78,7 @@ pub(crate) struct Core {
     connections: Vec<ConnectionState>,
     next_connection: ConnectionId,
     to_wake: Vec<Waker>,
-    pub(crate) tallies: Tallies,
+    pub(crate) traffic: TrafficCounters,
     /// True after shutdown: new streams are refused.
     closed: bool,
 }
@@ -115,7 +115,7 @@ impl Core {
             connections: Vec::new(),
             next_connection: 0,
             to_wake: Vec::new(),
-            tallies: Tallies::default(),
+            traffic: TrafficCounters::default(),
             closed: false,
         }
     }
@@ -258,13 +258,13 @@ impl Core {
             let handled = endpoint.handle_in(frame, memory, &mut self.store, codec);
             handled.map(|_| None)
         };
-        self.tallies.late += u64::from(attempts == 0 && matches!(handled, Ok(Some(_))));
+        self.traffic.late_frames += u64::from(attempts == 0 && matches!(handled, Ok(Some(_))));
         self.handle_events();
         self.wake_writers(news);
         if let Some(stream) = stream.filter(|_| !matches!(handled, Ok(Some(_)))) {
             let host = self.by_in.get(&stream).map(|(_, host)| *host);
             let after = self.endpoint.receiver().counters();
-            self.tallies.received(host, wire_bytes, &before, &after);
+            self.traffic.received(host, wire_bytes, &before, &after);
         }
         Ok(handled)
     }
@@ -369,7 +369,7 @@ impl Core {
             return;
         };
         let after = self.endpoint.sender().counters();
-        self.tallies.sent(Some(host), bytes, before, &after);
+        self.traffic.sent(Some(host), bytes, before, &after);
         // The held bytes are no longer behind this frame, so their holding time counts.
         if let Some(duplex) = self.duplexes.get_mut(&id)
             && duplex.due.is_none()

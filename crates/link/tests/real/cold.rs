@@ -244,8 +244,8 @@ async fn a_disk_read_delays_no_other_stream() {
     let body = within(late.join_next()).await.expect("it was begun");
     assert!(body.expect("it is sent") == client.bodies[0]);
     let status = client.link.status();
-    assert!(status.late > 0);
-    assert_eq!(status.held_up, 0);
+    assert!(status.late_frames > 0);
+    assert_eq!(status.parking_limit_hits, 0);
     // Chunks that are read late are not counted as missing.
     assert_eq!(status.received.missing, 0);
     client.tasks.abort_all();
@@ -338,7 +338,7 @@ async fn the_number_of_parked_frames_is_bounded() {
     }
     client.disk.wait_for_blocked(1).await;
     let held_up = async {
-        while client.link.status().held_up == 0 {
+        while client.link.status().parking_limit_hits == 0 {
             tokio::task::yield_now().await;
         }
     };

@@ -14,7 +14,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use edgeward_link::{Admin, Client, EndStatus, Gateway, ListenerTarget, LocalListener, Target};
+use edgeward_link::{
+    Admin, Client, EndpointStatus, Gateway, ListenerTarget, LocalListener, Target,
+};
 
 use crate::bodies::Stream;
 use crate::test_bed::{Echo, TestBed, tcp, within};
@@ -224,7 +226,7 @@ async fn status_and_metrics_are_served() {
         body
     );
     let asked = Arc::clone(&gateway);
-    let report = Arc::new(move || EndStatus::from(&*asked));
+    let report = Arc::new(move || EndpointStatus::from(&*asked));
     let admin = Admin::bind(loopback(), report).await.expect("it listens");
     let fetch = async |path: &str| {
         let mut tcp = TcpStream::connect(admin.local_addr())

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use edgeward_link::{
-    Admin, Client, Encryption, EndStatus, Gateway, Keys, LinkStream, State, Target, refusal,
+    Admin, Client, Encryption, EndpointStatus, Gateway, Keys, LinkStream, State, Target, refusal,
 };
 use edgeward_store::disk::FileDevice;
 
@@ -265,7 +265,7 @@ async fn admin_clients_that_read_no_response_are_displaced() {
     let target = Echo::start().await;
     let mut test_bed = TestBed::new(true);
     let gateway = Arc::new(test_bed.gateway(target.addr).await);
-    let report = Arc::new(move || EndStatus::from(&*gateway));
+    let report = Arc::new(move || EndpointStatus::from(&*gateway));
     let admin = Admin::bind(([127, 0, 0, 1], 0).into(), report).await;
     let admin = admin.expect("it listens");
     let requests = b"GET /metrics HTTP/1.1\r\nhost: p\r\n\r\n".repeat(20_000);

@@ -82,7 +82,7 @@ async fn concurrent_streams_do_not_mix() {
     while let Some(done) = streams.join_next().await {
         done.expect("as it was sent");
     }
-    assert_eq!(client.status().conversations, 0, "every stream is closed");
+    assert_eq!(client.status().streams, 0, "every stream is closed");
     drop(gateway);
 }
 
@@ -236,7 +236,7 @@ async fn a_link_reconnects() {
     drop(gateway);
 }
 
-/// Streams survive an outage for the client's `patience`, and no longer.
+/// Streams survive an outage for the client's maximum outage, and no longer.
 #[tokio::test]
 async fn streams_are_reset_after_the_maximum_outage() {
     let target = Echo::start().await;

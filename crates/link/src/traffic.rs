@@ -9,7 +9,7 @@ use crate::label::Target;
 
 /// The bytes of one host's bodies, and the bytes of the frames that carried them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct HostCounters {
     /// Streams.
     pub streams: u64,
     /// Bytes of bodies sent to the peer.
@@ -17,7 +17,7 @@ pub struct Tally {
     /// Bytes of the frames that carried them.
     pub sent_wire: u64,
     /// The part of `sent` that was referenced instead of sent.
-    pub sent_named: u64,
+    pub sent_referenced: u64,
     /// The part of `sent` that are new chunks, compressed with earlier chunks as a dictionary.
     pub sent_delta: u64,
     /// The part of `sent` that was neither looked up nor stored.
@@ -27,26 +27,26 @@ pub struct Tally {
     /// Bytes of the frames that carried them.
     pub received_wire: u64,
     /// The part of `received` that was loaded from the store.
-    pub received_named: u64,
+    pub received_referenced: u64,
 }
 
 /// Counters by host, for a limited number of hosts.
 #[derive(Debug, Default)]
-pub(crate) struct Tallies {
-    hosts: Vec<(String, Tally)>,
+pub(crate) struct TrafficCounters {
+    hosts: Vec<(String, HostCounters)>,
     by_name: HashMap<String, usize>,
     /// Bodies that bypassed deduplication because of their first bytes.
     pub(crate) bypassed: u64,
     /// Frames that waited for the disk; and how many times a connection waited because the limit of parked frames
     /// was reached.
-    pub(crate) late: u64,
-    pub(crate) held_up: u64,
+    pub(crate) late_frames: u64,
+    pub(crate) parking_limit_hits: u64,
 }
 
 /// The limit of hosts with their own counters. Further hosts share one entry.
 const HOSTS_MAX: usize = 256;
 
-impl Tallies {
+impl TrafficCounters {
     /// Returns the index of a target's counters.
     pub(crate) fn host(&mut self, target: &Target) -> usize {
         let name = target.to_string();
@@ -62,7 +62,7 @@ impl Tallies {
                     Some(at) => *at,
                     None => {
                         self.by_name.insert(name.clone(), self.hosts.len());
-                        self.hosts.push((name, Tally::default()));
+                        self.hosts.push((name, HostCounters::default()));
                         self.hosts.len() - 1
                     }
                 }
@@ -86,7 +86,7 @@ impl Tallies {
         let (plain, literal) = (after.plain - before.plain, after.literal - before.literal);
         tally.sent += named + delta + plain + literal;
         tally.sent_wire += wire_bytes as u64;
-        tally.sent_named += named;
+        tally.sent_referenced += named;
         tally.sent_delta += delta;
         tally.sent_plain += plain;
     }
@@ -103,10 +103,10 @@ impl Tallies {
         };
         tally.received += after.delivered - before.delivered;
         tally.received_wire += wire_bytes as u64;
-        tally.received_named += after.from_store - before.from_store;
+        tally.received_referenced += after.from_store - before.from_store;
     }
 
-    pub(crate) fn hosts(&self) -> &[(String, Tally)] {
+    pub(crate) fn hosts(&self) -> &[(String, HostCounters)] {
         &self.hosts
     }
 }
@@ -120,20 +120,20 @@ mod tests {
     /// The number of hosts with their own counters is bounded, and no byte is lost from the counts.
     #[test]
     fn hosts_are_bounded() {
-        let mut tallies = Tallies::default();
+        let mut traffic = TrafficCounters::default();
         for n in 0..1000 {
             let target = Target::Tcp(format!("host-{}:1", n % 500).parse().expect("a place"));
-            let host = tallies.host(&target);
+            let host = traffic.host(&target);
             let after = SenderCounters {
                 named: 3,
                 literal: 1,
                 ..SenderCounters::default()
             };
-            tallies.sent(Some(host), 2, &SenderCounters::default(), &after);
+            traffic.sent(Some(host), 2, &SenderCounters::default(), &after);
         }
-        assert_eq!(tallies.hosts().len(), HOSTS_MAX + 1);
-        assert_eq!(tallies.hosts()[HOSTS_MAX].0, OTHERS);
-        let all = tallies.hosts().iter().map(|(_, tally)| tally);
+        assert_eq!(traffic.hosts().len(), HOSTS_MAX + 1);
+        assert_eq!(traffic.hosts()[HOSTS_MAX].0, OTHERS);
+        let all = traffic.hosts().iter().map(|(_, tally)| tally);
         let sums = all.fold((0, 0, 0), |(streams, sent, wire), tally| {
             (
                 streams + tally.streams,

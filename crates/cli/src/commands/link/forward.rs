@@ -8,7 +8,9 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use edgeward_link::{Admin, Client, EndpointStatus, HostPort, ListenerTarget, LocalListener, Target};
+use edgeward_link::{
+    Admin, Client, EndpointStatus, HostPort, ListenerTarget, LocalListener, Target,
+};
 
 use super::endpoint::{EndpointArgs, admin, announce, until_signal, with_hint};
 use crate::commands::flag_values::address;
@@ -106,7 +108,8 @@ fn serve(args: &ClientArgs, ways: Vec<(SocketAddr, ListenerTarget)>) -> anyhow::
         let client = Client::start(config, &gateway).map_err(with_hint)?;
         let mut entries = Vec::new();
         for (listen, way) in ways {
-            let entry = LocalListener::bind(client.clone(), listen, way, args.connections_max).await;
+            let entry =
+                LocalListener::bind(client.clone(), listen, way, args.connections_max).await;
             entries.push(entry.map_err(with_hint)?);
         }
         let status_source = client.clone();

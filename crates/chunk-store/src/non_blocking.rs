@@ -75,9 +75,11 @@ impl Shared {
     /// Performs a read without holding the lock. An error is found again, and counted, by the repeated query.
     pub(crate) fn fetch(&self, read: &PendingRead) {
         match *read {
-            PendingRead::Trailer(position) => self.fetch_trailer(position, TrailerCache::insert),
+            PendingRead::Trailer(position) => {
+                self.fetch_trailer(position, TrailerCache::insert);
+            }
             PendingRead::ReadAhead(position) => {
-                self.fetch_trailer(position, TrailerCache::insert_ahead)
+                self.fetch_trailer(position, TrailerCache::insert_ahead);
             }
             PendingRead::Bytes { offset, bytes } => {
                 // The purpose is to bring the bytes into the page cache.

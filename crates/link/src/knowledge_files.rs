@@ -42,8 +42,7 @@ impl KnowledgeFiles {
     /// Returns the file name of a peer, derived from its certificate and the epoch of its store.
     pub(crate) fn file_name(&self, certificate: Option<&[u8]>, epoch: u64) -> String {
         let identity = [certificate.unwrap_or_default(), &epoch.to_le_bytes()].concat();
-        let bytes = self.ids.id(&identity).0;
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+        edgeward_types::to_hex(&self.ids.id(&identity).0)
     }
 
     /// Returns what is known about a peer, or `None`.

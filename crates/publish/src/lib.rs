@@ -10,8 +10,8 @@
 //!   they never change, so any cache may keep them.
 //!
 //! The published state is one immutable value behind a watch channel. A request uses the newest value and never
-//! waits for a build. `docs/reference/filter-protocol.md` lists paths, fields and status codes. `edgeward_filter::client`
-//! decides how long a client may rely on its filter.
+//! waits for a build. `docs/explanation/id-filter.md` lists paths, fields and status codes.
+//! `edgeward_filter::client` decides how long a client may rely on its filter.
 //!
 //! **Coverage.** A proof states that all ids committed up to a time are published, so the publisher must know
 //! all sources of ids: see [`Coverage`]. A snapshot contains the ids that the scan read, and the ids that were

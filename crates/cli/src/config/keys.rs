@@ -80,7 +80,7 @@ pub(super) const TABLES: [(&str, &str); 14] = [
         "The devices of the disk cache. Write `[[disk_device]]` once for each device; each key is stored on one of \
          them. Without devices there is no disk cache. See docs/how-to/disk-cache.md.",
     ),
-    ("disk", "What is written to the disk cache, and how."),
+    ("disk", "The writes and reads of the disk cache."),
     (
         "disk_host",
         "Hosts with their own rule of admission to disk. Write `[[disk_host]]` once for each host.",
@@ -404,7 +404,7 @@ pub(super) static KEYS: &[Key] = &[
         path: "caching.set_cookie",
         flag: None,
         kind: ValueKind::Choice(SetCookie::WORDS),
-        doc: "What happens to a response with `Set-Cookie` that is otherwise cacheable: `\"refuse\"` does not store \
+        doc: "The handling of a response with `Set-Cookie` that is otherwise cacheable: `\"refuse\"` does not store \
               it, `\"strip\"` stores it without the cookie, `\"share\"` stores it with the cookie, which RFC 9111 \
               §7.3 allows.",
         set: |draft, _, value| draft.edge.caching.rules.set_cookie = value.choice(),
@@ -414,7 +414,7 @@ pub(super) static KEYS: &[Key] = &[
         path: "caching.client_directives",
         flag: None,
         kind: ValueKind::Choice(ClientDirectives::WORDS),
-        doc: "What happens to `Cache-Control` and `Pragma` in requests: `\"ignore\"` or `\"honour\"`. RFC 9111 \
+        doc: "The handling of `Cache-Control` and `Pragma` in requests: `\"ignore\"` or `\"honour\"`. RFC 9111 \
               §5.2.1 calls them advisory. If they are honoured, any client can send every request through to the \
               origin.",
         set: |draft, _, value| draft.edge.caching.rules.client_directives = value.choice(),

@@ -50,7 +50,7 @@ pub(super) const ADMISSION: Key = Key {
     path: "disk.admission",
     flag: Some("--disk-admission"),
     kind: ValueKind::DiskAdmission,
-    doc: "What is written to disk: `second-hit` a response at its second request, `nth-hit:N` at its Nth, `always` \
+    doc: "Rule for writes to disk: `second-hit` a response at its second request, `nth-hit:N` at its Nth, `always` \
           at its first, `never` no response. `size-density:SIZE` writes a response after one request for each SIZE \
           of its bytes; `size-density` uses half of the mean size of requested responses. `[[disk_host]]` sets \
           another rule for a host. `edgeward simulate --disk` predicts the result of each rule.",

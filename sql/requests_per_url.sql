@@ -1,4 +1,4 @@
--- The full histogram: so many URLs were requested exactly so often.
+-- The full histogram: the number of URLs for each number of requests.
 SELECT n AS requests, count(*) AS urls
 FROM (SELECT fingerprint, count(*) AS n FROM requests GROUP BY fingerprint) AS per_url
 GROUP BY n

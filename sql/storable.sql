@@ -1,5 +1,5 @@
--- Objects that had a complete answer, their bytes, and what of it was asked for once: what a disk that
--- stores at the second request need not write.
+-- Objects with a complete response, their bytes, and the part that was requested once. With second-hit
+-- admission a disk cache does not write this part.
 SELECT count(*) AS objects,
        CAST(coalesce(sum(size), 0) AS BIGINT) AS bytes,
        count(*) FILTER (WHERE n = 1) AS once,

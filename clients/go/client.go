@@ -11,34 +11,34 @@ import (
 	"time"
 )
 
-// Config says which set to follow, whom to believe, and how old an answer may be.
+// Config is the configuration of a client: the set, the trusted keys, and the largest staleness.
 type Config struct {
-	// URL is the set's, as https://ids.example/sets/resource.
+	// URL is the URL of the set, such as https://ids.example/sets/resource.
 	URL string
-	// Keys are the publisher's public keys, 64 hex digits each; more than one while keys are exchanged.
+	// Keys are the publisher's public keys, 64 hex digits each; several during a change of keys.
 	Keys []string
-	// TrustTransport believes whoever answers, instead of Keys.
+	// TrustTransport trusts any server that answers, instead of Keys.
 	TrustTransport bool
-	// MaxStaleness: an id that was committed longer ago than this is never skipped.
+	// MaxStaleness is the longest time for which the client may report a committed id as absent.
 	MaxStaleness time.Duration
-	// ClockError is how far this machine's wall clock and the publisher's can be apart, if somebody answers
-	// for that. Then manifests may come out of any cache, and count by their date. 0: nobody does.
+	// ClockError is the largest difference between this machine's wall clock and the publisher's, if the
+	// operator guarantees it. Then manifests may come from any cache, and are fresh by their date. 0: no guarantee.
 	ClockError time.Duration
-	// SnapshotBytesMax is the size above which snapshots are refused before they are fetched. 0: 1 GiB.
+	// SnapshotBytesMax is the largest snapshot that is fetched, in bytes. 0: 1 GiB.
 	SnapshotBytesMax uint64
-	// OverlayIDsMax bounds the added ids kept beside the snapshot. 0: 2^20.
+	// OverlayIDsMax is the most ids kept in addition to the snapshot. 0: 2^20.
 	OverlayIDsMax int
-	// SilenceMax is for an answer to begin, and between two of its pieces. 0: 10 s.
+	// SilenceMax is the timeout for the start of a response, and between two parts of it. 0: 10 s.
 	SilenceMax time.Duration
-	// Transport takes the place of http.DefaultTransport.
+	// Transport replaces http.DefaultTransport.
 	Transport http.RoundTripper
-	// OnError is told what goes wrong; the client goes on.
+	// OnError is called with each error; the client continues.
 	OnError func(error)
-	// Now takes the place of the machine's clocks.
+	// Now replaces the machine's clocks.
 	Now func() Now
 }
 
-// Client follows a published set in the background and answers at once. It is safe for concurrent use.
+// Client follows a published set in the background. Queries return at once. It is safe for concurrent use.
 type Client struct {
 	config Config
 	url    string
@@ -50,48 +50,48 @@ type Client struct {
 	state     *State
 	counts    Counts
 	lastError error
-	// Closed and replaced whenever something came.
+	// Closed and replaced at every change.
 	changed chan struct{}
 
-	// A snapshot may be wanted.
+	// Signals that a snapshot may be needed.
 	wanted chan struct{}
 	tag    string
 	stop   context.CancelFunc
 	done   sync.WaitGroup
 }
 
-// Counts is what happened so far.
+// Counts are the counters of a client.
 type Counts struct {
 	Polls, Failed, Manifests, Proofs, Snapshots, Deltas, Bytes, Refused uint64
 }
 
-// Status is how a client is doing.
+// Status is the state of a client.
 type Status struct {
-	// Fresh says whether absent ids are skipped now, and FreshFor for how much longer if nothing more is learnt.
+	// Fresh is true while absent ids are skipped. FreshFor is the time until this ends without further news.
 	Fresh    bool
 	FreshFor time.Duration
-	// Facts are of the snapshot in use, nil before there is one.
+	// Facts are from the header of the snapshot in use, nil before there is one.
 	Facts      *Facts
 	OverlayIDs int
-	// Serial is the newest manifest's number.
+	// Serial is the number of the newest manifest.
 	Serial    uint64
 	Counts    Counts
 	LastError error
 }
 
-// Start begins to follow, until the context ends or Close is called, and returns at once. That the
-// publisher cannot be reached is no error: until the filter is there the answer is Ask.
+// Start follows the set until the context ends or Close is called, and returns at once. An unreachable
+// publisher is not an error: until the filter is loaded, every answer is Ask.
 func Start(ctx context.Context, config Config) (*Client, error) {
 	at, err := url.Parse(config.URL)
 	if err != nil || at.Scheme != "http" && at.Scheme != "https" || at.Host == "" || at.User != nil ||
 		at.RawQuery != "" || at.Fragment != "" || strings.Trim(at.Path, "/") == "" {
-		return nil, fmt.Errorf("filter: %.200q is no set; write https://HOST/sets/NAME", config.URL)
+		return nil, fmt.Errorf("filter: %.200qis not the URL of a set; write https://HOST/sets/NAME", config.URL)
 	}
 	if config.MaxStaleness <= 0 {
-		return nil, errors.New("filter: MaxStaleness is how old an unknown id may be: set it")
+		return nil, errors.New("filter: MaxStaleness is not set: it is the longest time that an id may be unknown")
 	}
 	if len(config.Keys) == 0 && !config.TrustTransport {
-		return nil, errors.New("filter: give the publisher's Keys, or TrustTransport to believe whoever answers")
+		return nil, errors.New("filter: give the publisher's Keys, or TrustTransport to trust any server that answers")
 	}
 	keys, err := ParseKeys(config.Keys...)
 	if err != nil {
@@ -117,7 +117,7 @@ func Start(ctx context.Context, config Config) (*Client, error) {
 		keys:   keys,
 		http: http.Client{
 			Transport: config.Transport,
-			// Nothing redirects here; what does is somebody else.
+			// Publishers do not redirect; a redirect comes from another server.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		period: config.MaxStaleness / 3,
@@ -145,13 +145,13 @@ func Start(ctx context.Context, config Config) (*Client, error) {
 	return client, nil
 }
 
-// Close ends the background and waits for it. The filter answers until it is stale.
+// Close stops the background work and waits for it. The filter can be queried until it is stale.
 func (c *Client) Close() {
 	c.stop()
 	c.done.Wait()
 }
 
-// Answer says what to do about an id, in any spelling that its form allows.
+// Answer returns what to do about an id, in any spelling that its form allows.
 func (c *Client) Answer(id string) Answer {
 	now := c.config.Now()
 	c.mutex.RLock()
@@ -159,10 +159,10 @@ func (c *Client) Answer(id string) Answer {
 	return c.state.Answer(now, id)
 }
 
-// MayExist is false only if a request for the id can be skipped.
+// MayExist returns false only if a request for the id can be skipped.
 func (c *Client) MayExist(id string) bool { return c.Answer(id) != Absent }
 
-// Status says how the client is doing.
+// Status returns the state of the client.
 func (c *Client) Status() Status {
 	now := c.config.Now()
 	c.mutex.RLock()
@@ -187,7 +187,7 @@ func (c *Client) WaitFresh(ctx context.Context) error {
 	return c.WaitUntil(ctx, func(status Status) bool { return status.Fresh })
 }
 
-// WaitUntil waits until holds is true of the status, which is looked at whenever something came.
+// WaitUntil waits until holds returns true for the status, which is checked at every change.
 func (c *Client) WaitUntil(ctx context.Context, holds func(Status) bool) error {
 	for {
 		c.mutex.RLock()

@@ -1,6 +1,6 @@
 package filter
 
-// The client over a publisher in this process, with clocks that only the test moves.
+// The client with a publisher in this process, and clocks that only the test advances.
 
 import (
 	"bytes"
@@ -18,10 +18,10 @@ import (
 	"time"
 )
 
-// Only a failing test waits for so long; a machine may stand still for a while.
+// Only a failing test waits this long; a machine may be suspended for a while.
 const patience = 3 * time.Minute
 
-// fakePublisher answers from memory, signs what it says, and can be told to misbehave.
+// fakePublisher answers from memory, signs its statements, and injects faults.
 type fakePublisher struct {
 	mutex           sync.Mutex
 	trouble         string
@@ -42,7 +42,7 @@ func newPublisher(t *testing.T) *fakePublisher {
 	}
 }
 
-// Trouble: what goes wrong from now on.
+// Sets the fault to inject from now on.
 func (p *fakePublisher) goes(trouble string) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
@@ -124,7 +124,7 @@ func (p *fakePublisher) sign(kind string, document any) string {
 		key = p.other
 	}
 	message := append([]byte("edgeward filter "+kind+" 1\n"), text...)
-	// The trusted key's name, whoever signs.
+	// The id of the trusted key, whichever key signs.
 	return fmt.Sprintf("ed25519 fe812c12f3ab4ce6 %s %s", hex.EncodeToString(ed25519.Sign(key, message)), text)
 }
 
@@ -142,7 +142,7 @@ func (p *fakePublisher) file(answer *http.Response, file []byte) {
 	case "cut":
 		body = io.LimitReader(body, int64(len(file)-1-from))
 	case "broken":
-		// A few hundred bytes a connection.
+		// A few hundred bytes per connection.
 		if len(file)-from > 300 {
 			body = io.MultiReader(io.LimitReader(body, 300), brokenReader{})
 		}
@@ -195,7 +195,7 @@ func until(t *testing.T, client *Client, what string, holds func(Status) bool) {
 
 func fresh(status Status) bool { return status.Fresh }
 
-// One that is skipped.
+// Returns an absent id that is skipped.
 func absent(t *testing.T, client *Client) string {
 	t.Helper()
 	for n := 5000; n < 5100; n++ {
@@ -207,7 +207,7 @@ func absent(t *testing.T, client *Client) string {
 	return ""
 }
 
-func TestAClientAsksUntilItsFilterIsThereThenSkipsWhatIsAbsent(t *testing.T) {
+func TestAClientAsksUntilItsFilterIsLoadedAndThenSkipsAbsentIds(t *testing.T) {
 	publisher := newPublisher(t)
 	publisher.goes("dead")
 	client := start(t, publisher, nil)
@@ -234,7 +234,7 @@ func TestAClientAsksUntilItsFilterIsThereThenSkipsWhatIsAbsent(t *testing.T) {
 	}
 }
 
-func TestAClientWhosePublisherDiedAsksAfterMaxStalenessAndNotBefore(t *testing.T) {
+func TestAClientWithoutPublisherAsksAfterMaxStalenessAndNotBefore(t *testing.T) {
 	publisher := newPublisher(t)
 	client := start(t, publisher, nil)
 	until(t, client, "fresh", fresh)
@@ -242,7 +242,7 @@ func TestAClientWhosePublisherDiedAsksAfterMaxStalenessAndNotBefore(t *testing.T
 	publisher.goes("dead")
 	before := client.Status().Counts.Failed
 	until(t, client, "failures", func(status Status) bool { return status.Counts.Failed > before })
-	// What the proof was good for, less the jitter of clocks.
+	// The lifetime of the proof, minus the jitter of the clocks.
 	left := client.Status().FreshFor
 	if left <= 0 || left > 2900*time.Millisecond {
 		t.Fatal(left)
@@ -259,7 +259,7 @@ func TestAClientWhosePublisherDiedAsksAfterMaxStalenessAndNotBefore(t *testing.T
 	until(t, client, "fresh again", fresh)
 }
 
-func TestAWallClockThatIsSteppedBackWinsNoTime(t *testing.T) {
+func TestAWallClockThatIsSteppedBackDoesNotExtendTheDeadline(t *testing.T) {
 	publisher := newPublisher(t)
 	client := start(t, publisher, nil)
 	until(t, client, "fresh", fresh)
@@ -272,7 +272,7 @@ func TestAWallClockThatIsSteppedBackWinsNoTime(t *testing.T) {
 	}
 }
 
-func TestWhatIsForgedOrOldIsRefusedAndTheLastGoodFilterStays(t *testing.T) {
+func TestForgedOrOldDataIsRefusedAndTheLastValidFilterStays(t *testing.T) {
 	for _, trouble := range []string{"forged", "old"} {
 		publisher := newPublisher(t)
 		client := start(t, publisher, nil)
@@ -289,7 +289,7 @@ func TestWhatIsForgedOrOldIsRefusedAndTheLastGoodFilterStays(t *testing.T) {
 	}
 }
 
-func TestABrokenSnapshotIsNotUsedAndAGoodOneIsAfterwards(t *testing.T) {
+func TestABrokenSnapshotIsRefusedAndALaterValidOneIsUsed(t *testing.T) {
 	for _, trouble := range []string{"cut", "flipped", "flood"} {
 		publisher := newPublisher(t)
 		publisher.goes(trouble)
@@ -303,7 +303,7 @@ func TestABrokenSnapshotIsNotUsedAndAGoodOneIsAfterwards(t *testing.T) {
 	}
 }
 
-func TestABrokenDownloadGoesOnWhereItEnded(t *testing.T) {
+func TestABrokenDownloadIsResumed(t *testing.T) {
 	publisher := newPublisher(t)
 	publisher.goes("broken")
 	client := start(t, publisher, nil)
@@ -314,7 +314,7 @@ func TestABrokenDownloadGoesOnWhereItEnded(t *testing.T) {
 			downloads++
 		}
 	}
-	// 1093 bytes, 300 a connection.
+	// 1093 bytes at 300 per connection.
 	if downloads != 4 {
 		t.Errorf("%d requests for the snapshot", downloads)
 	}
@@ -334,7 +334,7 @@ func TestASnapshotLargerThanAllowedIsNotFetched(t *testing.T) {
 	}
 }
 
-func TestManifestsCountByTheirDateWhereClocksAreVouchedFor(t *testing.T) {
+func TestManifestsAreFreshByTheirDateIfClocksAreGuaranteed(t *testing.T) {
 	publisher := newPublisher(t)
 	client := start(t, publisher, func(config *Config) { config.ClockError = 200 * time.Millisecond })
 	until(t, client, "fresh", fresh)

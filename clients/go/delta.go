@@ -1,6 +1,6 @@
 package filter
 
-// A delta: the ids that were added between two numbers of a publisher's journal.
+// A delta: the ids that were added between two numbers of the publisher's journal.
 type delta struct {
 	lineage, from, to, seed uint64
 	ids                     []uint64
@@ -13,10 +13,10 @@ const (
 
 func readDelta(file []byte) (*delta, error) {
 	if len(file) < 8 || string(file[:8]) != deltaMagic {
-		return nil, broken("this is no delta of an edgeward id filter")
+		return nil, broken("not a delta of an edgeward id filter")
 	}
 	if len(file) < deltaHeaderBytes {
-		return nil, broken("the delta is cut off within its header, after %d bytes", len(file))
+		return nil, broken("the delta is truncated within its header, after %d bytes", len(file))
 	}
 	if version := u64(file, 8); version != 1 {
 		return nil, broken("the delta has format version %d, and this package reads version 1", version)
@@ -27,7 +27,7 @@ func readDelta(file []byte) (*delta, error) {
 	}
 	checked := append(append(make([]byte, 0, len(file)-8), file[:56]...), rest...)
 	if u64(file, 56) != xxh3(checked, 0) {
-		return nil, broken("the delta is corrupt: its checksum is another")
+		return nil, broken("the delta is corrupt: its checksum does not match")
 	}
 	read := &delta{
 		lineage: u64(file, 16),
@@ -42,7 +42,7 @@ func readDelta(file []byte) (*delta, error) {
 		ordered = ordered && (n == 0 || read.ids[n-1] < read.ids[n])
 	}
 	if !ordered {
-		return nil, broken("the delta's numbers or ids are not in order")
+		return nil, broken("the numbers or ids of the delta are not in order")
 	}
 	return read, nil
 }

@@ -1,4 +1,4 @@
-// Package filter says which ids certainly do not exist, so that no request is needed for them.
+// Package filter tells which ids certainly do not exist, so that a service can skip requests for them.
 //
 //	client, err := filter.Start(ctx, filter.Config{
 //		URL:          "https://ids.example/sets/resource",
@@ -10,10 +10,10 @@
 //		// ask the service
 //	}
 //
-// A [Client] follows what `edgeward filter serve` publishes, and no id that was committed more than
-// MaxStaleness ago is ever skipped: it answers [Ask] until it has a filter, and whenever it cannot show
-// that it is fresh. What is forged, broken, too large or older than what it has is refused and counted;
-// the last good filter stays.
+// A [Client] follows a set that `edgeward filter serve` publishes. It never skips an id that was committed
+// more than MaxStaleness ago: it answers [Ask] until it has a filter, and whenever it cannot prove that the
+// filter is fresh. Data that is forged, corrupt, too large or outdated is refused and counted; the last
+// valid filter stays in use.
 //
-// [Filter] answers from the bytes of a file alone. [State] is the client without its transport.
+// [Filter] queries the bytes of a file without a client. [State] is the client without its transport.
 package filter

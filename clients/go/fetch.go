@@ -1,6 +1,6 @@
 package filter
 
-// One answer over HTTP, bounded in size and silence, and files that several answers make up.
+// HTTP requests with bounds on size and idle time, and files that are fetched in several requests.
 
 import (
 	"context"
@@ -17,10 +17,10 @@ type statusError int
 
 func (s statusError) Error() string { return fmt.Sprintf("the publisher answers %d", int(s)) }
 
-// Fetches a file of known size. What a broken connection left is gone on with.
+// Fetches a file of known size. Resumes after a broken connection.
 func (c *Client) file(ctx context.Context, beneath string, size uint64, attempts int) ([]byte, error) {
 	if size > math.MaxInt32 && uint64(int(size)) != size {
-		return nil, fmt.Errorf("%d bytes are more than this machine addresses", size)
+		return nil, fmt.Errorf("%d bytes exceed the address space of this machine", size)
 	}
 	var file []byte
 	var last error
@@ -43,17 +43,17 @@ func (c *Client) file(ctx context.Context, beneath string, size uint64, attempts
 			last = fmt.Errorf("the answer ended after %d of %d bytes", len(got), size)
 		}
 		if file = got; len(file) <= before || errors.Is(err, errTooLarge) {
-			// No progress: another try at once would be the same.
+			// No progress: an immediate retry would fail as well.
 			break
 		}
 	}
 	return nil, last
 }
 
-var errTooLarge = errors.New("the answer is larger than what belongs there")
+var errTooLarge = errors.New("the answer is larger than allowed")
 
-// A whole answer, bounded in size and silence; a partial one goes on from what is here. With an error in
-// its middle the answer and what came of it are returned too.
+// Fetches a whole response, with bounds on size and idle time. A partial response is appended to the bytes
+// already received. After an error in the body, the response and the bytes received are returned too.
 func (c *Client) get(
 	ctx context.Context, beneath string, header http.Header, here []byte, most int, patience time.Duration,
 ) (*http.Response, []byte, error) {
@@ -66,7 +66,7 @@ func (c *Client) get(
 		return nil, nil, err
 	}
 	request.Header = header
-	// Filters do not shrink, and a range of a compressed file is of no use.
+	// Filters are not compressible, and a range of a compressed file is useless.
 	request.Header.Set("Accept-Encoding", "identity")
 	answer, err := c.http.Do(request)
 	if err != nil {

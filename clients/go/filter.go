@@ -8,38 +8,38 @@ import (
 	"time"
 )
 
-// A Filter answers from bytes that somebody sent. No number in them is believed before it was held
-// against their length, so a hostile file allocates nothing (docs/reference/filter-format.md). It is safe for
+// A Filter is a filter over untrusted bytes. Every number in them is checked against their length before
+// it is used, so a hostile file cannot cause allocations (docs/reference/filter-format.md). It is safe for
 // concurrent use.
 type Filter struct {
 	facts   Facts
 	payload []byte
-	// One of the two.
+	// Only one of the two fields is set.
 	blocks uint32
 	shards []shard
 }
 
-// Facts is what a filter's header says of it.
+// Facts are the fields of a filter's header.
 type Facts struct {
-	// Updatable is a blocked Bloom filter, otherwise it is a static one (binary fuse).
+	// Updatable is true for a blocked Bloom filter, false for a static filter (binary fuse).
 	Updatable bool
 	Form      Form
 	// Epoch is higher in a later build of the set.
 	Epoch uint64
-	// Built is zero where nobody said.
+	// Built is the time of the build, zero if unknown.
 	Built time.Time
 	IDs   uint64
-	// Capacity is for how many ids it is made.
+	// Capacity is the number of ids for which the filter was built.
 	Capacity uint64
 	// Seed is the seed of the ids' hashes.
 	Seed uint64
-	// Rate is the false-positive rate that was asked for.
+	// Rate is the configured false-positive rate.
 	Rate  float64
 	Bytes int
 }
 
-// ErrBroken is what every error about the bytes of a filter or delta is.
-var ErrBroken = errors.New("not to be used")
+// ErrBroken is wrapped by every error about the bytes of a filter or delta.
+var ErrBroken = errors.New("invalid file")
 
 func broken(format string, arguments ...any) error {
 	return fmt.Errorf(format+" (%w)", append(arguments, ErrBroken)...)
@@ -51,12 +51,12 @@ const (
 	bloomBytes     = 32
 	slotsMax       = 1 << 28
 	segmentLog2Max = 16
-	// So that eight bytes can be read from any slot's first.
+	// Padding, so that eight bytes can be read at the start of any slot.
 	paddingBytes = 7
 	filterMagic  = "\x89EWF\r\n\x1a\n"
 )
 
-// A shard's place and shape.
+// The offset and size of a shard.
 type shard struct {
 	area     []byte
 	seed     uint64
@@ -66,19 +66,19 @@ type shard struct {
 	bits     uint8
 }
 
-// Open reads a filter. It keeps the bytes, which must not change.
+// Open parses a filter. It keeps a reference to the bytes, which must not change.
 func Open(file []byte) (*Filter, error) {
 	if len(file) < 8 || string(file[:8]) != filterMagic {
-		return nil, broken("this is no edgeward id filter")
+		return nil, broken("not an edgeward id filter")
 	}
 	if len(file) < headerBytes {
-		return nil, broken("the filter is cut off within its header, after %d bytes", len(file))
+		return nil, broken("the filter is truncated within its header, after %d bytes", len(file))
 	}
 	if version := uint16(file[8]) | uint16(file[9])<<8; version != 1 {
 		return nil, broken("the filter has format version %d, and this package reads version 1", version)
 	}
 	if u64(file, 120) != xxh3(file[:120], 0) {
-		return nil, broken("the filter's header is corrupt: its checksum is another")
+		return nil, broken("the filter's header is corrupt: its checksum does not match")
 	}
 	kind, form := file[10], Form(file[11])
 	reserved := byte(0)
@@ -86,18 +86,18 @@ func Open(file []byte) (*Filter, error) {
 		reserved |= zero
 	}
 	if kind != 1 && kind != 2 || form >= forms || reserved != 0 {
-		return nil, broken("the filter's header names something that version 1 does not have")
+		return nil, broken("the filter's header has a value that format version 1 does not define")
 	}
 	payload := file[headerBytes:]
 	if said := u64(file, 64); said != uint64(len(payload)) {
 		return nil, broken("the filter has %d bytes after its header, which says %d", len(payload), said)
 	}
 	if u64(file, 72) != xxh3(payload, 0) {
-		return nil, broken("the filter's payload is corrupt: its checksum is another")
+		return nil, broken("the filter's payload is corrupt: its checksum does not match")
 	}
 	rate := math.Float64frombits(u64(file, 56))
 	if !(rate > 0 && rate < 1) {
-		return nil, broken("the filter's header contradicts itself in: rate")
+		return nil, broken("the filter's header is inconsistent in: rate")
 	}
 	filter := &Filter{
 		payload: payload,
@@ -118,7 +118,7 @@ func Open(file []byte) (*Filter, error) {
 	parts := u32(file, 12)
 	if kind == 2 {
 		if parts == 0 || uint64(len(payload)) != uint64(parts)*bloomBytes {
-			return nil, broken("the filter's header contradicts itself in: blocks")
+			return nil, broken("the filter's header is inconsistent in: blocks")
 		}
 		filter.blocks = parts
 		return filter, nil
@@ -131,15 +131,15 @@ func Open(file []byte) (*Filter, error) {
 func readShards(payload []byte, count uint32) ([]shard, error) {
 	next := uint64(count) * shardBytes
 	if count == 0 || next > uint64(len(payload)) {
-		return nil, broken("the filter's header contradicts itself in: shards")
+		return nil, broken("the filter's header is inconsistent in: shards")
 	}
-	// The directory exists in full, so there are no more shards than the file is long.
+	// The directory is complete, so the number of shards is bounded by the length of the file.
 	shards := make([]shard, 0, count)
 	for number := 0; number < int(count); number++ {
 		entry := payload[number*shardBytes : (number+1)*shardBytes]
 		segments, wideFrom := u32(entry, 16), u32(entry, 20)
 		log2, width := entry[24], entry[25]
-		// One after the other without gaps: no two filters with the same content differ.
+		// Shards follow each other without gaps, so that equal content has equal bytes.
 		sound := u64(entry, 0) == next && u64(entry, 24)>>16 == 0
 		size := uint64(0)
 		if segments == 0 {
@@ -150,7 +150,7 @@ func readShards(payload []byte, count uint32) ([]shard, error) {
 			size = (slots*uint64(width)+slots-uint64(wideFrom)+7)/8 + paddingBytes
 		}
 		if !sound || next+size > uint64(len(payload)) {
-			return nil, broken("shard %d of the filter has no possible shape or place", number)
+			return nil, broken("shard %d of the filter has an invalid size or offset", number)
 		}
 		shards = append(shards, shard{
 			area:     payload[next : next+size],
@@ -163,15 +163,15 @@ func readShards(payload []byte, count uint32) ([]shard, error) {
 		next += size
 	}
 	if next != uint64(len(payload)) {
-		return nil, broken("the filter's header contradicts itself in: length of the shards")
+		return nil, broken("the filter's header is inconsistent in: length of the shards")
 	}
 	return shards, nil
 }
 
-// Facts is what its header says.
+// Facts returns the fields of the header.
 func (f *Filter) Facts() Facts { return f.facts }
 
-// MayContain is false only if the id is certainly not in the filter.
+// MayContain returns false only if the id is certainly not in the filter.
 func (f *Filter) MayContain(id string) bool {
 	return f.mayContain(Hash(id, f.facts.Form, f.facts.Seed))
 }
@@ -226,7 +226,7 @@ func (s *shard) slot(slot uint32) uint64 {
 	return u64(s.area, int(bit/8)) >> (bit % 8)
 }
 
-// The finaliser of MurmurHash3 (Austin Appleby, public domain).
+// Mixes a hash with a seed: the finaliser of MurmurHash3 (Austin Appleby, public domain).
 func mix(hash, seed uint64) uint64 {
 	x := hash ^ seed
 	x = (x ^ x>>33) * 0xff51afd7ed558ccd

@@ -1,6 +1,6 @@
 package filter
 
-// The background: what a client asks for, when, and what it makes of failures.
+// The background work of a client: its requests, their times, and the handling of failures.
 
 import (
 	"context"
@@ -17,15 +17,15 @@ import (
 const (
 	pauseMin  = 10 * time.Millisecond
 	periodMin = 50 * time.Millisecond
-	// What proxies on the way bear without a byte.
+	// The time that proxies usually tolerate without a byte.
 	periodMax    = 25 * time.Second
 	backoffFirst = 100 * time.Millisecond
-	// With ranges each goes on where the last ended.
+	// With ranges each attempt resumes where the last one ended.
 	downloadAttempts = 8
 )
 
-// Asks for news with one long request after the other: a third of MaxStaleness each, since an answer
-// counts from when its request was sent.
+// Polls the publisher with one long request after another. Each takes a third of MaxStaleness, because the
+// freshness of an answer counts from the time at which its request was sent.
 func (c *Client) pollForever(ctx context.Context) {
 	defer c.done.Done()
 	failures := 0
@@ -45,7 +45,7 @@ func (c *Client) pollForever(ctx context.Context) {
 		default:
 			failures = 0
 			if !news {
-				// A server that did not wait, such as a cache, is not asked without end.
+				// A server that does not wait, such as a cache, must not be polled without a pause.
 				pause = c.period - time.Since(begun)
 			}
 		}
@@ -58,7 +58,7 @@ func (c *Client) pollForever(ctx context.Context) {
 	}
 }
 
-// Fetches snapshots beside that, so that a large one keeps nobody from hearing of new ids.
+// Fetches snapshots concurrently, so that a large one does not delay new ids.
 func (c *Client) downloadForever(ctx context.Context) {
 	defer c.done.Done()
 	failures := 0
@@ -89,7 +89,7 @@ func (c *Client) downloadForever(ctx context.Context) {
 	}
 }
 
-// Asks what there is; true if there may be more at once.
+// Polls the publisher. Returns true if the next poll should follow at once.
 func (c *Client) poll(ctx context.Context) (bool, error) {
 	dated := c.config.ClockError > 0
 	header, beneath, patience := http.Header{}, "", time.Duration(0)
@@ -111,7 +111,7 @@ func (c *Client) poll(ctx context.Context) (bool, error) {
 		c.state.Challenge(c.config.Now(), echo)
 		c.mutex.Unlock()
 		header.Set("Edgeward-Challenge", echo)
-		// RFC 9111 §5.2.1.4: a cache on the way is to ask the publisher.
+		// RFC 9111 §5.2.1.4: caches must forward the request to the publisher.
 		header.Set("Cache-Control", "no-cache")
 		if position != "" {
 			patience = c.period
@@ -159,14 +159,14 @@ func (c *Client) poll(ctx context.Context) (bool, error) {
 		}
 	}
 	if tooLarge != nil {
-		// The publisher answers at once while its snapshot is another: it is not asked without end.
+		// The publisher answers at once while the client's snapshot is older, so the client must pause between polls.
 		news = false
 		c.failed(fmt.Errorf("the snapshot is not fetched: %w", tooLarge), 1)
 	}
 	return news, nil
 }
 
-// Fetches the deltas that are wanted now, in their order.
+// Fetches the deltas that are needed now, in their order.
 func (c *Client) fetchDeltas(ctx context.Context) error {
 	c.mutex.RLock()
 	_, wanted := c.state.Wants()
@@ -178,7 +178,7 @@ func (c *Client) fetchDeltas(ctx context.Context) error {
 		}
 		file, err := c.file(ctx, "/delta/"+entry.SHA256, entry.Bytes, 1)
 		if err == statusError(http.StatusNotFound) {
-			// Merged away meanwhile: the next manifest names what took its place.
+			// The delta was merged meanwhile: the next manifest lists the replacement.
 			return nil
 		}
 		if err != nil {
@@ -205,7 +205,7 @@ func (c *Client) fetchSnapshot(ctx context.Context, named Snapshot) error {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	if now, _ := c.state.Wants(); now == nil || *now != named {
-		// Another manifest came meanwhile; what it names is wanted now.
+		// A newer manifest arrived meanwhile; its snapshot is needed now.
 		return nil
 	}
 	if err := c.state.Snapshot(c.config.Now(), received); err != nil {
@@ -215,7 +215,7 @@ func (c *Client) fetchSnapshot(ctx context.Context, named Snapshot) error {
 	return nil
 }
 
-// Notes what went wrong, and says how long to wait.
+// Counts an error, and returns how long to wait.
 func (c *Client) failed(err error, failures int) time.Duration {
 	c.mutex.Lock()
 	c.counts.Failed++
@@ -246,10 +246,10 @@ func (c *Client) tell() {
 	c.mutex.Unlock()
 }
 
-// A little more or less, so that many clients do not ask at the same moment.
+// Jitter, so that many clients do not poll at the same moment.
 func jittered(pause time.Duration) time.Duration {
 	var random [2]byte
-	// Without randomness there is no jitter, which is not worth an error.
+	// Without random numbers there is no jitter, which is acceptable.
 	_, _ = rand.Read(random[:])
 	share := 0.8 + 0.4*float64(binary.LittleEndian.Uint16(random[:]))/math.MaxUint16
 	pause = time.Duration(float64(pause) * share)

@@ -1,6 +1,6 @@
 package filter
 
-// Parsers of what comes from outside: `go test -fuzz=FuzzOpen .` and so on. A plain `go test` runs the golden files.
+// Fuzz tests of the parsers of untrusted input: `go test -fuzz=FuzzOpen .` and so on. A plain `go test` runs the golden files.
 
 import "testing"
 
@@ -9,7 +9,7 @@ func FuzzOpen(f *testing.F) {
 		f.Add(vector(f, name), uint64(7))
 	}
 	f.Fuzz(func(t *testing.T, file []byte, hash uint64) {
-		// As somebody who forges a file would put it right.
+		// A forger would correct the checksums.
 		if len(file) > headerBytes {
 			file = append([]byte(nil), file...)
 			put64(file[64:], uint64(len(file)-headerBytes))
@@ -35,7 +35,7 @@ func FuzzReadManifest(f *testing.F) {
 	f.Add(vector(f, "manifest.txt"))
 	f.Add(vector(f, "proof.txt"))
 	f.Fuzz(func(t *testing.T, line []byte) {
-		// Believing whoever answers, so that the signature keeps nothing out.
+		// Any server is trusted, so that the signature rejects no input.
 		if manifest, err := ReadManifest(line, nil); err == nil && manifest.Snapshot.Base > manifest.Head {
 			t.Errorf("%+v", manifest)
 		}

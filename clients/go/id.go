@@ -1,11 +1,11 @@
 package filter
 
-// Form says how the ids of a set are spelled, and so how other spellings become the canonical one.
+// Form is the form of the ids of a set. It defines the canonical spelling of an id.
 type Form uint8
 
 // The forms, by the format's numbers.
 const (
-	// Text or bytes: each spelling is an id of its own.
+	// Text or bytes: each spelling is a separate id.
 	Text Form = iota
 	// UUID in any of its usual spellings.
 	UUID
@@ -27,10 +27,10 @@ func (f Form) String() string {
 	return "an unknown form"
 }
 
-// Hash is the hash of what is asked for, as filters and deltas have it: XXH3 of the canonical form. What
-// is no id of the form is hashed as it stands: it is hardly in a filter, and the filter says so.
+// Hash returns the hash of an id that filters and deltas use: XXH3 of the canonical form. Text that is not
+// an id of the form is hashed unchanged; the filter will almost certainly report it as absent.
 func Hash(id string, form Form, seed uint64) uint64 {
-	// Room for every canonical form but long text, on the stack.
+	// A buffer on the stack for every canonical form except long text.
 	var room [64]byte
 	canonical, ok := room[:0], false
 	switch form {
@@ -45,7 +45,7 @@ func Hash(id string, form Form, seed uint64) uint64 {
 	return xxh3(canonical, seed)
 }
 
-// 32 hex digits, with the usual hyphens or none, in braces or after `urn:uuid:`.
+// Parses 32 hex digits, with or without the usual hyphens, in braces, or after `urn:uuid:`.
 func appendUUID(to []byte, id string) ([]byte, bool) {
 	if len(id) >= 9 && isURN(id[:9]) {
 		id = id[9:]
@@ -92,7 +92,7 @@ func isURN(text string) bool {
 	return true
 }
 
-// Decimal digits after a sign or none, of up to 128 bits; zeros in front go.
+// Parses decimal digits with an optional sign, of up to 128 bits. Removes leading zeros.
 func appendInteger(to []byte, id string) ([]byte, bool) {
 	negative, most := false, integerMax
 	if id != "" && (id[0] == '-' || id[0] == '+') {
@@ -112,7 +112,7 @@ func appendInteger(to []byte, id string) ([]byte, bool) {
 	for len(id) > 1 && id[0] == '0' {
 		id = id[1:]
 	}
-	// Of as many digits each, the order of texts is that of numbers.
+	// For equal lengths the order of texts is the order of numbers.
 	if len(id) > len(most) || len(id) == len(most) && id > most {
 		return nil, false
 	}
@@ -122,7 +122,7 @@ func appendInteger(to []byte, id string) ([]byte, bool) {
 	return append(to, id...), true
 }
 
-// 2^127 - 1 and 2^127.
+// The decimal digits of 2^127 - 1 and 2^127.
 const (
 	integerMax    = "170141183460469231731687303715884105727"
 	integerMinAbs = "170141183460469231731687303715884105728"

@@ -13,19 +13,19 @@ import (
 	"unicode/utf8"
 )
 
-// Snapshot is a built filter as a manifest names it.
+// Snapshot is a snapshot that a manifest lists.
 type Snapshot struct {
 	Epoch, Base, Bytes uint64
 	SHA256             string
 }
 
-// DeltaEntry is a published delta as a manifest names it.
+// DeltaEntry is a delta that a manifest lists.
 type DeltaEntry struct {
 	From, To, Bytes uint64
 	SHA256          string
 }
 
-// Manifest is what a client needs to have, to know of every id up to journal number Head.
+// Manifest lists the files that contain every id up to journal number Head.
 type Manifest struct {
 	Set                                       string
 	Serial, Lineage, CoversMS, EpochMin, Head uint64
@@ -40,7 +40,7 @@ type Proof struct {
 	Echo                                   string
 }
 
-// Keys are whom a client believes: the holders of these public keys. None at all believe whoever answers.
+// Keys are the trusted public keys. Nil trusts any server that answers.
 type Keys map[string]ed25519.PublicKey
 
 // ParseKeys reads public keys of 64 hex digits each.
@@ -57,8 +57,8 @@ func ParseKeys(texts ...string) (Keys, error) {
 	return keys, nil
 }
 
-// ErrUnbelievable is what every error about a manifest or proof is that is not believed or cannot be read.
-var ErrUnbelievable = errors.New("not believed")
+// ErrUnbelievable is wrapped by every error about a manifest or proof that is not trusted or is invalid.
+var ErrUnbelievable = errors.New("not trusted")
 
 func unbelievable(format string, arguments ...any) error {
 	return fmt.Errorf(format+" (%w)", append(arguments, ErrUnbelievable)...)
@@ -110,7 +110,7 @@ func ReadManifest(line []byte, keys Keys) (*Manifest, error) {
 	return manifest, manifest.check()
 }
 
-// With the snapshot and the deltas everything up to the head must be had.
+// The snapshot and the deltas must cover the journal up to the head.
 func (m *Manifest) check() error {
 	first := m.Head
 	if len(m.Deltas) > 0 {
@@ -148,8 +148,8 @@ func ReadProof(line []byte, keys Keys) (*Proof, error) {
 	})
 }
 
-// Refuses other forms by their number. Proofs of form 1 do not state their form. A statement of form 1 does not
-// name the snapshot that it is about: it must make no filter fresh.
+// Refuses documents of other forms. Proofs of form 1 do not state their form. A statement of form 1 does not
+// identify its snapshot, so it must not make a filter fresh.
 func checkForm(text []byte) error {
 	stated := struct{ Format json.RawMessage }{json.RawMessage("1")}
 	if err := json.Unmarshal(text, &stated); err != nil {
@@ -161,13 +161,13 @@ func checkForm(text []byte) error {
 	return nil
 }
 
-// Verifies a line and returns the JSON in it.
+// Verifies a signed line and returns the JSON in it.
 func believe(line []byte, keys Keys, kind string) ([]byte, error) {
 	if len(line) > lineBytesMax {
 		return nil, unbelievable("a signed line of %d bytes is longer than %d", len(line), lineBytesMax)
 	}
 	if !utf8.Valid(line) {
-		return nil, unbelievable("this is no signed line")
+		return nil, unbelievable("not a signed line")
 	}
 	words := strings.SplitN(strings.TrimRight(string(line), "\r\n"), " ", 4)
 	switch {
@@ -192,13 +192,13 @@ func believe(line []byte, keys Keys, kind string) ([]byte, error) {
 		}
 		return text, nil
 	}
-	return nil, unbelievable("this is no signed line")
+	return nil, unbelievable("not a signed line")
 }
 
 // The SHA-256 of a file in lower-case hex.
 type digest string
 
-// Reads a JSON object that has exactly these fields.
+// Parses a JSON object that has exactly these fields.
 func fields(text []byte, into map[string]any) error {
 	var found map[string]json.RawMessage
 	if err := json.Unmarshal(text, &found); err != nil {
@@ -210,7 +210,7 @@ func fields(text []byte, into map[string]any) error {
 			return unbelievable("the signed document has a field %.40q that form 2 does not know", name)
 		}
 		if err := field(value, place); err != nil {
-			return unbelievable("%s is not what belongs there: %v", name, err)
+			return unbelievable("%s has an invalid value: %v", name, err)
 		}
 	}
 	for name := range into {
@@ -221,7 +221,7 @@ func fields(text []byte, into map[string]any) error {
 	return nil
 }
 
-// JSON's null would leave a place as it was; here it is an error.
+// encoding/json ignores null; here it is an error.
 func field(value json.RawMessage, place any) error {
 	var err error
 	switch place := place.(type) {

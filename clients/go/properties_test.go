@@ -1,6 +1,6 @@
 package filter
 
-// Laws over random input. The seed is printed; SEED=… repeats it.
+// Properties of random input. The seed is printed; SEED=… repeats it.
 
 import (
 	"math"
@@ -25,7 +25,7 @@ func dice(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewSource(seed))
 }
 
-func TestNoIDIsHiddenHoweverItIsSpelled(t *testing.T) {
+func TestNoIdIsMissedInAnySpelling(t *testing.T) {
 	roll := dice(t)
 	var cases []answers
 	vectors(t, "answers.json", &cases)
@@ -63,7 +63,7 @@ func respell(roll *rand.Rand, form Form, id string) string {
 	return []string{bare, strings.ReplaceAll(bare, "-", ""), "{" + bare + "}", "URN:uuid:" + bare}[roll.Intn(4)]
 }
 
-func TestSpellingsThatAreNoIDAreHashedAsTheyStand(t *testing.T) {
+func TestInvalidSpellingsAreHashedUnchanged(t *testing.T) {
 	for _, wrong := range []string{
 		"", "+", "--1", "1.0", "{}", "{", "urn:uuid:", "0x10", "1e3", "١", " 7", strings.Repeat("9", 40),
 		"550e8400_e29b_41d4_a716_446655440000", "5-0e8400e29b41d4a71644665544000000",
@@ -82,7 +82,7 @@ func TestSpellingsThatAreNoIDAreHashedAsTheyStand(t *testing.T) {
 	}
 }
 
-func TestRandomHashesPassAtTheRateThatIsAskedFor(t *testing.T) {
+func TestRandomHashesMatchAtTheConfiguredRate(t *testing.T) {
 	roll := dice(t)
 	var cases []answers
 	vectors(t, "answers.json", &cases)
@@ -101,7 +101,7 @@ func TestRandomHashesPassAtTheRateThatIsAskedFor(t *testing.T) {
 				passed++
 			}
 		}
-		// Five standard deviations and what rounding the widths leaves.
+		// Five standard deviations, and the error of rounded widths.
 		expected := probes * filter.Facts().Rate
 		if float64(passed) > expected+5*math.Sqrt(expected)+3 {
 			t.Errorf("%s: %d of %d passed, %f are expected", one.File, passed, probes, expected)
@@ -109,8 +109,8 @@ func TestRandomHashesPassAtTheRateThatIsAskedFor(t *testing.T) {
 	}
 }
 
-// Whatever opens can be asked: forged payloads with right checksums answer something and touch nothing else.
-func TestForgedPayloadsAnswerSomething(t *testing.T) {
+// Every filter that opens can be queried: forged payloads with valid checksums return an answer and access no other memory.
+func TestForgedPayloadsCanBeQueried(t *testing.T) {
 	roll := dice(t)
 	for _, name := range []string{"static-three-shards.ewf", "static-rare.ewf", "updatable-small.ewf"} {
 		whole := vector(t, name)

@@ -1,6 +1,6 @@
 package filter
 
-// Against a real publisher on loopback: EDGEWARD names the program; without it this is skipped.
+// Tests with a real publisher on loopback. EDGEWARD names the program; without it the test is skipped.
 
 import (
 	"bufio"

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// Answer is what to do about an id.
+// Answer is the result of a query for an id.
 type Answer uint8
 
 const (
-	// Ask: nothing can be said, send the request.
+	// Ask: the client has no fresh filter; send the request.
 	Ask Answer = iota
-	// Absent: it does not exist, or not for as long as MaxStaleness: skip the request.
+	// Absent: the id does not exist, or was added less than MaxStaleness ago; skip the request.
 	Absent
-	// Maybe: it may exist, send the request.
+	// Maybe: the id may exist; send the request.
 	Maybe
 )
 
@@ -24,15 +24,15 @@ func (a Answer) String() string {
 	return [...]string{"ask", "absent", "maybe"}[a]
 }
 
-// Now is what a machine's clocks show.
+// Now is the time of a machine's two clocks.
 type Now struct {
-	// Monotonic is the time since any fixed moment; it never falls.
+	// Monotonic is the time since an arbitrary moment; it never decreases.
 	Monotonic time.Duration
 	// WallMS counts milliseconds since 1970; it may be stepped in either direction.
 	WallMS int64
 }
 
-// Reason says in a word why something was refused.
+// Reason is the code of a refusal.
 type Reason string
 
 // The reasons.
@@ -50,7 +50,7 @@ const (
 	OverlayFull   Reason = "overlay-full"
 )
 
-// Refused is why something that came was not used. What was there before stays in use.
+// Refused is the error for received data that was not used. The previous data stays in use.
 type Refused struct {
 	Reason  Reason
 	Message string
@@ -62,35 +62,35 @@ func refuse(reason Reason, format string, arguments ...any) error {
 	return &Refused{reason, fmt.Sprintf(format, arguments...)}
 }
 
-func unlisted() error      { return refuse(Unlisted, "no manifest names a file with this content") }
-func early() error         { return refuse(Early, "the delta comes before what it follows") }
+func unlisted() error      { return refuse(Unlisted, "no manifest lists a file with this content") }
+func early() error         { return refuse(Early, "the delta was received before an earlier one") }
 func contradiction() error { return refuse(Contradiction, "the publisher contradicts itself") }
 
-// StateConfig is what a client is told by its operator.
+// StateConfig is the configuration of a State.
 type StateConfig struct {
 	// Set is the name of the set of ids it follows.
 	Set          string
 	MaxStaleness time.Duration
-	// ClockError is how far this machine's wall clock and the publisher's can be apart, if DatesCount.
+	// ClockError is the largest difference between this machine's wall clock and the publisher's, if DatesCount.
 	ClockError time.Duration
-	// DatesCount says that somebody answers for the clocks: then a manifest's date makes a filter fresh.
+	// DatesCount is true if the operator guarantees ClockError: then a manifest's date makes a filter fresh.
 	DatesCount bool
 	// SerialMin is the number below which manifests are replays.
 	SerialMin uint64
-	// SnapshotBytesMax is the size above which snapshots are refused before they are fetched. 0: 1 GiB.
+	// SnapshotBytesMax is the largest snapshot that is fetched, in bytes. 0: 1 GiB.
 	SnapshotBytesMax uint64
-	// OverlayIDsMax bounds the added ids kept beside the snapshot. 0: 2^20.
+	// OverlayIDsMax is the most ids kept in addition to the snapshot. 0: 2^20.
 	OverlayIDsMax int
 }
 
-// State says when a client may still rely on its filter. It fetches nothing and looks at no clock:
-// documents, files and times are handed in. It is not safe for concurrent use.
+// State decides when a client may rely on its filter. It does no input or output and reads no clock: the caller
+// passes documents, files and times. It is not safe for concurrent use.
 //
 // The guarantee: an id that was committed more than MaxStaleness ago is never skipped. The answer is Absent
-// only while a deadline lies ahead, and a deadline comes from a statement of the publisher whose snapshot
-// and ids are all here: from a proof, which echoes random bytes of this client's own request and so was made after
-// that was sent, or from a manifest's date where somebody vouches for the clocks (docs/explanation/id-filter.md,
-// "Freshness"). The scripts in vectors/filter hold it to the Rust client, step by step.
+// only before a deadline. A deadline comes from a statement of the publisher whose snapshot and ids have all
+// arrived. The statement is a proof, which contains random bytes of this client's request and so was made after
+// the request, or a manifest's date if the operator guarantees the clocks (docs/explanation/id-filter.md,
+// "Freshness"). The scripts in vectors/filter compare it with the Rust client, step by step.
 type State struct {
 	config     StateConfig
 	clock      clock
@@ -100,18 +100,18 @@ type State struct {
 	challenges []challenge
 	pending    []statement
 	deadline   int64
-	// Whether there is a deadline at all.
+	// True if there is a deadline.
 	stated bool
-	// The highest numbers that believed statements had.
+	// The highest numbers of all trusted statements.
 	highest highest
 }
 
-// All but the serial number belong to the lineage.
+// The highest numbers. All except the serial number belong to the lineage.
 type highest struct {
 	serial, lineage, head, epochMin uint64
 }
 
-// A snapshot and what was added to it: each id with the number of the delta that brought it.
+// A snapshot and the ids added since: each id with the number of its delta.
 type holding struct {
 	lineage, epoch, base, applied uint64
 	sha256                        string
@@ -119,8 +119,8 @@ type holding struct {
 	overlay                       map[uint64]uint64
 }
 
-// What believed manifests listed lately, so that a delta that was merged away while it was fetched is
-// still welcome.
+// The deltas that trusted manifests listed lately, so that a delta that was merged while it was fetched is
+// still accepted.
 type listed struct {
 	lineage uint64
 	entry   DeltaEntry
@@ -139,17 +139,17 @@ type statement struct {
 }
 
 const (
-	// Requests whose answers are still waited for.
+	// The most requests in progress.
 	challengesMax = 8
-	// Statements that wait for their ids.
+	// The most statements whose ids have not all arrived.
 	pendingMax = 16
-	// Deltas of the newest manifest and as many that were merged away.
+	// The most deltas that are remembered: those of the newest manifest and as many that were merged.
 	listedMax = 2 * deltasMax
-	// More than rounding makes between two looks at two clocks.
+	// More than the rounding error between two readings of two clocks.
 	jitterMS = 50
 )
 
-// NewState is a client that has nothing yet and asks about everything.
+// NewState returns a client without data, whose every answer is Ask.
 func NewState(config StateConfig) *State {
 	if config.SnapshotBytesMax == 0 {
 		config.SnapshotBytesMax = 1 << 30
@@ -160,7 +160,7 @@ func NewState(config StateConfig) *State {
 	return &State{config: config, highest: highest{serial: config.SerialMin}}
 }
 
-// Answer says what to do about an id, in any spelling that its form allows.
+// Answer returns what to do about an id, in any spelling that its form allows.
 func (s *State) Answer(now Now, id string) Answer {
 	if !s.IsFresh(now) {
 		return Ask
@@ -176,12 +176,12 @@ func (s *State) Answer(now Now, id string) Answer {
 	return Absent
 }
 
-// IsFresh says whether absent ids are skipped now.
+// IsFresh returns true while absent ids are skipped.
 func (s *State) IsFresh(now Now) bool {
 	return s.holding != nil && s.stated && s.clock.moment(now) <= s.deadline
 }
 
-// FreshFor says for how long they may be if nothing more is learnt.
+// FreshFor returns the time for which they will be skipped without further news.
 func (s *State) FreshFor(now Now) time.Duration {
 	if left := s.deadline - s.clock.moment(now); s.stated && left > 0 {
 		return time.Duration(left) * time.Millisecond
@@ -197,7 +197,7 @@ func (s *State) Filter() *Filter {
 	return s.holding.filter
 }
 
-// OverlayIDs is the number of added ids beside it.
+// OverlayIDs is the number of ids in addition to the snapshot.
 func (s *State) OverlayIDs() int {
 	if s.holding == nil {
 		return 0
@@ -205,7 +205,7 @@ func (s *State) OverlayIDs() int {
 	return len(s.holding.overlay)
 }
 
-// Position says how far the journal is known here, as the query of a request has it. Empty: not at all.
+// Position returns the known position in the journal, as a request's query has it. Empty if unknown.
 func (s *State) Position() string {
 	if s.holding == nil {
 		return ""
@@ -213,7 +213,7 @@ func (s *State) Position() string {
 	return fmt.Sprintf("%d-%d-%d", s.holding.lineage, s.holding.epoch, s.holding.applied)
 }
 
-// Serial is the newest manifest's number.
+// Serial is the number of the newest manifest.
 func (s *State) Serial() uint64 {
 	if s.newest == nil {
 		return s.config.SerialMin
@@ -221,10 +221,10 @@ func (s *State) Serial() uint64 {
 	return s.newest.Serial
 }
 
-// Observe looks at the clocks; every other change does so too.
+// Observe updates the time. Every other change does so too.
 func (s *State) Observe(now Now) { s.clock.observe(now) }
 
-// Challenge begins a request that carries these 16 random bytes in hex, to be sent now at the earliest.
+// Challenge records a request with these 16 random bytes in hex. It must not be sent before the given time.
 func (s *State) Challenge(now Now, echo string) {
 	sent := s.clock.observe(now)
 	if len(s.challenges) == challengesMax {
@@ -233,7 +233,7 @@ func (s *State) Challenge(now Now, echo string) {
 	s.challenges = append(s.challenges, challenge{strings.ToLower(echo), sent})
 }
 
-// Manifest takes a manifest that ReadManifest believed.
+// Manifest processes a manifest that ReadManifest has verified.
 func (s *State) Manifest(now Now, manifest *Manifest) error {
 	s.clock.observe(now)
 	if err := s.checkSet(manifest.Set); err != nil {
@@ -267,8 +267,8 @@ func (s *State) Manifest(now Now, manifest *Manifest) error {
 	return nil
 }
 
-// Takes the snapshot in use for that of a new lineage, if the manifest names the same file: the publisher was
-// restarted. The ids beside it and the deadline stay. The next snapshot of the new lineage comes from a scan
+// Adopts the snapshot in use for a new lineage, if the manifest lists the same file: the publisher was
+// restarted. The added ids and the deadline stay. The next snapshot of the new lineage comes from a scan
 // that began after the restart, so it has all ids committed before.
 func (s *State) adopt(manifest *Manifest) {
 	held, named := s.holding, manifest.Snapshot
@@ -279,7 +279,7 @@ func (s *State) adopt(manifest *Manifest) {
 
 func (s *State) checkSerial(serial uint64) error {
 	if serial < s.highest.serial {
-		return refuse(Replayed, "manifest %d is older than %d, which was seen before", serial, s.highest.serial)
+		return refuse(Replayed, "manifest %d is older than %d, which was received before", serial, s.highest.serial)
 	}
 	return nil
 }
@@ -314,7 +314,7 @@ func (s *State) list(delta listed) {
 	s.listed = append(s.listed, delta)
 }
 
-// Proof takes a proof that ReadProof believed.
+// Proof processes a proof that ReadProof has verified.
 func (s *State) Proof(now Now, proof *Proof) error {
 	s.clock.observe(now)
 	if err := s.checkSet(proof.Set); err != nil {
@@ -339,17 +339,17 @@ func (s *State) Proof(now Now, proof *Proof) error {
 		s.settle()
 		return nil
 	}
-	return refuse(NotAsked, "the proof answers no request that is under way")
+	return refuse(NotAsked, "the proof matches no request in progress")
 }
 
-// Received is a snapshot's bytes, hashed and opened: work that needs no state.
+// Received is a snapshot whose bytes are hashed and opened, which needs no State.
 type Received struct {
 	sha256 string
 	filter *Filter
 	err    error
 }
 
-// Receive reads every byte twice. It keeps the bytes, which must not change.
+// Receive hashes and opens a snapshot. It reads every byte twice, and keeps a reference to the bytes, which must not change.
 func Receive(file []byte) Received {
 	filter, err := Open(file)
 	return Received{digestOf(file), filter, err}
@@ -360,7 +360,7 @@ func digestOf(file []byte) string {
 	return hex.EncodeToString(digest[:])
 }
 
-// Snapshot takes a snapshot that a manifest named.
+// Snapshot processes a snapshot that a manifest lists.
 func (s *State) Snapshot(now Now, received Received) error {
 	s.clock.observe(now)
 	if s.newest == nil {
@@ -387,7 +387,7 @@ func (s *State) Snapshot(now Now, received Received) error {
 		if old.epoch >= named.Epoch || old.base > named.Base || old.filter.facts.Seed != filter.facts.Seed {
 			return refuse(Older, "the snapshot is not newer than the one in use")
 		}
-		// What was added after the new base is complete up to where the old one was.
+		// The ids added after the new base are complete up to the old position.
 		if old.applied > fresh.applied {
 			fresh.applied = old.applied
 		}
@@ -397,7 +397,7 @@ func (s *State) Snapshot(now Now, received Received) error {
 			}
 		}
 	} else {
-		// What was shown of another journal says nothing about this one.
+		// A deadline for another journal is not valid for this one.
 		s.stated = false
 	}
 	s.holding = fresh
@@ -405,7 +405,7 @@ func (s *State) Snapshot(now Now, received Received) error {
 	return nil
 }
 
-// Delta takes a delta that a manifest named.
+// Delta processes a delta that a manifest lists.
 func (s *State) Delta(now Now, file []byte) error {
 	s.clock.observe(now)
 	name := digestOf(file)
@@ -435,7 +435,7 @@ func (s *State) Delta(now Now, file []byte) error {
 		return early()
 	}
 	if entry.To <= holding.applied {
-		// Doubled, or covered by another: harmless and nothing to do.
+		// A duplicate, or covered by another delta: ignored.
 		return nil
 	}
 	if most := s.config.OverlayIDsMax; len(read.ids) > most-len(holding.overlay) {
@@ -451,7 +451,7 @@ func (s *State) Delta(now Now, file []byte) error {
 	return nil
 }
 
-// SnapshotRefused says why the newest snapshot, which is wanted, is not fetched: it is larger than allowed.
+// SnapshotRefused returns an error if the newest snapshot is needed but is larger than allowed.
 func (s *State) SnapshotRefused() error {
 	if s.newest == nil || !s.isWanted(s.newest) {
 		return nil
@@ -467,7 +467,7 @@ func (s *State) isWanted(manifest *Manifest) bool {
 		s.holding.epoch < manifest.Snapshot.Epoch
 }
 
-// Wants says what to fetch now: a snapshot or nil, and deltas in their order.
+// Wants returns the files to fetch now: a snapshot or nil, and deltas in their order.
 func (s *State) Wants() (*Snapshot, []DeltaEntry) {
 	manifest := s.newest
 	if manifest == nil {
@@ -486,7 +486,7 @@ func (s *State) Wants() (*Snapshot, []DeltaEntry) {
 	for n, delta := range manifest.Deltas {
 		if delta.To > s.holding.applied {
 			if delta.From > s.holding.applied {
-				// The journal no longer reaches back to what is here: only a snapshot helps.
+				// The journal no longer reaches back to the client's position: a snapshot is needed.
 				break
 			}
 			return snapshot, append([]DeltaEntry(nil), manifest.Deltas[n:]...)
@@ -495,7 +495,7 @@ func (s *State) Wants() (*Snapshot, []DeltaEntry) {
 	return snapshot, nil
 }
 
-// A dated manifest counts where clocks are vouched for.
+// A manifest's date makes the filter fresh if the operator guarantees the clocks' error.
 func (s *State) considerDate(now Now, manifest *Manifest) {
 	const far = 1 << 62
 	if !s.config.DatesCount || manifest.CoversMS > far {
@@ -504,14 +504,14 @@ func (s *State) considerDate(now Now, manifest *Manifest) {
 	moment := s.clock.moment(now)
 	age := moment - int64(manifest.CoversMS) + s.config.ClockError.Milliseconds()
 	most := s.config.MaxStaleness.Milliseconds()
-	// Dated later than the clocks' error allows: they are not what they were said to be.
+	// The date is later than the clocks' error permits: the guarantee does not hold.
 	if age < 0 || age > most {
 		return
 	}
 	s.state(statement{manifest.Lineage, manifest.EpochMin, manifest.Head, moment + most - age})
 }
 
-// Remembers a statement until its ids are here. Jitter in both directions can hide time.
+// Remembers a statement until its ids have arrived. Jitter in both directions can hide time.
 func (s *State) state(said statement) {
 	said.deadline -= 2 * jitterMS
 	for n := range s.pending {
@@ -524,13 +524,13 @@ func (s *State) state(said statement) {
 		}
 	}
 	if len(s.pending) == pendingMax {
-		// The oldest is nearest to being fulfilled, and the newest is the best to have.
+		// The oldest will be complete first, and the newest gives the longest deadline, so one in the middle is dropped.
 		s.pending = append(s.pending[:pendingMax/2], s.pending[pendingMax/2+1:]...)
 	}
 	s.pending = append(s.pending, said)
 }
 
-// Lets the statements count whose ids are all here.
+// Applies the statements whose ids have all arrived.
 func (s *State) settle() {
 	if s.holding == nil {
 		return
@@ -549,7 +549,7 @@ func (s *State) settle() {
 
 func (s *State) checkSet(set string) error {
 	if set != s.config.Set {
-		return refuse(OtherSet, "this is about the set %.80q", set)
+		return refuse(OtherSet, "this belongs to the set %.80q", set)
 	}
 	return nil
 }
@@ -567,8 +567,8 @@ func same(one, other *Manifest) bool {
 		one.CoversMS == other.CoversMS && one.EpochMin == other.EpochMin && one.Head == other.Head && one.Snapshot == other.Snapshot
 }
 
-// One reckoning of time from two clocks that may both be wrong: it passes by whichever says more. When
-// they part, the anchor is set anew, so that a step back hides no later sleep.
+// One time from two clocks that may both be wrong: it advances with the faster one. When the clocks diverge,
+// the anchor is reset, so that a step back does not hide a later sleep.
 type clock struct {
 	anchored        bool
 	monotonic, wall int64

@@ -1,6 +1,6 @@
 package filter
 
-// The golden files that clients in all languages are held to.
+// Tests with the golden files of clients in all languages.
 
 import (
 	"encoding/hex"
@@ -44,7 +44,7 @@ func formOf(name string) Form {
 	return map[string]Form{"text": Text, "uuid": UUID, "integer": Integer}[name]
 }
 
-// The n-th id of a form, as crates/filter/tests/vectors spells it.
+// Returns the n-th id of a form, with the spelling of crates/filter/tests/vectors.
 func spelling(form Form, n uint64) string {
 	switch form {
 	case Text:
@@ -63,7 +63,7 @@ type answers struct {
 	Asked             []string
 }
 
-func TestHashesOfAllLengthsAndSpellingsAreTheFormats(t *testing.T) {
+func TestHashesOfAllLengthsAndSpellingsMatchTheFormat(t *testing.T) {
 	var cases []struct{ Form, Seed, Spelling, Hash string }
 	vectors(t, "hashes.json", &cases)
 	for _, one := range cases {
@@ -100,7 +100,7 @@ func TestFiltersOfEveryConstructionAnswerAsTheFormatSays(t *testing.T) {
 	}
 }
 
-func TestCutFlippedAndForgedFilesAreRefused(t *testing.T) {
+func TestTruncatedFlippedAndForgedFilesAreRefused(t *testing.T) {
 	var cases []struct{ What, Why, Bytes string }
 	vectors(t, "refused-files.json", &cases)
 	for _, one := range cases {
@@ -119,7 +119,7 @@ func open(what string, file []byte) error {
 	return err
 }
 
-func TestEachCutAndEachFlippedBitIsNoticed(t *testing.T) {
+func TestEachTruncationAndEachFlippedBitIsDetected(t *testing.T) {
 	for _, name := range []string{"static-small.ewf", "updatable-small.ewf", "delta.ewd"} {
 		whole, what := vector(t, name), "filter"
 		if strings.HasSuffix(name, "ewd") {
@@ -143,7 +143,7 @@ func TestEachCutAndEachFlippedBitIsNoticed(t *testing.T) {
 	}
 }
 
-func TestSignedLinesAreBelievedAndForgedOnesAreNot(t *testing.T) {
+func TestSignedLinesAreTrustedAndForgedOnesAreRefused(t *testing.T) {
 	keys, err := ParseKeys(strings.TrimSpace(string(vector(t, "key.txt"))))
 	if err != nil {
 		t.Fatal(err)
@@ -156,7 +156,7 @@ func TestSignedLinesAreBelievedAndForgedOnesAreNot(t *testing.T) {
 	if err != nil || proof.LagMS != 250 {
 		t.Fatalf("%+v, %v", proof, err)
 	}
-	// Without keys whoever answers is believed, signed or not.
+	// Without keys any server is trusted, signed or not.
 	_, text, _ := strings.Cut(string(vector(t, "manifest.txt")), "{")
 	for _, line := range []string{"unsigned {" + text, string(vector(t, "manifest.txt"))} {
 		if _, err := ReadManifest([]byte(line), nil); err != nil {
@@ -193,7 +193,7 @@ type script struct {
 	Steps [][]json.RawMessage
 }
 
-func TestClientsLiveAsTheScriptsSay(t *testing.T) {
+func TestClientsBehaveAsTheScriptsSpecify(t *testing.T) {
 	var scripts []script
 	vectors(t, "scripts.json", &scripts)
 	for _, one := range scripts {
@@ -201,8 +201,8 @@ func TestClientsLiveAsTheScriptsSay(t *testing.T) {
 	}
 }
 
-// Random lives, one a line in the file that LIVES names; `cargo xtask lives` writes it.
-func TestNoIDIsHiddenInRandomLives(t *testing.T) {
+// Random scripts, one per line of the file that LIVES names. `cargo xtask lives` writes it.
+func TestNoIdIsMissedInRandomScripts(t *testing.T) {
 	path := os.Getenv("LIVES")
 	if path == "" {
 		t.Skip("LIVES names no file of random lives")
@@ -333,7 +333,7 @@ func follow(
 			}
 		}
 	}
-	// Why nothing can be said, which the script tells, is nothing to whoever asks.
+	// The script states why the filter is not fresh, which the answer does not contain.
 	if letters != strings.NewReplacer("n", "?", "s", "?").Replace(answers) {
 		t.Fatalf("%s: %s", where, letters)
 	}

@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// XXH3 with 64 bits (Yann Collet), as its specification has it: one way for each range of lengths.
+// XXH3 with 64 bits (Yann Collet), after its specification: a separate algorithm for each range of lengths.
 
 const (
 	prime32x1 = 0x9e3779b1
@@ -70,7 +70,7 @@ func xxh3(b []byte, seed uint64) uint64 {
 	return avalanche64(seed ^ key(56) ^ key(64))
 }
 
-// The upper and the lower half of a product's 128 bits, XORed.
+// Returns the XOR of the upper and the lower half of a product's 128 bits.
 func mulFold(a, b uint64) uint64 {
 	hi, lo := bits.Mul64(a, b)
 	return hi ^ lo

@@ -1,8 +1,9 @@
-// Follows a published set in the background and answers at once.
+// Follows a published set in the background. Queries return at once.
 //
-// One long request after the other asks for the manifest with a challenge, tells what is here already, and
-// waits for more: a third of `maxStalenessMs`, since an answer counts from when its request was sent.
-// Snapshots are fetched beside it, so that a large one keeps nobody from hearing of new ids.
+// The client polls with one long request after another. Each requests the manifest with a challenge, states
+// the client's position, and waits for news for a third of `maxStalenessMs`, because the freshness of an answer
+// counts from the time at which its request was sent. Snapshots are fetched concurrently, so that a large one does
+// not delay new ids.
 
 import { Filter } from "./filter.js";
 import { importKeys, randomChallenge, readManifest, readProof, sha256 } from "./manifest.js";
@@ -12,7 +13,7 @@ const LINE_BYTES_MAX = 65536;
 const DELTA_HEADER_BYTES = 64;
 const PAUSE_MIN_MS = 10;
 const PERIOD_MIN_MS = 50;
-// What proxies on the way bear without a byte.
+// The time that proxies usually tolerate without a byte.
 const PERIOD_MAX_MS = 25_000;
 const BACKOFF_FIRST_MS = 100;
 
@@ -47,10 +48,10 @@ export class FilterClient {
     const set = this.#url.slice(this.#url.lastIndexOf("/") + 1);
     const bare = /^https?:\/\/[^/?#@]+\/[^?#]+$/.test(this.#url);
     if (!bare || set === "") throw new TypeError("write url: \"https://HOST/sets/NAME\"");
-    if (!(maxStalenessMs > 0)) throw new TypeError("maxStalenessMs is how old an unknown id may be: set it");
+    if (!(maxStalenessMs > 0)) throw new TypeError("maxStalenessMs is not set: it is the longest time that an id may be unknown");
     const hasKeys = Array.isArray(keys) && keys.length > 0;
     if (!hasKeys && trustTransport !== true) {
-      throw new TypeError("give the publisher's public keys, or trustTransport: true to believe whoever answers");
+      throw new TypeError("give the publisher's public keys, or trustTransport: true to trust any server that answers");
     }
     this.#state = new FilterState({
       set,
@@ -61,7 +62,7 @@ export class FilterClient {
     });
   }
 
-  /** Begins to follow; returns at once. Until the filter is there the answer is "ask". */
+  /** Starts to follow the set, and returns at once. Until the filter is loaded, every answer is "ask". */
   static start(options) {
     const client = new FilterClient(options);
     void client.#follow();
@@ -69,7 +70,7 @@ export class FilterClient {
   }
 
   /**
-   * `"absent"`: skip the request. `"maybe"`: send it. `"ask"`: send it, nothing can be said.
+   * `"absent"`: skip the request. `"maybe"`: send it. `"ask"`: send it, because the client has no fresh filter.
    *
    * @param {string | number | bigint | Uint8Array} id
    */
@@ -77,12 +78,12 @@ export class FilterClient {
     return this.#state.answer(this.#options.now(), id);
   }
 
-  /** False only if a request for the id can be skipped. */
+  /** Returns false only if a request for the id can be skipped. */
   mayExist(id) {
     return this.answer(id) !== "absent";
   }
 
-  /** How it is doing. */
+  /** Returns the state of the client. */
   status() {
     const now = this.#options.now();
     return {
@@ -96,7 +97,7 @@ export class FilterClient {
     };
   }
 
-  /** Resolves when `holds` is true of the status, looked at whenever something came; false after `ms`. */
+  /** Resolves to true when `holds` returns true for the status, which is checked at every change; to false after `ms`. */
   waitUntil(ms, holds) {
     if (holds(this.status())) return Promise.resolve(true);
     return new Promise((resolve) => {
@@ -118,7 +119,7 @@ export class FilterClient {
     return this.waitUntil(ms, (status) => status.fresh);
   }
 
-  /** Ends the background. The filter answers until it is stale. */
+  /** Stops the background work. The filter can be queried until it is stale. */
   stop() {
     this.#stop.abort();
   }
@@ -133,7 +134,7 @@ export class FilterClient {
         const news = await this.#poll();
         await this.#fetchDeltas();
         failures = 0;
-        // A server that did not wait, such as a cache, is not asked without end.
+        // A server that does not wait, such as a cache, must not be polled without a pause.
         if (!news) pause = this.#periodMs() - (performance.now() - begun);
       } catch (error) {
         if (signal.aborted) return;
@@ -142,7 +143,7 @@ export class FilterClient {
       }
       void this.#download();
       this.#changed();
-      // A little more or less, so that many clients do not ask at the same moment.
+      // Jitter, so that many clients do not poll at the same moment.
       await this.#sleep(Math.max(PAUSE_MIN_MS, pause * (0.8 + 0.4 * Math.random())));
     }
   }
@@ -158,13 +159,13 @@ export class FilterClient {
     try {
       this.#options.onError(error);
     } catch {
-      // Whoever listens does not end what he listens to.
+      // An exception of the listener must not stop the client.
     }
     const most = Math.max(BACKOFF_FIRST_MS, this.#periodMs());
     return Math.min(most, BACKOFF_FIRST_MS * 2 ** Math.min(failures - 1, 16));
   }
 
-  /** Asks what there is; true if there may be more at once. */
+  /** Polls the publisher. Returns true if the next poll should follow at once. */
   async #poll() {
     const { keys, clockErrorMs, now } = this.#options;
     const hasKeys = Array.isArray(keys) && keys.length > 0;
@@ -180,7 +181,7 @@ export class FilterClient {
       const challenge = await randomChallenge();
       this.#state.challenge(now(), challenge);
       headers["edgeward-challenge"] = challenge;
-      // RFC 9111 §5.2.1.4: a cache on the way is to ask the publisher.
+      // RFC 9111 §5.2.1.4: caches must forward the request to the publisher.
       headers["cache-control"] = "no-cache";
       const position = this.#state.position;
       if (position !== null) {
@@ -207,14 +208,14 @@ export class FilterClient {
     }
     const tooLarge = this.#state.snapshotRefused;
     if (tooLarge !== null && response.status === 200) {
-      // The publisher answers at once while its snapshot is another: it is not asked without end.
+      // The publisher answers at once while the client's snapshot is older, so the client must pause between polls.
       this.#failed(tooLarge, 1);
       return false;
     }
     return news;
   }
 
-  /** Fetches the deltas that are wanted now, in their order. */
+  /** Fetches the deltas that are needed now, in their order. */
   async #fetchDeltas() {
     for (const entry of this.#state.wants.deltas) {
       const most = DELTA_HEADER_BYTES + 8 * this.#options.overlayIdsMax;
@@ -222,7 +223,7 @@ export class FilterClient {
         throw new Refused("overlay-full", `a delta of ${entry.bytes} bytes is larger than the ${most} allowed`);
       }
       const bytes = await this.#file(`/delta/${entry.sha256}`, Number(entry.bytes));
-      // Merged away meanwhile: the next manifest names what took its place.
+      // The delta was merged meanwhile: the next manifest lists the replacement.
       if (bytes === null) return;
       const digest = await sha256(bytes);
       this.#state.delta(this.#options.now(), bytes, digest);
@@ -230,7 +231,7 @@ export class FilterClient {
     }
   }
 
-  /** Fetches the snapshot that is wanted, again and again until it is here or another is. */
+  /** Fetches the snapshot that is needed, and retries until it is loaded or replaced. */
   async #download() {
     if (this.#downloading) return;
     this.#downloading = true;
@@ -257,20 +258,20 @@ export class FilterClient {
 
   async #fetchSnapshot(named) {
     const bytes = await this.#file(`/snapshot/${named.sha256}`, Number(named.bytes));
-    if (bytes === null) throw new Error("the publisher does not have the snapshot it named");
+    if (bytes === null) throw new Error("the publisher does not have the snapshot of its manifest");
     const received = { sha256: await sha256(bytes), filter: null, error: undefined };
     try {
       received.filter = Filter.open(bytes);
     } catch (error) {
       received.error = error;
     }
-    // Another manifest came meanwhile; what it names is wanted now.
+    // A newer manifest arrived meanwhile; its snapshot is needed now.
     if (this.#state.wants.snapshot?.sha256 !== named.sha256) return;
     this.#state.snapshot(this.#options.now(), received);
     this.#counts.snapshots += 1;
   }
 
-  /** A file of known size, or null where it is not kept any more. */
+  /** Fetches a file of known size. Returns null if the publisher no longer has it. */
   async #file(beneath, size) {
     const { response, bytes } = await this.#get(beneath, {}, size, 0, true);
     if (response.status === 404) return null;
@@ -279,7 +280,7 @@ export class FilterClient {
     return bytes;
   }
 
-  /** A whole answer, bounded in size and silence. */
+  /** Fetches a whole response, with bounds on size and idle time. */
   async #get(beneath, headers, bytesMax, patienceMs, mayBeCached) {
     const abort = new AbortController();
     const give = () => abort.abort(new Error("the client was stopped"));
@@ -299,7 +300,7 @@ export class FilterClient {
       const chunks = [];
       let length = 0;
       const reader = response.body?.getReader();
-      // An error's text is of no use.
+      // The body of an error is not needed.
       if (!response.ok) await reader?.cancel();
       for (; response.ok && reader !== undefined; ) {
         clearTimeout(timer);

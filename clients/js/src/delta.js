@@ -1,4 +1,4 @@
-// Deltas, and the table that keeps the ids they brought.
+// Deltas, and the table of the ids in them.
 
 import { hi, mix } from "./u64.js";
 import { xxh3BigInt } from "./xxh3.js";
@@ -9,17 +9,17 @@ const CHECKSUM_AT = 56;
 const MAGIC = 0x0a1a0a0d44574589n;
 
 /**
- * Reads a delta; its ids as pairs of lower and upper halves, ascending.
+ * Parses a delta. Its ids are pairs of lower and upper halves, in ascending order.
  *
  * @param {Uint8Array} bytes
  */
 export function readDelta(bytes) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   if (bytes.length < 8 || view.getBigUint64(0, true) !== MAGIC) {
-    throw new FilterError("this is no delta of an edgeward id filter");
+    throw new FilterError("not a delta of an edgeward id filter");
   }
   if (bytes.length < HEADER_BYTES) {
-    throw new FilterError(`the delta is cut off within its header, after ${bytes.length} bytes`);
+    throw new FilterError(`the delta is truncated within its header, after ${bytes.length} bytes`);
   }
   const field = (n) => view.getBigUint64(8 * n, true);
   if (field(1) !== 1n) {
@@ -33,7 +33,7 @@ export function readDelta(bytes) {
   checked.set(bytes.subarray(0, CHECKSUM_AT));
   checked.set(bytes.subarray(HEADER_BYTES), CHECKSUM_AT);
   if (field(7) !== xxh3BigInt(checked)) {
-    throw new FilterError("the delta is corrupt: its checksum is another");
+    throw new FilterError("the delta is corrupt: its checksum does not match");
   }
   const ids = new Uint32Array((bytes.length - HEADER_BYTES) / 4);
   for (let n = 0; n < ids.length; n++) ids[n] = view.getUint32(HEADER_BYTES + 4 * n, true);
@@ -42,18 +42,18 @@ export function readDelta(bytes) {
     const isAbove = ids[n + 1] > ids[n - 1] || (ids[n + 1] === ids[n - 1] && ids[n] > ids[n - 2]);
     ordered = ordered && isAbove;
   }
-  if (!ordered) throw new FilterError("the delta's numbers or ids are not in order");
+  if (!ordered) throw new FilterError("the numbers or ids of the delta are not in order");
   return { lineage: field(2), from: field(3), to: field(4), seed: field(5), ids };
 }
 
-/** Added ids and the journal number of the delta that brought each: open addressing, half full at most. */
+/** The added ids, each with the journal number of its delta: a hash table with open addressing, at most half full. */
 export class IdTable {
   #lo = new Uint32Array(16);
   #hi = new Uint32Array(16);
   #to = new BigUint64Array(16);
   #used = new Uint8Array(16);
   #size = 0;
-  // So that nobody can choose ids that crowd one place of the table.
+  // A random seed, so that an attacker cannot choose ids that collide in the table.
   #seedHi = (Math.random() * 0x100000000) | 0;
   #seedLo = (Math.random() * 0x100000000) | 0;
 
@@ -65,7 +65,7 @@ export class IdTable {
     return this.#size !== 0 && this.#used[this.#place(idHi, idLo)] === 1;
   }
 
-  /** Adds an id, or moves the one that is there to a later number. */
+  /** Adds an id, or raises the number of an existing one. */
   add(idHi, idLo, to) {
     const at = this.#place(idHi, idLo);
     if (this.#used[at] === 1) {
@@ -80,7 +80,7 @@ export class IdTable {
     if (this.#size * 2 > this.#used.length) this.#rebuild(this.#used.length * 2, 0n);
   }
 
-  /** Drops what a snapshot with this base holds. */
+  /** Removes the ids that a snapshot with this base contains. */
   forgetUpTo(base) {
     let left = 0;
     this.#used.forEach((used, at) => (left += used === 1 && this.#to[at] > base ? 1 : 0));
@@ -101,7 +101,7 @@ export class IdTable {
     }
   }
 
-  /** Where the id is, or would be. */
+  /** Returns the slot of the id, or the slot for it. */
   #place(idHi, idLo) {
     const mask = this.#used.length - 1;
     let at = (mix(idHi, idLo, this.#seedHi, this.#seedLo) ^ hi) & mask;

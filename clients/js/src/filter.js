@@ -1,13 +1,13 @@
-// Filters: opened from bytes that somebody sent, and asked.
+// Filters over untrusted bytes.
 //
-// No number in a file is believed before it was held against the size of the file, so a hostile one
-// allocates nothing (docs/reference/filter-format.md).
+// Every number in a file is checked against the size of the file before it is used, so a hostile file
+// cannot cause allocations (docs/reference/filter-format.md).
 
 import { FORMS, hashOf } from "./id.js";
 import { hi, mix, mul, mul32 } from "./u64.js";
 import { upper, xxh3BigInt } from "./xxh3.js";
 
-/** Bytes are no filter to be used. */
+/** The bytes are not a valid filter. */
 export class FilterError extends Error {
   constructor(message) {
     super(message);
@@ -21,7 +21,7 @@ const BLOCK_BYTES = 32;
 const MAGIC = [0x89, 0x45, 0x57, 0x46, 0x0d, 0x0a, 0x1a, 0x0a];
 const SLOTS_MAX = 2 ** 28;
 const SEGMENT_LOG2_MAX = 16;
-// So that eight bytes can be read from any slot's first.
+// Padding, so that eight bytes can be read at the start of any slot.
 const PADDING_BYTES = 7;
 
 const SALTS = Int32Array.of(
@@ -34,7 +34,7 @@ export class Filter {
   #seedHi;
   #seedLo;
   #view;
-  // One of the two.
+  // Only one of the two fields is set.
   #blocks = 0;
   #shards = null;
 
@@ -50,41 +50,41 @@ export class Filter {
   }
 
   /**
-   * Opens a filter. The bytes are kept, not copied.
+   * Opens a filter. Keeps a reference to the bytes without copying them.
    *
    * @param {Uint8Array} bytes
    */
   static open(bytes) {
     const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     if (bytes.length < 8 || MAGIC.some((byte, at) => bytes[at] !== byte)) {
-      throw new FilterError("this is no edgeward id filter");
+      throw new FilterError("not an edgeward id filter");
     }
     if (bytes.length < HEADER_BYTES) {
-      throw new FilterError(`the filter is cut off within its header, after ${bytes.length} bytes`);
+      throw new FilterError(`the filter is truncated within its header, after ${bytes.length} bytes`);
     }
     const version = view.getUint16(8, true);
     if (version !== 1) {
       throw new FilterError(`the filter has format version ${version}, and this package reads version 1`);
     }
     if (view.getBigUint64(120, true) !== xxh3BigInt(bytes.subarray(0, 120))) {
-      throw new FilterError("the filter's header is corrupt: its checksum is another");
+      throw new FilterError("the filter's header is corrupt: its checksum does not match");
     }
     const [kind, form] = [bytes[10], bytes[11]];
     const whole = BigInt(HEADER_BYTES) + view.getBigUint64(64, true);
     const reserved = bytes.subarray(80, 120).some((byte) => byte !== 0);
     if ((kind !== 1 && kind !== 2) || form >= FORMS.length || reserved) {
-      throw new FilterError("the filter's header names something that version 1 does not have");
+      throw new FilterError("the filter's header has a value that format version 1 does not define");
     }
     if (BigInt(bytes.length) !== whole) {
       throw new FilterError(`the filter has ${bytes.length} bytes where its header says ${whole}`);
     }
     const payload = bytes.subarray(HEADER_BYTES);
     if (view.getBigUint64(72, true) !== xxh3BigInt(payload)) {
-      throw new FilterError("the filter's payload is corrupt: its checksum is another");
+      throw new FilterError("the filter's payload is corrupt: its checksum does not match");
     }
     const rate = view.getFloat64(56, true);
     if (!(rate > 0 && rate < 1)) {
-      throw new FilterError("the filter's header contradicts itself in: rate");
+      throw new FilterError("the filter's header is inconsistent in: rate");
     }
     const parts = view.getUint32(12, true);
     const room = new DataView(payload.buffer, payload.byteOffset, payload.byteLength);
@@ -94,7 +94,7 @@ export class Filter {
     } else {
       blocks = parts;
       if (blocks === 0 || payload.length !== blocks * BLOCK_BYTES) {
-        throw new FilterError("the filter's header contradicts itself in: blocks");
+        throw new FilterError("the filter's header is inconsistent in: blocks");
       }
     }
     const facts = {
@@ -111,13 +111,13 @@ export class Filter {
     return new Filter(facts, room, blocks, shards);
   }
 
-  /** What its header says. */
+  /** The fields of the header. */
   get facts() {
     return this.#facts;
   }
 
   /**
-   * False only if the id is certainly not in it.
+   * Returns false only if the id is certainly not in the filter.
    *
    * @param {string | number | bigint | Uint8Array} id
    */
@@ -126,12 +126,12 @@ export class Filter {
     return this.mayContainHash(upper(), lo);
   }
 
-  /** The id's hash as two halves, for whoever looks elsewhere too: the upper one is `upper()`. */
+  /** Returns the lower half of the id's hash; the upper half is `upper()`. For lookups in other tables. */
   hash(id) {
     return hashOf(id, this.#form, this.#seedHi, this.#seedLo);
   }
 
-  /** The same for a hash in two halves. */
+  /** Like the above, for a hash in two halves. */
   mayContainHash(hashHi, hashLo) {
     return this.#shards === null
       ? this.#inBlocks(hashHi, hashLo)
@@ -178,7 +178,7 @@ export class Filter {
       if (n === 1) slot ^= mLo & mask;
       else if (n === 2) slot ^= (mLo >>> 16) & mask;
       else if (n === 3) slot ^= wLo & mask;
-      // More than 32 bits: a double counts them exactly.
+      // The value has more than 32 bits, which a double represents exactly.
       const bit = slot * shard.bits + (slot > shard.wideFrom ? slot - shard.wideFrom : 0);
       const shift = bit % 8;
       const at = shard.from + (bit - shift) / 8;
@@ -199,7 +199,7 @@ export class Filter {
 function readShards(view, count) {
   const directoryBytes = count * SHARD_BYTES;
   if (count === 0 || directoryBytes > view.byteLength) {
-    throw new FilterError("the filter's header contradicts itself in: shards");
+    throw new FilterError("the filter's header is inconsistent in: shards");
   }
   const shards = [];
   let next = directoryBytes;
@@ -227,7 +227,7 @@ function readShards(view, count) {
       bytes = Math.ceil((slots * bits + slots - wideFrom) / 8) + PADDING_BYTES;
     }
     if (!sound || next + bytes > view.byteLength) {
-      throw new FilterError(`shard ${number} of the filter has no possible shape or place`);
+      throw new FilterError(`shard ${number} of the filter has an invalid size or offset`);
     }
     const shard = {
       from: next,
@@ -242,7 +242,7 @@ function readShards(view, count) {
     next += bytes;
   }
   if (next !== view.byteLength) {
-    throw new FilterError("the filter's header contradicts itself in: length of the shards");
+    throw new FilterError("the filter's header is inconsistent in: length of the shards");
   }
   return shards;
 }

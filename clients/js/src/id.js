@@ -1,20 +1,20 @@
-// Ids in their one canonical form, and the hash of it that filters work on (docs/reference/filter-format.md).
+// The canonical form of an id, and its hash for filters (docs/reference/filter-format.md).
 
 import { upper, xxh3 } from "./xxh3.js";
 
-/** How ids are spelled, in the order of the format's numbers. */
+/** The forms of ids, in the order of the format's numbers. */
 export const FORMS = ["text", "uuid", "integer"];
 
 const encoder = new TextEncoder();
-// Canonical bytes of the id at hand; longer ones get room of their own.
+// A buffer for the canonical bytes of an id. Longer ids get a buffer of their own.
 const scratch = new Uint8Array(1024);
 
 let canonical = scratch;
 let canonicalBytes = 0;
 
 /**
- * Hashes what is asked for: returns the lower half, the upper one is `upper()` of xxh3.js. What is no id
- * of the form is hashed as it stands: it is hardly in the filter, and the filter says so.
+ * Hashes an id. Returns the lower half of the hash; the upper half is `upper()` of xxh3.js. Text that is not an
+ * id of the form is hashed unchanged; the filter will almost certainly report it as absent.
  *
  * @param {string | number | bigint | Uint8Array} id
  * @param {number} form an index into FORMS
@@ -47,14 +47,14 @@ export function hashOf(id, form, seedHi, seedLo) {
   return xxh3(canonical, 0, canonicalBytes, seedHi, seedLo);
 }
 
-/** The hash as a BigInt. */
+/** Returns the hash as a BigInt. */
 export function hashBigInt(id, form, seed = 0n) {
   const lo = hashOf(id, FORMS.indexOf(form), Number(seed >> 32n), Number(seed & 0xffffffffn));
   return (BigInt(upper() >>> 0) << 32n) | BigInt(lo >>> 0);
 }
 
 function latin1(bytes) {
-  // A spelling of another form is ASCII; whatever else there is makes it none.
+  // Spellings of other forms are ASCII; any other character makes the spelling invalid.
   let spelling = "";
   if (bytes.length <= 64) for (const byte of bytes) spelling += String.fromCharCode(byte);
   return spelling;
@@ -76,11 +76,11 @@ function text(spelling) {
   canonicalBytes = canonical.length;
 }
 
-/** 32 hex digits, with the usual hyphens or none, in braces or after `urn:uuid:`. */
+/** Parses 32 hex digits, with or without the usual hyphens, in braces, or after `urn:uuid:`. */
 function uuid(spelling) {
   let from = 0;
   let to = spelling.length;
-  // No other spelling is as long.
+  // No other spelling is this long.
   if (to > 38 && spelling.slice(0, 9).toLowerCase() === "urn:uuid:") {
     from = 9;
   } else if (spelling[0] === "{" && spelling[to - 1] === "}") {
@@ -107,7 +107,7 @@ function uuid(spelling) {
   return true;
 }
 
-/** Decimal digits after a sign or none, of up to 128 bits; zeros in front go. */
+/** Parses decimal digits with an optional sign, of up to 128 bits. Removes leading zeros. */
 function integer(spelling) {
   const negative = spelling[0] === "-";
   let from = negative || spelling[0] === "+" ? 1 : 0;
@@ -119,7 +119,7 @@ function integer(spelling) {
   while (from < spelling.length - 1 && spelling[from] === "0") from++;
   const digits = spelling.length - from;
   if (digits > MAX.length) return false;
-  // Of as many digits each, the order of texts is that of numbers.
+  // For equal lengths the order of texts is the order of numbers.
   if (digits === MAX.length && spelling.slice(from) > (negative ? MIN_ABS : MAX)) return false;
   let at = 0;
   if (negative && !(digits === 1 && spelling[from] === "0")) scratch[at++] = 45;
@@ -129,6 +129,6 @@ function integer(spelling) {
   return true;
 }
 
-// 2^127 - 1 and 2^127.
+// The decimal digits of 2^127 - 1 and 2^127.
 const MAX = "170141183460469231731687303715884105727";
 const MIN_ABS = "170141183460469231731687303715884105728";

@@ -1,34 +1,34 @@
-/** An id as a filter takes it: text, an integer (a safe one, or a BigInt), or the bytes of text. */
+/** The types of an id: text, an integer (a safe one, or a BigInt), or the bytes of text. */
 export type Id = string | number | bigint | Uint8Array;
 
-/** `absent`: skip the request. `maybe`: send it. `ask`: send it, for nothing can be said. */
+/** `absent`: skip the request. `maybe`: send it. `ask`: send it, because the client has no fresh filter. */
 export type Answer = "absent" | "maybe" | "ask";
 
 export type Form = "text" | "uuid" | "integer";
 
-/** What a filter's header says of it. */
+/** The fields of a filter's header. */
 export interface Facts {
   readonly construction: "static" | "updatable";
   readonly form: Form;
   readonly epoch: bigint;
-  /** Since 1970; 0 where nobody said. */
+  /** The time of the build in milliseconds since 1970; 0 if unknown. */
   readonly builtMs: number;
   readonly ids: number;
   readonly capacityIds: number;
-  /** Of the ids' hashes. */
+  /** The seed of the ids' hashes. */
   readonly seed: bigint;
-  /** The false-positive rate that was asked for. */
+  /** The configured false-positive rate. */
   readonly rate: number;
   readonly bytes: number;
 }
 
-/** Bytes are no filter or delta to be used. */
+/** The bytes are not a valid filter or delta. */
 export class FilterError extends Error {}
 
-/** A manifest or proof is not believed or cannot be read. */
+/** A manifest or proof is not trusted or is invalid. */
 export class ManifestError extends Error {}
 
-/** Something that came was not used. What was there stays in use. */
+/** Received data was not used. The previous data stays in use. */
 export class Refused extends Error {
   readonly reason:
     | "other-set"
@@ -46,85 +46,85 @@ export class Refused extends Error {
 /** A filter in memory. */
 export class Filter {
   private constructor();
-  /** Opens a filter, or throws a `FilterError`. The bytes are kept, not copied. */
+  /** Opens a filter, or throws a `FilterError`. Keeps a reference to the bytes without copying them. */
   static open(bytes: Uint8Array): Filter;
   readonly facts: Facts;
-  /** False only if the id is certainly not in it. */
+  /** Returns false only if the id is certainly not in the filter. */
   mayContain(id: Id): boolean;
 }
 
-/** What clocks show. */
+/** The time of two clocks. */
 export interface Now {
-  /** Since any fixed moment; never falls. */
+  /** Milliseconds since an arbitrary moment; never decreases. */
   monotonicMs: number;
-  /** Since 1970; may be stepped. */
+  /** Milliseconds since 1970; the clock may be stepped. */
   wallMs: number;
 }
 
 export interface FilterClientOptions {
-  /** The set, as `https://ids.example/sets/resource`; in a browser also relative to the page. */
+  /** The URL of the set, such as `https://ids.example/sets/resource`. In a browser it may be relative to the page. */
   url: string;
-  /** The publisher's public keys, 64 hex digits each; more than one while keys are exchanged. */
+  /** The publisher's public keys, 64 hex digits each; several during a change of keys. */
   keys?: string[];
-  /** Instead of keys: believe whoever answers. */
+  /** Trusts any server that answers, instead of keys. */
   trustTransport?: boolean;
-  /** An id that was committed longer ago than this is never skipped. */
+  /** The longest time for which the client may report a committed id as absent. */
   maxStalenessMs: number;
   /**
-   * How far this machine's clock and the publisher's can be apart, if somebody answers for that: then
-   * manifests may come out of any cache, and count by their date.
+   * The largest difference between this machine's clock and the publisher's, if the operator guarantees it.
+   * Then manifests may come from any cache, and are fresh by their date.
    */
   clockErrorMs?: number | null;
-  /** Snapshots above this size are refused before they are fetched. Default 1 GiB. */
+  /** The largest snapshot that is fetched, in bytes. Default 1 GiB. */
   snapshotBytesMax?: number;
-  /** Added ids kept beside the snapshot. Default 2^20. */
+  /** The most ids kept in addition to the snapshot. Default 2^20. */
   overlayIdsMax?: number;
-  /** For an answer to begin, and between two of its pieces. Default 10 s. */
+  /** The timeout for the start of a response, and between two parts of it. Default 10 s. */
   silenceMaxMs?: number;
-  /** Is told what goes wrong; the client goes on. */
+  /** Called with each error; the client continues. */
   onError?: (error: Error) => void;
-  /** In place of the global one. */
+  /** Replaces the global `fetch`. */
   fetch?: typeof fetch;
-  /** In place of the machine's clocks. */
+  /** Replaces the machine's clocks. */
   now?: () => Now;
 }
 
 export interface Status {
-  /** Whether absent ids are skipped now, */
+  /** True while absent ids are skipped. */
   fresh: boolean;
-  /** and for how much longer if nothing more is learnt. */
+  /** The time until this ends without further news. */
   freshForMs: number;
   /** The snapshot in use. */
   facts: Facts | null;
-  /** Added ids beside it. */
+  /** The ids in addition to the snapshot. */
   overlayIds: number;
-  /** The newest manifest's number. */
+  /** The number of the newest manifest. */
   serial: bigint;
-  /** What happened so far. */
+  /** The counters of the client. */
   counts: Readonly<
     Record<"polls" | "failed" | "manifests" | "proofs" | "snapshots" | "deltas" | "bytes" | "refused", number>
   >;
   lastError: Error | null;
 }
 
-/** Follows a published set in the background and answers at once. */
+/** Follows a published set in the background. Queries return at once. */
 export class FilterClient {
   private constructor();
-  /** Begins to follow; returns at once. Until the filter is there the answer is "ask". */
+  /** Starts to follow the set, and returns at once. Until the filter is loaded, every answer is "ask". */
   static start(options: FilterClientOptions): FilterClient;
   answer(id: Id): Answer;
-  /** False only if a request for the id can be skipped. */
+  /** Returns false only if a request for the id can be skipped. */
   mayExist(id: Id): boolean;
   status(): Status;
   /** Resolves to true when absent ids are skipped, to false after `ms`. */
   waitFresh(ms: number): Promise<boolean>;
-  /** Resolves to true when `holds` is true of the status, looked at whenever something came. */
+  /** Resolves to true when `holds` returns true for the status, which is checked at every change. */
   waitUntil(ms: number, holds: (status: Status) => boolean): Promise<boolean>;
-  /** Ends the background. The filter answers until it is stale. */
+  /** Stops the background work. The filter can be queried until it is stale. */
   stop(): void;
 }
 
-/** A snapshot's or delta's line in a manifest. */
+/** An entry of a manifest for a snapshot or delta. */
 export interface SnapshotEntry {
   epoch: bigint;
   base: bigint;
@@ -159,20 +159,20 @@ export interface Proof {
   echo: string;
 }
 
-/** Public keys as lines are held against them. */
+/** A parsed public key. */
 export interface TrustedKey {
   readonly id: string;
   readonly key: CryptoKey;
 }
 export function importKeys(keys: string[]): Promise<TrustedKey[]>;
-/** Reads a manifest line; null for keys believes whoever answers. */
+/** Verifies and parses a manifest's line. With null for keys any server is trusted. */
 export function readManifest(line: string, keys: TrustedKey[] | null): Promise<Manifest>;
 export function readProof(line: string, keys: TrustedKey[] | null): Promise<Proof>;
 export function sha256(bytes: Uint8Array): Promise<string>;
-/** The hash of an id, as filters and deltas have it. */
+/** Returns the hash of an id that filters and deltas use. */
 export function hash(id: Id, form: Form, seed?: bigint): bigint;
 
-/** The client without its transport: for whoever fetches in another way. */
+/** The client without its transport, for programs that fetch in another way. */
 export class FilterState {
   constructor(config: {
     set: string;
@@ -189,11 +189,11 @@ export class FilterState {
   readonly overlayIds: number;
   readonly position: { lineage: bigint; epoch: bigint; applied: bigint } | null;
   readonly serial: bigint;
-  /** Why the newest snapshot, which is wanted, is not fetched: it is larger than allowed. */
+  /** An error if the newest snapshot is needed but is larger than allowed. */
   readonly snapshotRefused: Error | null;
   readonly wants: { snapshot: SnapshotEntry | null; deltas: DeltaEntry[] };
   observe(now: Now): void;
-  /** Begins a request that carries these 16 random bytes in hex. */
+  /** Records a request with these 16 random bytes in hex. */
   challenge(now: Now, hex: string): void;
   manifest(now: Now, manifest: Manifest): void;
   proof(now: Now, proof: Proof): void;

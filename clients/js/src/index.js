@@ -1,4 +1,4 @@
-// The client of edgeward's id filters: which ids certainly do not exist, and need no request.
+// The client of edgeward's id filters. It tells which ids certainly do not exist and need no request.
 
 export { FilterClient } from "./client.js";
 export { Filter, FilterError } from "./filter.js";

@@ -1,13 +1,13 @@
-// What a publisher says: signed lines, and the two documents that come as such.
+// The publisher's statements: signed lines with one of two documents.
 //
-// Numbers of these documents have 64 bits, more than JSON.parse keeps; so they are read here, as BigInt,
-// and a document that is not exactly of its form is refused.
+// Numbers of these documents have 64 bits, more than JSON.parse preserves. So this module has its own parser,
+// which returns BigInt and refuses documents that do not have exactly their form.
 
 const LINE_BYTES_MAX = 65536;
 const DELTAS_MAX = 128;
 const U64_MAX = 2n ** 64n - 1n;
 
-/** A manifest or proof is not believed or cannot be read. */
+/** A manifest or proof is not trusted or is invalid. */
 export class ManifestError extends Error {
   constructor(message) {
     super(message);
@@ -17,18 +17,18 @@ export class ManifestError extends Error {
 
 const encoder = new TextEncoder();
 
-/** WebCrypto: everywhere a global but in Node 18. */
+/** Returns WebCrypto, a global except in Node 18. */
 async function subtle() {
   if (globalThis.crypto?.subtle) return globalThis.crypto.subtle;
   if (globalThis.process?.versions?.node === undefined) {
-    throw new Error("WebCrypto is not here: browsers have it in secure contexts (https, localhost) only");
+    throw new Error("WebCrypto is not available: browsers have it only in secure contexts (https, localhost)");
   }
-  // Not written as a literal, so that bundlers for browsers do not look for it.
+  // Not a literal, so that bundlers for browsers do not resolve it.
   const name = "node:crypto";
   return (await import(name)).webcrypto.subtle;
 }
 
-/** 16 unpredictable bytes as hex. */
+/** Returns 16 random bytes as hex. */
 export async function randomChallenge() {
   let source = globalThis.crypto;
   if (!source?.getRandomValues) {
@@ -38,13 +38,13 @@ export async function randomChallenge() {
   return toHex(source.getRandomValues(new Uint8Array(16)));
 }
 
-/** The SHA-256 of bytes in hex. */
+/** Returns the SHA-256 of bytes in hex. */
 export async function sha256(bytes) {
   return toHex(new Uint8Array(await (await subtle()).digest("SHA-256", bytes)));
 }
 
 /**
- * Public keys as they are held against lines.
+ * Parses public keys.
  *
  * @param {string[]} keys each 64 hex digits
  */
@@ -69,7 +69,7 @@ export async function readManifest(line, keys) {
   if (deltas.length > DELTAS_MAX) {
     throw new ManifestError(`the manifest lists ${deltas.length} deltas, more than ${DELTAS_MAX}`);
   }
-  // With the snapshot and the deltas everything up to the head must be had.
+  // The snapshot and the deltas must cover the journal up to the head.
   let end = deltas.length === 0 ? head : deltas[0].from;
   const first = end;
   for (const delta of deltas) {
@@ -86,7 +86,7 @@ export async function readManifest(line, keys) {
   return manifest;
 }
 
-/** Reads a proof likewise. */
+/** Verifies a proof's line and parses it. */
 export async function readProof(line, keys) {
   return shape(await believe(line, keys, "edgeward filter proof 1"), PROOF);
 }
@@ -105,14 +105,14 @@ async function believe(line, keys, kind) {
   const words = line.slice(0, end).split(" ");
   const isSigned = words[0] === "ed25519" && words.length >= 4;
   if (!isSigned && (words[0] !== "unsigned" || words.length < 2)) {
-    throw new ManifestError("this is no signed line");
+    throw new ManifestError("not a signed line");
   }
   const [, id, hex] = words;
   const json = words.slice(isSigned ? 3 : 1).join(" ");
   if (keys !== null) {
     if (!isSigned) throw new ManifestError("the line is not signed");
     const signature = fromHex(hex, 64);
-    if (signature === null) throw new ManifestError("this is no signed line");
+    if (signature === null) throw new ManifestError("not a signed line");
     const trusted = keys.find((key) => key.id === id);
     if (trusted === undefined) {
       throw new ManifestError(`the line is signed with the unknown key ${id.slice(0, 16)}`);
@@ -123,14 +123,14 @@ async function believe(line, keys, kind) {
     }
   }
   const document = parse(json);
-  // Proofs of form 1 do not state their form. A statement of form 1 does not name the snapshot that it is
-  // about: it must make no filter fresh.
+  // Proofs of form 1 do not state their form. A statement of form 1 does not identify its snapshot, so it must
+  // not make a filter fresh.
   const format = document instanceof Map ? (document.get("format") ?? 1n) : null;
   if (format !== 2n) throw new ManifestError(`the document has form ${format}, and this package reads form 2`);
   return document;
 }
 
-// What each field of a document must be: a function, a shape, or a list of a shape.
+// The rule for each field of a document: a function, a shape, or a list of a shape.
 const number = (value) => typeof value === "bigint" && value <= U64_MAX;
 const text = (value) => typeof value === "string";
 const digest = (value) => typeof value === "string" && fromHex(value, 32) !== null;
@@ -158,7 +158,7 @@ const PROOF = {
   echo: text,
 };
 
-/** Holds a value against a shape; digests become lower case. */
+/** Checks a value against a shape. Converts digests to lower case. */
 function shape(value, form, path = "the document") {
   if (Array.isArray(form)) {
     if (!Array.isArray(value)) throw new ManifestError(`${path} is no list`);
@@ -174,7 +174,7 @@ function shape(value, form, path = "the document") {
     } else if (rule(field)) {
       made[name] = rule === digest ? field.toLowerCase() : field;
     } else {
-      throw new ManifestError(`${name} in ${path} is not what belongs there`);
+      throw new ManifestError(`${name} in ${path} has an invalid value`);
     }
   }
   if (value.size !== Object.keys(form).length) {
@@ -183,7 +183,7 @@ function shape(value, form, path = "the document") {
   return made;
 }
 
-/** As much of JSON as documents use: objects as Map, lists, text, and whole numbers as BigInt. */
+/** Parses the part of JSON that documents use: objects as Map, lists, text, and integers as BigInt. */
 function parse(json) {
   let at = 0;
   const fail = () => new ManifestError(`the signed document cannot be read at character ${at}`);
@@ -245,7 +245,7 @@ export function toHex(bytes) {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** Exactly so many bytes in hex digits, or null. */
+/** Parses exactly `count` bytes in hex digits. Returns null if the text is invalid. */
 export function fromHex(hex, count) {
   if (hex.length !== 2 * count || !/^[0-9a-fA-F]*$/.test(hex)) return null;
   return Uint8Array.from({ length: count }, (_, n) => parseInt(hex.slice(2 * n, 2 * n + 2), 16));

@@ -1,16 +1,16 @@
-// When a client may still rely on its filter. It fetches nothing and looks at no clock: documents, files
-// and times are handed in.
+// Decides when a client may rely on its filter. It does no input or output and reads no clock: the caller passes
+// documents, files and times.
 //
 // The guarantee: an id that was committed more than `maxStalenessMs` ago is never skipped. A client
-// says "absent" only while a deadline lies ahead, and a deadline comes from a statement of the publisher
-// whose snapshot and ids are all here: from a proof, which echoes random bytes of this client's own request and so was
-// made after that was sent, or from a manifest's date where somebody vouches for the clocks
-// (docs/explanation/id-filter.md, "Freshness"). `vectors/filter/scripts.json` holds it to the Rust client, step by step.
+// answers "absent" only before a deadline. A deadline comes from a statement of the publisher whose snapshot and
+// ids have all arrived. The statement is a proof, which contains random bytes of this client's request and so was
+// made after the request, or a manifest's date if the operator guarantees the clocks
+// (docs/explanation/id-filter.md, "Freshness"). `vectors/filter/scripts.json` compares it with the Rust client.
 
 import { IdTable, readDelta } from "./delta.js";
 import { upper } from "./xxh3.js";
 
-/** Something that came was not used; `reason` says why in a word. What was there stays in use. */
+/** Received data was not used; `reason` is the code. The previous data stays in use. */
 export class Refused extends Error {
   constructor(reason, message, options) {
     super(message, options);
@@ -19,18 +19,18 @@ export class Refused extends Error {
   }
 }
 
-/** Requests whose answers are still waited for. */
+/** The most requests in progress. */
 const CHALLENGES_MAX = 8;
-/** Statements that wait for their ids. */
+/** The most statements whose ids have not all arrived. */
 const PENDING_MAX = 16;
-/** Deltas remembered as named: those of the newest manifest and as many that were merged away. */
+/** The most deltas that are remembered: those of the newest manifest and as many that were merged. */
 const LISTED_MAX = 256;
-/** More than rounding makes between two looks at two clocks. */
+/** More than the rounding error between two readings of two clocks. */
 const JITTER_MS = 50;
 
 /**
- * One reckoning of time from two clocks that may both be wrong: it passes by whichever says more.
- * When they part, the anchor is set anew, so that a step back hides no later sleep.
+ * One time from two clocks that may both be wrong: it advances with the faster one. When the clocks diverge, the
+ * anchor is reset, so that a step back does not hide a later sleep.
  */
 class Clock {
   #anchor = null;
@@ -61,7 +61,7 @@ export class FilterState {
   #challenges = [];
   #pending = [];
   #deadline = -Infinity;
-  /** The highest numbers that believed statements had; all but the serial belong to the lineage. */
+  /** The highest numbers of all trusted statements. All except the serial belong to the lineage. */
   #highest;
 
   /**
@@ -79,7 +79,7 @@ export class FilterState {
     this.#highest = { serial: this.#config.serialMin, lineage: null, head: 0n, epochMin: 0n };
   }
 
-  /** `"absent"`, `"maybe"`, or `"ask"` where nothing can be said. */
+  /** `"absent"`, `"maybe"`, or `"ask"` without a fresh filter. */
   answer(now, id) {
     const holding = this.#holding;
     if (holding === null || !this.isFresh(now)) return "ask";
@@ -88,12 +88,12 @@ export class FilterState {
     return holding.filter.mayContainHash(hi, lo) || holding.overlay.has(hi, lo) ? "maybe" : "absent";
   }
 
-  /** Whether absent ids are skipped now. */
+  /** Returns true while absent ids are skipped. */
   isFresh(now) {
     return this.#holding !== null && this.#clock.moment(now) <= this.#deadline;
   }
 
-  /** For how long they may be if nothing more is learnt. */
+  /** The time for which they will be skipped without further news. */
   freshForMs(now) {
     return Math.max(0, this.#deadline - this.#clock.moment(now));
   }
@@ -103,36 +103,36 @@ export class FilterState {
     return this.#holding?.filter ?? null;
   }
 
-  /** Added ids beside it. */
+  /** The ids in addition to the snapshot. */
   get overlayIds() {
     return this.#holding?.overlay.size ?? 0;
   }
 
-  /** How far the journal is known here, or null. */
+  /** The known position in the journal, or null. */
   get position() {
     const holding = this.#holding;
     if (holding === null) return null;
     return { lineage: holding.lineage, epoch: holding.epoch, applied: holding.applied };
   }
 
-  /** The newest manifest's number. */
+  /** The number of the newest manifest. */
   get serial() {
     return this.#newest?.serial ?? this.#config.serialMin;
   }
 
-  /** Looks at the clocks; every other change does so too. */
+  /** Updates the time. Every other change does so too. */
   observe(now) {
     this.#clock.observe(now);
   }
 
-  /** Begins a request that carries these 16 random bytes in hex, to be sent now at the earliest. */
+  /** Records a request with these 16 random bytes in hex. It must not be sent before the given time. */
   challenge(now, hex) {
     const sent = this.#clock.observe(now);
     if (this.#challenges.length === CHALLENGES_MAX) this.#challenges.shift();
     this.#challenges.push({ hex, sent });
   }
 
-  /** Takes a manifest that `readManifest` believed. */
+  /** Processes a manifest that `readManifest` has verified. */
   manifest(now, manifest) {
     this.#clock.observe(now);
     this.#checkSet(manifest.set);
@@ -161,8 +161,8 @@ export class FilterState {
   }
 
   /**
-   * Takes the snapshot in use for that of a new lineage, if the manifest names the same file: the publisher
-   * was restarted. The ids beside it and the deadline stay. The next snapshot of the new lineage comes from a
+   * Adopts the snapshot in use for a new lineage, if the manifest lists the same file: the publisher
+   * was restarted. The added ids and the deadline stay. The next snapshot of the new lineage comes from a
    * scan that began after the restart, so it has all ids committed before.
    */
   #adopt({ lineage, snapshot }) {
@@ -177,7 +177,7 @@ export class FilterState {
   #checkSerial(serial) {
     const newest = this.#highest.serial;
     if (serial < newest) {
-      throw new Refused("replayed", `manifest ${serial} is older than ${newest}, which was seen before`);
+      throw new Refused("replayed", `manifest ${serial} is older than ${newest}, which was received before`);
     }
   }
 
@@ -192,13 +192,13 @@ export class FilterState {
     this.#highest = { serial, lineage, head, epochMin };
   }
 
-  /** Takes a proof that `readProof` believed. */
+  /** Processes a proof that `readProof` has verified. */
   proof(now, proof) {
     this.#clock.observe(now);
     this.#checkSet(proof.set);
     const echo = proof.echo.toLowerCase();
     const at = this.#challenges.findIndex((one) => one.hex === echo);
-    if (at < 0) throw new Refused("not-asked", "the proof answers no request that is under way");
+    if (at < 0) throw new Refused("not-asked", "the proof matches no request in progress");
     const [{ sent }] = this.#challenges.splice(at, 1);
     this.#checkSerial(proof.serial);
     this.#checkRising(proof);
@@ -209,7 +209,7 @@ export class FilterState {
   }
 
   /**
-   * Takes a snapshot that a manifest named. Hashing and opening it need no state and are done before.
+   * Processes a snapshot that a manifest lists. It was hashed and opened before, which needs no state.
    *
    * @param {{sha256: string, filter: import("./filter.js").Filter | null, error?: Error}} received
    */
@@ -238,19 +238,19 @@ export class FilterState {
       if (old.epoch >= named.epoch || old.base > named.base || !sameHash) {
         throw new Refused("older", "the snapshot is not newer than the one in use");
       }
-      // What was added after the new base is complete up to where the old one was.
+      // The ids added after the new base are complete up to the old position.
       if (old.applied > holding.applied) holding.applied = old.applied;
       holding.overlay = old.overlay;
       holding.overlay.forgetUpTo(named.base);
     } else {
-      // What was shown of another journal says nothing about this one.
+      // A deadline for another journal is not valid for this one.
       this.#deadline = -Infinity;
     }
     this.#holding = holding;
     this.#settle();
   }
 
-  /** Takes a delta that a manifest named, with the SHA-256 of its bytes. */
+  /** Processes a delta that a manifest lists, with the SHA-256 of its bytes. */
   delta(now, bytes, sha256) {
     this.#clock.observe(now);
     const listed = this.#listed.find((one) => one.delta.sha256 === sha256);
@@ -271,7 +271,7 @@ export class FilterState {
       delta.seed === holding.filter.facts.seed;
     if (!told) throw contradiction();
     if (entry.from > holding.applied) throw early();
-    // Doubled, or covered by another: harmless and nothing to do.
+    // A duplicate, or covered by another delta: ignored.
     if (entry.to <= holding.applied) return;
     const { ids } = delta;
     const { overlayIdsMax } = this.#config;
@@ -286,7 +286,7 @@ export class FilterState {
     this.#settle();
   }
 
-  /** What to fetch now: the entry of a snapshot or null, and those of deltas in their order. */
+  /** The files to fetch now: the entry of a snapshot or null, and the entries of deltas in their order. */
   get wants() {
     const manifest = this.#newest;
     const wants = { snapshot: null, deltas: [] };
@@ -296,13 +296,13 @@ export class FilterState {
     if (this.#isWanted(manifest) && fits) wants.snapshot = manifest.snapshot;
     if (holding !== null) {
       const missing = manifest.deltas.filter((delta) => delta.to > holding.applied);
-      // Where the journal no longer reaches back to what is here, only a snapshot helps.
+      // If the journal no longer reaches back to the client's position, a snapshot is needed.
       if (missing.length > 0 && missing[0].from <= holding.applied) wants.deltas = missing;
     }
     return wants;
   }
 
-  /** Why the newest snapshot, which is wanted, is not fetched: it is larger than allowed. Or null. */
+  /** An error if the newest snapshot is needed but is larger than allowed, otherwise null. */
   get snapshotRefused() {
     const manifest = this.#newest;
     if (manifest === null || !this.#isWanted(manifest)) return null;
@@ -319,7 +319,7 @@ export class FilterState {
     return holding?.lineage !== manifest.lineage || holding.epoch < manifest.snapshot.epoch;
   }
 
-  /** Refuses what is larger than allowed, before it is fetched. */
+  /** Refuses a snapshot that is larger than allowed, before it is fetched. */
   checkSize(snapshot) {
     const { snapshotBytesMax } = this.#config;
     if (snapshot.bytes > BigInt(snapshotBytesMax)) {
@@ -330,18 +330,18 @@ export class FilterState {
     }
   }
 
-  /** A dated manifest counts where clocks are vouched for. */
+  /** A manifest's date makes the filter fresh if the operator guarantees the clocks' error. */
   #considerDate(now, manifest) {
     const { clockErrorMs, maxStalenessMs } = this.#config;
     if (clockErrorMs === null) return;
     const moment = this.#clock.moment(now);
     const age = moment - Number(manifest.covers_ms) + clockErrorMs;
-    // Dated later than the clocks' error allows: they are not what they were said to be.
+    // The date is later than the clocks' error permits: the guarantee does not hold.
     if (age < 0 || age > maxStalenessMs) return;
     this.#state(manifest, moment + maxStalenessMs - age);
   }
 
-  /** Remembers a statement until its ids are here. Jitter in both directions can hide time. */
+  /** Remembers a statement until its ids have arrived. Jitter in both directions can hide time. */
   #state({ lineage, head, epoch_min: epochMin }, until) {
     const deadline = until - 2 * JITTER_MS;
     const known = this.#pending.find(
@@ -351,12 +351,12 @@ export class FilterState {
       known.deadline = Math.max(known.deadline, deadline);
       return;
     }
-    // The oldest is nearest to being fulfilled, and the newest is the best to have.
+    // The oldest will be complete first, and the newest gives the longest deadline, so one in the middle is dropped.
     if (this.#pending.length === PENDING_MAX) this.#pending.splice(PENDING_MAX / 2, 1);
     this.#pending.push({ lineage, epochMin, head, deadline });
   }
 
-  /** Lets the statements count whose ids are all here. */
+  /** Applies the statements whose ids have all arrived. */
   #settle() {
     const holding = this.#holding;
     if (holding === null) return;
@@ -370,7 +370,7 @@ export class FilterState {
 
   #checkSet(set) {
     if (set !== this.#config.set) {
-      throw new Refused("other-set", `this is about the set \`${set.slice(0, 80)}\``);
+      throw new Refused("other-set", `this belongs to the set \`${set.slice(0, 80)}\``);
     }
   }
 }
@@ -386,11 +386,11 @@ function rising(what, found, newest) {
 }
 
 function unlisted() {
-  return new Refused("unlisted", "no manifest names a file with this content");
+  return new Refused("unlisted", "no manifest lists a file with this content");
 }
 
 function early() {
-  return new Refused("early", "the delta comes before what it follows");
+  return new Refused("early", "the delta was received before an earlier one");
 }
 
 function same(one, other) {

@@ -1,12 +1,12 @@
-// Numbers of 64 bits as two halves of 32, for a path on which BigInt would allocate.
+// Numbers of 64 bits as two halves of 32, for code in which BigInt would allocate.
 //
-// A function returns the lower half and leaves the upper one in `hi`, to be read at once. Halves are
-// 32-bit integers, signed or not as they come: only their bits count.
+// A function returns the lower half and stores the upper half in `hi`, which must be read before the next call.
+// Halves are 32-bit integers, signed or unsigned: only their bits matter.
 
-/** The upper half of what was computed last. */
+/** The upper half of the last result. */
 export let hi = 0;
 
-/** All 64 bits of a product of two halves. */
+/** Returns all 64 bits of a product of two halves. */
 export function mul32(a, b) {
   const a0 = a & 0xffff;
   const a1 = a >>> 16;
@@ -19,7 +19,7 @@ export function mul32(a, b) {
   return Math.imul(a, b);
 }
 
-/** The lower 64 bits of a product. */
+/** Returns the lower 64 bits of a product. */
 export function mul(aHi, aLo, bHi, bLo) {
   const lo = mul32(aLo, bLo);
   hi = (hi + Math.imul(aHi, bLo) + Math.imul(aLo, bHi)) | 0;
@@ -39,7 +39,7 @@ export function sub(aHi, aLo, bHi, bLo) {
   return (aLo - bLo) | 0;
 }
 
-/** The upper and the lower half of a product's 128 bits, XORed. */
+/** Returns the XOR of the upper and the lower half of a product's 128 bits. */
 export function mulFold(aHi, aLo, bHi, bLo) {
   const w0 = mul32(aLo, bLo);
   let w1 = hi;
@@ -68,7 +68,7 @@ export function mulFold(aHi, aLo, bHi, bLo) {
   return w0 ^ w2;
 }
 
-/** A hash mixed with a seed: the finaliser of MurmurHash3 (Austin Appleby, public domain). */
+/** Mixes a hash with a seed: the finaliser of MurmurHash3 (Austin Appleby, public domain). */
 export function mix(hHi, hLo, sHi, sLo) {
   let upper = hHi ^ sHi;
   let lower = hLo ^ sLo;

@@ -1,4 +1,4 @@
-// XXH3 with 64 bits (Yann Collet), as its specification has it: one way for each range of lengths.
+// XXH3 with 64 bits (Yann Collet), after its specification: a separate algorithm for each range of lengths.
 
 import { add, hi, mul, mul32, mulFold, sub } from "./u64.js";
 
@@ -15,7 +15,7 @@ const SECRET = Uint8Array.from(
 
 const SECRET_BYTES = 192;
 
-// Four bytes of the secret from each place in it.
+// The four bytes of the secret at each offset.
 const KEY = Int32Array.from({ length: SECRET_BYTES - 3 }, (_, at) => read32(SECRET, at));
 
 const STRIPE_BYTES = 64;
@@ -26,13 +26,13 @@ const P32_2 = 0x85ebca77;
 const P32_3 = 0xc2b2ae3d;
 
 /**
- * Hashes `bytes[from..to]`: returns the lower half, the upper one is `upper()`.
+ * Hashes `bytes[from..to]`. Returns the lower half; the upper half is `upper()`.
  *
  * @param {Uint8Array} bytes
  * @param {number} from
  * @param {number} to
  * @param {number} sHi the seed's upper half
- * @param {number} sLo and its lower
+ * @param {number} sLo the seed's lower half
  */
 export function xxh3(bytes, from, to, sHi, sLo) {
   const length = to - from;
@@ -50,12 +50,12 @@ export function xxh3(bytes, from, to, sHi, sLo) {
 
 let resultHi = 0;
 
-/** The upper half of the last hash. */
+/** Returns the upper half of the last hash. */
 export function upper() {
   return resultHi;
 }
 
-/** A hash as a BigInt, where speed does not matter. */
+/** Returns a hash as a BigInt, for code that need not be fast. */
 export function xxh3BigInt(bytes, seed = 0n) {
   const lo = xxh3(bytes, 0, bytes.length, Number(seed >> 32n), Number(seed & 0xffffffffn));
   return (BigInt(resultHi >>> 0) << 32n) | BigInt(lo >>> 0);
@@ -74,7 +74,7 @@ function finish(upperHalf, lowerHalf) {
   return lowerHalf;
 }
 
-/** XXH64's last step. */
+/** The last step of XXH64. */
 function avalanche64(h, l) {
   l ^= h >>> 1;
   l = mul(h, l, 0xc2b2ae3d, 0x27d4eb4f);
@@ -86,7 +86,7 @@ function avalanche64(h, l) {
   return finish(h, l ^ h);
 }
 
-/** XXH3's own last step; leaves the upper half in `resultHi`. */
+/** The last step of XXH3. Leaves the upper half in `resultHi`. */
 function avalanche(h, l) {
   l ^= h >>> 5;
   l = mul(h, l, 0x16566791, 0x9e3779f9);
@@ -153,7 +153,7 @@ function upTo16(bytes, from, length, sHi, sLo) {
   return avalanche(hi, l);
 }
 
-// The sum that `mix16` adds to.
+// The sum to which `mix16` adds.
 let sumHi = 0;
 let sumLo = 0;
 
@@ -204,7 +204,7 @@ function upTo240(bytes, from, length, sHi, sLo) {
   return avalanche(sumHi, sumLo);
 }
 
-/** The secret of a seed, for long inputs. */
+/** Returns the secret of a seed, for long inputs. */
 function secretOf(sHi, sLo) {
   if ((sHi | sLo) === 0) return SECRET;
   const secret = new Uint8Array(SECRET_BYTES);

@@ -1,4 +1,4 @@
-// The same modules in a browser: Chromium over loopback, skipped where there is none.
+// The same modules in a browser: Chromium over loopback, skipped if there is no Chromium.
 
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
@@ -16,7 +16,7 @@ import { FakePublisher } from "../testing/publisher.js";
 const checkout = fileURLToPath(new URL("../../../", import.meta.url));
 const types = { ".js": "text/javascript", ".html": "text/html" };
 
-// Follows the set that this server publishes, with the machine's own clocks, and writes down what it sees.
+// Follows the set that this server publishes, with the machine's own clocks, and records what it sees.
 const page = (key) => `<!doctype html><title>ids</title><p id="out">nothing yet</p><script type="module">
   import { FilterClient, Filter } from "/clients/js/src/index.js";
   const told = [];
@@ -41,7 +41,7 @@ function chromium() {
   }
 }
 
-// Kills a process and all it began, which are a group of their own, and waits until none of them is left to write.
+// Kills a process and its children, a process group of their own, and waits until none of them can write any more.
 async function killAll(child) {
   for (let tries = 0; tries < 500; tries++) {
     try {

@@ -1,4 +1,4 @@
-// The client over a publisher in this process, with clocks that only the test moves.
+// The client with a publisher in this process, and clocks that only the test advances.
 
 import assert from "node:assert/strict";
 import test from "node:test";
@@ -14,13 +14,13 @@ function follow(t, publisher, more) {
   return client;
 }
 
-/** Waits for so many more events of one kind. */
+/** Waits for a number of further events of one kind. */
 function more(client, count, name) {
   const before = client.status().counts[name];
   return client.waitUntil(PATIENCE_MS, (status) => status.counts[name] >= before + count);
 }
 
-test("a client asks about everything until its filter is there, then skips what is absent", async (t) => {
+test("a client asks about every id until its filter is loaded, and then skips absent ids", async (t) => {
   const publisher = new FakePublisher();
   const client = follow(t, publisher);
   assert.equal(client.answer(7), "ask");
@@ -34,14 +34,14 @@ test("a client asks about everything until its filter is there, then skips what 
   assert.equal(client.status().overlayIds, 3);
 });
 
-test("a client whose publisher died asks about everything after max_staleness, not before", async (t) => {
+test("a client without publisher asks about every id after max_staleness, not before", async (t) => {
   const publisher = new FakePublisher();
   const client = follow(t, publisher);
   assert.ok(await client.waitFresh(PATIENCE_MS));
   const absent = Array.from({ length: 100 }, (_, n) => 5000 + n).find((n) => client.answer(n) === "absent");
   publisher.trouble = "dead";
   assert.ok(await more(client, 1, "failed"));
-  // What the proof was good for, less the jitter of clocks.
+  // The lifetime of the proof, minus the jitter of the clocks.
   const left = client.status().freshForMs;
   assert.ok(left > 0 && left <= 2_900, `${left} ms`);
   publisher.pass(left);
@@ -53,7 +53,7 @@ test("a client whose publisher died asks about everything after max_staleness, n
   assert.equal(client.answer(absent), "absent");
 });
 
-test("wall clocks that are stepped back win no time", async (t) => {
+test("wall clocks that are stepped back do not extend the deadline", async (t) => {
   const publisher = new FakePublisher();
   const client = follow(t, publisher);
   assert.ok(await client.waitFresh(PATIENCE_MS));
@@ -65,7 +65,7 @@ test("wall clocks that are stepped back win no time", async (t) => {
 });
 
 for (const trouble of ["forged", "old"]) {
-  test(`what is ${trouble} is refused and the last good filter stays`, async (t) => {
+  test(`${trouble} data is refused and the last valid filter stays`, async (t) => {
     const publisher = new FakePublisher();
     const client = follow(t, publisher);
     assert.ok(await client.waitFresh(PATIENCE_MS));
@@ -80,7 +80,7 @@ for (const trouble of ["forged", "old"]) {
 }
 
 for (const trouble of ["cut", "flipped", "flood"]) {
-  test(`a snapshot that is ${trouble} is not used, and a good one is afterwards`, async (t) => {
+  test(`a ${trouble} snapshot is refused, and a later valid one is used`, async (t) => {
     const publisher = new FakePublisher();
     publisher.trouble = trouble;
     const client = follow(t, publisher);
@@ -92,7 +92,7 @@ for (const trouble of ["cut", "flipped", "flood"]) {
   });
 }
 
-test("a listener that throws ends nothing", async (t) => {
+test("a listener that throws does not stop the client", async (t) => {
   const publisher = new FakePublisher();
   publisher.trouble = "dead";
   let heard = 0;
@@ -114,7 +114,7 @@ test("a snapshot larger than allowed is not fetched", async (t) => {
   assert.equal(client.answer(5001), "ask");
 });
 
-test("with clocks vouched for, manifests count by their date and no challenge is sent", async (t) => {
+test("with guaranteed clocks, manifests are fresh by their date and no challenge is sent", async (t) => {
   const publisher = new FakePublisher();
   const client = follow(t, publisher, { clockErrorMs: 200 });
   assert.ok(await client.waitFresh(PATIENCE_MS));
@@ -122,7 +122,7 @@ test("with clocks vouched for, manifests count by their date and no challenge is
   assert.equal(client.answer(7), "maybe");
 });
 
-test("wrong options are refused with the way out", () => {
+test("wrong options are refused with a hint", () => {
   const good = { url: "http://a/sets/b", keys: ["00".repeat(32)], maxStalenessMs: 1 };
   for (const [wrong, hint] of [
     [{ ...good, keys: [] }, /public keys/],

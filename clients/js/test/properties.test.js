@@ -1,4 +1,4 @@
-// Laws over random input. The seed is printed; SEED=… repeats it.
+// Properties of random input. The seed is printed; SEED=… repeats it.
 
 import assert from "node:assert/strict";
 import test from "node:test";
@@ -16,7 +16,7 @@ const halves = (x) => [Number(x >> 32n) | 0, Number(x & 0xffffffffn) | 0];
 const whole = (upper, lower) => (BigInt(upper >>> 0) << 32n) | BigInt(lower >>> 0);
 const interesting = () => [u64(), 0n, U64, 1n << 63n, 0xffffffffn, u64() & 0xffffffffn][roll(6)];
 
-test(`no id is hidden, however it is spelled (seed ${seed})`, () => {
+test(`no id is missed in any spelling (seed ${seed})`, () => {
   for (const { file, form, ids } of json("answers.json").filter((one) => one.ids > 0)) {
     const filter = Filter.open(vector(file));
     for (let round = 0; round < 3000; round++) {
@@ -33,7 +33,7 @@ function respell(form, id) {
   return [bare, bare.replaceAll("-", ""), `{${bare}}`, `URN:uuid:${bare}`][roll(4)];
 }
 
-test(`spellings that are no id are hashed as they stand (seed ${seed})`, () => {
+test(`invalid spellings are hashed unchanged (seed ${seed})`, () => {
   for (const wrong of ["", "+", "--1", "1.0", "{}", "urn:uuid:", "0x10", "1e3", "١", " 7", "9".repeat(40)]) {
     assert.equal(hash(wrong, "integer"), hash(wrong, "text"), wrong);
     assert.equal(hash(wrong, "uuid"), hash(wrong, "text"), wrong);
@@ -43,20 +43,20 @@ test(`spellings that are no id are hashed as they stand (seed ${seed})`, () => {
   assert.equal(hash(`+${edge}`, "integer"), hash(`+${edge}`, "text"), "one more is none");
 });
 
-test(`random hashes pass at the rate that is asked for (seed ${seed})`, () => {
+test(`random hashes match at the configured rate (seed ${seed})`, () => {
   for (const { file, ids } of json("answers.json").filter((one) => one.ids >= 1000)) {
     const filter = Filter.open(vector(file));
     const probes = 40_000;
     let passed = 0;
     for (let n = 0; n < probes; n++) passed += filter.mayContainHash(...halves(u64())) ? 1 : 0;
     const { rate } = filter.facts;
-    // Five standard deviations and what rounding the widths leaves.
+    // Five standard deviations, and the error of rounded widths.
     const most = probes * rate + 5 * Math.sqrt(probes * rate) + 3;
     assert.ok(passed <= most, `${file}: ${passed} of ${probes} at ${rate}, seed ${seed}`);
   }
 });
 
-test(`halves multiply as whole numbers do (seed ${seed})`, () => {
+test(`products of halves equal products of BigInts (seed ${seed})`, () => {
   for (let round = 0; round < 20_000; round++) {
     const [a, b] = [interesting(), interesting()];
     const low = mul(...halves(a), ...halves(b));

@@ -1,4 +1,4 @@
-// Against a real publisher on loopback: EDGEWARD names the program; without it this is skipped.
+// Tests with a real publisher on loopback. EDGEWARD names the program; without it the test is skipped.
 
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";

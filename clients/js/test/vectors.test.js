@@ -1,4 +1,4 @@
-// The golden files that clients in all languages are held to.
+// Tests with the golden files of clients in all languages.
 
 import assert from "node:assert/strict";
 import { createReadStream } from "node:fs";
@@ -9,7 +9,7 @@ import { Filter, FilterState, hash, importKeys, readManifest, readProof, sha256 
 import { readDelta } from "../src/delta.js";
 import { bytes, json, line, spelling, vector } from "../testing/common.js";
 
-test("hashes of all lengths and spellings are the format's", () => {
+test("hashes of all lengths and spellings match the format", () => {
   for (const { form, seed, spelling: id, hash: expected } of json("hashes.json")) {
     const found = hash(id, form, BigInt(seed)).toString(16).padStart(16, "0");
     assert.equal(found, expected, `${form} ${seed} ${id}`);
@@ -22,7 +22,7 @@ test("filters of every construction answer as the format says", () => {
   for (const { file, form, ids, asked, maybe } of json("answers.json")) {
     const filter = Filter.open(vector(file));
     assert.equal(filter.facts.form, form);
-    // An updatable filter does not count ids that looked present when they came.
+    // An updatable filter does not count ids that it already reported as present when they were added.
     assert.ok(filter.facts.ids <= ids && filter.facts.ids >= ids * 0.9);
     const answers = asked.map((id) => (filter.mayContain(id) ? "1" : "0")).join("");
     assert.equal(answers, maybe, file);
@@ -45,7 +45,7 @@ test("cut, flipped and forged files are refused", () => {
   }
 });
 
-test("each cut and each flipped bit of a file is noticed", () => {
+test("each truncation and each flipped bit of a file is detected", () => {
   for (const name of ["static-small.ewf", "updatable-small.ewf", "delta.ewd"]) {
     const open = name.endsWith("ewd") ? readDelta : Filter.open;
     const whole = vector(name);
@@ -69,13 +69,13 @@ test("a filter within a larger buffer is the same filter", () => {
   for (let n = 0; n < 300; n++) assert.ok(filter.mayContain(spelling("uuid", n)));
 });
 
-test("signed lines are believed, and forged ones are not", async () => {
+test("signed lines are trusted, and forged ones are refused", async () => {
   const keys = await importKeys([line("key.txt")]);
   const manifest = await readManifest(line("manifest.txt"), keys);
   assert.equal(manifest.serial, 100n);
   assert.equal(manifest.deltas[0].sha256, await sha256(vector("delta.ewd")));
   assert.equal((await readProof(line("proof.txt"), keys)).lag_ms, 250n);
-  // Without keys whoever answers is believed, signed or not.
+  // Without keys any server is trusted, signed or not.
   const unsigned = `unsigned ${line("manifest.txt").slice(line("manifest.txt").indexOf("{"))}`;
   assert.deepEqual(await readManifest(unsigned, null), manifest);
   assert.deepEqual(await readManifest(line("manifest.txt"), null), manifest);
@@ -85,13 +85,13 @@ test("signed lines are believed, and forged ones are not", async () => {
   }
 });
 
-test("clients live as the scripts say, step by step", async () => {
+test("clients behave as the scripts specify", async () => {
   for (const script of json("scripts.json")) await live(script);
 });
 
-// Random lives, one a line in the file that LIVES names; `cargo xtask lives` writes it.
+// Random scripts, one per line of the file that LIVES names. `cargo xtask lives` writes it.
 const lives = process.env.LIVES;
-test("no id is hidden in random lives", { skip: lives ? false : "LIVES names no file" }, async () => {
+test("no id is missed in random scripts", { skip: lives ? false : "LIVES names no file" }, async () => {
   let count = 0;
   for await (const script of createInterface({ input: createReadStream(lives) })) {
     await live(JSON.parse(script));
@@ -100,7 +100,7 @@ test("no id is hidden in random lives", { skip: lives ? false : "LIVES names no 
   assert.ok(count > 0, `${lives} has no lives`);
 });
 
-/** One script, played to a client. */
+/** Runs one script against a client. */
 async function live({ client, documents, files, steps }) {
   const keys = await importKeys([client.key]);
   const config = {
@@ -138,7 +138,7 @@ async function live({ client, documents, files, steps }) {
     }
     assert.equal(found, outcome, where);
     assert.equal(state.freshForMs(now), freshMs, where);
-    // Why nothing can be said, which the script tells, is nothing to whoever asks.
+    // The script states why the filter is not fresh, which the answer does not contain.
     assert.equal(letters.join(""), answers.replaceAll(/[ns]/g, "?"), where);
     const wants = state.wants;
     assert.equal(wants.snapshot === null ? null : position(wants.snapshot), snapshot, where);

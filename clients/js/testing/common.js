@@ -1,4 +1,4 @@
-// What several tests share: the golden files, and ids as they were spelled when those were made.
+// Helpers of several tests: the golden files, and the spelling of their ids.
 
 import { existsSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -21,7 +21,7 @@ export function bytes(hex) {
   return new Uint8Array(Buffer.from(hex, "hex"));
 }
 
-/** The n-th id of a form, as crates/filter/tests/vectors spells it. */
+/** Returns the n-th id of a form, with the spelling of crates/filter/tests/vectors. */
 export function spelling(form, n) {
   if (form === "text") return `résumé/${n}`;
   if (form === "integer") return `+00${n}`;
@@ -33,11 +33,11 @@ export function spelling(form, n) {
   return `{${cut.join("-")}}`;
 }
 
-/** The program, where the test's caller names one. */
+/** The edgeward program, if the environment variable names one. */
 export const edgeward = process.env.EDGEWARD ?? null;
 if (edgeward !== null && !existsSync(edgeward)) throw new Error(`EDGEWARD=${edgeward} is not there`);
 
-/** SplitMix64 (Steele, Lea, Flood, 2014); the seed is printed by whoever fails. */
+/** SplitMix64 (Steele, Lea, Flood, 2014); a failing test prints the seed. */
 export function dice(seed) {
   let state = BigInt(seed);
   const mask = (1n << 64n) - 1n;

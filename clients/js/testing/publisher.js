@@ -1,12 +1,12 @@
-// A publisher in this process: a `fetch` that answers from memory, signs what it says, and can be told to
-// misbehave; and a pair of clocks that only the test moves.
+// A publisher in this process: a `fetch` that answers from memory, signs its statements, and injects faults;
+// and a pair of clocks that only the test advances.
 
 import { createPrivateKey, sign } from "node:crypto";
 
 import { sha256 } from "../src/index.js";
 import { line, vector } from "./common.js";
 
-// RFC 8410: what stands in front of an Ed25519 key's 32 bytes in PKCS #8.
+// RFC 8410: the prefix of an Ed25519 key's 32 bytes in PKCS #8.
 const PKCS8 = Buffer.from("302e020100300506032b657004220420", "hex");
 
 function privateKey(byte) {
@@ -23,7 +23,7 @@ export class FakePublisher {
   delta = vector("delta.ewd");
   secret = privateKey(7);
   stranger = privateKey(8);
-  /** What goes wrong: "dead", "forged", "old", "cut", "flood", "silent". */
+  /** The fault to inject: "dead", "forged", "old", "cut", "flood", "silent". */
   trouble = null;
   serial = 1000;
   now = { monotonicMs: 1_000, wallMs: 1_700_000_000_000 };
@@ -40,7 +40,7 @@ export class FakePublisher {
     };
   }
 
-  /** Time passes on both clocks. */
+  /** Advances both clocks. */
   pass(ms) {
     this.now = { monotonicMs: this.now.monotonicMs + ms, wallMs: this.now.wallMs + ms };
   }
@@ -80,7 +80,7 @@ export class FakePublisher {
     const json = JSON.stringify(document);
     const key = this.trouble === "forged" ? this.stranger : this.secret;
     const signature = sign(null, Buffer.from(`edgeward filter ${kind} 1\n${json}`), key);
-    // The trusted key's name, whoever signs.
+    // The id of the trusted key, whichever key signs.
     return `ed25519 fe812c12f3ab4ce6 ${signature.toString("hex")} ${json}`;
   }
 

@@ -1,4 +1,4 @@
-//! The client in the background.
+//! The client that follows a set in the background.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,16 +15,15 @@ use pyo3::types::PyDict;
 use crate::filter::Facts;
 use crate::ids::{form, spelled};
 
-/// Follows a published set on a thread of its own, and answers at once.
+/// Follows a published set on a thread of its own. Queries return at once.
 #[pyclass(frozen, weakref, module = "edgeward_filter")]
 pub(crate) struct FilterClient {
     client: RwLock<Option<Arc<edgeward_filter_client::FilterClient>>>,
-    /// Of the process it was started in.
+    /// The number of forks of the process in which the client was started.
     forks: u64,
 }
 
-/// How often this process is a child that was forked off: threads, and what they had locked, do not
-/// follow there.
+/// Counts the forks that led to this process. Threads do not survive a fork, and their locks stay locked.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
 #[pyfunction]
@@ -32,7 +31,7 @@ fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Lets Python tell of forks.
+/// Registers a callback for forks with Python.
 pub(crate) fn notice_forks(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     let os = py.import("os")?;
@@ -46,7 +45,7 @@ pub(crate) fn notice_forks(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 impl FilterClient {
-    /// The client, unless it is closed or belongs to the parent of this process.
+    /// Returns the client, unless it is closed or belongs to the parent of this process.
     fn running(&self) -> Option<Arc<edgeward_filter_client::FilterClient>> {
         if self.forks != FORKS.load(Ordering::Relaxed) {
             return None;
@@ -84,7 +83,7 @@ impl FilterClient {
         let keys = keys.unwrap_or_default();
         if keys.is_empty() && !trust_transport {
             return Err(PyValueError::new_err(
-                "give the publisher's keys, or trust_transport=True to believe whoever answers",
+                "give the publisher's keys, or trust_transport=True to trust any server that answers",
             ));
         }
         let mut config = FilterConfig::new(url, trust(keys)?, seconds(max_staleness)?);
@@ -107,7 +106,7 @@ impl FilterClient {
         })
     }
 
-    /// `absent`: skip the request. `maybe`: send it. `ask`: send it, for nothing can be said.
+    /// `absent`: skip the request. `maybe`: send it. `ask`: send it, because the client has no fresh filter.
     fn answer(&self, id: &Bound<'_, PyAny>) -> PyResult<&'static str> {
         let client = self.running();
         spelled(id, |spelling| {
@@ -115,12 +114,12 @@ impl FilterClient {
         })
     }
 
-    /// False only if a request for the id can be skipped.
+    /// Returns false only if a request for the id can be skipped.
     fn may_exist(&self, id: &Bound<'_, PyAny>) -> PyResult<bool> {
         self.answer(id).map(|answer| answer != "absent")
     }
 
-    /// How it is doing; None after `close` and in a forked child.
+    /// Returns the state of the client; None after `close` and in a forked child.
     fn status(&self) -> Option<Status> {
         let status = self.running()?.status();
         Some(Status {
@@ -154,7 +153,7 @@ impl FilterClient {
         }
     }
 
-    /// Ends the background thread; afterwards every answer is `ask`.
+    /// Stops the background thread. Afterwards every answer is `ask`.
     fn close(&self, py: Python<'_>) {
         let forks = self.forks;
         py.detach(|| {
@@ -178,7 +177,7 @@ impl FilterClient {
 impl Drop for FilterClient {
     fn drop(&mut self) {
         if self.forks != FORKS.load(Ordering::Relaxed) {
-            // The thread to be joined is the parent's.
+            // The thread to join belongs to the parent.
             let client = self
                 .client
                 .get_mut()
@@ -188,7 +187,7 @@ impl Drop for FilterClient {
     }
 }
 
-/// How a client is doing.
+/// The state of a client.
 #[pyclass(frozen, module = "edgeward_filter")]
 pub(crate) struct Status {
     #[pyo3(get)]
@@ -229,7 +228,7 @@ impl Status {
     }
 }
 
-/// Clocks that only a test moves.
+/// Clocks that only a test advances.
 #[pyclass(frozen, module = "edgeward_filter")]
 pub(crate) struct ManualClock(Arc<Ticks>);
 
@@ -249,7 +248,7 @@ impl Ticks {
 
 #[pymethods]
 impl ManualClock {
-    /// Beginning at this many seconds since 1970.
+    /// Starts at this many seconds since 1970.
     #[new]
     #[pyo3(signature = (wall = 1_700_000_000.0))]
     fn new(wall: f64) -> PyResult<Self> {
@@ -260,7 +259,7 @@ impl ManualClock {
         })))
     }
 
-    /// So many seconds pass by both clocks, or by the wall clock something else, back too.
+    /// Advances both clocks by `seconds`. The wall clock may advance by another value, which may be negative.
     #[pyo3(signature = (seconds, wall = None))]
     fn advance(&self, seconds: f64, wall: Option<f64>) -> PyResult<()> {
         let passed = duration(seconds)?.as_millis() as u64;
@@ -290,7 +289,7 @@ pub(crate) fn trust(keys: Vec<String>) -> PyResult<Trust> {
     })
 }
 
-/// Seconds as a number, or a `timedelta`.
+/// Parses seconds: a number or a `timedelta`.
 pub(crate) fn seconds(time: &Bound<'_, PyAny>) -> PyResult<Duration> {
     if let Ok(total) = time.call_method0("total_seconds") {
         return duration(total.extract()?);

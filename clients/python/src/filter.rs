@@ -12,19 +12,19 @@ pyo3::create_exception!(
     edgeward_filter,
     FilterError,
     PyValueError,
-    "Bytes are no filter to be used."
+    "The bytes are not a valid filter."
 );
 
-/// A filter in memory, from the bytes of a file.
+/// A filter in memory, made from the bytes of a file.
 #[pyclass(frozen, module = "edgeward_filter")]
-pub(crate) struct Filter(edgeward_filter::Filter<Held>);
+pub(crate) struct Filter(edgeward_filter::Filter<FilterBytes>);
 
-enum Held {
+enum FilterBytes {
     Python(PyBackedBytes),
     File(Vec<u8>),
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for FilterBytes {
     fn as_ref(&self) -> &[u8] {
         match self {
             Self::Python(bytes) => bytes,
@@ -38,7 +38,7 @@ impl Filter {
     /// Opens bytes, without copying them.
     #[new]
     fn new(py: Python<'_>, data: PyBackedBytes) -> PyResult<Self> {
-        py.detach(|| edgeward_filter::Filter::open(Held::Python(data)))
+        py.detach(|| edgeward_filter::Filter::open(FilterBytes::Python(data)))
             .map(Self)
             .map_err(|error| FilterError::new_err(error.to_string()))
     }
@@ -47,12 +47,12 @@ impl Filter {
     #[staticmethod]
     fn open(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         let bytes = py.detach(|| std::fs::read(path))?;
-        py.detach(|| edgeward_filter::Filter::open(Held::File(bytes)))
+        py.detach(|| edgeward_filter::Filter::open(FilterBytes::File(bytes)))
             .map(Self)
             .map_err(|error| FilterError::new_err(error.to_string()))
     }
 
-    /// False only if the id is certainly not in it.
+    /// Returns false only if the id is certainly not in the filter.
     fn may_contain(&self, id: &Bound<'_, PyAny>) -> PyResult<bool> {
         spelled(id, |spelling| self.0.contains_spelled(spelling))
     }
@@ -61,14 +61,14 @@ impl Filter {
         self.may_contain(id)
     }
 
-    /// What its header says.
+    /// The fields of the header.
     #[getter]
     fn facts(&self) -> Facts {
         Facts::from(self.0.facts())
     }
 }
 
-/// What a filter's header says of it, and what follows from that.
+/// The fields of a filter's header, and values derived from them.
 #[pyclass(frozen, get_all, module = "edgeward_filter")]
 pub(crate) struct Facts {
     construction: &'static str,

@@ -1,4 +1,4 @@
-//! What Python calls an id: text, bytes, whole numbers, `uuid.UUID`.
+//! The types of ids in Python: text, bytes, integers, `uuid.UUID`.
 
 use edgeward_filter::{IdForm, IdHasher};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyInt, PyString, PyType};
 
-/// Hands an id's spelling to `ask`.
+/// Calls `ask` with the spelling of an id.
 pub(crate) fn spelled<T>(id: &Bound<'_, PyAny>, ask: impl FnOnce(&[u8]) -> T) -> PyResult<T> {
     if let Ok(text) = id.cast::<PyString>() {
         return Ok(ask(text.to_str()?.as_bytes()));
@@ -14,7 +14,7 @@ pub(crate) fn spelled<T>(id: &Bound<'_, PyAny>, ask: impl FnOnce(&[u8]) -> T) ->
     if let Ok(bytes) = id.cast::<PyBytes>() {
         return Ok(ask(bytes.as_bytes()));
     }
-    // `True` is an int to Python and hardly an id to anybody.
+    // In Python `True` is an int, but it is not an id.
     let is_number = id.is_instance_of::<PyInt>() && !id.is_instance_of::<PyBool>();
     if is_number || id.is_instance(uuid(id.py())?)? {
         return Ok(ask(id.str()?.to_str()?.as_bytes()));
@@ -35,7 +35,7 @@ pub(crate) fn form(name: &str) -> PyResult<IdForm> {
     name.parse().map_err(PyValueError::new_err)
 }
 
-/// The hash of an id, as filters and deltas have it.
+/// Returns the hash of an id that filters and deltas use.
 #[pyfunction]
 #[pyo3(signature = (id, form = "text", seed = 0))]
 pub(crate) fn hash_id(id: &Bound<'_, PyAny>, form: &str, seed: u64) -> PyResult<u64> {

@@ -1,7 +1,7 @@
-//! The Python package's native half: thin classes over the Rust crates, which decide and fetch.
+//! The native part of the Python package: thin classes over the Rust crates, which contain the logic.
 //!
-//! The interpreter's lock is held for a question, which takes less than a microsecond, and given up
-//! wherever something is waited for. The background thread never touches Python.
+//! A query holds the interpreter's lock, because it takes less than a microsecond. Every wait releases
+//! it. The background thread never touches Python.
 
 mod client;
 mod filter;

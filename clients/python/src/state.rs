@@ -1,5 +1,5 @@
-//! The client without its transport: for asyncio programs that fetch by themselves, and for the scripts
-//! that clients in all languages are held to.
+//! The client without its transport: for asyncio programs that fetch by themselves, and for the test scripts
+//! that clients in all languages run.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,23 +19,23 @@ pyo3::create_exception!(
     edgeward_filter,
     Refused,
     PyException,
-    "Something that came was not used; `reason` says why in a word. What was there stays in use."
+    "Received data was not used; `reason` is the code. The previous data stays in use."
 );
 pyo3::create_exception!(
     edgeward_filter,
     ManifestError,
     Refused,
-    "A manifest or proof is not believed or cannot be read."
+    "A manifest or proof is not trusted or is invalid."
 );
 
-/// When a client may still rely on its filter. It fetches nothing and looks at no clock; `now` is a pair
-/// of milliseconds: of a clock that never falls, and since 1970.
+/// Decides when a client may rely on its filter. It does no input or output and reads no clock; `now` is a pair
+/// of milliseconds: of a monotonic clock, and since 1970.
 #[pyclass(frozen, module = "edgeward_filter")]
 pub(crate) struct State(Mutex<Client<Vec<u8>>>);
 
 impl State {
     fn client(&self) -> MutexGuard<'_, Client<Vec<u8>>> {
-        // A panic while it was changed leaves it as the last whole statement left it.
+        // After a panic during a change, the state is that of the last complete statement.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -72,7 +72,7 @@ impl State {
         Ok(Self(Mutex::new(Client::new(config))))
     }
 
-    /// `absent`, `maybe`, or `ask` where nothing can be said.
+    /// `absent`, `maybe`, or `ask` without a fresh filter.
     fn answer(&self, now: (u64, u64), id: &Bound<'_, PyAny>) -> PyResult<&'static str> {
         let client = self.client();
         let Some(hasher) = client.hasher() else {
@@ -82,7 +82,7 @@ impl State {
         Ok(answer_name(client.answer(self::now(now), hash)))
     }
 
-    /// For how many seconds absent ids may still be skipped if nothing more is learnt.
+    /// Returns for how many seconds absent ids will be skipped without further news.
     fn fresh_for(&self, now: (u64, u64)) -> f64 {
         self.client().fresh_for(self::now(now)).as_secs_f64()
     }
@@ -93,19 +93,19 @@ impl State {
         self.client().facts().map(Facts::from)
     }
 
-    /// The newest manifest's number.
+    /// The number of the newest manifest.
     #[getter]
     fn serial(&self) -> u64 {
         self.client().serial()
     }
 
-    /// Lineage, epoch and journal number: what a request tells after `have=`.
+    /// Lineage, epoch and journal number: the value of `have=` in a request.
     #[getter]
     fn position(&self) -> Option<(u64, u64, u64)> {
         self.client().position()
     }
 
-    /// The SHA-256 and the bytes of what to fetch: of a snapshot or None, and of deltas.
+    /// The SHA-256 and the size of the files to fetch: of a snapshot or None, and of deltas.
     #[getter]
     #[expect(clippy::type_complexity, reason = "two kinds of one pair")]
     fn wants(&self) -> (Option<(String, u64)>, Vec<(String, u64)>) {
@@ -121,12 +121,12 @@ impl State {
         )
     }
 
-    /// Looks at the clocks; every other change does so too.
+    /// Updates the time. Every other change does so too.
     fn observe(&self, now: (u64, u64)) {
         self.client().observe(self::now(now));
     }
 
-    /// Begins a request that carries these 16 unpredictable bytes in hex; to be sent now at the earliest.
+    /// Records a request with these 16 random bytes in hex. It must not be sent before the given time.
     fn challenge(&self, now: (u64, u64), echo: &str) -> PyResult<()> {
         let random = from_hex(echo).map_err(|error| PyValueError::new_err(error.to_string()))?;
         self.client().challenge(self::now(now), random);
@@ -160,7 +160,7 @@ fn refused(py: Python<'_>, why: &Why) -> PyErr {
         Why::Manifest(_) => ("unbelievable", ManifestError::new_err(why.to_string())),
         why => (reason(why), Refused::new_err(why.to_string())),
     };
-    // An exception of ours has a dictionary; without the attribute it is an exception all the same.
+    // The exception has a dictionary. If the attribute cannot be set, the exception is raised without it.
     _ = error.value(py).setattr("reason", reason);
     error
 }
@@ -178,7 +178,7 @@ fn reason(why: &Why) -> &'static str {
         Why::Older => "older",
         Why::SnapshotTooLarge { .. } => "too-large",
         Why::OverlayFull { .. } => "overlay-full",
-        // `Contradiction`, and what a later crate may add.
+        // `Contradiction`, and reasons that a later version of the crate may add.
         _ => "contradiction",
     }
 }

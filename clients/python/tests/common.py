@@ -1,4 +1,4 @@
-"""What several tests share: the golden files, and ids as they were spelled when those were made."""
+"""Helpers of several tests: the golden files, and the spelling of their ids."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def line(name):
 
 
 def spelling(form, n):
-    """The n-th id of a form, as crates/filter/tests/vectors spells it."""
+    """Returns the n-th id of a form, with the spelling of crates/filter/tests/vectors."""
     if form == "text":
         return f"résumé/{n}"
     if form == "integer":
@@ -36,7 +36,7 @@ def spelling(form, n):
 
 
 def dice():
-    """A stream whose seed is printed; SEED=… repeats it."""
+    """Returns a random stream whose seed is printed; SEED=… repeats it."""
     seed = int(os.environ.get("SEED", time.time_ns()))
     print(f"SEED={seed}")
     return random.Random(seed)

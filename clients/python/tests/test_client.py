@@ -1,5 +1,5 @@
-"""The client in the background: over a publisher in this process with clocks that only the test moves, and
-over a real one where EDGEWARD names the program."""
+"""Tests of the client: with a publisher in this process and clocks that only the test advances, and with a
+real publisher if EDGEWARD names the program."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ PROGRAM = os.environ.get("EDGEWARD")
 
 
 class Publisher(BaseHTTPRequestHandler):
-    """Hands out golden files; `trouble` is what goes wrong."""
+    """Serves golden files and injects the fault `trouble`."""
 
     trouble = None
     files = {
@@ -52,11 +52,11 @@ class Publisher(BaseHTTPRequestHandler):
 
 
 def until(holds):
-    """Waits for something that the background brings about."""
+    """Waits for an effect of the background work."""
     end = time.monotonic() + PATIENCE
     while not holds():
         if time.monotonic() > end:
-            raise AssertionError("it did not happen")
+            raise AssertionError("timeout")
         time.sleep(0.005)
 
 
@@ -77,7 +77,7 @@ class Client(unittest.TestCase):
         self.addCleanup(client.close)
         return client
 
-    def test_a_client_asks_until_its_filter_is_there_then_skips_what_is_absent(self):
+    def test_a_client_asks_until_its_filter_is_loaded_and_then_skips_absent_ids(self):
         self.publisher.trouble = "dead"
         client = self.follow()
         until(lambda: client.status().counts["failed"] > 0)
@@ -101,13 +101,13 @@ class Client(unittest.TestCase):
         self.clock.advance(0.001)
         self.assertEqual(client.answer(absent), "ask", "past it")
 
-    def test_a_wall_clock_that_is_stepped_back_wins_no_time(self):
+    def test_a_wall_clock_that_is_stepped_back_does_not_extend_the_deadline(self):
         client = self.follow()
         self.assertTrue(client.wait_fresh(PATIENCE))
         self.clock.advance(3.001, wall=-3600)
         self.assertFalse(client.status().fresh)
 
-    def test_what_is_forged_is_refused_and_the_last_good_filter_stays(self):
+    def test_forged_data_is_refused_and_the_last_valid_filter_stays(self):
         client = self.follow()
         self.assertTrue(client.wait_fresh(PATIENCE))
         self.publisher.trouble = "forged"
@@ -115,7 +115,7 @@ class Client(unittest.TestCase):
         self.assertEqual((client.status().serial, client.answer(7)), (100, "maybe"))
         self.assertIn("signature", client.status().last_error)
 
-    def test_a_flipped_snapshot_is_not_used_and_a_good_one_is_afterwards(self):
+    def test_a_flipped_snapshot_is_refused_and_a_later_valid_one_is_used(self):
         self.publisher.trouble = "flipped"
         client = self.follow()
         until(lambda: client.status().counts["snapshots_refused"] > 0)
@@ -141,7 +141,7 @@ class Client(unittest.TestCase):
         self.assertEqual(os.waitpid(child, 0)[1], 0)
         self.assertEqual(client.answer(7), "maybe")
 
-    def test_wrong_arguments_are_refused_with_the_way_out(self):
+    def test_wrong_arguments_are_refused_with_a_hint(self):
         good = {"url": self.url, "keys": ["00" * 32], "max_staleness": 1}
         for wrong, hint in (
             ({"keys": None}, "trust_transport"),

@@ -1,4 +1,4 @@
-"""The golden files that clients in all languages are held to."""
+"""Tests with the golden files of clients in all languages."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from edgeward_filter import Filter, FilterError, ManifestError, Refused, State, 
 
 
 class Vectors(unittest.TestCase):
-    def test_hashes_of_all_lengths_and_spellings_are_the_formats(self):
+    def test_hashes_of_all_lengths_and_spellings_match_the_format(self):
         for one in vectors("hashes.json"):
             found = hash_id(one["spelling"], one["form"], int(one["seed"]))
             self.assertEqual(f"{found:016x}", one["hash"], one)
@@ -38,7 +38,7 @@ class Vectors(unittest.TestCase):
         with self.assertRaises(UnicodeError):
             integers.may_contain("\ud800")
 
-    def test_no_id_is_hidden_however_it_is_spelled(self):
+    def test_no_id_is_missed_in_any_spelling(self):
         roll = dice()
         for one in vectors("answers.json"):
             ids = Filter(vector(one["file"]))
@@ -46,13 +46,13 @@ class Vectors(unittest.TestCase):
                 id = respell(roll, one["form"], roll.randrange(one["ids"]))
                 self.assertIn(id, ids, one["file"])
 
-    def test_cut_flipped_and_forged_files_are_refused(self):
+    def test_truncated_flipped_and_forged_files_are_refused(self):
         for one in vectors("refused-files.json"):
             if one["what"] != "delta":
                 with self.assertRaises(FilterError, msg=one["why"]):
                     Filter(bytes.fromhex(one["bytes"]))
 
-    def test_each_cut_and_each_flipped_bit_of_a_file_is_noticed(self):
+    def test_each_truncation_and_each_flipped_bit_of_a_file_is_detected(self):
         for name in ("static-small.ewf", "updatable-small.ewf"):
             whole = vector(name)
             for cut in range(len(whole)):
@@ -62,7 +62,7 @@ class Vectors(unittest.TestCase):
                 flipped[bit // 8] ^= 1 << bit % 8
                 self.assertRaises(FilterError, Filter, bytes(flipped))
 
-    def test_signed_lines_are_believed_and_forged_ones_are_not(self):
+    def test_signed_lines_are_trusted_and_forged_ones_are_refused(self):
         now = (0, 1_700_000_000_000)
         state = State("resource", [line("key.txt")], max_staleness=10)
         for one in vectors("refused-lines.json"):
@@ -75,13 +75,13 @@ class Vectors(unittest.TestCase):
         state.proof(now, line("proof.txt"))
         self.assertEqual(state.serial, 100)
 
-    def test_clients_live_as_the_scripts_say_step_by_step(self):
+    def test_clients_behave_as_the_scripts_specify(self):
         for script in vectors("scripts.json"):
             Life(self, script).live()
 
     @unittest.skipUnless(os.environ.get("LIVES"), "LIVES names no file")
-    def test_no_id_is_hidden_in_random_lives(self):
-        """One life a line; `cargo xtask lives` writes the file."""
+    def test_no_id_is_missed_in_random_scripts(self):
+        """One script per line; `cargo xtask lives` writes the file."""
         lives = 0
         with open(os.environ["LIVES"]) as scripts:
             for lives, script in enumerate(scripts, 1):
@@ -99,7 +99,7 @@ def respell(roll, form, n):
 
 
 class Life:
-    """One script, played to a client."""
+    """Runs one script against a client."""
 
     def __init__(self, test, script):
         client = script["client"]
@@ -140,7 +140,7 @@ class Life:
             # Ids that were committed more than max_staleness ago.
             for id, letter, old in zip(self.asked, given, *must or [""]):
                 self.test.assertFalse(old == "!" and letter == "a", f"id {id} is hidden: {where}")
-            # Why nothing can be said, which the script tells, is nothing to whoever asks.
+            # The script states why the filter is not fresh, which the answer does not contain.
             equal(given, answers.replace("n", "?").replace("s", "?"), where)
             wanted, missing = state.wants
             equal(None if wanted is None else self.place[wanted[0]], snapshot, where)

@@ -1,4 +1,4 @@
-"""Says which ids certainly do not exist, so that no request is needed for them.
+"""Tells which ids certainly do not exist, so that a service can skip requests for them.
 
     from edgeward_filter import FilterClient
 
@@ -6,9 +6,9 @@
     if ids.may_exist(resource_id):
         ask_the_service(resource_id)
 
-A client follows what ``edgeward filter serve`` publishes, on a thread of its own, and no id that was
-committed more than ``max_staleness`` seconds ago is ever skipped: it answers "ask" until it has a filter, and
-whenever it cannot show that it is fresh.
+A client follows a set that ``edgeward filter serve`` publishes, on a thread of its own. It never skips an id that was
+committed more than ``max_staleness`` seconds ago: it answers "ask" until it has a filter, and whenever it cannot prove
+that the filter is fresh.
 """
 
 from ._native import (

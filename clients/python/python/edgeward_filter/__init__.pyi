@@ -10,18 +10,18 @@ Seconds = Union[float, timedelta]
 Now = tuple[int, int]
 
 class FilterError(ValueError):
-    """Bytes are no filter to be used."""
+    """The bytes are not a valid filter."""
 
 class Refused(Exception):
-    """Something that came was not used. What was there stays in use."""
+    """Received data was not used. The previous data stays in use."""
 
     reason: str
 
 class ManifestError(Refused):
-    """A manifest or proof is not believed or cannot be read."""
+    """A manifest or proof is not trusted or is invalid."""
 
 class Facts:
-    """What a filter's header says of it, and what follows from that."""
+    """The fields of a filter's header, and values derived from them."""
 
     construction: Literal["static", "updatable"]
     form: Form
@@ -35,26 +35,26 @@ class Facts:
     bytes: int
 
 class Filter:
-    """A filter in memory, from the bytes of a file."""
+    """A filter in memory, made from the bytes of a file."""
 
     def __init__(self, data: bytes) -> None: ...
     @staticmethod
     def open(path: Union[str, os.PathLike[str]]) -> Filter: ...
     def may_contain(self, id: Id) -> bool:
-        """False only if the id is certainly not in it."""
+        """Returns false only if the id is certainly not in the filter."""
 
     def __contains__(self, id: Id) -> bool: ...
     @property
     def facts(self) -> Facts: ...
 
 class ManualClock:
-    """Clocks that only a test moves."""
+    """Clocks that only a test advances."""
 
     def __init__(self, wall: float = ...) -> None: ...
     def advance(self, seconds: float, wall: Optional[float] = None) -> None: ...
 
 class Status:
-    """How a client is doing."""
+    """The state of a client."""
 
     fresh: bool
     fresh_for: float
@@ -67,7 +67,7 @@ class Status:
     def counts(self) -> dict[str, int]: ...
 
 class FilterClient:
-    """Follows a published set on a thread of its own, and answers at once."""
+    """Follows a published set on a thread of its own. Queries return at once."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class FilterClient:
     ) -> None: ...
     def answer(self, id: Id) -> Answer: ...
     def may_exist(self, id: Id) -> bool:
-        """False only if a request for the id can be skipped."""
+        """Returns false only if a request for the id can be skipped."""
 
     def status(self) -> Optional[Status]: ...
     def wait_fresh(self, timeout: Seconds) -> bool: ...
@@ -95,7 +95,7 @@ class FilterClient:
     def __exit__(self, *error: object) -> None: ...
 
 class State:
-    """The client without its transport. ``now`` is a pair of milliseconds: of a clock that never falls, and since 1970."""
+    """The client without its transport. ``now`` is a pair of milliseconds: of a monotonic clock, and since 1970."""
 
     def __init__(
         self,
@@ -126,4 +126,4 @@ class State:
     def delta(self, now: Now, data: bytes) -> None: ...
 
 def hash_id(id: Id, form: Form = "text", seed: int = 0) -> int:
-    """The hash of an id, as filters and deltas have it."""
+    """Returns the hash of an id that filters and deltas use."""

@@ -1,11 +1,11 @@
 package edgeward.filter;
 
-/** What to do about an id. */
+/** The result of a query for an id. */
 public enum Answer {
-    /** It does not exist, or not for as long as {@code maxStaleness}: skip the request. */
+    /** The id does not exist, or was added less than {@code maxStaleness} ago: skip the request. */
     ABSENT,
-    /** It may exist: send the request. */
+    /** The id may exist: send the request. */
     MAYBE,
-    /** Nothing can be said: send the request. */
+    /** The client has no fresh filter: send the request. */
     ASK
 }

@@ -13,22 +13,22 @@ record Delta(long lineage, long from, long to, long seed, long[] ids) {
 
     static Delta read(byte[] file) throws FilterException {
         if (file.length < 8 || u64(file, 0) != MAGIC) {
-            throw new FilterException("this is no delta of an edgeward id filter");
+            throw new FilterException("not a delta of an edgeward id filter");
         }
         if (file.length < HEADER_BYTES) {
-            throw new FilterException("the delta is cut off within its header, after " + file.length + " bytes");
+            throw new FilterException("the delta is truncated within its header, after " + file.length + " bytes");
         }
         if (u64(file, 8) != 1) {
             throw new FilterException("the delta is of a later format than version 1, which this package reads");
         }
         int idBytes = file.length - HEADER_BYTES;
         if (idBytes % 8 != 0 || u64(file, 48) != idBytes / 8) {
-            throw new FilterException("the delta has another length than its header says");
+            throw new FilterException("the length of the delta differs from its header");
         }
         byte[] checked = Arrays.copyOf(file, file.length - 8);
         System.arraycopy(file, HEADER_BYTES, checked, CHECKSUM_AT, idBytes);
         if (u64(file, CHECKSUM_AT) != Xxh3.hash(checked, 0, checked.length, 0)) {
-            throw new FilterException("the delta is corrupt: its checksum is another");
+            throw new FilterException("the delta is corrupt: its checksum does not match");
         }
         long[] ids = new long[idBytes / 8];
         long from = u64(file, 24);
@@ -39,7 +39,7 @@ record Delta(long lineage, long from, long to, long seed, long[] ids) {
             ordered &= n == 0 || Long.compareUnsigned(ids[n - 1], ids[n]) < 0;
         }
         if (!ordered) {
-            throw new FilterException("the delta's numbers or ids are not in order");
+            throw new FilterException("the numbers or ids of the delta are not in order");
         }
         return new Delta(u64(file, 16), from, to, u64(file, 40), ids);
     }

@@ -21,16 +21,16 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicLong;
 
-/** Requests to a publisher, each answer bounded in size and silence. */
+/** Requests to a publisher, with bounds on the size and the idle time of each response. */
 final class Fetcher {
     private final HttpClient http;
     private final Duration silenceMax;
     private final AtomicLong received = new AtomicLong();
 
-    /** An answer, whole or with what came of it before {@code error}. */
+    /** A response, complete or with the bytes received before {@code error}. */
     record Response(int status, HttpHeaders headers, byte[] body, IOException error) {}
 
-    /** An answer that has no business here. */
+    /** An unexpected response. */
     static final class StatusException extends IOException {
         private static final long serialVersionUID = 1;
 
@@ -43,7 +43,7 @@ final class Fetcher {
     }
 
     Fetcher(Duration connectTimeout, Duration silenceMax) {
-        // One connection a thread is all that is needed; redirects are not followed.
+        // One connection per thread is enough; redirects are not followed.
         this.http =
                 HttpClient.newBuilder()
                         .version(HttpClient.Version.HTTP_1_1)
@@ -57,7 +57,7 @@ final class Fetcher {
         return received.get();
     }
 
-    /** A whole answer of at most so many bytes; what is here already goes before a partial one. */
+    /** Fetches a response of at most this many bytes. A partial response is appended to the bytes already received. */
     Response get(URI at, Map<String, String> fields, byte[] here, int most, Duration patience)
             throws IOException, InterruptedException {
         HttpRequest.Builder request = HttpRequest.newBuilder(at);
@@ -74,7 +74,7 @@ final class Fetcher {
                 } catch (TimeoutException quiet) {
                     long now = collector.progress.get();
                     if (now == seen || now == 0) {
-                        IOException error = new IOException("nothing came for " + silence.toMillis() + " ms");
+                        IOException error = new IOException("no data for " + silence.toMillis() + " ms");
                         return collector.broken(error);
                     }
                     seen = now;
@@ -89,10 +89,10 @@ final class Fetcher {
         }
     }
 
-    /** A file of known size. What a broken connection left is gone on with. */
+    /** Fetches a file of known size. Resumes after a broken connection. */
     byte[] file(URI at, long size, int attempts) throws IOException, InterruptedException {
         if (size < 0 || size > Integer.MAX_VALUE - 16) {
-            throw new IOException("a file of " + Long.toUnsignedString(size) + " bytes is more than an array holds");
+            throw new IOException("a file of " + Long.toUnsignedString(size) + " bytes exceeds the size of an array");
         }
         byte[] here = new byte[0];
         IOException last = null;
@@ -110,7 +110,7 @@ final class Fetcher {
                 last = new IOException("the answer ended after " + answer.body.length + " of " + size + " bytes");
             }
             if (answer.body.length <= here.length || answer.error instanceof TooLargeException) {
-                // No progress: another try at once would be the same.
+                // No progress: an immediate retry would fail as well.
                 break;
             }
             here = answer.body;
@@ -126,14 +126,14 @@ final class Fetcher {
         }
     }
 
-    /** Gathers a body, which never grows beyond its bound. */
+    /** Collects a body up to its bound. */
     private final class Collector implements HttpResponse.BodyHandler<byte[]>, BodySubscriber<byte[]> {
         private final int most;
         private final CompletableFuture<byte[]> whole = new CompletableFuture<>();
         final AtomicLong progress = new AtomicLong();
         private byte[] bytes;
         private int length;
-        // Whether it is what was asked for: an error's text is of no use.
+        // True if the response has the requested file; the body of an error is not needed.
         private boolean belongs;
         private ResponseInfo info;
         private Flow.Subscription subscription;
@@ -220,7 +220,7 @@ final class Fetcher {
             return length == bytes.length ? bytes : Arrays.copyOf(bytes, length);
         }
 
-        /** What came before it broke, if the head did. */
+        /** The bytes received before the error, if the head was received. */
         synchronized Response broken(IOException error) throws IOException {
             if (info == null) {
                 throw error;

@@ -9,8 +9,8 @@ import java.time.Instant;
 import java.util.Optional;
 
 /**
- * A filter that can be asked, over bytes that somebody sent. No number in them is believed before it was held
- * against their length, so a hostile file allocates nothing (docs/reference/filter-format.md).
+ * A filter over untrusted bytes. Every number in them is checked against their length before it is used, so a
+ * hostile file cannot cause allocations (docs/reference/filter-format.md).
  */
 public final class Filter {
     private static final int HEADER_BYTES = 128;
@@ -18,7 +18,7 @@ public final class Filter {
     private static final int BLOCK_BYTES = 32;
     private static final long SLOTS_MAX = 1 << 28;
     private static final int SEGMENT_LOG2_MAX = 16;
-    // So that eight bytes can be read from any slot's first.
+    // Padding, so that eight bytes can be read at the start of any slot.
     private static final int PADDING_BYTES = 7;
     // The bytes 89 45 57 46 0d 0a 1a 0a.
     private static final long MAGIC = 0x0a1a0a0d46574589L;
@@ -29,19 +29,19 @@ public final class Filter {
 
     private final byte[] file;
     private final Facts facts;
-    // One of the two.
+    // Only one of the two fields is set.
     private final long blocks;
     private final Shard[] shards;
 
     /**
-     * What a filter's header says of it.
+     * The fields of a filter's header.
      *
      * @param updatable a blocked Bloom filter, otherwise a static one (binary fuse)
      * @param epoch higher in a later build of the set; unsigned
-     * @param built when, if somebody said
-     * @param capacityIds for how many ids it is made
-     * @param seed of the ids' hashes
-     * @param rate the false-positive rate that was asked for
+     * @param built the time of the build, if known
+     * @param capacityIds the number of ids for which the filter was built
+     * @param seed the seed of the ids' hashes
+     * @param rate the configured false-positive rate
      */
     public record Facts(
             boolean updatable,
@@ -54,7 +54,7 @@ public final class Filter {
             double rate,
             int bytes) {}
 
-    /** A shard's place and shape. */
+    /** The offset and size of a shard. */
     private record Shard(int from, long seed, int starts, int wideFrom, int segment, int bits) {}
 
     private Filter(byte[] file, Facts facts, long blocks, Shard[] shards) {
@@ -64,13 +64,13 @@ public final class Filter {
         this.shards = shards;
     }
 
-    /** Opens a filter. The bytes are kept and must not change. */
+    /** Opens a filter. Keeps a reference to the bytes, which must not change. */
     public static Filter open(byte[] file) throws FilterException {
         if (file.length < 8 || u64(file, 0) != MAGIC) {
-            throw new FilterException("this is no edgeward id filter");
+            throw new FilterException("not an edgeward id filter");
         }
         if (file.length < HEADER_BYTES) {
-            throw new FilterException("the filter is cut off within its header, after " + file.length + " bytes");
+            throw new FilterException("the filter is truncated within its header, after " + file.length + " bytes");
         }
         int version = i32(file, 8) & 0xffff;
         if (version != 1) {
@@ -78,7 +78,7 @@ public final class Filter {
                     "the filter has format version " + version + ", and this package reads version 1");
         }
         if (u64(file, 120) != Xxh3.hash(file, 0, 120, 0)) {
-            throw new FilterException("the filter's header is corrupt: its checksum is another");
+            throw new FilterException("the filter's header is corrupt: its checksum does not match");
         }
         int kind = file[10];
         int form = file[11];
@@ -87,7 +87,7 @@ public final class Filter {
             known &= file[at] == 0;
         }
         if (!known) {
-            throw new FilterException("the filter's header names something that version 1 does not have");
+            throw new FilterException("the filter's header has a value that format version 1 does not define");
         }
         int payloadBytes = file.length - HEADER_BYTES;
         if (u64(file, 64) != payloadBytes) {
@@ -96,7 +96,7 @@ public final class Filter {
                             + Long.toUnsignedString(u64(file, 64)));
         }
         if (u64(file, 72) != Xxh3.hash(file, HEADER_BYTES, file.length, 0)) {
-            throw new FilterException("the filter's payload is corrupt: its checksum is another");
+            throw new FilterException("the filter's payload is corrupt: its checksum does not match");
         }
         double rate = Double.longBitsToDouble(u64(file, 56));
         if (!(rate > 0 && rate < 1)) {
@@ -125,7 +125,7 @@ public final class Filter {
     }
 
     private static FilterException contradiction(String field) {
-        return new FilterException("the filter's header contradicts itself in: " + field);
+        return new FilterException("the filter's header is inconsistent in: " + field);
     }
 
     private static Shard[] readShards(byte[] file, long count) throws FilterException {
@@ -133,7 +133,7 @@ public final class Filter {
         if (count == 0 || next > file.length) {
             throw contradiction("shards");
         }
-        // The directory exists in full, so there are no more shards than the file is long.
+        // The directory is complete, so the number of shards is bounded by the length of the file.
         Shard[] shards = new Shard[(int) count];
         for (int number = 0; number < shards.length; number++) {
             int at = HEADER_BYTES + number * SHARD_BYTES;
@@ -141,7 +141,7 @@ public final class Filter {
             long wideFrom = u32(file, at + 20);
             int log2 = file[at + 24] & 0xff;
             int bits = file[at + 25] & 0xff;
-            // One after the other without gaps: no two filters with the same content differ.
+            // Shards follow each other without gaps, so that equal content has equal bytes.
             boolean sound = u64(file, at) == next - HEADER_BYTES && u64(file, at + 24) >>> 16 == 0;
             long size = 0;
             if (segments == 0) {
@@ -155,7 +155,7 @@ public final class Filter {
                 }
             }
             if (!sound || next + size > file.length) {
-                throw new FilterException("shard " + number + " of the filter has no possible shape or place");
+                throw new FilterException("shard " + number + " of the filter has an invalid size or offset");
             }
             shards[number] =
                     new Shard(
@@ -168,17 +168,17 @@ public final class Filter {
         return shards;
     }
 
-    /** What its header says. */
+    /** The fields of the header. */
     public Facts facts() {
         return facts;
     }
 
-    /** False only if the id is certainly not in it. */
+    /** Returns false only if the id is certainly not in the filter. */
     public boolean mayContain(String id) {
         return mayContainHash(facts.form.hash(id, facts.seed));
     }
 
-    /** The same for the bytes of an id. */
+    /** Like the above, for the bytes of an id. */
     public boolean mayContain(byte[] id) {
         return mayContainHash(facts.form.hash(id, facts.seed));
     }
@@ -224,7 +224,7 @@ public final class Filter {
         return u64(file, shard.from + (int) (bit >>> 3)) >>> (bit & 7);
     }
 
-    /** A hash mixed with a seed: the finaliser of MurmurHash3 (Austin Appleby, public domain). */
+    /** Mixes a hash with a seed: the finaliser of MurmurHash3 (Austin Appleby, public domain). */
     static long mix(long hash, long seed) {
         long x = hash ^ seed;
         x = (x ^ x >>> 33) * 0xff51afd7ed558ccdL;

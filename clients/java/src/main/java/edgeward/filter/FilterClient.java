@@ -18,20 +18,20 @@ import java.util.concurrent.locks.ReentrantReadWriteLock;
 import java.util.function.Predicate;
 
 /**
- * Follows a published set on two threads of its own, and answers at once. Safe for use by several threads.
+ * Follows a published set on two threads of its own. Queries return at once. Thread-safe.
  *
- * <p>No id that was committed more than {@code maxStaleness} ago is ever skipped: the answer is {@code ASK}
- * until there is a filter, and whenever it cannot be shown to be fresh. What is forged, broken, too large or
- * older than what is here is refused and counted; the last good filter stays.
+ * <p>The client never skips an id that was committed more than {@code maxStaleness} ago: it answers {@code ASK}
+ * until it has a filter, and whenever it cannot prove that the filter is fresh. Data that is forged, corrupt, too
+ * large or outdated is refused and counted; the last valid filter stays in use.
  */
 public final class FilterClient implements AutoCloseable {
     private static final int LINE_BYTES_MAX = 64 << 10;
     private static final long PAUSE_MIN_MS = 10;
     private static final long PERIOD_MIN_MS = 50;
-    // What proxies on the way bear without a byte.
+    // The time that proxies usually tolerate without a byte.
     private static final long PERIOD_MAX_MS = 25_000;
     private static final long BACKOFF_FIRST_MS = 100;
-    // With ranges each goes on where the last ended.
+    // With ranges each attempt resumes where the last one ended.
     private static final int DOWNLOAD_ATTEMPTS = 8;
 
     private final FilterConfig config;
@@ -54,7 +54,7 @@ public final class FilterClient implements AutoCloseable {
     private volatile boolean closed;
     private String tag;
 
-    // Notified whenever something came.
+    // Notified at every change.
     private final Object changes = new Object();
     private long changed;
 
@@ -73,7 +73,7 @@ public final class FilterClient implements AutoCloseable {
         downloads = thread("downloads", this::downloadForever);
     }
 
-    /** Begins to follow; returns at once. That the publisher cannot be reached is no error. */
+    /** Starts to follow the set, and returns at once. An unreachable publisher is not an error. */
     public static FilterClient start(FilterConfig config) {
         FilterClient client = new FilterClient(config);
         client.polls.start();
@@ -87,7 +87,7 @@ public final class FilterClient implements AutoCloseable {
         return thread;
     }
 
-    /** What to do about an id, in any spelling that its form allows. */
+    /** Returns what to do about an id, in any spelling that its form allows. */
     public Answer answer(String id) {
         Now now = config.clock.get();
         lock.readLock().lock();
@@ -102,32 +102,32 @@ public final class FilterClient implements AutoCloseable {
         }
     }
 
-    /** The same for a number. */
+    /** Like the above, for a number. */
     public Answer answer(long id) {
         return answer(Long.toString(id));
     }
 
-    /** The same for a UUID. */
+    /** Like the above, for a UUID. */
     public Answer answer(UUID id) {
         return answer(id.toString());
     }
 
-    /** False only if a request for the id can be skipped. */
+    /** Returns false only if a request for the id can be skipped. */
     public boolean mayExist(String id) {
         return answer(id) != Answer.ABSENT;
     }
 
-    /** The same for a number. */
+    /** Like the above, for a number. */
     public boolean mayExist(long id) {
         return answer(id) != Answer.ABSENT;
     }
 
-    /** The same for a UUID. */
+    /** Like the above, for a UUID. */
     public boolean mayExist(UUID id) {
         return answer(id) != Answer.ABSENT;
     }
 
-    /** How it is doing. */
+    /** Returns the state of the client. */
     public Status status() {
         Now now = config.clock.get();
         lock.readLock().lock();
@@ -158,7 +158,7 @@ public final class FilterClient implements AutoCloseable {
         return waitUntil(most, Status::fresh);
     }
 
-    /** Waits until something is true of the status, which is looked at whenever something came. */
+    /** Waits until a condition is true for the status, which is checked at every change. */
     public boolean waitUntil(Duration most, Predicate<Status> holds) throws InterruptedException {
         long end = System.nanoTime() + most.toNanos();
         while (true) {
@@ -181,7 +181,7 @@ public final class FilterClient implements AutoCloseable {
         }
     }
 
-    /** Ends the background. The filter answers until it is stale. */
+    /** Stops the background work. The filter can be queried until it is stale. */
     @Override
     public void close() {
         closed = true;
@@ -190,7 +190,7 @@ public final class FilterClient implements AutoCloseable {
     }
 
 
-    /** Asks for news with one long request after the other, a third of {@code maxStaleness} each. */
+    /** Polls the publisher with one long request after another, each for a third of {@code maxStaleness}. */
     private void pollForever() {
         int failures = 0;
         try {
@@ -202,7 +202,7 @@ public final class FilterClient implements AutoCloseable {
                     fetchDeltas();
                     failures = 0;
                     if (!news) {
-                        // A server that did not wait, such as a cache, is not asked without end.
+                        // A server that does not wait, such as a cache, must not be polled without a pause.
                         pause = periodMs - (System.nanoTime() - begun) / 1_000_000;
                     }
                 } catch (IOException | Refused | RuntimeException error) {
@@ -212,11 +212,11 @@ public final class FilterClient implements AutoCloseable {
                 Thread.sleep(jittered(pause));
             }
         } catch (InterruptedException stopped) {
-            // Somebody closed the client.
+            // The client was closed.
         }
     }
 
-    /** Fetches snapshots beside that, so that a large one keeps nobody from hearing of new ids. */
+    /** Fetches snapshots concurrently, so that a large one does not delay new ids. */
     private void downloadForever() {
         int failures = 0;
         try {
@@ -244,7 +244,7 @@ public final class FilterClient implements AutoCloseable {
                 tell();
             }
         } catch (InterruptedException stopped) {
-            // Somebody closed the client.
+            // The client was closed.
         }
     }
 
@@ -271,7 +271,7 @@ public final class FilterClient implements AutoCloseable {
         }
     }
 
-    /** Asks what there is; true if there may be more at once. */
+    /** Polls the publisher. Returns true if the next poll should follow at once. */
     private boolean poll() throws IOException, Refused, InterruptedException {
         boolean dated = config.clockError != null;
         Map<String, String> fields = new HashMap<>();
@@ -288,7 +288,7 @@ public final class FilterClient implements AutoCloseable {
             String echo = HexFormat.of().formatHex(bytes);
             change(now -> state.challenge(now, echo), polled);
             fields.put("Edgeward-Challenge", echo);
-            // RFC 9111 §5.2.1.4: a cache on the way is to ask the publisher.
+            // RFC 9111 §5.2.1.4: caches must forward the request to the publisher.
             fields.put("Cache-Control", "no-cache");
             String position = position();
             if (position != null) {
@@ -320,7 +320,7 @@ public final class FilterClient implements AutoCloseable {
         }
         Refused tooLarge = snapshotRefused();
         if (answer.status() == 200 && tooLarge != null) {
-            // The publisher answers at once while its snapshot is another: it is not asked without end.
+            // The publisher answers at once while the client's snapshot is older, so the client must pause between polls.
             noteFailure(tooLarge, 1);
             return false;
         }
@@ -349,7 +349,7 @@ public final class FilterClient implements AutoCloseable {
         return URI.create(config.url + beneath);
     }
 
-    /** Fetches the deltas that are wanted now, in their order. */
+    /** Fetches the deltas that are needed now, in their order. */
     private void fetchDeltas() throws IOException, Refused, InterruptedException {
         long most = Delta.HEADER_BYTES + 8L * config.overlayIdsMax;
         for (Entry entry : wants().deltas()) {
@@ -361,7 +361,7 @@ public final class FilterClient implements AutoCloseable {
                 file = fetcher.file(at("/delta/" + entry.sha256()), entry.bytes(), 1);
             } catch (Fetcher.StatusException error) {
                 if (error.status == 404) {
-                    // Merged away meanwhile: the next manifest names what took its place.
+                    // The delta was merged meanwhile: the next manifest lists the replacement.
                     return;
                 }
                 throw error;
@@ -375,7 +375,7 @@ public final class FilterClient implements AutoCloseable {
         State.Received received = State.Received.open(file);
         lock.writeLock().lock();
         try {
-            // Another manifest may have come meanwhile; what it names is wanted now.
+            // A newer manifest may have arrived meanwhile; its snapshot is needed then.
             if (named.equals(state.wants().snapshot())) {
                 change(now -> state.snapshot(now, received), snapshots);
             }
@@ -384,7 +384,7 @@ public final class FilterClient implements AutoCloseable {
         }
     }
 
-    /** Notes what went wrong, and says how long to wait. */
+    /** Counts an error, and returns how long to wait. */
     private long noteFailure(Exception error, int failures) {
         if (closed) {
             return PAUSE_MIN_MS;
@@ -397,7 +397,7 @@ public final class FilterClient implements AutoCloseable {
         try {
             config.onError.accept(error);
         } catch (RuntimeException ofTheListener) {
-            // Whoever listens does not end what he listens to.
+            // An exception of the listener must not stop the client.
         }
         tell();
         long pause = BACKOFF_FIRST_MS << (Math.min(failures, 16) - 1);
@@ -411,7 +411,7 @@ public final class FilterClient implements AutoCloseable {
         }
     }
 
-    /** A little more or less, so that many clients do not ask at the same moment. */
+    /** Jitter, so that many clients do not poll at the same moment. */
     private static long jittered(long pause) {
         double share = ThreadLocalRandom.current().nextDouble(0.8, 1.2);
         return Math.max(PAUSE_MIN_MS, (long) (pause * share));

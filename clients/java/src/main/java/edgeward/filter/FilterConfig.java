@@ -6,7 +6,7 @@ import java.util.Objects;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
 
-/** Which set to follow, whom to believe, and how old an answer may be, with every default filled in. */
+/** The configuration of a client: the set, the trusted keys, and the largest staleness, with defaults filled in. */
 public final class FilterConfig {
     final URI url;
     final String set;
@@ -21,20 +21,20 @@ public final class FilterConfig {
     Consumer<Exception> onError = error -> {};
 
     /**
-     * Follows a set, all else by default.
+     * Follows a set, with defaults for all other settings.
      *
-     * @param url as {@code https://ids.example/sets/resource}
-     * @param maxStaleness an id that was committed longer ago than this is never skipped
+     * @param url the URL of the set, such as {@code https://ids.example/sets/resource}
+     * @param maxStaleness the longest time for which the client may report a committed id as absent
      */
     public FilterConfig(URI url, Keys keys, Duration maxStaleness) {
         String text = url.toString().replaceAll("/+$", "");
         boolean http = "http".equals(url.getScheme()) || "https".equals(url.getScheme());
         boolean bare = url.getRawQuery() == null && url.getRawFragment() == null && url.getRawUserInfo() == null;
         if (!http || !bare || url.getHost() == null || url.getRawPath().replace("/", "").isEmpty()) {
-            throw new IllegalArgumentException(url + " is no set; write https://HOST/sets/NAME");
+            throw new IllegalArgumentException(url + "is not the URL of a set; write https://HOST/sets/NAME");
         }
         if (maxStaleness.isNegative() || maxStaleness.isZero()) {
-            throw new IllegalArgumentException("maxStaleness must be more than nothing");
+            throw new IllegalArgumentException("maxStaleness must be greater than zero");
         }
         this.url = URI.create(text);
         this.set = text.substring(text.lastIndexOf('/') + 1);
@@ -43,45 +43,45 @@ public final class FilterConfig {
     }
 
     /**
-     * How far this machine's wall clock and the publisher's can be apart, if somebody answers for that: then
-     * manifests may come out of any cache, and count by their date.
+     * The largest difference between this machine's wall clock and the publisher's, if the operator guarantees
+     * it. Then manifests may come from any cache, and are fresh by their date.
      */
     public FilterConfig clockError(Duration most) {
         clockError = most;
         return this;
     }
 
-    /** Snapshots above this size are refused before they are fetched. Default 1 GiB. */
+    /** The largest snapshot that is fetched, in bytes. Default 1 GiB. */
     public FilterConfig snapshotBytesMax(int bytes) {
         snapshotBytesMax = bytes;
         return this;
     }
 
-    /** Added ids kept beside the snapshot. Default 2^20. */
+    /** The most ids kept in addition to the snapshot. Default 2^20. */
     public FilterConfig overlayIdsMax(int ids) {
         overlayIdsMax = ids;
         return this;
     }
 
-    /** For a connection. Default 5 s. */
+    /** The timeout for a connection. Default 5 s. */
     public FilterConfig connectTimeout(Duration most) {
         connectTimeout = most;
         return this;
     }
 
-    /** For an answer to begin, and between two of its pieces. Default 10 s. */
+    /** The timeout for the start of a response, and between two parts of it. Default 10 s. */
     public FilterConfig silenceMax(Duration most) {
         silenceMax = most;
         return this;
     }
 
-    /** In place of the machine's clocks. */
+    /** Replaces the machine's clocks. */
     public FilterConfig clock(Supplier<Now> clock) {
         this.clock = Objects.requireNonNull(clock);
         return this;
     }
 
-    /** Is told what goes wrong; the client goes on. */
+    /** Called with each error; the client continues. */
     public FilterConfig onError(Consumer<Exception> listener) {
         onError = Objects.requireNonNull(listener);
         return this;

@@ -1,6 +1,6 @@
 package edgeward.filter;
 
-/** Bytes are no filter or delta to be used. */
+/** The bytes are not a valid filter or delta. */
 public final class FilterException extends Exception {
     private static final long serialVersionUID = 1;
 

@@ -21,16 +21,15 @@ import java.util.function.Consumer;
 import java.util.function.Supplier;
 
 /**
- * Answers from a file in the form of Guava's {@code BloomFilter}, as {@code edgeward filter build --guava} writes
- * it and any web server hands it out, and follows its changes in the background.
+ * A filter from a file in the format of Guava's {@code BloomFilter}, which {@code edgeward filter build --guava}
+ * writes and a web server delivers. Follows changes of the file in the background.
  *
- * <p>The file says neither when it was built nor by whom. Its age is that of its {@code Last-Modified}, by the
- * server's own clock, and from {@code maxStaleness} on the answer is {@code ASK}: so an id is never skipped that
- * was committed longer ago than {@code maxStaleness} <em>and as long as a build takes</em>, and a file must be
- * built anew more often than that. Whoever answers is believed; use https. {@link FilterClient} has none of these
- * limits.
+ * <p>The file contains neither its build time nor a signature. Its age follows from {@code Last-Modified} and the
+ * server's clock, and from {@code maxStaleness} on the answer is {@code ASK}. So an id is never skipped if it was
+ * committed longer ago than {@code maxStaleness} <em>plus the time of a build</em>, and the file must be built more
+ * often than that. Any server that answers is trusted; use https. {@link FilterClient} has none of these limits.
  *
- * @param <T> what the funnel takes
+ * @param <T> the type of ids that the funnel accepts
  */
 public final class GuavaFile<T> implements AutoCloseable {
     // Strategy, number of hash functions, number of words.
@@ -45,7 +44,7 @@ public final class GuavaFile<T> implements AutoCloseable {
     private final Fetcher fetcher = new Fetcher(Duration.ofSeconds(5), Duration.ofSeconds(10));
     private final Thread thread;
     private final State.Clock time = new State.Clock();
-    // What a next request says it has.
+    // The validators of the next conditional request.
     private String tag;
     private Instant modified;
 
@@ -65,11 +64,11 @@ public final class GuavaFile<T> implements AutoCloseable {
     }
 
     /**
-     * Begins to follow; returns at once.
+     * Starts to follow the file, and returns at once.
      *
      * @param at an http, https or file URI
-     * @param funnel the one that the file was built with
-     * @param onError is told what goes wrong; the last good filter stays
+     * @param funnel the funnel with which the file was built
+     * @param onError called with each error; the last valid filter stays in use
      */
     public static <T> GuavaFile<T> start(
             URI at, Funnel<? super T> funnel, Duration maxStaleness, Consumer<Exception> onError) {
@@ -78,13 +77,13 @@ public final class GuavaFile<T> implements AutoCloseable {
         return file;
     }
 
-    /** For tests, which look when they like and have clocks of their own. */
+    /** For tests, which check the file at times of their choice and have clocks of their own. */
     static <T> GuavaFile<T> manual(
             URI at, Funnel<? super T> funnel, Duration maxStaleness, Supplier<Now> clock) {
         return new GuavaFile<>(at, funnel, maxStaleness, clock, error -> {});
     }
 
-    /** What to do about an id. */
+    /** The result of a query for an id. */
     public synchronized Answer answer(T id) {
         if (filter == null || time.moment(clock.get()) > deadline) {
             return Answer.ASK;
@@ -92,12 +91,12 @@ public final class GuavaFile<T> implements AutoCloseable {
         return filter.mightContain(id) ? Answer.MAYBE : Answer.ABSENT;
     }
 
-    /** False only if a request for the id can be skipped. */
+    /** Returns false only if a request for the id can be skipped. */
     public boolean mayExist(T id) {
         return answer(id) != Answer.ABSENT;
     }
 
-    /** Ends the background. The filter answers until it is stale. */
+    /** Stops the background work. The filter can be queried until it is stale. */
     @Override
     public void close() {
         thread.interrupt();
@@ -114,7 +113,7 @@ public final class GuavaFile<T> implements AutoCloseable {
                 Thread.sleep(periodMs);
             }
         } catch (InterruptedException stopped) {
-            // Somebody closed it.
+            // It was closed.
         }
     }
 
@@ -122,11 +121,11 @@ public final class GuavaFile<T> implements AutoCloseable {
         try {
             onError.accept(error);
         } catch (RuntimeException ofTheListener) {
-            // Whoever listens does not end what he listens to.
+            // An exception of the listener must not stop the client.
         }
     }
 
-    /** Looks once whether the file is another one, or still the same. */
+    /** Checks once if the file has changed. */
     void look() throws IOException, FilterException, InterruptedException {
         Now sent = clock.get();
         if ("file".equals(at.getScheme())) {
@@ -155,9 +154,9 @@ public final class GuavaFile<T> implements AutoCloseable {
         Instant written = answer.status() == 304 ? told.orElse(modified) : told.orElse(null);
         Instant date = date(headers, "Date").orElse(null);
         if (written == null || date == null) {
-            throw new IOException("the server says not when the file was written: Last-Modified and Date are needed");
+            throw new IOException("the age of the file is unknown: the response has no Last-Modified or Date");
         }
-        // RFC 9111 §4.2.3: what a cache answers was the server's `Age` seconds ago.
+        // RFC 9111 §4.2.3: a cached response left the server `Age` seconds ago.
         long ageSeconds = Math.max(0, headers.firstValueAsLong("Age").orElse(0));
         byte[] bytes = answer.status() == 304 ? null : answer.body();
         take(sent, bytes, written, Duration.between(written, date.plusSeconds(ageSeconds)));
@@ -175,7 +174,7 @@ public final class GuavaFile<T> implements AutoCloseable {
         }
     }
 
-    /** Takes a new file, or what was learnt about the one that is here. */
+    /** Processes a new file, or the new age of the current one. */
     private void take(Now sent, byte[] bytes, Instant written, Duration age) throws IOException, FilterException {
         BloomFilter<T> fresh = bytes == null ? null : read(bytes, funnel);
         synchronized (this) {
@@ -184,22 +183,22 @@ public final class GuavaFile<T> implements AutoCloseable {
                 filter = fresh;
             }
             modified = written;
-            // Written in the future: a clock is wrong, and nobody knows by how much.
+            // The date is in the future: a clock is wrong by an unknown amount.
             long ageMs = age.plusNanos(999_999).toMillis();
             long left = age.isNegative() ? -1 : maxStalenessMs - ageMs - 2 * State.JITTER_MS;
             long until = time.observe(sent) + left;
-            // The same file does not grow younger, whatever a cache that forgets to count says.
+            // The age of an unchanged file never decreases, even if a cache reports a wrong `Age`.
             deadline = same ? Math.min(deadline, until) : until;
         }
     }
 
     /**
-     * Guava's own reader, after a look at the header: it takes room for as many words as that says, up to 16 GiB,
-     * before it finds that they are not there.
+     * Checks the header, then calls Guava's reader. Guava would allocate as many words as the header says, up to
+     * 16 GiB, before it finds that they are missing.
      */
     static <T> BloomFilter<T> read(byte[] bytes, Funnel<? super T> funnel) throws IOException, FilterException {
         if (bytes.length < HEADER_BYTES || bytes[0] != 1 || bytes[1] == 0) {
-            throw new FilterException("this is no Guava Bloom filter of strategy 1 (MURMUR128_MITZ_64)");
+            throw new FilterException("not a Guava Bloom filter of strategy 1 (MURMUR128_MITZ_64)");
         }
         long words =
                 (bytes[2] & 0xffL) << 24 | (bytes[3] & 0xffL) << 16 | (bytes[4] & 0xffL) << 8 | bytes[5] & 0xffL;

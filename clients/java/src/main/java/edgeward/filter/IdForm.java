@@ -2,24 +2,24 @@ package edgeward.filter;
 
 import java.nio.charset.StandardCharsets;
 
-/** How the ids of a set are spelled, and so how other spellings become the canonical one. */
+/** The form of the ids of a set. It defines the canonical spelling of an id. */
 public enum IdForm {
-    // In the order of the format's numbers.
-    /** Text or bytes: each spelling is an id of its own. */
+    // The constants are in the order of the format's numbers.
+    /** Text or bytes: each spelling is a separate id. */
     TEXT,
     /** UUIDs, in any of their usual spellings. */
     UUID,
     /** Integers of up to 128 bits, in decimal. */
     INTEGER;
 
-    // 2^127 - 1 and 2^127.
+    // The decimal digits of 2^127 - 1 and 2^127.
     private static final String MAX = "170141183460469231731687303715884105727";
     private static final String MIN_ABS = "170141183460469231731687303715884105728";
     private static final String URN = "urn:uuid:";
 
     /**
-     * The hash of what is asked for, as filters and deltas have it: XXH3 of the canonical form. What is no id
-     * of the form is hashed as it stands: it is hardly in a filter, and the filter says so.
+     * Returns the hash of an id that filters and deltas use: XXH3 of the canonical form. Text that is not an id
+     * of the form is hashed unchanged; the filter will almost certainly report it as absent.
      */
     public long hash(String id, long seed) {
         String canonical =
@@ -32,10 +32,10 @@ public enum IdForm {
         return Xxh3.hash(bytes, 0, bytes.length, seed);
     }
 
-    /** The same for the bytes of a spelling. */
+    /** Like the above, for the bytes of a spelling. */
     public long hash(byte[] id, long seed) {
         if (this != TEXT && id.length <= 64) {
-            // A spelling of another form is ASCII; one that is not is none.
+            // Spellings of other forms are ASCII; any other character makes the spelling invalid.
             String spelling = new String(id, StandardCharsets.ISO_8859_1);
             String canonical = this == UUID ? canonicalUuid(spelling) : canonicalInteger(spelling);
             if (canonical != null) {
@@ -45,7 +45,7 @@ public enum IdForm {
         return Xxh3.hash(id, 0, id.length, seed);
     }
 
-    /** 32 hex digits, with the usual hyphens or none, in braces or after {@code urn:uuid:}. */
+    /** Parses 32 hex digits, with or without the usual hyphens, in braces, or after {@code urn:uuid:}. */
     private static String canonicalUuid(String id) {
         int from = 0;
         int to = id.length();
@@ -83,7 +83,7 @@ public enum IdForm {
         return new String(canonical);
     }
 
-    /** Java folds more letters than ASCII has. */
+    /** Java also folds letters outside of ASCII. */
     private static boolean isAscii(String id, int length) {
         for (int n = 0; n < length; n++) {
             if (id.charAt(n) > 127) {
@@ -93,7 +93,7 @@ public enum IdForm {
         return true;
     }
 
-    /** Decimal digits after a sign or none, of up to 128 bits; zeros in front go. */
+    /** Parses decimal digits with an optional sign, of up to 128 bits. Removes leading zeros. */
     private static String canonicalInteger(String id) {
         boolean negative = id.startsWith("-");
         int from = negative || id.startsWith("+") ? 1 : 0;
@@ -110,7 +110,7 @@ public enum IdForm {
         }
         String digits = id.substring(from);
         String most = negative ? MIN_ABS : MAX;
-        // Of as many digits each, the order of texts is that of numbers.
+        // For equal lengths the order of texts is the order of numbers.
         boolean fits =
                 digits.length() < most.length()
                         || digits.length() == most.length() && digits.compareTo(most) <= 0;

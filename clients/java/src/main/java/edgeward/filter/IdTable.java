@@ -2,12 +2,12 @@ package edgeward.filter;
 
 import java.security.SecureRandom;
 
-/** Added ids and the journal number of the delta that brought each: open addressing, half full at most. */
+/** The added ids, each with the journal number of its delta: a hash table with open addressing, at most half full. */
 final class IdTable {
-    // So that nobody can choose ids that crowd one place of the table.
+    // A random seed, so that an attacker cannot choose ids that collide in the table.
     private final long seed = new SecureRandom().nextLong();
     private long[] ids = new long[16];
-    // 0 where there is no id: a delta's last number is never 0.
+    // 0 in an empty slot: the last number of a delta is never 0.
     private long[] to = new long[16];
     private int size;
 
@@ -19,7 +19,7 @@ final class IdTable {
         return size != 0 && to[place(id)] != 0;
     }
 
-    /** Adds an id, or moves the one that is there to a later number. */
+    /** Adds an id, or raises the number of an existing one. */
     void add(long id, long number) {
         int at = place(id);
         if (to[at] != 0) {
@@ -36,7 +36,7 @@ final class IdTable {
         }
     }
 
-    /** Drops what a snapshot with this base holds. */
+    /** Removes the ids that a snapshot with this base contains. */
     void forgetUpTo(long base) {
         int left = 0;
         for (long number : to) {
@@ -62,7 +62,7 @@ final class IdTable {
         }
     }
 
-    /** Where the id is, or would be. */
+    /** Returns the slot of the id, or the slot for it. */
     private int place(long id) {
         int mask = ids.length - 1;
         int at = (int) Filter.mix(id, seed) & mask;

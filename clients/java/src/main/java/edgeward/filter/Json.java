@@ -6,7 +6,7 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * As much of JSON as documents use: objects as maps, lists, text, whole numbers of 64 bits without a sign as
+ * A parser for the part of JSON that documents use: objects as maps, lists, text, unsigned integers of 64 bits as
  * {@code Long}, and null.
  */
 final class Json {
@@ -19,7 +19,7 @@ final class Json {
         this.text = text;
     }
 
-    /** The value of the text, or an {@code IllegalArgumentException}. */
+    /** Parses the text, or throws an {@code IllegalArgumentException}. */
     static Object parse(String text) {
         Json json = new Json(text);
         Object value = json.value(0);

@@ -13,20 +13,20 @@ import java.util.HexFormat;
 import java.util.Map;
 import java.util.TreeMap;
 
-/** Whom a client believes: the holders of these public keys, or whoever answers. */
+/** The trusted public keys, or trust in any server that answers. */
 public final class Keys {
-    // RFC 8410: what stands in front of an Ed25519 key's 32 bytes in X.509.
+    // RFC 8410: the prefix of an Ed25519 key's 32 bytes in X.509.
     private static final byte[] X509 = HexFormat.of().parseHex("302a300506032b6570032100");
     private static final int LINE_BYTES_MAX = 64 << 10;
 
-    /** By their short names. */
+    /** The keys by their ids. */
     private final Map<String, PublicKey> keys;
 
     private Keys(Map<String, PublicKey> keys) {
         this.keys = keys;
     }
 
-    /** These keys of 64 hex digits; more than one while keys are exchanged. */
+    /** These keys of 64 hex digits; several during a change of keys. */
     public static Keys of(Collection<String> texts) {
         Map<String, PublicKey> keys = new TreeMap<>();
         for (String text : texts) {
@@ -45,17 +45,17 @@ public final class Keys {
             }
         }
         if (keys.isEmpty()) {
-            throw new IllegalArgumentException("give a key, or Keys.trustTransport() to believe whoever answers");
+            throw new IllegalArgumentException("give a key, or Keys.trustTransport() to trust any server that answers");
         }
         return new Keys(keys);
     }
 
-    /** One key. */
+    /** Trusts one key. */
     public static Keys of(String text) {
         return of(java.util.List.of(text));
     }
 
-    /** Whoever answers: what comes is protected by TLS or by nothing. */
+    /** Trusts any server that answers: only TLS protects the data, if it is used. */
     public static Keys trustTransport() {
         return new Keys(Map.of());
     }
@@ -79,7 +79,7 @@ public final class Keys {
             return text.substring("unsigned ".length());
         }
         if (!words[0].equals("ed25519") || words.length < 4) {
-            throw unbelievable("this is no signed line");
+            throw unbelievable("not a signed line");
         }
         if (!keys.isEmpty()) {
             PublicKey key = keys.get(words[1]);
@@ -101,7 +101,7 @@ public final class Keys {
             signature.update(message.getBytes(StandardCharsets.UTF_8));
             return signature.verify(HexFormat.of().parseHex(hex));
         } catch (IllegalArgumentException | GeneralSecurityException error) {
-            // Not of 64 bytes, not hex, or no point on the curve.
+            // The key has another length, is not hex, or is not a point on the curve.
             return false;
         }
     }

@@ -5,7 +5,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 
-/** What a client needs to have, to know of every id up to journal number {@code head}. Numbers are unsigned. */
+/** Lists the files that contain every id up to journal number {@code head}. Numbers are unsigned. */
 record Manifest(
         String set,
         long serial,
@@ -59,7 +59,7 @@ record Manifest(
         return manifest;
     }
 
-    /** With the snapshot and the deltas everything up to the head must be had. */
+    /** The snapshot and the deltas must cover the journal up to the head. */
     private void check() throws Refused {
         long first = deltas.isEmpty() ? head : deltas.get(0).from;
         long end = first;
@@ -99,13 +99,13 @@ record Manifest(
                 all.of("echo", String.class));
     }
 
-    /** An object that has exactly these fields. */
+    /** Parses an object that has exactly these fields. */
     private static final class Fields {
         private final Map<?, ?> values;
 
         /**
-         * A document of form 2. Proofs of form 1 do not state their form. A statement of form 1 does not name the
-         * snapshot that it is about: it must make no filter fresh.
+         * Parses a document of form 2. Proofs of form 1 do not state their form. A statement of form 1 does not
+         * identify its snapshot, so it must not make a filter fresh.
          */
         Fields(String json, String... names) throws Refused {
             this(ofForm2(parsed(json)), names);
@@ -121,7 +121,7 @@ record Manifest(
 
         Fields(Object value, String... names) throws Refused {
             if (!(value instanceof Map<?, ?> map)) {
-                throw Keys.unbelievable("the signed document has something else in an object's place");
+                throw Keys.unbelievable("the signed document has a value that is not an object");
             }
             if (!map.keySet().equals(Set.of(names))) {
                 throw Keys.unbelievable(
@@ -141,7 +141,7 @@ record Manifest(
         <T> T of(String name, Class<T> type) throws Refused {
             Object value = values.get(name);
             if (!type.isInstance(value)) {
-                throw Keys.unbelievable(name + " is not what belongs there");
+                throw Keys.unbelievable(name + " has an invalid value");
             }
             return type.cast(value);
         }
@@ -153,7 +153,7 @@ record Manifest(
         String digest() throws Refused {
             String digest = of("sha256", String.class);
             if (!digest.matches("[0-9a-fA-F]{64}")) {
-                throw Keys.unbelievable("sha256 is not what belongs there");
+                throw Keys.unbelievable("sha256 has an invalid value");
             }
             return digest.toLowerCase(java.util.Locale.ROOT);
         }

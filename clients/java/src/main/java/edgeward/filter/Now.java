@@ -1,13 +1,13 @@
 package edgeward.filter;
 
 /**
- * What a machine's clocks show.
+ * The time of a machine's two clocks.
  *
- * @param monotonicMs milliseconds since any fixed moment; never falls
+ * @param monotonicMs milliseconds since an arbitrary moment; never decreases
  * @param wallMs milliseconds since 1970; may be stepped in either direction
  */
 public record Now(long monotonicMs, long wallMs) {
-    /** Of this machine. A sleep is noticed by the wall clock, as {@code nanoTime} may stand still meanwhile. */
+    /** The clocks of this machine. The wall clock detects a sleep, during which {@code nanoTime} may stand still. */
     public static Now ofThisMachine() {
         return new Now(System.nanoTime() / 1_000_000, System.currentTimeMillis());
     }

@@ -1,30 +1,30 @@
 package edgeward.filter;
 
-/** Something that came was not used. What was there before stays in use. */
+/** Received data was not used. The previous data stays in use. */
 public final class Refused extends Exception {
     private static final long serialVersionUID = 1;
 
-    /** Why, in a word. */
+    /** The code of the refusal. */
     public enum Reason {
-        /** A manifest or proof is not believed or cannot be read. */
+        /** A manifest or proof is not trusted or is invalid. */
         UNBELIEVABLE,
-        /** It speaks of other ids. */
+        /** The statement belongs to another set. */
         OTHER_SET,
-        /** A newer manifest was seen. */
+        /** A newer manifest was received before. */
         REPLAYED,
-        /** Within one lineage numbers only grow: the publisher's state was put back. */
+        /** Within a lineage numbers only increase: the publisher's state was restored from a backup. */
         FALLING,
-        /** No request that is under way carried these bytes. */
+        /** No request in progress had these bytes. */
         NOT_ASKED,
-        /** No believed manifest names it. */
+        /** No trusted manifest lists it. */
         UNLISTED,
-        /** Something before it is missing. */
+        /** An earlier delta is missing. */
         EARLY,
-        /** What is here is as new. */
+        /** The data in use is as new. */
         OLDER,
         /** Two statements of the publisher cannot both be true. */
         CONTRADICTION,
-        /** The publisher built it so. */
+        /** The file is invalid as published. */
         BROKEN,
         /** Larger than the operator allows. */
         TOO_LARGE,

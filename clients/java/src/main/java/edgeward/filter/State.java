@@ -12,23 +12,23 @@ import java.util.List;
 import java.util.Locale;
 
 /**
- * When a client may still rely on its filter. It fetches nothing and looks at no clock: documents, files and
- * times are handed in. Not safe for use by several threads.
+ * Decides when a client may rely on its filter. It does no input or output and reads no clock: the caller passes
+ * documents, files and times. Not thread-safe.
  *
  * <p><b>The guarantee</b>: an id that was committed more than {@code maxStaleness} ago is never skipped. The
- * answer is {@code ABSENT} only while a deadline lies ahead, and a deadline comes from a statement of the
- * publisher whose snapshot and ids are all here: from a proof, which echoes random bytes of this client's own request and so
- * was made after that was sent, or from a manifest's date where somebody vouches for the clocks
- * (docs/explanation/id-filter.md, "Freshness"). The scripts in vectors/filter hold it to the Rust client, step by step.
+ * answer is {@code ABSENT} only before a deadline. A deadline comes from a statement of the publisher whose
+ * snapshot and ids have all arrived. The statement is a proof, which contains random bytes of this client's request
+ * and so was made after the request, or a manifest's date if the operator guarantees the clocks
+ * (docs/explanation/id-filter.md, "Freshness"). The scripts in vectors/filter compare it with the Rust client.
  */
 final class State {
-    // Requests whose answers are still waited for.
+    // The most requests in progress.
     private static final int CHALLENGES_MAX = 8;
-    // Statements that wait for their ids.
+    // The most statements whose ids have not all arrived.
     private static final int PENDING_MAX = 16;
-    // Deltas of the newest manifest and as many that were merged away.
+    // The most deltas that are remembered: those of the newest manifest and as many that were merged.
     private static final int LISTED_MAX = 256;
-    // More than rounding makes between two looks at two clocks.
+    // More than the rounding error between two readings of two clocks.
     static final long JITTER_MS = 50;
     private static final long FAR = 1L << 62;
 
@@ -45,14 +45,14 @@ final class State {
     private final ArrayDeque<Challenge> challenges = new ArrayDeque<>();
     private final List<Statement> pending = new ArrayList<>();
     private long deadline;
-    // Whether there is a deadline at all.
+    // True if there is a deadline.
     private boolean stated;
     private Highest highest = new Highest(0, 0, 0, 0);
 
-    /** The highest numbers that believed statements had; all but the serial belong to the lineage. */
+    /** The highest numbers of all trusted statements. All except the serial belong to the lineage. */
     private record Highest(long serial, long lineage, long epochMin, long head) {}
 
-    /** A snapshot and what was added to it. */
+    /** A snapshot and the ids added since. */
     private record Holding(
             long lineage,
             String sha256,
@@ -76,10 +76,10 @@ final class State {
      */
     private record Statement(long lineage, long epochMin, long head, long deadline) {}
 
-    /** What to fetch: a snapshot or null, and deltas in their order. */
+    /** The files to fetch: a snapshot or null, and deltas in their order. */
     record Wants(Snapshot snapshot, List<Entry> deltas) {}
 
-    /** A snapshot's bytes, hashed and opened: work that needs no state. */
+    /** A snapshot whose bytes are hashed and opened, which needs no state. */
     record Received(String sha256, Filter filter, String error) {
         static Received open(byte[] file) {
             String sha256 = Keys.sha256(file);
@@ -91,7 +91,7 @@ final class State {
         }
     }
 
-    /** {@code clockError} is null where nobody answers for the clocks. */
+    /** {@code clockError} is null if the operator gives no guarantee for the clocks. */
     State(String set, Duration maxStaleness, Duration clockError, long snapshotBytesMax, int overlayIdsMax) {
         this.set = set;
         this.maxStalenessMs = maxStaleness.toMillis();
@@ -126,7 +126,7 @@ final class State {
         return holding == null ? 0 : holding.overlay.size();
     }
 
-    /** How far the journal is known here, as the query of a request has it; null: not at all. */
+    /** The known position in the journal, as a request's query has it. Null if unknown. */
     String position() {
         if (holding == null) {
             return null;
@@ -142,12 +142,12 @@ final class State {
         return newest == null ? 0 : newest.serial();
     }
 
-    /** Looks at the clocks; every other change does so too. */
+    /** Updates the time. Every other change does so too. */
     void observe(Now now) {
         clock.observe(now);
     }
 
-    /** Begins a request that carries these 16 random bytes in hex, to be sent now at the earliest. */
+    /** Records a request with these 16 random bytes in hex. It must not be sent before the given time. */
     void challenge(Now now, String echo) {
         long sent = clock.observe(now);
         if (challenges.size() == CHALLENGES_MAX) {
@@ -156,7 +156,7 @@ final class State {
         challenges.addLast(new Challenge(echo.toLowerCase(Locale.ROOT), sent));
     }
 
-    /** Takes a manifest that {@link Manifest#read} believed. */
+    /** Processes a manifest that {@link Manifest#read} has verified. */
     void manifest(Now now, Manifest manifest) throws Refused {
         clock.observe(now);
         checkSet(manifest.set());
@@ -186,8 +186,8 @@ final class State {
     }
 
     /**
-     * Takes the snapshot in use for that of a new lineage, if the manifest names the same file: the publisher was
-     * restarted. The ids beside it and the deadline stay. The next snapshot of the new lineage comes from a scan
+     * Adopts the snapshot in use for a new lineage, if the manifest lists the same file: the publisher was
+     * restarted. The added ids and the deadline stay. The next snapshot of the new lineage comes from a scan
      * that began after the restart, so it has all ids committed before.
      */
     private void adopt(Manifest manifest) {
@@ -213,7 +213,7 @@ final class State {
             throw new Refused(
                     Reason.REPLAYED,
                     "manifest " + Long.toUnsignedString(serial) + " is older than "
-                            + Long.toUnsignedString(highest.serial) + ", which was seen before");
+                            + Long.toUnsignedString(highest.serial) + ", which was received before");
         }
     }
 
@@ -234,7 +234,7 @@ final class State {
         }
     }
 
-    /** Takes a proof that {@link Manifest#readProof} believed. */
+    /** Processes a proof that {@link Manifest#readProof} has verified. */
     void proof(Now now, Proof proof) throws Refused {
         clock.observe(now);
         checkSet(proof.set());
@@ -255,10 +255,10 @@ final class State {
             settle();
             return;
         }
-        throw new Refused(Reason.NOT_ASKED, "the proof answers no request that is under way");
+        throw new Refused(Reason.NOT_ASKED, "the proof matches no request in progress");
     }
 
-    /** Takes a snapshot that a manifest named. */
+    /** Processes a snapshot that a manifest lists. */
     void snapshot(Now now, Received received) throws Refused {
         clock.observe(now);
         if (newest == null) {
@@ -290,14 +290,14 @@ final class State {
             if (!isNewer) {
                 throw new Refused(Reason.OLDER, "the snapshot is not newer than the one in use");
             }
-            // What was added after the new base is complete up to where the old one was.
+            // The ids added after the new base are complete up to the old position.
             if (Long.compareUnsigned(old.upTo(), applied) > 0) {
                 applied = old.upTo();
             }
             overlay = old.overlay;
             overlay.forgetUpTo(named.base());
         } else {
-            // What was shown of another journal says nothing about this one.
+            // A deadline for another journal is not valid for this one.
             stated = false;
         }
         holding =
@@ -312,7 +312,7 @@ final class State {
         settle();
     }
 
-    /** Takes a delta that a manifest named. */
+    /** Processes a delta that a manifest lists. */
     void delta(Now now, byte[] file) throws Refused {
         clock.observe(now);
         String name = Keys.sha256(file);
@@ -343,7 +343,7 @@ final class State {
             throw early();
         }
         if (Long.compareUnsigned(entry.to(), holding.upTo()) <= 0) {
-            // Doubled, or covered by another: harmless and nothing to do.
+            // A duplicate, or covered by another delta: ignored.
             return;
         }
         if (delta.ids().length > overlayIdsMax - holding.overlay.size()) {
@@ -356,7 +356,7 @@ final class State {
         settle();
     }
 
-    /** Why the newest snapshot, which is wanted, is not fetched: it is larger than allowed. Or null. */
+    /** An error if the newest snapshot is needed but is larger than allowed, otherwise null. */
     Refused snapshotRefused() {
         boolean refused = newest != null && isWanted(newest) && !fits(newest.snapshot());
         return refused ? tooLarge(newest.snapshot()) : null;
@@ -393,26 +393,26 @@ final class State {
         List<Entry> missing =
                 newest.deltas().stream().filter(one -> Long.compareUnsigned(one.to(), upTo) > 0).toList();
         if (!missing.isEmpty() && Long.compareUnsigned(missing.get(0).from(), upTo) > 0) {
-            // The journal no longer reaches back to what is here: only a snapshot helps.
+            // The journal no longer reaches back to the client's position: a snapshot is needed.
             missing = List.of();
         }
         return new Wants(snapshot, missing);
     }
 
-    /** A dated manifest counts where clocks are vouched for. */
+    /** A manifest's date makes the filter fresh if the operator guarantees the clocks' error. */
     private void considerDate(Now now, Manifest manifest) {
         if (clockError == null || Long.compareUnsigned(manifest.coversMs(), FAR) > 0) {
             return;
         }
         long moment = clock.moment(now);
         long age = moment - manifest.coversMs() + clockError.toMillis();
-        // Dated later than the clocks' error allows: they are not what they were said to be.
+        // The date is later than the clocks' error permits: the guarantee does not hold.
         if (age >= 0 && age <= maxStalenessMs) {
             state(manifest.lineage(), manifest.epochMin(), manifest.head(), moment + maxStalenessMs - age);
         }
     }
 
-    /** Remembers a statement until its ids are here. Jitter in both directions can hide time. */
+    /** Remembers a statement until its ids have arrived. Jitter in both directions can hide time. */
     private void state(long lineage, long epochMin, long head, long until) {
         Statement said = new Statement(lineage, epochMin, head, until - 2 * JITTER_MS);
         for (int n = 0; n < pending.size(); n++) {
@@ -425,13 +425,13 @@ final class State {
             }
         }
         if (pending.size() == PENDING_MAX) {
-            // The oldest is nearest to being fulfilled, and the newest is the best to have.
+            // The oldest will be complete first, and the newest gives the longest deadline, so one in the middle is dropped.
             pending.remove(PENDING_MAX / 2);
         }
         pending.add(said);
     }
 
-    /** Lets the statements count whose ids are all here. */
+    /** Applies the statements whose ids have all arrived. */
     private void settle() {
         if (holding == null) {
             return;
@@ -453,7 +453,7 @@ final class State {
     private void checkSet(String name) throws Refused {
         if (!name.equals(set)) {
             String start = name.substring(0, Math.min(80, name.length()));
-            throw new Refused(Reason.OTHER_SET, "this is about the set `" + start + "`");
+            throw new Refused(Reason.OTHER_SET, "this belongs to the set `" + start + "`");
         }
     }
 
@@ -462,11 +462,11 @@ final class State {
     }
 
     private static Refused unlisted() {
-        return new Refused(Reason.UNLISTED, "no manifest names a file with this content");
+        return new Refused(Reason.UNLISTED, "no manifest lists a file with this content");
     }
 
     private static Refused early() {
-        return new Refused(Reason.EARLY, "the delta comes before what it follows");
+        return new Refused(Reason.EARLY, "the delta was received before an earlier one");
     }
 
     static Refused overlayFull(int most) {
@@ -476,8 +476,8 @@ final class State {
     }
 
     /**
-     * One reckoning of time from two clocks that may both be wrong: it passes by whichever says more. When they
-     * part, the anchor is set anew, so that a step back hides no later sleep.
+     * One time from two clocks that may both be wrong: it advances with the faster one. When the clocks diverge,
+     * the anchor is reset, so that a step back does not hide a later sleep.
      */
     static final class Clock {
         private Now anchor;

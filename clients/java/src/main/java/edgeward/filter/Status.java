@@ -4,15 +4,15 @@ import java.time.Duration;
 import java.util.Optional;
 
 /**
- * How a client is doing.
+ * The state of a client.
  *
- * @param fresh whether absent ids are skipped now
- * @param freshFor and for how much longer if nothing more is learnt
- * @param facts of the snapshot in use
- * @param overlayIds added ids beside it
- * @param serial the newest manifest's number; unsigned
- * @param counts what happened so far
- * @param lastError what went wrong last
+ * @param fresh true while absent ids are skipped
+ * @param freshFor the time until this ends without further news
+ * @param facts the header of the snapshot in use
+ * @param overlayIds the number of ids in addition to the snapshot
+ * @param serial the number of the newest manifest; unsigned
+ * @param counts the counters of the client
+ * @param lastError the last error
  */
 public record Status(
         boolean fresh,
@@ -22,7 +22,7 @@ public record Status(
         long serial,
         Counts counts,
         Optional<Exception> lastError) {
-    /** What happened since a client started; {@code refused} is part of {@code failed}. */
+    /** The counters since the client started; {@code refused} is part of {@code failed}. */
     public record Counts(
             long polls, long failed, long refused, long manifests, long proofs, long snapshots, long deltas, long bytes) {}
 }

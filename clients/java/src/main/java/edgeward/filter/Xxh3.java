@@ -5,7 +5,7 @@ import java.lang.invoke.VarHandle;
 import java.nio.ByteOrder;
 import java.util.HexFormat;
 
-/** XXH3 with 64 bits (Yann Collet), as its specification has it: one way for each range of lengths. */
+/** XXH3 with 64 bits (Yann Collet), after its specification: a separate algorithm for each range of lengths. */
 final class Xxh3 {
     private static final VarHandle LONG =
             MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);

@@ -21,9 +21,9 @@ import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 
-/** A publisher on loopback that can be told to misbehave, and a pair of clocks that only the test moves. */
+/** A publisher on loopback that injects faults, and a pair of clocks that only the test advances. */
 final class FakePublisher implements AutoCloseable {
-    // RFC 8410: what stands in front of an Ed25519 key's 32 bytes in PKCS #8.
+    // RFC 8410: the prefix of an Ed25519 key's 32 bytes in PKCS #8.
     private static final byte[] PKCS8 = HexFormat.of().parseHex("302e020100300506032b657004220420");
 
     final List<String> requests = new CopyOnWriteArrayList<>();
@@ -121,7 +121,7 @@ final class FakePublisher implements AutoCloseable {
             Signature signature = Signature.getInstance("Ed25519");
             signature.initSign(trouble.equals("forged") ? stranger : key);
             signature.update(("edgeward filter " + kind + " 1\n" + json).getBytes(StandardCharsets.UTF_8));
-            // The trusted key's name, whoever signs.
+            // The id of the trusted key, whichever key signs.
             return "ed25519 fe812c12f3ab4ce6 " + HexFormat.of().formatHex(signature.sign()) + " " + json;
         } catch (GeneralSecurityException error) {
             throw new IllegalStateException(error);
@@ -144,7 +144,7 @@ final class FakePublisher implements AutoCloseable {
                 send(exchange, status, rest);
             }
             case "broken" -> {
-                // A few hundred bytes a connection.
+                // A few hundred bytes per connection.
                 exchange.sendResponseHeaders(status, rest.length);
                 OutputStream out = exchange.getResponseBody();
                 out.write(rest, 0, Math.min(300, rest.length));
@@ -152,7 +152,7 @@ final class FakePublisher implements AutoCloseable {
                 exchange.close();
             }
             case "flood" -> {
-                // Of unknown length.
+                // A response of unknown length.
                 exchange.sendResponseHeaders(status, 0);
                 try (OutputStream out = exchange.getResponseBody()) {
                     for (int n = 0; n < 10_000; n++) {

@@ -17,7 +17,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** The client over a publisher in this process, with clocks that only the test moves. */
+/** The client with a publisher in this process, and clocks that only the test advances. */
 final class FilterClientTest {
     private static final Duration PATIENCE = Duration.ofMinutes(3);
 
@@ -53,7 +53,7 @@ final class FilterClientTest {
     }
 
     @Test
-    void aClientAsksUntilItsFilterIsThereThenSkipsWhatIsAbsent() throws InterruptedException {
+    void aClientAsksUntilItsFilterIsLoadedAndThenSkipsAbsentIds() throws InterruptedException {
         publisher.trouble = "dead";
         follow(config -> config);
         untilItFailsAgain();
@@ -69,13 +69,13 @@ final class FilterClientTest {
     }
 
     @Test
-    void aClientWhosePublisherDiedAsksAfterMaxStalenessAndNotBefore() throws InterruptedException {
+    void aClientWithoutPublisherAsksAfterMaxStalenessAndNotBefore() throws InterruptedException {
         follow(config -> config);
         until(Status::fresh);
         long id = absent();
         publisher.trouble = "dead";
         untilItFailsAgain();
-        // What the proof was good for, less the jitter of clocks.
+        // The lifetime of the proof, minus the jitter of the clocks.
         long left = client.status().freshFor().toMillis();
         assertTrue(left > 0 && left <= 2_900, left + " ms");
         publisher.pass(left, left);
@@ -87,7 +87,7 @@ final class FilterClientTest {
     }
 
     @Test
-    void aWallClockThatIsSteppedBackWinsNoTime() throws InterruptedException {
+    void aWallClockThatIsSteppedBackDoesNotExtendTheDeadline() throws InterruptedException {
         follow(config -> config);
         until(Status::fresh);
         publisher.trouble = "dead";
@@ -98,7 +98,7 @@ final class FilterClientTest {
 
     @ParameterizedTest
     @ValueSource(strings = {"forged", "old"})
-    void whatIsForgedOrOldIsRefusedAndTheLastGoodFilterStays(String trouble) throws InterruptedException {
+    void forgedOrOldDataIsRefusedAndTheLastValidFilterStays(String trouble) throws InterruptedException {
         follow(config -> config);
         until(Status::fresh);
         publisher.trouble = trouble;
@@ -112,7 +112,7 @@ final class FilterClientTest {
 
     @ParameterizedTest
     @ValueSource(strings = {"cut", "flipped", "flood"})
-    void aBrokenSnapshotIsNotUsedAndAGoodOneIsAfterwards(String trouble) throws InterruptedException {
+    void aBrokenSnapshotIsRefusedAndALaterValidOneIsUsed(String trouble) throws InterruptedException {
         publisher.trouble = trouble;
         follow(config -> config);
         until(status -> status.counts().failed() >= 2);
@@ -123,17 +123,17 @@ final class FilterClientTest {
     }
 
     @Test
-    void aBrokenDownloadGoesOnWhereItEnded() throws InterruptedException {
+    void aBrokenDownloadIsResumed() throws InterruptedException {
         publisher.trouble = "broken";
         follow(config -> config);
         until(status -> status.facts().isPresent());
         long downloads = publisher.requests.stream().filter(path -> path.contains("/snapshot/")).count();
-        // 1093 bytes, 300 a connection.
+        // 1093 bytes at 300 per connection.
         assertEquals(4, downloads);
     }
 
     @Test
-    void aListenerThatThrowsEndsNothing() throws InterruptedException {
+    void aListenerThatThrowsDoesNotStopTheClient() throws InterruptedException {
         publisher.trouble = "dead";
         follow(
                 config ->
@@ -155,7 +155,7 @@ final class FilterClientTest {
     }
 
     @Test
-    void manifestsCountByTheirDateWhereClocksAreVouchedFor() throws InterruptedException {
+    void manifestsAreFreshByTheirDateIfClocksAreGuaranteed() throws InterruptedException {
         follow(config -> config.clockError(Duration.ofMillis(200)));
         until(Status::fresh);
         assertEquals(0, client.status().counts().proofs());

@@ -29,7 +29,7 @@ import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** Files in the form of Guava's BloomFilter, read by Guava itself. */
+/** Files in the format of Guava's BloomFilter, read by Guava itself. */
 final class GuavaFileTest {
     private static final Funnel<CharSequence> UTF8 = Funnels.stringFunnel(StandardCharsets.UTF_8);
     private static final Duration MAX_STALENESS = Duration.ofSeconds(1000);
@@ -55,7 +55,7 @@ final class GuavaFileTest {
         assertTrue(wrong > 800 && wrong < 1200, wrong + " of 100,000 at 1 %");
     }
 
-    /** What `edgeward filter build --guava` makes of random ids just now. */
+    /** Files that `edgeward filter build --guava` builds from random ids. */
     @Test
     void guavaReadsWhatEdgewardBuilds(@TempDir Path folder) throws Exception {
         String program = System.getenv("EDGEWARD");
@@ -91,7 +91,7 @@ final class GuavaFileTest {
     }
 
     @Test
-    void aHeadThatWouldTakeGigabytesIsRefusedBeforeItTakesThem() {
+    void aHeaderThatClaimsGigabytesIsRefusedBeforeTheAllocation() {
         byte[] whole = Vectors.file("guava-utf8.bloom");
         for (int cut = 0; cut < whole.length; cut++) {
             byte[] less = java.util.Arrays.copyOf(whole, cut);
@@ -105,7 +105,7 @@ final class GuavaFileTest {
     }
 
     @Test
-    void aFileIsReliedOnUntilItIsTooOldAndFetchedOnlyWhenItIsAnother() throws Exception {
+    void aFileIsUsedUntilItIsTooOldAndFetchedOnlyAfterAChange() throws Exception {
         try (Server server = new Server(); GuavaFile<CharSequence> file = server.follow()) {
             assertEquals(Answer.ASK, file.answer("7"), "nothing is here yet");
             file.look();
@@ -114,7 +114,7 @@ final class GuavaFileTest {
             file.look();
             assertEquals(1, server.sent, "the second answer was 304");
 
-            // It was 100 s old when it was fetched; 900 s are left, less what this test takes in real time.
+            // The file was 100 s old when it was fetched; 900 s are left, minus the real time of this test.
             server.now = new Now(870_000, 5_870_000);
             assertFalse(file.mayExist(ABSENT));
             file.look();
@@ -145,7 +145,7 @@ final class GuavaFileTest {
     }
 
     @Test
-    void whatACacheHeldForLongIsAsOldAsThat() throws Exception {
+    void theAgeHeaderOfACachedResponseCounts() throws Exception {
         try (Server server = new Server(); GuavaFile<CharSequence> file = server.follow()) {
             server.ageSeconds = 901;
             file.look();
@@ -177,12 +177,12 @@ final class GuavaFileTest {
         assertTrue(file.mayExist(ABSENT));
     }
 
-    /** A web server with one file, 100 s old; and clocks of the client's that only the test moves. */
+    /** A web server with one file, 100 s old, and clocks that only the test advances. */
     private static final class Server implements AutoCloseable {
         private final HttpServer server;
         private byte[] file = Vectors.file("guava-utf8.bloom");
         private int version;
-        // The JDK's server dates its answers itself.
+        // The JDK's server adds the Date header itself.
         volatile Instant modified = Instant.now().minusSeconds(100);
         volatile long ageSeconds;
         volatile int sent;

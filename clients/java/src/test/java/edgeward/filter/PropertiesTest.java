@@ -11,10 +11,10 @@ import java.util.Map;
 import java.util.Random;
 import org.junit.jupiter.api.Test;
 
-/** Laws over random input. */
+/** Properties of random input. */
 final class PropertiesTest {
     @Test
-    void noIdIsHiddenHoweverItIsSpelled() throws FilterException {
+    void noIdIsMissedInAnySpelling() throws FilterException {
         Random roll = Vectors.dice();
         for (Map<String, Object> one : Vectors.table("answers.json")) {
             Filter filter = Filter.open(Vectors.file((String) one.get("file")));
@@ -44,7 +44,7 @@ final class PropertiesTest {
     }
 
     @Test
-    void spellingsThatAreNoIdAreHashedAsTheyStand() {
+    void invalidSpellingsAreHashedUnchanged() {
         for (String wrong :
                 List.of("", "+", "--1", "1.0", "{}", "{", "urn:uuid:", "0x10", "1e3", "١", " 7", "9".repeat(40),
                         // A long s, which Java folds to an s.
@@ -59,7 +59,7 @@ final class PropertiesTest {
     }
 
     @Test
-    void randomHashesPassAtTheRateThatIsAskedFor() throws FilterException {
+    void randomHashesMatchAtTheConfiguredRate() throws FilterException {
         Random roll = Vectors.dice();
         for (Map<String, Object> one : Vectors.table("answers.json")) {
             if ((long) one.get("ids") < 1000) {
@@ -69,10 +69,10 @@ final class PropertiesTest {
             int probes = 200_000;
             int passed = 0;
             for (int n = 0; n < probes; n++) {
-                // Random's own 64 bits are of 48 only.
+                // The 64 bits of java.util.Random come from only 48 bits of state.
                 passed += filter.mayContainHash(Filter.mix(roll.nextLong(), n)) ? 1 : 0;
             }
-            // Five standard deviations and what rounding the widths leaves.
+            // Five standard deviations, and the error of rounded widths.
             double expected = probes * filter.facts().rate();
             int most = (int) (expected + 5 * Math.sqrt(expected) + 3);
             assertTrue(passed <= most, one.get("file") + ": " + passed + " of " + probes);

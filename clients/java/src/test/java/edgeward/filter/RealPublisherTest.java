@@ -20,7 +20,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.condition.EnabledIfEnvironmentVariable;
 import org.junit.jupiter.api.io.TempDir;
 
-/** Against a real publisher on loopback: EDGEWARD names the program; without it this is skipped. */
+/** Tests with a real publisher on loopback. EDGEWARD names the program; without it the test is skipped. */
 @EnabledIfEnvironmentVariable(named = "EDGEWARD", matches = ".+")
 final class RealPublisherTest {
     private static final Duration PATIENCE = Duration.ofMinutes(3);

@@ -10,7 +10,7 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.Random;
 
-/** The golden files that clients in all languages are held to. */
+/** Tests with the golden files of clients in all languages. */
 final class Vectors {
     private static final Path FOLDER = Path.of("..", "..", "vectors", "filter");
 
@@ -28,7 +28,7 @@ final class Vectors {
         return new String(file(name), StandardCharsets.UTF_8).strip();
     }
 
-    /** A list of objects. */
+    /** Returns a list of objects. */
     @SuppressWarnings("unchecked")
     static List<Map<String, Object>> table(String name) {
         return (List<Map<String, Object>>) Json.parse(new String(file(name), StandardCharsets.UTF_8));
@@ -38,7 +38,7 @@ final class Vectors {
         return IdForm.valueOf(name.toString().toUpperCase(Locale.ROOT));
     }
 
-    /** The n-th id of a form, as crates/filter/tests/vectors spells it. */
+    /** Returns the n-th id of a form, with the spelling of crates/filter/tests/vectors. */
     static String spelling(IdForm form, long n) {
         return switch (form) {
             case TEXT -> "résumé/" + n;
@@ -57,7 +57,7 @@ final class Vectors {
         };
     }
 
-    /** A stream whose seed is printed; SEED=… repeats it. */
+    /** Returns a random stream whose seed is printed; SEED=… repeats it. */
     static Random dice() {
         String told = System.getenv("SEED");
         long seed = told == null || told.isEmpty() ? System.nanoTime() : Long.parseLong(told);

@@ -23,7 +23,7 @@ import org.junit.jupiter.api.function.Executable;
 
 final class VectorsTest {
     @Test
-    void hashesOfAllLengthsAndSpellingsAreTheFormats() {
+    void hashesOfAllLengthsAndSpellingsMatchTheFormat() {
         for (Map<String, Object> one : Vectors.table("hashes.json")) {
             IdForm form = Vectors.form(one.get("form"));
             String id = (String) one.get("spelling");
@@ -63,7 +63,7 @@ final class VectorsTest {
     }
 
     @Test
-    void cutFlippedAndForgedFilesAreRefused() {
+    void truncatedFlippedAndForgedFilesAreRefused() {
         for (Map<String, Object> one : Vectors.table("refused-files.json")) {
             byte[] file = HexFormat.of().parseHex((String) one.get("bytes"));
             String what = (String) one.get("what");
@@ -72,7 +72,7 @@ final class VectorsTest {
     }
 
     @Test
-    void eachCutAndEachFlippedBitIsNoticed() throws Throwable {
+    void eachTruncationAndEachFlippedBitIsDetected() throws Throwable {
         for (String name : List.of("static-small.ewf", "updatable-small.ewf", "delta.ewd")) {
             byte[] whole = Vectors.file(name);
             opening(name, whole).execute();
@@ -88,13 +88,13 @@ final class VectorsTest {
     }
 
     @Test
-    void signedLinesAreBelievedAndForgedOnesAreNot() throws Refused {
+    void signedLinesAreTrustedAndForgedOnesAreRefused() throws Refused {
         Keys keys = Keys.of(Vectors.line("key.txt"));
         Manifest manifest = Manifest.read(Vectors.file("manifest.txt"), keys);
         assertEquals(100, manifest.serial());
         assertEquals(Keys.sha256(Vectors.file("delta.ewd")), manifest.deltas().get(0).sha256());
         assertEquals(250, Manifest.readProof(Vectors.file("proof.txt"), keys).lagMs());
-        // Without keys whoever answers is believed, signed or not.
+        // Without keys any server is trusted, signed or not.
         String line100 = Vectors.line("manifest.txt");
         String unsigned = "unsigned " + line100.substring(line100.indexOf('{'));
         for (String believed : List.of(unsigned, line100)) {
@@ -113,16 +113,16 @@ final class VectorsTest {
     }
 
     @Test
-    void clientsLiveAsTheScriptsSayStepByStep() {
+    void clientsBehaveAsTheScriptsSpecify() {
         for (Map<String, Object> script : Vectors.table("scripts.json")) {
             new Life(script).live();
         }
     }
 
-    /** Random lives, one a line in the file that LIVES names; {@code cargo xtask lives} writes it. */
+    /** Random scripts, one per line of the file that LIVES names. {@code cargo xtask lives} writes it. */
     @Test
     @SuppressWarnings("unchecked")
-    void noIdIsHiddenInRandomLives() throws IOException {
+    void noIdIsMissedInRandomScripts() throws IOException {
         String path = System.getenv("LIVES");
         assumeTrue(path != null && !path.isEmpty(), "LIVES names no file");
         int lives = 0;
@@ -135,7 +135,7 @@ final class VectorsTest {
         assertTrue(lives > 0, path + " has no lives");
     }
 
-    /** One script, played to a client. */
+    /** Runs one script against a client. */
     private static final class Life {
         private final Map<?, ?> client;
         private final List<?> documents;
@@ -199,7 +199,7 @@ final class VectorsTest {
                     boolean hidden = must.charAt(n) == '!' && letters.charAt(n) == 'a';
                     assertFalse(hidden, "id " + n + " is hidden: " + where);
                 }
-                // Why nothing can be said, which the script tells, is nothing to whoever asks.
+                // The script states why the filter is not fresh, which the answer does not contain.
                 assertEquals(((String) step.get(6)).replaceAll("[ns]", "?"), letters.toString(), where);
                 State.Wants wants = state.wants();
                 Long snapshot = wants.snapshot() == null ? null : places.get(wants.snapshot().sha256());

@@ -25,7 +25,7 @@ fuzz_target!(|input: &[u8]| {
         if let Ok((index, epoch)) = Index::load(CONFIG, &mut &rest[..]) {
             let mut again = Vec::new();
             index.save(epoch, &mut again).expect("to memory");
-            let (loaded, _) = Index::load(CONFIG, &mut &again[..]).expect("ours");
+            let (loaded, _) = Index::load(CONFIG, &mut &again[..]).expect("just saved");
             assert_eq!(loaded.len(), index.len());
         }
         return;
@@ -50,7 +50,7 @@ fuzz_target!(|input: &[u8]| {
     let mut bytes = Vec::new();
     index.save(u64::from(first), &mut bytes).expect("to memory");
     assert!(bytes.len() as u64 <= Index::checkpoint_bytes_max(CONFIG));
-    let (loaded, epoch) = Index::load(CONFIG, &mut &bytes[..]).expect("as it was saved");
+    let (loaded, epoch) = Index::load(CONFIG, &mut &bytes[..]).expect("just saved");
     assert_eq!((loaded.len(), epoch), (index.len(), u64::from(first)));
     for &(key, _) in &objects {
         assert_eq!(loaded.find(key), index.find(key));

@@ -8,7 +8,7 @@
 use std::io;
 use std::sync::{Arc, OnceLock, RwLock};
 
-use edgeward_store::disk::{Device, DiskCache, DiskSettings, look_at};
+use edgeward_store::disk::{Device, DiskCache, DiskSettings, inspect_device};
 use edgeward_types::{ByteSize, KeyHash};
 use libfuzzer_sys::fuzz_target;
 
@@ -54,7 +54,7 @@ fn settings() -> DiskSettings {
     }
 }
 
-fn sound_store() -> &'static [u8] {
+fn valid_store() -> &'static [u8] {
     static STORE: OnceLock<Vec<u8>> = OnceLock::new();
     STORE.get_or_init(|| {
         let device = Arc::new(Memory(RwLock::new(vec![0; 5 << 18])));
@@ -79,12 +79,12 @@ fuzz_target!(|input: &[u8]| {
     let Some((at, patch)) = input.split_first_chunk::<3>() else {
         return;
     };
-    let mut bytes = sound_store().to_vec();
+    let mut bytes = valid_store().to_vec();
     let at = u32::from_le_bytes([at[0], at[1], at[2], 0]) as usize % bytes.len();
     let end = bytes.len().min(at + patch.len());
     bytes[at..end].copy_from_slice(&patch[..end - at]);
     let device = Arc::new(Memory(RwLock::new(bytes)));
-    _ = look_at(&*device, true, |_| {});
+    _ = inspect_device(&*device, true, |_| {});
     let Ok((cache, _)) = DiskCache::open_with_devices(settings(), vec![device]) else {
         return;
     };

@@ -1,4 +1,4 @@
-// Writes what Guava's BloomFilter writes for the ids 0 to 999 as decimal text, at 1 %.
+// Writes Guava's BloomFilter of the ids 0 to 999 as decimal text, at 1 %.
 // `cargo xtask vectors --guava JARS` compiles and runs it; the files it makes are committed.
 import com.google.common.hash.BloomFilter;
 import com.google.common.hash.Funnel;
@@ -26,7 +26,7 @@ public final class Golden {
         }
     }
 
-    // Reads a filter that edgeward wrote and holds it against every id.
+    // Reads a filter that edgeward wrote and queries every id.
     private static <T> void read(Path file, Funnel<T> funnel, Spelling<? extends T> spelling) throws IOException {
         try (FileInputStream in = new FileInputStream(file.toFile())) {
             BloomFilter<T> filter = BloomFilter.readFrom(in, funnel);

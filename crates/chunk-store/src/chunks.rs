@@ -260,7 +260,7 @@ impl Shared {
     /// Reads from the device. Returns false if the caller must not block and the bytes are not cached.
     fn read_at(&self, bytes: &mut [u8], offset: u64, access: &Access<'_>) -> io::Result<bool> {
         match access {
-            Access::NonBlocking(_) if self.device.tells_cached() => {
+            Access::NonBlocking(_) if self.device.supports_read_now() => {
                 Ok(self.device.read_now_at(bytes, offset)? == bytes.len())
             }
             _ => self.device.read_at(bytes, offset).map(|()| true),

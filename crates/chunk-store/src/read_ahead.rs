@@ -29,7 +29,7 @@ impl Shared {
 
     fn announce(&self, position: u32, state: &mut State) {
         let is_news = !state.trailers.contains(position) && !state.announced.contains(&position);
-        if is_news && state.announced.len() < ANNOUNCED_MAX && self.device.tells_cached() {
+        if is_news && state.announced.len() < ANNOUNCED_MAX && self.device.supports_read_now() {
             state.announced.push(position);
             self.has_announced.store(true, Ordering::Relaxed);
         }

@@ -66,7 +66,7 @@ impl Device for ScratchDevice {
     }
 
     /// Bytes written recently are in the page cache; reads of others may block.
-    fn tells_cached(&self) -> bool {
+    fn supports_read_now(&self) -> bool {
         false
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use edgeward_policy::PolicySpec;
 use edgeward_policy::rng::Rng;
 use edgeward_sim::{Run, RunConfig};
-use edgeward_store::hot::{Commit, HotCache, HotConfig, Offer, TunerPlace};
+use edgeward_store::hot::{Commit, HotCache, HotConfig, Offer, TunerMode};
 use edgeward_trace::{Record, hash_key};
 use edgeward_types::{ByteSize, KeyHash, Seed, Timestamp, charge_bytes};
 
@@ -56,7 +56,7 @@ fn served(policy: PolicySpec, requests: &[Record]) -> (u64, String) {
         policy,
         seed: Seed(11),
         window_requests: Some(WINDOW_REQUESTS),
-        tuner_place: TunerPlace::Inline,
+        tuner_mode: TunerMode::Inline,
         ..HotConfig::new(ByteSize(CAPACITY_BYTES))
     });
     let mut recorder = cache.recorder();

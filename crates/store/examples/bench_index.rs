@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Instant;
 
-use edgeward_store::disk::{Index, IndexConfig, Inserted, Location};
+use edgeward_store::disk::{Index, IndexConfig, InsertOutcome, Location};
 use edgeward_types::{ByteSize, KeyHash, SplitMix64};
 
 fn main() -> io::Result<()> {
@@ -40,34 +40,34 @@ fn main() -> io::Result<()> {
         config.objects_max
     );
     let mut out = Figures(io::stdout());
-    out.tell("objects", objects as f64, "")?;
-    out.tell("device", device_gib as f64, "GiB")?;
-    out.tell("load_average_before", load_average(), "")?;
+    out.report("objects", objects as f64, "")?;
+    out.report("device", device_gib as f64, "GiB")?;
+    out.report("load_average_before", load_average(), "")?;
 
     let rss_before = rss_bytes();
     let index = Index::new(config);
     insertions(&index, objects, &mut out)?;
     let rss = rss_bytes() - rss_before;
-    out.tell(
+    out.report(
         "ram_counted",
         index.bytes() as f64 / objects as f64,
         "B/object",
     )?;
-    out.tell("ram_rss", rss as f64 / objects as f64, "B/object")?;
+    out.report("ram_rss", rss as f64 / objects as f64, "B/object")?;
     let counts = index.counts();
     let lines = 64.0 * counts.buckets as f64 / counts.entries as f64;
-    out.tell("ram_lines_in_use", lines, "B/object")?;
-    out.tell(
+    out.report("ram_lines_in_use", lines, "B/object")?;
+    out.report(
         "load",
         counts.entries as f64 / (9 * counts.buckets) as f64,
         "",
     )?;
-    out.tell("moves", counts.moved as f64 / objects as f64, "/insertion")?;
-    out.tell("displaced", counts.displaced as f64, "")?;
-    out.tell("false_match_rate_stated", index.false_match_rate(), "")?;
+    out.report("moves", counts.moved as f64 / objects as f64, "/insertion")?;
+    out.report("displaced", counts.displaced as f64, "")?;
+    out.report("false_match_rate_stated", index.false_match_rate(), "")?;
 
     lookups(&index, objects, &mut out)?;
-    beside_a_writer(&index, objects, &mut out)?;
+    during_writes(&index, objects, &mut out)?;
     checkpoint(index, config, &folder, objects, &mut out)
 }
 
@@ -77,20 +77,20 @@ fn insertions(index: &Index, objects: u64, out: &mut Figures) -> io::Result<()> 
     let mut insert = |batch: u64| {
         for _ in 0..batch {
             let at = Location::from_unit(next * STRIDE_UNITS + 8);
-            replaced += u64::from(index.insert(key(next), at) != Inserted::New);
+            replaced += u64::from(index.insert(key(next), at) != InsertOutcome::New);
             next += 1;
         }
     };
     let (start, cpu_start) = (Instant::now(), thread_nanos());
     out.batches("insert_growing", objects / BATCH, &mut insert)?;
     insert(objects % BATCH);
-    out.tell("insert_growing_all", start.elapsed().as_secs_f64(), "s")?;
-    out.tell(
+    out.report("insert_growing_all", start.elapsed().as_secs_f64(), "s")?;
+    out.report(
         "insert_growing_all_cpu",
         (thread_nanos() - cpu_start) / 1e9,
         "s",
     )?;
-    out.tell("identities_met", replaced as f64, "")
+    out.report("identities_met", replaced as f64, "")
 }
 
 fn lookups(index: &Index, objects: u64, out: &mut Figures) -> io::Result<()> {
@@ -108,22 +108,22 @@ fn lookups(index: &Index, objects: u64, out: &mut Figures) -> io::Result<()> {
             black_box(hit(index, mix(n) % objects));
         }
     })?;
-    let (mut stranger, mut met) = (objects, 0_u64);
+    let (mut absent, mut matches) = (objects, 0_u64);
     out.batches("find_miss_dependent", LOOKUP_BATCHES, |batch| {
         for _ in 0..batch {
-            met += u64::from(black_box(index.find(key(stranger))).is_some());
+            matches += u64::from(black_box(index.find(key(absent))).is_some());
             fence(Ordering::SeqCst);
-            stranger += 1;
+            absent += 1;
         }
     })?;
     out.batches("find_miss_overlapping", LOOKUP_BATCHES, |batch| {
         for _ in 0..batch {
-            met += u64::from(black_box(index.find(key(stranger))).is_some());
-            stranger += 1;
+            matches += u64::from(black_box(index.find(key(absent))).is_some());
+            absent += 1;
         }
     })?;
-    let asked = (stranger - objects) as f64;
-    out.tell("false_match_rate_met", met as f64 / asked, "")?;
+    let lookups = (absent - objects) as f64;
+    out.report("false_match_rate_met", matches as f64 / lookups, "")?;
     out.batches("touch", LOOKUP_BATCHES, |batch| {
         for _ in 0..batch {
             n += 1;
@@ -138,12 +138,12 @@ fn hit(index: &Index, which: u64) -> u64 {
 }
 
 /// Measures lookups while another thread replaces one entry after another.
-fn beside_a_writer(index: &Index, objects: u64, out: &mut Figures) -> io::Result<()> {
-    let over = AtomicBool::new(false);
+fn during_writes(index: &Index, objects: u64, out: &mut Figures) -> io::Result<()> {
+    let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             let (mut n, start) = (0_u64, thread_nanos());
-            while !over.load(Ordering::Relaxed) {
+            while !stop.load(Ordering::Relaxed) {
                 let which = mix(n) % objects;
                 let at = Location::from_unit(which * STRIDE_UNITS + 8);
                 _ = black_box(index.insert(key(which), at));
@@ -152,15 +152,15 @@ fn beside_a_writer(index: &Index, objects: u64, out: &mut Figures) -> io::Result
             (thread_nanos() - start) / n as f64
         });
         let (mut n, mut found) = (1 << 50, 0);
-        let told = out.batches("find_hit_beside_writer", LOOKUP_BATCHES, |batch| {
+        let result = out.batches("find_hit_beside_writer", LOOKUP_BATCHES, |batch| {
             for _ in 0..batch {
                 n += 1;
                 found = hit(index, mix(n ^ found << 40) % objects);
             }
         });
-        over.store(true, Ordering::Relaxed);
+        stop.store(true, Ordering::Relaxed);
         let mean = writer.join().expect("the writer does not panic");
-        told.and_then(|()| out.tell("replace_beside_lookups_mean", mean, "ns"))
+        result.and_then(|()| out.report("replace_beside_lookups_mean", mean, "ns"))
     })
 }
 
@@ -173,8 +173,8 @@ fn checkpoint(
 ) -> io::Result<()> {
     let start = Instant::now();
     let saved = index.save(1, &mut io::sink())?;
-    out.tell("save_to_nowhere", start.elapsed().as_secs_f64(), "s")?;
-    out.tell(
+    out.report("save_to_nowhere", start.elapsed().as_secs_f64(), "s")?;
+    out.report(
         "checkpoint",
         saved.bytes as f64 / objects as f64,
         "B/object",
@@ -184,9 +184,9 @@ fn checkpoint(
     let mut file = File::create_new(&path)?;
     let start = Instant::now();
     index.save(1, &mut file)?;
-    out.tell("save_to_file", start.elapsed().as_secs_f64(), "s")?;
+    out.report("save_to_file", start.elapsed().as_secs_f64(), "s")?;
     file.sync_all()?;
-    out.tell("save_to_file_synced", start.elapsed().as_secs_f64(), "s")?;
+    out.report("save_to_file_synced", start.elapsed().as_secs_f64(), "s")?;
     // A second index would double the memory.
     drop(index);
 
@@ -196,23 +196,23 @@ fn checkpoint(
     let seconds = start.elapsed().as_secs_f64();
     std::fs::remove_file(&path)?;
     let (loaded, _) = loaded.map_err(io::Error::other)?;
-    assert_eq!(loaded.len(), saved.entries, "what was saved came back");
-    out.tell("load_from_page_cache", seconds, "s")
+    assert_eq!(loaded.len(), saved.entries, "all saved entries are loaded");
+    out.report("load_from_page_cache", seconds, "s")
 }
 
 /// Writes figures, one JSON object per line.
 struct Figures(io::Stdout);
 
 impl Figures {
-    fn tell(&mut self, what: &str, value: f64, unit: &str) -> io::Result<()> {
+    fn report(&mut self, name: &str, value: f64, unit: &str) -> io::Result<()> {
         writeln!(
             self.0,
-            r#"{{"what":"{what}","value":{value},"unit":"{unit}"}}"#
+            r#"{{"what":"{name}","value":{value},"unit":"{unit}"}}"#
         )
     }
 
     /// Measures `count` batches of an operation.
-    fn batches(&mut self, what: &str, count: u64, mut batch: impl FnMut(u64)) -> io::Result<()> {
+    fn batches(&mut self, name: &str, count: u64, mut batch: impl FnMut(u64)) -> io::Result<()> {
         let mut nanos: Vec<f64> = (0..count)
             .map(|_| {
                 let start = thread_nanos();
@@ -225,7 +225,7 @@ impl Figures {
         let (p50, p99) = (at(0.5), at(0.99));
         writeln!(
             self.0,
-            r#"{{"what":"{what}","value":{p50:.1},"p99":{p99:.1},"unit":"ns","batches":{count}}}"#
+            r#"{{"what":"{name}","value":{p50:.1},"p99":{p99:.1},"unit":"ns","batches":{count}}}"#
         )
     }
 }
@@ -237,7 +237,7 @@ fn thread_nanos() -> f64 {
 }
 
 fn rss_bytes() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux tells");
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux reports it");
     let pages = statm.split(' ').nth(1).expect("resident pages come second");
     let pages: u64 = pages.parse().expect("a number");
     pages * rustix::param::page_size() as u64
@@ -245,7 +245,7 @@ fn rss_bytes() -> u64 {
 
 /// Returns the load average of the last minute: other processes distort the times.
 fn load_average() -> f64 {
-    let text = std::fs::read_to_string("/proc/loadavg").expect("Linux tells");
+    let text = std::fs::read_to_string("/proc/loadavg").expect("Linux reports it");
     let first = text.split(' ').next().and_then(|word| word.parse().ok());
     first.expect("a number comes first")
 }

@@ -2,14 +2,14 @@
 //!
 //! Writes objects of KIB KiB as fast as the queue accepts them until MIB MiB are written, and syncs. Prints one
 //! line of JSON, which `cargo xtask bench-disk write` compares with fio.
-#![expect(clippy::print_stdout, reason = "its one line is the result")]
+#![expect(clippy::print_stdout, reason = "it prints its result")]
 
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use edgeward_store::disk::{DiskCache, DiskSettings, Dropped, Refused};
+use edgeward_store::disk::{BeginError, DiskCache, DiskSettings, WriteError};
 use edgeward_types::{ByteSize, KeyHash};
 
 /// The size of the chunks in which a body arrives from an origin.
@@ -23,8 +23,11 @@ const FULL_WAIT: Duration = Duration::from_micros(500);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
-    let folder = PathBuf::from(args.next().ok_or("which directory?")?);
-    let mib: u64 = args.next().ok_or("how many MiB?")?.parse()?;
+    let folder = PathBuf::from(args.next().ok_or("missing argument: directory")?);
+    let mib: u64 = args
+        .next()
+        .ok_or("missing argument: size in MiB")?
+        .parse()?;
     let object_bytes = args.next().map_or(Ok(1024), |kib| kib.parse::<u64>())? << 10;
     let count = (mib << 20) / object_bytes.max(1);
 
@@ -37,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         pool.slice(at..at + PIECE_BYTES)
     });
     let mut waits = 0_u64;
-    let begun = Instant::now();
+    let started = Instant::now();
     for key in 0..count {
         while !put(&cache, key, object_bytes, &mut pieces)? {
             waits += 1;
@@ -45,7 +48,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     cache.sync()?;
-    let elapsed = begun.elapsed();
+    let elapsed = started.elapsed();
     let counters = cache.counters();
     let device = counters.devices.first().ok_or("no device")?;
     println!(
@@ -84,7 +87,7 @@ fn put(
     let head = Bytes::from_static(b"head");
     let mut write = match cache.begin(KeyHash(key), &name, head, Some(object_bytes)) {
         Ok(write) => write,
-        Err(Refused::QueueFull) => return Ok(false),
+        Err(BeginError::QueueFull) => return Ok(false),
         Err(refused) => return Err(refused.into()),
     };
     let mut left = object_bytes as usize;
@@ -94,13 +97,13 @@ fn put(
         left -= part.len();
         match write.push(part) {
             Ok(()) => {}
-            Err(Dropped::QueueFull) => return Ok(false),
+            Err(WriteError::QueueFull) => return Ok(false),
             Err(dropped) => return Err(dropped.into()),
         }
     }
     match write.finish() {
         Ok(()) => Ok(true),
-        Err(Dropped::QueueFull) => Ok(false),
+        Err(WriteError::QueueFull) => Ok(false),
         Err(dropped) => Err(dropped.into()),
     }
 }

@@ -16,7 +16,7 @@
 //! let charge = charge_bytes(value.len() as u64, HotCache::<String>::OBJECT_OVERHEAD_BYTES);
 //! let seen = cache.version(key);
 //! if let Offer::Admit(reservation) = cache.offer(key, charge) {
-//!     // The body arrives; should it end early, dropping the reservation gives the room back.
+//!     // The body arrives. If it is incomplete, dropping the reservation releases the space.
 //!     reservation.commit(Arc::new(value), seen);
 //! }
 //! assert_eq!(cache.lookup(key).as_deref(), Some(&"a body".to_owned()));
@@ -50,9 +50,9 @@ use index::Index;
 use ledger::{Ledger, pinned_free_bytes};
 use tuning::Tuning;
 
-pub use ledger::Hold;
+pub use ledger::ChargeGuard;
 pub use recorder::Recorder;
-pub use tuning::{TunerPlace, TuningStatus};
+pub use tuning::{TunerMode, TuningStatus};
 
 /// The RAM tier's settings, checked.
 #[derive(Clone, Debug)]
@@ -70,7 +70,7 @@ pub struct HotConfig {
     pub window_requests: Option<u32>,
 
     /// Selects the thread that runs the tuner.
-    pub tuner_place: TunerPlace,
+    pub tuner_mode: TunerMode,
 
     /// The most bytes that readers may pin: bytes of values that left the cache and are still referenced. Above
     /// it no object is admitted. `None` selects an eighth of the capacity, at least 4 MiB.
@@ -94,7 +94,7 @@ impl HotConfig {
             policy: PolicySpec::default(),
             seed: Seed(0),
             window_requests: None,
-            tuner_place: TunerPlace::Thread,
+            tuner_mode: TunerMode::Thread,
             pinned_bytes_max: None,
             freed_bytes_max: None,
             give_back: None,
@@ -151,7 +151,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         let tuning = config
             .policy
             .tuner(capacity_bytes, config.window_requests)
-            .map(|tuner| Tuning::start(tuner, config.tuner_place, Arc::clone(&shared)));
+            .map(|tuner| Tuning::start(tuner, config.tuner_mode, Arc::clone(&shared)));
         Arc::new(Self { shared, tuning })
     }
 
@@ -258,7 +258,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
 
     /// Returns the version of a key. The caller reads it before it decides about a change.
     pub fn version(&self, key: KeyHash) -> Version {
-        self.shared.versions.of(key)
+        self.shared.versions.current(key)
     }
 
     /// Returns the version of a key, or `None` while a change of the key is not on disk yet.
@@ -290,7 +290,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         let mut tier = self.shared.tier.lock();
         self.shared.versions.advance(seen)?;
         let swapped = self.shared.index.swap(seen.key(), before, value);
-        let removed = (!swapped).then(|| self.shared.take_out(&mut tier, seen.key()));
+        let removed = (!swapped).then(|| self.shared.remove_value(&mut tier, seen.key()));
         drop(tier);
         drop(removed);
         Some(swapped)
@@ -308,7 +308,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
     pub fn remove(&self, seen: Version) -> Option<Version> {
         let mut tier = self.shared.tier.lock();
         let made = self.shared.versions.advance(seen)?;
-        let removed = self.shared.take_out(&mut tier, seen.key());
+        let removed = self.shared.remove_value(&mut tier, seen.key());
         drop(tier);
         drop(removed);
         Some(made)
@@ -322,13 +322,13 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         let found = self.shared.index.find(key);
         let removed = found
             .filter(|(_, value)| is_ours(value))
-            .and_then(|_| self.shared.take_out(&mut tier, key));
+            .and_then(|_| self.shared.remove_value(&mut tier, key));
         drop(tier);
         removed.is_some()
     }
 
     /// Charges the budget for memory that has no slot, for as long as the returned value lives.
-    pub fn hold(&self, bytes: u64) -> Hold {
+    pub fn hold(&self, bytes: u64) -> ChargeGuard {
         self.shared.ledger.hold(bytes)
     }
 
@@ -408,7 +408,7 @@ pub struct Reservation<V: Send + Sync + 'static> {
     key: KeyHash,
     slot: Slot,
     charge_bytes: u64,
-    hold: Option<Hold>,
+    hold: Option<ChargeGuard>,
     committed: bool,
 }
 
@@ -420,24 +420,24 @@ impl<V: Send + Sync + 'static> Reservation<V> {
 
     /// Takes the guard of the value's charge. The caller keeps it with the value's memory, so that the memory
     /// counts against the budget even after the value has left the cache. Returns `None` the second time.
-    pub fn take_hold(&mut self) -> Option<Hold> {
+    pub fn take_charge(&mut self) -> Option<ChargeGuard> {
         self.hold.take()
     }
 
     /// Stores `value` under the key, and makes a new version.
     pub fn commit(self, value: Arc<V>, seen: Version) -> Commit {
-        self.place(value, |shared, _| shared.versions.advance(seen))
+        self.publish(value, |shared, _| shared.versions.advance(seen))
     }
 
     /// Like [`commit`](Self::commit), for the value that the disk has at the version `seen`. Makes no new
     /// version and replaces no value.
     pub fn promote(self, value: Arc<V>, seen: Version) -> Commit {
-        self.place(value, |shared, is_present| {
+        self.publish(value, |shared, is_present| {
             (!is_present && shared.versions.is_current(seen)).then_some(seen)
         })
     }
 
-    fn place(
+    fn publish(
         mut self,
         value: Arc<V>,
         version: impl FnOnce(&Shared<V>, bool) -> Option<Version>,
@@ -560,7 +560,7 @@ impl<V> Shared<V> {
     }
 
     /// Removes the value of `key` and returns it, to be freed outside the lock.
-    fn take_out(&self, tier: &mut AnyTier, key: KeyHash) -> Option<Arc<V>> {
+    fn remove_value(&self, tier: &mut AnyTier, key: KeyHash) -> Option<Arc<V>> {
         let (slot, value) = self.index.remove(key, None)?;
         tier.remove(slot);
         Some(value)
@@ -576,7 +576,7 @@ impl<V> Shared<V> {
             // filled twice.
             let value = self.index.remove(gone.object.key, Some(gone.slot));
             removed.extend(value.map(|(slot, value)| {
-                let seen = self.versions.of(gone.object.key);
+                let seen = self.versions.current(gone.object.key);
                 (slot, seen, value)
             }));
         }

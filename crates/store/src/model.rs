@@ -1,12 +1,14 @@
-//! The rule of [`versions`](crate::versions) under a model checker: every three operations at once, from every state.
+//! Checks the rule of [`versions`](crate::versions) with a model checker: every three operations at once, from
+//! every state.
 //!
-//! RAM is the real one, on shuttle's locks, so that shuttle orders the threads' steps anew in every run. The disk is a model of
-//! [`DiskCache`](crate::disk::DiskCache): each of its operations is one step, and what is written is found only when a writer
-//! has come to it. The operations are those of the crate `proxy` (`Shared::insert`, `remove`, `purge`, `DiskTier::take_evicted`,
-//! `Promotion`), line for line.
+//! RAM is the real tier on shuttle's locks, so that shuttle schedules the threads differently in every run. The
+//! disk is a model of [`DiskCache`](crate::disk::DiskCache): each of its operations is one step, and a lookup
+//! finds a written object only after the model's writer has published it. The operations copy those of the
+//! crate `proxy` line by line (`Shared::insert`, `remove`, `purge`, `DiskTier::take_evicted`, `Promotion`).
 //!
-//! The origin counts: every response is greater than all before it. Two laws are checked. After a purge has returned, no
-//! lookup finds what is older than the purge. In the end no tier holds what is older than the greatest response whose change was made.
+//! The origin counts its responses: every response is a greater number than all before it. Two laws are
+//! checked. After a purge has returned, no lookup finds a response older than the purge. At the end no tier
+//! holds a response older than the greatest response whose change was applied.
 
 use std::sync::Arc;
 
@@ -19,9 +21,9 @@ use crate::sync::Mutex;
 use crate::versions::Version;
 
 const KEY: KeyHash = KeyHash(2);
-/// In the same stripe of versions.
+/// A key in the same stripe of versions.
 const OTHER: KeyHash = KeyHash(4);
-/// Room for one object.
+/// The charge of an object. The capacity is one object.
 const CHARGE: u64 = 1000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +33,7 @@ enum Operation {
         ram: bool,
         disk: bool,
     },
-    /// A 304.
+    /// The origin answers 304.
     Refresh,
     /// A response that may not be stored.
     Remove,
@@ -63,16 +65,16 @@ const OPERATIONS: [Operation; 8] = [
 struct Tiers {
     hot: Arc<HotCache<u64>>,
     disk: Mutex<Disk>,
-    /// A key has one write to disk at a time.
+    /// True while a write of the key to disk is in progress. A key has one at a time.
     writing: Mutex<bool>,
     origin: Mutex<u64>,
-    /// Nothing older may be found from now on.
+    /// Lookups must not find a response older than this one.
     purged: Mutex<u64>,
-    /// Nothing older may be stored in the end.
+    /// No tier may hold a response older than this one at the end.
     changed: Mutex<u64>,
 }
 
-/// A device: what its index has, and the writes under way.
+/// The model of a device: the object in its index, and the writes in progress.
 #[derive(Default)]
 struct Disk {
     object: Option<u64>,
@@ -91,22 +93,22 @@ impl Disk {
         self.writes.push(Write { value, is_finished });
     }
 
-    /// False if the write was stopped.
+    /// Returns false if the write was stopped.
     fn end(&mut self, value: u64, is_finished: bool) -> bool {
         let ours = |write: &Write| write.value == value && !write.is_finished;
-        let Some(place) = self.writes.iter().position(ours) else {
+        let Some(index) = self.writes.iter().position(ours) else {
             return false;
         };
         match is_finished {
-            true => self.writes[place].is_finished = true,
-            false => _ = self.writes.remove(place),
+            true => self.writes[index].is_finished = true,
+            false => _ = self.writes.remove(index),
         }
         true
     }
 
     fn publish(&mut self) {
-        if let Some(place) = self.writes.iter().position(|write| write.is_finished) {
-            self.object = Some(self.writes.remove(place).value);
+        if let Some(index) = self.writes.iter().position(|write| write.is_finished) {
+            self.object = Some(self.writes.remove(index).value);
         }
     }
 
@@ -153,7 +155,7 @@ impl Tiers {
             Operation::Refresh => self.refresh(),
             Operation::Remove => {
                 let seen = self.hot.version(KEY);
-                let value = self.ask();
+                let value = self.request_origin();
                 let _changing = self.hot.changing(KEY);
                 if self.hot.remove(seen).is_some() {
                     self.disk.lock().purge();
@@ -161,7 +163,7 @@ impl Tiers {
                 }
             }
             Operation::Purge => {
-                let value = self.ask();
+                let value = self.request_origin();
                 let changing = self.hot.changing(KEY);
                 self.hot.purge(KEY, |_| true);
                 self.disk.lock().purge();
@@ -175,7 +177,7 @@ impl Tiers {
 
     fn fetch(&self, ram: bool, disk: bool) {
         let seen = self.hot.version(KEY);
-        let value = self.ask();
+        let value = self.request_origin();
         let writes = disk && self.claim();
         if writes {
             self.disk.lock().begin(value);
@@ -220,9 +222,9 @@ impl Tiers {
             return;
         };
         let seen = self.hot.version(KEY);
-        let value = self.ask();
+        let value = self.request_origin();
         let _changing = self.hot.changing(KEY);
-        // The new response says of the old one that it holds.
+        // The new response confirms the old one.
         if self.hot.refresh(seen, &before, Arc::new(value)).is_some() {
             // Best effort: the disk's head may be old.
             self.disk.lock().purge();
@@ -265,19 +267,19 @@ impl Tiers {
         !std::mem::replace(&mut *self.writing.lock(), true)
     }
 
-    fn ask(&self) -> u64 {
+    fn request_origin(&self) -> u64 {
         let mut origin = self.origin.lock();
         *origin += 1;
         *origin
     }
 
-    fn look(&self) {
+    fn check_lookup(&self) {
         let purged = *self.purged.lock();
         let in_ram = self.hot.lookup(KEY).map(|value| *value);
         let found = in_ram.or_else(|| self.disk.lock().object);
         assert!(
             found.is_none_or(|found| found >= purged),
-            "{found:?} was found after the purge of all before {purged}"
+            "{found:?} was found although a purge removed every response before {purged}"
         );
     }
 }
@@ -287,7 +289,7 @@ fn raise(least: &Mutex<u64>, value: u64) {
     *least = value.max(*least);
 }
 
-/// Threads that do `operations`, beside a device's writer and a reader.
+/// Runs each of `operations` on a thread, beside a device's writer and a reader, and checks both laws.
 fn race(in_ram: bool, on_disk: bool, operations: &[Operation]) {
     let tiers = Arc::new(Tiers::new(in_ram, on_disk));
     let spawn = |work: Box<dyn FnOnce(&Tiers) + Send>| {
@@ -298,7 +300,7 @@ fn race(in_ram: bool, on_disk: bool, operations: &[Operation]) {
     for &operation in operations {
         threads.push(spawn(Box::new(move |tiers| {
             tiers.run(operation);
-            tiers.look();
+            tiers.check_lookup();
         })));
     }
     threads.push(spawn(Box::new(|tiers| {
@@ -308,7 +310,7 @@ fn race(in_ram: bool, on_disk: bool, operations: &[Operation]) {
         thread.join().expect("no thread panics");
     }
     tiers.disk.lock().publish_all();
-    tiers.look();
+    tiers.check_lookup();
     let least = *tiers.changed.lock();
     let in_ram = tiers.hot.peek(KEY).map(|value| *value);
     let on_disk = tiers.disk.lock().object;
@@ -320,9 +322,9 @@ fn race(in_ram: bool, on_disk: bool, operations: &[Operation]) {
     }
 }
 
-/// Its seed is `SHUTTLE_RANDOM_SEED`, or else printed by a run that fails.
+/// The environment variable `SHUTTLE_RANDOM_SEED` sets the seed. A failing run prints its seed.
 #[test]
-fn no_order_of_three_operations_brings_back_what_was_replaced() {
+fn no_order_of_three_operations_restores_a_replaced_response() {
     let mut scenarios = Vec::new();
     for (n, &first) in OPERATIONS.iter().enumerate() {
         for (m, &second) in OPERATIONS.iter().enumerate().skip(n) {
@@ -333,9 +335,9 @@ fn no_order_of_three_operations_brings_back_what_was_replaced() {
     for (in_ram, on_disk) in [(false, false), (false, true), (true, false), (true, true)] {
         for operations in scenarios.clone() {
             let race = move || race(in_ram, on_disk, &operations);
-            let what = format!("in RAM: {in_ram}, on disk: {on_disk}, {operations:?}");
+            let scenario = format!("in RAM: {in_ram}, on disk: {on_disk}, {operations:?}");
             let result = std::panic::catch_unwind(|| shuttle::check_pct(race, RUNS, 3));
-            assert!(result.is_ok(), "{what}");
+            assert!(result.is_ok(), "{scenario}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The only place that names lock types, so that a model checker can take their place.
+//! The lock types of this crate. They are named only here, so that a model checker can replace them.
 //!
-//! A poisoned lock is not an error here: the state behind each is valid between any two statements
-//! that could panic, and a cache that stops answering is worse than one that forgot an object.
+//! A poisoned lock is not treated as an error. The state behind each lock is valid between any two statements
+//! that could panic, and a cache that stops serving is worse than a cache that lost an object.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -37,11 +37,11 @@ impl Condvar {
     pub(crate) fn wait_timeout_while<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
-        patience: Duration,
+        timeout: Duration,
         condition: impl FnMut(&mut T) -> bool,
     ) -> MutexGuard<'a, T> {
         self.0
-            .wait_timeout_while(guard, patience, condition)
+            .wait_timeout_while(guard, timeout, condition)
             .unwrap_or_else(PoisonError::into_inner)
             .0
     }

@@ -1,48 +1,57 @@
-//! The rule for every change of what is stored: a change carries the version that it saw, and is dropped if the key has another
-//! version by now.
+//! The rule for every change of a stored object: a change carries the version that it saw, and is dropped if
+//! the key has another version by now.
 //!
-//! A version stands for the content that both tiers have under a key. Four operations make a new version, because they make older
-//! knowledge wrong: the insert of a response, the refresh of its head, its removal, and the purge by an invalidation. Three
-//! operations move the same content and make no new version: the promotion from disk to RAM, the eviction from RAM to disk, and
-//! the move of a body within RAM. A purge is always made. Every other operation compares versions first.
+//! A version identifies the content that both tiers have under a key. Four operations make a new version,
+//! because decisions that were based on the old content are then wrong: the insert of a response, the refresh
+//! of its head, its removal, and the purge by an invalidation. Three operations move the same content and make
+//! no new version: the promotion from disk to RAM, the eviction from RAM to disk, and the move of a body within
+//! RAM. A purge is always applied. Every other operation compares versions first.
 //!
-//! **When a version is read.** A fetch reads it before its request leaves for the origin. The response is then at least as new
-//! as the content of that version. A promotion reads it with `Versions::settled`, and looks the object up on disk
-//! again after that. An eviction reads it under the lock under which the object leaves RAM.
+//! **When a version is read.** A fetch reads it before its request is sent to the origin. The response is then
+//! at least as new as the content of that version. A promotion reads it with `Versions::settled`, and looks the
+//! object up on disk again after that. An eviction reads it under the lock under which the object is removed
+//! from RAM.
 //!
-//! **When it is compared.** RAM compares, makes the new version and changes its index under one lock, that of the tier
-//! ([`HotCache`](crate::hot::HotCache)). The disk follows, so a change of both tiers is not one step. Three facts close the gap:
+//! **When it is compared.** RAM compares, makes the new version and changes its index under one lock, the lock
+//! of the tier ([`HotCache`](crate::hot::HotCache)). The disk is updated later, so a change of both tiers is
+//! not one atomic step. Three facts make it safe:
 //!
-//! 1. A write is registered with its device before versions are compared for it, and a purge of the device stops the registered
-//!    writes of its key. So a purge either stops an older write, or came before the comparison, which then drops the write.
-//! 2. One write of a key at a time is handed to the device, and the device keeps their order. A change that hands none over
-//!    purges the key on the device.
-//! 3. Until the disk has followed, the key is [`Changing`] or has a registered write that lookups do not see yet, and a
-//!    promotion gives up. A promotion reads the version, then checks this, then looks the object up again. Suppose that it commits an
-//!    object that a change has replaced. RAM compared, so its version is that of the change or a later one, and its check came
-//!    after the change in RAM. The disk had followed by then, or the check would have failed. But then the second lookup would not have
-//!    found the object.
+//! 1. A write is registered with its device before its version is compared. A purge of the device stops the
+//!    registered writes of its key. So a purge either stops an older write, or it happened before the
+//!    comparison, and the comparison then drops the write.
+//! 2. One write of a key at a time is handed to the device, and the device keeps their order. A change that
+//!    hands over no write purges the key on the device.
+//! 3. Until the disk is updated, the key is [`Changing`] or has a registered write that lookups do not see yet,
+//!    and a promotion gives up. A promotion reads the version, then checks this condition, then looks the
+//!    object up again. Suppose that a promotion commits an object that a change has replaced. RAM compared
+//!    versions, so the promotion read the version of the change or a later one, and its check came after the
+//!    change in RAM. The disk was already updated by then, or the check would have failed. But then the second
+//!    lookup would not have found the object.
 //!
-//! | race | what happens |
+//! | race | result |
 //! |---|---|
-//! | insert, purge | a purge after the version was read drops the insert in RAM by comparison, on disk by facts 1 and 2 |
-//! | insert, insert | the first one makes a new version, and the second one is dropped |
-//! | refresh or removal, insert | the first one wins; the disk renews a head only at the place that was validated |
+//! | insert, purge | a later purge drops the insert: in RAM by comparison, on disk by facts 1 and 2 |
+//! | insert, insert | the first insert makes a new version, and the second is dropped |
+//! | refresh or removal, insert | the first wins; the disk replaces a head only at the validated location |
 //! | promotion, any change | fact 3 |
 //! | eviction to disk, any change | the eviction saw an older version; fact 1 for a purge, fact 2 for an insert |
-//! | variant, purge of its URL | the purge removes the marker, whose generation is in the variant's key; a fetch uses only a marker that it saw at the URL's version |
-//! | restart | nothing is under way; see `disk` for what is durable |
+//! | variant, purge of its URL | the purge removes the marker (see below) |
+//! | restart | no operation is in progress; see `disk` for what is durable |
 //!
-//! No counter is kept for each key. A log names the keys of the last changes, in stripes by hash. A version is a position in the
-//! stripe's log, and a key has changed if the log names it after that position. Changes of other keys do no harm until the log has
-//! overwritten the position. From then on the version counts as outdated: a change may be dropped without need, but no
-//! outdated change is made. A long fetch or promotion keeps its version recent with `Versions::renewed`.
+//! The marker of a URL with variants has a generation, which is part of each variant's key. A fetch uses a marker
+//! only if it saw the marker at the URL's version.
+//!
+//! No counter is kept for each key. A log lists the keys of the last changes, in stripes by hash. A version is
+//! a position in the stripe's log, and a key has changed if the log lists it after that position. Changes of
+//! other keys have no effect until the log has overwritten the position. From then on the version counts as
+//! outdated: a change may be dropped without need, but no outdated change is applied. A long fetch or promotion
+//! keeps its version recent with `Versions::renewed`.
 
 use edgeward_types::KeyHash;
 
 use crate::sync::Mutex;
 
-/// The state of a key at a moment.
+/// The version of a key at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
     key: KeyHash,
@@ -60,13 +69,13 @@ pub(crate) struct Versions {
 struct Stripe {
     /// The number of changes so far.
     length: u64,
-    /// The tags of the keys of the last changes; that of change `n` is at `n % LOG_KEYS`.
+    /// The tags of the keys of the last changes. The tag of change `n` is at `n % LOG_KEYS`.
     log: Box<[u32]>,
-    /// The keys of changes that the disk has yet to follow.
+    /// The keys of changes that are not on disk yet.
     changing: Vec<KeyHash>,
 }
 
-/// A change that the disk has yet to follow. While this value lives, the key is not settled (`Versions::settled`).
+/// A change that is not on disk yet. While this value lives, the key is not settled (`Versions::settled`).
 #[derive(Debug)]
 pub struct Changing<'a> {
     versions: &'a Versions,
@@ -74,7 +83,7 @@ pub struct Changing<'a> {
 }
 
 impl Version {
-    /// The key that was seen.
+    /// Returns the key of this version.
     pub fn key(self) -> KeyHash {
         self.key
     }
@@ -82,11 +91,11 @@ impl Version {
 
 impl Versions {
     /// Returns the version of a key.
-    pub(crate) fn of(&self, key: KeyHash) -> Version {
+    pub(crate) fn current(&self, key: KeyHash) -> Version {
         self.stripe(key).lock().version(key)
     }
 
-    /// Returns the version of a key, or `None` while the disk has yet to follow a change of the key.
+    /// Returns the version of a key, or `None` while a change of the key is not on disk yet.
     pub(crate) fn settled(&self, key: KeyHash) -> Option<Version> {
         let stripe = self.stripe(key).lock();
         (!stripe.changing.contains(&key)).then(|| stripe.version(key))
@@ -152,7 +161,7 @@ impl Stripe {
         if since == 0 || since > LOG_KEYS as u64 {
             return since == 0;
         }
-        let (start, end) = (place(seen.position), place(self.length));
+        let (start, end) = (log_slot(seen.position), log_slot(self.length));
         let tag = tag(seen.key);
         match start < end {
             true => !self.log[start..end].contains(&tag),
@@ -161,7 +170,7 @@ impl Stripe {
     }
 
     fn change(&mut self, key: KeyHash) -> Version {
-        self.log[place(self.length)] = tag(key);
+        self.log[log_slot(self.length)] = tag(key);
         self.length += 1;
         self.version(key)
     }
@@ -170,21 +179,23 @@ impl Stripe {
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
         let changing = &mut self.versions.stripe(self.key).lock().changing;
-        let place = changing.iter().position(|key| *key == self.key);
-        changing.swap_remove(place.expect("put there by its owner"));
+        let index = changing.iter().position(|key| *key == self.key);
+        changing.swap_remove(index.expect("its owner added it"));
     }
 }
 
-/// Distinguishes the keys of a stripe. Two keys with one tag count as one key, which drops a change without need.
+/// Returns a number that distinguishes the keys of a stripe. Two keys with one tag count as one key; the only
+/// effect is a change that is dropped without need.
 fn tag(key: KeyHash) -> u32 {
     (key.0 / STRIPES as u64) as u32
 }
 
-fn place(change: u64) -> usize {
+fn log_slot(change: u64) -> usize {
     change as usize % LOG_KEYS
 }
 
-/// All logs together keep 262 144 changes in 1 MiB: 16 seconds at 16 thousand misses a second. A model checker pays for each lock.
+/// The number of stripes. All logs together keep 262 144 changes in 1 MiB: 16 seconds at 16 thousand misses a
+/// second. The model checker gets fewer, because it pays for each lock.
 const STRIPES: usize = if cfg!(feature = "shuttle") { 2 } else { 256 };
 const LOG_KEYS: usize = 1024;
 
@@ -194,15 +205,15 @@ mod tests {
 
     const KEY: KeyHash = KeyHash(7);
 
-    /// Other keys of the stripe.
+    /// Returns another key of the same stripe.
     fn other(n: u64) -> KeyHash {
         KeyHash(KEY.0 + (1 + n) * STRIPES as u64)
     }
 
     #[test]
-    fn of_two_changes_that_saw_the_same_version_the_second_is_dropped() {
+    fn the_second_of_two_changes_with_the_same_version_is_dropped() {
         let versions = Versions::default();
-        let (first, second) = (versions.of(KEY), versions.of(KEY));
+        let (first, second) = (versions.current(KEY), versions.current(KEY));
         let made = versions.advance(first).expect("nothing came before");
         assert_eq!(versions.advance(second), None);
         assert!(versions.is_current(made));
@@ -212,9 +223,9 @@ mod tests {
 
     /// On both sides of the log's bound.
     #[test]
-    fn a_change_outlives_changes_of_other_keys_for_as_long_as_the_log_or_longer_if_it_is_renewed() {
+    fn a_version_stays_current_until_the_log_has_overwritten_it_or_longer_if_it_is_renewed() {
         let versions = Versions::default();
-        let seen = versions.of(KEY);
+        let seen = versions.current(KEY);
         for n in 0..LOG_KEYS as u64 {
             assert!(versions.is_current(seen));
             versions.change(other(n));
@@ -229,14 +240,14 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_settled_when_the_last_of_its_changes_has_ended() {
+    fn a_key_is_settled_once_all_its_changes_have_ended() {
         let versions = Versions::default();
         let (one, two) = (versions.changing(KEY), versions.changing(KEY));
         assert_eq!(versions.settled(KEY), None);
-        assert_eq!(versions.settled(other(1)), Some(versions.of(other(1))));
+        assert_eq!(versions.settled(other(1)), Some(versions.current(other(1))));
         drop(one);
         assert_eq!(versions.settled(KEY), None);
         drop(two);
-        assert_eq!(versions.settled(KEY), Some(versions.of(KEY)));
+        assert_eq!(versions.settled(KEY), Some(versions.current(KEY)));
     }
 }

@@ -3,7 +3,7 @@
 use edgeward_proxy::config::{LogFormat, OriginProtocol};
 use edgeward_semantics::{ClientDirectives, SetCookie};
 use edgeward_store::disk::DirectWrites;
-use edgeward_store::hot::TunerPlace;
+use edgeward_store::hot::TunerMode;
 
 use crate::commands::link::endpoint::{Compression, IdScheme};
 use crate::negative::IdKind;
@@ -45,7 +45,7 @@ macro_rules! choices {
 choices! {
     OriginProtocol { "http1" => Http1, "http2" => Http2 }
     HostWord { "auto" => Auto, "forward" => Forward, "origin" => Origin }
-    TunerPlace { "thread" => Thread, "inline" => Inline }
+    TunerMode { "thread" => Thread, "inline" => Inline }
     DirectWrites { "auto" => Auto, "always" => Always, "never" => Never }
     SetCookie { "refuse" => Refuse, "strip" => Strip, "share" => Share }
     ClientDirectives { "ignore" => Ignore, "honour" => Honour }

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use edgeward_proxy::config::{HostPolicy, LogDestination, LogFormat, OriginProtocol};
 use edgeward_semantics::{ClientDirectives, SetCookie};
-use edgeward_store::hot::TunerPlace;
+use edgeward_store::hot::TunerMode;
 use edgeward_types::{ByteSize, Seed};
 
 use super::check::{ConfigDraft, path_text};
@@ -366,11 +366,11 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "hot.tuner",
         flag: None,
-        kind: ValueKind::Choice(TunerPlace::WORDS),
+        kind: ValueKind::Choice(TunerMode::WORDS),
         doc: "Where the tuner runs: on a thread of its own, or in the request that completes the window. The latter \
               makes runs with one worker reproducible.",
-        set: |draft, _, value| draft.edge.hot.tuner_place = value.choice(),
-        show: |draft, _| Some(draft.edge.hot.tuner_place.word().to_owned()),
+        set: |draft, _, value| draft.edge.hot.tuner_mode = value.choice(),
+        show: |draft, _| Some(draft.edge.hot.tuner_mode.word().to_owned()),
     },
     Key {
         path: "hot.seed",

@@ -85,7 +85,7 @@ fn a_corrupt_record_is_reported_and_the_exit_code_is_1() {
     assert_eq!(out.status.code(), Some(1));
     let text_found = text(&out.stdout);
     assert!(
-        text_found.contains("is not what was written"),
+        text_found.contains("does not match its checksum"),
         "{text_found}"
     );
 }
@@ -102,7 +102,10 @@ fn errors_of_unreadable_stores_state_their_cause() {
     assert!(stderr().contains(path), "nothing is there");
     let cache = open(folder.path());
     let printed = stderr();
-    assert!(printed.contains("another process has it open"), "{printed}");
+    assert!(
+        printed.contains("another process has locked it"),
+        "{printed}"
+    );
     drop(cache);
     std::fs::write(folder.path().join(FILE_NAME), [7; 10_000]).expect("it writes");
     let printed = stderr();

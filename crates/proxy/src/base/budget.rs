@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use edgeward_store::hot::{FreedPages, Hold};
+use edgeward_store::hot::{ChargeGuard, FreedPages};
 
 /// Returns bytes that keep `charge` until the last reference to them is dropped.
 pub(crate) fn charged<B, C>(bytes: B, charge: C) -> Bytes
@@ -53,7 +53,7 @@ impl MemoryBudget {
     }
 
     /// Returns a share that takes nothing from this budget, for a body whose memory is charged to the cache.
-    pub(crate) fn charged_to_cache(self: &Arc<Self>, hold: Option<Hold>) -> MemoryShare {
+    pub(crate) fn charged_to_cache(self: &Arc<Self>, hold: Option<ChargeGuard>) -> MemoryShare {
         MemoryShare {
             budget: Arc::clone(self),
             charge: Charge::Cache(hold),
@@ -80,7 +80,7 @@ pub(crate) struct MemoryShare {
 #[derive(Debug)]
 enum Charge {
     /// The cache is charged, also after the object has left it. The budget is not.
-    Cache(Option<Hold>),
+    Cache(Option<ChargeGuard>),
     Budget(u64),
 }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use edgeward_store::disk::{DiskObject, Miss, Now, Piece};
-use edgeward_store::hot::{Commit, Hold, Offer, Reservation};
+use edgeward_store::disk::{DiskObject, Miss, NonBlockingRead, Piece};
+use edgeward_store::hot::{ChargeGuard, Commit, Offer, Reservation};
 use edgeward_store::versions::Version;
 use edgeward_types::KeyHash;
 use tokio::sync::oneshot;
@@ -78,18 +78,18 @@ impl DiskBody {
 
     /// Returns the next piece if it can be read without waiting: a span, if `spans` is set and the body is not being
     /// promoted.
-    pub(crate) fn piece_now(&mut self, cache: &WorkerCache, spans: bool) -> Now<Piece> {
+    pub(crate) fn piece_now(&mut self, cache: &WorkerCache, spans: bool) -> NonBlockingRead<Piece> {
         let range = self.range.clone();
         let piece = if spans && self.promotion.is_none() {
             self.object.piece_now(range)
         } else {
             match self.object.read_now(range) {
-                Now::Ready(bytes) => Now::Ready(Piece::Bytes(bytes)),
-                Now::WouldBlock => Now::WouldBlock,
-                Now::Miss(miss) => Now::Miss(miss),
+                NonBlockingRead::Ready(bytes) => NonBlockingRead::Ready(Piece::Bytes(bytes)),
+                NonBlockingRead::WouldBlock => NonBlockingRead::WouldBlock,
+                NonBlockingRead::Miss(miss) => NonBlockingRead::Miss(miss),
             }
         };
-        if let Now::Ready(piece) = &piece {
+        if let NonBlockingRead::Ready(piece) = &piece {
             self.record_piece(cache, piece);
         }
         piece
@@ -107,9 +107,11 @@ impl DiskBody {
         }
         if self.pending_read.is_none() {
             match self.piece_now(cache, spans) {
-                Now::Ready(piece) => return Poll::Ready(Some(Ok(piece))),
-                Now::Miss(miss) => return Poll::Ready(Some(Err(BrokenRead::Miss(miss)))),
-                Now::WouldBlock => {}
+                NonBlockingRead::Ready(piece) => return Poll::Ready(Some(Ok(piece))),
+                NonBlockingRead::Miss(miss) => {
+                    return Poll::Ready(Some(Err(BrokenRead::Miss(miss))));
+                }
+                NonBlockingRead::WouldBlock => {}
             }
             let tier = cache.disk.as_ref();
             let (object, range) = (self.object.clone(), self.range.clone());
@@ -172,7 +174,7 @@ struct Promotion {
     /// Allocated with the length of the body.
     buffer: Vec<u8>,
     /// The charge for the buffer, which outlives the reservation.
-    hold: Option<Hold>,
+    hold: Option<ChargeGuard>,
 }
 
 impl Promotion {
@@ -204,7 +206,7 @@ impl Promotion {
             _claim: claim,
             stored: stored(),
             seen,
-            hold: reservation.take_hold(),
+            hold: reservation.take_charge(),
             reservation,
             buffer: Vec::with_capacity(usize::try_from(length).unwrap_or(0)),
         })

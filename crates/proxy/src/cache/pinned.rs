@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
-use edgeward_store::hot::Hold;
+use edgeward_store::hot::ChargeGuard;
 
 use super::stored::{Hot, StoredBody, StoredKind};
 use crate::exchange::ConnState;
@@ -21,7 +21,7 @@ pub(crate) struct Holding {
     conn: Rc<ConnState>,
     place: usize,
     /// The charge for a piece that is not part of a cached body.
-    _charge: Option<Hold>,
+    _charge: Option<ChargeGuard>,
 }
 
 impl Holding {

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use edgeward_semantics::{StoredPolicy, VaryFields};
 use edgeward_store::disk::DiskObject;
-use edgeward_store::hot::{Hold, HotCache};
+use edgeward_store::hot::{ChargeGuard, HotCache};
 use edgeward_store::versions::Version;
 use edgeward_types::allocated_bytes;
 use http::StatusCode;
@@ -56,7 +56,7 @@ pub(crate) struct Variants {
     /// The version of the primary key at which the marker was read from disk.
     pub(crate) seen: Option<Version>,
     /// The cache's charge for this marker.
-    pub(crate) hold: OnceLock<Hold>,
+    pub(crate) hold: OnceLock<ChargeGuard>,
 }
 
 /// Status, head, body and freshness of a response.
@@ -121,7 +121,7 @@ impl Stored {
     }
 
     /// Keeps the charge for a marker as long as the marker is in memory. A body has a charge of its own.
-    pub(crate) fn keep_hold(&self, hold: Option<Hold>) {
+    pub(crate) fn keep_hold(&self, hold: Option<ChargeGuard>) {
         if let (StoredKind::Varies(variants), Some(hold)) = (&self.kind, hold) {
             // A marker that has a charge keeps it.
             _ = variants.hold.set(hold);

@@ -85,14 +85,14 @@ impl Cache {
             return;
         };
         if !arena.accepts(body.len() as u64)
-            || arena.place_of(body).is_some()
+            || arena.offset_of(body).is_some()
             || !stored.is_worth_moving()
         {
             return;
         }
         // Both copies are charged until the last reader of the old one has left.
         let hold = self.hot.hold(stored.charge_bytes());
-        if let Some(body) = arena.keep_with(body, hold) {
+        if let Some(body) = arena.insert_with(body, hold) {
             let response = StoredResponse {
                 body: StoredBody::Memory(body),
                 ..response.clone()

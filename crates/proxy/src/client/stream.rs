@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use edgeward_store::disk::{Span, Unsent};
+use edgeward_store::disk::{SendError, Span};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::sendfile;
 use rustix::io::retry_on_intr;
@@ -80,8 +80,8 @@ impl ClientStream for TcpStream {
         poll_take(&self, cx, wanted, || {
             span.send(self.as_fd(), head, copied_max)
                 .map_err(|unsent| match unsent {
-                    Unsent::Receiver(error) => error,
-                    Unsent::Lost(miss) => io::Error::other(BrokenRead::Miss(miss)),
+                    SendError::Receiver(error) => error,
+                    SendError::Lost(miss) => io::Error::other(BrokenRead::Miss(miss)),
                 })
         })
     }

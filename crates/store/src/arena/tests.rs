@@ -17,11 +17,11 @@ fn arena() -> Option<Arc<Arena>> {
 }
 
 fn body(arena: &Arc<Arena>, byte: u8, bytes: usize) -> Bytes {
-    arena.keep(&vec![byte; bytes]).expect("there is room")
+    arena.insert(&vec![byte; bytes]).expect("there is room")
 }
 
 #[test]
-fn memory_is_given_back_when_the_last_reader_lets_go() {
+fn memory_is_freed_when_the_last_reader_drops_the_body() {
     let Some(arena) = arena() else { return };
     let whole = body(&arena, 1, 100_000);
     let pages = 100_000_u64.next_multiple_of(arena.page_bytes);
@@ -32,55 +32,55 @@ fn memory_is_given_back_when_the_last_reader_lets_go() {
     assert!(part.iter().all(|&byte| byte == 1));
     drop(part);
     assert_eq!(arena.used_bytes(), 0);
-    let held = rustix::fs::fstat(arena.file()).expect("a file").st_blocks;
-    assert_eq!(held, 0, "blocks of 512 bytes");
+    let blocks = rustix::fs::fstat(arena.file()).expect("a file").st_blocks;
+    assert_eq!(blocks, 0, "blocks of 512 bytes");
 }
 
 #[test]
-fn a_place_that_came_free_is_used_again() {
+fn a_freed_extent_is_used_again() {
     let Some(arena) = arena() else { return };
     let first = body(&arena, 1, 100_000);
-    let place = arena.place_of(&first);
+    let first_offset = arena.offset_of(&first);
     drop(first);
-    assert_eq!(arena.place_of(&body(&arena, 2, 130_000)), place);
+    assert_eq!(arena.offset_of(&body(&arena, 2, 130_000)), first_offset);
 }
 
 #[test]
-fn other_memory_has_no_place_and_nothing_takes_none() {
+fn other_memory_has_no_offset_and_an_empty_body_takes_no_extent() {
     let Some(arena) = arena() else { return };
-    assert_eq!(arena.place_of(b"static"), None);
-    assert_eq!(arena.place_of(&vec![1; 1 << 20]), None);
-    assert_eq!(arena.keep(b""), None);
+    assert_eq!(arena.offset_of(b"static"), None);
+    assert_eq!(arena.offset_of(&vec![1; 1 << 20]), None);
+    assert_eq!(arena.insert(b""), None);
     assert_eq!(arena.used_bytes(), 0);
 }
 
 #[test]
-fn an_arena_without_addresses_left_keeps_no_more_until_one_comes_free() {
+fn a_full_arena_takes_no_body_until_one_is_freed() {
     let arena = match Arena::new(ByteSize::mib(1)) {
         Ok(arena) => arena,
         Err(error) => return eprintln!("skipped: {error}"),
     };
     let mut bodies: Vec<_> = (0..20)
-        .filter_map(|n| arena.keep(&vec![n; 1 << 20]))
+        .filter_map(|n| arena.insert(&vec![n; 1 << 20]))
         .collect();
     assert_eq!(bodies.len(), 16);
     let is_whole = |(body, n): (&Bytes, u8)| body.iter().all(|&byte| byte == n);
     assert!(bodies.iter().zip(0..).all(is_whole));
     bodies.pop();
-    assert!(arena.keep(&vec![9; 1 << 20]).is_some());
+    assert!(arena.insert(&vec![9; 1 << 20]).is_some());
 }
 
-/// The range of the file that is punched when `body` is dropped.
+/// Returns the range of the file that is punched when `body` is dropped.
 fn punched(arena: &Arena, bytes: u64) -> impl Fn(&Bytes) -> std::ops::Range<u64> {
     move |body| {
-        let offset = arena.place_of(body).expect("in the arena");
+        let offset = arena.offset_of(body).expect("in the arena");
         offset..offset + bytes
     }
 }
 
-/// The kernel clears the part of a page that a hole covers in place, and that page may be in a socket's buffer. Method: systems
-/// with larger pages than this one's are injected; bodies of sizes that are no multiple of a page are kept, and of each the
-/// range is looked at that will be punched.
+/// If a hole covers a part of a page, the kernel clears this part in place, although the page may be in a
+/// socket buffer. Method: the test injects page sizes larger than this system's, stores bodies whose sizes are
+/// not multiples of a page, and checks the range that will be punched for each.
 #[test]
 fn a_hole_covers_whole_pages_whatever_the_page_size() {
     for page_bytes in [4 << 10, 16 << 10, 64 << 10_u64] {
@@ -108,9 +108,9 @@ fn a_hole_covers_whole_pages_whatever_the_page_size() {
     }
 }
 
-/// Both sides of the smallest size, for pages of 4 and of 64 KiB.
+/// Tests both sides of the smallest size, for pages of 4 and of 64 KiB.
 #[test]
-fn the_unused_end_of_a_last_page_is_a_small_part_of_each_body() {
+fn only_bodies_of_32_pages_or_more_are_accepted() {
     for (page_bytes, min) in [(4 << 10, 128 << 10), (64 << 10, 2 << 20_u64)] {
         let arena = match Arena::with_page_bytes(ByteSize::mib(1), page_bytes) {
             Ok(arena) => arena,
@@ -122,10 +122,10 @@ fn the_unused_end_of_a_last_page_is_a_small_part_of_each_body() {
     }
 }
 
-/// The law that makes it safe. Method: a body is sent to a client that does not read yet, freed, and
-/// its place filled with another body; then the client reads.
+/// The property that makes the arena safe. Method: a body is sent to a client that does not read yet, then
+/// freed, and its extent is filled with another body; then the client reads.
 #[test]
-fn what_is_on_its_way_is_not_changed_by_who_comes_next() {
+fn bytes_in_a_socket_buffer_survive_the_reuse_of_their_extent() {
     let Some(arena) = arena() else { return };
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
@@ -134,8 +134,8 @@ fn what_is_on_its_way_is_not_changed_by_who_comes_next() {
     server.set_nonblocking(true).expect("a socket");
 
     let first = body(&arena, 1, 1 << 20);
-    let place = arena.place_of(&first).expect("in the arena");
-    let mut offset = place;
+    let first_offset = arena.offset_of(&first).expect("in the arena");
+    let mut offset = first_offset;
     let mut sent = 0;
     while let Ok(bytes) =
         rustix::fs::sendfile(&server, arena.file(), Some(&mut offset), (1 << 20) - sent)
@@ -148,7 +148,7 @@ fn what_is_on_its_way_is_not_changed_by_who_comes_next() {
     assert!(sent > 0);
     drop(first);
     let second = body(&arena, 2, 1 << 20);
-    assert_eq!(arena.place_of(&second), Some(place));
+    assert_eq!(arena.offset_of(&second), Some(first_offset));
 
     let mut arrived = vec![0; sent];
     client.read_exact(&mut arrived).expect("all that was sent");
@@ -157,23 +157,23 @@ fn what_is_on_its_way_is_not_changed_by_who_comes_next() {
 }
 
 proptest! {
-    /// However bodies come and go, each reads as what was kept, and all memory comes back.
+    /// In any order of inserts and frees, each body reads as it was stored, and all memory is returned.
     #[test]
     fn bodies_do_not_touch_each_other(
         steps in prop::collection::vec((any::<u8>(), 1usize..300_000, any::<bool>()), 1..24),
     ) {
         let Some(arena) = arena() else { return Ok(()) };
-        let mut kept: Vec<(u8, Bytes)> = Vec::new();
-        for (byte, bytes, leaves) in steps {
-            if leaves && !kept.is_empty() {
-                kept.swap_remove(bytes % kept.len());
+        let mut stored: Vec<(u8, Bytes)> = Vec::new();
+        for (byte, bytes, frees_one) in steps {
+            if frees_one && !stored.is_empty() {
+                stored.swap_remove(bytes % stored.len());
             }
-            kept.push((byte, body(&arena, byte, bytes)));
+            stored.push((byte, body(&arena, byte, bytes)));
         }
-        for (byte, body) in &kept {
+        for (byte, body) in &stored {
             prop_assert!(body.iter().all(|there| there == byte));
         }
-        drop(kept);
+        drop(stored);
         prop_assert_eq!(arena.used_bytes(), 0);
     }
 }

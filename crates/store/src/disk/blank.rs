@@ -11,18 +11,18 @@ use super::device::Device;
 
 /// Data on a device that should be blank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Occupied {
+pub(super) struct ForeignData {
     /// The offset of the first byte that is not zero.
     pub(super) at: u64,
     /// The kind of the data, if it is recognised.
-    pub(super) what: Option<&'static str>,
+    pub(super) kind: Option<&'static str>,
 }
 
 /// The bytes that are checked at each end of a device.
 const EDGE_BYTES: u64 = 1 << 20;
 
 /// Returns the foreign data on a device, or `None` if the device is blank.
-pub(super) fn occupied(device: &dyn Device) -> io::Result<Option<Occupied>> {
+pub(super) fn foreign_data(device: &dyn Device) -> io::Result<Option<ForeignData>> {
     let length = device.len();
     let front = read(device, 0, length.min(EDGE_BYTES))?;
     let end_at = length.saturating_sub(EDGE_BYTES);
@@ -33,8 +33,8 @@ pub(super) fn occupied(device: &dyn Device) -> io::Result<Option<Occupied>> {
         (None, Some(at)) => end_at + at as u64,
         (None, None) => return Ok(None),
     };
-    let what = name(&front, &end);
-    Ok(Some(Occupied { at, what }))
+    let kind = kind_of(&front, &end);
+    Ok(Some(ForeignData { at, kind }))
 }
 
 fn read(device: &dyn Device, at: u64, bytes: u64) -> io::Result<Vec<u8>> {
@@ -43,7 +43,7 @@ fn read(device: &dyn Device, at: u64, bytes: u64) -> io::Result<Vec<u8>> {
     Ok(buffer)
 }
 
-fn name(front: &[u8], end: &[u8]) -> Option<&'static str> {
+fn kind_of(front: &[u8], end: &[u8]) -> Option<&'static str> {
     let at_front = FRONT
         .iter()
         .find(|&&(at, magic, _)| front.get(at..).is_some_and(|rest| rest.starts_with(magic)));
@@ -53,7 +53,7 @@ fn name(front: &[u8], end: &[u8]) -> Option<&'static str> {
             at.is_some_and(|at| end[at..].starts_with(magic))
         })
     };
-    at_front.or_else(at_end).map(|&(.., what)| what)
+    at_front.or_else(at_end).map(|&(.., kind)| kind)
 }
 
 type Signature = (usize, &'static [u8], &'static str);

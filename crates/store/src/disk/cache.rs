@@ -10,7 +10,7 @@ use edgeward_types::{KeyHash, Timestamp, mix64};
 
 use super::counters::{DeviceState, DiskCounters};
 use super::device::{Device, FileDevice};
-use super::error::{Dropped, Miss, Now, OpenError, Refused, SyncError};
+use super::error::{BeginError, Miss, NonBlockingRead, OpenError, SyncError, WriteError};
 use super::format::Superblock;
 use super::location::Location;
 use super::queue::NotQueued;
@@ -19,7 +19,7 @@ use super::recovery::{self, Content, RecoveryReport};
 use super::settings::{DeviceSettings, DirectWrites, DiskSettings};
 use super::volume::Volume;
 use super::write::{DiskWrite, WriteState};
-use super::writer::{Done, Message, Writer};
+use super::writer::{Message, PurgeCallback, Writer};
 use crate::sync::Mutex;
 
 /// Objects on one or more devices. Cheap to clone; all clones share one cache.
@@ -103,11 +103,11 @@ impl DiskCache {
         let mut opened: Vec<(Volume, _)> = Vec::new();
         let contents = contents_of(devices.iter().map(|device| &**device))?;
         // Devices with a store determine the seed of the key hash; blank devices take over this seed.
-        let of_store = contents.iter().find_map(|content| match content {
+        let stored_seed = contents.iter().find_map(|content| match content {
             Content::Store(superblock) => Some(superblock.key_seed),
             Content::Blank | Content::Damaged(_) => None,
         });
-        let key_seed = of_store
+        let key_seed = stored_seed
             .or(settings.key_seed)
             .unwrap_or_else(recovery::random);
         for (device, content) in devices.into_iter().zip(contents) {
@@ -122,9 +122,9 @@ impl DiskCache {
                     continue;
                 }
             };
-            let (volume, log, found) =
+            let (volume, log, recovered) =
                 recovery::recover(device, superblock, settings.clone(), formatted)?;
-            report.devices.push(found);
+            report.devices.push(recovered);
             opened.push((volume, log));
         }
         if opened.is_empty() {
@@ -137,10 +137,10 @@ impl DiskCache {
             .object_bytes_max
             .map_or(smallest, |size| size.bytes().min(smallest));
         // The key, head and body of one record must fit in a segment.
-        let quarters = opened
+        let segment_quarters = opened
             .iter()
             .map(|(volume, _)| volume.shape.segment_bytes / 4);
-        let head_bytes_max = quarters.fold(settings.head_bytes_max.bytes(), u64::min);
+        let head_bytes_max = segment_quarters.fold(settings.head_bytes_max.bytes(), u64::min);
         let mut volumes = Vec::new();
         let mut writers = Vec::new();
         for (number, (volume, log)) in opened.into_iter().enumerate() {
@@ -194,14 +194,14 @@ impl DiskCache {
 
     /// Returns the candidate's head and length, and the body of a small object, if it can be read without
     /// waiting for the device.
-    pub fn read_head_now(&self, candidate: &Candidate, key: &[u8]) -> Now<DiskObject> {
+    pub fn read_head_now(&self, candidate: &Candidate, key: &[u8]) -> NonBlockingRead<DiskObject> {
         let volume = &self.shared.volumes[usize::from(candidate.volume)];
         if candidate.unwritten
             && let Some(read) = volume.read_unwritten(candidate.hash, candidate.location, key)
         {
             return match read {
-                Ok(object) => Now::Ready(object),
-                Err(miss) => Now::Miss(miss),
+                Ok(object) => NonBlockingRead::Ready(object),
+                Err(miss) => NonBlockingRead::Miss(miss),
             };
         }
         volume.read_head_now(candidate.hash, candidate.location, key)
@@ -245,7 +245,7 @@ impl DiskCache {
             volume.verified.tick(now);
             volume.residents.tick(now);
             if let Some(mapping) = volume.device.mapping() {
-                mapping.let_go();
+                mapping.release_pages();
             }
         }
     }
@@ -261,21 +261,21 @@ impl DiskCache {
         key: &[u8],
         head: Bytes,
         length: Option<u64>,
-    ) -> Result<DiskWrite, Refused> {
+    ) -> Result<DiskWrite, BeginError> {
         if self.shared.closed.load(Ordering::Relaxed) {
-            return Err(Refused::Closed);
+            return Err(BeginError::Closed);
         }
-        if !self.names_fit(key, &head) {
-            return Err(Refused::NamesTooLong);
+        if !self.key_and_head_fit(key, &head) {
+            return Err(BeginError::KeyOrHeadTooLong);
         }
         let length_max = self.shared.object_bytes_max;
         if length.is_some_and(|length| length > length_max) {
-            return Err(Refused::TooLarge);
+            return Err(BeginError::TooLarge);
         }
         let volume = self.volume_of(hash);
         if volume.health.state() != DeviceState::InService {
-            volume.counters.dropped_not_writable.one();
-            return Err(Refused::NotWritable);
+            volume.counters.dropped_not_writable.increment();
+            return Err(BeginError::NotWritable);
         }
         DiskWrite::begin(volume, hash, key, head, length, length_max)
     }
@@ -285,15 +285,15 @@ impl DiskCache {
     pub fn purge(&self, hash: KeyHash, _key: &[u8]) {
         let volume = self.volume_of(hash);
         volume.forget(hash);
-        volume.counters.purges.one();
+        volume.counters.purges.increment();
         volume.purges_pending.fetch_add(1, Ordering::SeqCst);
         if volume
             .queue
-            .push_anyway(Message::Tombstone { hash })
+            .push_unbounded(Message::Tombstone { hash })
             .is_err()
         {
             volume.purge_ended();
-            volume.counters.purges_not_durable.one();
+            volume.counters.purges_not_durable.increment();
         }
     }
 
@@ -308,13 +308,13 @@ impl DiskCache {
         done: impl FnOnce(Result<(), SyncError>) + Send + 'static,
     ) {
         let volume = self.volume_of(hash);
-        volume.counters.purges.one();
+        volume.counters.purges.increment();
         if !volume.forget(hash) {
             done(Ok(()));
             return;
         }
         volume.purges_pending.fetch_add(1, Ordering::SeqCst);
-        let done = Done::new(done);
+        let done = PurgeCallback::new(done);
         // Before waiting messages: earlier writes of the key are stopped, so their order does not matter.
         if volume
             .queue
@@ -322,7 +322,7 @@ impl DiskCache {
             .is_err()
         {
             volume.purge_ended();
-            volume.counters.purges_not_durable.one();
+            volume.counters.purges_not_durable.increment();
         }
     }
 
@@ -342,18 +342,23 @@ impl DiskCache {
     /// # Errors
     ///
     /// Fails if the head is too long or the device cannot take it now. The old head remains then.
-    pub fn update_head(&self, object: &DiskObject, key: &[u8], head: Bytes) -> Result<(), Dropped> {
-        if !self.names_fit(key, &head) {
-            return Err(Dropped::NamesTooLong);
+    pub fn update_head(
+        &self,
+        object: &DiskObject,
+        key: &[u8],
+        head: Bytes,
+    ) -> Result<(), WriteError> {
+        if !self.key_and_head_fit(key, &head) {
+            return Err(WriteError::KeyOrHeadTooLong);
         }
         let volume = object.volume();
         if volume.health.state() != DeviceState::InService {
-            return Err(Dropped::NotWritable);
+            return Err(WriteError::NotWritable);
         }
-        let names_bytes = (key.len() + head.len()) as u64;
-        if !volume.queue.take_room(names_bytes) {
-            volume.counters.dropped_queue_full.one();
-            return Err(Dropped::QueueFull);
+        let key_and_head_bytes = (key.len() + head.len()) as u64;
+        if !volume.queue.reserve_bytes(key_and_head_bytes) {
+            volume.counters.dropped_queue_full.increment();
+            return Err(WriteError::QueueFull);
         }
         let write = WriteState::new(object.hash(), volume.object_id(), key, head);
         volume.register(&write);
@@ -362,11 +367,11 @@ impl DiskCache {
             from: object.location(),
         };
         volume.queue.push(message).map_err(|refused| {
-            volume.queue.give_room(names_bytes);
+            volume.queue.release_bytes(key_and_head_bytes);
             volume.unregister(&write);
             match refused {
-                NotQueued::Full => Dropped::QueueFull,
-                NotQueued::Closed => Dropped::Closed,
+                NotQueued::Full => WriteError::QueueFull,
+                NotQueued::Closed => WriteError::Closed,
             }
         })
     }
@@ -377,7 +382,7 @@ impl DiskCache {
     ///
     /// Fails if durability is not certain for a device; the other devices were waited for.
     pub fn sync(&self) -> Result<(), SyncError> {
-        self.ask_all(|done| Message::Sync { done })
+        self.send_to_all(|done| Message::Sync { done })
     }
 
     /// Writes all queued messages and the index, and stops the threads. Reads continue to work; later writes
@@ -390,7 +395,7 @@ impl DiskCache {
         if self.shared.closed.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        let result = self.ask_all(|done| Message::Close { done });
+        let result = self.send_to_all(|done| Message::Close { done });
         self.shared.stop();
         result
     }
@@ -408,7 +413,7 @@ impl DiskCache {
         self.shared.object_bytes_max
     }
 
-    fn names_fit(&self, key: &[u8], head: &[u8]) -> bool {
+    fn key_and_head_fit(&self, key: &[u8], head: &[u8]) -> bool {
         u16::try_from(key.len()).is_ok() && head.len() as u64 <= self.shared.head_bytes_max
     }
 
@@ -434,18 +439,18 @@ impl DiskCache {
         u16::try_from(best.unwrap_or(0)).expect("checked when it was opened")
     }
 
-    fn ask_all(
+    fn send_to_all(
         &self,
         message: impl Fn(SyncSender<Result<(), SyncError>>) -> Message,
     ) -> Result<(), SyncError> {
-        let asked: Vec<_> = self
+        let sent: Vec<_> = self
             .shared
             .volumes
             .iter()
             .map(|volume| send(volume, &message))
             .collect();
-        let answers: Vec<_> = asked.into_iter().map(|asked| wait(&asked?)).collect();
-        answers.into_iter().collect()
+        let results: Vec<_> = sent.into_iter().map(|result| wait(&result?)).collect();
+        results.into_iter().collect()
     }
 }
 
@@ -467,21 +472,21 @@ impl Drop for Shared {
     }
 }
 
-type Answer = Receiver<Result<(), SyncError>>;
+type SyncResult = Receiver<Result<(), SyncError>>;
 
 fn send(
     volume: &Volume,
     message: impl Fn(SyncSender<Result<(), SyncError>>) -> Message,
-) -> Result<Answer, SyncError> {
+) -> Result<SyncResult, SyncError> {
     let (done, answer) = sync_channel(1);
     volume
         .queue
-        .push_anyway(message(done))
+        .push_unbounded(message(done))
         .map_err(|_| SyncError::Closed)?;
     Ok(answer)
 }
 
-fn wait(answer: &Answer) -> Result<(), SyncError> {
+fn wait(answer: &SyncResult) -> Result<(), SyncError> {
     answer.recv().map_err(|_| SyncError::Closed)?
 }
 
@@ -503,7 +508,7 @@ fn contents_of<'a>(
             }
             let first = stores.first();
             if let Some((first, _)) = first.filter(|(_, s)| s.key_seed != superblock.key_seed) {
-                return Err(OpenError::Stranger {
+                return Err(OpenError::SeedMismatch {
                     device: device.name(),
                     first: first.clone(),
                 });

@@ -29,7 +29,7 @@ pub(super) fn write(volume: &Arc<Volume>, epoch: u64) -> io::Result<()> {
     // From here on the area is invalid, until its header is written again.
     device.write_at(&[0; CHECKPOINT_HEADER_BYTES], at)?;
     device.sync()?;
-    let mut out = Out {
+    let mut out = AreaWriter {
         device,
         at: at + CHECKPOINT_HEADER_BYTES as u64,
         end: at + superblock.checkpoint_bytes,
@@ -47,7 +47,7 @@ pub(super) fn write(volume: &Arc<Volume>, epoch: u64) -> io::Result<()> {
     device.write_at(&header.to_bytes(superblock.checksum_seed), at)?;
     device.sync()?;
     let counters = &volume.counters;
-    counters.checkpoints.one();
+    counters.checkpoints.increment();
     counters
         .written_bytes
         .add(out.written + 2 * CHECKPOINT_HEADER_BYTES as u64);
@@ -71,7 +71,7 @@ pub(super) fn read(
     found.sort_unstable_by_key(|(_, header)| std::cmp::Reverse(header.sequence));
     let (index, epoch) = found.into_iter().find_map(|(area, header)| {
         let at = area_at(superblock, area) + CHECKPOINT_HEADER_BYTES as u64;
-        let mut input = In {
+        let mut input = AreaReader {
             device,
             at,
             end: at + header.bytes,
@@ -81,13 +81,13 @@ pub(super) fn read(
         let (index, epoch) = Index::load(config, &mut input).ok()?;
         (epoch == header.epoch).then_some((index, epoch))
     })?;
-    let mut counts = vec![false; segments.count() as usize];
-    for &(segment, of) in live {
-        counts[segment.0 as usize] = of < epoch;
+    let mut is_covered = vec![false; segments.count() as usize];
+    for &(segment, opened) in live {
+        is_covered[segment.0 as usize] = opened < epoch;
     }
     index.retain(|at| {
         let segment = segments.segment_at(at.offset());
-        segment.is_some_and(|segment| counts[segment.0 as usize])
+        segment.is_some_and(|segment| is_covered[segment.0 as usize])
     });
     Some((index, epoch))
 }
@@ -111,7 +111,7 @@ fn headers(device: &dyn Device, superblock: &Superblock) -> [Option<(u64, Checkp
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Writes bytes to the device in large, aligned blocks.
-struct Out<'a> {
+struct AreaWriter<'a> {
     device: &'a dyn Device,
     at: u64,
     end: u64,
@@ -119,7 +119,7 @@ struct Out<'a> {
     written: u64,
 }
 
-impl Write for Out<'_> {
+impl Write for AreaWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let taken = bytes.len().min(CHUNK_BYTES - self.buffer.len());
         self.buffer.extend_from_slice(&bytes[..taken]);
@@ -146,7 +146,7 @@ impl Write for Out<'_> {
 }
 
 /// Reads bytes from the device in large blocks.
-struct In<'a> {
+struct AreaReader<'a> {
     device: &'a dyn Device,
     at: u64,
     end: u64,
@@ -154,7 +154,7 @@ struct In<'a> {
     taken: usize,
 }
 
-impl Read for In<'_> {
+impl Read for AreaReader<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         if self.taken == self.buffer.len() {
             let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);

@@ -171,7 +171,7 @@ impl Counter {
         self.0.fetch_add(more, Relaxed);
     }
 
-    pub(crate) fn one(&self) {
+    pub(crate) fn increment(&self) {
         self.add(1);
     }
 

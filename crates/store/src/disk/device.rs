@@ -18,7 +18,7 @@ use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::ReadWriteFlags;
 
 use super::mapping::Mapping;
-use super::renewal::Renewal;
+use super::page_replacement::PageReplacement;
 
 /// A linear space of bytes with many reading threads and one writing thread.
 pub trait Device: Send + Sync + fmt::Debug {
@@ -39,7 +39,7 @@ pub trait Device: Send + Sync + fmt::Debug {
 
     /// Returns true if [`read_now_at`](Self::read_now_at) can find out which bytes are available without
     /// waiting. If false, it never reads a byte, and callers should not call it.
-    fn tells_cached(&self) -> bool {
+    fn supports_read_now(&self) -> bool {
         true
     }
 
@@ -64,13 +64,13 @@ pub trait Device: Send + Sync + fmt::Debug {
 
     /// The file from which pages may be sent, if [`replace_pages`](Self::replace_pages) protects pages that are
     /// being sent.
-    fn sendable(&self) -> Option<&File> {
+    fn sendfile_source(&self) -> Option<&File> {
         None
     }
 
     /// Replaces the pages of a range before it is written again. Old pages in socket buffers stay unchanged;
     /// the content of the range is lost.
-    fn renew(&self, _offset: u64, _bytes: u64) -> io::Result<()> {
+    fn replace_pages(&self, _offset: u64, _bytes: u64) -> io::Result<()> {
         Ok(())
     }
 
@@ -94,11 +94,11 @@ pub struct FileDevice {
     created: bool,
     block_device: bool,
     /// True if the file system can tell which pages are in the page cache.
-    tells_cached: bool,
+    supports_read_now: bool,
     /// `None` if the system does not map the file; then all bytes are read.
     mapping: Option<Mapping>,
     /// `None` if pages in socket buffers would change with the file, and for block devices.
-    renewal: Option<Renewal>,
+    page_replacement: Option<PageReplacement>,
 }
 
 impl FileDevice {
@@ -125,7 +125,7 @@ impl FileDevice {
         let path = file_in(path);
         let created = !path.try_exists()?;
         if created {
-            may_be_created(&path)?;
+            check_creatable(&path)?;
         }
         let file = OpenOptions::new()
             .read(true)
@@ -137,15 +137,15 @@ impl FileDevice {
         let present = size_of(&file)?;
         let block_device = file.metadata()?.file_type().is_block_device();
         let bytes = bytes.map_or(present, |wanted| wanted.min(present));
-        let tells_cached = tells_cached(&file);
-        let mapping = Mapping::of(&file, bytes).ok();
+        let supports_read_now = supports_read_now(&file);
+        let mapping = Mapping::new(&file, bytes).ok();
         let folder = path.parent().filter(|_| !block_device);
         // A path without a folder is in the current folder.
         let folder = folder.map(|folder| match folder.as_os_str().is_empty() {
             true => Path::new("."),
             false => folder,
         });
-        let renewal = folder.and_then(Renewal::in_folder);
+        let page_replacement = folder.and_then(PageReplacement::in_folder);
         Ok(Self {
             file,
             direct: None,
@@ -153,9 +153,9 @@ impl FileDevice {
             bytes,
             created,
             block_device,
-            tells_cached,
+            supports_read_now,
             mapping,
-            renewal,
+            page_replacement,
         })
     }
 
@@ -171,12 +171,12 @@ impl FileDevice {
         if self.block_device {
             let present = self.bytes;
             return Err(io::Error::other(format!(
-                "the device holds {present} bytes, fewer than the {wanted} it is to have"
+                "the device has {present} bytes, fewer than the configured {wanted}"
             )));
         }
         allocate(&self.file, wanted)?;
         self.bytes = wanted;
-        self.mapping = Mapping::of(&self.file, wanted).ok();
+        self.mapping = Mapping::new(&self.file, wanted).ok();
         Ok(self)
     }
 
@@ -195,7 +195,7 @@ impl FileDevice {
         let file = File::open(&path)?;
         lock(&file, FlockOperation::NonBlockingLockShared)?;
         let bytes = size_of(&file)?;
-        let tells_cached = tells_cached(&file);
+        let supports_read_now = supports_read_now(&file);
         Ok(Self {
             file,
             direct: None,
@@ -203,9 +203,9 @@ impl FileDevice {
             bytes,
             created: false,
             block_device: false,
-            tells_cached,
+            supports_read_now,
             mapping: None,
-            renewal: None,
+            page_replacement: None,
         })
     }
 
@@ -275,8 +275,8 @@ impl Device for FileDevice {
         Ok(filled)
     }
 
-    fn tells_cached(&self) -> bool {
-        self.tells_cached
+    fn supports_read_now(&self) -> bool {
+        self.supports_read_now
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -304,13 +304,13 @@ impl Device for FileDevice {
         self.mapping.as_ref()
     }
 
-    fn sendable(&self) -> Option<&File> {
-        self.renewal.is_some().then_some(&self.file)
+    fn sendfile_source(&self) -> Option<&File> {
+        self.page_replacement.is_some().then_some(&self.file)
     }
 
-    fn renew(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        match self.renewal {
-            Some(renewal) => renewal.renew(&self.file, offset, bytes),
+    fn replace_pages(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        match self.page_replacement {
+            Some(replacement) => replacement.replace(&self.file, offset, bytes),
             None => Ok(()),
         }
     }
@@ -333,14 +333,14 @@ fn file_in(path: &Path) -> PathBuf {
 
 /// Rejects paths where a missing file is a mistake: a device that is not attached, or a folder that does not
 /// exist.
-fn may_be_created(path: &Path) -> io::Result<()> {
+fn check_creatable(path: &Path) -> io::Result<()> {
     let missing = |what| Err(io::Error::new(io::ErrorKind::NotFound, what));
     if path.starts_with("/dev") && !path.starts_with("/dev/shm") {
-        return missing("there is no such device, and a file under /dev would lie in memory");
+        return missing("no such device; a file under /dev would be in memory");
     }
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
-            missing("its folder does not exist; create the folder first")
+            missing("the folder does not exist; create it first")
         }
         _ => Ok(()),
     }
@@ -350,7 +350,7 @@ fn lock(file: &File, operation: FlockOperation) -> io::Result<()> {
     rustix::fs::flock(file, operation).map_err(|error| match error {
         rustix::io::Errno::WOULDBLOCK => io::Error::new(
             io::ErrorKind::ResourceBusy,
-            "another process has it open; stop that one first",
+            "another process has locked it; stop that process first",
         ),
         error => error.into(),
     })
@@ -366,7 +366,7 @@ fn size_of(file: &File) -> io::Result<u64> {
 }
 
 /// Returns true if the file system supports non-blocking reads. In-memory and network file systems may not.
-fn tells_cached(file: &File) -> bool {
+fn supports_read_now(file: &File) -> bool {
     let first = &mut [0];
     let read = rustix::io::preadv2(
         file,
@@ -397,7 +397,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_read_back_and_in_the_page_cache() {
+    fn written_bytes_are_read_back() {
         let folder = tempfile::tempdir().expect("a folder");
         let device = FileDevice::open(folder.path(), Some(1 << 20)).expect("opens");
         device.write_at(&[7; 4096], 8192).expect("writes");
@@ -409,7 +409,7 @@ mod tests {
         let mut again = [0; 100];
         let filled = device.read_now_at(&mut again, 8192).expect("no error");
         assert_eq!(again[..filled], [7; 100][..filled]);
-        assert!(device.tells_cached() || filled == 0);
+        assert!(device.supports_read_now() || filled == 0);
     }
 
     /// Aligned as a write past the page cache requires.
@@ -420,7 +420,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
         #[test]
-        fn what_was_written_last_is_read_whichever_way_it_went(
+        fn the_last_write_is_read_with_and_without_the_page_cache(
             writes in proptest::collection::vec((0_usize..64, 1_usize..=16, any::<bool>(), 0_usize..64), 1..60)
         ) {
             const BLOCK: usize = WRITE_ALIGN as usize;
@@ -428,9 +428,9 @@ mod tests {
             let device = FileDevice::open(folder.path(), Some(64 * BLOCK as u64)).expect("opens");
             let device = device.writing_directly();
             let mut expected = vec![0_u8; 64 * BLOCK];
-            for (turn, (block, blocks, directly, read)) in (1_u8..).zip(writes) {
+            for (number, (block, blocks, directly, read)) in (1_u8..).zip(writes) {
                 let blocks = blocks.min(64 - block);
-                let bytes = Aligned([turn; 1 << 16]);
+                let bytes = Aligned([number; 1 << 16]);
                 let bytes = &bytes.0[..blocks * BLOCK];
                 let at = block * BLOCK;
                 let written = match directly {
@@ -442,16 +442,16 @@ mod tests {
                 // From a random offset on, so that pages are in the cache when they are written past it.
                 let mut found = vec![0; expected.len() - read * BLOCK];
                 device.read_at(&mut found, (read * BLOCK) as u64).expect("reads");
-                prop_assert!(found == expected[read * BLOCK..], "after write {turn}");
+                prop_assert!(found == expected[read * BLOCK..], "after write {number}");
             }
         }
     }
 
     #[test]
-    fn two_openings_of_one_file_exclude_each_other() {
+    fn a_file_cannot_be_opened_twice() {
         let folder = tempfile::tempdir().expect("a folder");
         let first = FileDevice::open(folder.path(), Some(1 << 20)).expect("opens");
-        let second = FileDevice::open(folder.path(), Some(1 << 20)).expect_err("it is taken");
+        let second = FileDevice::open(folder.path(), Some(1 << 20)).expect_err("it is locked");
         assert_eq!(second.kind(), io::ErrorKind::ResourceBusy);
         assert!(FileDevice::open_to_read(folder.path()).is_err());
         drop(first);
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_grows_and_is_never_cut_off_by_being_opened() {
+    fn opening_a_file_extends_but_never_truncates_it() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("log");
         for (wanted, has) in [(1 << 20, 1 << 20), (4096, 1 << 20), (2 << 20, 2 << 20)] {

@@ -12,15 +12,15 @@ use super::format::SuperblockError;
 pub enum Miss {
     /// The record belongs to another key. This is normal and rare.
     #[error("the record belongs to another key")]
-    Stranger,
+    KeyMismatch,
     /// The segment was reclaimed after the lookup. This is normal.
-    #[error("its segment was reclaimed")]
+    #[error("the segment of the record was reclaimed")]
     Reclaimed,
     /// The bytes do not match the checksum: a torn write or a bad sector.
-    #[error("its checksum disagrees with its bytes")]
+    #[error("the checksum of the record does not match its bytes")]
     Corrupt,
     /// The device returned an error for the read.
-    #[error("the device refused the read: {0}")]
+    #[error("the device could not be read: {0}")]
     Device(io::ErrorKind),
     /// The device is out of service.
     #[error("the device is out of service")]
@@ -29,7 +29,7 @@ pub enum Miss {
 
 /// The result of a read that must not wait for the device.
 #[derive(Clone, Debug)]
-pub enum Now<T> {
+pub enum NonBlockingRead<T> {
     /// The value that was read.
     Ready(T),
     /// The read has to wait for the device: repeat it with the blocking call, on a thread that may block.
@@ -41,18 +41,18 @@ pub enum Now<T> {
 /// Why a write cannot begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refused {
+pub enum BeginError {
     /// The object is larger than the largest that the cache accepts.
     #[error("the object is too large for the disk cache")]
     TooLarge,
     /// The key or the head is longer than a record allows.
-    #[error("key or head are too long for the disk cache")]
-    NamesTooLong,
+    #[error("the key or the head is too long for the disk cache")]
+    KeyOrHeadTooLong,
     /// Too many bytes are queued already.
     #[error("the queue to the device is full")]
     QueueFull,
     /// The device is not writable now.
-    #[error("the device cannot be written")]
+    #[error("the device is not writable")]
     NotWritable,
     /// The cache is closed.
     #[error("the disk cache is closed")]
@@ -62,7 +62,7 @@ pub enum Refused {
 /// Why a write in progress was dropped. Lookups find no part of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Dropped {
+pub enum WriteError {
     /// The device is slower than the callers, and callers never wait for it.
     #[error("the queue to the device is full")]
     QueueFull,
@@ -73,17 +73,17 @@ pub enum Dropped {
     #[error("the object is shorter than announced")]
     TooShort,
     /// The key was purged during the write.
-    #[error("the key was purged meanwhile")]
+    #[error("the key was purged during the write")]
     Purged,
     /// The device is not writable.
-    #[error("the device cannot be written")]
+    #[error("the device is not writable")]
     NotWritable,
     /// The object whose head was to be replaced is no longer stored.
-    #[error("the object is no longer there")]
+    #[error("the object is no longer stored")]
     Gone,
     /// The key or the head is longer than a record allows.
-    #[error("key or head are too long for the disk cache")]
-    NamesTooLong,
+    #[error("the key or the head is too long for the disk cache")]
+    KeyOrHeadTooLong,
     /// The cache is closed.
     #[error("the disk cache is closed")]
     Closed,
@@ -94,7 +94,7 @@ pub enum Dropped {
 #[non_exhaustive]
 pub enum SyncError {
     /// The device is not writable. A purge is in force while this process lives; a later sync may succeed.
-    #[error("the device cannot be written")]
+    #[error("the device is not writable")]
     NotWritable,
     /// The cache is closed.
     #[error("the disk cache is closed")]
@@ -126,7 +126,7 @@ pub enum OpenError {
     },
     /// The device has data that must not be overwritten silently.
     #[error(
-        "{device} is not used, since {problem}; to give it to the cache, delete it (a block device: zero its first and its last MiB)"
+        "{device} is not used: {problem}; to use it for the cache, delete it (block device: zero its first and its last MiB)"
     )]
     Superblock {
         /// The name of the device.
@@ -141,7 +141,9 @@ pub enum OpenError {
         devices: Vec<DamagedDevice>,
     },
     /// The device has no space for the smallest number of segments.
-    #[error("{device} has {bytes} bytes, too few for the {needed} that {segments} segments take")]
+    #[error(
+        "{device} has {bytes} bytes, too few for {segments} segments, which need {needed} bytes"
+    )]
     TooSmall {
         /// The name of the device.
         device: String,
@@ -154,7 +156,7 @@ pub enum OpenError {
     },
     /// The device is shorter than before, so segments in use are missing.
     #[error(
-        "{device} has shrunk: it holds {bytes} bytes and its log reaches {needed}; a store may grow but not shrink: delete it to begin anew"
+        "{device} has shrunk: it holds {bytes} bytes and its log reaches {needed}; a store may grow but not shrink: delete it to start with an empty store"
     )]
     Shrunk {
         /// The name of the device.
@@ -168,7 +170,7 @@ pub enum OpenError {
     #[error(
         "{device} belongs to another cache than {first}: their keys are hashed with different seeds"
     )]
-    Stranger {
+    SeedMismatch {
         /// The name of the device.
         device: String,
         /// The device with which it was compared.
@@ -194,8 +196,8 @@ pub enum OpenError {
 /// changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{device} is a damaged edgeward store: both copies of its superblock are destroyed; it is left as it is and not used; \
-     to begin anew, delete it (a block device: zero its first {erase_mib} MiB and its last MiB)"
+    "{device} is a damaged edgeward store: both copies of its superblock are destroyed; it is not changed and not used; \
+     to start with an empty store, delete it (block device: zero its first {erase_mib} MiB and its last MiB)"
 )]
 pub struct DamagedDevice {
     /// The name of the device.

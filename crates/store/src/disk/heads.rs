@@ -15,7 +15,7 @@ use crate::sync::Mutex;
 /// The cached metadata of one device.
 #[derive(Debug)]
 pub(crate) struct Heads {
-    places: Box<[Mutex<Option<Record>>]>,
+    slots: Box<[Mutex<Option<Record>>]>,
     seed: u64,
 }
 
@@ -24,45 +24,44 @@ pub(crate) struct Heads {
 const META_BYTES_MAX: usize = 2048;
 
 /// About as many records as a device serves in some seconds. They take at most 4 MiB, with typical heads 1 MiB.
-const PLACES: usize = 2048;
+const SLOTS: usize = 2048;
 
 impl Heads {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
-            places: (0..PLACES).map(|_| Mutex::default()).collect(),
+            slots: (0..SLOTS).map(|_| Mutex::default()).collect(),
             seed,
         }
     }
 
     /// Returns the metadata of the record at `at`, if it was stored in this epoch of its segment.
     pub(in crate::disk) fn find(&self, at: u64, epoch: u64) -> Option<Record> {
-        let place = self.place(at).lock();
-        place
-            .as_ref()
+        let slot = self.slot(at).lock();
+        slot.as_ref()
             .filter(|record| record.at == at && record.header.epoch == epoch)
             .cloned()
     }
 
     /// Stores the metadata of a verified record.
-    pub(in crate::disk) fn note(&self, record: &Record) {
+    pub(in crate::disk) fn insert(&self, record: &Record) {
         if record.header.meta_bytes() <= META_BYTES_MAX {
-            let meta = record.meta_alone();
-            *self.place(record.at).lock() = Some(meta);
+            let meta = record.without_body();
+            *self.slot(record.at).lock() = Some(meta);
         }
     }
 
     /// The most bytes that the table can take.
     pub(crate) fn bytes(&self) -> u64 {
-        let place = size_of::<Mutex<Option<Record>>>() + META_BYTES_MAX;
-        (self.places.len() * place) as u64
+        let slot_bytes = size_of::<Mutex<Option<Record>>>() + META_BYTES_MAX;
+        (self.slots.len() * slot_bytes) as u64
     }
 
-    fn place(&self, at: u64) -> &Mutex<Option<Record>> {
+    fn slot(&self, at: u64) -> &Mutex<Option<Record>> {
         // Records begin at multiples of 512 B or more, so the low bits do not vary. The high bits of a product
         // do.
         let mixed = (at ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let chosen = (u128::from(mixed) * self.places.len() as u128) >> 64;
-        &self.places[usize::try_from(chosen).expect("less than the places")]
+        let chosen = (u128::from(mixed) * self.slots.len() as u128) >> 64;
+        &self.slots[usize::try_from(chosen).expect("less than the number of slots")]
     }
 }
 
@@ -86,14 +85,14 @@ mod tests {
         };
         let mut bytes = vec![7; header.meta_bytes() + 100];
         header.seal(&mut bytes[..header.meta_bytes()], ChecksumSeed(1));
-        Record::of(header, at, bytes.into())
+        Record::new(header, at, bytes.into())
     }
 
     #[test]
-    fn a_meta_is_found_at_its_place_while_the_segment_is_in_the_same_opening() {
+    fn metadata_is_found_while_its_segment_has_the_same_epoch() {
         let heads = Heads::new(3);
-        heads.note(&record(8192, 5, 10));
-        let found = heads.find(8192, 5).expect("it was noted");
+        heads.insert(&record(8192, 5, 10));
+        let found = heads.find(8192, 5).expect("it was inserted");
         assert_eq!(
             (found.key(), &found.head()[..]),
             (&[7; 3][..], &[7; 10][..])
@@ -103,19 +102,25 @@ mod tests {
     }
 
     #[test]
-    fn the_meta_alone_is_kept_and_a_large_one_is_not() {
+    fn only_the_metadata_is_stored_and_only_if_it_is_small() {
         let heads = Heads::new(3);
-        heads.note(&record(512, 5, 10));
-        assert!(heads.find(512, 5).expect("it was noted").body().is_empty());
-        heads.note(&record(1024, 5, 3000));
+        heads.insert(&record(512, 5, 10));
+        assert!(
+            heads
+                .find(512, 5)
+                .expect("it was inserted")
+                .body()
+                .is_empty()
+        );
+        heads.insert(&record(1024, 5, 3000));
         assert!(heads.find(1024, 5).is_none());
     }
 
     #[test]
-    fn many_records_take_each_others_places_and_none_is_taken_for_another() {
+    fn a_record_that_replaced_another_is_not_mistaken_for_it() {
         let heads = Heads::new(9);
         for at in 0..10_000 {
-            heads.note(&record(at * 512, at, 1));
+            heads.insert(&record(at * 512, at, 1));
         }
         let found = (0..10_000_u64).filter_map(|at| Some((at, heads.find(at * 512, at)?)));
         let mut count = 0;
@@ -123,6 +128,6 @@ mod tests {
             assert_eq!(record.header.hash, at * 512);
             count += 1;
         }
-        assert!((PLACES / 2..=PLACES).contains(&count), "{count}");
+        assert!((SLOTS / 2..=SLOTS).contains(&count), "{count}");
     }
 }

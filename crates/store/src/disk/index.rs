@@ -22,12 +22,12 @@
 //! overwrite next. Displaced entries are counted. Their records stay on the device and are no longer found.
 //!
 //! ```
-//! use edgeward_store::disk::{Index, IndexConfig, Inserted, Location};
+//! use edgeward_store::disk::{Index, IndexConfig, InsertOutcome, Location};
 //! use edgeward_types::{ByteSize, KeyHash};
 //!
 //! let index = Index::new(IndexConfig::for_device(ByteSize::gib(1)));
 //! let (key, at) = (KeyHash(7), Location::from_unit(8));
-//! assert_eq!(index.insert(key, at), Inserted::New);
+//! assert_eq!(index.insert(key, at), InsertOutcome::New);
 //! assert_eq!(index.find(key), Some(at));
 //! index.touch(key, at);
 //! assert_eq!(index.hits(key, at), Some(1));
@@ -36,7 +36,7 @@
 mod bucket;
 mod checkpoint;
 mod geometry;
-mod place;
+mod insertion;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -49,11 +49,11 @@ use super::Location;
 use crate::sync::Mutex;
 use bucket::{HITS_SHIFT, READ_ATTEMPTS, SLOTS, settled};
 use geometry::{Geometry, Identity, Shape};
-use place::Writer;
+use insertion::Writer;
 use table::Table;
 
-pub use checkpoint::{LoadError, Part, Saved};
-pub use place::Inserted;
+pub use checkpoint::{CheckpointPart, LoadError, SaveSummary};
+pub use insertion::InsertOutcome;
 
 /// The limit of an index, and its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl IndexConfig {
         let units = self.device.bytes().div_ceil(Location::UNIT_BYTES).max(2);
         assert!(
             units <= Location::UNITS_MAX,
-            "devices are cut to what locations reach"
+            "the store uses only the part of a device that locations reach"
         );
         let expected = self.device.bytes() / MEAN_OBJECT_MAX.bytes();
         Geometry {
@@ -135,7 +135,7 @@ impl Index {
         let identity = self.geometry.identify(key);
         let slot = self.slot(identity, at, 0);
         for number in self.pair(identity, self.table.shape()) {
-            if self.table.bucket(number).mark(slot) {
+            if self.table.bucket(number).count_hit(slot) {
                 return;
             }
         }
@@ -151,15 +151,15 @@ impl Index {
     }
 
     /// Stores `at` for `key`, and replaces the entry with the same identity. The hit counter starts at 0.
-    pub fn insert(&self, key: KeyHash, at: Location) -> Inserted {
+    pub fn insert(&self, key: KeyHash, at: Location) -> InsertOutcome {
         let identity = self.geometry.identify(key);
         let slot = self.slot(identity, at, 0);
         assert!(
             slot & self.geometry.location_mask() != 0,
-            "the device's first unit is not a record's"
+            "the first unit of the device has no record"
         );
         let mut writer = self.writer.lock();
-        self.place(&mut writer, identity, slot)
+        self.store(&mut writer, identity, slot)
     }
 
     /// Replaces the location `from` of `key` by `to`, and resets its hits. Returns false if the location was
@@ -302,7 +302,7 @@ impl Index {
     fn slot(&self, identity: Identity, at: Location, hits: u8) -> u64 {
         assert!(
             at.unit() <= self.geometry.location_mask(),
-            "a record lies on its device"
+            "the location is within the device"
         );
         u64::from(hits) << HITS_SHIFT | identity.tag << self.geometry.location_bits | at.unit()
     }

@@ -101,7 +101,7 @@ pub fn inspect(
     path: &Path,
     progress: impl FnMut(InspectionProgress),
 ) -> Result<Inspection, OpenError> {
-    look(path, false, progress)
+    inspect_path(path, false, progress)
 }
 
 /// Like [`inspect`], and verifies the checksum of every record.
@@ -113,10 +113,10 @@ pub fn verify(
     path: &Path,
     progress: impl FnMut(InspectionProgress),
 ) -> Result<Inspection, OpenError> {
-    look(path, true, progress)
+    inspect_path(path, true, progress)
 }
 
-fn look(
+fn inspect_path(
     path: &Path,
     check: bool,
     progress: impl FnMut(InspectionProgress),
@@ -125,7 +125,7 @@ fn look(
         path: path.to_owned(),
         source,
     })?;
-    look_at(&device, check, progress)
+    inspect_device(&device, check, progress)
 }
 
 /// Like [`inspect`], or like [`verify`] if `check` is true, for a device that the caller opened.
@@ -133,7 +133,7 @@ fn look(
 /// # Errors
 ///
 /// Like [`inspect`].
-pub fn look_at(
+pub fn inspect_device(
     device: &dyn Device,
     check: bool,
     mut progress: impl FnMut(InspectionProgress),
@@ -142,14 +142,14 @@ pub fn look_at(
         device: device.name(),
         source,
     };
-    let refused = |problem| OpenError::Superblock {
+    let rejected = |problem| OpenError::Superblock {
         device: device.name(),
         problem,
     };
     let superblock = match recovery::read_superblock(device).map_err(failed)? {
         Ok(superblock) => superblock,
-        Err(Unformatted::Blank) => return Err(refused(SuperblockError::Foreign)),
-        Err(Unformatted::Broken(problem)) => return Err(refused(problem)),
+        Err(Unformatted::Blank) => return Err(rejected(SuperblockError::Foreign)),
+        Err(Unformatted::Broken(problem)) => return Err(rejected(problem)),
     };
     let count = recovery::segments_on(device, &superblock, 0)?;
     let segments = SegmentTable::new(superblock.segments_at, superblock.segment_bytes, count);
@@ -160,7 +160,7 @@ pub fn look_at(
             segment_bytes: superblock.segment_bytes,
             seed: superblock.checksum_seed,
         },
-        report: begun(device, &superblock, count),
+        report: new_report(device, &superblock, count),
         sound_pieces: HashSet::new(),
         extents: Vec::new(),
     };
@@ -179,7 +179,7 @@ pub fn look_at(
     Ok(inspector.report)
 }
 
-fn begun(device: &dyn Device, superblock: &Superblock, segments: u32) -> Inspection {
+fn new_report(device: &dyn Device, superblock: &Superblock, segments: u32) -> Inspection {
     Inspection {
         device: device.name(),
         format_version: FORMAT_VERSION,
@@ -257,7 +257,7 @@ impl Inspector<'_> {
                     .scan
                     .segments
                     .location(segment, u64::from(entry.offset));
-                self.problem(format!("record at {at} is not what was written"));
+                self.problem(format!("record at {at} does not match its checksum"));
             }
         }
         Ok(())
@@ -322,15 +322,17 @@ impl Inspector<'_> {
             if counts && !self.sound_pieces.contains(&extent.at) && broken != Some(commit) {
                 broken = Some(commit);
                 let at = extent.at;
-                self.problem(format!("object at {commit} lacks its piece at {at:#x}"));
+                self.problem(format!(
+                    "object at {commit}: its piece at {at:#x} is missing"
+                ));
             }
         }
     }
 
-    fn problem(&mut self, what: String) {
+    fn problem(&mut self, description: String) {
         self.report.problems += 1;
         if self.report.problems_shown.len() < PROBLEMS_SHOWN_MAX {
-            self.report.problems_shown.push(what);
+            self.report.problems_shown.push(description);
         }
     }
 }

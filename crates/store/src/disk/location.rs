@@ -31,7 +31,7 @@ impl Location {
     pub const fn from_unit(unit: u64) -> Self {
         assert!(
             unit < Self::UNITS_MAX,
-            "devices are cut to what locations reach"
+            "the store uses only the part of a device that locations reach"
         );
         Self { unit }
     }

@@ -37,7 +37,7 @@ impl Mapping {
     /// # Errors
     ///
     /// Fails if the system cannot map the file, or not this many bytes.
-    pub(crate) fn of(file: &File, bytes: u64) -> io::Result<Self> {
+    pub(crate) fn new(file: &File, bytes: u64) -> io::Result<Self> {
         let length = usize::try_from(bytes).map_err(|_| io::ErrorKind::FileTooLarge)?;
         let memory = MmapOptions::new().len(length).map_raw_read_only(file)?;
         Ok(Self {
@@ -56,20 +56,20 @@ impl Mapping {
         let pages = (start + length - first)
             .div_ceil(self.page_bytes)
             .min(PAGES_MAX);
-        let mut there = [0_u8; PAGES_MAX];
+        let mut states = [0_u8; PAGES_MAX];
         // SAFETY: `within` checked that the pages are in the mapping, which lives as long as `self`; `there`
         // has a byte for each page of the query.
-        let answer = unsafe {
+        let status = unsafe {
             libc::mincore(
                 self.memory.as_mut_ptr().add(first).cast(),
                 pages * self.page_bytes,
-                there.as_mut_ptr(),
+                states.as_mut_ptr(),
             )
         };
-        if answer != 0 {
+        if status != 0 {
             return 0;
         }
-        let resident = there[..pages].iter().take_while(|&&page| page & 1 == 1);
+        let resident = states[..pages].iter().take_while(|&&page| page & 1 == 1);
         let end = first + resident.count() * self.page_bytes;
         end.saturating_sub(start).min(length) as u64
     }
@@ -128,7 +128,7 @@ impl Mapping {
 
     /// Removes sent pages from this process's memory. The kernel counts them there because it has touched them.
     /// They stay in the page cache, and later sends from them need no read.
-    pub(crate) fn let_go(&self) {
+    pub(crate) fn release_pages(&self) {
         // SAFETY: pages of a read-only file mapping belong to the file, so no data is lost, and no reference to
         // them exists. If the call fails, the pages count a little longer.
         unsafe {
@@ -193,12 +193,12 @@ mod tests {
     fn mapped(bytes: &[u8]) -> (File, Mapping) {
         let file = tempfile::tempfile().expect("a file");
         file.write_all_at(bytes, 0).expect("writes");
-        let mapping = Mapping::of(&file, bytes.len() as u64).expect("maps");
+        let mapping = Mapping::new(&file, bytes.len() as u64).expect("maps");
         (file, mapping)
     }
 
     #[test]
-    fn what_was_just_written_is_there_and_goes_out_behind_what_precedes_it() {
+    fn written_bytes_are_resident_and_are_sent_after_the_head() {
         let bytes: Vec<u8> = (0..20_000_u32).map(|n| (n % 251) as u8).collect();
         let (_file, mapping) = mapped(&bytes);
         assert_eq!(mapping.resident(5000..20_000), 15_000);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_is_not_in_the_mapping_is_neither_there_nor_sent() {
+    fn a_range_outside_the_mapping_is_neither_resident_nor_sent() {
         let (_file, mapping) = mapped(&[1; 8192]);
         let (ours, _theirs) = UnixStream::pair().expect("sockets");
         for range in [0..0, 8192..8193, 4096..8193, u64::MAX - 1..u64::MAX] {
@@ -224,8 +224,8 @@ mod tests {
     }
 
     /// Returns the KiB of a mapping that count as this process's memory.
-    fn counted(mapping: &Mapping) -> u64 {
-        let smaps = std::fs::read_to_string("/proc/self/smaps").expect("Linux tells");
+    fn resident_kib(mapping: &Mapping) -> u64 {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").expect("Linux reports it");
         let begin = format!("{:x}-", mapping.memory.as_ptr() as usize);
         let of_this = smaps.lines().skip_while(|line| !line.starts_with(&begin));
         let line = of_this
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_counts_as_memory_until_it_is_let_go() {
+    fn sent_pages_count_as_memory_until_they_are_released() {
         let (_file, mapping) = mapped(&[1; 65_536]);
         let (ours, mut theirs) = UnixStream::pair().expect("sockets");
         for _ in 0..2 {
@@ -245,19 +245,19 @@ mod tests {
             let mut got = vec![0; sent];
             theirs.read_exact(&mut got).expect("arrives");
             assert!(got.iter().all(|&byte| byte == 1));
-            assert!(counted(&mapping) > 0);
-            mapping.let_go();
-            assert_eq!(counted(&mapping), 0);
+            assert!(resident_kib(&mapping) > 0);
+            mapping.release_pages();
+            assert_eq!(resident_kib(&mapping), 0);
         }
     }
 
     #[test]
-    fn a_file_that_was_cut_off_is_an_error_and_no_signal() {
+    fn a_truncated_file_is_an_error_and_no_signal() {
         let (file, mapping) = mapped(&[1; 65_536]);
         file.set_len(4096).expect("cuts");
         let (ours, _theirs) = UnixStream::pair().expect("sockets");
         let error = mapping.send(ours.as_fd(), b"", 8192..10_000);
-        assert!(is_gone(&error.expect_err("it is not there")));
+        assert!(is_gone(&error.expect_err("it is truncated")));
         match mapping.send(ours.as_fd(), b"head", 8192..10_000) {
             // TCP sends the first part.
             Ok(sent) => assert_eq!(sent, 4),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_takes_no_more_is_not_waited_for() {
+    fn a_send_to_a_full_socket_does_not_wait() {
         let (_file, mapping) = mapped(&vec![1; 4 << 20]);
         let (ours, _theirs) = UnixStream::pair().expect("sockets");
         let mut sent = 0;

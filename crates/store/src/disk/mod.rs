@@ -12,7 +12,7 @@
 //! let settings = DiskSettings::new(folder.path(), ByteSize::mib(64));
 //! let (cache, _report) = DiskCache::open(settings)?;
 //!
-//! // In: pushed as it comes, never waiting for the device.
+//! // Write: the body is pushed as it arrives. A push never waits for the device.
 //! let (hash, key) = (KeyHash(7), b"http://example.com/a");
 //! let mut write = cache.begin(hash, key, "head".into(), Some(6))?;
 //! write.push("a b".into())?;
@@ -20,7 +20,7 @@
 //! write.finish()?;
 //! cache.sync()?;
 //!
-//! // Out: what the index knows, then the device.
+//! // Read: first the index, then the device.
 //! let candidate = cache.lookup(hash).ok_or("it was written")?;
 //! let object = cache.read_head(&candidate, key)?;
 //! assert_eq!((&object.head()[..], object.length()), (&b"head"[..], 6));
@@ -52,11 +52,11 @@ mod index;
 mod inspect;
 mod location;
 mod mapping;
+mod page_replacement;
 mod queue;
 mod reader;
 mod reclaimer;
 mod recovery;
-mod renewal;
 mod scan;
 mod segment;
 mod settings;
@@ -69,13 +69,19 @@ mod writer;
 pub use cache::{Candidate, DiskCache};
 pub use counters::{DeviceCounters, DeviceState, DiskCounters};
 pub use device::{Device, FILE_NAME, FileDevice, WRITE_ALIGN};
-pub use error::{DamagedDevice, Dropped, Miss, Now, OpenError, Refused, SyncError};
+pub use error::{
+    BeginError, DamagedDevice, Miss, NonBlockingRead, OpenError, SyncError, WriteError,
+};
 pub use format::{FORMAT_VERSION, SuperblockError};
-pub use index::{Index, IndexConfig, IndexCounts, Inserted, LoadError, Part, Saved};
-pub use inspect::{Inspection, InspectionProgress, SegmentInspection, inspect, look_at, verify};
+pub use index::{
+    CheckpointPart, Index, IndexConfig, IndexCounts, InsertOutcome, LoadError, SaveSummary,
+};
+pub use inspect::{
+    Inspection, InspectionProgress, SegmentInspection, inspect, inspect_device, verify,
+};
 pub use location::Location;
 pub use mapping::Mapping;
-pub use reader::{DiskObject, Piece, Span, Unsent};
+pub use reader::{DiskObject, Piece, SendError, Span};
 pub use recovery::{DeviceRecovery, RecoveryReport};
 pub use settings::{DeviceSettings, DirectWrites, DiskEvent, DiskSettings, EventSink};
 pub use write::DiskWrite;

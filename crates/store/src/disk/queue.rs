@@ -47,23 +47,23 @@ impl<T> Queue<T> {
     }
 
     /// Counts bytes as queued. Returns false, and counts nothing, if there are too many.
-    pub(crate) fn take_room(&self, bytes: u64) -> bool {
+    pub(crate) fn reserve_bytes(&self, bytes: u64) -> bool {
         let before = self.bytes.fetch_add(bytes, Relaxed);
         // A single message larger than the bound is accepted when the queue is empty.
         let fits = before == 0 || before + bytes <= self.bytes_max;
         if !fits {
-            self.give_room(bytes);
+            self.release_bytes(bytes);
         }
         fits
     }
 
     /// Counts bytes as written or dropped.
-    pub(crate) fn give_room(&self, bytes: u64) {
+    pub(crate) fn release_bytes(&self, bytes: u64) {
         self.bytes.fetch_sub(bytes, Relaxed);
     }
 
     /// Returns true if more than half of the byte bound is used.
-    pub(crate) fn is_pressed(&self) -> bool {
+    pub(crate) fn is_half_full(&self) -> bool {
         self.bytes() > self.bytes_max / 2
     }
 
@@ -81,7 +81,7 @@ impl<T> Queue<T> {
     }
 
     /// Appends a message without a bound. For messages that are small, rare, and must not be lost.
-    pub(crate) fn push_anyway(&self, message: T) -> Result<(), NotQueued> {
+    pub(crate) fn push_unbounded(&self, message: T) -> Result<(), NotQueued> {
         self.push_within(message, usize::MAX)
     }
 
@@ -99,10 +99,10 @@ impl<T> Queue<T> {
     }
 
     /// Returns the next message if there is one and `is_accepted` returns true for it. Does not wait.
-    pub(crate) fn pop_if(&self, is_wanted: impl FnOnce(&T) -> bool) -> Option<T> {
+    pub(crate) fn pop_if(&self, is_accepted: impl FnOnce(&T) -> bool) -> Option<T> {
         let mut state = self.messages.lock();
         let first = state.waiting.front()?;
-        if !is_wanted(first) {
+        if !is_accepted(first) {
             return None;
         }
         state.waiting.pop_front()
@@ -126,11 +126,11 @@ impl<T> Queue<T> {
     }
 
     /// Returns the next message. Returns `None` after `timeout`, or if the queue is closed and empty.
-    pub(crate) fn pop(&self, patience: Duration) -> Option<T> {
+    pub(crate) fn pop(&self, timeout: Duration) -> Option<T> {
         let mut state = self.messages.lock();
-        if state.waiting.is_empty() && !state.closed && !patience.is_zero() {
+        if state.waiting.is_empty() && !state.closed && !timeout.is_zero() {
             let idle = |state: &mut State<T>| state.waiting.is_empty() && !state.closed;
-            state = self.filled.wait_timeout_while(state, patience, idle);
+            state = self.filled.wait_timeout_while(state, timeout, idle);
         }
         state.waiting.pop_front()
     }
@@ -151,30 +151,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_come_out_in_order_up_to_the_bound() {
+    fn messages_are_taken_in_order_and_refused_above_the_bound() {
         let queue = Queue::new(100, 2);
         assert_eq!(queue.push(1), Ok(()));
         assert_eq!(queue.push(2), Ok(()));
         assert_eq!(queue.push(3), Err(NotQueued::Full));
-        assert_eq!(queue.push_anyway(3), Ok(()));
+        assert_eq!(queue.push_unbounded(3), Ok(()));
         let popped: Vec<_> = std::iter::from_fn(|| queue.pop(Duration::ZERO)).collect();
         assert_eq!(popped, [1, 2, 3]);
     }
 
     #[test]
-    fn room_is_taken_up_to_the_bound_and_given_back() {
+    fn bytes_are_reserved_up_to_the_bound_and_released() {
         let queue = Queue::<()>::new(100, 1);
-        assert!(queue.take_room(60) && queue.take_room(40));
-        assert!(!queue.take_room(1));
-        queue.give_room(40);
-        assert!(!queue.take_room(41) && queue.take_room(40));
-        queue.give_room(100);
-        assert!(queue.take_room(1000), "alone, a large one may pass");
-        assert!(!queue.take_room(1));
+        assert!(queue.reserve_bytes(60) && queue.reserve_bytes(40));
+        assert!(!queue.reserve_bytes(1));
+        queue.release_bytes(40);
+        assert!(!queue.reserve_bytes(41) && queue.reserve_bytes(40));
+        queue.release_bytes(100);
+        assert!(queue.reserve_bytes(1000), "alone, a large one may pass");
+        assert!(!queue.reserve_bytes(1));
     }
 
     #[test]
-    fn a_closed_queue_gives_what_it_has_and_takes_nothing() {
+    fn a_closed_queue_can_be_emptied_but_not_filled() {
         let queue = Queue::new(100, 10);
         assert_eq!(queue.push(1), Ok(()));
         queue.close();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_wakes_who_waits() {
+    fn a_message_wakes_the_waiting_receiver() {
         let queue = Queue::new(100, 10);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| queue.pop(Duration::from_secs(60)));

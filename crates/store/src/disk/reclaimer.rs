@@ -19,7 +19,7 @@ use super::format::{Entry, Extent, Kind};
 use super::location::Location;
 use super::reader::Record;
 use super::volume::Volume;
-use super::writer::{Draft, Move, WriteFailure, Writer, table_of};
+use super::writer::{AppendError, Draft, Move, Writer, table_of};
 
 /// An object with at least one record in the segment to reclaim.
 #[derive(Debug)]
@@ -39,12 +39,12 @@ enum Parts {
     /// The object has one record, in this segment.
     Single(Entry),
     /// The commit record, in this or another segment, and the object's pieces in this segment.
-    Pieces { commit: Record, here: Vec<Entry> },
+    Pieces { commit: Record, pieces: Vec<Entry> },
 }
 
 impl Writer {
     /// Reclaims the oldest segment.
-    pub(super) fn reclaim(&mut self, victim: SegmentId) -> Result<(), WriteFailure> {
+    pub(super) fn reclaim(&mut self, victim: SegmentId) -> Result<(), AppendError> {
         let volume = Arc::clone(&self.volume);
         let residents = residents_of(&volume, victim);
         let aged: Vec<ReclaimCandidate> = residents
@@ -54,36 +54,32 @@ impl Writer {
         let mut chosen = Vec::new();
         let reinsertion = volume.settings.reinsertion;
         reinsertion.choose(&aged, volume.shape.segment_bytes, &mut chosen);
-        let mut kept = vec![false; residents.len()];
+        let mut reinserted = vec![false; residents.len()];
         for number in chosen {
-            kept[number] = self.write_again(&residents[number], victim)?;
-            if kept[number] {
+            reinserted[number] = self.reinsert(&residents[number], victim)?;
+            if reinserted[number] {
                 let ordinal = volume.ordinal(residents[number].object);
-                self.decided(|digest| digest.reinserted(ordinal));
+                self.record_decision(|digest| digest.reinserted(ordinal));
             }
         }
-        for (resident, kept) in residents.iter().zip(kept) {
-            if !kept && volume.index.remove(resident.hash, resident.at) {
-                volume.counters.evicted_objects.one();
+        for (resident, reinserted) in residents.iter().zip(reinserted) {
+            if !reinserted && volume.index.remove(resident.hash, resident.at) {
+                volume.counters.evicted_objects.increment();
                 let ordinal = volume.ordinal(resident.object);
-                self.decided(|digest| digest.evicted(ordinal));
+                self.record_decision(|digest| digest.evicted(ordinal));
             }
         }
         self.flush_records()?;
         self.log.reclaimed(victim);
-        volume.counters.reclaimed_segments.one();
+        volume.counters.reclaimed_segments.increment();
         Ok(())
     }
 
     /// Returns false if the object could not be read, or there is no space.
-    fn write_again(
-        &mut self,
-        resident: &Resident,
-        victim: SegmentId,
-    ) -> Result<bool, WriteFailure> {
+    fn reinsert(&mut self, resident: &Resident, victim: SegmentId) -> Result<bool, AppendError> {
         let written = match &resident.parts {
             Parts::Single(entry) => self.copy(entry, resident.at)?,
-            Parts::Pieces { commit, here } => self.copy_pieces(commit, here, victim)?,
+            Parts::Pieces { commit, pieces } => self.copy_pieces(commit, pieces, victim)?,
         };
         let Some(extent) = written else {
             return Ok(false);
@@ -100,14 +96,14 @@ impl Writer {
     fn copy_pieces(
         &mut self,
         commit: &Record,
-        here: &[Entry],
+        pieces: &[Entry],
         victim: SegmentId,
-    ) -> Result<Option<Extent>, WriteFailure> {
+    ) -> Result<Option<Extent>, AppendError> {
         let mut extents: Vec<_> = Extent::parse_all(&commit.table()).collect();
         if !self.all_live(&extents) {
             return Ok(None);
         }
-        for entry in here {
+        for entry in pieces {
             let from = self
                 .volume
                 .segments
@@ -127,26 +123,30 @@ impl Writer {
             table: &table,
             ..draft_of(commit, &head)
         };
-        self.again(&draft, &[])
+        self.reinsert_record(&draft, &[])
     }
 
-    fn copy(&mut self, entry: &Entry, from: Location) -> Result<Option<Extent>, WriteFailure> {
+    fn copy(&mut self, entry: &Entry, from: Location) -> Result<Option<Extent>, AppendError> {
         let Ok(record) = self.volume.load_record(from, u64::from(entry.record_bytes)) else {
             return Ok(None);
         };
         let head = record.head();
         let draft = draft_of(&record, &head);
-        self.again(&draft, &[record.body()])
+        self.reinsert_record(&draft, &[record.body()])
     }
 
-    fn again(&mut self, draft: &Draft<'_>, body: &[Bytes]) -> Result<Option<Extent>, WriteFailure> {
-        match self.append_again(draft, body) {
+    fn reinsert_record(
+        &mut self,
+        draft: &Draft<'_>,
+        body: &[Bytes],
+    ) -> Result<Option<Extent>, AppendError> {
+        match self.append_reinserted(draft, body) {
             Ok(extent) => {
                 let bytes = draft.record_bytes();
                 self.volume.counters.reinserted_bytes.add(bytes);
                 Ok(Some(extent))
             }
-            Err(WriteFailure::NoRoom) => Ok(None),
+            Err(AppendError::NoRoom) => Ok(None),
             Err(failure) => Err(failure),
         }
     }
@@ -171,7 +171,7 @@ fn draft_of<'a>(record: &'a Record, head: &'a [u8]) -> Draft<'a> {
 fn residents_of(volume: &Volume, victim: SegmentId) -> Vec<Resident> {
     let mut residents: Vec<Resident> = Vec::new();
     // By object number: the index in `residents`, or `None` if the object is not live.
-    let mut known: HashMap<u64, Option<usize>> = HashMap::new();
+    let mut by_number: HashMap<u64, Option<usize>> = HashMap::new();
     for entry in volume.entries_of(victim) {
         let number = match entry.kind {
             Kind::Tombstones => continue,
@@ -190,7 +190,7 @@ fn residents_of(volume: &Volume, victim: SegmentId) -> Vec<Resident> {
                 }
                 continue;
             }
-            Kind::Piece | Kind::Commit => *known.entry(entry.object).or_insert_with(|| {
+            Kind::Piece | Kind::Commit => *by_number.entry(entry.object).or_insert_with(|| {
                 let resident = resident_in_pieces(volume, &entry)?;
                 residents.push(resident);
                 Some(residents.len() - 1)
@@ -199,8 +199,8 @@ fn residents_of(volume: &Volume, victim: SegmentId) -> Vec<Resident> {
         if let (Some(number), Kind::Piece) = (number, entry.kind) {
             let resident = &mut residents[number];
             resident.bytes += u64::from(entry.record_bytes);
-            if let Parts::Pieces { here, .. } = &mut resident.parts {
-                here.push(entry);
+            if let Parts::Pieces { pieces, .. } = &mut resident.parts {
+                pieces.push(entry);
             }
         }
     }
@@ -213,10 +213,10 @@ fn resident_in_pieces(volume: &Volume, entry: &Entry) -> Option<Resident> {
     let at = volume.index.find(hash)?;
     let first = volume.settings.first_read_bytes.bytes();
     let commit = volume.load_record(at, first).ok()?;
-    let is_it = commit.header.kind == Kind::Commit
+    let is_same_object = commit.header.kind == Kind::Commit
         && commit.header.hash == entry.hash
         && commit.header.object == entry.object;
-    if !is_it {
+    if !is_same_object {
         return None;
     }
     Some(Resident {
@@ -227,7 +227,7 @@ fn resident_in_pieces(volume: &Volume, entry: &Entry) -> Option<Resident> {
         bytes: commit.header.record_bytes(),
         parts: Parts::Pieces {
             commit,
-            here: Vec::new(),
+            pieces: Vec::new(),
         },
     })
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use edgeward_policy::log::{LogShape, SegmentId, SegmentLog};
 use edgeward_types::{ByteSize, KeyHash};
 
-use super::blank::{self, Occupied};
+use super::blank::{self, ForeignData};
 use super::checkpoint;
 use super::device::Device;
 use super::error::{DamagedDevice, OpenError};
@@ -23,7 +23,7 @@ use super::format::{
 };
 use super::index::{Index, IndexConfig};
 use super::location::Location;
-use super::renewal::FOLIO_BYTES_MAX;
+use super::page_replacement::FOLIO_BYTES_MAX;
 use super::scan::Scan;
 use super::segment::SegmentTable;
 use super::settings::DiskSettings;
@@ -88,7 +88,7 @@ pub(super) fn content_of(device: &dyn Device) -> Result<Content, OpenError> {
         device: device.name(),
         source,
     };
-    let refused = |problem| {
+    let rejected = |problem| {
         Err(OpenError::Superblock {
             device: device.name(),
             problem,
@@ -100,24 +100,26 @@ pub(super) fn content_of(device: &dyn Device) -> Result<Content, OpenError> {
         Err(Unformatted::Broken(SuperblockError::Corrupt)) => {
             return Ok(Content::Damaged(damaged(device)));
         }
-        Err(Unformatted::Broken(problem)) => return refused(problem),
+        Err(Unformatted::Broken(problem)) => return rejected(problem),
         Err(Unformatted::Blank) => None,
     };
-    let occupied = blank::occupied(device).map_err(failed)?;
+    let foreign = blank::foreign_data(device).map_err(failed)?;
     // Data with a known signature was written after the store.
-    if let Some(Occupied {
+    if let Some(ForeignData {
         at,
-        what: what @ Some(_),
-    }) = occupied
+        kind: kind @ Some(_),
+    }) = foreign
     {
-        return refused(SuperblockError::Occupied { at, what });
+        return rejected(SuperblockError::ForeignData { at, kind });
     }
     if was_store(device).map_err(failed)? {
         return Ok(Content::Damaged(damaged(device)));
     }
-    match (problem, occupied) {
-        (Some(problem), _) => refused(problem),
-        (None, Some(Occupied { at, what })) => refused(SuperblockError::Occupied { at, what }),
+    match (problem, foreign) {
+        (Some(problem), _) => rejected(problem),
+        (None, Some(ForeignData { at, kind })) => {
+            rejected(SuperblockError::ForeignData { at, kind })
+        }
         (None, None) => Ok(Content::Blank),
     }
 }
@@ -291,7 +293,7 @@ pub(super) fn recover(
     settings: DiskSettings,
     formatted: bool,
 ) -> Result<(Volume, SegmentLog, DeviceRecovery), OpenError> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let count = segments_on(&*device, &superblock, settings.reserve_segments)?;
     let segments = SegmentTable::new(superblock.segments_at, superblock.segment_bytes, count);
     let scan = Scan {
@@ -312,16 +314,16 @@ pub(super) fn recover(
         live_segments(&scan, &mut report.unreadable)
     };
     // A missing segment could contain the tombstone of an object that is still stored.
-    let had = found
+    let segments_before = found
         .iter()
         .map(|header| header.segments)
         .max()
         .unwrap_or(0);
-    if had > count {
+    if segments_before > count {
         return Err(OpenError::Shrunk {
             device: device.name(),
             bytes: device.len(),
-            needed: superblock.segments_at + u64::from(had) * superblock.segment_bytes,
+            needed: superblock.segments_at + u64::from(segments_before) * superblock.segment_bytes,
         });
     }
     let live: Vec<_> = found
@@ -353,10 +355,10 @@ pub(super) fn recover(
     let shape = LogShape::new(superblock.segment_bytes);
     let log = SegmentLog::restored(shape, settings.reserve_segments, found);
     report.objects = index.len();
-    report.segments = u32::try_from(live.len()).expect("no more than there are");
-    report.elapsed = begun.elapsed();
+    report.segments = u32::try_from(live.len()).expect("at most the number of segments");
+    report.elapsed = started.elapsed();
     let volume = Volume::new(VolumeParts {
-        hides_records: report.unreadable > 0,
+        has_unreadable_segments: report.unreadable > 0,
         epoch_next: live.last().map_or(1, |&(_, epoch)| epoch + 1),
         device: Arc::clone(&device),
         superblock,
@@ -402,11 +404,11 @@ struct Replay<'a> {
 
 impl Replay<'_> {
     fn run(&mut self, report: &mut DeviceRecovery) {
-        let known = self
+        let covered = self
             .live
             .partition_point(|&(_, epoch)| epoch < self.begin_epoch);
         let live = self.live;
-        for &(segment, epoch) in &live[known..] {
+        for &(segment, epoch) in &live[covered..] {
             let result = match self.scan.footer(segment, epoch) {
                 Ok(Some(entries)) => {
                     report.footers += 1;

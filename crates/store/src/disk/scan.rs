@@ -23,7 +23,7 @@ pub(crate) struct Scan<'a> {
 
 /// A record found by a search. Its metadata is verified.
 #[derive(Debug)]
-pub(crate) struct Found<'a> {
+pub(crate) struct FoundRecord<'a> {
     pub(crate) header: RecordHeader,
     /// The offset from the start of the segment.
     pub(crate) offset: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Found<'a> {
     pub(crate) body_is_sound: bool,
 }
 
-impl Found<'_> {
+impl FoundRecord<'_> {
     pub(crate) fn extents(&self) -> impl ExactSizeIterator<Item = Extent> + '_ {
         Extent::parse_all(&self.meta[self.header.table_range()])
     }
@@ -79,26 +79,26 @@ impl Scan<'_> {
         let Some(trailer) = Trailer::parse(trailer, self.seed, epoch, self.segment_bytes) else {
             return Ok(None);
         };
-        let lines_bytes = trailer.entries as usize * ENTRY_BYTES;
-        let footer_bytes = lines_bytes + TRAILER_BYTES;
+        let entries_bytes = trailer.entries as usize * ENTRY_BYTES;
+        let footer_bytes = entries_bytes + TRAILER_BYTES;
         if footer_bytes > bytes.len() {
             bytes.resize(footer_bytes, 0);
             self.device.read_at(&mut bytes, end - footer_bytes as u64)?;
         }
-        let lines_end = bytes.len() - TRAILER_BYTES;
-        let lines = &bytes[lines_end - lines_bytes..lines_end];
-        if self.seed.of(lines) != trailer.entries_checksum {
+        let entries_end = bytes.len() - TRAILER_BYTES;
+        let entries = &bytes[entries_end - entries_bytes..entries_end];
+        if self.seed.checksum(entries) != trailer.entries_checksum {
             return Ok(None);
         }
-        let (lines, _) = lines.as_chunks::<ENTRY_BYTES>();
+        let (entries, _) = entries.as_chunks::<ENTRY_BYTES>();
         // An impossible entry is treated as a wrong checksum: the segment is searched instead.
         let possible = |entry: &Entry| {
             u64::from(entry.offset) + u64::from(entry.record_bytes) <= trailer.records_end
                 && u64::from(entry.offset).is_multiple_of(Location::UNIT_BYTES)
         };
-        Ok(lines
+        Ok(entries
             .iter()
-            .map(|line| Entry::parse(line).filter(possible))
+            .map(|entry| Entry::parse(entry).filter(possible))
             .collect())
     }
 
@@ -112,7 +112,7 @@ impl Scan<'_> {
         segment: SegmentId,
         epoch: u64,
         check_bodies: bool,
-        mut visit: impl FnMut(&Found<'_>),
+        mut visit: impl FnMut(&FoundRecord<'_>),
     ) -> io::Result<()> {
         let start = self.segments.start(segment);
         let mut window = Window {
@@ -150,7 +150,7 @@ impl Scan<'_> {
         header: RecordHeader,
         offset: u64,
         check_bodies: bool,
-        visit: &mut impl FnMut(&Found<'_>),
+        visit: &mut impl FnMut(&FoundRecord<'_>),
     ) -> io::Result<u64> {
         let meta_bytes = header.meta_bytes();
         let viewed = if check_bodies {
@@ -169,8 +169,8 @@ impl Scan<'_> {
             || !check_bodies
             || checksums
                 .zip(body.chunks(BLOCK_BYTES as usize))
-                .all(|(item, block)| item == self.seed.of(block).to_le_bytes());
-        visit(&Found {
+                .all(|(item, block)| item == self.seed.checksum(block).to_le_bytes());
+        visit(&FoundRecord {
             header,
             offset,
             meta,

@@ -29,9 +29,9 @@ struct Slot {
     /// The number of objects being read that have a part in this segment.
     pins: AtomicU32,
     /// The number of system calls that are sending bytes of it.
-    holds: AtomicU32,
+    guards: AtomicU32,
     /// True if pages were passed to a socket and may still be in its buffer.
-    lent_pages: AtomicBool,
+    pages_in_sockets: AtomicBool,
 }
 
 impl SegmentTable {
@@ -47,12 +47,12 @@ impl SegmentTable {
         u32::try_from(self.slots.len()).expect("made from 32 bits")
     }
 
-    /// Returns the start of a segment, in bytes from the device's start.
+    /// Reattempts the start of a segment, in bytes from the device's start.
     pub(crate) fn start(&self, segment: SegmentId) -> u64 {
         self.segments_at + u64::from(segment.0) * self.segment_bytes
     }
 
-    /// Returns the end of a segment, in bytes from the device's start.
+    /// Reattempts the end of a segment, in bytes from the device's start.
     pub(crate) fn end(&self, segment: SegmentId) -> u64 {
         self.start(segment) + self.segment_bytes
     }
@@ -61,7 +61,7 @@ impl SegmentTable {
         Location::from_offset(self.start(segment) + offset)
     }
 
-    /// Returns the segment that contains a byte of the device, if any.
+    /// Reattempts the segment that contains a byte of the device, if any.
     pub(crate) fn segment_at(&self, offset: u64) -> Option<SegmentId> {
         let number = offset.checked_sub(self.segments_at)? / self.segment_bytes;
         let number = u32::try_from(number).ok()?;
@@ -80,38 +80,42 @@ impl SegmentTable {
 
     /// Prevents a segment from being overwritten, if it still has this epoch. Drop the guard within
     /// microseconds, because the writer waits for it.
-    pub(crate) fn hold(&self, segment: SegmentId, epoch: u64) -> Option<Hold<'_>> {
+    pub(crate) fn block_overwrite(
+        &self,
+        segment: SegmentId,
+        epoch: u64,
+    ) -> Option<OverwriteGuard<'_>> {
         let slot = &self.slots[segment.0 as usize];
         // The reader first counts its guard and then reads the epoch. The writer first sets the epoch and then
         // reads the count. In the single order of these operations either the writer sees the guard or the
         // reader sees the new epoch.
-        slot.holds.fetch_add(1, Ordering::SeqCst);
-        let hold = Hold { slot };
-        (slot.epoch.load(Ordering::SeqCst) == epoch).then_some(hold)
+        slot.guards.fetch_add(1, Ordering::SeqCst);
+        let guard = OverwriteGuard { slot };
+        (slot.epoch.load(Ordering::SeqCst) == epoch).then_some(guard)
     }
 
-    /// Returns true if pages of a segment may be in socket buffers, and clears this flag: the caller replaces
+    /// Reattempts true if pages of a segment may be in socket buffers, and clears this flag: the caller replaces
     /// the pages.
-    pub(crate) fn take_lent_pages(&self, segment: SegmentId) -> bool {
+    pub(crate) fn take_pages_in_sockets(&self, segment: SegmentId) -> bool {
         self.slots[segment.0 as usize]
-            .lent_pages
+            .pages_in_sockets
             .swap(false, Ordering::SeqCst)
     }
 
     /// Records that pages of a segment may be in socket buffers.
-    pub(crate) fn set_lent_pages(&self, segment: SegmentId) {
+    pub(crate) fn set_pages_in_sockets(&self, segment: SegmentId) {
         self.slots[segment.0 as usize]
-            .lent_pages
+            .pages_in_sockets
             .store(true, Ordering::SeqCst);
     }
 
-    /// Returns when no system call sends bytes that the segment had before its epoch was set.
-    pub(crate) fn wait_for_holds(&self, segment: SegmentId) {
-        let holds = &self.slots[segment.0 as usize].holds;
-        let mut turns = 0_u32;
-        while holds.load(Ordering::SeqCst) > 0 {
-            turns = turns.saturating_add(1);
-            if turns < YIELDS {
+    /// Reattempts when no system call sends bytes that the segment had before its epoch was set.
+    pub(crate) fn wait_for_guards(&self, segment: SegmentId) {
+        let guards = &self.slots[segment.0 as usize].guards;
+        let mut attempts = 0_u32;
+        while guards.load(Ordering::SeqCst) > 0 {
+            attempts = attempts.saturating_add(1);
+            if attempts < YIELDS {
                 thread::yield_now();
             } else {
                 // The page was evicted from the page cache and is being read from the device. This thread would
@@ -143,15 +147,15 @@ const YIELDS: u32 = 100;
 
 /// Prevents a segment from being overwritten while its bytes are being sent.
 #[derive(Debug)]
-pub(crate) struct Hold<'a> {
+pub(crate) struct OverwriteGuard<'a> {
     slot: &'a Slot,
 }
 
-impl Drop for Hold<'_> {
+impl Drop for OverwriteGuard<'_> {
     fn drop(&mut self) {
         // The release order ensures that the send is complete before another thread sees the count and
         // overwrites the segment.
-        self.slot.holds.fetch_sub(1, Ordering::Release);
+        self.slot.guards.fetch_sub(1, Ordering::Release);
     }
 }
 

@@ -159,11 +159,11 @@ pub struct EventSink(Arc<dyn Fn(&DiskEvent) + Send + Sync>);
 
 impl EventSink {
     /// Returns a sink that calls `handler` for every event.
-    pub fn new(hear: impl Fn(&DiskEvent) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(hear))
+    pub fn new(handler: impl Fn(&DiskEvent) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(handler))
     }
 
-    pub(crate) fn tell(&self, event: &DiskEvent) {
+    pub(crate) fn send(&self, event: &DiskEvent) {
         (self.0)(event);
     }
 }
@@ -209,24 +209,23 @@ pub enum DiskEvent {
         /// The name of the device.
         device: String,
         /// A description of the record.
-        what: String,
+        record: String,
     },
 }
 
 impl fmt::Display for DiskEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ReadOnly { device, error } => write!(
-                f,
-                "{device} cannot be written and only serves what it holds: {error}"
-            ),
-            Self::Writable { device } => write!(f, "{device} can be written again"),
+            Self::ReadOnly { device, error } => {
+                write!(f, "{device} is read-only after a write error: {error}")
+            }
+            Self::Writable { device } => write!(f, "{device} is writable again"),
             Self::OutOfService { device, error } => {
                 write!(f, "{device} is out of service until a restart: {error}")
             }
-            Self::Corrupt { device, what } => write!(
+            Self::Corrupt { device, record } => write!(
                 f,
-                "{device} returned bytes that were not written there; {what}; `edgeward store verify` checks the rest"
+                "{device} has a corrupt record: {record}; run `edgeward store verify` to check all records"
             ),
         }
     }

@@ -24,18 +24,18 @@ use crate::sync::Mutex;
 /// The objects in the write buffer of one device.
 #[derive(Debug)]
 pub(crate) struct Unwritten {
-    objects: Mutex<HashMap<u64, Arc<Waiting>>>,
+    objects: Mutex<HashMap<u64, Arc<UnwrittenObject>>>,
     /// A bit for the hash of each object, so that lookups of other objects, which are the majority, take no
     /// lock.
-    sieve: [AtomicU64; SIEVE_WORDS],
+    hash_bits: [AtomicU64; HASH_BITS_WORDS],
 }
 
 /// 4096 bits. A buffer of one mebibyte has some dozens of objects, at most two thousand.
-const SIEVE_WORDS: usize = 64;
+const HASH_BITS_WORDS: usize = 64;
 
 /// An object that is not written yet.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct UnwrittenObject {
     write: Arc<WriteState>,
     /// The future location of its record.
     pub(crate) location: Location,
@@ -51,42 +51,42 @@ impl Unwritten {
     pub(crate) fn new() -> Self {
         Self {
             objects: Mutex::default(),
-            sieve: [const { AtomicU64::new(0) }; SIEVE_WORDS],
+            hash_bits: [const { AtomicU64::new(0) }; HASH_BITS_WORDS],
         }
     }
 
     /// Makes the object visible. It replaces an older one of its key.
     pub(crate) fn insert(&self, write: &Arc<WriteState>, location: Location, body: &[Bytes]) {
-        let waiting = Waiting {
+        let object = UnwrittenObject {
             write: Arc::clone(write),
             location,
             body: Body(body.to_vec()),
             hits: AtomicU8::new(0),
         };
         let mut objects = self.objects.lock();
-        objects.insert(write.hash.0, Arc::new(waiting));
-        let (word, bit) = place(write.hash);
-        self.sieve[word].fetch_or(bit, Ordering::Release);
+        objects.insert(write.hash.0, Arc::new(object));
+        let (word, bit) = bit_of(write.hash);
+        self.hash_bits[word].fetch_or(bit, Ordering::Release);
         write.set_visible();
     }
 
     /// Returns the object under `hash`, unless it was purged meanwhile.
-    pub(crate) fn find(&self, hash: KeyHash) -> Option<Arc<Waiting>> {
-        let (word, bit) = place(hash);
-        if self.sieve[word].load(Ordering::Acquire) & bit == 0 {
+    pub(crate) fn find(&self, hash: KeyHash) -> Option<Arc<UnwrittenObject>> {
+        let (word, bit) = bit_of(hash);
+        if self.hash_bits[word].load(Ordering::Acquire) & bit == 0 {
             return None;
         }
         let found = self.objects.lock().get(&hash.0).cloned();
-        found.filter(|waiting| waiting.write.dropped().is_none())
+        found.filter(|object| object.write.dropped().is_none())
     }
 
     /// Returns the hits on the unwritten object at this location.
     pub(crate) fn hits(&self, hash: KeyHash, location: Location) -> u8 {
         let objects = self.objects.lock();
-        let waiting = objects.get(&hash.0);
-        waiting
-            .filter(|waiting| waiting.location == location)
-            .map_or(0, |waiting| waiting.hits.load(Ordering::Relaxed))
+        let object = objects.get(&hash.0);
+        object
+            .filter(|object| object.location == location)
+            .map_or(0, |object| object.hits.load(Ordering::Relaxed))
     }
 
     /// Removes all objects, because the buffer is empty.
@@ -96,13 +96,13 @@ impl Unwritten {
             return;
         }
         objects.clear();
-        for word in &self.sieve {
+        for word in &self.hash_bits {
             word.store(0, Ordering::Release);
         }
     }
 }
 
-impl Waiting {
+impl UnwrittenObject {
     pub(crate) fn key(&self) -> &[u8] {
         &self.write.key
     }
@@ -144,22 +144,22 @@ impl Body {
     }
 }
 
-fn place(hash: KeyHash) -> (usize, u64) {
-    let number = (hash.0 >> 32) as usize % (SIEVE_WORDS * 64);
+fn bit_of(hash: KeyHash) -> (usize, u64) {
+    let number = (hash.0 >> 32) as usize % (HASH_BITS_WORDS * 64);
     (number / 64, 1 << (number % 64))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::error::Dropped;
+    use crate::disk::error::WriteError;
 
     fn write(hash: u64) -> Arc<WriteState> {
         WriteState::new(KeyHash(hash), hash, b"key", Bytes::new())
     }
 
     #[test]
-    fn what_waits_is_found_until_the_buffer_is_empty_or_it_is_purged() {
+    fn an_unwritten_object_is_found_until_it_is_purged_or_the_buffer_is_empty() {
         let unwritten = Unwritten::new();
         let (first, second) = (write(1 << 32), write(2 << 32));
         unwritten.insert(&first, Location::from_offset(512), &[]);
@@ -168,7 +168,7 @@ mod tests {
         assert!(unwritten.find(KeyHash(3 << 32)).is_none());
         // This hash has the same bit.
         assert!(unwritten.find(KeyHash((1 << 32) + 1)).is_none());
-        first.drop_as(Dropped::Purged);
+        first.drop_as(WriteError::Purged);
         assert!(unwritten.find(first.hash).is_none());
         assert!(unwritten.find(second.hash).is_some());
         unwritten.clear();
@@ -176,14 +176,14 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_of_a_key_is_found_and_hits_belong_to_its_place() {
+    fn the_newest_object_of_a_key_is_found_and_has_its_own_hits() {
         let unwritten = Unwritten::new();
         let (old, new) = (Location::from_offset(512), Location::from_offset(1024));
         unwritten.insert(&write(7), old, &[]);
-        unwritten.find(KeyHash(7)).expect("it waits").touch();
+        unwritten.find(KeyHash(7)).expect("it is unwritten").touch();
         assert_eq!(unwritten.hits(KeyHash(7), old), 1);
         unwritten.insert(&write(7), new, &[]);
-        let found = unwritten.find(KeyHash(7)).expect("it waits");
+        let found = unwritten.find(KeyHash(7)).expect("it is unwritten");
         assert_eq!(found.location, new);
         (0..9).for_each(|_| found.touch());
         assert_eq!(unwritten.hits(KeyHash(7), old), 0);

@@ -30,7 +30,7 @@ use super::location::Location;
 pub(crate) struct Verified {
     slots: Box<[AtomicU64]>,
     /// The lifetime of an entry in seconds. Zero: the table is disabled.
-    every_secs: u32,
+    lifetime_secs: u32,
     /// Seconds since the first tick, counted from 1. Before the first tick it is 0, and no block is remembered.
     now: AtomicU32,
     first_tick: AtomicU64,
@@ -39,7 +39,7 @@ pub(crate) struct Verified {
 
 /// The identity of a block of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BlockName {
+pub(crate) struct BlockId {
     /// The start of the block, in bytes from the device's start. Records begin at units and do not overlap, and
     /// the blocks of one record are further apart than a unit. So no two blocks begin in the same unit.
     pub(crate) at: u64,
@@ -48,14 +48,14 @@ pub(crate) struct BlockName {
 }
 
 /// The slots of a group, which fill a cache line.
-const SLOTS_A_GROUP: usize = 8;
+const SLOTS_PER_GROUP: usize = 8;
 
 /// The bits of a slot that contain the time.
 const SECS_BITS: u32 = 28;
 const SECS_MASK: u64 = (1 << SECS_BITS) - 1;
 
 /// Four slots per block are enough for objects of 16 KiB to have one each.
-const SLOTS_A_BLOCK: u64 = 4;
+const SLOTS_PER_BLOCK: u64 = 4;
 
 /// At most 2 Mi slots of eight bytes, 16 MiB: blocks of 128 GiB, or of 32 GiB if objects have 16 KiB. A larger
 /// working set in the page cache is served with more comparisons.
@@ -66,28 +66,28 @@ const SLOTS_MIN: u64 = 1 << 12;
 const RESIDENT_SLOTS: u64 = 1 << 16;
 
 /// The kernel does not evict first what was just sent. If it does, one request waits for the device.
-const RESIDENT_FOR: Duration = Duration::from_secs(2);
+const RESIDENT_LIFETIME: Duration = Duration::from_secs(2);
 
 impl Verified {
-    pub(crate) fn new(device_bytes: u64, every: Duration, seed: u64) -> Self {
-        let slots = (device_bytes / BLOCK_BYTES * SLOTS_A_BLOCK)
+    pub(crate) fn new(device_bytes: u64, lifetime: Duration, seed: u64) -> Self {
+        let slots = (device_bytes / BLOCK_BYTES * SLOTS_PER_BLOCK)
             .next_power_of_two()
             .clamp(SLOTS_MIN, SLOTS_MAX);
-        Self::of(slots, every, seed)
+        Self::with_slots(slots, lifetime, seed)
     }
 
     /// Returns the table of blocks in the page cache. It is queried often, and its entries live for a second or
     /// two.
     pub(crate) fn of_residents(seed: u64) -> Self {
-        Self::of(RESIDENT_SLOTS, RESIDENT_FOR, seed)
+        Self::with_slots(RESIDENT_SLOTS, RESIDENT_LIFETIME, seed)
     }
 
-    fn of(slots: u64, every: Duration, seed: u64) -> Self {
-        let every_secs = u32::try_from(every.as_secs()).unwrap_or(u32::MAX);
-        let slots = if every_secs == 0 { 0 } else { slots };
+    fn with_slots(slots: u64, lifetime: Duration, seed: u64) -> Self {
+        let lifetime_secs = u32::try_from(lifetime.as_secs()).unwrap_or(u32::MAX);
+        let slots = if lifetime_secs == 0 { 0 } else { slots };
         Self {
             slots: (0..slots).map(|_| AtomicU64::new(0)).collect(),
-            every_secs,
+            lifetime_secs,
             now: AtomicU32::new(0),
             first_tick: AtomicU64::new(0),
             seed,
@@ -95,8 +95,8 @@ impl Verified {
     }
 
     /// Returns true if the table is enabled and has a time.
-    pub(crate) fn is_on(&self) -> bool {
-        self.every_secs > 0 && self.now.load(Relaxed) > 0
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.lifetime_secs > 0 && self.now.load(Relaxed) > 0
     }
 
     /// The RAM that the table takes.
@@ -106,7 +106,7 @@ impl Verified {
 
     /// Sets the time. Without it no block is remembered.
     pub(crate) fn tick(&self, now: Timestamp) {
-        if self.every_secs == 0 {
+        if self.lifetime_secs == 0 {
             return;
         }
         let first = match self
@@ -116,9 +116,9 @@ impl Verified {
             Ok(_) => now.as_secs(),
             Err(first) => first,
         };
-        let known = self.now.load(Relaxed);
+        let latest = self.now.load(Relaxed);
         let passed = now.as_secs().checked_sub(first).map(|secs| secs + 1);
-        match passed.filter(|&secs| secs >= u64::from(known) && secs <= SECS_MASK) {
+        match passed.filter(|&secs| secs >= u64::from(latest) && secs <= SECS_MASK) {
             Some(secs) => self
                 .now
                 .store(u32::try_from(secs).expect("of 28 bits"), Relaxed),
@@ -134,23 +134,23 @@ impl Verified {
     }
 
     /// Remembers that the block was verified now.
-    pub(crate) fn note(&self, block: BlockName) {
+    pub(crate) fn insert(&self, block: BlockId) {
         let now = self.now.load(Relaxed);
         let Some((group, tag)) = self.group_of(block).filter(|_| now > 0) else {
             return;
         };
         let age = |value: u64| (value & SECS_MASK, value);
-        let place = group
+        let slot = group
             .iter()
             .find(|slot| slot.load(Relaxed) & !SECS_MASK == tag)
             .or_else(|| group.iter().min_by_key(|slot| age(slot.load(Relaxed))))
             .expect("a group has slots");
         // If two threads write the same slot at once, one entry is lost.
-        place.store(tag | u64::from(now), Relaxed);
+        slot.store(tag | u64::from(now), Relaxed);
     }
 
     /// Returns true if the block was verified lately.
-    pub(crate) fn knows(&self, block: BlockName) -> bool {
+    pub(crate) fn contains(&self, block: BlockId) -> bool {
         let now = self.now.load(Relaxed);
         let Some((group, tag)) = self.group_of(block).filter(|_| now > 0) else {
             return false;
@@ -162,12 +162,12 @@ impl Verified {
                 && compared > 0
                 && now
                     .checked_sub(compared)
-                    .is_some_and(|age| age < self.every_secs)
+                    .is_some_and(|age| age < self.lifetime_secs)
         })
     }
 
     /// Removes a block, because it could not be read after all.
-    pub(crate) fn forget(&self, block: BlockName) {
+    pub(crate) fn remove(&self, block: BlockId) {
         if let Some((group, tag)) = self.group_of(block) {
             for slot in group {
                 let value = slot.load(Relaxed);
@@ -179,100 +179,101 @@ impl Verified {
     }
 
     /// Returns the group of a block, and its tag within the group.
-    fn group_of(&self, block: BlockName) -> Option<(&[AtomicU64], u64)> {
-        let groups = self.slots.len() / SLOTS_A_GROUP;
+    fn group_of(&self, block: BlockId) -> Option<(&[AtomicU64], u64)> {
+        let groups = self.slots.len() / SLOTS_PER_GROUP;
         if groups == 0 {
             return None;
         }
         let unit = block.at / Location::UNIT_BYTES;
-        let name = mix64(unit ^ mix64(block.epoch ^ self.seed));
+        let hash = mix64(unit ^ mix64(block.epoch ^ self.seed));
         // The lower bits select the group (at most 18 bits), the upper bits are the tag.
-        let group = usize::try_from(name & SECS_MASK).expect("of 28 bits") & (groups - 1);
-        let slots = &self.slots[group * SLOTS_A_GROUP..][..SLOTS_A_GROUP];
-        Some((slots, name & !SECS_MASK))
+        let group = usize::try_from(hash & SECS_MASK).expect("of 28 bits") & (groups - 1);
+        let slots = &self.slots[group * SLOTS_PER_GROUP..][..SLOTS_PER_GROUP];
+        Some((slots, hash & !SECS_MASK))
     }
 }
 
-const _: () = assert!(SLOTS_MAX / SLOTS_A_GROUP as u64 <= SECS_MASK + 1);
+const _: () = assert!(SLOTS_MAX / SLOTS_PER_GROUP as u64 <= SECS_MASK + 1);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn block(n: u64) -> BlockName {
-        BlockName {
+    fn block(n: u64) -> BlockId {
+        BlockId {
             at: 4096 + n * Location::UNIT_BYTES,
             epoch: 1,
         }
     }
 
-    fn memory(every_secs: u64) -> Verified {
-        let memory = Verified::new(1 << 30, Duration::from_secs(every_secs), 7);
-        memory.tick(Timestamp::from_secs(1000));
-        memory
+    fn table(lifetime_secs: u64) -> Verified {
+        let table = Verified::new(1 << 30, Duration::from_secs(lifetime_secs), 7);
+        table.tick(Timestamp::from_secs(1000));
+        table
     }
 
     /// Method: check on both sides of the expiry.
     #[test]
-    fn a_comparison_counts_for_as_long_as_is_set_and_no_longer() {
-        let memory = memory(600);
-        memory.note(block(1));
+    fn an_entry_expires_after_its_lifetime() {
+        let table = table(600);
+        table.insert(block(1));
         for (secs, known) in [(1000, true), (1599, true), (1600, false), (9000, false)] {
-            memory.tick(Timestamp::from_secs(secs));
-            assert_eq!(memory.knows(block(1)), known, "{secs}");
+            table.tick(Timestamp::from_secs(secs));
+            assert_eq!(table.contains(block(1)), known, "{secs}");
         }
-        memory.note(block(1));
-        assert!(memory.knows(block(1)), "compared anew");
+        table.insert(block(1));
+        assert!(table.contains(block(1)), "verified again");
     }
 
     #[test]
-    fn what_lies_there_in_another_epoch_is_another_block() {
-        let memory = memory(600);
-        memory.note(block(1));
-        assert!(memory.knows(block(1)));
-        assert!(!memory.knows(block(2)));
-        let later = BlockName {
+    fn a_block_of_another_epoch_is_another_block() {
+        let table = table(600);
+        table.insert(block(1));
+        assert!(table.contains(block(1)));
+        assert!(!table.contains(block(2)));
+        let later = BlockId {
             epoch: 2,
             ..block(1)
         };
-        assert!(!memory.knows(later));
+        assert!(!table.contains(later));
     }
 
     #[test]
-    fn nothing_is_remembered_without_a_clock_or_when_it_is_turned_off() {
+    fn no_block_is_remembered_without_a_time_or_with_lifetime_zero() {
         let silent = Verified::new(1 << 30, Duration::from_secs(600), 7);
-        silent.note(block(1));
-        assert!(!silent.knows(block(1)) && !silent.is_on());
-        let off = memory(0);
-        off.note(block(1));
-        assert!(!off.knows(block(1)) && !off.is_on());
+        silent.insert(block(1));
+        assert!(!silent.contains(block(1)) && !silent.is_enabled());
+        let off = table(0);
+        off.insert(block(1));
+        assert!(!off.contains(block(1)) && !off.is_enabled());
         assert_eq!(off.bytes(), 0);
     }
 
     #[test]
-    fn a_clock_that_is_set_back_makes_it_forget_everything() {
-        let memory = memory(600);
-        memory.tick(Timestamp::from_secs(2000));
-        memory.note(block(1));
-        memory.tick(Timestamp::from_secs(1999));
-        assert!(!memory.knows(block(1)));
-        memory.tick(Timestamp::from_secs(2000));
-        assert!(!memory.knows(block(1)));
-        memory.note(block(1));
-        assert!(memory.knows(block(1)));
+    fn a_clock_that_is_set_back_clears_the_table() {
+        let table = table(600);
+        table.tick(Timestamp::from_secs(2000));
+        table.insert(block(1));
+        table.tick(Timestamp::from_secs(1999));
+        assert!(!table.contains(block(1)));
+        table.tick(Timestamp::from_secs(2000));
+        assert!(!table.contains(block(1)));
+        table.insert(block(1));
+        assert!(table.contains(block(1)));
     }
 
     /// Method: insert twice as many blocks as the table has slots. The later half replaces the earlier, and no
     /// block is found that was not inserted.
     #[test]
-    fn it_has_a_size_and_the_oldest_leave_first() {
-        let memory = memory(600);
-        let slots = memory.slots.len() as u64;
-        assert_eq!(slots, (1 << 30) / BLOCK_BYTES * SLOTS_A_BLOCK);
-        (0..slots).for_each(|n| memory.note(block(n)));
-        memory.tick(Timestamp::from_secs(1100));
-        (slots..2 * slots).for_each(|n| memory.note(block(n)));
-        let known = |range: std::ops::Range<u64>| range.filter(|&n| memory.knows(block(n))).count();
+    fn the_oldest_entries_of_a_full_table_are_replaced_first() {
+        let table = table(600);
+        let slots = table.slots.len() as u64;
+        assert_eq!(slots, (1 << 30) / BLOCK_BYTES * SLOTS_PER_BLOCK);
+        (0..slots).for_each(|n| table.insert(block(n)));
+        table.tick(Timestamp::from_secs(1100));
+        (slots..2 * slots).for_each(|n| table.insert(block(n)));
+        let known =
+            |range: std::ops::Range<u64>| range.filter(|&n| table.contains(block(n))).count();
         let (earlier, later) = (known(0..slots), known(slots..2 * slots));
         assert!(later as u64 > slots * 7 / 10, "{later} of {slots}");
         assert!(earlier < later / 2, "{earlier}");
@@ -280,22 +281,22 @@ mod tests {
     }
 
     #[test]
-    fn what_was_in_memory_is_believed_to_be_for_two_ticks() {
+    fn a_resident_block_is_remembered_for_two_seconds() {
         let residents = Verified::of_residents(7);
         residents.tick(Timestamp::from_secs(1000));
-        residents.note(block(1));
+        residents.insert(block(1));
         for (secs, known) in [(1000, true), (1001, true), (1002, false)] {
             residents.tick(Timestamp::from_secs(secs));
-            assert_eq!(residents.knows(block(1)), known, "{secs}");
+            assert_eq!(residents.contains(block(1)), known, "{secs}");
         }
     }
 
     #[test]
-    fn what_is_forgotten_is_not_known() {
-        let memory = memory(600);
-        (0..8).for_each(|n| memory.note(block(n)));
-        memory.forget(block(3));
-        let known: Vec<_> = (0..8).filter(|&n| memory.knows(block(n))).collect();
+    fn a_removed_block_is_not_found() {
+        let table = table(600);
+        (0..8).for_each(|n| table.insert(block(n)));
+        table.remove(block(3));
+        let known: Vec<_> = (0..8).filter(|&n| table.contains(block(n))).collect();
         assert_eq!(known, [0, 1, 2, 4, 5, 6, 7]);
     }
 }

@@ -12,10 +12,10 @@ use edgeward_types::KeyHash;
 
 use super::counters::{Counters, DeviceCounters, DeviceState};
 use super::device::Device;
-use super::error::Dropped;
+use super::error::WriteError;
 use super::format::Superblock;
 use super::heads::Heads;
-use super::index::{Index, Inserted};
+use super::index::{Index, InsertOutcome};
 use super::location::Location;
 use super::queue::Queue;
 use super::segment::SegmentTable;
@@ -47,12 +47,12 @@ pub(crate) struct Volume {
     pub(crate) digest: AtomicU64,
     /// The writes in progress, by key, so that a purge can stop them. A thread that publishes an object or
     /// purges a key holds this lock while it changes the index. So a purge is in force when it returns.
-    under_way: Mutex<HashMap<u64, Vec<Arc<WriteState>>>>,
+    in_progress: Mutex<HashMap<u64, Vec<Arc<WriteState>>>>,
     /// The number of purges that are not durable yet.
     pub(crate) purges_pending: AtomicU64,
     /// True if segments could not be read when the device was opened. Their records may be found at the next
     /// start.
-    pub(crate) hides_records: bool,
+    pub(crate) has_unreadable_segments: bool,
     object_next: AtomicU64,
     /// The number of the first object since the device was opened.
     object_first: u64,
@@ -68,7 +68,7 @@ pub(crate) struct VolumeParts {
     pub(crate) segments: SegmentTable,
     /// Greater than every epoch on the device.
     pub(crate) epoch_next: u64,
-    pub(crate) hides_records: bool,
+    pub(crate) has_unreadable_segments: bool,
 }
 
 impl Volume {
@@ -94,9 +94,9 @@ impl Volume {
             counters: Counters::default(),
             health: Health::default(),
             digest: AtomicU64::new(0),
-            under_way: Mutex::default(),
+            in_progress: Mutex::default(),
             purges_pending: AtomicU64::new(0),
-            hides_records: parts.hides_records,
+            has_unreadable_segments: parts.has_unreadable_segments,
             // A process that writes n objects opens at least n / 2^24 segments, because a segment has fewer
             // records than that. So the next process begins above the last number of this one.
             object_next: AtomicU64::new(parts.epoch_next << 24),
@@ -116,21 +116,21 @@ impl Volume {
 
     /// Registers a write, so that purges can stop it.
     pub(crate) fn register(&self, write: &Arc<WriteState>) {
-        let mut under_way = self.under_way.lock();
-        let same_key = under_way.entry(write.hash.0).or_default();
+        let mut in_progress = self.in_progress.lock();
+        let same_key = in_progress.entry(write.hash.0).or_default();
         same_key.push(Arc::clone(write));
     }
 
     /// Returns true if `predicate` is true for a write of the key in progress.
-    pub(crate) fn has_write(&self, hash: KeyHash, is_meant: impl Fn(&WriteState) -> bool) -> bool {
-        let under_way = self.under_way.lock();
-        let writes = under_way.get(&hash.0);
-        writes.is_some_and(|writes| writes.iter().any(|write| is_meant(write)))
+    pub(crate) fn has_write(&self, hash: KeyHash, predicate: impl Fn(&WriteState) -> bool) -> bool {
+        let in_progress = self.in_progress.lock();
+        let writes = in_progress.get(&hash.0);
+        writes.is_some_and(|writes| writes.iter().any(|write| predicate(write)))
     }
 
     /// Removes a write that has ended.
     pub(crate) fn unregister(&self, write: &WriteState) {
-        remove_write(&mut self.under_way.lock(), write);
+        remove_write(&mut self.in_progress.lock(), write);
     }
 
     /// Makes written objects visible, except those that were purged meanwhile.
@@ -138,22 +138,22 @@ impl Volume {
         if written.is_empty() {
             return;
         }
-        let mut under_way = self.under_way.lock();
+        let mut in_progress = self.in_progress.lock();
         // The objects are added to the index first, so that lookups find them at every moment.
         for (write, location) in written.drain(..) {
-            remove_write(&mut under_way, &write);
+            remove_write(&mut in_progress, &write);
             if let Some(dropped) = write.dropped() {
                 self.count_dropped(dropped);
                 continue;
             }
             let inserted = self.index.insert(write.hash, location);
-            if matches!(inserted, Inserted::Displaced(_)) {
-                self.counters.displaced_objects.one();
+            if matches!(inserted, InsertOutcome::Displaced(_)) {
+                self.counters.displaced_objects.increment();
             }
             for _ in 0..self.unwritten.hits(write.hash, location) {
                 self.index.touch(write.hash, location);
             }
-            self.counters.stored_objects.one();
+            self.counters.stored_objects.increment();
             self.counters.stored_body_bytes.add(write.body_bytes());
         }
         self.unwritten.clear();
@@ -162,19 +162,19 @@ impl Volume {
     /// Removes a key from the index and stops writes of it that are in progress. Returns false if recovery
     /// after a crash would certainly find no object under the key either.
     pub(crate) fn forget(&self, hash: KeyHash) -> bool {
-        let under_way = self.under_way.lock();
-        let writes = under_way.get(&hash.0);
+        let in_progress = self.in_progress.lock();
+        let writes = in_progress.get(&hash.0);
         for write in writes.into_iter().flatten() {
-            write.drop_as(Dropped::Purged);
+            write.drop_as(WriteError::Purged);
         }
-        let is_known = writes.is_some() || self.index.find(hash).is_some();
+        let was_stored = writes.is_some() || self.index.find(hash).is_some();
         self.index.purge(hash);
         // Another purge of the key may not be durable yet, and the log may have records that were displaced
         // from the index.
-        is_known
+        was_stored
             || self.purges_pending.load(Ordering::SeqCst) > 0
             || self.index.counts().displaced > 0
-            || self.hides_records
+            || self.has_unreadable_segments
     }
 
     /// Counts a purge as durable or failed.
@@ -182,18 +182,18 @@ impl Volume {
         self.purges_pending.fetch_sub(1, Ordering::SeqCst);
     }
 
-    pub(crate) fn count_dropped(&self, dropped: Dropped) {
+    pub(crate) fn count_dropped(&self, dropped: WriteError) {
         let counters = &self.counters;
         let counter = match dropped {
-            Dropped::QueueFull => &counters.dropped_queue_full,
-            Dropped::NotWritable | Dropped::Closed => &counters.dropped_not_writable,
-            Dropped::TooLong | Dropped::TooShort | Dropped::NamesTooLong => {
+            WriteError::QueueFull => &counters.dropped_queue_full,
+            WriteError::NotWritable | WriteError::Closed => &counters.dropped_not_writable,
+            WriteError::TooLong | WriteError::TooShort | WriteError::KeyOrHeadTooLong => {
                 &counters.dropped_aborted
             }
-            Dropped::Purged => &counters.dropped_purged,
-            Dropped::Gone => &counters.dropped_reclaimed,
+            WriteError::Purged => &counters.dropped_purged,
+            WriteError::Gone => &counters.dropped_reclaimed,
         };
-        counter.one();
+        counter.increment();
     }
 
     pub(crate) fn read_succeeded(&self) {
@@ -202,12 +202,12 @@ impl Volume {
 
     /// Counts a failed read. After many consecutive failures the device is out of service.
     pub(crate) fn read_failed(&self, error: &io::Error) {
-        self.counters.read_errors.one();
+        self.counters.read_errors.increment();
         let in_row = &self.health.read_errors_in_row;
         if in_row.fetch_add(1, Ordering::Relaxed) + 1 >= READ_ERRORS_IN_ROW_MAX
             && self.health.change(DeviceState::OutOfService)
         {
-            self.settings.on_event.tell(&DiskEvent::OutOfService {
+            self.settings.on_event.send(&DiskEvent::OutOfService {
                 device: self.device.name(),
                 error: error.to_string(),
             });
@@ -216,11 +216,11 @@ impl Volume {
 
     /// Counts a failed write. The device is read-only from now on.
     pub(crate) fn write_failed(&self, error: &io::Error) {
-        self.counters.write_errors.one();
+        self.counters.write_errors.increment();
         if self.health.state() == DeviceState::InService
             && self.health.change(DeviceState::ReadOnly)
         {
-            self.settings.on_event.tell(&DiskEvent::ReadOnly {
+            self.settings.on_event.send(&DiskEvent::ReadOnly {
                 device: self.device.name(),
                 error: error.to_string(),
             });
@@ -232,19 +232,23 @@ impl Volume {
         if self.health.state() == DeviceState::ReadOnly
             && self.health.change(DeviceState::InService)
         {
-            self.settings.on_event.tell(&DiskEvent::Writable {
+            self.settings.on_event.send(&DiskEvent::Writable {
                 device: self.device.name(),
             });
         }
     }
 
     /// Counts corrupt bytes, and reports the first occurrence as an event.
-    pub(crate) fn corrupt(&self, what: impl FnOnce() -> String) {
-        self.counters.checksum_failures.one();
-        if !self.health.told_corrupt.swap(true, Ordering::Relaxed) {
-            self.settings.on_event.tell(&DiskEvent::Corrupt {
+    pub(crate) fn report_corruption(&self, record: impl FnOnce() -> String) {
+        self.counters.checksum_failures.increment();
+        if !self
+            .health
+            .corruption_reported
+            .swap(true, Ordering::Relaxed)
+        {
+            self.settings.on_event.send(&DiskEvent::Corrupt {
                 device: self.device.name(),
-                what: what(),
+                record: record(),
             });
         }
     }
@@ -265,11 +269,11 @@ impl Volume {
     }
 }
 
-fn remove_write(under_way: &mut HashMap<u64, Vec<Arc<WriteState>>>, write: &WriteState) {
-    if let Some(same_key) = under_way.get_mut(&write.hash.0) {
+fn remove_write(in_progress: &mut HashMap<u64, Vec<Arc<WriteState>>>, write: &WriteState) {
+    if let Some(same_key) = in_progress.get_mut(&write.hash.0) {
         same_key.retain(|other| other.id != write.id);
         if same_key.is_empty() {
-            under_way.remove(&write.hash.0);
+            in_progress.remove(&write.hash.0);
         }
     }
 }
@@ -279,7 +283,7 @@ fn remove_write(under_way: &mut HashMap<u64, Vec<Arc<WriteState>>>, write: &Writ
 pub(crate) struct Health {
     state: AtomicU8,
     read_errors_in_row: AtomicU32,
-    told_corrupt: AtomicBool,
+    corruption_reported: AtomicBool,
 }
 
 /// A single bad sector is a miss; a device with this many consecutive failures is broken.

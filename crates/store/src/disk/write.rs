@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use bytes::Bytes;
 use edgeward_types::KeyHash;
 
-use super::error::{Dropped, Refused};
+use super::error::{BeginError, WriteError};
 use super::format::Extent;
 use super::queue::NotQueued;
 use super::volume::Volume;
@@ -27,8 +27,8 @@ pub struct DiskWrite {
     gathered: Vec<Bytes>,
     gathered_bytes: u64,
     /// True if pieces were queued, so that the object must end with a commit record.
-    cut: bool,
-    over: bool,
+    in_pieces: bool,
+    ended: bool,
 }
 
 /// The state of a write that the caller, the writer and purges share.
@@ -61,7 +61,7 @@ impl WriteState {
     }
 
     /// Marks the write as dropped. The first cause is kept.
-    pub(crate) fn drop_as(&self, cause: Dropped) {
+    pub(crate) fn drop_as(&self, cause: WriteError) {
         let code = CAUSES.iter().position(|&other| other == cause);
         let code = code.expect("every cause is listed") + 1;
         let code = u8::try_from(code).expect("they are few");
@@ -71,7 +71,7 @@ impl WriteState {
     }
 
     /// Returns why the write was dropped, if it was.
-    pub(crate) fn dropped(&self) -> Option<Dropped> {
+    pub(crate) fn dropped(&self) -> Option<WriteError> {
         let code = usize::from(self.dropped.load(Ordering::Relaxed));
         Some(CAUSES[code.checked_sub(1)?])
     }
@@ -94,20 +94,20 @@ impl WriteState {
     }
 }
 
-const CAUSES: [Dropped; 8] = [
-    Dropped::QueueFull,
-    Dropped::TooLong,
-    Dropped::TooShort,
-    Dropped::Purged,
-    Dropped::NotWritable,
-    Dropped::Gone,
-    Dropped::NamesTooLong,
-    Dropped::Closed,
+const CAUSES: [WriteError; 8] = [
+    WriteError::QueueFull,
+    WriteError::TooLong,
+    WriteError::TooShort,
+    WriteError::Purged,
+    WriteError::NotWritable,
+    WriteError::Gone,
+    WriteError::KeyOrHeadTooLong,
+    WriteError::Closed,
 ];
 
 /// While the queue is more than half full, pieces of this size are queued, so that their bytes are released
 /// sooner.
-const PRESSED_PIECE_BYTES: u64 = 256 << 10;
+const EARLY_PIECE_BYTES: u64 = 256 << 10;
 
 impl DiskWrite {
     pub(crate) fn begin(
@@ -117,11 +117,11 @@ impl DiskWrite {
         head: Bytes,
         length: Option<u64>,
         length_max: u64,
-    ) -> Result<Self, Refused> {
-        let names_bytes = (key.len() + head.len()) as u64;
-        if !volume.queue.take_room(names_bytes) {
-            volume.counters.dropped_queue_full.one();
-            return Err(Refused::QueueFull);
+    ) -> Result<Self, BeginError> {
+        let key_and_head_bytes = (key.len() + head.len()) as u64;
+        if !volume.queue.reserve_bytes(key_and_head_bytes) {
+            volume.counters.dropped_queue_full.increment();
+            return Err(BeginError::QueueFull);
         }
         let state = WriteState::new(hash, volume.object_id(), key, head);
         volume.register(&state);
@@ -133,8 +133,8 @@ impl DiskWrite {
             pushed: 0,
             gathered: Vec::new(),
             gathered_bytes: 0,
-            cut: false,
-            over: false,
+            in_pieces: false,
+            ended: false,
         })
     }
 
@@ -144,9 +144,9 @@ impl DiskWrite {
     /// # Errors
     ///
     /// Fails if the write was dropped. The write has ended then, and later pushes return the same error.
-    pub fn push(&mut self, bytes: Bytes) -> Result<(), Dropped> {
+    pub fn push(&mut self, bytes: Bytes) -> Result<(), WriteError> {
         if let Some(cause) = self.state.dropped() {
-            return Err(self.give_up(cause));
+            return Err(self.abort(cause));
         }
         if bytes.is_empty() {
             return Ok(());
@@ -154,10 +154,10 @@ impl DiskWrite {
         let more = bytes.len() as u64;
         let allowed = self.length.unwrap_or(self.length_max);
         if self.pushed + more > allowed {
-            return Err(self.give_up(Dropped::TooLong));
+            return Err(self.abort(WriteError::TooLong));
         }
-        if !self.volume.queue.take_room(more) {
-            return Err(self.give_up(Dropped::QueueFull));
+        if !self.volume.queue.reserve_bytes(more) {
+            return Err(self.abort(WriteError::QueueFull));
         }
         self.pushed += more;
         self.gathered.push(bytes);
@@ -170,10 +170,10 @@ impl DiskWrite {
         while self.gathered_bytes > piece_bytes {
             self.send_piece(piece_bytes)?;
         }
-        let may_be_cut = self.cut || self.length.is_some();
-        if may_be_cut
-            && self.gathered_bytes >= PRESSED_PIECE_BYTES
-            && self.volume.queue.is_pressed()
+        let may_be_split = self.in_pieces || self.length.is_some();
+        if may_be_split
+            && self.gathered_bytes >= EARLY_PIECE_BYTES
+            && self.volume.queue.is_half_full()
         {
             self.send_piece(self.gathered_bytes)?;
         }
@@ -185,19 +185,19 @@ impl DiskWrite {
     /// # Errors
     ///
     /// Fails if the write was dropped.
-    pub fn finish(mut self) -> Result<(), Dropped> {
+    pub fn finish(mut self) -> Result<(), WriteError> {
         if let Some(cause) = self.state.dropped() {
-            return Err(self.give_up(cause));
+            return Err(self.abort(cause));
         }
         if self.length.is_some_and(|length| self.pushed < length) {
-            return Err(self.give_up(Dropped::TooShort));
+            return Err(self.abort(WriteError::TooShort));
         }
         self.state.set_body_bytes(self.pushed);
-        if self.cut && self.gathered_bytes > 0 {
+        if self.in_pieces && self.gathered_bytes > 0 {
             self.send_piece(self.gathered_bytes)?;
         }
         let write = Arc::clone(&self.state);
-        let message = if self.cut {
+        let message = if self.in_pieces {
             Message::Commit { write }
         } else {
             let body = std::mem::take(&mut self.gathered);
@@ -209,28 +209,28 @@ impl DiskWrite {
         };
         self.send(message)?;
         self.gathered_bytes = 0;
-        self.over = true;
+        self.ended = true;
         Ok(())
     }
 
-    fn send_piece(&mut self, piece_bytes: u64) -> Result<(), Dropped> {
+    fn send_piece(&mut self, piece_bytes: u64) -> Result<(), WriteError> {
         let mut body = Vec::with_capacity(self.gathered.len());
-        let mut wanted = piece_bytes;
+        let mut bytes_left = piece_bytes;
         let mut taken = 0;
-        while wanted > 0 {
+        while bytes_left > 0 {
             let chunk = &mut self.gathered[taken];
-            if chunk.len() as u64 <= wanted {
-                wanted -= chunk.len() as u64;
+            if chunk.len() as u64 <= bytes_left {
+                bytes_left -= chunk.len() as u64;
                 body.push(std::mem::take(chunk));
                 taken += 1;
             } else {
-                let part = usize::try_from(wanted).expect("less than a chunk's length");
+                let part = usize::try_from(bytes_left).expect("less than a chunk's length");
                 body.push(chunk.split_to(part));
-                wanted = 0;
+                bytes_left = 0;
             }
         }
         self.gathered.drain(..taken);
-        self.cut = true;
+        self.in_pieces = true;
         let message = Message::Piece {
             write: Arc::clone(&self.state),
             body,
@@ -241,19 +241,19 @@ impl DiskWrite {
         Ok(())
     }
 
-    fn send(&mut self, message: Message) -> Result<(), Dropped> {
+    fn send(&mut self, message: Message) -> Result<(), WriteError> {
         self.volume.queue.push(message).map_err(|refused| {
-            self.give_up(match refused {
-                NotQueued::Full => Dropped::QueueFull,
-                NotQueued::Closed => Dropped::Closed,
+            self.abort(match refused {
+                NotQueued::Full => WriteError::QueueFull,
+                NotQueued::Closed => WriteError::Closed,
             })
         })
     }
 
-    fn give_up(&mut self, cause: Dropped) -> Dropped {
+    fn abort(&mut self, cause: WriteError) -> WriteError {
         self.state.drop_as(cause);
-        if !self.over {
-            self.over = true;
+        if !self.ended {
+            self.ended = true;
             self.volume.count_dropped(cause);
             self.end();
         }
@@ -262,10 +262,10 @@ impl DiskWrite {
 
     /// Releases the bytes that no queued message has.
     fn end(&mut self) {
-        let names_bytes = (self.state.key.len() + self.state.head.len()) as u64;
+        let key_and_head_bytes = (self.state.key.len() + self.state.head.len()) as u64;
         self.volume
             .queue
-            .give_room(self.gathered_bytes + names_bytes);
+            .release_bytes(self.gathered_bytes + key_and_head_bytes);
         self.gathered.clear();
         self.gathered_bytes = 0;
         self.volume.unregister(&self.state);
@@ -274,10 +274,10 @@ impl DiskWrite {
 
 impl Drop for DiskWrite {
     fn drop(&mut self) {
-        if !self.over {
-            self.over = true;
-            self.state.drop_as(Dropped::TooShort);
-            self.volume.counters.dropped_aborted.one();
+        if !self.ended {
+            self.ended = true;
+            self.state.drop_as(WriteError::TooShort);
+            self.volume.counters.dropped_aborted.increment();
             self.end();
         }
     }

@@ -15,9 +15,9 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    pub(super) fn hold(self: &Arc<Self>, bytes: u64) -> Hold {
+    pub(super) fn hold(self: &Arc<Self>, bytes: u64) -> ChargeGuard {
         self.held_bytes.fetch_add(bytes, Relaxed);
-        Hold {
+        ChargeGuard {
             ledger: Arc::clone(self),
             bytes,
         }
@@ -31,12 +31,12 @@ impl Ledger {
 
 /// A charge for memory against the cache's budget, until this value is dropped. Keep it with the memory.
 #[derive(Debug)]
-pub struct Hold {
+pub struct ChargeGuard {
     ledger: Arc<Ledger>,
     bytes: u64,
 }
 
-impl Drop for Hold {
+impl Drop for ChargeGuard {
     fn drop(&mut self) {
         self.ledger.held_bytes.fetch_sub(self.bytes, Relaxed);
     }

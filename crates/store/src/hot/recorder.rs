@@ -17,10 +17,10 @@ pub(super) struct Request {
 
 /// Reports one worker's requests to the tuner: the per-thread ring of the paper (section 4.2).
 #[derive(Debug)]
-pub struct Recorder(Line);
+pub struct Recorder(Sink);
 
 #[derive(Debug)]
-enum Line {
+enum Sink {
     Off,
     Ring {
         ring: rtrb::Producer<Request>,
@@ -42,26 +42,26 @@ impl Recorder {
             hit,
         };
         match &mut self.0 {
-            Line::Off => {}
-            Line::Ring { ring, dropped } => {
+            Sink::Off => {}
+            Sink::Ring { ring, dropped } => {
                 if ring.push(request).is_err() {
                     dropped.fetch_add(1, Relaxed);
                 }
             }
-            Line::Inline(tuning) => tuning.record(request),
+            Sink::Inline(tuning) => tuning.record(request),
         }
     }
 
     pub(super) fn off() -> Self {
-        Self(Line::Off)
+        Self(Sink::Off)
     }
 
     pub(super) fn ring(ring: rtrb::Producer<Request>, dropped: Arc<AtomicU64>) -> Self {
-        Self(Line::Ring { ring, dropped })
+        Self(Sink::Ring { ring, dropped })
     }
 
     pub(super) fn inline(tuning: Arc<dyn Inline>) -> Self {
-        Self(Line::Inline(tuning))
+        Self(Sink::Inline(tuning))
     }
 }
 

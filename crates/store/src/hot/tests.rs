@@ -34,11 +34,11 @@ fn remove(cache: &HotCache<u64>, key: u64) -> bool {
 }
 
 /// Inserts a value and keeps its charge, as a reader of its memory does.
-fn fill_and_read(cache: &HotCache<u64>, key: u64, charge_bytes: u64) -> Option<Hold> {
+fn fill_and_read(cache: &HotCache<u64>, key: u64, charge_bytes: u64) -> Option<ChargeGuard> {
     let Offer::Admit(mut reservation) = cache.offer(KeyHash(key), charge_bytes) else {
         return None;
     };
-    let hold = reservation.take_hold();
+    let hold = reservation.take_charge();
     assert!(commit(cache, reservation, key));
     hold
 }
@@ -46,15 +46,15 @@ fn fill_and_read(cache: &HotCache<u64>, key: u64, charge_bytes: u64) -> Option<H
 /// Tests both sides of the bounds: 1 MiB is free, up to 4 MiB reduce the residents' space, above it no object
 /// is admitted.
 #[test]
-fn what_left_and_is_still_read_is_charged_until_its_last_reader_has_gone() {
+fn evicted_bytes_are_charged_until_their_last_reader_has_ended() {
     const MIB: u64 = 1 << 20;
     let cache = cache(16 * MIB, PolicySpec::Lru);
-    let mut read: Vec<Hold> = (0..16)
+    let mut read: Vec<ChargeGuard> = (0..16)
         .map(|key| fill_and_read(&cache, key, MIB).expect("it fits"))
         .collect();
-    assert_eq!(cache.pinned_bytes(), (0, 4 * MIB), "all have a place");
+    assert_eq!(cache.pinned_bytes(), (0, 4 * MIB), "all have a slot");
     for key in 16..18 {
-        read.push(fill_and_read(&cache, key, MIB).expect("a newcomer"));
+        read.push(fill_and_read(&cache, key, MIB).expect("it is admitted"));
     }
     // The first new object evicted one, the second another. The second eviction exceeds the free allowance.
     assert_eq!(cache.pinned_bytes().0, 2 * MIB);
@@ -78,12 +78,12 @@ fn what_left_and_is_still_read_is_charged_until_its_last_reader_has_gone() {
 }
 
 #[test]
-fn a_fill_that_lost_its_place_is_charged_until_its_buffer_is_freed() {
+fn a_fill_that_lost_its_slot_is_charged_until_its_buffer_is_freed() {
     let cache = cache(100, PolicySpec::Lru);
     let Offer::Admit(mut slow) = cache.offer(KeyHash(1), 60) else {
         panic!("it fits");
     };
-    let buffer = slow.take_hold();
+    let buffer = slow.take_charge();
     let _other = fill_and_read(&cache, 2, 60);
     assert_eq!(cache.pinned_bytes().0, 60);
     assert!(!commit(&cache, slow, 1));
@@ -118,7 +118,7 @@ fn a_value_is_found_after_its_commit_and_not_before() {
 }
 
 #[test]
-fn a_dropped_reservation_gives_its_room_back() {
+fn a_dropped_reservation_releases_its_space() {
     let cache = cache(100, PolicySpec::Lru);
     drop(cache.offer(KeyHash(1), 60));
     let stats = cache.stats();
@@ -126,19 +126,19 @@ fn a_dropped_reservation_gives_its_room_back() {
 }
 
 #[test]
-fn a_fill_that_lost_its_place_while_under_way_is_not_published() {
+fn a_fill_whose_slot_was_evicted_is_not_published() {
     let cache = cache(100, PolicySpec::Lru);
     let Offer::Admit(slow) = cache.offer(KeyHash(1), 60) else {
         panic!("it fits");
     };
-    assert!(fill(&cache, 2, 60), "evicts the place of the slow one");
+    assert!(fill(&cache, 2, 60), "evicts the slot of the slow fill");
     assert!(!commit(&cache, slow, 1));
     assert_eq!(cache.lookup(KeyHash(1)), None);
     assert_eq!(cache.stats().used_bytes, 60);
 }
 
 #[test]
-fn an_old_value_serves_until_the_new_one_is_whole() {
+fn an_old_value_is_served_until_the_new_one_is_complete() {
     let cache = cache(100, PolicySpec::Lru);
     assert!(fill(&cache, 1, 40));
     let Offer::Admit(newer) = cache.offer(KeyHash(1), 50) else {
@@ -147,11 +147,15 @@ fn an_old_value_serves_until_the_new_one_is_whole() {
     assert_eq!(cache.lookup(KeyHash(1)).as_deref(), Some(&1));
     assert!(commit(&cache, newer, 2));
     assert_eq!(cache.lookup(KeyHash(1)).as_deref(), Some(&2));
-    assert_eq!(cache.stats().used_bytes, 50, "the old one's bytes are free");
+    assert_eq!(
+        cache.stats().used_bytes,
+        50,
+        "the old value's bytes are free"
+    );
 }
 
 #[test]
-fn removal_and_replacement_keep_the_books_balanced() {
+fn removal_and_replacement_keep_the_charges_exact() {
     let cache = cache(100, PolicySpec::Lru);
     assert!(!refresh(&cache, 1, 9));
     assert!(fill(&cache, 1, 40));
@@ -182,7 +186,7 @@ fn a_smaller_budget_evicts_at_once() {
 /// Method: each thread walks the keys in its own order. Then every value must belong to its key, and the
 /// charged bytes must be the sum over all stored values.
 #[test]
-fn the_books_balance_after_threads_fought_over_the_same_keys() {
+fn the_charges_are_exact_after_threads_changed_the_same_keys() {
     const KEYS: u64 = 500;
     let charge_of = |key: u64| 1 + key % 37;
     let cache = cache(2000, PolicySpec::Gdsf);
@@ -218,11 +222,11 @@ fn the_books_balance_after_threads_fought_over_the_same_keys() {
 }
 
 #[test]
-fn an_inline_tuner_has_stepped_when_its_window_is_full() {
+fn an_inline_tuner_steps_when_its_window_is_full() {
     let cache: Arc<HotCache<u64>> = HotCache::new(HotConfig {
         policy: PolicySpec::AdaptSize,
         window_requests: Some(1000),
-        tuner_place: TunerPlace::Inline,
+        tuner_mode: TunerMode::Inline,
         ..HotConfig::new(ByteSize(10_000))
     });
     let mut recorder = cache.recorder();
@@ -240,7 +244,7 @@ fn an_inline_tuner_has_stepped_when_its_window_is_full() {
 /// Method: record more requests than the ring and the windows hold, then wait for the tuner's thread, up to a
 /// deadline.
 #[test]
-fn a_tuner_on_its_thread_hears_of_requests_and_overflow_is_counted() {
+fn a_tuner_thread_receives_requests_and_counts_dropped_ones() {
     let cache: Arc<HotCache<u64>> = HotCache::new(HotConfig {
         policy: PolicySpec::AdaptSize,
         window_requests: Some(1000),
@@ -252,9 +256,9 @@ fn a_tuner_on_its_thread_hears_of_requests_and_overflow_is_counted() {
         recorder.record(KeyHash(n % 50), 100 + n % 50, false);
     }
     let status = || cache.stats().tuning.expect("AdaptSize is tuned");
-    let heard_of = |status: TuningStatus| status.steps * 1000 + status.requests_dropped;
+    let accounted_for = |status: TuningStatus| status.steps * 1000 + status.requests_dropped;
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
-    while heard_of(status()) + 1000 <= sent {
+    while accounted_for(status()) + 1000 <= sent {
         assert!(std::time::Instant::now() < deadline, "{:?}", status().steps);
         thread::yield_now();
     }
@@ -279,11 +283,7 @@ fn a_change_that_saw_an_older_version_is_dropped() {
     assert_eq!(cache.refresh(older, &before, Arc::new(2)), None);
     assert_eq!(cache.remove(older), None);
     assert_eq!(cache.peek(key).as_deref(), Some(&1));
-    assert_eq!(
-        cache.stats().used_bytes,
-        1000,
-        "their places are given back"
-    );
+    assert_eq!(cache.stats().used_bytes, 1000, "their slots are released");
     assert!(cache.is_current(seen));
     assert!(
         !cache.purge(key, |_| false),

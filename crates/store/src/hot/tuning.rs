@@ -15,7 +15,7 @@ use crate::sync::Mutex;
 
 /// Selects the thread that runs the tuner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TunerPlace {
+pub enum TunerMode {
     /// A thread of its own. Requests never wait for it; `c` changes a moment after the end of the window.
     #[default]
     Thread,
@@ -56,7 +56,7 @@ enum Worker {
 impl Tuning {
     pub(super) fn start<V: Send + Sync + 'static>(
         tuner: Tuner,
-        place: TunerPlace,
+        place: TunerMode,
         shared: Arc<Shared<V>>,
     ) -> Self {
         let status = Arc::new(Mutex::new(TuningStatus {
@@ -69,8 +69,8 @@ impl Tuning {
             status: Arc::clone(&status),
         };
         let worker = match place {
-            TunerPlace::Inline => Worker::Inline(Arc::new(Mutex::new(step))),
-            TunerPlace::Thread => Worker::spawn(step),
+            TunerMode::Inline => Worker::Inline(Arc::new(Mutex::new(step))),
+            TunerMode::Thread => Worker::spawn(step),
         };
         Self {
             status,

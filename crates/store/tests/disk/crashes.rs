@@ -19,7 +19,7 @@ use crate::workload::{Bench, DISK_BYTES, Synced, open_on, seed, settings};
 /// changed in between.
 /// there at the syncs before and after the crash, and nothing was done to it in between.
 #[test]
-fn after_a_crash_at_any_moment_what_was_synced_is_there_and_nothing_is_wrong() {
+fn synced_objects_survive_a_crash_and_no_wrong_byte_is_served() {
     let seed = seed();
     let mut bench = Bench::new(DISK_BYTES, seed);
     for _ in 0..STEPS {
@@ -27,12 +27,12 @@ fn after_a_crash_at_any_moment_what_was_synced_is_there_and_nothing_is_wrong() {
     }
     assert!(bench.sync());
     let counters = &bench.cache.counters().devices[0];
-    assert!(counters.reclaimed_segments > 10, "the log went round");
     assert!(
-        counters.reinserted_objects > 0,
-        "something was written again"
+        counters.reclaimed_segments > 10,
+        "the log was filled more than once"
     );
-    assert!(bench.close(), "a healthy disk takes everything");
+    assert!(counters.reinserted_objects > 0, "an object was reinserted");
+    assert!(bench.close(), "a healthy disk accepts all writes");
 
     let boundaries = bench.disk.boundary();
     let mut draws = SplitMix64(seed.0 ^ 1);
@@ -58,17 +58,17 @@ fn after_a_crash_at_any_moment_what_was_synced_is_there_and_nothing_is_wrong() {
     let mut images = bench.disk.crashes(seed);
     let (mut expected, mut hits) = (0, 0);
     for (at, harm) in crashes {
-        let what = format!("seed {}, crash at {at} of {boundaries}, {harm:?}", seed.0);
+        let context = format!("seed {}, crash at {at} of {boundaries}, {harm:?}", seed.0);
         let disk = SimulatedDisk::holding(images.image(at, harm));
         let cache = match open_on(&disk, settings()) {
             Ok(cache) => cache,
             // A garbled first write of the superblock cannot be recognised as a store.
             Err(_) if at <= FORMAT_OPERATIONS && harm == Harm::Garble => continue,
-            Err(error) => panic!("{what}: {error}"),
+            Err(error) => panic!("{context}: {error}"),
         };
         let synced = synced_across(&bench.syncs, at);
         for key in bench.history.keys() {
-            let served = bench.history.check(&cache, key, at, &what);
+            let served = bench.history.check(&cache, key, at, &context);
             if synced.contains_key(&key) {
                 expected += 1;
                 hits += usize::from(served.is_some());
@@ -76,7 +76,10 @@ fn after_a_crash_at_any_moment_what_was_synced_is_there_and_nothing_is_wrong() {
         }
     }
     eprintln!("{hits} of {expected} synced objects were hits again");
-    assert!(expected > 10_000, "the crashes found something to lose");
+    assert!(
+        expected > 10_000,
+        "the crashes found objects that could be lost"
+    );
     assert!(
         hits * 100 >= expected * 99,
         "{hits} of {expected} synced objects were hits again"
@@ -101,7 +104,7 @@ fn synced_across(syncs: &[Synced], at: usize) -> BTreeMap<u64, usize> {
 /// Method: thirty lives of one cache. Each begins with the bytes that the previous one left, runs some
 /// operations, and ends at a random boundary or with a shutdown.
 #[test]
-fn a_cache_that_crashes_again_and_again_serves_nothing_wrong() {
+fn a_cache_that_crashes_repeatedly_serves_no_wrong_byte() {
     let seed = seed();
     let mut draws = SplitMix64(seed.0 ^ 2);
     let mut image = vec![0; DISK_BYTES];
@@ -111,9 +114,9 @@ fn a_cache_that_crashes_again_and_again_serves_nothing_wrong() {
         let disk = SimulatedDisk::holding(image);
         let life_seed = Seed(seed.0 ^ (life << 8));
         let mut bench = Bench::on(disk, settings(), history, life_seed);
-        let what = format!("seed {}, beginning of life {life}", seed.0);
+        let context = format!("seed {}, beginning of life {life}", seed.0);
         for key in 0..bench.keys {
-            let found = bench.history.check(&bench.cache, key, 0, &what);
+            let found = bench.history.check(&bench.cache, key, 0, &context);
             served += usize::from(found.is_some());
         }
         // Most lives are short; some fill the log once.
@@ -131,13 +134,13 @@ fn a_cache_that_crashes_again_and_again_serves_nothing_wrong() {
         image = bench.disk.crashes(life_seed).image(boundary, harm);
         history = bench.history.continued_after(boundary);
     }
-    assert!(served > 100, "there was something to serve: {served}");
+    assert!(served > 100, "objects were served: {served}");
 }
 
 /// A synced purge is in force after every crash, although the object's record is still in a segment that is
 /// read at the next start.
 #[test]
-fn a_synced_purge_outlives_every_crash_after_it() {
+fn a_synced_purge_survives_every_later_crash() {
     let seed = seed();
     let mut bench = Bench::new(DISK_BYTES, seed);
     for key in 0..40 {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use edgeward_store::disk::{
-    Device, DeviceState, DiskCache, DiskEvent, DiskSettings, Miss, Now, OpenError, Refused,
-    SyncError,
+    BeginError, Device, DeviceState, DiskCache, DiskEvent, DiskSettings, Miss, NonBlockingRead,
+    OpenError, SyncError,
 };
 use edgeward_testkit::Gate;
 use edgeward_testkit::disk::{Errno, Fault, Harm, SimulatedDisk};
@@ -31,14 +31,14 @@ fn filled(seed: Seed) -> Bench {
 
 impl Bench {
     /// Returns how many of the first objects are hits. Panics if one of them is wrong.
-    fn hits(&self, what: &str) -> u64 {
-        let hits = (0..OBJECTS).filter(|&key| self.is_hit(key, what));
+    fn hits(&self, context: &str) -> u64 {
+        let hits = (0..OBJECTS).filter(|&key| self.is_hit(key, context));
         hits.count() as u64
     }
 
-    fn is_hit(&self, key: u64, what: &str) -> bool {
+    fn is_hit(&self, key: u64, context: &str) -> bool {
         let now = self.disk.boundary();
-        self.history.check(&self.cache, key, now, what).is_some()
+        self.history.check(&self.cache, key, now, context).is_some()
     }
 
     fn events(&self) -> Vec<DiskEvent> {
@@ -48,7 +48,9 @@ impl Bench {
     fn count(&self, name: &str) -> u64 {
         let counters = &self.cache.counters().devices[0];
         let found = counters.named().find(|&(other, _)| other == name);
-        found.unwrap_or_else(|| panic!("a counter called {name}")).1
+        found
+            .unwrap_or_else(|| panic!("no counter with the name {name}"))
+            .1
     }
 
     fn state(&self) -> DeviceState {
@@ -58,7 +60,7 @@ impl Bench {
 
 /// Flipped bits make misses of the objects that they change, and of no others.
 #[test]
-fn turned_bits_are_misses_and_told_once() {
+fn flipped_bits_are_misses_and_reported_once() {
     let seed = seed();
     let mut bench = filled(seed);
     assert_eq!(bench.hits("before"), OBJECTS);
@@ -72,18 +74,21 @@ fn turned_bits_are_misses_and_told_once() {
         let bit = 1 << bench.draws.below(8);
         bench.disk.flip(at, bit);
     }
-    let hits = bench.hits("with turned bits");
+    let hits = bench.hits("with flipped bits");
     let lost = OBJECTS - hits;
     assert!((5..=60).contains(&lost), "{lost} of {OBJECTS} were lost");
     assert!(bench.count("checksum_failures") >= lost);
-    let told: Vec<_> = bench.events();
-    assert!(matches!(told[..], [DiskEvent::Corrupt { .. }]), "{told:?}");
+    let events: Vec<_> = bench.events();
+    assert!(
+        matches!(events[..], [DiskEvent::Corrupt { .. }]),
+        "{events:?}"
+    );
     // A corrupt object is removed from the index, so it is not read again.
     let failures = bench.count("checksum_failures");
     assert_eq!(bench.hits("again"), hits);
     assert_eq!(bench.count("checksum_failures"), failures);
     assert_eq!(bench.state(), DeviceState::InService);
-    assert!(bench.store(0, 5_000) && bench.sync() && bench.is_hit(0, "stored anew"));
+    assert!(bench.store(0, 5_000) && bench.sync() && bench.is_hit(0, "stored again"));
 }
 
 /// Bits flip while the cache is stopped, at any offset: superblock, checkpoint of the index, headers, footers,
@@ -92,7 +97,7 @@ fn turned_bits_are_misses_and_told_once() {
 /// Method: flip one bit at a random offset, open, read all objects, and repeat. A third of the flips are in the
 /// first 128 KiB.
 #[test]
-fn a_start_from_a_damaged_disk_serves_nothing_wrong() {
+fn a_start_from_a_damaged_disk_serves_no_wrong_byte() {
     let seed = seed();
     let mut bench = filled(seed);
     assert!(bench.close());
@@ -109,7 +114,7 @@ fn a_start_from_a_damaged_disk_serves_nothing_wrong() {
         disk.flip(at, bit);
         let history = bench.history.continued_after(usize::MAX);
         let damaged = Bench::on(disk, settings(), history, seed);
-        hits += damaged.hits(&format!("bit {bit:#x} of byte {at} turned"));
+        hits += damaged.hits(&format!("bit {bit:#x} of byte {at} flipped"));
         rounds += 1;
     }
     // One bit makes one object corrupt, or the footer of one segment, which is then searched.
@@ -124,7 +129,7 @@ fn a_start_from_a_damaged_disk_serves_nothing_wrong() {
 ///
 /// Method: inject each kind of write error into a cache with objects; then the disk recovers; then power fails.
 #[test]
-fn a_disk_that_refuses_writes_serves_what_it_holds_and_recovers() {
+fn a_disk_that_rejects_writes_is_read_and_recovers() {
     let seed = seed();
     for fault in [
         Fault::Writes(Errno::NoSpace),
@@ -134,91 +139,95 @@ fn a_disk_that_refuses_writes_serves_what_it_holds_and_recovers() {
         Fault::Syncs(Errno::Io),
     ] {
         let mut bench = filled(seed);
-        let what = format!("{fault:?}");
+        let context = format!("{fault:?}");
         bench.disk.inject(fault);
         bench.faulty = true;
         for key in OBJECTS..OBJECTS + 50 {
             bench.store(key, 20_000);
             if key % 10 == 0 {
-                assert_eq!(bench.cache.sync(), Err(SyncError::NotWritable), "{what}");
+                assert_eq!(bench.cache.sync(), Err(SyncError::NotWritable), "{context}");
             }
         }
-        assert_eq!(bench.state(), DeviceState::ReadOnly, "{what}");
-        assert_eq!(bench.hits(&what), OBJECTS);
-        assert!(bench.count("write_errors") > 0, "{what}");
-        assert!(bench.count("dropped_not_writable") > 0, "{what}");
-        let told = bench.events();
+        assert_eq!(bench.state(), DeviceState::ReadOnly, "{context}");
+        assert_eq!(bench.hits(&context), OBJECTS);
+        assert!(bench.count("write_errors") > 0, "{context}");
+        assert!(bench.count("dropped_not_writable") > 0, "{context}");
+        let events = bench.events();
         assert!(
-            matches!(told[..], [DiskEvent::ReadOnly { .. }]),
-            "{what}: {told:?}"
+            matches!(events[..], [DiskEvent::ReadOnly { .. }]),
+            "{context}: {events:?}"
         );
         // A purge takes effect, and its result says that it may not be durable.
         let full_key = Version::full_key(1);
         let purged = bench.cache.purge_synced(KeyHash(1), &full_key);
-        assert_eq!(purged, Err(SyncError::NotWritable), "{what}");
+        assert_eq!(purged, Err(SyncError::NotWritable), "{context}");
         bench.history.purged(1);
-        assert_eq!(bench.cache.lookup(KeyHash(1)), None, "{what}");
+        assert_eq!(bench.cache.lookup(KeyHash(1)), None, "{context}");
 
         bench.disk.heal();
-        assert!(bench.sync(), "{what}: it is healed");
+        assert!(bench.sync(), "{context}: it has recovered");
         bench.faulty = false;
-        let told = bench.events();
+        let events = bench.events();
         assert!(
             matches!(
-                told[..],
+                events[..],
                 [DiskEvent::ReadOnly { .. }, DiskEvent::Writable { .. }]
             ),
-            "{what}: {told:?}"
+            "{context}: {events:?}"
         );
-        assert!(bench.store(200, 20_000), "{what}");
-        assert!(bench.sync() && bench.is_hit(200, &what));
-        assert_eq!(bench.hits(&what), OBJECTS - 1);
+        assert!(bench.store(200, 20_000), "{context}");
+        assert!(bench.sync() && bench.is_hit(200, &context));
+        assert_eq!(bench.hits(&context), OBJECTS - 1);
 
         let now = bench.disk.boundary();
         let image = bench.disk.crashes(seed).image(now, Harm::LoseUnsynced);
         let history = bench.history.continued_after(now);
         let next = Bench::on(SimulatedDisk::holding(image), settings(), history, seed);
         assert_eq!(
-            next.hits(&what),
+            next.hits(&context),
             OBJECTS - 1,
-            "the purge held, the rest is there"
+            "the purge is in force, all other objects are stored"
         );
-        assert!(next.is_hit(200, &what));
+        assert!(next.is_hit(200, &context));
     }
 }
 
 /// Failed reads are misses. A disk whose reads all fail is taken out of service, reported once, and not read
 /// again.
 #[test]
-fn a_disk_that_cannot_be_read_leaves_service() {
+fn a_disk_that_cannot_be_read_is_taken_out_of_service() {
     for fault in [Fault::Reads(Errno::Io), Fault::ShortReads] {
-        let what = format!("{fault:?}");
+        let context = format!("{fault:?}");
         let mut bench = filled(seed());
         bench.disk.inject(fault);
-        let candidate = bench.cache.lookup(KeyHash(3)).expect("the index knows it");
+        let candidate = bench.cache.lookup(KeyHash(3)).expect("it is in the index");
         let miss = bench.cache.read_head(&candidate, &Version::full_key(3));
-        assert!(matches!(miss, Err(Miss::Device(_))), "{what}: {miss:?}");
-        assert_eq!(bench.hits(&what), 0);
-        assert_eq!(bench.state(), DeviceState::OutOfService, "{what}");
+        assert!(matches!(miss, Err(Miss::Device(_))), "{context}: {miss:?}");
+        assert_eq!(bench.hits(&context), 0);
+        assert_eq!(bench.state(), DeviceState::OutOfService, "{context}");
         assert!(bench.count("read_errors") > 0);
-        let told = bench.events();
+        let events = bench.events();
         assert!(
-            matches!(told[..], [DiskEvent::OutOfService { .. }]),
-            "{what}: {told:?}"
+            matches!(events[..], [DiskEvent::OutOfService { .. }]),
+            "{context}: {events:?}"
         );
-        let asked = bench.disk.failures();
-        assert_eq!(bench.hits(&what), 0);
-        assert_eq!(bench.disk.failures(), asked, "{what}: it is asked no more");
+        let failures = bench.disk.failures();
+        assert_eq!(bench.hits(&context), 0);
+        assert_eq!(
+            bench.disk.failures(),
+            failures,
+            "{context}: the disk is not read again"
+        );
         assert!(
             !bench.store(300, 1_000),
-            "{what}: nothing is written either"
+            "{context}: no object is written either"
         );
     }
 }
 
 /// One failed read is one miss: the object is a hit again when the disk recovers.
 #[test]
-fn a_read_error_that_passes_costs_one_miss() {
+fn a_temporary_read_error_is_one_miss() {
     let bench = filled(seed());
     bench.disk.inject(Fault::Reads(Errno::Io));
     assert!(!bench.is_hit(3, "while reads fail"));
@@ -245,7 +254,7 @@ fn a_device_that_fails_takes_only_itself_out_of_service() {
     let objects = cache.counters().devices[1].objects as usize;
     assert!(
         (50..150).contains(&objects),
-        "keys are shared out: {objects}"
+        "keys are distributed: {objects}"
     );
 
     disks[0].inject(Fault::Reads(Errno::Io));
@@ -255,7 +264,7 @@ fn a_device_that_fails_takes_only_itself_out_of_service() {
         .counters()
         .devices
         .iter()
-        .map(|one| one.state)
+        .map(|device| device.state)
         .collect();
     assert_eq!(states, [DeviceState::OutOfService, DeviceState::InService]);
     let taken = (200..400)
@@ -263,7 +272,7 @@ fn a_device_that_fails_takes_only_itself_out_of_service() {
         .count();
     assert!(
         (50..150).contains(&taken),
-        "the other goes on storing: {taken}"
+        "the other device still stores objects: {taken}"
     );
     _ = cache.sync();
     assert!((200..400).filter(|&key| is_whole(&cache, key)).count() >= taken);
@@ -272,7 +281,7 @@ fn a_device_that_fails_takes_only_itself_out_of_service() {
 /// No call waits for a slow disk. Writes that do not fit the queue are dropped and counted, stored objects are
 /// served, and accepted writes are stored when the disk has completed them.
 #[test]
-fn a_slow_disk_drops_what_it_cannot_take_and_delays_nobody() {
+fn writes_to_a_slow_disk_are_dropped_and_no_call_waits() {
     let gate = Gate::new();
     let disk = SimulatedDisk::new(DISK_BYTES);
     let settings = DiskSettings {
@@ -295,7 +304,7 @@ fn a_slow_disk_drops_what_it_cannot_take_and_delays_nobody() {
     assert!((0..20).all(|key| is_whole(&cache, key)), "while it waits");
     gate.open();
     disk.heal();
-    cache.sync().expect("slow, not broken");
+    cache.sync().expect("the disk is slow but works");
     assert!(taken.len() > 20, "{taken:?}");
     assert!(taken.iter().all(|&key| is_whole(&cache, key)));
     assert_eq!(cache.counters().devices[0].queue_bytes, 0);
@@ -303,15 +312,18 @@ fn a_slow_disk_drops_what_it_cannot_take_and_delays_nobody() {
 
 /// A non-blocking read that would have to wait returns `WouldBlock`, and the object stays stored.
 #[test]
-fn a_read_that_would_wait_says_so() {
+fn a_read_that_would_wait_returns_would_block() {
     let bench = filled(seed());
     bench.disk.inject(Fault::ReadsWait);
     let candidate = bench.cache.lookup(KeyHash(10)).expect("there");
     let full_key = Version::full_key(10);
     let now = bench.cache.read_head_now(&candidate, &full_key);
-    assert!(matches!(now, Now::WouldBlock), "{now:?}");
+    assert!(matches!(now, NonBlockingRead::WouldBlock), "{now:?}");
     let object = bench.cache.read_head(&candidate, &full_key).expect("waits");
-    assert!(matches!(object.read_now(100_000..110_000), Now::WouldBlock));
+    assert!(matches!(
+        object.read_now(100_000..110_000),
+        NonBlockingRead::WouldBlock
+    ));
     assert!(!object.read(100_000..110_000).expect("waits").is_empty());
     assert_eq!(bench.count("would_block"), 2);
     assert_eq!(bench.hits("by waiting"), OBJECTS);
@@ -320,19 +332,19 @@ fn a_read_that_would_wait_says_so() {
 /// A disk whose content was erased is formatted again. A disk with another format or other data is rejected
 /// with an instruction, and not changed.
 #[test]
-fn what_is_not_ours_is_refused_and_what_is_gone_begins_anew() {
+fn a_foreign_disk_is_rejected_and_an_erased_one_is_formatted() {
     let mut bench = filled(seed());
     assert!(bench.close());
     let content = bench.disk.content();
 
     let blank = SimulatedDisk::new(DISK_BYTES);
-    let anew = Bench::on(blank, settings(), bench.history.clone(), Seed(1));
-    assert_eq!(anew.hits("deleted"), 0);
+    let formatted = Bench::on(blank, settings(), bench.history.clone(), Seed(1));
+    assert_eq!(formatted.hits("deleted"), 0);
 
-    let refusal = |content: Vec<u8>, is_damaged: bool| {
+    let rejection = |content: Vec<u8>, is_damaged: bool| {
         let disk = SimulatedDisk::holding(content);
         let Err(error) = open_on(&disk, settings()) else {
-            panic!("it was not for us");
+            panic!("a foreign disk was opened");
         };
         assert_eq!(disk.boundary(), 0, "it was written to");
         match is_damaged {
@@ -347,21 +359,21 @@ fn what_is_not_ours_is_refused_and_what_is_gone_begins_anew() {
         content[4096 + at] = byte;
         content
     };
-    let version = refusal(both(8, 77), false);
+    let version = rejection(both(8, 77), false);
     assert!(
         version.contains("version 77") && version.contains("delete"),
         "{version}"
     );
     let mut other = vec![0; content.len()];
     (other[0], other[4096]) = (b'x', b'x');
-    let foreign = refusal(other, false);
+    let foreign = rejection(other, false);
     assert!(foreign.contains("not an edgeward store"), "{foreign}");
     // These bytes are part of a random number, so the test negates one instead of choosing a value.
-    let damaged = refusal(both(20, !content[20]), true);
+    let damaged = rejection(both(20, !content[20]), true);
     assert!(damaged.contains("damaged"), "{damaged}");
     // The segment headers show that the device was a store.
-    let beheaded = refusal(both(0, b'x'), true);
-    assert!(beheaded.contains("damaged"), "{beheaded}");
+    let no_superblock = rejection(both(0, b'x'), true);
+    assert!(no_superblock.contains("damaged"), "{no_superblock}");
 
     // One valid copy is sufficient.
     let mut half = content;
@@ -377,7 +389,7 @@ fn what_is_not_ours_is_refused_and_what_is_gone_begins_anew() {
 
 /// A truncated disk has lost the bytes after its new end. No wrong byte is served from the rest.
 #[test]
-fn a_disk_that_was_cut_short_serves_nothing_wrong() {
+fn a_truncated_disk_serves_no_wrong_byte() {
     let mut bench = filled(seed());
     for key in OBJECTS..3 * OBJECTS {
         assert!(bench.store(key, 20_000));
@@ -391,11 +403,11 @@ fn a_disk_that_was_cut_short_serves_nothing_wrong() {
     };
     for key in bench.history.keys() {
         let now = bench.disk.boundary();
-        bench.history.check(&cache, key, now, "cut short");
+        bench.history.check(&cache, key, now, "truncated");
     }
 }
 
-fn put(cache: &DiskCache, key: u64, length: u32) -> Result<(), Refused> {
+fn put(cache: &DiskCache, key: u64, length: u32) -> Result<(), BeginError> {
     let version = version(key, length);
     let full_key = Version::full_key(key);
     let mut write = cache.begin(
@@ -407,7 +419,7 @@ fn put(cache: &DiskCache, key: u64, length: u32) -> Result<(), Refused> {
     let pushed = write.push(Bytes::from(version.body_bytes().to_vec()));
     pushed
         .and_then(|()| write.finish())
-        .map_err(|_| Refused::QueueFull)
+        .map_err(|_| BeginError::QueueFull)
 }
 
 fn version(key: u64, length: u32) -> Version {

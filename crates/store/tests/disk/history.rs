@@ -165,9 +165,9 @@ impl History {
         cache: &DiskCache,
         key: u64,
         boundary: usize,
-        what: &str,
+        context: &str,
     ) -> Option<Version> {
-        let served = read(cache, key, what)?;
+        let served = read(cache, key, context)?;
         let changes = self.keys.get(&key).map_or(&[][..], |key| &key.changes);
         let since = changes
             .iter()
@@ -180,7 +180,7 @@ impl History {
             .any(|change| change.kind == Kind::Stored(served));
         assert!(
             allowed,
-            "{what}: {served:?} was served; since the last durable change there were {:?}",
+            "{context}: {served:?} was served; since the last durable change there were {:?}",
             &changes[since..]
         );
         Some(served)
@@ -189,22 +189,26 @@ impl History {
 
 /// Reads the object of `key`, and compares every byte with the version in its head. Returns `None` for a miss
 /// of any kind.
-pub(crate) fn read(cache: &DiskCache, key: u64, what: &str) -> Option<Version> {
+pub(crate) fn read(cache: &DiskCache, key: u64, context: &str) -> Option<Version> {
     let object = open(cache, key)?.ok()?;
-    let version = Version::parse(object.head()).unwrap_or_else(|| panic!("{what}: a strange head"));
-    assert_eq!(version.key, key, "{what}: another key's object");
-    assert_eq!(object.head(), &version.head_bytes(), "{what}");
-    assert_eq!(object.length(), u64::from(version.length), "{what}");
+    let version =
+        Version::parse(object.head()).unwrap_or_else(|| panic!("{context}: an unknown head"));
+    assert_eq!(version.key, key, "{context}: another key's object");
+    assert_eq!(object.head(), &version.head_bytes(), "{context}");
+    assert_eq!(object.length(), u64::from(version.length), "{context}");
     let expected = version.body_bytes();
     let mut at = 0;
     while at < object.length() {
         // A body that ends early counts as a miss.
         let piece = object.read(at..object.length()).ok()?;
-        assert!(!piece.is_empty(), "{what}: a read brings something");
+        assert!(
+            !piece.is_empty(),
+            "{context}: a read returns at least one byte"
+        );
         let start = usize::try_from(at).expect("small");
         assert!(
             piece == expected[start..start + piece.len()],
-            "{what}: wrong bytes behind {at} of {version:?}"
+            "{context}: wrong bytes after {at} of {version:?}"
         );
         at += piece.len() as u64;
     }

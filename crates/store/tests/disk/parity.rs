@@ -20,7 +20,7 @@ use edgeward_types::{ByteSize, KeyHash, SplitMix64};
 use crate::workload::{open_on, seed};
 
 #[test]
-fn the_store_and_the_simulator_decide_alike() {
+fn the_store_and_the_simulator_make_the_same_decisions() {
     let seed = seed();
     let requests = traffic(seed.0, 2_000);
     let mut digests = Vec::new();
@@ -31,26 +31,26 @@ fn the_store_and_the_simulator_decide_alike() {
         Reinsertion::HitsPerByte,
     ] {
         for admission in [DiskAdmissionSpec::Always, DiskAdmissionSpec::SecondHit] {
-            let what = format!("seed {}, {reinsertion:?}, {admission}", seed.0);
+            let context = format!("seed {}, {reinsertion:?}, {admission}", seed.0);
             let mut store = Store::new(reinsertion);
             let mut log = simulated(&store, reinsertion);
             let served = outcome(&mut store, admission, &requests);
-            assert_eq!(outcome(&mut log, admission, &requests), served, "{what}");
+            assert_eq!(outcome(&mut log, admission, &requests), served, "{context}");
             let counters = &store.0.counters().devices[0];
             assert!(
                 served.hits > 100 && counters.evicted_objects > 100,
-                "{what}"
+                "{context}"
             );
             assert!(
                 counters.reinserted_objects > 5 || reinsertion == Reinsertion::Never,
-                "{what}"
+                "{context}"
             );
             digests.push(served.digest);
         }
     }
     digests.sort_unstable();
     digests.dedup();
-    assert_eq!(digests.len(), 8, "the digest tells runs apart");
+    assert_eq!(digests.len(), 8, "the digest distinguishes runs");
 }
 
 /// A tier under test.
@@ -134,7 +134,7 @@ impl Tier for Store {
         let candidate = self.0.lookup(KeyHash(key));
         candidate.is_some_and(|candidate| {
             let object = self.0.read_head(&candidate, &key.to_le_bytes());
-            object.expect("nothing is wrong with the disk");
+            object.expect("the disk is healthy");
             true
         })
     }

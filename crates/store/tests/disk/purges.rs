@@ -10,11 +10,11 @@ use edgeward_testkit::disk::SimulatedDisk;
 use edgeward_types::KeyHash;
 
 /// The longest time to wait for the writer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A disk whose syncs can be blocked.
 #[derive(Debug)]
-struct HeldSyncs {
+struct BlockedSyncs {
     disk: Arc<SimulatedDisk>,
     state: Mutex<State>,
     changed: Condvar,
@@ -26,24 +26,24 @@ struct State {
     waiting: bool,
 }
 
-impl HeldSyncs {
+impl BlockedSyncs {
     fn change(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
         self.changed.notify_all();
     }
 
     /// Waits until `condition` is true for the state.
-    fn until(&self, wanted: impl Fn(&State) -> bool) {
+    fn wait_until(&self, condition: impl Fn(&State) -> bool) {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self
             .changed
-            .wait_timeout_while(state, PATIENCE, |state| !wanted(state));
+            .wait_timeout_while(state, TIMEOUT, |state| !condition(state));
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        assert!(wanted(&state), "not in time: {state:?}");
+        assert!(condition(&state), "timeout: {state:?}");
     }
 }
 
-impl Device for HeldSyncs {
+impl Device for BlockedSyncs {
     fn len(&self) -> u64 {
         self.disk.len()
     }
@@ -62,20 +62,20 @@ impl Device for HeldSyncs {
 
     fn sync(&self) -> io::Result<()> {
         self.change(|state| state.waiting = true);
-        self.until(|state| !state.holds);
+        self.wait_until(|state| !state.holds);
         self.change(|state| state.waiting = false);
         self.disk.sync()
     }
 
     fn name(&self) -> String {
-        "a disk with held syncs".to_owned()
+        "a disk with blocked syncs".to_owned()
     }
 }
 
 #[test]
-fn purges_that_come_while_the_device_syncs_share_the_next_sync() {
+fn purges_during_a_sync_share_the_next_sync() {
     const OBJECTS: u64 = 500;
-    let device = Arc::new(HeldSyncs {
+    let device = Arc::new(BlockedSyncs {
         disk: SimulatedDisk::new(64 << 20),
         state: Mutex::default(),
         changed: Condvar::new(),
@@ -86,7 +86,7 @@ fn purges_that_come_while_the_device_syncs_share_the_next_sync() {
         sync_interval: hour,
         ..DiskSettings::default()
     };
-    let devices: Vec<Arc<dyn Device>> = vec![Arc::<HeldSyncs>::clone(&device)];
+    let devices: Vec<Arc<dyn Device>> = vec![Arc::<BlockedSyncs>::clone(&device)];
     let (cache, _) = DiskCache::open_with_devices(settings, devices).expect("it opens");
     for key in 0..OBJECTS {
         let write = cache.begin(KeyHash(key), &key.to_le_bytes(), "head".into(), Some(4));
@@ -106,16 +106,16 @@ fn purges_that_come_while_the_device_syncs_share_the_next_sync() {
         });
     };
     purge(0);
-    device.until(|state| state.waiting);
+    device.wait_until(|state| state.waiting);
     (1..OBJECTS).for_each(purge);
     device.change(|state| state.holds = false);
     for _ in 0..OBJECTS {
-        let result = all_done.recv_timeout(PATIENCE).expect("in time");
+        let result = all_done.recv_timeout(TIMEOUT).expect("before the timeout");
         assert!(result.is_ok(), "{result:?}");
     }
     assert_eq!(
         syncs() - before,
         2,
-        "one for the first purge, one for all others"
+        "one sync for the first purge, one for all others"
     );
 }

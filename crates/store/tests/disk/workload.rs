@@ -77,10 +77,10 @@ impl Bench {
         seed: Seed,
     ) -> Self {
         let events: Arc<Mutex<Vec<DiskEvent>>> = Arc::default();
-        let heard = Arc::clone(&events);
+        let received = Arc::clone(&events);
         let settings = DiskSettings {
             on_event: EventSink::new(move |event| {
-                heard.lock().expect("no panics here").push(event.clone());
+                received.lock().expect("no panics here").push(event.clone());
             }),
             ..settings
         };
@@ -177,11 +177,11 @@ impl Bench {
                 return false;
             }
         }
-        let taken = write.finish().is_ok();
-        if taken && !self.faulty {
+        let accepted = write.finish().is_ok();
+        if accepted && !self.faulty {
             self.history.taken(key);
         }
-        taken
+        accepted
     }
 
     /// Begins an object and drops it half-way: no part of it may ever be served.

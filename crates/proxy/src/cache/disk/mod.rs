@@ -23,7 +23,9 @@ use std::time::Duration;
 
 use edgeward_policy::disk_admission::{DiskRejectReason, DiskVerdict};
 use edgeward_policy::{Evicted, Object};
-use edgeward_store::disk::{Candidate, DiskCache, DiskObject, Dropped, Now, SyncError};
+use edgeward_store::disk::{
+    Candidate, DiskCache, DiskObject, NonBlockingRead, SyncError, WriteError,
+};
 use edgeward_store::versions::Version;
 use edgeward_types::KeyHash;
 use tokio::sync::oneshot;
@@ -78,9 +80,11 @@ impl DiskTier {
             return DiskEntry::Absent;
         };
         let read = match self.cache.read_head_now(&candidate, key) {
-            Now::Ready(object) => parse(key, object, |object| self.version_of(hash, object)),
-            Now::WouldBlock => return DiskEntry::Pending(candidate),
-            Now::Miss(_) => None,
+            NonBlockingRead::Ready(object) => {
+                parse(key, object, |object| self.version_of(hash, object))
+            }
+            NonBlockingRead::WouldBlock => return DiskEntry::Pending(candidate),
+            NonBlockingRead::Miss(_) => None,
         };
         read.unwrap_or_else(|| unreadable(counters))
     }
@@ -262,7 +266,7 @@ impl DiskTier {
     /// it again.
     pub(crate) fn freshen(&self, object: &DiskObject, key: &[u8], response: &StoredResponse) {
         let head = head::write_block(response.status, &response.policy, &response.head);
-        // Dropped and counted by the store.
+        // WriteError and counted by the store.
         _ = self.cache.update_head(object, key, head);
     }
 
@@ -283,12 +287,12 @@ impl DiskTier {
         let cache = self.cache.clone();
         let key: Box<[u8]> = key.into();
         let length = response.body.len();
-        let work = move || -> Result<(), Dropped> {
+        let work = move || -> Result<(), WriteError> {
             match cache.read_head(&candidate, &key) {
                 Ok(object) if object.length() == length && *object.head() == validated => {
                     cache.update_head(&object, &key, head)
                 }
-                Ok(_) | Err(_) => Err(Dropped::Gone),
+                Ok(_) | Err(_) => Err(WriteError::Gone),
             }
         };
         // The receiver is kept although no task awaits it: dropping it would cancel the read.

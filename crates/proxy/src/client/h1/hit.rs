@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use edgeward_semantics::{Authority, RequestDirectives, Target};
 use edgeward_store::arena::Arena;
-use edgeward_store::disk::Now;
+use edgeward_store::disk::NonBlockingRead;
 use http::HeaderMap;
 
 use super::head::PlainHead;
@@ -116,9 +116,9 @@ fn answer_from_disk(
         // The body is read before the head is sent, because the origin can still answer if the disk has lost it.
         let mut body = DiskBody::of_hit(&worker.cache, &hit.key, on_disk);
         match body.piece_now(&worker.cache, !link.tls) {
-            Now::Ready(piece) => Some((Some(piece), body)),
-            Now::WouldBlock => Some((None, body)),
-            Now::Miss(_) => {
+            NonBlockingRead::Ready(piece) => Some((Some(piece), body)),
+            NonBlockingRead::WouldBlock => Some((None, body)),
+            NonBlockingRead::Miss(_) => {
                 worker.counters.disk_unreadable.increment();
                 return Answer::NotServed(Some(decide_absent(worker, hit.key, query)));
             }

@@ -214,7 +214,7 @@ impl Outbox {
             let body = &self.body[..self.body.len().min(self.piece_bytes)];
             let stream = Pin::new(&mut *stream);
             let file = arena.filter(|_| S::SENDS_FILES && body.len() >= SENT_BYTES_MIN);
-            let place = file.and_then(|arena| Some((arena.file(), arena.place_of(body)?)));
+            let place = file.and_then(|arena| Some((arena.file(), arena.offset_of(body)?)));
             let written = if let Some((file, offset)) = place {
                 let bytes = body.len();
                 let part = FilePart {

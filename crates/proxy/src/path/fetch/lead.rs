@@ -278,7 +278,7 @@ impl Fetch {
         let budget = &worker.cache.fill_budget;
         let buffered = length.map_or(0, |length| length.min(buffer_max));
         let memory = if let Some(reservation) = &mut destination.reservation {
-            Some(budget.charged_to_cache(reservation.take_hold()))
+            Some(budget.charged_to_cache(reservation.take_charge()))
         } else {
             budget.reserve(buffered).or_else(|| {
                 // The disk can store the body even without memory to share it.

@@ -26,7 +26,7 @@ impl CheckpointHeader {
         bytes[8..16].copy_from_slice(&self.sequence.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.epoch.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.bytes.to_le_bytes());
-        let checksum = seed.of(&bytes[..CHECKSUM_AT]);
+        let checksum = seed.checksum(&bytes[..CHECKSUM_AT]);
         bytes[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
         bytes
     }
@@ -43,6 +43,6 @@ impl CheckpointHeader {
             bytes: fields.u64(),
         };
         let stored = Fields(&bytes[CHECKSUM_AT..]).u64();
-        (stored == seed.of(&bytes[..CHECKSUM_AT])).then_some(header)
+        (stored == seed.checksum(&bytes[..CHECKSUM_AT])).then_some(header)
     }
 }

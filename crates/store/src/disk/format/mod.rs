@@ -31,7 +31,7 @@ pub(crate) use superblock::{SUPERBLOCK_BYTES, Superblock, Unformatted, is_segmen
 pub(crate) struct ChecksumSeed(pub(crate) u64);
 
 impl ChecksumSeed {
-    pub(crate) fn of(self, bytes: &[u8]) -> u64 {
+    pub(crate) fn checksum(self, bytes: &[u8]) -> u64 {
         xxh3_64_with_seed(bytes, self.0)
     }
 }
@@ -41,7 +41,10 @@ struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
     fn bytes<const N: usize>(&mut self) -> [u8; N] {
-        let (head, rest) = self.0.split_first_chunk().expect("the caller gave enough");
+        let (head, rest) = self
+            .0
+            .split_first_chunk()
+            .expect("the slice is long enough");
         self.0 = rest;
         *head
     }

@@ -186,8 +186,8 @@ impl RecordHeader {
 /// Returns the checksum of the header (without the checksum field), key, head and table. One pass over both
 /// slices would need an allocation; combining two checksums is as strong, since each has all its bits.
 fn meta_checksum(meta: &[u8], seed: ChecksumSeed) -> u64 {
-    let front = seed.of(&meta[..CHECKSUM_AT]);
-    let rest = ChecksumSeed(front).of(&meta[RECORD_HEADER_BYTES..]);
+    let front = seed.checksum(&meta[..CHECKSUM_AT]);
+    let rest = ChecksumSeed(front).checksum(&meta[RECORD_HEADER_BYTES..]);
     front.rotate_left(32) ^ rest
 }
 

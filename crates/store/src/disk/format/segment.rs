@@ -37,7 +37,7 @@ impl SegmentHeader {
         bytes[16..24].copy_from_slice(&self.tail_epoch.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.opened_secs.to_le_bytes());
         bytes[32..36].copy_from_slice(&self.segments.to_le_bytes());
-        let checksum = seed.of(&bytes[..HEADER_CHECKSUM_AT]);
+        let checksum = seed.checksum(&bytes[..HEADER_CHECKSUM_AT]);
         bytes[HEADER_CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
         bytes
     }
@@ -60,11 +60,11 @@ impl SegmentHeader {
             segments: fields.u32(),
         };
         let stored = Fields(&bytes[HEADER_CHECKSUM_AT..]).u64();
-        let sound = stored == seed.of(&bytes[..HEADER_CHECKSUM_AT])
+        let is_valid = stored == seed.checksum(&bytes[..HEADER_CHECKSUM_AT])
             && header.segment == segment
             && header.epoch > 0
             && header.tail_epoch <= header.epoch;
-        sound.then_some(header)
+        is_valid.then_some(header)
     }
 }
 
@@ -148,7 +148,7 @@ impl Trailer {
         bytes[8..16].copy_from_slice(&self.epoch.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.records_end.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.entries_checksum.to_le_bytes());
-        let checksum = seed.of(&bytes[..TRAILER_CHECKSUM_AT]);
+        let checksum = seed.checksum(&bytes[..TRAILER_CHECKSUM_AT]);
         bytes[TRAILER_CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
         bytes
     }
@@ -173,12 +173,12 @@ impl Trailer {
         };
         let stored = Fields(&bytes[TRAILER_CHECKSUM_AT..]).u64();
         let footer = TRAILER_BYTES as u64 + u64::from(trailer.entries) * ENTRY_BYTES as u64;
-        let sound = stored == seed.of(&bytes[..TRAILER_CHECKSUM_AT])
+        let is_valid = stored == seed.checksum(&bytes[..TRAILER_CHECKSUM_AT])
             && trailer.epoch == epoch
             && trailer
                 .records_end
                 .checked_add(footer)
                 .is_some_and(|end| end <= segment_bytes);
-        sound.then_some(trailer)
+        is_valid.then_some(trailer)
     }
 }

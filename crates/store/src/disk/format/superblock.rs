@@ -66,7 +66,7 @@ impl Superblock {
         for (n, field) in fields.into_iter().enumerate() {
             bytes[16 + n * 8..][..8].copy_from_slice(&field.to_le_bytes());
         }
-        let checksum = UNSEEDED.of(&bytes[..CHECKSUM_AT]);
+        let checksum = UNSEEDED.checksum(&bytes[..CHECKSUM_AT]);
         bytes[CHECKSUM_AT..][..8].copy_from_slice(&checksum.to_le_bytes());
         bytes
     }
@@ -87,7 +87,7 @@ impl Superblock {
             return Err(Unformatted::Broken(error));
         }
         let stored = Fields(&bytes[CHECKSUM_AT..]).u64();
-        if stored != UNSEEDED.of(&bytes[..CHECKSUM_AT]) {
+        if stored != UNSEEDED.checksum(&bytes[..CHECKSUM_AT]) {
             return Err(Unformatted::Broken(SuperblockError::Corrupt));
         }
         fields.u32();
@@ -102,12 +102,12 @@ impl Superblock {
             created_secs: fields.u64(),
         };
         superblock
-            .is_sound()
+            .is_valid()
             .then_some(superblock)
             .ok_or(Unformatted::Broken(SuperblockError::Corrupt))
     }
 
-    fn is_sound(&self) -> bool {
+    fn is_valid(&self) -> bool {
         let block = SUPERBLOCK_BYTES as u64;
         let checkpoints_end = self
             .checkpoint_bytes
@@ -136,21 +136,21 @@ pub(crate) enum Unformatted {
 #[non_exhaustive]
 pub enum SuperblockError {
     /// The device begins with other data.
-    #[error("it holds something that is not an edgeward store")]
+    #[error("its data is not an edgeward store")]
     Foreign,
     /// The device is blank where a store would begin, but not elsewhere.
     #[error(
-        "it holds something that is not an edgeward store, at byte {at}{}",
-        .what.map_or_else(String::new, |what| format!(": {what}"))
+        "its data is not an edgeward store, at byte {at}{}",
+        .kind.map_or_else(String::new, |kind| format!(": {kind}"))
     )]
-    Occupied {
+    ForeignData {
         /// The offset of the first byte that is not zero.
         at: u64,
         /// The kind of the data, if it is recognised.
-        what: Option<&'static str>,
+        kind: Option<&'static str>,
     },
     /// The store has another format version.
-    #[error("it has format version {found}, and this program reads version {FORMAT_VERSION} alone")]
+    #[error("it has format version {found}; this program reads only version {FORMAT_VERSION}")]
     Version {
         /// The version of the store.
         found: u32,

@@ -8,7 +8,7 @@ const SEGMENT_BYTES: u64 = 1 << 20;
 
 /// The simulator and the format use the same sizes.
 #[test]
-fn the_shape_of_the_log_is_the_format_s() {
+fn the_simulator_and_the_format_have_the_same_sizes() {
     let shape = LogShape::new(64 << 20);
     assert_eq!(shape.segment_header_bytes, SEGMENT_HEADER_BYTES as u64);
     assert_eq!(shape.footer_bytes, TRAILER_BYTES as u64);
@@ -53,7 +53,7 @@ fn superblock() -> Superblock {
 }
 
 #[test]
-fn everything_written_reads_back() {
+fn every_structure_reads_back_as_written() {
     assert_eq!(
         Superblock::parse(&superblock().to_bytes()),
         Ok(superblock())
@@ -70,7 +70,7 @@ fn everything_written_reads_back() {
     assert_eq!(
         SegmentHeader::parse(&bytes, SEED, 8),
         None,
-        "another's place"
+        "another segment"
     );
     let other = ChecksumSeed(1);
     assert_eq!(
@@ -92,7 +92,7 @@ fn everything_written_reads_back() {
     assert_eq!(
         Trailer::parse(&bytes, SEED, 8, SEGMENT_BYTES),
         None,
-        "an old one"
+        "an older epoch"
     );
     let checkpoint = CheckpointHeader {
         sequence: 1,
@@ -116,29 +116,31 @@ fn everything_written_reads_back() {
 ///
 /// Method: every bit of the small structures; in blocks, every bit outside of the padding and some within.
 #[test]
-fn a_turned_bit_is_noticed() {
+fn a_flipped_bit_is_detected() {
     let bytes = superblock().to_bytes();
     for bit in (0..80 * 8).chain([300 * 8, 511 * 8]) {
-        let mut turned = bytes;
-        turned[bit / 8] ^= 1 << (bit % 8);
-        assert!(Superblock::parse(&turned).is_err(), "bit {bit}");
+        let mut flipped = bytes;
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        assert!(Superblock::parse(&flipped).is_err(), "bit {bit}");
     }
     let sound = header(Kind::Object, 3, 4, 10);
     let mut meta = vec![7; sound.meta_bytes()];
     sound.seal(&mut meta, SEED);
     for bit in 0..meta.len() * 8 {
-        let mut turned = meta.clone();
-        turned[bit / 8] ^= 1 << (bit % 8);
-        let noticed = match RecordHeader::parse(&turned, SEGMENT_BYTES) {
+        let mut flipped = meta.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        let detected = match RecordHeader::parse(&flipped, SEGMENT_BYTES) {
             Err(_) => true,
-            Ok(header) => header.meta_bytes() != meta.len() || header.check(&turned, SEED).is_err(),
+            Ok(header) => {
+                header.meta_bytes() != meta.len() || header.check(&flipped, SEED).is_err()
+            }
         };
-        assert!(noticed, "bit {bit}");
+        assert!(detected, "bit {bit}");
     }
 }
 
 #[test]
-fn what_is_not_a_superblock_says_why() {
+fn an_invalid_superblock_is_rejected_with_its_cause() {
     let blank = [0; SUPERBLOCK_BYTES];
     assert_eq!(Superblock::parse(&blank), Err(Unformatted::Blank));
     let mut foreign = blank;

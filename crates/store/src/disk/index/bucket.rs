@@ -31,7 +31,7 @@ pub(super) struct Bucket {
 
 /// The words of a bucket at one moment.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Line {
+pub(super) struct CacheLine {
     words: [u64; WORDS],
 }
 
@@ -50,14 +50,14 @@ impl Bucket {
     }
 
     #[inline]
-    pub(super) fn line(&self) -> Line {
-        Line {
+    pub(super) fn line(&self) -> CacheLine {
+        CacheLine {
             words: std::array::from_fn(|at| self.words[at].load(Relaxed)),
         }
     }
 
     /// Returns a consistent copy if a few attempts yield one, otherwise the last copy.
-    pub(super) fn settled_line(&self) -> Line {
+    pub(super) fn settled_line(&self) -> CacheLine {
         let mut line = self.line();
         for _ in 0..READ_ATTEMPTS {
             let before = self.version();
@@ -85,7 +85,7 @@ impl Bucket {
     }
 
     /// Writes a slot between `begin` and `end`.
-    pub(super) fn put(&self, at: usize, slot: u64) {
+    pub(super) fn write_slot(&self, at: usize, slot: u64) {
         debug_assert!(slot <= SLOT_MASK);
         if at < SPREAD_SLOT {
             let word = self.words[at].load(Relaxed);
@@ -102,13 +102,13 @@ impl Bucket {
     /// Writes one slot as a complete change.
     pub(super) fn set(&self, at: usize, slot: u64) {
         self.begin();
-        self.put(at, slot);
+        self.write_slot(at, slot);
         self.end();
     }
 
     /// Counts a hit on the slot that equals `slot` except for its hits, up to [`HITS_MAX`]. Returns true if the
     /// bucket has this slot.
-    pub(super) fn mark(&self, slot: u64) -> bool {
+    pub(super) fn count_hit(&self, slot: u64) -> bool {
         let line = self.line();
         let Some(at) = (0..SLOTS).find(|&at| line.slot(at) & !HITS_MASK == slot & !HITS_MASK)
         else {
@@ -124,20 +124,20 @@ impl Bucket {
             (SLOT_BYTES - 1, 1 << (HITS_SHIFT - 48 + SLOT_BITS))
         };
         let seen = line.words[word];
-        // Of two concurrent hits one is counted. A hit is also lost if another part of the word has changed.
+        // Only one of two concurrent hits is counted. A hit is also lost if another part of the word has changed.
         _ = self.words[word].compare_exchange(seen, seen.wrapping_add(one), Relaxed, Relaxed);
         true
     }
 
     /// Fills a bucket that has no readers yet.
-    pub(super) fn fill(&self, line: &Line) {
+    pub(super) fn fill(&self, line: &CacheLine) {
         for (word, &value) in self.words.iter().zip(&line.words) {
             word.store(value, Relaxed);
         }
     }
 }
 
-impl Line {
+impl CacheLine {
     #[inline]
     pub(super) fn slot(&self, at: usize) -> u64 {
         if at < SPREAD_SLOT {
@@ -231,7 +231,7 @@ mod tests {
     ///
     /// Method: each slot in turn is set to all ones and to zero, while its neighbours have other values.
     #[test]
-    fn a_slot_changes_alone() {
+    fn a_change_of_a_slot_leaves_all_others() {
         let bucket = Bucket::default();
         let content = |at: usize| 0x0055_1234_5678_9a00 | at as u64;
         (0..SLOTS).for_each(|at| bucket.set(at, content(at)));
@@ -249,30 +249,30 @@ mod tests {
     }
 
     #[test]
-    fn hits_are_counted_to_three_and_touch_nothing_else() {
+    fn hits_are_counted_up_to_three_and_change_no_other_slot() {
         for at in 0..SLOTS {
             let bucket = Bucket::default();
             (0..SLOTS).for_each(|at| bucket.set(at, 0x2000_0000_0000 | at as u64));
             let slot = bucket.line().slot(at);
             for hits in [1, 2, 3, 3] {
-                assert!(bucket.mark(slot));
+                assert!(bucket.count_hit(slot));
                 assert_eq!(bucket.line().slot(at), slot | hits << HITS_SHIFT);
             }
-            assert!(!bucket.mark(slot ^ 0x100), "no such slot");
+            assert!(!bucket.count_hit(slot ^ 0x100), "no such slot");
             assert_eq!(bucket.line().slots().count(), SLOTS);
             assert_eq!(bucket.version(), 2 * SLOTS as u8);
         }
     }
 
     #[test]
-    fn a_line_survives_its_bytes_and_loses_its_version() {
+    fn a_serialised_bucket_keeps_its_slots_but_not_its_version() {
         let bucket = Bucket::default();
         (0..SLOTS).for_each(|at| bucket.set(at, 0x002a_0000_0000_0001 << (at % 2)));
         let bytes = bucket.line().to_bytes();
-        let again = Line::from_bytes(&bytes).expect("ours");
+        let again = CacheLine::from_bytes(&bytes).expect("valid bytes");
         assert!((0..SLOTS).all(|at| again.slot(at) == bucket.line().slot(at)));
         let mut foreign = bytes;
         foreign[63] = 1;
-        assert!(Line::from_bytes(&foreign).is_none());
+        assert!(CacheLine::from_bytes(&foreign).is_none());
     }
 }

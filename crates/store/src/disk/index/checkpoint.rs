@@ -16,16 +16,16 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use edgeward_types::xxh3::xxh3_64_with_seed;
 
-use super::bucket::{BUCKET_BYTES, EMPTY, Line};
+use super::bucket::{BUCKET_BYTES, CacheLine, EMPTY};
 use super::geometry::{Identity, Shape};
-use super::place::Saving;
+use super::insertion::Saving;
 use super::table::Table;
 use super::{BLOCK_BUCKETS, Index, IndexConfig};
 use crate::disk::Location;
 
 /// The result of a save.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Saved {
+pub struct SaveSummary {
     /// The bytes written.
     pub bytes: u64,
     /// The entries saved.
@@ -39,11 +39,11 @@ impl Index {
     /// # Errors
     ///
     /// Fails with the error of `out`, or if another save is in progress.
-    pub fn save(&self, epoch: u64, out: &mut impl Write) -> io::Result<Saved> {
-        let (_under_way, shape) = UnderWay::begin(self)?;
+    pub fn save(&self, epoch: u64, out: &mut impl Write) -> io::Result<SaveSummary> {
+        let (_in_progress, shape) = SaveInProgress::begin(self)?;
         let buckets = shape.buckets(self.geometry.bases);
-        let mut out = Counted { out, bytes: 0 };
-        out.write_all(&Header::of(self, epoch, buckets).to_bytes())?;
+        let mut out = CountingWriter { out, bytes: 0 };
+        out.write_all(&Header::for_index(self, epoch, buckets).to_bytes())?;
 
         let mut entries = 0;
         let mut block = Vec::with_capacity(BLOCK_BYTES_MAX);
@@ -67,7 +67,7 @@ impl Index {
         }
         out.write_all(&block)?;
         out.write_all(&sum(&block, epoch, TRAILER_BODY))?;
-        Ok(Saved {
+        Ok(SaveSummary {
             bytes: out.bytes,
             entries: entries + loose.len() as u64,
         })
@@ -82,7 +82,7 @@ impl Index {
     /// Fails if the checkpoint is incomplete, is not a checkpoint, or belongs to another device. The log is
     /// then scanned.
     pub fn load(config: IndexConfig, input: &mut impl Read) -> Result<(Self, u64), LoadError> {
-        let header = Header::from_bytes(&read_array(input, Part::Header)?)?;
+        let header = Header::from_bytes(&read_array(input, CheckpointPart::Header)?)?;
         let buckets = header.check(&config)?;
         let epoch = header.epoch;
         let mut index = Self::new(config);
@@ -96,13 +96,19 @@ impl Index {
         for start in (0..buckets).step_by(BLOCK_BUCKETS as usize) {
             let end = buckets.min(start + BLOCK_BUCKETS);
             block.resize((end - start) as usize * BUCKET_BYTES, 0);
-            read_part(input, &mut block, epoch, start, Part::Buckets { start })?;
+            read_part(
+                input,
+                &mut block,
+                epoch,
+                start,
+                CheckpointPart::Buckets { start },
+            )?;
             for (number, bytes) in (start..end).zip(block.as_chunks().0) {
                 let line =
-                    Line::from_bytes(bytes).ok_or(LoadError::Impossible { bucket: number })?;
+                    CacheLine::from_bytes(bytes).ok_or(LoadError::Invalid { bucket: number })?;
                 for (_, slot) in line.slots() {
                     if !valid(slot) {
-                        return Err(LoadError::Impossible { bucket: number });
+                        return Err(LoadError::Invalid { bucket: number });
                     }
                     entries += 1;
                 }
@@ -112,21 +118,33 @@ impl Index {
         index.counters.entries.store(entries, Relaxed);
 
         let mut head = [0; 16];
-        read_part(input, &mut head, epoch, TRAILER_HEAD, Part::Trailer)?;
+        read_part(
+            input,
+            &mut head,
+            epoch,
+            TRAILER_HEAD,
+            CheckpointPart::Trailer,
+        )?;
         let (magic, count) = head.split_at(8);
         let count = u64::from_le_bytes(count.try_into().expect("eight bytes"));
         if magic != TRAILER_MAGIC || count > config.loose_max() as u64 {
-            return Err(LoadError::Impossible { bucket: buckets });
+            return Err(LoadError::Invalid { bucket: buckets });
         }
         block.resize(count as usize * LOOSE_BYTES, 0);
-        read_part(input, &mut block, epoch, TRAILER_BODY, Part::Trailer)?;
+        read_part(
+            input,
+            &mut block,
+            epoch,
+            TRAILER_BODY,
+            CheckpointPart::Trailer,
+        )?;
         for pair in block.as_chunks::<LOOSE_BYTES>().0 {
             let word = |at: usize| u64::from_le_bytes(pair[at..at + 8].try_into().expect("eight"));
             let (base, slot) = (word(0), word(8));
             if base >= geometry.bases || !valid(slot) || slot >> SLOT_BITS != 0 {
-                return Err(LoadError::Impossible { bucket: buckets });
+                return Err(LoadError::Invalid { bucket: buckets });
             }
-            index.adopt(base, slot);
+            index.add_loose(base, slot);
         }
         Ok((index, epoch))
     }
@@ -164,7 +182,7 @@ impl Index {
     }
 
     /// Adds an entry of the trailer, unless a bucket has its identity too.
-    fn adopt(&self, base: u64, slot: u64) {
+    fn add_loose(&self, base: u64, slot: u64) {
         let tag = self.tag(slot);
         let identity = Identity { base, tag };
         let mut writer = self.writer.lock();
@@ -202,7 +220,7 @@ pub enum LoadError {
     /// A part does not match its checksum.
     Corrupt {
         /// The corrupt part.
-        part: Part,
+        part: CheckpointPart,
         /// The stored checksum.
         stored: u64,
         /// The checksum of the bytes that were read.
@@ -211,7 +229,7 @@ pub enum LoadError {
     /// The checkpoint is truncated.
     Truncated {
         /// The part that is incomplete.
-        part: Part,
+        part: CheckpointPart,
     },
     /// The checkpoint belongs to a device of another size, or to an index larger than this one may be.
     Mismatch {
@@ -223,14 +241,14 @@ pub enum LoadError {
         here: u64,
     },
     /// The checksum matches but the content is invalid: a bug, or an attack.
-    Impossible {
+    Invalid {
         /// The bucket. The number after the last bucket denotes the trailer.
         bucket: u64,
     },
     /// The device returned an error.
     Read {
         /// The part that was being read.
-        part: Part,
+        part: CheckpointPart,
         /// The error of the device.
         source: io::Error,
     },
@@ -238,7 +256,7 @@ pub enum LoadError {
 
 /// A part of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum CheckpointPart {
     /// The first 64 bytes.
     Header,
     /// A block of buckets.
@@ -250,7 +268,7 @@ pub enum Part {
     Trailer,
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for CheckpointPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Header => f.write_str("header"),
@@ -282,8 +300,8 @@ impl fmt::Display for LoadError {
             Self::Mismatch { what, saved, here } => {
                 write!(f, "index checkpoint has {what} {saved}, not {here}")
             }
-            Self::Impossible { bucket } => {
-                write!(f, "index checkpoint makes no sense at bucket {bucket}")
+            Self::Invalid { bucket } => {
+                write!(f, "index checkpoint has invalid content at bucket {bucket}")
             }
             Self::Read { part, .. } => write!(f, "index checkpoint, {part}: cannot be read"),
         }
@@ -300,9 +318,9 @@ impl std::error::Error for LoadError {
 }
 
 /// Makes the writer remember moved entries, until it is dropped.
-struct UnderWay<'a>(&'a Index);
+struct SaveInProgress<'a>(&'a Index);
 
-impl<'a> UnderWay<'a> {
+impl<'a> SaveInProgress<'a> {
     fn begin(index: &'a Index) -> io::Result<(Self, Shape)> {
         let mut writer = index.writer.lock();
         if writer.saving.is_some() {
@@ -321,7 +339,7 @@ impl<'a> UnderWay<'a> {
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for SaveInProgress<'_> {
     fn drop(&mut self) {
         self.0.writer.lock().saving = None;
     }
@@ -337,7 +355,7 @@ struct Header {
 }
 
 impl Header {
-    fn of(index: &Index, epoch: u64, buckets: u64) -> Self {
+    fn for_index(index: &Index, epoch: u64, buckets: u64) -> Self {
         Self {
             location_bits: index.geometry.location_bits,
             epoch,
@@ -374,7 +392,7 @@ impl Header {
         let (stored, computed) = (word(56), xxh3_64_with_seed(&bytes[..56], 0));
         if stored != computed {
             return Err(LoadError::Corrupt {
-                part: Part::Header,
+                part: CheckpointPart::Header,
                 stored,
                 computed,
             });
@@ -409,12 +427,12 @@ impl Header {
     }
 }
 
-struct Counted<'a, W> {
+struct CountingWriter<'a, W> {
     out: &'a mut W,
     bytes: u64,
 }
 
-impl<W: Write> Counted<'_, W> {
+impl<W: Write> CountingWriter<'_, W> {
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.bytes += bytes.len() as u64;
         self.out.write_all(bytes)
@@ -431,7 +449,10 @@ fn seed(epoch: u64, part: u64) -> u64 {
     epoch.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ part
 }
 
-fn read_array<const N: usize>(input: &mut impl Read, part: Part) -> Result<[u8; N], LoadError> {
+fn read_array<const N: usize>(
+    input: &mut impl Read,
+    part: CheckpointPart,
+) -> Result<[u8; N], LoadError> {
     let mut bytes = [0; N];
     read_exact(input, &mut bytes, part)?;
     Ok(bytes)
@@ -441,12 +462,12 @@ fn read_part(
     input: &mut impl Read,
     bytes: &mut [u8],
     epoch: u64,
-    place: u64,
-    part: Part,
+    number: u64,
+    part: CheckpointPart,
 ) -> Result<(), LoadError> {
     read_exact(input, bytes, part)?;
     let stored = u64::from_le_bytes(read_array(input, part)?);
-    let computed = xxh3_64_with_seed(bytes, seed(epoch, place));
+    let computed = xxh3_64_with_seed(bytes, seed(epoch, number));
     if stored == computed {
         Ok(())
     } else {
@@ -458,7 +479,11 @@ fn read_part(
     }
 }
 
-fn read_exact(input: &mut impl Read, bytes: &mut [u8], part: Part) -> Result<(), LoadError> {
+fn read_exact(
+    input: &mut impl Read,
+    bytes: &mut [u8],
+    part: CheckpointPart,
+) -> Result<(), LoadError> {
     input
         .read_exact(bytes)
         .map_err(|source| match source.kind() {

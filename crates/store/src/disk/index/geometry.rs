@@ -52,7 +52,7 @@ impl Geometry {
         let hash = spread(key);
         // The base uses the top bits, the tag the low ones.
         Identity {
-            base: below(hash, self.bases),
+            base: scale(hash, self.bases),
             tag: hash & self.tag_mask(),
         }
     }
@@ -63,7 +63,7 @@ impl Geometry {
     /// A sum works for any number of bases, whereas the usual exclusive or requires a power of two.
     #[inline]
     pub(super) fn partner(self, base: u64, tag: u64) -> u64 {
-        let sum = below(mix(tag), self.bases);
+        let sum = scale(mix(tag), self.bases);
         if sum >= base {
             sum - base
         } else {
@@ -91,7 +91,7 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    pub(super) const fn of(buckets: u64, bases: u64) -> Self {
+    pub(super) const fn from_buckets(buckets: u64, bases: u64) -> Self {
         Self {
             layers: buckets / bases,
             split: buckets % bases,
@@ -145,7 +145,7 @@ fn choice(base: u64, tag: u64) -> u64 {
 /// Maps the top bits of `hash` to a number below `limit`. A multiplication is cheaper than the division of a
 /// remainder.
 #[inline]
-fn below(hash: u64, limit: u64) -> u64 {
+fn scale(hash: u64, limit: u64) -> u64 {
     ((u128::from(hash) * u128::from(limit)) >> 64) as u64
 }
 
@@ -178,7 +178,7 @@ mod tests {
     ///
     /// Method: all bases of small numbers of bases, odd and even; samples of a large number.
     #[test]
-    fn the_partner_of_the_partner_is_where_one_started() {
+    fn the_partner_of_the_partner_is_the_first_base() {
         for bases in [1, 2, 3, 64, 121, 1_000_003] {
             let geometry = Geometry {
                 bases,
@@ -208,9 +208,9 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_survives_packing_and_tells_its_buckets() {
+    fn a_shape_survives_packing() {
         for buckets in [121, 122, 241, 242, 243, 121 * 9 + 120] {
-            let shape = Shape::of(buckets, 121);
+            let shape = Shape::from_buckets(buckets, 121);
             assert_eq!(Shape::unpack(shape.pack()), shape);
             assert_eq!(shape.buckets(121), buckets);
         }

@@ -32,7 +32,7 @@ impl Table {
         let buckets_max = buckets_max.max(buckets);
         // At most about a thousand chunks, so that the directory stays in the first-level cache.
         let chunk_shift = buckets_max
-            .div_ceil(CHUNKS_AIM)
+            .div_ceil(CHUNKS_TARGET)
             .next_power_of_two()
             .ilog2()
             .clamp(CHUNK_SHIFT_MIN, CHUNK_SHIFT_MAX);
@@ -40,7 +40,7 @@ impl Table {
         let table = Self {
             bases,
             buckets_max,
-            shape: AtomicU64::new(Shape::of(buckets, bases).pack()),
+            shape: AtomicU64::new(Shape::from_buckets(buckets, bases).pack()),
             chunk_shift,
             chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
             chunks_allocated: AtomicU64::new(0),
@@ -61,7 +61,7 @@ impl Table {
         self.shape().buckets(self.bases)
     }
 
-    pub(super) fn is_full_grown(&self) -> bool {
+    pub(super) fn is_at_limit(&self) -> bool {
         self.buckets() >= self.buckets_max
     }
 
@@ -83,7 +83,7 @@ impl Table {
 
     /// Makes one more bucket visible to lookups.
     pub(super) fn publish_next(&self) {
-        let shape = Shape::of(self.buckets() + 1, self.bases);
+        let shape = Shape::from_buckets(self.buckets() + 1, self.bases);
         self.shape.store(shape.pack(), Release);
     }
 
@@ -114,7 +114,7 @@ impl Table {
     }
 }
 
-const CHUNKS_AIM: u64 = 1024;
+const CHUNKS_TARGET: u64 = 1024;
 
 /// The smallest chunk: 4 KiB.
 const CHUNK_SHIFT_MIN: u32 = 6;

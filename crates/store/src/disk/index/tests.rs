@@ -61,7 +61,7 @@ proptest! {
 
     /// After any sequence of changes, the index and the map give the same results.
     #[test]
-    fn the_index_answers_as_a_map_of_identities_does(changes in changes()) {
+    fn the_index_agrees_with_a_map_of_identities(changes in changes()) {
         let mut index = Index::new(small());
         let mut map: HashMap<(u64, u64), (Location, u8)> = HashMap::new();
         for change in changes {
@@ -69,7 +69,7 @@ proptest! {
                 Change::Insert(key, unit) => {
                     let key = KeyHash(key);
                     let before = map.insert(canonical(&index, key), (at(unit), 0));
-                    let expected = before.map_or(Inserted::New, |(at, _)| Inserted::Replaced(at));
+                    let expected = before.map_or(InsertOutcome::New, |(at, _)| InsertOutcome::Replaced(at));
                     prop_assert_eq!(index.insert(key, at(unit)), expected);
                 }
                 Change::Touch(key) => {
@@ -121,7 +121,7 @@ proptest! {
                     prop_assert_eq!(saved.entries, map.len() as u64);
                     prop_assert_eq!(saved.bytes, bytes.len() as u64);
                     prop_assert!(saved.bytes <= Index::checkpoint_bytes_max(small()));
-                    let (loaded, epoch) = Index::load(small(), &mut &bytes[..]).expect("ours");
+                    let (loaded, epoch) = Index::load(small(), &mut &bytes[..]).expect("valid");
                     prop_assert_eq!(epoch, 7);
                     index = loaded;
                 }
@@ -147,7 +147,7 @@ proptest! {
 ///
 /// Method: grow one index through forty layers, check the load on the way, and look up every key at the end.
 #[test]
-fn an_index_grows_to_its_limit_at_less_than_eight_bytes_an_object() {
+fn a_growing_index_takes_less_than_eight_bytes_per_object() {
     let objects_max = 120_000;
     let index = Index::new(IndexConfig {
         device: ByteSize::gib(3),
@@ -156,9 +156,9 @@ fn an_index_grows_to_its_limit_at_less_than_eight_bytes_an_object() {
     let mut replaced = 0;
     for n in 0..objects_max {
         match index.insert(KeyHash(n), at(n + 1)) {
-            Inserted::New => {}
-            Inserted::Replaced(_) => replaced += 1,
-            Inserted::Displaced(at) => panic!("object {n} displaced {at}"),
+            InsertOutcome::New => {}
+            InsertOutcome::Replaced(_) => replaced += 1,
+            InsertOutcome::Displaced(at) => panic!("object {n} displaced {at}"),
         }
         // Memory is allocated in chunks. The loop counts used cache lines, and the end of the test counts
         // chunks.
@@ -168,10 +168,10 @@ fn an_index_grows_to_its_limit_at_less_than_eight_bytes_an_object() {
         }
     }
     let per_object = index.bytes() as f64 / index.len() as f64;
-    assert!(per_object <= 8.0, "{per_object} bytes an object");
+    assert!(per_object <= 8.0, "{per_object} bytes per object");
     assert!(index.bytes() <= index.bytes_max());
     // The expected number is n² / 2 pairs divided by bases / 2 × tags, well below one.
-    assert!(replaced <= 3, "{replaced} identities met");
+    assert!(replaced <= 3, "{replaced} equal identities");
     let wrong = (0..objects_max)
         .filter(|&n| index.find(KeyHash(n)) != Some(at(n + 1)))
         .count();
@@ -192,9 +192,9 @@ fn a_full_index_displaces_the_oldest_and_counts_it() {
     });
     let mut displaced = 0;
     for n in 0..4 * objects_max {
-        if let Inserted::Displaced(gone) = index.insert(KeyHash(n), at(n + 1)) {
+        if let InsertOutcome::Displaced(gone) = index.insert(KeyHash(n), at(n + 1)) {
             displaced += 1;
-            assert!(gone.unit() <= n, "what left was older");
+            assert!(gone.unit() <= n, "the displaced entry is older");
         }
         assert_eq!(index.find(KeyHash(n)), Some(at(n + 1)));
     }
@@ -215,7 +215,7 @@ fn a_full_index_displaces_the_oldest_and_counts_it() {
 ///
 /// Method: two threads look up inserted keys while a third inserts, moves and grows for 150 000 objects.
 #[test]
-fn lookups_beside_the_writer_miss_nothing() {
+fn lookups_during_insertions_find_every_entry() {
     let index = Index::new(IndexConfig {
         device: ByteSize::gib(2),
         objects_max: 150_000,
@@ -243,13 +243,13 @@ fn lookups_beside_the_writer_miss_nothing() {
         for n in 0..150_000 {
             assert_eq!(
                 index.insert(KeyHash(n), at(n + 1)),
-                Inserted::New,
-                "keys that do not meet"
+                InsertOutcome::New,
+                "keys with distinct identities"
             );
             inserted.store(n + 1, Ordering::Release);
         }
     });
-    assert!(index.counts().moved > 1000, "the test is about moves");
+    assert!(index.counts().moved > 1000, "the test needs moves");
 }
 
 /// A writer that inserts into the index while the checkpoint is written.
@@ -281,7 +281,7 @@ impl Write for Busy<'_> {
 /// Method: the writer that receives the bytes inserts into the same index at each write, so that entries move
 /// across the progress of the save and the table grows.
 #[test]
-fn a_checkpoint_beside_the_writer_loses_nothing() {
+fn a_checkpoint_during_insertions_contains_every_earlier_entry() {
     let before = 150_000;
     let config = IndexConfig {
         device: ByteSize::gib(2),
@@ -289,7 +289,7 @@ fn a_checkpoint_beside_the_writer_loses_nothing() {
     };
     let index = Index::new(config);
     for n in 0..before {
-        assert_eq!(index.insert(KeyHash(n), at(n + 1)), Inserted::New);
+        assert_eq!(index.insert(KeyHash(n), at(n + 1)), InsertOutcome::New);
     }
     let mut out = Busy {
         bytes: Vec::new(),
@@ -300,7 +300,7 @@ fn a_checkpoint_beside_the_writer_loses_nothing() {
     index.save(3, &mut out).expect("to memory");
     assert!(index.counts().moved > moved && out.next > before + 4000);
     let bytes = out.bytes;
-    let (loaded, epoch) = Index::load(config, &mut &bytes[..]).expect("whole");
+    let (loaded, epoch) = Index::load(config, &mut &bytes[..]).expect("complete");
     assert_eq!(epoch, 3);
     for n in 0..before {
         assert_eq!(loaded.find(KeyHash(n)), Some(at(n + 1)), "key {n}");
@@ -323,30 +323,30 @@ fn saved(config: IndexConfig, objects: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_checkpoint_that_ends_early_is_refused_wherever_it_ends() {
+fn a_truncated_checkpoint_is_rejected() {
     let bytes = saved(small(), 300);
     for end in 0..bytes.len() {
-        let error = Index::load(small(), &mut &bytes[..end]).expect_err("not whole");
+        let error = Index::load(small(), &mut &bytes[..end]).expect_err("truncated");
         assert!(matches!(error, LoadError::Truncated { .. }), "{error}");
     }
 }
 
 #[test]
-fn a_checkpoint_with_any_bit_turned_is_refused() {
+fn a_checkpoint_with_a_flipped_bit_is_rejected() {
     let bytes = saved(small(), 300);
     for bit in (0..bytes.len() * 8).filter(|bit| bit % 8 == bit / 8 % 8) {
-        let mut turned = bytes.clone();
-        turned[bit / 8] ^= 1 << (bit % 8);
-        let outcome = Index::load(small(), &mut &turned[..]);
-        assert!(outcome.is_err(), "bit {bit} made no difference");
+        let mut flipped = bytes.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        let outcome = Index::load(small(), &mut &flipped[..]);
+        assert!(outcome.is_err(), "bit {bit} was not detected");
     }
 }
 
 /// Each cause has its own error, and the message names the difference.
 #[test]
-fn a_checkpoint_of_something_else_is_refused_with_the_reason() {
+fn a_checkpoint_of_another_index_is_rejected_with_the_cause() {
     let bytes = saved(small(), 300);
-    let refusal = |config: IndexConfig, change: &dyn Fn(&mut Vec<u8>)| {
+    let rejection = |config: IndexConfig, change: &dyn Fn(&mut Vec<u8>)| {
         let mut bytes = bytes.clone();
         change(&mut bytes);
         Index::load(config, &mut &bytes[..])
@@ -364,19 +364,22 @@ fn a_checkpoint_of_something_else_is_refused_with_the_reason() {
     let grown = saved(small(), 1500);
     for (message, hint) in [
         (
-            refusal(small(), &|bytes| bytes[0] = b'x'),
+            rejection(small(), &|bytes| bytes[0] = b'x'),
             "not an index checkpoint",
         ),
-        (refusal(small(), &|bytes| bytes[8] = 9), "format version 9"),
         (
-            refusal(small(), &|bytes| bytes[17] ^= 1),
+            rejection(small(), &|bytes| bytes[8] = 9),
+            "format version 9",
+        ),
+        (
+            rejection(small(), &|bytes| bytes[17] ^= 1),
             "header: checksum",
         ),
         (
-            refusal(small(), &|bytes| bytes[100] ^= 1),
+            rejection(small(), &|bytes| bytes[100] ^= 1),
             "buckets from 0 on: checksum",
         ),
-        (refusal(other_device, &|_| {}), "device bytes"),
+        (rejection(other_device, &|_| {}), "device bytes"),
         (
             Index::load(smaller, &mut &grown[..])
                 .expect_err("too large")
@@ -407,7 +410,7 @@ fn a_checkpoint_of_version_1_opens() {
 
 /// Two saves at once would both rely on the list of moved entries.
 #[test]
-fn a_second_save_at_the_same_time_is_refused() {
+fn a_second_save_at_the_same_time_fails() {
     struct Nested<'a>(&'a Index, u32);
     impl Write for Nested<'_> {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -432,7 +435,7 @@ fn a_second_save_at_the_same_time_is_refused() {
 /// Method: an index with as few tag bits as the largest device leaves, 100 000 entries over few bases, and
 /// lookups of 400 000 absent keys.
 #[test]
-fn strangers_are_taken_for_residents_as_often_as_stated() {
+fn false_matches_are_as_frequent_as_stated() {
     let config = IndexConfig {
         device: ByteSize(Location::DEVICE_BYTES_MAX),
         objects_max: 1_000_000,
@@ -445,11 +448,9 @@ fn strangers_are_taken_for_residents_as_often_as_stated() {
     for n in 0..100_000 {
         _ = index.insert(KeyHash(n), at(n + 1));
     }
-    let strangers = 100_000..500_000_u64;
-    let looked_up = strangers.clone().count() as f64;
-    let met = strangers
-        .filter(|&n| index.find(KeyHash(n)).is_some())
-        .count() as f64;
+    let absent = 100_000..500_000_u64;
+    let looked_up = absent.clone().count() as f64;
+    let met = absent.filter(|&n| index.find(KeyHash(n)).is_some()).count() as f64;
     let expected = index.false_match_rate() * looked_up;
     assert!(
         (met - expected).abs() < 4.0 * expected.sqrt() + 1.0,

@@ -6,11 +6,11 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::record::Record;
-use super::span::SpanPlace;
+use super::span::CachedRange;
 use super::{Inner, Layout, NotRead, Wait};
 use crate::disk::error::Miss;
 use crate::disk::format::{BLOCK_BYTES, ChecksumSeed, Extent, Kind};
-use crate::disk::verified::BlockName;
+use crate::disk::verified::BlockId;
 
 /// The body of a record: its location and the checksums of its blocks.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub(super) struct Body {
 
 impl Body {
     /// Returns the body of a record whose metadata was verified.
-    pub(super) fn of(record: &Record) -> Self {
+    pub(super) fn from_record(record: &Record) -> Self {
         Self {
             at: record.at + record.header.meta_bytes() as u64,
             epoch: record.header.epoch,
@@ -45,7 +45,7 @@ impl Body {
 /// A part of a body, or its range in the page cache.
 pub(super) enum InnerPiece {
     Bytes(Bytes),
-    Lent(SpanPlace),
+    Cached(CachedRange),
 }
 
 impl Inner {
@@ -66,11 +66,11 @@ impl Inner {
             return Ok(InnerPiece::Bytes(body.read(range)));
         }
         let piece = self.with_body(range, Wait::Never, |body, within| {
-            if self.volume.lends()
+            if self.volume.can_send_from_cache()
                 && within.start >= body.front_end()
-                && let Some(place) = self.volume.lend(body, &within)
+                && let Some(cached) = self.volume.cached_range(body, &within)
             {
-                return Ok(InnerPiece::Lent(place));
+                return Ok(InnerPiece::Cached(cached));
             }
             self.read_body(body, within, Wait::Never)
                 .map(InnerPiece::Bytes)
@@ -104,8 +104,8 @@ impl Inner {
                 let start = starts[number];
                 let within = range.start - start
                     ..(range.end - start).min(u64::from(extents[number].body_bytes));
-                let known = last.lock().as_ref().filter(|(n, _)| *n == number).cloned();
-                let body = match known {
+                let cached = last.lock().as_ref().filter(|(n, _)| *n == number).cloned();
+                let body = match cached {
                     Some((_, body)) => Ok(body),
                     None => self
                         .open_piece(*object, &extents[number], start, &within, wait)
@@ -126,28 +126,30 @@ impl Inner {
         object: u64,
         extent: &Extent,
         start: u64,
-        wanted: &Range<u64>,
+        requested: &Range<u64>,
         wait: Wait,
     ) -> Result<Body, NotRead> {
         let meta_bytes = u64::from(extent.meta_bytes);
-        let may_lend = wait == Wait::Never && self.volume.lends();
-        let along = if wanted.start < BLOCK_BYTES && !may_lend {
+        let may_send_from_cache = wait == Wait::Never && self.volume.can_send_from_cache();
+        let body_bytes = if requested.start < BLOCK_BYTES && !may_send_from_cache {
             let most = self.volume.settings.read_bytes.bytes();
-            let end = wanted.end.next_multiple_of(BLOCK_BYTES).min(most);
+            let end = requested.end.next_multiple_of(BLOCK_BYTES).min(most);
             end.min(u64::from(extent.body_bytes))
         } else {
             0
         };
-        let record = self.volume.record_at(extent.at, meta_bytes + along, wait)?;
+        let record = self
+            .volume
+            .record_at(extent.at, meta_bytes + body_bytes, wait)?;
         let header = &record.header;
-        let is_it = header.kind == Kind::Piece
+        let matches = header.kind == Kind::Piece
             && header.hash == self.hash.0
             && header.object == object
             && header.epoch == extent.epoch
             && header.body_offset == start
             && header.body_bytes == u64::from(extent.body_bytes);
-        if is_it {
-            Ok(Body::of(&record))
+        if matches {
+            Ok(Body::from_record(&record))
         } else {
             Err(Miss::Reclaimed.into())
         }
@@ -186,11 +188,11 @@ impl Inner {
             if overwritten {
                 return Err(Miss::Reclaimed.into());
             }
-            volume.corrupt(|| format!("block {block} of the body at {:#x}", body.at));
+            volume.report_corruption(|| format!("block {block} of the body at {:#x}", body.at));
             return Err(Miss::Corrupt.into());
         }
         for (number, _) in (first_block..).zip(bytes.chunks(BLOCK_BYTES as usize)) {
-            volume.verified.note(BlockName {
+            volume.verified.insert(BlockId {
                 at: body.at + number * BLOCK_BYTES,
                 epoch: body.epoch,
             });
@@ -219,7 +221,7 @@ pub(super) fn check_blocks(
 ) -> Result<(), u64> {
     for (block, number) in bytes.chunks(BLOCK_BYTES as usize).zip(first..) {
         let item = checksums.chunks_exact(8).nth(to_usize(number));
-        if item != Some(&seed.of(block).to_le_bytes()[..]) {
+        if item != Some(&seed.checksum(block).to_le_bytes()[..]) {
             return Err(number);
         }
     }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use edgeward_types::KeyHash;
 
-use super::error::{Miss, Now};
+use super::error::{Miss, NonBlockingRead};
 use super::format::Extent;
 use super::location::Location;
 use super::segment::Pin;
@@ -32,7 +32,7 @@ use crate::sync::Mutex;
 use body::{Body, InnerPiece};
 
 pub(super) use record::Record;
-pub use span::{Span, Unsent};
+pub use span::{SendError, Span};
 
 /// A readable object. Cheap to clone. While it lives, its segments are overwritten last.
 #[derive(Clone, Debug)]
@@ -98,7 +98,7 @@ impl Piece {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
     Never,
-    AsLongAsItTakes,
+    Allowed,
 }
 
 /// Why a read returned no bytes.
@@ -114,7 +114,7 @@ impl From<Miss> for NotRead {
     }
 }
 
-impl<T> From<Result<T, NotRead>> for Now<T> {
+impl<T> From<Result<T, NotRead>> for NonBlockingRead<T> {
     fn from(result: Result<T, NotRead>) -> Self {
         match result {
             Ok(value) => Self::Ready(value),
@@ -124,10 +124,10 @@ impl<T> From<Result<T, NotRead>> for Now<T> {
     }
 }
 
-fn waited<T>(result: Result<T, NotRead>) -> Result<T, Miss> {
+fn into_blocking<T>(result: Result<T, NotRead>) -> Result<T, Miss> {
     result.map_err(|not_read| match not_read {
         NotRead::Miss(miss) => miss,
-        NotRead::WouldBlock => unreachable!("only asked for where waiting is forbidden"),
+        NotRead::WouldBlock => unreachable!("only non-blocking reads return it"),
     })
 }
 
@@ -145,28 +145,30 @@ impl DiskObject {
     /// Reads the body from `range.start` on. Returns at least one byte, at most the range, and at most the
     /// bytes of one read. Call it again for the bytes after them. The result is empty if the range is empty or
     /// beyond the body.
-    pub fn read_now(&self, range: Range<u64>) -> Now<Bytes> {
+    pub fn read_now(&self, range: Range<u64>) -> NonBlockingRead<Bytes> {
         let result = self.inner.read(range, Wait::Never);
-        self.note_wait(&result);
+        self.count_would_block(&result);
         result.into()
     }
 
     /// Like [`read_now`](Self::read_now), but bytes in the page cache that were verified lately are returned as
     /// a span of at most one mebibyte, to be sent to a socket.
-    pub fn piece_now(&self, range: Range<u64>) -> Now<Piece> {
+    pub fn piece_now(&self, range: Range<u64>) -> NonBlockingRead<Piece> {
         let result = self.inner.piece(range);
-        self.note_wait(&result);
+        self.count_would_block(&result);
         match result {
-            Ok(InnerPiece::Bytes(bytes)) => Now::Ready(Piece::Bytes(bytes)),
-            Ok(InnerPiece::Lent(place)) => Now::Ready(Piece::Span(Span::new(self.clone(), place))),
-            Err(NotRead::WouldBlock) => Now::WouldBlock,
-            Err(NotRead::Miss(miss)) => Now::Miss(miss),
+            Ok(InnerPiece::Bytes(bytes)) => NonBlockingRead::Ready(Piece::Bytes(bytes)),
+            Ok(InnerPiece::Cached(range)) => {
+                NonBlockingRead::Ready(Piece::Span(Span::new(self.clone(), range)))
+            }
+            Err(NotRead::WouldBlock) => NonBlockingRead::WouldBlock,
+            Err(NotRead::Miss(miss)) => NonBlockingRead::Miss(miss),
         }
     }
 
-    fn note_wait<T>(&self, result: &Result<T, NotRead>) {
+    fn count_would_block<T>(&self, result: &Result<T, NotRead>) {
         if matches!(result, Err(NotRead::WouldBlock)) {
-            self.inner.volume.counters.would_block.one();
+            self.inner.volume.counters.would_block.increment();
         }
     }
 
@@ -176,7 +178,7 @@ impl DiskObject {
     ///
     /// Fails if the bytes are corrupt or cannot be read. The object is then removed from the index.
     pub fn read(&self, range: Range<u64>) -> Result<Bytes, Miss> {
-        waited(self.inner.read(range, Wait::AsLongAsItTakes))
+        into_blocking(self.inner.read(range, Wait::Allowed))
     }
 
     pub(crate) fn hash(&self) -> KeyHash {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use edgeward_types::KeyHash;
 
 use super::body::Body;
-use super::{DiskObject, Inner, Layout, NotRead, Wait, waited};
-use crate::disk::error::{Miss, Now};
+use super::{DiskObject, Inner, Layout, NotRead, Wait, into_blocking};
+use crate::disk::error::{Miss, NonBlockingRead};
 use crate::disk::format::{Extent, Kind};
 use crate::disk::location::Location;
 use crate::disk::volume::Volume;
@@ -21,10 +21,10 @@ impl Volume {
         hash: KeyHash,
         at: Location,
         key: &[u8],
-    ) -> Now<DiskObject> {
-        let result = self.read_head_waiting(hash, at, key, Wait::Never);
+    ) -> NonBlockingRead<DiskObject> {
+        let result = self.read_head_with(hash, at, key, Wait::Never);
         if matches!(result, Err(NotRead::WouldBlock)) {
-            self.counters.would_block.one();
+            self.counters.would_block.increment();
         }
         result.into()
     }
@@ -35,7 +35,7 @@ impl Volume {
         at: Location,
         key: &[u8],
     ) -> Result<DiskObject, Miss> {
-        waited(self.read_head_waiting(hash, at, key, Wait::AsLongAsItTakes))
+        into_blocking(self.read_head_with(hash, at, key, Wait::Allowed))
     }
 
     /// Opens an object that is in the writer's buffer. Returns `None` if it has probably been written to the
@@ -46,28 +46,28 @@ impl Volume {
         location: Location,
         key: &[u8],
     ) -> Option<Result<DiskObject, Miss>> {
-        let Some(waiting) = self.unwritten.find(hash) else {
+        let Some(object) = self.unwritten.find(hash) else {
             // If the write failed, the index has no entry for the location, and the bytes there are no record
             // to verify.
             let is_written = self.index.find(hash) == Some(location);
             return (!is_written).then_some(Err(Miss::Reclaimed));
         };
-        if waiting.key() != key {
-            self.counters.strangers.one();
-            return Some(Err(Miss::Stranger));
+        if object.key() != key {
+            self.counters.strangers.increment();
+            return Some(Err(Miss::KeyMismatch));
         }
-        waiting.touch();
-        self.counters.read_objects.one();
+        object.touch();
+        self.counters.read_objects.increment();
         let inner = Inner {
             volume: Arc::clone(self),
             hash,
-            location: waiting.location,
-            head: waiting.head().clone(),
-            length: waiting.body().len(),
-            layout: Layout::Unwritten(waiting.body().clone()),
+            location: object.location,
+            head: object.head().clone(),
+            length: object.body().len(),
+            layout: Layout::Unwritten(object.body().clone()),
             _pin: self
                 .segments
-                .pin(self.segments.segment_at(waiting.location.offset())?),
+                .pin(self.segments.segment_at(object.location.offset())?),
             _pins: Vec::new(),
         };
         Some(Ok(DiskObject {
@@ -75,7 +75,7 @@ impl Volume {
         }))
     }
 
-    fn read_head_waiting(
+    fn read_head_with(
         self: &Arc<Self>,
         hash: KeyHash,
         location: Location,
@@ -84,20 +84,20 @@ impl Volume {
     ) -> Result<DiskObject, NotRead> {
         let first = match wait {
             // The body will be sent from the page cache, or read when its length is known.
-            Wait::Never if self.lends() => META_READ_BYTES,
+            Wait::Never if self.can_send_from_cache() => META_READ_BYTES,
             _ => self.settings.first_read_bytes.bytes(),
         };
         let opened = self.open_object(hash, location, key, first, wait);
         match &opened {
             Ok(_) => {
                 self.index.touch(hash, location);
-                self.counters.read_objects.one();
+                self.counters.read_objects.increment();
             }
             Err(NotRead::WouldBlock) => {}
             // The entry belongs to another key, whose record is valid.
-            Err(NotRead::Miss(Miss::Stranger)) => {
+            Err(NotRead::Miss(Miss::KeyMismatch)) => {
                 self.index.note_false_match();
-                self.counters.strangers.one();
+                self.counters.strangers.increment();
             }
             Err(NotRead::Miss(miss)) => self.lost(hash, location, *miss),
         }
@@ -120,12 +120,12 @@ impl Volume {
         let mut pins = Vec::new();
         let record = self.record_at(location.offset(), first_bytes, wait)?;
         if record.header.hash != hash.0 || record.key() != key {
-            return Err(Miss::Stranger.into());
+            return Err(Miss::KeyMismatch.into());
         }
         let head = record.head();
         let length = record.header.body_bytes;
         let layout = match record.header.kind {
-            Kind::Object => Layout::Single(Body::of(&record)),
+            Kind::Object => Layout::Single(Body::from_record(&record)),
             Kind::Commit => {
                 let extents: Vec<_> = Extent::parse_all(&record.table()).collect();
                 let mut starts = Vec::with_capacity(extents.len());
@@ -141,7 +141,7 @@ impl Volume {
                     }
                 }
                 // The check comes after the pins: segments that are valid now are overwritten last.
-                if !extents.iter().all(|extent| self.holds(extent)) {
+                if !extents.iter().all(|extent| self.has_extent(extent)) {
                     return Err(Miss::Reclaimed.into());
                 }
                 if start != length {
@@ -154,7 +154,7 @@ impl Volume {
                     last: Mutex::default(),
                 }
             }
-            Kind::Piece | Kind::Tombstones => return Err(Miss::Stranger.into()),
+            Kind::Piece | Kind::Tombstones => return Err(Miss::KeyMismatch.into()),
         };
         let inner = Inner {
             volume: Arc::clone(self),
@@ -171,7 +171,7 @@ impl Volume {
         })
     }
     /// Returns true if the piece's segment still has the epoch in which the piece was written.
-    pub(in crate::disk) fn holds(&self, extent: &Extent) -> bool {
+    pub(in crate::disk) fn has_extent(&self, extent: &Extent) -> bool {
         let segment = self.segments.segment_at(extent.at);
         segment.is_some_and(|segment| self.segments.epoch(segment) == extent.epoch)
     }
@@ -180,8 +180,8 @@ impl Volume {
         match miss {
             // Counted where it was detected. The device may recover.
             Miss::Device(_) | Miss::OutOfService => return,
-            Miss::Reclaimed => self.counters.reclaimed_reads.one(),
-            Miss::Corrupt | Miss::Stranger => {}
+            Miss::Reclaimed => self.counters.reclaimed_reads.increment(),
+            Miss::Corrupt | Miss::KeyMismatch => {}
         }
         self.index.remove(hash, location);
     }

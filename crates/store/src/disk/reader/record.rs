@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::body::check_blocks;
-use super::{NotRead, Wait, waited};
+use super::{NotRead, Wait, into_blocking};
 use crate::disk::DeviceState;
 use crate::disk::error::Miss;
 use crate::disk::format::{Kind, RECORD_HEADER_BYTES, RecordError, RecordHeader};
@@ -22,7 +22,7 @@ pub(in crate::disk) struct Record {
 
 impl Record {
     #[cfg(test)]
-    pub(in crate::disk) fn of(header: RecordHeader, at: u64, bytes: Bytes) -> Self {
+    pub(in crate::disk) fn new(header: RecordHeader, at: u64, bytes: Bytes) -> Self {
         Self { header, at, bytes }
     }
 
@@ -39,7 +39,7 @@ impl Record {
     }
 
     /// Returns the record without its body, in memory of its own.
-    pub(in crate::disk) fn meta_alone(&self) -> Self {
+    pub(in crate::disk) fn without_body(&self) -> Self {
         Self {
             header: self.header,
             at: self.at,
@@ -64,11 +64,11 @@ impl Volume {
         location: Location,
         record_bytes: u64,
     ) -> Result<Record, Miss> {
-        let wait = Wait::AsLongAsItTakes;
-        let mut record = waited(self.record_at(location.offset(), record_bytes, wait))?;
+        let wait = Wait::Allowed;
+        let mut record = into_blocking(self.record_at(location.offset(), record_bytes, wait))?;
         let whole = record.header.record_bytes();
         if whole > record.bytes.len() as u64 {
-            record.bytes = waited(self.read_bytes(record.at, whole, wait))?;
+            record.bytes = into_blocking(self.read_bytes(record.at, whole, wait))?;
             let meta = &record.bytes[..record.header.meta_bytes()];
             let checked = record.header.check(meta, self.superblock.checksum_seed);
             checked.map_err(|_| Miss::Corrupt)?;
@@ -94,16 +94,16 @@ impl Volume {
     ) -> Result<Record, NotRead> {
         let segment = self.segments.segment_at(at).ok_or(Miss::Reclaimed)?;
         let epoch = self.segments.epoch(segment);
-        let remembers = wait == Wait::Never && self.lends();
-        if remembers && let Some(record) = self.heads.find(at, epoch) {
+        let use_head_cache = wait == Wait::Never && self.can_send_from_cache();
+        if use_head_cache && let Some(record) = self.heads.find(at, epoch) {
             return Ok(record);
         }
-        let room = self.segments.end(segment) - at;
-        let mut bytes = self.read_bytes(at, first_bytes.min(room), wait)?;
+        let bytes_left = self.segments.end(segment) - at;
+        let mut bytes = self.read_bytes(at, first_bytes.min(bytes_left), wait)?;
         let seed = self.superblock.checksum_seed;
         // If the epoch has changed, the segment was overwritten meanwhile, and the error says nothing about the
         // record.
-        let blame = || {
+        let cause = || {
             if self.segments.epoch(segment) == epoch {
                 Miss::Corrupt
             } else {
@@ -111,7 +111,7 @@ impl Volume {
             }
         };
         if bytes.len() < RECORD_HEADER_BYTES {
-            bytes = self.read_bytes(at, room.min(RECORD_HEADER_BYTES as u64), wait)?;
+            bytes = self.read_bytes(at, bytes_left.min(RECORD_HEADER_BYTES as u64), wait)?;
         }
         let header = match RecordHeader::parse(&bytes, self.shape.segment_bytes) {
             Ok(header) if header.epoch == epoch => header,
@@ -120,10 +120,10 @@ impl Volume {
             Err(_) if wait == Wait::Never && bytes.len() < RECORD_HEADER_BYTES => {
                 return Err(NotRead::WouldBlock);
             }
-            Err(error) => return Err(self.blamed(blame(), at, &error).into()),
+            Err(error) => return Err(self.report_miss(cause(), at, &error).into()),
         };
-        if header.record_bytes() > room {
-            return Err(self.blamed(blame(), at, &RecordError::NoRecord).into());
+        if header.record_bytes() > bytes_left {
+            return Err(self.report_miss(cause(), at, &RecordError::NoRecord).into());
         }
         let meta_bytes = header.meta_bytes();
         if bytes.len() < meta_bytes {
@@ -136,20 +136,20 @@ impl Volume {
         let header = RecordHeader::parse(&bytes, self.shape.segment_bytes)
             .ok()
             .filter(|again| again.meta_bytes() == meta_bytes)
-            .ok_or_else(|| self.blamed(blame(), at, &RecordError::NoRecord))?;
+            .ok_or_else(|| self.report_miss(cause(), at, &RecordError::NoRecord))?;
         if let Err(error) = header.check(&bytes[..meta_bytes], seed) {
-            return Err(self.blamed(blame(), at, &error).into());
+            return Err(self.report_miss(cause(), at, &error).into());
         }
         let record = Record { header, at, bytes };
-        if remembers {
-            self.heads.note(&record);
+        if use_head_cache {
+            self.heads.insert(&record);
         }
         Ok(record)
     }
 
-    fn blamed(&self, miss: Miss, at: u64, error: &RecordError) -> Miss {
+    fn report_miss(&self, miss: Miss, at: u64, error: &RecordError) -> Miss {
         if miss == Miss::Corrupt {
-            self.corrupt(|| format!("record at {at:#x}: {error}"));
+            self.report_corruption(|| format!("record at {at:#x}: {error}"));
         }
         miss
     }
@@ -161,7 +161,7 @@ impl Volume {
         }
         let mut buffer = vec![0; usize::try_from(bytes).expect("at most a segment")];
         let read = match wait {
-            Wait::AsLongAsItTakes => self.device.read_at(&mut buffer, at).map(|()| buffer.len()),
+            Wait::Allowed => self.device.read_at(&mut buffer, at).map(|()| buffer.len()),
             Wait::Never => self.device.read_now_at(&mut buffer, at),
         };
         match read {
@@ -169,7 +169,7 @@ impl Volume {
             Ok(filled) => {
                 self.read_succeeded();
                 self.counters.read_bytes.add(filled as u64);
-                self.counters.read_ops.one();
+                self.counters.read_ops.increment();
                 buffer.truncate(filled);
                 Ok(Bytes::from(buffer))
             }

@@ -18,8 +18,8 @@ use super::body::Body;
 use crate::disk::error::Miss;
 use crate::disk::format::BLOCK_BYTES;
 use crate::disk::mapping::{Mapping, gone, is_gone};
-use crate::disk::renewal::{self, FOLIO_BYTES_MAX};
-use crate::disk::verified::BlockName;
+use crate::disk::page_replacement::{self, FOLIO_BYTES_MAX};
+use crate::disk::verified::BlockId;
 use crate::disk::volume::Volume;
 
 /// Bytes of a body in the page cache. While it lives, its segment is overwritten last.
@@ -36,11 +36,11 @@ pub struct Span {
 
 /// The smallest span that is sent with `sendfile`. Below it, one call that copies costs less than a separate
 /// call for the head.
-const SENT_BYTES_MIN: u64 = 32 << 10;
+const SENDFILE_BYTES_MIN: u64 = 32 << 10;
 
 /// Why no byte of a span was sent.
 #[derive(Debug)]
-pub enum Unsent {
+pub enum SendError {
     /// The socket returned this error. `WouldBlock` if it takes no byte now.
     Receiver(io::Error),
     /// The bytes are no longer available. The object was removed from the index.
@@ -49,7 +49,7 @@ pub enum Unsent {
 
 /// A range of a body that is in the page cache.
 #[derive(Debug)]
-pub(super) struct SpanPlace {
+pub(super) struct CachedRange {
     segment: SegmentId,
     epoch: u64,
     range: Range<u64>,
@@ -57,13 +57,13 @@ pub(super) struct SpanPlace {
 }
 
 impl Span {
-    pub(super) fn new(object: DiskObject, place: SpanPlace) -> Self {
+    pub(super) fn new(object: DiskObject, cached: CachedRange) -> Self {
         Self {
             object,
-            segment: place.segment,
-            epoch: place.epoch,
-            range: place.range,
-            body_at: place.body_at,
+            segment: cached.segment,
+            epoch: cached.epoch,
+            range: cached.range,
+            body_at: cached.body_at,
         }
     }
 
@@ -83,14 +83,14 @@ impl Span {
     ///
     /// If the span is shorter.
     pub fn advance(&mut self, bytes: u64) {
-        assert!(bytes <= self.len(), "no more is taken than is there");
+        assert!(bytes <= self.len(), "the socket takes at most the span");
         self.range.start += bytes;
     }
 
     /// Returns how many bytes [`send`](Self::send) offers to the socket.
     pub fn offered(&self, copied_max: u64) -> u64 {
-        let sends = self.object.inner.volume.device.sendable().is_some();
-        match sends && self.may_be_sent(&self.range) {
+        let has_sendfile = self.object.inner.volume.device.sendfile_source().is_some();
+        match has_sendfile && self.may_use_sendfile(&self.range) {
             true => self.len(),
             false => self.len().min(copied_max),
         }
@@ -108,23 +108,25 @@ impl Span {
         to: BorrowedFd<'_>,
         before: &[u8],
         copied_max: u64,
-    ) -> Result<usize, Unsent> {
+    ) -> Result<usize, SendError> {
         let volume = &self.object.inner.volume;
         let Some(mapping) = volume.device.mapping() else {
             unreachable!("spans are made of mappings");
         };
-        let Some(hold) = volume.segments.hold(self.segment, self.epoch) else {
-            return Err(Unsent::Lost(self.lost(Miss::Reclaimed)));
+        let Some(guard) = volume.segments.block_overwrite(self.segment, self.epoch) else {
+            return Err(SendError::Lost(self.lost(Miss::Reclaimed)));
         };
         let range = self.range.clone();
         let length = usize::try_from(self.len()).unwrap_or(usize::MAX);
-        let sent = match volume.device.sendable() {
-            Some(file) if self.may_be_sent(&range) => {
+        let sent = match volume.device.sendfile_source() {
+            Some(file) if self.may_use_sendfile(&range) => {
                 // Before the call, so that the writer sees it once the guard is dropped.
-                volume.segments.set_lent_pages(self.segment);
-                renewal::send(to, before, file, range.start, length).and_then(|sent| match sent {
-                    0 => Err(gone()),
-                    sent => Ok(sent),
+                volume.segments.set_pages_in_sockets(self.segment);
+                page_replacement::send(to, before, file, range.start, length).and_then(|sent| {
+                    match sent {
+                        0 => Err(gone()),
+                        sent => Ok(sent),
+                    }
                 })
             }
             _ => mapping.send(
@@ -133,34 +135,34 @@ impl Span {
                 range.start..range.start + self.len().min(copied_max),
             ),
         };
-        drop(hold);
+        drop(guard);
         match sent {
             Ok(sent) => Ok(sent),
             Err(error) if is_gone(&error) => {
                 volume.read_failed(&error);
                 for block in blocks(self.body_at, self.epoch, &self.range) {
-                    volume.verified.forget(block);
-                    volume.residents.forget(block);
+                    volume.verified.remove(block);
+                    volume.residents.remove(block);
                 }
                 // It was in the page cache a moment ago, so the error is not temporary. The object is removed
                 // from the index.
                 let inner = &self.object.inner;
                 volume.index.remove(inner.hash, inner.location);
-                Err(Unsent::Lost(Miss::Device(error.kind())))
+                Err(SendError::Lost(Miss::Device(error.kind())))
             }
-            Err(error) => Err(Unsent::Receiver(error)),
+            Err(error) => Err(SendError::Receiver(error)),
         }
     }
 
     /// Returns true if the pages themselves may be sent: the span is long enough, and no folio crosses the
     /// segment's edge.
-    fn may_be_sent(&self, range: &Range<u64>) -> bool {
+    fn may_use_sendfile(&self, range: &Range<u64>) -> bool {
         let segments = &self.object.inner.volume.segments;
         let first = segments
             .start(self.segment)
             .next_multiple_of(FOLIO_BYTES_MAX);
         let last = segments.end(self.segment) / FOLIO_BYTES_MAX * FOLIO_BYTES_MAX;
-        range.end - range.start >= SENT_BYTES_MIN && range.start >= first && range.end <= last
+        range.end - range.start >= SENDFILE_BYTES_MIN && range.start >= first && range.end <= last
     }
 
     fn lost(&self, miss: Miss) -> Miss {
@@ -172,34 +174,34 @@ impl Span {
 
 impl Volume {
     /// Returns true if bodies may be sent from the page cache.
-    pub(super) fn lends(&self) -> bool {
-        self.verified.is_on() && self.device.mapping().is_some()
+    pub(super) fn can_send_from_cache(&self) -> bool {
+        self.verified.is_enabled() && self.device.mapping().is_some()
     }
 
     /// Returns the first part of `range` of a body that was verified lately and is in memory. Returns `None` if
     /// it is empty.
-    pub(super) fn lend(&self, body: &Body, range: &Range<u64>) -> Option<SpanPlace> {
+    pub(super) fn cached_range(&self, body: &Body, range: &Range<u64>) -> Option<CachedRange> {
         let mapping = self.device.mapping()?;
         let segment = self.segments.segment_at(body.at)?;
-        let wanted = body.at + range.start..body.at + range.end;
-        let mut end = wanted.start;
-        for block in blocks(body.at, body.epoch, &wanted) {
-            if !self.verified.knows(block) {
+        let requested = body.at + range.start..body.at + range.end;
+        let mut end = requested.start;
+        for block in blocks(body.at, body.epoch, &requested) {
+            if !self.verified.contains(block) {
                 break;
             }
-            end = wanted.end.min(block.at + BLOCK_BYTES);
+            end = requested.end.min(block.at + BLOCK_BYTES);
         }
-        let resident = self.resident(mapping, body, wanted.start..end);
+        let resident = self.resident(mapping, body, requested.start..end);
         if resident == 0 {
             return None;
         }
-        self.counters.read_ops.one();
+        self.counters.read_ops.increment();
         self.counters.read_bytes.add(resident);
         self.counters.mapped_bytes.add(resident);
-        Some(SpanPlace {
+        Some(CachedRange {
             segment,
             epoch: body.epoch,
-            range: wanted.start..wanted.start + resident,
+            range: requested.start..requested.start + resident,
             body_at: body.at,
         })
     }
@@ -209,14 +211,14 @@ impl Volume {
     /// Returns how many bytes from `range.start` on are in memory, or were a moment ago.
     fn resident(&self, mapping: &Mapping, body: &Body, range: Range<u64>) -> u64 {
         let blocks = || blocks(body.at, body.epoch, &range);
-        if !range.is_empty() && blocks().all(|block| self.residents.knows(block)) {
+        if !range.is_empty() && blocks().all(|block| self.residents.contains(block)) {
             return range.end - range.start;
         }
         let resident = mapping.resident(range.clone());
         if resident == range.end - range.start {
             // Parts of the first and the last block were not queried, but pages are usually cached together
             // with their neighbours.
-            blocks().for_each(|block| self.residents.note(block));
+            blocks().for_each(|block| self.residents.insert(block));
         }
         resident
     }
@@ -227,10 +229,10 @@ pub(super) fn blocks(
     body_at: u64,
     epoch: u64,
     range: &Range<u64>,
-) -> impl Iterator<Item = BlockName> + use<> {
+) -> impl Iterator<Item = BlockId> + use<> {
     let first = (range.start - body_at) / BLOCK_BYTES;
     let last = (range.end - body_at).div_ceil(BLOCK_BYTES);
-    (first..last).map(move |number| BlockName {
+    (first..last).map(move |number| BlockId {
         at: body_at + number * BLOCK_BYTES,
         epoch,
     })

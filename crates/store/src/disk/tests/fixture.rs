@@ -78,7 +78,7 @@ fn holds_what_was_written(cache: &DiskCache) {
 
 /// The environment variable `EDGEWARD_WRITE_FIXTURE=PATH` makes this test write the fixture of a new version.
 #[test]
-fn what_this_version_leaves_at_a_crash_it_opens() {
+fn a_store_of_this_version_opens_after_a_crash() {
     let folder = tempfile::tempdir().expect("a folder");
     let (cache, _) = DiskCache::open(settings_of(folder.path())).expect("opens");
     (0..10).for_each(|key| put(&cache, key, &pattern(key, 1000), true));

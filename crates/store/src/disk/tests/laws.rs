@@ -41,14 +41,14 @@ fn a_hash_that_two_keys_share_is_a_miss_for_the_other() {
     let candidate = cache.lookup(KeyHash(1)).expect("it is in the index");
     assert_eq!(
         cache.read_head(&candidate, b"other").err(),
-        Some(Miss::Stranger)
+        Some(Miss::KeyMismatch)
     );
-    assert!(get(&cache, 1).is_some(), "the owner's stays");
+    assert!(get(&cache, 1).is_some(), "the other key's object stays");
     assert_eq!(cache.counters().total(|device| device.strangers), 1);
 }
 
 #[test]
-fn what_is_not_finished_leaves_nothing_and_gives_its_room_back() {
+fn an_unfinished_write_stores_nothing_and_releases_its_bytes() {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = open(small(folder.path()));
     for bytes in [10, 300_000] {
@@ -74,21 +74,21 @@ fn a_body_of_another_length_than_announced_is_not_stored() {
             .expect("begins")
     };
     let mut longer = begin();
-    assert_eq!(longer.push(vec![0; 11].into()), Err(Dropped::TooLong));
+    assert_eq!(longer.push(vec![0; 11].into()), Err(WriteError::TooLong));
     assert_eq!(
         longer.push(vec![0; 1].into()),
-        Err(Dropped::TooLong),
-        "over is over"
+        Err(WriteError::TooLong),
+        "the write has ended"
     );
     let mut shorter = begin();
     shorter.push(vec![0; 9].into()).expect("pushes");
-    assert_eq!(shorter.finish(), Err(Dropped::TooShort));
+    assert_eq!(shorter.finish(), Err(WriteError::TooShort));
     cache.sync().expect("it is durable");
     assert_eq!(cache.lookup(KeyHash(1)), None);
 }
 
 #[test]
-fn more_than_the_queue_holds_is_dropped_and_counted() {
+fn a_write_above_the_queue_bound_is_dropped_and_counted() {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = open(DiskSettings {
         queue_bytes: ByteSize::kib(64),
@@ -98,16 +98,19 @@ fn more_than_the_queue_holds_is_dropped_and_counted() {
         .begin(KeyHash(1), b"k", Bytes::new(), None)
         .expect("begins");
     write.push(vec![0; 60_000].into()).expect("pushes");
-    assert_eq!(write.push(vec![0; 10_000].into()), Err(Dropped::QueueFull));
+    assert_eq!(
+        write.push(vec![0; 10_000].into()),
+        Err(WriteError::QueueFull)
+    );
     let counters = &cache.counters().devices[0];
     assert_eq!((counters.queue_bytes, counters.dropped_queue_full), (0, 1));
     put(&cache, 2, &pattern(2, 30_000), true);
     cache.sync().expect("it is durable");
-    assert!(get(&cache, 2).is_some(), "there is room again");
+    assert!(get(&cache, 2).is_some(), "the queue is empty again");
 }
 
 #[test]
-fn what_is_too_large_is_refused() {
+fn an_object_that_is_too_large_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = open(small(folder.path()));
     let max = cache.object_bytes_max();
@@ -117,17 +120,20 @@ fn what_is_too_large_is_refused() {
             .err()
     };
     assert_eq!(begin(b"k", vec![], max), None);
-    assert_eq!(begin(b"k", vec![], max + 1), Some(Refused::TooLarge));
+    assert_eq!(begin(b"k", vec![], max + 1), Some(BeginError::TooLarge));
     assert_eq!(
         begin(&vec![0; 65_536], vec![], 1),
-        Some(Refused::NamesTooLong)
+        Some(BeginError::KeyOrHeadTooLong)
     );
-    assert_eq!(begin(b"k", vec![0; 65_537], 1), Some(Refused::NamesTooLong));
+    assert_eq!(
+        begin(b"k", vec![0; 65_537], 1),
+        Some(BeginError::KeyOrHeadTooLong)
+    );
 }
 
 /// The longest key and head and the largest object that are accepted can be stored.
 #[test]
-fn what_is_not_refused_can_be_stored() {
+fn the_largest_accepted_object_can_be_stored() {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = open(small(folder.path()));
     let key = vec![1; 65_535];
@@ -152,7 +158,7 @@ fn what_is_not_refused_can_be_stored() {
 }
 
 #[test]
-fn a_purge_stops_a_write_under_way() {
+fn a_purge_stops_a_write_in_progress() {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = open(small(folder.path()));
     let mut write = cache
@@ -160,19 +166,19 @@ fn a_purge_stops_a_write_under_way() {
         .expect("begins");
     write.push(vec![1; 100].into()).expect("pushes");
     cache.purge(KeyHash(1), b"k");
-    assert_eq!(write.push(vec![1; 100].into()), Err(Dropped::Purged));
+    assert_eq!(write.push(vec![1; 100].into()), Err(WriteError::Purged));
     let begun = cache.begin(KeyHash(1), b"k", Bytes::new(), None);
     begun
         .expect("begins")
         .finish()
-        .expect("a newer one is not touched");
+        .expect("a newer write is not stopped");
     cache.sync().expect("it is durable");
     assert!(cache.lookup(KeyHash(1)).is_some());
 }
 
 /// Method: a copy of the file after `purge_synced` is the state after a crash at this moment.
 #[test]
-fn a_synced_purge_outlives_a_crash() {
+fn a_synced_purge_survives_a_crash() {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = open(small(folder.path()));
     put(&cache, 1, b"body", true);
@@ -188,7 +194,7 @@ fn a_synced_purge_outlives_a_crash() {
 }
 
 #[test]
-fn a_new_head_leaves_the_body_as_it_is() {
+fn a_new_head_does_not_change_the_body() {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = open(small(folder.path()));
     for (key, bytes) in [(1, 100), (2, 200_000)] {
@@ -228,7 +234,7 @@ fn a_range_is_read_without_the_rest() {
 }
 
 #[test]
-fn a_flipped_bit_is_a_miss_counted_told_once_and_found_by_verify() {
+fn a_flipped_bit_is_a_miss_counted_reported_once_and_found_by_verify() {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = open(small(folder.path()));
     (0..4).for_each(|key| put(&cache, key, &pattern(key, 20_000), true));
@@ -242,14 +248,20 @@ fn a_flipped_bit_is_a_miss_counted_told_once_and_found_by_verify() {
     assert_eq!(found.problems, 2, "{:?}", found.problems_shown);
 
     let events = Arc::new(Mutex::new(Vec::new()));
-    let heard = Arc::clone(&events);
+    let received = Arc::clone(&events);
     let cache = open(DiskSettings {
-        on_event: EventSink::new(move |event| heard.lock().expect("no panic").push(event.clone())),
+        on_event: EventSink::new(move |event| {
+            received.lock().expect("no panic").push(event.clone());
+        }),
         ..small(folder.path())
     });
     let here: Vec<_> = (0..4).map(|key| get(&cache, key).is_some()).collect();
     assert_eq!(here, [true, false, false, true]);
-    assert_eq!(cache.lookup(KeyHash(1)), None, "it is not looked for again");
+    assert_eq!(
+        cache.lookup(KeyHash(1)),
+        None,
+        "it is removed from the index"
+    );
     assert_eq!(cache.counters().total(|device| device.checksum_failures), 2);
     let events = events.lock().expect("no panic");
     assert!(
@@ -259,7 +271,7 @@ fn a_flipped_bit_is_a_miss_counted_told_once_and_found_by_verify() {
 }
 
 #[test]
-fn what_is_not_a_store_of_this_version_is_refused_and_left_alone() {
+fn a_file_that_is_not_a_store_of_this_version_is_rejected_and_not_changed() {
     for (bytes, says) in [
         (vec![7; 4 << 20], "not an edgeward store"),
         (
@@ -279,7 +291,7 @@ fn what_is_not_a_store_of_this_version_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_damaged_superblock_is_read_from_its_copy_and_two_are_refused() {
+fn one_damaged_superblock_is_replaced_by_its_copy_and_two_are_rejected() {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = open(small(folder.path()));
     put(&cache, 1, b"body", true);
@@ -346,7 +358,7 @@ fn keys_are_shared_among_devices_and_found_again() {
 
 /// Method: one object is read repeatedly while ten times the device's capacity is written.
 #[test]
-fn what_is_read_stays_whole_or_in_pieces() {
+fn an_object_that_is_read_stays_in_one_record_or_in_pieces() {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = open(small(folder.path()));
     // Two pieces of at most 64 KiB are less than the half of a segment that may be reinserted.
@@ -367,7 +379,7 @@ fn what_is_read_stays_whole_or_in_pieces() {
 
 /// Method: for an hour no timer triggers a write.
 #[test]
-fn what_waits_to_be_written_is_found_and_read() {
+fn an_unwritten_object_is_found_and_read() {
     let folder = tempfile::tempdir().expect("a folder");
     let hour = std::time::Duration::from_secs(3600);
     let cache = open(DiskSettings {
@@ -382,16 +394,21 @@ fn what_waits_to_be_written_is_found_and_read() {
     let writes = |cache: &DiskCache| cache.counters().total(|device| device.write_ops);
     let before = writes(&cache);
     assert!(get(&cache, 1) == Some(short.clone()));
-    let Now::Ready(Piece::Bytes(piece)) = object(&cache, 1).piece_now(40_000..u64::MAX) else {
+    let NonBlockingRead::Ready(Piece::Bytes(piece)) = object(&cache, 1).piece_now(40_000..u64::MAX)
+    else {
         panic!("it is in memory");
     };
     assert!(!piece.is_empty() && short[40_000..].starts_with(&piece));
     let candidate = cache.lookup(KeyHash(1)).expect("it waits");
     assert_eq!(
         cache.read_head(&candidate, b"other").err(),
-        Some(Miss::Stranger)
+        Some(Miss::KeyMismatch)
     );
-    assert_eq!(cache.lookup(KeyHash(2)), None, "one in pieces is not found");
+    assert_eq!(
+        cache.lookup(KeyHash(2)),
+        None,
+        "an object in pieces is not found"
+    );
     assert_eq!(writes(&cache), before);
 
     // A candidate from before the write finds the written object.
@@ -433,7 +450,7 @@ fn taken(cache: &DiskCache) {
 
 /// Hits before the write count like hits after it: the object is reinserted when its segment is reclaimed.
 #[test]
-fn what_was_hit_before_it_was_written_is_written_again() {
+fn an_object_hit_before_it_was_written_is_reinserted() {
     let folder = tempfile::tempdir().expect("a folder");
     let hour = std::time::Duration::from_secs(3600);
     let cache = open(DiskSettings {
@@ -457,7 +474,7 @@ fn what_was_hit_before_it_was_written_is_written_again() {
 
 /// Method: no write is ever large or old enough; only the sync interval passes.
 #[test]
-fn what_waits_to_be_written_is_durable_in_time() {
+fn an_unwritten_object_is_durable_after_the_sync_interval() {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = open(DiskSettings {
         flush_interval: std::time::Duration::from_secs(3600),
@@ -491,7 +508,7 @@ fn a_new_head_for_an_old_object_does_not_replace_a_newer_object() {
 
 /// The store does not sync by itself in this test, and a copy of its file is opened, as after a kill.
 #[test]
-fn a_purge_that_is_done_outlives_a_crash_and_only_what_may_be_there_is_synced() {
+fn a_completed_purge_survives_a_crash_and_syncs_only_if_the_key_may_be_stored() {
     let folder = tempfile::tempdir().expect("a folder");
     let hour = std::time::Duration::from_secs(3600);
     let settings = DiskSettings {
@@ -504,15 +521,15 @@ fn a_purge_that_is_done_outlives_a_crash_and_only_what_may_be_there_is_synced() 
     cache.sync().expect("it is durable");
     let syncs = || cache.counters().devices[0].syncs;
     let before = syncs();
-    let (told, heard) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let purge = |key: u64| {
-        let told = told.clone();
+        let sender = sender.clone();
         cache.purge_then(KeyHash(key), &key.to_le_bytes(), move |result| {
-            told.send(result).expect("the test waits");
+            sender.send(result).expect("the test waits");
         });
-        heard.recv_timeout(std::time::Duration::from_secs(30))
+        receiver.recv_timeout(std::time::Duration::from_secs(30))
     };
-    assert_eq!(purge(1000), Ok(Ok(())), "nothing is there");
+    assert_eq!(purge(1000), Ok(Ok(())), "the key has no object");
     assert_eq!(syncs(), before);
     assert_eq!(purge(7), Ok(Ok(())));
     assert_eq!(syncs(), before + 1);

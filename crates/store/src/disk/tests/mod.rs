@@ -6,8 +6,8 @@ use edgeward_types::{ByteSize, KeyHash};
 use super::*;
 
 mod fixture;
+mod foreign_data;
 mod laws;
-mod occupied;
 mod oracle;
 mod spans;
 
@@ -32,9 +32,9 @@ fn put(cache: &DiskCache, key: u64, body: &[u8], announced: bool) {
         .begin(KeyHash(key), &name, head, length)
         .expect("it begins");
     for chunk in body.chunks(50_000) {
-        write.push(chunk.to_vec().into()).expect("it is taken");
+        write.push(chunk.to_vec().into()).expect("it is accepted");
     }
-    write.finish().expect("it is whole");
+    write.finish().expect("it is complete");
 }
 
 fn get(cache: &DiskCache, key: u64) -> Option<Vec<u8>> {
@@ -51,7 +51,7 @@ fn get(cache: &DiskCache, key: u64) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn objects_of_every_size_come_back_byte_for_byte() {
+fn objects_of_every_size_are_read_byte_for_byte() {
     let folder = tempfile::tempdir().expect("a folder");
     let (cache, report) = DiskCache::open(settings(folder.path(), 16)).expect("opens");
     assert!(report.devices[0].formatted);
@@ -79,7 +79,7 @@ fn objects_of_every_size_come_back_byte_for_byte() {
 }
 
 #[test]
-fn what_was_closed_is_found_again() {
+fn objects_are_found_after_a_restart() {
     let folder = tempfile::tempdir().expect("a folder");
     let (cache, _) = DiskCache::open(settings(folder.path(), 16)).expect("opens");
     let seed = cache.key_seed();
@@ -102,17 +102,20 @@ fn what_was_closed_is_found_again() {
 }
 
 #[test]
-fn a_full_log_goes_on_and_forgets_the_oldest() {
+fn a_full_log_evicts_the_oldest_objects() {
     let folder = tempfile::tempdir().expect("a folder");
     let (cache, _) = DiskCache::open(settings(folder.path(), 6)).expect("opens");
     for key in 0..200 {
         put(&cache, key, &pattern(key, 150_000), true);
         cache.sync().expect("it is durable");
     }
-    let here: Vec<_> = (0..200).filter(|&key| get(&cache, key).is_some()).collect();
-    assert_eq!(here, (200 - here.len() as u64..200).collect::<Vec<_>>());
-    assert!(here.len() > 20, "{}", here.len());
+    let present: Vec<_> = (0..200).filter(|&key| get(&cache, key).is_some()).collect();
+    assert_eq!(
+        present,
+        (200 - present.len() as u64..200).collect::<Vec<_>>()
+    );
+    assert!(present.len() > 20, "{}", present.len());
     let counters = &cache.counters().devices[0];
-    assert_eq!(counters.evicted_objects, 200 - here.len() as u64);
+    assert_eq!(counters.evicted_objects, 200 - present.len() as u64);
     assert_eq!(counters.checksum_failures, 0);
 }

@@ -61,7 +61,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// The objects that the cache may return for a key.
 #[derive(Clone, Debug)]
-struct Known {
+struct Expected {
     head: Vec<u8>,
     body: Vec<u8>,
 }
@@ -70,7 +70,7 @@ struct Run<'a> {
     folder: &'a Path,
     reinsertion: Reinsertion,
     cache: DiskCache,
-    known: HashMap<u64, Known>,
+    known: HashMap<u64, Expected>,
     version: u64,
     hits: u64,
 }
@@ -86,7 +86,7 @@ fn tiny(folder: &Path, reinsertion: Reinsertion) -> DiskCache {
 }
 
 impl Run<'_> {
-    fn take(&mut self, step: &Step) {
+    fn execute(&mut self, step: &Step) {
         match *step {
             Step::Put {
                 key,
@@ -97,10 +97,10 @@ impl Run<'_> {
                 let body = pattern(self.version, bytes);
                 let head = format!("head {}", self.version).into_bytes();
                 let length = announced.then_some(bytes as u64);
-                let begun = self
+                let write = self
                     .cache
                     .begin(KeyHash(key), &name(key), head.clone().into(), length);
-                let mut write = begun.expect("the queue has room");
+                let mut write = write.expect("the queue has room");
                 for chunk in body.chunks(30_000) {
                     write
                         .push(chunk.to_vec().into())
@@ -110,13 +110,13 @@ impl Run<'_> {
                 // Until the new object is written, the old one may be found. The test waits, so that only one
                 // result is correct.
                 self.cache.sync().expect("the device works");
-                self.known.insert(key, Known { head, body });
+                self.known.insert(key, Expected { head, body });
             }
             Step::Abort { key, bytes } => {
-                let begun = self
+                let write = self
                     .cache
                     .begin(KeyHash(key), &name(key), "no".into(), None);
-                let mut write = begun.expect("the queue has room");
+                let mut write = write.expect("the queue has room");
                 write
                     .push(pattern(99, bytes).into())
                     .expect("the queue has room");
@@ -124,7 +124,11 @@ impl Run<'_> {
             Step::Purge { key } => {
                 self.cache.purge(KeyHash(key), &name(key));
                 self.known.remove(&key);
-                assert_eq!(self.cache.lookup(KeyHash(key)), None, "in force at once");
+                assert_eq!(
+                    self.cache.lookup(KeyHash(key)),
+                    None,
+                    "the purge takes effect at once"
+                );
             }
             Step::Read { key, from, bytes } => self.read(key, from, bytes),
             Step::UpdateHead { key } => {
@@ -161,16 +165,16 @@ impl Run<'_> {
         let Some(object) = self.object(key) else {
             return;
         };
-        let known = self.known.get(&key).expect("what was purged is not found");
+        let known = self.known.get(&key).expect("a purged object is not found");
         assert_eq!(object.head(), &known.head);
         assert_eq!(object.length(), known.body.len() as u64);
         let end = (from + bytes).min(object.length());
         let mut at = from;
         while at < end {
-            let piece = object.read(at..end).expect("nobody writes meanwhile");
+            let piece = object.read(at..end).expect("no write is in progress");
             assert!(!piece.is_empty());
             assert!(piece == known.body[at as usize..][..piece.len()]);
-            if let Now::Ready(now) = object.read_now(at..end) {
+            if let NonBlockingRead::Ready(now) = object.read_now(at..end) {
                 assert!(!now.is_empty() && known.body[at as usize..].starts_with(&now));
             }
             at += piece.len() as u64;
@@ -210,7 +214,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
 
     #[test]
-    fn a_cache_answers_with_the_newest_object_or_nothing(
+    fn a_lookup_returns_the_newest_object_or_a_miss(
         steps in prop::collection::vec(step(), 1..120),
         reinsertion in prop_oneof![
             Just(Reinsertion::Never),
@@ -228,7 +232,7 @@ proptest! {
             hits: 0,
         };
         for step in &steps {
-            run.take(step);
+            run.execute(step);
         }
         for key in 0..12 {
             run.read(key, 0, u64::MAX / 2);
@@ -238,6 +242,6 @@ proptest! {
         let counters = &run.cache.counters().devices[0];
         prop_assert_eq!(counters.checksum_failures, 0);
         prop_assert_eq!(counters.read_errors + counters.write_errors, 0);
-        prop_assert_eq!(counters.queue_bytes, 0, "all room was given back");
+        prop_assert_eq!(counters.queue_bytes, 0, "all queued bytes were released");
     }
 }

@@ -34,20 +34,20 @@ fn open(settings: DiskSettings) -> DiskCache {
 fn object(cache: &DiskCache, key: u64) -> DiskObject {
     let candidate = cache.lookup(KeyHash(key)).expect("it is in the index");
     match cache.read_head_now(&candidate, &key.to_le_bytes()) {
-        Now::Ready(object) => object,
+        NonBlockingRead::Ready(object) => object,
         other => panic!("it was written a moment ago: {other:?}"),
     }
 }
 
 fn piece(object: &DiskObject, range: std::ops::Range<u64>) -> Piece {
     match object.piece_now(range) {
-        Now::Ready(piece) => piece,
-        other => panic!("it lies in the page cache: {other:?}"),
+        NonBlockingRead::Ready(piece) => piece,
+        other => panic!("it is in the page cache: {other:?}"),
     }
 }
 
 /// Returns the bytes that a receiver gets from a span.
-fn sent(mut span: Span) -> Result<Vec<u8>, Unsent> {
+fn sent(mut span: Span) -> Result<Vec<u8>, SendError> {
     let (ours, mut theirs) = UnixStream::pair().expect("sockets");
     let mut got = Vec::new();
     while !span.is_empty() {
@@ -62,25 +62,27 @@ fn sent(mut span: Span) -> Result<Vec<u8>, Unsent> {
 
 /// Returns the body, and how many of its bytes were in spans.
 fn whole(object: &DiskObject) -> (Vec<u8>, u64) {
-    let (mut got, mut lent) = (Vec::new(), 0);
+    let (mut got, mut in_spans) = (Vec::new(), 0);
     while (got.len() as u64) < object.length() {
         let rest = got.len() as u64..object.length();
         match object.piece_now(rest.clone()) {
-            Now::Ready(Piece::Bytes(bytes)) => got.extend_from_slice(&bytes),
-            Now::WouldBlock => got.extend_from_slice(&object.read(rest).expect("it is there")),
-            Now::Miss(miss) => panic!("{miss:?}"),
-            Now::Ready(Piece::Span(span)) => {
-                lent += span.len();
+            NonBlockingRead::Ready(Piece::Bytes(bytes)) => got.extend_from_slice(&bytes),
+            NonBlockingRead::WouldBlock => {
+                got.extend_from_slice(&object.read(rest).expect("it is there"));
+            }
+            NonBlockingRead::Miss(miss) => panic!("{miss:?}"),
+            NonBlockingRead::Ready(Piece::Span(span)) => {
+                in_spans += span.len();
                 got.extend_from_slice(&sent(span).expect("it is there"));
             }
         }
     }
-    (got, lent)
+    (got, in_spans)
 }
 
 /// Method: bodies of less than one block, of several, and in pieces, read twice and in parts.
 #[test]
-fn what_was_read_once_is_lent_from_then_on_until_it_must_be_compared_again() {
+fn a_body_is_sent_from_the_cache_after_its_first_read_until_the_verification_expires() {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = open(small(folder.path()));
     for (key, length) in [(1, 20_000), (2, 65_536), (3, 65_537), (4, 200_000)] {
@@ -88,14 +90,14 @@ fn what_was_read_once_is_lent_from_then_on_until_it_must_be_compared_again() {
         put(&cache, key, &body, true);
         cache.sync().expect("it is durable");
         cache.tick(Timestamp::from_secs(1000));
-        let (first, lent) = whole(&object(&cache, key));
+        let (first, in_spans) = whole(&object(&cache, key));
         assert!(first == body);
-        assert_eq!(lent, 0, "{length}: nothing was compared yet");
-        let (second, lent) = whole(&object(&cache, key));
+        assert_eq!(in_spans, 0, "{length}: no block is verified yet");
+        let (second, in_spans) = whole(&object(&cache, key));
         assert!(second == body);
-        assert_eq!(lent, length as u64);
+        assert_eq!(in_spans, length as u64);
         let Piece::Span(part) = piece(&object(&cache, key), 10_000..length as u64) else {
-            panic!("{length}: a part is lent as well");
+            panic!("{length}: a part is a span as well");
         };
         let part = sent(part).expect("it is there");
         assert!(body[10_000..].starts_with(&part) && !part.is_empty());
@@ -104,14 +106,14 @@ fn what_was_read_once_is_lent_from_then_on_until_it_must_be_compared_again() {
     assert_eq!(whole(&object(&cache, 1)).1, 20_000);
     cache.tick(Timestamp::from_secs(1600));
     assert_eq!(whole(&object(&cache, 1)).1, 0);
-    assert_eq!(whole(&object(&cache, 1)).1, 20_000, "compared anew");
+    assert_eq!(whole(&object(&cache, 1)).1, 20_000, "verified again");
     let counters = &cache.counters().devices[0];
     assert!(counters.mapped_bytes > 380_000, "{counters:?}");
     assert!(counters.read_bytes > counters.mapped_bytes + 380_000);
 }
 
 #[test]
-fn a_small_body_comes_with_its_head_and_is_lent_while_that_is_remembered() {
+fn a_small_body_is_read_with_its_head_and_then_sent_from_the_cache() {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = open(small(folder.path()));
     let body = pattern(1, 1000);
@@ -127,7 +129,7 @@ fn a_small_body_comes_with_its_head_and_is_lent_while_that_is_remembered() {
 }
 
 #[test]
-fn nothing_is_lent_without_a_clock_or_when_it_is_turned_off() {
+fn no_span_is_returned_without_a_time_or_with_verify_every_zero() {
     for (every, ticks, length) in [(EVERY, false, 20_000), (Duration::ZERO, true, 20_000)] {
         let folder = tempfile::tempdir().expect("a folder");
         let settings = DiskSettings {
@@ -163,7 +165,7 @@ fn flip(folder: &Path, offset: u64) {
 
 /// Method: flip a bit in the file under the store, before the first read and after it.
 #[test]
-fn a_bit_that_turned_is_found_before_the_first_serving_and_later_when_the_time_is_over() {
+fn a_flipped_bit_is_detected_at_the_first_read_and_after_the_verification_expires() {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = open(small(folder.path()));
     (1..=2).for_each(|key| put(&cache, key, &pattern(key, 30_000), true));
@@ -172,14 +174,14 @@ fn a_bit_that_turned_is_found_before_the_first_serving_and_later_when_the_time_i
     flip(folder.path(), early.location().offset() + 25_000);
     assert!(matches!(
         early.piece_now(0..30_000),
-        Now::Miss(Miss::Corrupt)
+        NonBlockingRead::Miss(Miss::Corrupt)
     ));
     assert_eq!(cache.lookup(KeyHash(1)), None);
 
     assert_eq!(whole(&late), (pattern(2, 30_000), 0));
     flip(folder.path(), late.location().offset() + 25_000);
-    let (served, lent) = whole(&late);
-    assert_eq!(lent, 30_000);
+    let (served, in_spans) = whole(&late);
+    assert_eq!(in_spans, 30_000);
     assert!(
         served != pattern(2, 30_000),
         "this is what the setting risks"
@@ -187,13 +189,13 @@ fn a_bit_that_turned_is_found_before_the_first_serving_and_later_when_the_time_i
     cache.tick(Timestamp::from_secs(1600));
     assert!(matches!(
         late.piece_now(0..30_000),
-        Now::Miss(Miss::Corrupt)
+        NonBlockingRead::Miss(Miss::Corrupt)
     ));
     assert_eq!(cache.counters().total(|device| device.checksum_failures), 2);
 }
 
 #[test]
-fn a_file_that_is_cut_off_under_a_span_is_a_loss_that_is_counted_and_forgotten() {
+fn a_span_of_a_truncated_file_is_lost_and_counted() {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = open(small(folder.path()));
     put(&cache, 1, &pattern(1, 100_000), true);
@@ -201,7 +203,7 @@ fn a_file_that_is_cut_off_under_a_span_is_a_loss_that_is_counted_and_forgotten()
     let object = object(&cache, 1);
     whole(&object);
     let Piece::Span(span) = piece(&object, 0..100_000) else {
-        panic!("it was compared");
+        panic!("it was verified");
     };
     let path = folder.path().join(FILE_NAME);
     let file = File::options().write(true).open(path).expect("opens");
@@ -209,15 +211,18 @@ fn a_file_that_is_cut_off_under_a_span_is_a_loss_that_is_counted_and_forgotten()
     let (ours, _theirs) = UnixStream::pair().expect("sockets");
     assert!(matches!(
         span.send(ours.as_fd(), b"", u64::MAX),
-        Err(Unsent::Lost(Miss::Device(_)))
+        Err(SendError::Lost(Miss::Device(_)))
     ));
     assert_eq!(cache.counters().total(|device| device.read_errors), 1);
     assert_eq!(cache.lookup(KeyHash(1)), None);
-    assert!(matches!(object.piece_now(0..100_000), Now::Miss(_)));
+    assert!(matches!(
+        object.piece_now(0..100_000),
+        NonBlockingRead::Miss(_)
+    ));
 }
 
 #[test]
-fn a_span_whose_segment_was_overwritten_is_refused() {
+fn a_span_of_an_overwritten_segment_is_lost() {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = open(small(folder.path()));
     put(&cache, 0, &pattern(0, 30_000), true);
@@ -225,7 +230,7 @@ fn a_span_whose_segment_was_overwritten_is_refused() {
     let old = object(&cache, 0);
     whole(&old);
     let Piece::Span(span) = piece(&old, 0..30_000) else {
-        panic!("it was compared");
+        panic!("it was verified");
     };
     // A pin is only a request: if every other segment is pinned as well, this one is overwritten.
     let mut pinned = vec![old];
@@ -235,9 +240,9 @@ fn a_span_whose_segment_was_overwritten_is_refused() {
         cache.sync().expect("it is durable");
         pinned.push(object(&cache, key));
         match span.send(UnixStream::pair().expect("sockets").0.as_fd(), b"", 1) {
-            Err(Unsent::Lost(miss)) => break miss,
+            Err(SendError::Lost(miss)) => break miss,
             // The receiver closes at once, so the socket may return an error.
-            Ok(_) | Err(Unsent::Receiver(_)) => key += 1,
+            Ok(_) | Err(SendError::Receiver(_)) => key += 1,
         }
         assert!(key < 1000, "it is never overwritten");
     };
@@ -249,16 +254,16 @@ fn a_span_whose_segment_was_overwritten_is_refused() {
 /// while and send them. Every object has bytes of its own, so one byte of another epoch of the segment would be
 /// detected.
 #[test]
-fn what_is_sent_while_segments_are_overwritten_is_right_or_refused() {
-    sends_what_is_right_while_segments_are_overwritten(DirectWrites::Never);
+fn spans_are_correct_or_lost_while_segments_are_overwritten() {
+    check_spans_while_segments_are_overwritten(DirectWrites::Never);
 }
 
 #[test]
-fn what_is_sent_while_segments_are_overwritten_directly_is_right_or_refused() {
-    sends_what_is_right_while_segments_are_overwritten(DirectWrites::Always);
+fn spans_are_correct_or_lost_while_segments_are_overwritten_past_the_cache() {
+    check_spans_while_segments_are_overwritten(DirectWrites::Always);
 }
 
-fn sends_what_is_right_while_segments_are_overwritten(direct_writes: DirectWrites) {
+fn check_spans_while_segments_are_overwritten(direct_writes: DirectWrites) {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = open(DiskSettings {
         direct_writes,
@@ -294,18 +299,18 @@ fn sends_what_is_right_while_segments_are_overwritten(direct_writes: DirectWrite
                         // The second or third read finds it verified and in memory.
                         for _ in 0..3 {
                             match object.piece_now(0..90_000) {
-                                Now::Ready(Piece::Bytes(bytes)) => {
+                                NonBlockingRead::Ready(Piece::Bytes(bytes)) => {
                                     assert!(expected.starts_with(&bytes), "{key}");
                                 }
-                                Now::Ready(Piece::Span(span)) => {
+                                NonBlockingRead::Ready(Piece::Span(span)) => {
                                     kept.push_back((span, expected.clone()));
                                 }
-                                Now::WouldBlock => {
+                                NonBlockingRead::WouldBlock => {
                                     if let Ok(bytes) = object.read(0..90_000) {
                                         assert!(expected.starts_with(&bytes), "{key}");
                                     }
                                 }
-                                Now::Miss(_) => {}
+                                NonBlockingRead::Miss(_) => {}
                             }
                         }
                         // Some spans are sent at once, others only after many segments were overwritten.
@@ -316,7 +321,7 @@ fn sends_what_is_right_while_segments_are_overwritten(direct_writes: DirectWrite
                                     assert!(expected.starts_with(&bytes), "{key}");
                                     right += 1;
                                 }
-                                Err(Unsent::Lost(Miss::Reclaimed)) => refused += 1,
+                                Err(SendError::Lost(Miss::Reclaimed)) => refused += 1,
                                 Err(other) => panic!("{other:?}"),
                             }
                         }
@@ -345,16 +350,16 @@ fn sends_what_is_right_while_segments_are_overwritten(direct_writes: DirectWrite
 /// middle of a segment are sent as pages; objects at its edges are copied. Then the device is overwritten
 /// twice, and the clients read.
 #[test]
-fn what_is_on_its_way_arrives_as_it_was_though_its_segment_is_overwritten() {
-    overwrites_what_is_on_its_way(DirectWrites::Never);
+fn bytes_in_sockets_survive_an_overwrite_of_their_segment() {
+    check_overwrite_of_sent_segments(DirectWrites::Never);
 }
 
 #[test]
-fn what_is_on_its_way_arrives_as_it_was_though_its_segment_is_overwritten_directly() {
-    overwrites_what_is_on_its_way(DirectWrites::Always);
+fn bytes_in_sockets_survive_an_overwrite_past_the_cache() {
+    check_overwrite_of_sent_segments(DirectWrites::Always);
 }
 
-fn overwrites_what_is_on_its_way(direct_writes: DirectWrites) {
+fn check_overwrite_of_sent_segments(direct_writes: DirectWrites) {
     let folder = tempfile::tempdir().expect("a folder");
     let mut settings = small(folder.path());
     settings.direct_writes = direct_writes;
@@ -384,7 +389,7 @@ fn overwrites_what_is_on_its_way(direct_writes: DirectWrites) {
         };
         assert_eq!(whole(&object), (pattern(key, 400_000), 0));
         let Piece::Span(span) = piece(&object, 0..body_bytes) else {
-            panic!("it was compared");
+            panic!("it was verified");
         };
         let (ours, theirs) = UnixStream::pair().expect("sockets");
         ours.set_nonblocking(true).expect("a socket");

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use edgeward_policy::log::{RecordLocation, SegmentId};
 use edgeward_types::KeyHash;
 
-use super::{Draft, Move, TOMBSTONES_A_RECORD, WriteFailure, Writer, unix_secs};
+use super::{AppendError, Draft, Move, TOMBSTONES_PER_RECORD, Writer, unix_secs};
 use crate::disk::device::WRITE_ALIGN;
 use crate::disk::format::{
     BLOCK_BYTES, ENTRY_BYTES, Entry, Extent, Kind, RECORD_HEADER_BYTES, RecordHeader,
@@ -24,7 +24,7 @@ impl Writer {
         &mut self,
         draft: &Draft<'_>,
         body: &[Bytes],
-    ) -> Result<Extent, WriteFailure> {
+    ) -> Result<Extent, AppendError> {
         if !self.tombstones.is_empty() {
             self.write_tombstones()?;
         }
@@ -35,23 +35,23 @@ impl Writer {
         &mut self,
         draft: &Draft<'_>,
         body: &[Bytes],
-    ) -> Result<Extent, WriteFailure> {
+    ) -> Result<Extent, AppendError> {
         let entries = draft.entries();
         loop {
-            if let Some(place) = self.log.allocate(draft.record_bytes(), entries) {
-                return Ok(self.put(place, draft, body));
+            if let Some(position) = self.log.allocate(draft.record_bytes(), entries) {
+                return Ok(self.add_record(position, draft, body));
             }
             self.open_segment()?;
         }
     }
 
     /// Opens the next segment, and reclaims, so that the segment after it is free in time.
-    pub(super) fn open_segment(&mut self) -> Result<(), WriteFailure> {
+    pub(super) fn open_segment(&mut self) -> Result<(), AppendError> {
         if self.log.free_segments() == 0 {
             // A failed write interrupted the last reclaim. No object can be reinserted now.
             self.flush_records()?;
             let oldest = self.log.oldest();
-            self.reclaim(oldest.expect("what is not free or open is sealed"))?;
+            self.reclaim(oldest.expect("a segment is free, open or sealed"))?;
         }
         self.next_segment()?;
         while let Some(victim) = self.log.victim() {
@@ -61,26 +61,26 @@ impl Writer {
     }
 
     /// Like [`append`](Self::append), for reinserted records: takes a free segment, but reclaims none.
-    pub(in crate::disk) fn append_again(
+    pub(in crate::disk) fn append_reinserted(
         &mut self,
         draft: &Draft<'_>,
         body: &[Bytes],
-    ) -> Result<Extent, WriteFailure> {
-        if let Some(place) = self.log.allocate(draft.record_bytes(), draft.entries()) {
-            return Ok(self.put(place, draft, body));
+    ) -> Result<Extent, AppendError> {
+        if let Some(position) = self.log.allocate(draft.record_bytes(), draft.entries()) {
+            return Ok(self.add_record(position, draft, body));
         }
         if self.log.free_segments() == 0 {
-            return Err(WriteFailure::NoRoom);
+            return Err(AppendError::NoRoom);
         }
         self.next_segment()?;
-        let place = self.log.allocate(draft.record_bytes(), draft.entries());
-        let place = place.ok_or(WriteFailure::NoRoom)?;
-        Ok(self.put(place, draft, body))
+        let position = self.log.allocate(draft.record_bytes(), draft.entries());
+        let position = position.ok_or(AppendError::NoRoom)?;
+        Ok(self.add_record(position, draft, body))
     }
 
-    pub(super) fn put(
+    pub(super) fn add_record(
         &mut self,
-        place: RecordLocation,
+        position: RecordLocation,
         draft: &Draft<'_>,
         body: &[Bytes],
     ) -> Extent {
@@ -88,7 +88,7 @@ impl Writer {
         let epoch = self
             .log
             .open()
-            .expect("a place is in the open segment")
+            .expect("a position is in the open segment")
             .epoch;
         let header = RecordHeader {
             kind: draft.kind,
@@ -102,7 +102,7 @@ impl Writer {
             body_offset: draft.body_offset,
             written_secs: unix_secs(),
         };
-        let start = usize::try_from(place.offset - self.flushed).expect("within the buffer");
+        let start = usize::try_from(position.offset - self.flushed).expect("within the buffer");
         self.buffer.resize_with_zeros(start + RECORD_HEADER_BYTES);
         self.buffer.extend_from_slice(draft.key);
         self.buffer.extend_from_slice(draft.head);
@@ -120,12 +120,12 @@ impl Writer {
                 .chunks_exact_mut(8)
                 .zip(body.chunks(BLOCK_BYTES as usize))
             {
-                item.copy_from_slice(&seed.of(block).to_le_bytes());
+                item.copy_from_slice(&seed.checksum(block).to_le_bytes());
             }
         }
         header.seal(meta, seed);
         let record_bytes = u32::try_from(header.record_bytes()).expect("less than a segment");
-        let offset = u32::try_from(place.offset).expect("less than a segment");
+        let offset = u32::try_from(position.offset).expect("less than a segment");
         let entry = |hash| Entry {
             hash,
             object: draft.object,
@@ -140,18 +140,18 @@ impl Writer {
         } else {
             self.entries.push(entry(draft.hash.0));
         }
-        self.note_buffered();
+        self.start_timers();
         Extent {
-            at: self.volume.segments.start(place.segment) + place.offset,
+            at: self.volume.segments.start(position.segment) + position.offset,
             epoch,
             body_bytes: u32::try_from(draft.body_bytes).unwrap_or(u32::MAX),
             meta_bytes: u32::try_from(meta_bytes).expect("less than a segment"),
         }
     }
 
-    pub(super) fn write_tombstones(&mut self) -> Result<(), WriteFailure> {
+    pub(super) fn write_tombstones(&mut self) -> Result<(), AppendError> {
         while !self.tombstones.is_empty() {
-            let count = self.tombstones.len().min(TOMBSTONES_A_RECORD);
+            let count = self.tombstones.len().min(TOMBSTONES_PER_RECORD);
             let hashes = self.tombstones[..count].iter();
             let table: Vec<u8> = hashes.flat_map(|hash| hash.to_le_bytes()).collect();
             let draft = Draft {
@@ -172,7 +172,7 @@ impl Writer {
         Ok(())
     }
 
-    pub(super) fn flush_if_full(&mut self) -> Result<(), WriteFailure> {
+    pub(super) fn flush_if_full(&mut self) -> Result<(), AppendError> {
         if self.buffer.len() as u64 >= self.volume.settings.write_bytes.bytes() {
             self.flush()?;
         }
@@ -183,14 +183,14 @@ impl Writer {
     }
 
     /// Writes the buffer and makes its objects visible.
-    pub(super) fn flush(&mut self) -> Result<(), WriteFailure> {
+    pub(super) fn flush(&mut self) -> Result<(), AppendError> {
         if !self.tombstones.is_empty() {
             self.write_tombstones()?;
         }
         self.flush_records()
     }
 
-    pub(in crate::disk) fn flush_records(&mut self) -> Result<(), WriteFailure> {
+    pub(in crate::disk) fn flush_records(&mut self) -> Result<(), AppendError> {
         if self.buffer.is_empty() {
             if self.tombstones.is_empty() {
                 self.buffered_since = None;
@@ -210,7 +210,7 @@ impl Writer {
         self.volume.publish(&mut self.pending);
         for Move { hash, from, to } in self.moves_pending.drain(..) {
             if self.volume.index.relocate(hash, from, to) {
-                self.volume.counters.reinserted_objects.one();
+                self.volume.counters.reinserted_objects.increment();
             }
         }
         Ok(())
@@ -228,29 +228,29 @@ impl Writer {
             true => device.write_past_cache_at(&self.buffer, at)?,
             false => device.write_at(&self.buffer, at)?,
         }
-        self.wrote(bytes);
+        self.count_write(bytes);
         Ok(())
     }
 
-    pub(super) fn wrote(&mut self, bytes: u64) {
+    pub(super) fn count_write(&mut self, bytes: u64) {
         self.volume.counters.written_bytes.add(bytes);
-        self.volume.counters.write_ops.one();
+        self.volume.counters.write_ops.increment();
         self.unsynced_bytes += bytes;
         self.unsynced_since.get_or_insert_with(Instant::now);
     }
 
     /// Makes all appended records durable.
-    pub(super) fn sync(&mut self) -> Result<(), WriteFailure> {
+    pub(super) fn sync(&mut self) -> Result<(), AppendError> {
         self.flush()?;
         self.sync_written()
     }
 
-    pub(super) fn sync_written(&mut self) -> Result<(), WriteFailure> {
+    pub(super) fn sync_written(&mut self) -> Result<(), AppendError> {
         if self.unsynced_since.is_none() {
             return Ok(());
         }
         self.volume.device.sync()?;
-        self.volume.counters.syncs.one();
+        self.volume.counters.syncs.increment();
         self.unsynced_bytes = 0;
         self.unsynced_since = None;
         for _ in self.tombstones_unsynced.drain(..) {
@@ -260,7 +260,7 @@ impl Writer {
     }
 
     /// Seals the open segment: makes its records durable, then writes its footer.
-    pub(super) fn seal(&mut self) -> Result<(), WriteFailure> {
+    pub(super) fn seal(&mut self) -> Result<(), AppendError> {
         // Tombstones go first, because they may need a new segment.
         if !self.tombstones.is_empty() {
             self.write_tombstones()?;
@@ -269,29 +269,29 @@ impl Writer {
         self.sync_written()
     }
 
-    pub(super) fn seal_in_order(&mut self) -> Result<(), WriteFailure> {
+    pub(super) fn seal_in_order(&mut self) -> Result<(), AppendError> {
         self.flush_records()?;
         let Some(open) = self.log.open() else {
             return Ok(());
         };
         self.sync_written()?;
         let seed = self.volume.superblock.checksum_seed;
-        let lines: Vec<u8> = self
+        let entries: Vec<u8> = self
             .entries
             .iter()
             .flat_map(|entry| entry.to_bytes())
             .collect();
         let trailer = Trailer {
-            entries: u32::try_from(lines.len() / ENTRY_BYTES)
+            entries: u32::try_from(entries.len() / ENTRY_BYTES)
                 .expect("fewer than a segment's units"),
             epoch: open.epoch,
             records_end: self.flushed,
-            entries_checksum: seed.of(&lines),
+            entries_checksum: seed.checksum(&entries),
         };
-        let footer = lines.len() + TRAILER_BYTES;
+        let footer = entries.len() + TRAILER_BYTES;
         let aligned = footer.next_multiple_of(WRITE_ALIGN as usize);
         self.buffer.resize_with_zeros(aligned - footer);
-        self.buffer.extend_from_slice(&lines);
+        self.buffer.extend_from_slice(&entries);
         self.buffer.extend_from_slice(&trailer.to_bytes(seed));
         let at = self.volume.segments.end(open.segment) - aligned as u64;
         let written = self.write_at(at);
@@ -302,21 +302,24 @@ impl Writer {
     }
 
     /// Replaces the segment's pages if some were passed to sockets, because they must not be overwritten.
-    fn renew_lent(&self, segment: SegmentId) -> Result<(), WriteFailure> {
+    fn replace_pages_in_sockets(&self, segment: SegmentId) -> Result<(), AppendError> {
         let volume = &self.volume;
-        if !volume.segments.take_lent_pages(segment) {
+        if !volume.segments.take_pages_in_sockets(segment) {
             return Ok(());
         }
         let (start, end) = (volume.segments.start(segment), volume.segments.end(segment));
-        volume.device.renew(start, end - start).map_err(|error| {
-            // The next try must replace them.
-            volume.segments.set_lent_pages(segment);
-            error.into()
-        })
+        volume
+            .device
+            .replace_pages(start, end - start)
+            .map_err(|error| {
+                // The next try must replace them.
+                volume.segments.set_pages_in_sockets(segment);
+                error.into()
+            })
     }
 
     /// Seals the open segment and opens a free one.
-    pub(super) fn next_segment(&mut self) -> Result<(), WriteFailure> {
+    pub(super) fn next_segment(&mut self) -> Result<(), AppendError> {
         self.seal_in_order()?;
         let volume = Arc::clone(&self.volume);
         let opened = self.log.open_next(|id| volume.segments.is_pinned(id));
@@ -325,7 +328,7 @@ impl Writer {
         self.flushed = self.log.shape().segment_header_bytes;
         // The epoch changes before the old content is overwritten, so that readers notice it.
         volume.segments.set_epoch(opened.segment, opened.epoch);
-        volume.segments.wait_for_holds(opened.segment);
+        volume.segments.wait_for_guards(opened.segment);
         let header = SegmentHeader {
             segment: opened.segment.0,
             epoch: opened.epoch,
@@ -337,10 +340,10 @@ impl Writer {
         let at = volume.segments.start(opened.segment);
         self.unsynced_since.get_or_insert_with(Instant::now);
         let written = self
-            .renew_lent(opened.segment)
+            .replace_pages_in_sockets(opened.segment)
             .and_then(|()| Ok(volume.device.write_at(&header, at)?));
         let written = written.and_then(|()| {
-            self.wrote(header.len() as u64);
+            self.count_write(header.len() as u64);
             self.sync_written()
         });
         if written.is_err() {
@@ -361,8 +364,8 @@ impl Draft<'_> {
             Kind::Object | Kind::Piece => self.body_bytes,
             Kind::Commit | Kind::Tombstones => 0,
         };
-        let names = (self.key.len() + self.head.len()) as u64;
-        RECORD_HEADER_BYTES as u64 + names + table + body
+        let key_and_head = (self.key.len() + self.head.len()) as u64;
+        RECORD_HEADER_BYTES as u64 + key_and_head + table + body
     }
 
     /// The number of footer entries of this record.

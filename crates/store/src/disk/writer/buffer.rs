@@ -49,7 +49,7 @@ impl PageBuffer {
         let room = length.max(2 * room).next_multiple_of(STEP_BYTES);
         let mut larger = MmapMut::map_anon(room).unwrap_or_else(|error| {
             // As a `Vec` does if there is no memory.
-            panic!("no memory for {room} bytes on their way to the disk: {error}")
+            panic!("no memory for a write buffer of {room} bytes: {error}")
         });
         larger[..self.length].copy_from_slice(self);
         self.memory = Some(larger);
@@ -83,7 +83,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_holds_what_a_vec_would_hold_and_begins_with_a_page(
+        fn the_buffer_behaves_like_a_vec_and_begins_at_a_page(
             steps in prop::collection::vec((0..3_u8, 0..20_000_usize), 0..12),
         ) {
             let (mut buffer, mut vec) = (PageBuffer::default(), Vec::new());

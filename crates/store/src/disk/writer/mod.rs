@@ -35,7 +35,7 @@ use self::buffer::PageBuffer;
 use self::pace::Pace;
 use super::checkpoint;
 use super::counters::DeviceState;
-use super::error::{Dropped, SyncError};
+use super::error::{SyncError, WriteError};
 use super::format::{Entry, Extent, Kind, blocks_of};
 use super::location::Location;
 use super::settings::DirectWrites;
@@ -67,7 +67,7 @@ pub(crate) enum Message {
     /// Purges a key.
     Tombstone { hash: KeyHash },
     /// Purges a key, and calls `done` when the purge is durable.
-    Purge { hash: KeyHash, done: Done },
+    Purge { hash: KeyHash, done: PurgeCallback },
     /// Answers when all earlier messages are durable.
     Sync {
         done: SyncSender<Result<(), SyncError>>,
@@ -78,18 +78,18 @@ pub(crate) enum Message {
     },
 }
 
-/// The callback of a purge, called when the purge is durable. Dropped without a call if the writer ends first.
-pub(crate) struct Done(Box<dyn FnOnce(Result<(), SyncError>) + Send>);
+/// The callback of a purge, called when the purge is durable. WriteError without a call if the writer ends first.
+pub(crate) struct PurgeCallback(Box<dyn FnOnce(Result<(), SyncError>) + Send>);
 
-impl Done {
+impl PurgeCallback {
     pub(crate) fn new(done: impl FnOnce(Result<(), SyncError>) + Send + 'static) -> Self {
         Self(Box::new(done))
     }
 }
 
-impl std::fmt::Debug for Done {
+impl std::fmt::Debug for PurgeCallback {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Done")
+        f.write_str("PurgeCallback")
     }
 }
 
@@ -152,27 +152,27 @@ pub(super) struct Draft<'a> {
 
 /// Why a record was not appended.
 #[derive(Debug)]
-pub(super) enum WriteFailure {
+pub(super) enum AppendError {
     Device(io::Error),
     /// A reinsertion has no space without reclaiming another segment.
     NoRoom,
 }
 
-impl From<io::Error> for WriteFailure {
+impl From<io::Error> for AppendError {
     fn from(error: io::Error) -> Self {
         Self::Device(error)
     }
 }
 
 /// The most purges that are kept while writes fail: 8 MiB.
-const TOMBSTONES_KEPT_MAX: usize = 1 << 20;
+const TOMBSTONES_PENDING_MAX: usize = 1 << 20;
 
 /// The most tombstones in one record.
-const TOMBSTONES_A_RECORD: usize = 4096;
+const TOMBSTONES_PER_RECORD: usize = 4096;
 
 /// The nice value of a writer that bypasses the page cache. It gets a tenth of the processor if other threads
 /// want all of it.
-const GIVES_WAY: i32 = 10;
+const LOW_PRIORITY: i32 = 10;
 
 impl Writer {
     pub(crate) fn new(volume: Arc<Volume>, log: SegmentLog) -> Self {
@@ -205,10 +205,10 @@ impl Writer {
             // For this thread only (setpriority(2), "C library/kernel differences"). It mostly copies bytes and
             // computes checksums, which can wait. With writes through the page cache the kernel's work could
             // not wait. A failure has no consequences.
-            _ = rustix::process::setpriority_process(None, GIVES_WAY);
+            _ = rustix::process::setpriority_process(None, LOW_PRIORITY);
         }
         loop {
-            let message = self.volume.queue.pop(self.patience());
+            let message = self.volume.queue.pop(self.timeout());
             if let Some(message) = message {
                 if self.handle(message) {
                     return;
@@ -218,12 +218,12 @@ impl Writer {
                 _ = self.close();
                 return;
             }
-            self.keep_time();
+            self.run_timers();
         }
     }
 
     /// How long to wait for a message.
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         let settings = &self.volume.settings;
         let now = Instant::now();
         let due = [
@@ -232,12 +232,12 @@ impl Writer {
             self.checkpoint_at,
         ];
         let next = self.retry_at.or_else(|| due.into_iter().flatten().min());
-        next.map_or(IDLE_PATIENCE, |at| at.saturating_duration_since(now))
-            .clamp(Duration::from_millis(1), IDLE_PATIENCE)
+        next.map_or(IDLE_TIMEOUT, |at| at.saturating_duration_since(now))
+            .clamp(Duration::from_millis(1), IDLE_TIMEOUT)
     }
 
     /// Executes flushes, syncs, retries and checkpoints that are due.
-    fn keep_time(&mut self) {
+    fn run_timers(&mut self) {
         let settings = &self.volume.settings;
         let (flush_interval, sync_interval) = (settings.flush_interval, settings.sync_interval);
         let checkpoint_interval = settings.checkpoint_interval;
@@ -261,7 +261,7 @@ impl Writer {
         } else {
             Ok(())
         };
-        self.settle(result);
+        self.record_outcome(result);
         if self.retry_at.is_none() && self.checkpoint_at.is_some_and(|at| now >= at) {
             self.checkpoint_at = Some(now + checkpoint_interval);
             self.begin_checkpoint();
@@ -269,7 +269,7 @@ impl Writer {
     }
 
     /// Tests if the device can be written again: opens a segment if necessary, and writes pending purges.
-    fn probe(&mut self) -> Result<(), WriteFailure> {
+    fn probe(&mut self) -> Result<(), AppendError> {
         if self.log.open().is_none() {
             self.open_segment()?;
         }
@@ -279,7 +279,7 @@ impl Writer {
     /// Returns true if this was the last message.
     fn handle(&mut self, message: Message) -> bool {
         let volume = Arc::clone(&self.volume);
-        let names = |write: &WriteState| (write.key.len() + write.head.len()) as u64;
+        let key_and_head_bytes = |write: &WriteState| (write.key.len() + write.head.len()) as u64;
         match message {
             Message::Object {
                 write,
@@ -287,7 +287,9 @@ impl Writer {
                 body_bytes,
             } => {
                 self.write_object(&write, &body, body_bytes);
-                volume.queue.give_room(body_bytes + names(&write));
+                volume
+                    .queue
+                    .release_bytes(body_bytes + key_and_head_bytes(&write));
             }
             Message::Piece {
                 write,
@@ -295,17 +297,17 @@ impl Writer {
                 body_bytes,
             } => {
                 self.write_piece(&write, &body, body_bytes);
-                volume.queue.give_room(body_bytes);
+                volume.queue.release_bytes(body_bytes);
             }
             Message::Commit { write } => {
                 self.write_commit(&write);
-                volume.queue.give_room(names(&write));
+                volume.queue.release_bytes(key_and_head_bytes(&write));
             }
             Message::Rewrite { write, from } => {
-                self.write_rewritten(&write, from);
-                volume.queue.give_room(names(&write));
+                self.write_new_head(&write, from);
+                volume.queue.release_bytes(key_and_head_bytes(&write));
             }
-            Message::Tombstone { hash } => _ = self.take_purge(hash),
+            Message::Tombstone { hash } => _ = self.add_tombstone(hash),
             Message::Purge { hash, done } => self.purge_durably(hash, done),
             Message::Sync { done } => {
                 // The caller may have stopped waiting.
@@ -320,29 +322,29 @@ impl Writer {
     }
 
     /// Stores a purge for the next record. Returns false if too many are stored.
-    fn take_purge(&mut self, hash: KeyHash) -> bool {
-        if self.tombstones.len() >= TOMBSTONES_KEPT_MAX {
+    fn add_tombstone(&mut self, hash: KeyHash) -> bool {
+        if self.tombstones.len() >= TOMBSTONES_PENDING_MAX {
             self.volume.purge_ended();
-            self.volume.counters.purges_not_durable.one();
+            self.volume.counters.purges_not_durable.increment();
             return false;
         }
         self.tombstones.push(hash.0);
-        self.note_buffered();
+        self.start_timers();
         true
     }
 
     /// Makes a purge durable, together with all purges that arrived while the device was busy: one sync for
     /// all.
-    fn purge_durably(&mut self, hash: KeyHash, done: Done) {
+    fn purge_durably(&mut self, hash: KeyHash, done: PurgeCallback) {
         let volume = Arc::clone(&self.volume);
         let mut waiting = Vec::new();
         let mut next = Some((hash, done));
         while let Some((hash, done)) = next {
-            match self.take_purge(hash) {
+            match self.add_tombstone(hash) {
                 true => waiting.push(done),
                 false => (done.0)(Err(SyncError::NotWritable)),
             }
-            if waiting.len() >= TOMBSTONES_A_RECORD {
+            if waiting.len() >= TOMBSTONES_PER_RECORD {
                 break;
             }
             let message = volume
@@ -354,7 +356,7 @@ impl Writer {
             };
         }
         // A device whose last write failed is not written for a while, even if callers wait.
-        let result = match self.is_resting() {
+        let result = match self.is_paused() {
             true => Err(SyncError::NotWritable),
             false => self.sync_now(),
         };
@@ -371,7 +373,7 @@ impl Writer {
         } else {
             self.sync()
         };
-        self.settle(result)
+        self.record_outcome(result)
             .then_some(())
             .ok_or(SyncError::NotWritable)
     }
@@ -383,7 +385,7 @@ impl Writer {
         } else {
             self.seal()
         };
-        let closed = self.settle(sealed);
+        let closed = self.record_outcome(sealed);
         self.end_checkpoint();
         if closed {
             // After a clean shutdown the checkpoint covers everything.
@@ -395,25 +397,25 @@ impl Writer {
 
     /// Starts the flush and sync timers, because data waits to be written. It must be durable in time, however
     /// long it is gathered.
-    fn note_buffered(&mut self) {
+    fn start_timers(&mut self) {
         let now = Instant::now();
         self.buffered_since.get_or_insert(now);
         self.unsynced_since.get_or_insert(now);
     }
 
     /// Adds a decision of the log to the digest.
-    pub(super) fn decided(&mut self, decision: impl FnOnce(&mut Digest)) {
+    pub(super) fn record_decision(&mut self, decision: impl FnOnce(&mut Digest)) {
         decision(&mut self.digest);
         let value = self.digest.value();
         self.volume.digest.store(value, Ordering::Relaxed);
     }
 
-    fn is_resting(&self) -> bool {
+    fn is_paused(&self) -> bool {
         self.retry_at.is_some_and(|at| Instant::now() < at)
     }
 
     /// Records the outcome of a step. Returns true if it succeeded.
-    fn settle(&mut self, result: Result<(), WriteFailure>) -> bool {
+    fn record_outcome(&mut self, result: Result<(), AppendError>) -> bool {
         match result {
             Ok(()) => {
                 if self.retry_at.is_none() && self.unsynced_since.is_none() {
@@ -421,23 +423,23 @@ impl Writer {
                 }
                 true
             }
-            Err(WriteFailure::NoRoom) => true,
-            Err(WriteFailure::Device(error)) => {
-                self.fail(&error);
+            Err(AppendError::NoRoom) => true,
+            Err(AppendError::Device(error)) => {
+                self.handle_failure(&error);
                 false
             }
         }
     }
 
     /// Handles a failed write: drops the data that was not written, and pauses writing.
-    fn fail(&mut self, error: &io::Error) {
+    fn handle_failure(&mut self, error: &io::Error) {
         let volume = Arc::clone(&self.volume);
         volume.write_failed(error);
         for write in self.pieces_pending.drain(..) {
-            write.drop_as(Dropped::NotWritable);
+            write.drop_as(WriteError::NotWritable);
         }
         for (write, _) in std::mem::take(&mut self.pending) {
-            write.drop_as(Dropped::NotWritable);
+            write.drop_as(WriteError::NotWritable);
             self.end_dropped(&write);
         }
         volume.unwritten.clear();
@@ -449,13 +451,13 @@ impl Writer {
         self.buffered_since = None;
         // Written data that is not synced must still be synced. Until that succeeds, the device is not back in
         // service.
-        let room = TOMBSTONES_KEPT_MAX.saturating_sub(self.tombstones.len());
-        let kept = self.tombstones_unsynced.len().min(room);
-        let lost = self.tombstones_unsynced.len() - kept;
+        let space = TOMBSTONES_PENDING_MAX.saturating_sub(self.tombstones.len());
+        let carried = self.tombstones_unsynced.len().min(space);
+        let lost = self.tombstones_unsynced.len() - carried;
         volume.counters.purges_not_durable.add(lost as u64);
         (0..lost).for_each(|_| volume.purge_ended());
         self.tombstones
-            .extend(self.tombstones_unsynced.drain(..).take(kept));
+            .extend(self.tombstones_unsynced.drain(..).take(carried));
         self.retry_at = Some(Instant::now() + volume.settings.retry_interval);
     }
 
@@ -481,7 +483,7 @@ impl Writer {
                 // The area is full: the device has grown since it was formatted, and recovery uses the footers.
                 && error.kind() != io::ErrorKind::StorageFull
             {
-                volume.counters.write_errors.one();
+                volume.counters.write_errors.increment();
             }
         });
         // Without a thread there is no checkpoint, and the next start reads the footers.
@@ -512,4 +514,4 @@ pub(super) fn unix_secs() -> u64 {
 }
 
 /// How long an idle writer sleeps. A message wakes it.
-const IDLE_PATIENCE: Duration = Duration::from_secs(3600);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{Draft, Writer, block_count, table_of};
-use crate::disk::error::Dropped;
+use crate::disk::error::WriteError;
 use crate::disk::format::{Extent, Kind};
 use crate::disk::location::Location;
 use crate::disk::write::WriteState;
@@ -28,15 +28,15 @@ impl Writer {
             body_bytes,
             body_offset: 0,
         };
-        self.write_last(write, &draft, body);
+        self.write_final_record(write, &draft, body);
     }
 
     pub(super) fn write_piece(&mut self, write: &Arc<WriteState>, body: &[Bytes], body_bytes: u64) {
         if write.dropped().is_some() {
             return;
         }
-        if self.is_resting() {
-            write.drop_as(Dropped::NotWritable);
+        if self.is_paused() {
+            write.drop_as(WriteError::NotWritable);
             return;
         }
         let body_offset = {
@@ -62,11 +62,11 @@ impl Writer {
                 write.extents.lock().push(extent);
                 self.pieces_pending.push(Arc::clone(write));
                 let result = self.flush_if_full();
-                self.settle(result);
+                self.record_outcome(result);
             }
             Err(failure) => {
-                write.drop_as(Dropped::NotWritable);
-                self.settle(Err(failure));
+                write.drop_as(WriteError::NotWritable);
+                self.record_outcome(Err(failure));
             }
         }
     }
@@ -84,7 +84,7 @@ impl Writer {
     ) {
         if !self.all_live(extents) {
             // The first pieces were reclaimed already: the log is too small for such an object.
-            write.drop_as(Dropped::Gone);
+            write.drop_as(WriteError::Gone);
         }
         let table = table_of(extents);
         let draft = Draft {
@@ -98,7 +98,7 @@ impl Writer {
             body_bytes: write.body_bytes(),
             body_offset: 0,
         };
-        self.write_last(write, &draft, &[]);
+        self.write_final_record(write, &draft, &[]);
     }
 
     /// Returns true if every piece is in a segment in use.
@@ -106,11 +106,11 @@ impl Writer {
         let tail_epoch = self.log.tail_epoch();
         extents
             .iter()
-            .all(|extent| extent.epoch >= tail_epoch && self.volume.holds(extent))
+            .all(|extent| extent.epoch >= tail_epoch && self.volume.has_extent(extent))
     }
 
     /// Writes a new head. A body in pieces stays where it is; a body in a single record is copied.
-    pub(super) fn write_rewritten(&mut self, write: &Arc<WriteState>, from: Location) {
+    pub(super) fn write_new_head(&mut self, write: &Arc<WriteState>, from: Location) {
         if self
             .pending
             .iter()
@@ -120,7 +120,7 @@ impl Writer {
             // object of the key is in the buffer: after the flush the index has its location, and the old
             // object is no longer valid.
             let result = self.flush();
-            self.settle(result);
+            self.record_outcome(result);
         }
         let old = self.volume.index.hits(write.hash, from).and_then(|_| {
             let first = self.volume.settings.first_read_bytes.bytes();
@@ -128,7 +128,7 @@ impl Writer {
             (old.key() == &*write.key).then_some(old)
         });
         let Some(old) = old else {
-            write.drop_as(Dropped::Gone);
+            write.drop_as(WriteError::Gone);
             self.end_dropped(write);
             return;
         };
@@ -147,14 +147,14 @@ impl Writer {
         }
     }
 
-    pub(super) fn write_last(
+    pub(super) fn write_final_record(
         &mut self,
         write: &Arc<WriteState>,
         draft: &Draft<'_>,
         body: &[Bytes],
     ) {
-        if self.is_resting() {
-            write.drop_as(Dropped::NotWritable);
+        if self.is_paused() {
+            write.drop_as(WriteError::NotWritable);
         }
         if write.dropped().is_some() {
             self.end_dropped(write);
@@ -167,14 +167,14 @@ impl Writer {
                     self.volume.unwritten.insert(write, location, body);
                 }
                 self.pending.push((Arc::clone(write), location));
-                self.decided(|digest| digest.admitted(write.body_bytes()));
+                self.record_decision(|digest| digest.admitted(write.body_bytes()));
                 let result = self.flush_if_full();
-                self.settle(result);
+                self.record_outcome(result);
             }
             Err(failure) => {
-                write.drop_as(Dropped::NotWritable);
+                write.drop_as(WriteError::NotWritable);
                 self.end_dropped(write);
-                self.settle(Err(failure));
+                self.record_outcome(Err(failure));
             }
         }
     }

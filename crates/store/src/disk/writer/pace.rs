@@ -5,8 +5,8 @@ use std::time::Instant;
 /// The write rate, in bytes a second, from which on a device counts as written fast.
 ///
 /// Below it, new objects are in memory when they are requested next, and the kernel's work for the writes takes
-/// a hundredth of a processor. Above it, this work delays requests (measured in docs/explanation/disk-cache.md), and the
-/// writes displace pages that are read.
+/// a hundredth of a processor. Above it, this work delays requests (measured in
+/// docs/explanation/disk-cache.md), and the writes displace pages that are read.
 const FAST: f64 = (32 << 20) as f64;
 
 /// A leaky bucket: writes fill it, and it drains at [`FAST`].
@@ -34,28 +34,31 @@ mod tests {
     use super::*;
 
     /// Returns for each write of 1 MiB, at this many writes a second, if it counted as fast.
-    fn run(pace: &mut Pace, start: Instant, a_second: u32, seconds: u32) -> Vec<bool> {
-        let gap = Duration::from_secs(1) / a_second;
-        let times = (0..a_second * seconds).map(|write| start + gap * write);
+    fn run(pace: &mut Pace, start: Instant, per_second: u32, seconds: u32) -> Vec<bool> {
+        let gap = Duration::from_secs(1) / per_second;
+        let times = (0..per_second * seconds).map(|write| start + gap * write);
         times.map(|now| pace.is_fast_with(1 << 20, now)).collect()
     }
 
     #[test]
-    fn a_device_that_is_written_slowly_never_is() {
+    fn a_device_that_is_written_slowly_never_counts_as_fast() {
         let fast = run(&mut Pace::default(), Instant::now(), 30, 100);
         assert!(fast.iter().all(|&fast| !fast));
     }
 
     #[test]
-    fn one_that_is_written_fast_is_so_within_a_second_and_stays_so() {
+    fn a_device_that_is_written_fast_counts_as_fast_after_a_second() {
         let fast = run(&mut Pace::default(), Instant::now(), 100, 10);
-        let since = fast.iter().position(|&fast| fast).expect("it is noticed");
+        let since = fast
+            .iter()
+            .position(|&fast| fast)
+            .expect("the rate is fast");
         assert!(since < 100, "after {since} writes");
         assert!(fast[since..].iter().all(|&fast| fast));
     }
 
     #[test]
-    fn it_is_over_two_seconds_after_the_last_write_however_long_it_was() {
+    fn a_device_is_slow_again_two_seconds_after_the_last_write() {
         let start = Instant::now();
         let mut pace = Pace::default();
         run(&mut pace, start, 1000, 60);

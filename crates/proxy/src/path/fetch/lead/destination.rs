@@ -108,7 +108,7 @@ impl Fetch {
             && let Offer::Admit(mut reservation) =
                 cache.offer_to_ram(primary_hash, marker.charge_bytes(), &self.worker.counters)
         {
-            marker.keep_hold(reservation.take_hold());
+            marker.keep_hold(reservation.take_charge());
             let commit = match is_known {
                 // The known marker was evicted, and its variants would no longer be found.
                 true => reservation.promote(Arc::clone(&marker), seen.url),

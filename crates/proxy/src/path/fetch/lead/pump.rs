@@ -175,7 +175,7 @@ impl Fetch {
                 destination.offer(&worker, charge, length);
                 if let Some(reservation) = &mut destination.reservation {
                     let budget = &worker.cache.fill_budget;
-                    memory = budget.charged_to_cache(reservation.take_hold());
+                    memory = budget.charged_to_cache(reservation.take_charge());
                 }
             }
             let body = body.charged_to(memory);

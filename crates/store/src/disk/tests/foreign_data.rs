@@ -9,7 +9,7 @@ use super::*;
 const DEVICE_BYTES: u64 = 8 << 20;
 
 /// Makes a device that is blank except for these bytes.
-fn holding(folder: &Path, at: u64, bytes: &[u8]) {
+fn write_device(folder: &Path, at: u64, bytes: &[u8]) {
     let file = File::create(folder.join(FILE_NAME)).expect("creates");
     file.set_len(DEVICE_BYTES).expect("there is room");
     file.write_all_at(bytes, at).expect("writes");
@@ -31,7 +31,7 @@ fn opened(folder: &Path) -> Result<(), String> {
 
 /// Method: write only the signature of each kind at its offset. The front of most devices stays blank.
 #[test]
-fn what_others_made_is_refused_by_name_and_left_alone() {
+fn data_of_other_programs_is_named_and_not_changed() {
     let end = DEVICE_BYTES;
     let made: [(u64, &[u8], &str); 11] = [
         (0, b"LUKS\xba\xbe", "an encrypted volume (LUKS)"),
@@ -48,7 +48,7 @@ fn what_others_made_is_refused_by_name_and_left_alone() {
     ];
     for (at, bytes, named) in made {
         let folder = tempfile::tempdir().expect("a folder");
-        holding(folder.path(), at, bytes);
+        write_device(folder.path(), at, bytes);
         let before = fs::read(folder.path().join(FILE_NAME)).expect("reads");
         let error = opened(folder.path()).expect_err(named);
         assert!(error.contains(named), "{error}");
@@ -60,7 +60,7 @@ fn what_others_made_is_refused_by_name_and_left_alone() {
 
 /// Tests both sides of the boundaries of the checked ranges.
 #[test]
-fn a_byte_in_the_first_or_last_mebibyte_is_something() {
+fn a_device_with_a_byte_in_its_first_or_last_mebibyte_is_rejected() {
     let mib = 1 << 20;
     let end = DEVICE_BYTES;
     for (at, refused) in [
@@ -73,7 +73,7 @@ fn a_byte_in_the_first_or_last_mebibyte_is_something() {
         (end - 1, true),
     ] {
         let folder = tempfile::tempdir().expect("a folder");
-        holding(folder.path(), at, &[1]);
+        write_device(folder.path(), at, &[1]);
         let opened = opened(folder.path());
         assert_eq!(opened.is_err(), refused, "byte {at}: {opened:?}");
         if let Err(error) = opened {
@@ -84,7 +84,7 @@ fn a_byte_in_the_first_or_last_mebibyte_is_something() {
 
 /// The instruction in the message works, also for a former store.
 #[test]
-fn a_store_whose_ends_were_zeroed_is_blank() {
+fn a_store_whose_first_and_last_mebibyte_are_zeroed_is_blank() {
     let folder = tempfile::tempdir().expect("a folder");
     opened(folder.path()).expect("a new one");
     let file = File::options()
@@ -105,7 +105,7 @@ fn a_store_whose_ends_were_zeroed_is_blank() {
 
 /// The device is smaller than the range that is checked at each end.
 #[test]
-fn a_small_device_is_looked_at_once_over() {
+fn a_small_device_is_checked_completely() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join(FILE_NAME), [0; 9000]).expect("writes");
     let settings = DiskSettings::new(folder.path(), ByteSize(9000));
@@ -117,7 +117,7 @@ fn a_small_device_is_looked_at_once_over() {
 
 /// Configured with a capacity that is larger than the file.
 #[test]
-fn a_file_that_is_refused_keeps_its_size_and_its_bytes() {
+fn a_rejected_file_keeps_its_size_and_its_bytes() {
     let (folder, other) = (tempfile::tempdir(), tempfile::tempdir());
     let (folder, other) = (folder.expect("a folder"), other.expect("a folder"));
     let larger = |folder: &Path| DiskSettings {
@@ -145,7 +145,7 @@ fn a_file_that_is_refused_keeps_its_size_and_its_bytes() {
     both.devices.extend(larger(other.path()).devices);
     assert!(matches!(
         DiskCache::open(both),
-        Err(OpenError::Stranger { .. })
+        Err(OpenError::SeedMismatch { .. })
     ));
     for folder in [folder.path(), other.path()] {
         let length = fs::metadata(folder.join(FILE_NAME)).expect("there").len();
@@ -155,7 +155,7 @@ fn a_file_that_is_refused_keeps_its_size_and_its_bytes() {
 
 /// Two devices with objects on each; then the first 64 KiB of the first device are overwritten.
 #[test]
-fn a_store_whose_front_is_destroyed_is_left_alone_and_the_others_are_used() {
+fn a_store_without_superblock_is_not_changed_and_other_devices_are_used() {
     for noise in [0, 0xa5] {
         let folders = [0, 1].map(|_| tempfile::tempdir().expect("a folder"));
         let mut both = settings(folders[0].path(), 1100);
@@ -196,7 +196,7 @@ fn front(path: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn a_missing_file_is_created_where_that_is_no_mistake() {
+fn a_missing_file_is_created_except_under_dev_or_without_a_folder() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |path: &Path| DiskSettings {
         segment_bytes: Some(ByteSize::kib(256)),

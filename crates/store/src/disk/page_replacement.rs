@@ -24,23 +24,25 @@ pub(crate) const FOLIO_BYTES_MAX: u64 = 2 << 20;
 
 /// The mode of `fallocate` that replaces pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Renewal {
+pub(crate) enum PageReplacement {
     /// The range stays allocated and reads as zeros.
     Zero,
     /// The range is freed, and allocated again when it is written.
     Punch,
 }
 
-impl Renewal {
+impl PageReplacement {
     /// Returns the mode that works in `folder`, if one does.
     pub(crate) fn in_folder(folder: &Path) -> Option<Self> {
-        [Self::Zero, Self::Punch]
-            .into_iter()
-            .find(|renewal| renewal.keeps_what_is_on_its_way(folder).unwrap_or(false))
+        [Self::Zero, Self::Punch].into_iter().find(|replacement| {
+            replacement
+                .preserves_pages_in_sockets(folder)
+                .unwrap_or(false)
+        })
     }
 
     /// Replaces the pages of a range of a file. The range's content is lost.
-    pub(crate) fn renew(self, file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    pub(crate) fn replace(self, file: &File, offset: u64, bytes: u64) -> io::Result<()> {
         let mode = match self {
             Self::Zero => FallocateFlags::ZERO_RANGE,
             Self::Punch => FallocateFlags::PUNCH_HOLE,
@@ -55,25 +57,25 @@ impl Renewal {
     }
 
     /// Sends a page, replaces and overwrites it, and checks the bytes that arrive.
-    fn keeps_what_is_on_its_way(self, folder: &Path) -> io::Result<bool> {
+    fn preserves_pages_in_sockets(self, folder: &Path) -> io::Result<bool> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR)?);
-        let (old, new) = ([0xa5; TRIED_BYTES], [0x5a; TRIED_BYTES]);
+        let (old, new) = ([0xa5; TRIAL_BYTES], [0x5a; TRIAL_BYTES]);
         file.write_all_at(&old, 0)?;
         let (ours, mut theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         theirs.set_nonblocking(true)?;
         let mut offset = 0;
-        let sent = sendfile(ours.as_fd(), &file, Some(&mut offset), TRIED_BYTES)?;
-        self.renew(&file, 0, TRIED_BYTES as u64)?;
+        let sent = sendfile(ours.as_fd(), &file, Some(&mut offset), TRIAL_BYTES)?;
+        self.replace(&file, 0, TRIAL_BYTES as u64)?;
         file.write_all_at(&new, 0)?;
-        let mut arrived = [0; TRIED_BYTES];
+        let mut arrived = [0; TRIAL_BYTES];
         theirs.read_exact(&mut arrived[..sent])?;
         Ok(sent > 0 && arrived[..sent] == old[..sent])
     }
 }
 
-const TRIED_BYTES: usize = 16 << 10;
+const TRIAL_BYTES: usize = 16 << 10;
 
 /// Sends `before`, then a part of a file, to a socket. Returns the number of bytes that the socket took without
 /// waiting.
@@ -110,10 +112,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_on_its_way_is_not_what_is_written_after_a_renewal() {
+    fn bytes_in_a_socket_survive_a_replacement_and_a_write() {
         let folder = tempfile::tempdir().expect("a folder");
-        let Some(renewal) = Renewal::in_folder(folder.path()) else {
-            eprintln!("skipped: this file system cannot");
+        let Some(replacement) = PageReplacement::in_folder(folder.path()) else {
+            eprintln!("skipped: this file system cannot replace pages");
             return;
         };
         let file = File::options()
@@ -126,7 +128,7 @@ mod tests {
         let (ours, mut theirs) = UnixStream::pair().expect("sockets");
         let sent = send(&ours, b"head", &file, 4096, 16_384).expect("sends");
         assert_eq!(sent, 4 + 16_384);
-        renewal.renew(&file, 0, 65_536).expect("renews");
+        replacement.replace(&file, 0, 65_536).expect("replaces");
         let mut now = [9; 100];
         file.read_exact_at(&mut now, 30_000).expect("it is as long");
         assert_eq!(now, [0; 100]);
@@ -137,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_not_there_renews_nothing() {
-        assert_eq!(Renewal::in_folder(Path::new("/nonexistent")), None);
+    fn a_folder_that_does_not_exist_has_no_mode() {
+        assert_eq!(PageReplacement::in_folder(Path::new("/nonexistent")), None);
     }
 }

@@ -11,7 +11,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::bucket::{EMPTY, Line, SLOTS};
+use super::bucket::{CacheLine, EMPTY, SLOTS};
 use super::geometry::{Geometry, Identity, parent};
 use super::{BLOCK_BUCKETS, Index, LOAD_PERCENT_MAX};
 use crate::disk::Location;
@@ -19,7 +19,7 @@ use crate::disk::Location;
 /// The outcome of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Inserted {
+pub enum InsertOutcome {
     /// The key has an entry now and had none before.
     New,
     /// The entry replaced one with the same identity: an older record of the key, or a record of another key.
@@ -69,12 +69,17 @@ struct Step {
 }
 
 impl Index {
-    pub(super) fn place(&self, writer: &mut Writer, identity: Identity, slot: u64) -> Inserted {
+    pub(super) fn store(
+        &self,
+        writer: &mut Writer,
+        identity: Identity,
+        slot: u64,
+    ) -> InsertOutcome {
         if let Some(before) = self.rewrite(writer, identity, None, slot) {
-            return Inserted::Replaced(before);
+            return InsertOutcome::Replaced(before);
         }
         let displaced = self.add(writer, identity, slot);
-        displaced.map_or(Inserted::New, Inserted::Displaced)
+        displaced.map_or(InsertOutcome::New, InsertOutcome::Displaced)
     }
 
     /// Replaces the entry of `identity` by `slot`. If `from` is given, only if the entry has this location.
@@ -85,14 +90,14 @@ impl Index {
         from: Option<Location>,
         slot: u64,
     ) -> Option<Location> {
-        let (found, extra) = self.all_of(identity);
+        let (found, extra) = self.slots_of(identity);
         let (number, at, before) = found?;
         let before = self.location(before);
         if from.is_some_and(|from| from != before) {
             return None;
         }
         self.table.bucket(number).set(at, slot);
-        self.wipe(extra);
+        self.clear_slot(extra);
         Some(before)
     }
 
@@ -103,14 +108,14 @@ impl Index {
         identity: Identity,
         from: Option<Location>,
     ) -> Option<Location> {
-        let (found, extra) = self.all_of(identity);
+        let (found, extra) = self.slots_of(identity);
         let (_, _, slot) = found?;
         let before = self.location(slot);
         if from.is_some_and(|from| from != before) {
             return None;
         }
-        self.wipe(extra);
-        self.wipe(found);
+        self.clear_slot(extra);
+        self.clear_slot(found);
         Some(before)
     }
 
@@ -156,28 +161,28 @@ impl Index {
         for number in start..end {
             for (at, slot) in self.table.bucket(number).line().slots() {
                 if !keep(self.location(slot)) {
-                    self.wipe(Some((number, at, slot)));
+                    self.clear_slot(Some((number, at, slot)));
                 }
             }
         }
     }
 
     /// Returns the slot of `identity`, and its second copy if a checkpoint left two.
-    fn all_of(&self, identity: Identity) -> (Option<Place>, Option<Place>) {
+    fn slots_of(&self, identity: Identity) -> (Option<SlotAddress>, Option<SlotAddress>) {
         let pair = self.pair(identity, self.table.shape());
         let buckets = if pair[0] == pair[1] { 1 } else { 2 };
-        let mut places = pair[..buckets].iter().flat_map(|&number| {
+        let mut addresses = pair[..buckets].iter().flat_map(|&number| {
             let line = self.table.bucket(number).line();
             (0..SLOTS).filter_map(move |at| {
                 let slot = line.slot(at);
                 (slot != EMPTY && self.tag(slot) == identity.tag).then_some((number, at, slot))
             })
         });
-        (places.next(), places.next())
+        (addresses.next(), addresses.next())
     }
 
-    fn wipe(&self, place: Option<Place>) {
-        if let Some((number, at, _)) = place {
+    fn clear_slot(&self, address: Option<SlotAddress>) {
+        if let Some((number, at, _)) = address {
             self.table.bucket(number).set(at, EMPTY);
             self.counters.entries.fetch_sub(1, Relaxed);
         }
@@ -235,7 +240,7 @@ impl Index {
         while to.before != ROOT {
             let from = steps[to.before];
             let slot = self.table.bucket(from.bucket).line().slot(to.slot);
-            self.carry((from.bucket, to.slot), (to.bucket, free), slot);
+            self.move_slot((from.bucket, to.slot), (to.bucket, free), slot);
             if let Some(saving) = &mut writer.saving {
                 saving.moved(from.bucket, to.bucket, self.geometry.bases, slot);
             }
@@ -246,12 +251,12 @@ impl Index {
     }
 
     /// Moves one slot from one bucket to another. Lookups always see it in one of them.
-    fn carry(&self, from: (u64, usize), to: (u64, usize), slot: u64) {
+    fn move_slot(&self, from: (u64, usize), to: (u64, usize), slot: u64) {
         let [source, target] = [from.0, to.0].map(|number| self.table.bucket(number));
         source.begin();
         target.begin();
-        target.put(to.1, slot);
-        source.put(from.1, EMPTY);
+        target.write_slot(to.1, slot);
+        source.write_slot(from.1, EMPTY);
         target.end();
         source.end();
     }
@@ -262,7 +267,7 @@ impl Index {
         let (number, at, victim) = pair
             .into_iter()
             .flat_map(|number| {
-                let line: Line = self.table.bucket(number).line();
+                let line: CacheLine = self.table.bucket(number).line();
                 (0..SLOTS).map(move |at| (number, at, line.slot(at)))
             })
             // The log is written upwards and continues at the start of the device: the records shortly after
@@ -277,7 +282,7 @@ impl Index {
     /// Adds buckets until the load is below its limit, but only as many as an insertion may wait for.
     fn grow_if_due(&self, writer: &mut Writer) {
         for _ in 0..SPLITS_MAX {
-            if !self.is_loaded() || self.table.is_full_grown() {
+            if !self.is_loaded() || self.table.is_at_limit() {
                 return;
             }
             self.split(writer);
@@ -290,7 +295,7 @@ impl Index {
     }
 
     fn is_full(&self) -> bool {
-        self.table.is_full_grown() && self.is_loaded()
+        self.table.is_at_limit() && self.is_loaded()
     }
 
     /// Adds one bucket and moves to it the entries of its parent that now belong there.
@@ -314,7 +319,7 @@ impl Index {
         self.table.publish_next();
         for (at, slot) in moved.into_iter().enumerate() {
             let Some(slot) = slot else { continue };
-            source.put(at, EMPTY);
+            source.write_slot(at, EMPTY);
             if let Some(saving) = &mut writer.saving {
                 saving.moved(old, new, bases, slot);
             }
@@ -323,7 +328,7 @@ impl Index {
     }
 }
 
-type Place = (u64, usize, u64);
+type SlotAddress = (u64, usize, u64);
 
 const ROOT: usize = usize::MAX;
 

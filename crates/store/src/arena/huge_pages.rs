@@ -1,35 +1,36 @@
-//! Whether files in memory lie in single pages here.
+//! Checks that the system backs in-memory files with single pages.
 //!
-//! Punching a hole that cuts through a larger page may clear the cut part in place, and that page may be on
-//! its way to a client. Distributions leave larger pages for such files off (`never`, or `advise`, which
-//! takes a word from us that is never said).
+//! A hole that cuts through a huge page may clear a part of it in place, while the page is in a socket buffer.
+//! Distributions leave huge pages for in-memory files off (`never`), or on request only (`advise`); the arena
+//! never requests them.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Where Linux says which pages files in memory get (Documentation/admin-guide/mm/transhuge.rst).
+/// The folder in which Linux says which page sizes in-memory files get
+/// (Documentation/admin-guide/mm/transhuge.rst).
 const SETTINGS: &str = "/sys/kernel/mm/transparent_hugepage";
 
-pub(super) fn are_single_pages() -> io::Result<()> {
-    are_single_pages_by(Path::new(SETTINGS))
+pub(super) fn are_disabled() -> io::Result<()> {
+    are_disabled_in(Path::new(SETTINGS))
 }
 
-fn are_single_pages_by(settings: &Path) -> io::Result<()> {
+fn are_disabled_in(settings: &Path) -> io::Result<()> {
     let Ok(entries) = fs::read_dir(settings) else {
-        // A kernel without larger pages.
+        // The kernel has no huge pages.
         return Ok(());
     };
     let sizes = entries.flatten().map(|entry| entry.path());
     for folder in sizes.chain([settings.to_owned()]) {
         let file = folder.join("shmem_enabled");
-        // A size that files cannot have has no such setting.
+        // A page size that files cannot have has no such setting.
         let Ok(setting) = fs::read_to_string(&file) else {
             continue;
         };
         if !is_off(&setting) {
             return Err(io::Error::other(format!(
-                "{} is set to {}; large bodies lie in files of single pages only (never, advise)",
+                "{} is set to {}: large bodies need files without huge pages (set it to never or advise)",
                 file.display(),
                 setting.trim()
             )));
@@ -38,12 +39,12 @@ fn are_single_pages_by(settings: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The choice that counts stands in brackets.
+/// Returns true if a setting disables huge pages. The active choice is in brackets.
 fn is_off(setting: &str) -> bool {
     let chosen = setting
         .split_whitespace()
         .find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
-    // `inherit` means what the folder above says, which is looked at too.
+    // `inherit` refers to the setting of the folder above, which is checked too.
     matches!(chosen, Some("never" | "advise" | "deny" | "inherit"))
 }
 
@@ -52,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn larger_pages_are_told_by_the_choice_in_brackets() {
+    fn the_choice_in_brackets_is_active() {
         for (setting, off) in [
             ("always within_size advise [never] deny force\n", true),
             ("always within_size [advise] never deny force\n", true),
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_that_enlarges_one_size_of_page_is_refused_by_name() {
+    fn the_error_names_the_page_size_that_is_enabled() {
         let folder = tempfile::tempdir().expect("a folder");
         let size = folder.path().join("hugepages-64kB");
         fs::create_dir(&size).expect("a folder within");
@@ -79,14 +80,14 @@ mod tests {
             "always within_size advise [never] deny force\n",
         );
         write(&size, "always inherit within_size advise [never]\n");
-        are_single_pages_by(folder.path()).expect("all off");
+        are_disabled_in(folder.path()).expect("all off");
         write(&size, "[always] inherit within_size advise never\n");
-        let error = are_single_pages_by(folder.path()).expect_err("one is on");
+        let error = are_disabled_in(folder.path()).expect_err("one is on");
         assert!(error.to_string().contains("hugepages-64kB"), "{error}");
     }
 
     #[test]
-    fn a_kernel_without_larger_pages_is_fine() {
-        are_single_pages_by(Path::new("/nonexistent")).expect("nothing to be wrong");
+    fn a_kernel_without_huge_pages_is_accepted() {
+        are_disabled_in(Path::new("/nonexistent")).expect("no huge pages");
     }
 }

@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-use edgeward_link::socks::{HEAD_BYTES_MAX, Step, ProxyProtocol, read, reply};
+use edgeward_link::socks::{HEAD_BYTES_MAX, ProxyProtocol, Step, read, reply};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((&choice, bytes)) = bytes.split_first() else {

@@ -83,7 +83,7 @@ impl Allow {
         self
     }
 
-    /// Returns true if a rule matches the target as requested. [`special_address`](Self::special_address) then checks
+    /// Returns true if a rule matches the target as requested. `special_address` then checks
     /// each address that its name resolves to.
     pub fn permits(&self, target: &HostPort) -> bool {
         let address = target

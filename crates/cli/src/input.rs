@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clap::Args;
 
 use edgeward_trace::{
-    Columns, Compression, Format, OnError, Place, QueryRule, ReadError, ReadOptions, Record,
+    Columns, Compression, Format, OnError, Position, QueryRule, ReadError, ReadOptions, Record,
     Skipped, TimeUnit,
 };
 
@@ -292,12 +292,12 @@ fn diagnostic_of(error: ReadError) -> anyhow::Error {
         message = format!("{message}: {cause}");
     }
     let mut diagnostic = Diagnostic::new(message);
-    diagnostic = match error.place() {
-        Place::Whole => diagnostic.in_file(error.label()),
-        Place::Line { number, .. } => diagnostic
+    diagnostic = match error.position() {
+        Position::Whole => diagnostic.in_file(error.label()),
+        Position::Line { number, .. } => diagnostic
             .in_file(error.label())
             .at_line(usize::try_from(number).unwrap_or(usize::MAX)),
-        Place::Byte(byte) => diagnostic.in_file(format!("{}, byte {byte}", error.label())),
+        Position::Byte(byte) => diagnostic.in_file(format!("{}, byte {byte}", error.label())),
     };
     if let Some(hint) = error.hint() {
         diagnostic = diagnostic.hint(hint);

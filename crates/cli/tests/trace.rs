@@ -51,7 +51,7 @@ fn the_summary_of_a_truncated_trace_is_printed_before_the_error() {
     );
     let stderr = String::from_utf8_lossy(&out.stderr);
     assert!(
-        stderr.contains("error: the gzip stream ends in the middle"),
+        stderr.contains("error: the gzip stream is truncated"),
         "{stderr}"
     );
     assert!(

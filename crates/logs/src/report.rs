@@ -120,7 +120,7 @@ impl FileProblem {
 fn cause(problem: &Problem) -> String {
     match problem {
         Problem::Io(source)
-        | Problem::CutShort { source, .. }
+        | Problem::Truncated { source, .. }
         | Problem::Undecodable { source, .. } => format!(": {source}"),
         _ => String::new(),
     }

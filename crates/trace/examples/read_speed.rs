@@ -1,7 +1,6 @@
-//! How fast a trace is read: `cargo run --release -p edgeward-trace --example read_speed FILE…`
+//! Measures the speed of reading a trace: `cargo run --release -p edgeward-trace --example read_speed FILE…`
 //!
-//! Reads each file whole into memory first, so that what is timed is decompression and
-//! parsing and not the disk.
+//! Each file is read into memory first, so that the time is that of decompression and parsing.
 
 use std::time::Instant;
 
@@ -12,7 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let bytes = std::fs::read(&path)?;
         let start = Instant::now();
         let mut reader = open(&bytes[..], ReadOptions::named(&path))?;
-        // A sum over every field, so that no parsing can be left out as unused.
+        // The sum of all fields prevents the compiler from removing unused parsing.
         let mut sum = 0u64;
         while let Some(batch) = reader.next_batch()? {
             for record in batch {

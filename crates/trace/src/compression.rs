@@ -1,4 +1,4 @@
-//! Compression around a trace, recognised by its first bytes.
+//! Decompresses a trace, and compresses one that is written. The compression is recognised by its magic number.
 
 use std::fmt;
 use std::io::{self, BufReader, Chain, Cursor, Read, Write};
@@ -8,31 +8,30 @@ use flate2::bufread::MultiGzDecoder;
 
 use crate::Problem;
 
-/// How the bytes of a trace are compressed.
+/// The compression of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Compression {
-    /// Not at all.
+    /// Uncompressed.
     #[default]
     None,
     /// gzip (RFC 1952), any number of members.
     Gzip,
     /// Zstandard (RFC 8878), any number of frames.
     Zstd,
-    /// bzip2, any number of streams. Slow to decode, and old logs are kept in it.
+    /// bzip2, any number of streams. Slow to decode; old logs use it.
     Bzip2,
 }
 
 impl Compression {
-    /// Tells a stream so compressed that broke off from one that is damaged and from a device that
-    /// failed, by what its decoder said.
+    /// Classifies an error of the decoder: a truncated stream, a corrupt stream, or a failed device.
     pub fn problem_of(self, source: io::Error) -> Problem {
         match (self, source.kind()) {
             (Self::None, _) => Problem::Io(source),
-            (_, io::ErrorKind::UnexpectedEof) => Problem::CutShort {
+            (_, io::ErrorKind::UnexpectedEof) => Problem::Truncated {
                 compression: self,
                 source,
             },
-            // The decoders report damage as one of these; anything else came from below them.
+            // The decoders report corruption as one of these kinds; other kinds come from the input.
             (
                 _,
                 io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput | io::ErrorKind::Other,
@@ -56,18 +55,19 @@ impl fmt::Display for Compression {
     }
 }
 
-/// An input with its compression taken off, whichever it was.
+/// An input that is decompressed while it is read.
 pub struct Decoder<'a> {
     input: Decoded<'a>,
     compression: Compression,
 }
 
 impl<'a> Decoder<'a> {
-    /// Looks at the first bytes. A zstd frame may claim 2 to the power `zstd_window_log_max` bytes.
+    /// Recognises the compression by the first bytes. The window of a zstd frame may have up to
+    /// `2^zstd_window_log_max` bytes.
     ///
     /// # Errors
     ///
-    /// If the input fails, or is compressed in a way that is known by sight and not read.
+    /// If reading fails, or if the compression is not supported.
     pub fn open(
         mut input: Box<dyn Read + Send + 'a>,
         zstd_window_log_max: u32,
@@ -79,9 +79,9 @@ impl<'a> Decoder<'a> {
             .read_to_end(&mut head)
             .map_err(Problem::Io)?;
         let compression = match recognise(&head) {
-            Wrapping::Known(compression) => compression,
-            Wrapping::Foreign { name, tool } => {
-                return Err(Problem::ForeignCompression { name, tool });
+            MagicNumber::Supported(compression) => compression,
+            MagicNumber::Unsupported { name, tool } => {
+                return Err(Problem::UnsupportedCompression { name, tool });
             }
         };
         let input =
@@ -94,12 +94,12 @@ impl<'a> Decoder<'a> {
         Ok(Self { input, compression })
     }
 
-    /// What was taken off.
+    /// The compression of the input.
     pub const fn compression(&self) -> Compression {
         self.compression
     }
 
-    /// Tells a stream that broke off from one that is damaged and from a device that failed.
+    /// Classifies an error of the decoder: a truncated stream, a corrupt stream, or a failed device.
     pub fn problem_of(&self, source: io::Error) -> Problem {
         self.compression.problem_of(source)
     }
@@ -111,49 +111,51 @@ impl Read for Decoder<'_> {
     }
 }
 
-/// What the first bytes of an input say about its compression.
+/// A compression by its magic number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wrapping {
-    Known(Compression),
-    /// A compression we know by sight but do not read, and the tool that does.
-    Foreign {
+enum MagicNumber {
+    Supported(Compression),
+    /// A compression without a decoder here, and the command that decodes it.
+    Unsupported {
         name: &'static str,
         tool: &'static str,
     },
 }
 
-fn recognise(head: &[u8]) -> Wrapping {
-    let foreign = |name, tool| Wrapping::Foreign { name, tool };
+fn recognise(head: &[u8]) -> MagicNumber {
+    let unsupported = |name, tool| MagicNumber::Unsupported { name, tool };
     match head {
-        [0x1f, 0x8b, ..] => Wrapping::Known(Compression::Gzip),
+        [0x1f, 0x8b, ..] => MagicNumber::Supported(Compression::Gzip),
         // RFC 8878, 3.1.1: magic number 0xFD2FB528, little-endian; 3.1.2: skippable frames.
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
-            Wrapping::Known(Compression::Zstd)
+            MagicNumber::Supported(Compression::Zstd)
         }
-        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => foreign("xz", "xz -dc"),
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => unsupported("xz", "xz -dc"),
         // The magic number of a block, 0x314159…, or of the end of an empty stream, 0x177245….
         [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, ..]
-        | [b'B', b'Z', b'h', b'1'..=b'9', 0x17, 0x72, ..] => Wrapping::Known(Compression::Bzip2),
-        [0x04, 0x22, 0x4d, 0x18, ..] => foreign("lz4", "lz4 -dc"),
-        [b'P', b'K', 3, 4, ..] => foreign("zip", "unzip -p"),
-        _ => Wrapping::Known(Compression::None),
+        | [b'B', b'Z', b'h', b'1'..=b'9', 0x17, 0x72, ..] => {
+            MagicNumber::Supported(Compression::Bzip2)
+        }
+        [0x04, 0x22, 0x4d, 0x18, ..] => unsupported("lz4", "lz4 -dc"),
+        [b'P', b'K', 3, 4, ..] => unsupported("zip", "unzip -p"),
+        _ => MagicNumber::Supported(Compression::None),
     }
 }
 
-/// An input with its compression taken off.
+/// The decoder of each compression.
 enum Decoded<'a> {
-    Plain(Raw<'a>),
+    Uncompressed(Raw<'a>),
     Gzip(Box<MultiGzDecoder<BufReader<Raw<'a>>>>),
     #[cfg(not(target_family = "wasm"))]
     Zstd(zstd::stream::read::Decoder<'static, BufReader<Raw<'a>>>),
     Bzip2(Box<MultiBzDecoder<BufReader<Raw<'a>>>>),
 }
 
-/// The bytes looked at to recognise the compression, and then the rest.
+/// The bytes that were read to recognise the compression, then the rest of the input.
 type Raw<'a> = Chain<Cursor<Vec<u8>>, Box<dyn Read + Send + 'a>>;
 
 impl<'a> Decoded<'a> {
-    /// `window_log_max` bounds the memory a zstd frame may claim: 2 to its power bytes.
+    /// `window_log_max` bounds the window of a zstd frame, to `2^window_log_max` bytes.
     fn new(
         head: Vec<u8>,
         rest: Box<dyn Read + Send + 'a>,
@@ -163,7 +165,7 @@ impl<'a> Decoded<'a> {
         let raw = Cursor::new(head).chain(rest);
         let buffered = |raw| BufReader::with_capacity(COMPRESSED_BUFFER_BYTES, raw);
         Ok(match compression {
-            Compression::None => Self::Plain(raw),
+            Compression::None => Self::Uncompressed(raw),
             Compression::Gzip => Self::Gzip(Box::new(MultiGzDecoder::new(buffered(raw)))),
             Compression::Bzip2 => Self::Bzip2(Box::new(MultiBzDecoder::new(buffered(raw)))),
             #[cfg(not(target_family = "wasm"))]
@@ -177,7 +179,7 @@ impl<'a> Decoded<'a> {
                 let _ = (raw, window_log_max, buffered);
                 return Err(io::Error::new(
                     io::ErrorKind::Unsupported,
-                    "zstd is not part of this build",
+                    "this build does not support zstd",
                 ));
             }
         })
@@ -187,7 +189,7 @@ impl<'a> Decoded<'a> {
 impl Read for Decoded<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         match self {
-            Self::Plain(raw) => raw.read(out),
+            Self::Uncompressed(raw) => raw.read(out),
             Self::Gzip(decoder) => decoder.read(out),
             #[cfg(not(target_family = "wasm"))]
             Self::Zstd(decoder) => decoder.read(out),
@@ -196,20 +198,20 @@ impl Read for Decoded<'_> {
     }
 }
 
-/// An output with a compression put on.
+/// An output that compresses what is written to it.
 pub struct Encoder<W: Write>(Sink<W>);
 
 impl<W: Write> Encoder<W> {
-    /// Begins.
+    /// Starts a compressed stream.
     ///
     /// # Errors
     ///
-    /// If this build does not have the compression, or its first bytes cannot be written.
+    /// If this build does not support the compression, or if writing fails.
     pub fn new(output: W, compression: Compression) -> io::Result<Self> {
         Sink::new(output, compression).map(Self)
     }
 
-    /// Writes all of it.
+    /// Compresses and writes all bytes.
     ///
     /// # Errors
     ///
@@ -218,7 +220,7 @@ impl<W: Write> Encoder<W> {
         self.0.write_all(bytes)
     }
 
-    /// Brings the last bytes out.
+    /// Ends the compressed stream and flushes the output.
     ///
     /// # Errors
     ///
@@ -229,7 +231,7 @@ impl<W: Write> Encoder<W> {
 }
 
 enum Sink<W: Write> {
-    Plain(W),
+    Uncompressed(W),
     Gzip(flate2::write::GzEncoder<W>),
     #[cfg(not(target_family = "wasm"))]
     Zstd(zstd::stream::write::Encoder<'static, W>),
@@ -239,7 +241,7 @@ enum Sink<W: Write> {
 impl<W: Write> Sink<W> {
     fn new(output: W, compression: Compression) -> io::Result<Self> {
         Ok(match compression {
-            Compression::None => Self::Plain(output),
+            Compression::None => Self::Uncompressed(output),
             Compression::Gzip => Self::Gzip(flate2::write::GzEncoder::new(
                 output,
                 flate2::Compression::default(),
@@ -251,7 +253,7 @@ impl<W: Write> Sink<W> {
             #[cfg(not(target_family = "wasm"))]
             Compression::Zstd => {
                 let mut encoder = zstd::stream::write::Encoder::new(output, ZSTD_LEVEL)?;
-                // A damaged trace should be found out, not simulated.
+                // With a checksum, a corrupt trace is refused instead of simulated.
                 encoder.include_checksum(true)?;
                 Self::Zstd(encoder)
             }
@@ -259,7 +261,7 @@ impl<W: Write> Sink<W> {
             Compression::Zstd => {
                 return Err(io::Error::new(
                     io::ErrorKind::Unsupported,
-                    "zstd is not part of this build",
+                    "this build does not support zstd",
                 ));
             }
         })
@@ -267,7 +269,7 @@ impl<W: Write> Sink<W> {
 
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
-            Self::Plain(output) => output.write_all(bytes),
+            Self::Uncompressed(output) => output.write_all(bytes),
             Self::Gzip(encoder) => encoder.write_all(bytes),
             #[cfg(not(target_family = "wasm"))]
             Self::Zstd(encoder) => encoder.write_all(bytes),
@@ -277,7 +279,7 @@ impl<W: Write> Sink<W> {
 
     fn finish(self) -> io::Result<W> {
         let mut output = match self {
-            Self::Plain(output) => output,
+            Self::Uncompressed(output) => output,
             Self::Gzip(encoder) => encoder.finish()?,
             #[cfg(not(target_family = "wasm"))]
             Self::Zstd(encoder) => encoder.finish()?,
@@ -288,14 +290,14 @@ impl<W: Write> Sink<W> {
     }
 }
 
-/// zstd's own default: traces halve again at 19, at a twentieth of the speed.
+/// The default of zstd. At level 19 traces have half the size, and compression takes twenty times as long.
 #[cfg(not(target_family = "wasm"))]
 const ZSTD_LEVEL: i32 = 3;
 
-/// The longest magic number we know.
+/// The length of the longest magic number.
 const MAGIC_BYTES: usize = 6;
 
-/// What the decoders read at a time: zstd's own advice is 128 KiB plus a block header.
+/// The size of the decoders' reads. zstd advises 128 KiB plus a block header.
 const COMPRESSED_BUFFER_BYTES: usize = 128 << 10;
 
 #[cfg(test)]
@@ -304,7 +306,7 @@ mod tests {
 
     #[test]
     fn compression_is_recognised_by_magic_number() {
-        let known = |c| Wrapping::Known(c);
+        let known = |c| MagicNumber::Supported(c);
         assert_eq!(recognise(&[0x1f, 0x8b, 8]), known(Compression::Gzip));
         assert_eq!(
             recognise(&[0x28, 0xb5, 0x2f, 0xfd]),
@@ -319,7 +321,7 @@ mod tests {
         assert_eq!(recognise(b""), known(Compression::None));
         assert!(matches!(
             recognise(b"\xfd7zXZ\0"),
-            Wrapping::Foreign { name: "xz", .. }
+            MagicNumber::Unsupported { name: "xz", .. }
         ));
     }
 }

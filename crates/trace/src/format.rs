@@ -1,25 +1,25 @@
-//! The formats a trace may be written in.
+//! The formats of traces.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How the records of a trace are laid out, compression aside.
+/// The format of the records of a trace, after decompression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
     /// Lines of `time key size`, separated by white space.
     Text,
-    /// Lines of delimited fields under a header that names them.
+    /// Lines of delimited fields; the first line names the columns.
     Csv,
-    /// libCacheSim's oracleGeneral: 24 packed little-endian bytes a request.
+    /// libCacheSim's oracleGeneral: 24 packed little-endian bytes per request.
     OracleGeneral,
-    /// Lines of `time id size [feature…]` with whole numbers, as LRB's simulator reads them.
+    /// Lines of `time id size [feature…]` with whole numbers, the format of LRB's simulator.
     Lrb,
-    /// NCSA common or combined access log, with or without a virtual host in front.
+    /// NCSA common or combined access log, with or without a virtual host at the start of each line.
     Ncsa,
 }
 
 impl Format {
-    /// Every format, in the order they are documented.
+    /// Every format, in the order of the documentation.
     pub const ALL: [Self; 5] = [
         Self::Text,
         Self::Csv,
@@ -28,7 +28,7 @@ impl Format {
         Self::Ncsa,
     ];
 
-    /// The name the command line uses.
+    /// The name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -50,7 +50,7 @@ impl FromStr for Format {
     type Err = ParseFormatError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        // libCacheSim spells it oracleGeneral; people type what they saw there.
+        // libCacheSim's spelling, oracleGeneral, is accepted too.
         let wanted = text.replace(['-', '_'], "").to_ascii_lowercase();
         Self::ALL
             .into_iter()
@@ -61,7 +61,7 @@ impl FromStr for Format {
     }
 }
 
-/// A text that names no trace format.
+/// The text is not the name of a trace format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a trace format; use text, csv, oracle-general, lrb or ncsa")]
 pub struct ParseFormatError {
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_format_reads_back_from_its_name_and_from_libcachesims_spelling() {
+    fn a_format_is_parsed_from_its_name_and_from_libcachesims_spelling() {
         for format in Format::ALL {
             assert_eq!(format.name().parse(), Ok(format));
         }

@@ -1,18 +1,18 @@
-//! CDN-like traffic out of a seed.
+//! Generates CDN-like traffic from a seed.
 //!
 //! A [`Workload`] is a mix of traffic classes (web pages, images, video chunks, downloads,
-//! API answers), each with its own catalogue, Zipf popularity and sizes. Three things that
-//! decide how a cache fares are under exact control:
+//! API responses), each with its own catalogue, Zipf popularity and sizes. Three properties that
+//! determine the hit ratio of a cache are set exactly:
 //!
-//! - **one-hit wonders**: the requested share of objects is asked for exactly once and every
-//!   other object at least twice, not on average but to the object;
-//! - **churn**: a set share of the catalogue is not there at the start and is born during the
-//!   trace, each newcomer taking the popularity of an object that dies;
-//! - **the mix**: the classes' weights change at set points of the trace.
+//! - **one-hit wonders**: the configured share of objects has exactly one request, and every
+//!   other object has at least two;
+//! - **churn**: the configured share of the catalogue appears during the trace; each new object
+//!   takes the popularity rank of an object that gets no further requests;
+//! - **the mix**: the weights of the classes change at given points of the trace.
 //!
-//! A request costs O(1) whatever the catalogue's size, and a trace depends on its workload and
-//! seed alone: the random stream, logarithm and exponential are this crate's own, made of
-//! operations IEEE 754 rounds the same way everywhere.
+//! A request takes O(1) time, independent of the catalogue's size. A trace depends on its workload
+//! and seed only: the random stream, logarithm and exponential function are implemented here with
+//! operations that IEEE 754 rounds identically on every machine.
 
 mod catalogue;
 mod generator;

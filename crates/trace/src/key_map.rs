@@ -1,10 +1,10 @@
-//! A map from keys to whatever is known of them, cheap enough to touch once a request.
+//! A hash map for keys of traces, fast enough for one access per request.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Keys are ids or hashes already, so one multiplication spreads them; a trace is read
-/// offline and its author gains nothing by crafting collisions.
+/// Keys are ids or hashes, so one multiplication distributes them. Collisions crafted by the author
+/// of a trace only slow down an offline analysis.
 pub(crate) type KeyMap<V> = HashMap<u64, V, BuildHasherDefault<KeyHasher>>;
 
 #[derive(Default)]
@@ -18,8 +18,8 @@ impl Hasher for KeyHasher {
     }
 
     fn write_u64(&mut self, key: u64) {
-        // Fibonacci hashing: 2^64 / golden ratio, odd. Folding brings the well-mixed high half
-        // down to where the table takes its bucket from, and leaves high bits for its tags.
+        // Fibonacci hashing: 2^64 / golden ratio, odd. XOR copies the well-mixed high half to the low
+        // half, which selects the bucket; the table's tags use the high bits.
         let mixed = (self.0 ^ key).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = mixed ^ (mixed >> 32);
     }

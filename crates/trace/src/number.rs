@@ -1,16 +1,16 @@
-//! Numbers and dates out of bytes, without a detour through strings.
+//! Parses numbers and dates from bytes, without conversion to strings.
 
 use edgeward_types::Timestamp;
 
 use crate::read::TimeUnit;
 
-/// A whole number; nothing if there is any other byte, none at all, or more than 64 bits.
+/// Parses a whole number. Returns `None` for an empty field, any other byte, or more than 64 bits.
 #[inline]
 pub fn whole(field: &[u8]) -> Option<u64> {
     if field.is_empty() {
         return None;
     }
-    // 19 digits always fit; the rare longer field pays for the checks.
+    // 19 digits always fit into 64 bits; longer fields are checked for overflow.
     if field.len() <= 19 {
         let mut value = 0u64;
         for &byte in field {
@@ -31,9 +31,9 @@ pub fn whole(field: &[u8]) -> Option<u64> {
     })
 }
 
-/// A key: the number itself if the text is how we would write that number, else its hash.
+/// Returns the key of a text: the number if the text is its canonical form, otherwise a hash.
 ///
-/// `7` and `007` are different texts and so different keys.
+/// `7` and `007` are different keys.
 #[inline]
 pub(crate) fn key(field: &[u8]) -> u64 {
     match whole(field) {
@@ -42,8 +42,8 @@ pub(crate) fn key(field: &[u8]) -> u64 {
     }
 }
 
-/// A time in `unit`s, whole or with a decimal fraction. What is finer than a millisecond is
-/// cut off.
+/// Parses a time in `unit`s, whole or with a decimal fraction. Digits below a millisecond are
+/// dropped.
 #[inline]
 pub(crate) fn time(field: &[u8], unit: TimeUnit) -> Option<Timestamp> {
     if let Some(count) = whole(field) {
@@ -69,8 +69,8 @@ pub(crate) fn time(field: &[u8], unit: TimeUnit) -> Option<Timestamp> {
         .map(Timestamp::from_millis)
 }
 
-/// A date and time as ISO 8601 and RFC 3339 write it: `2026-11-21T04:52:46.5+01:00`, `T` or a
-/// space between the halves, and UTC where no zone is given. Before 1970 there is no result.
+/// Parses a date and time of ISO 8601 or RFC 3339: `2026-11-21T04:52:46.5+01:00`, with `T` or a
+/// space between date and time. Without a zone it is UTC. Returns `None` for times before 1970.
 pub fn iso8601(field: &[u8]) -> Option<Timestamp> {
     let (date, rest) = field.split_at_checked(10)?;
     let [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2] = *date else {
@@ -106,7 +106,7 @@ pub fn iso8601(field: &[u8]) -> Option<Timestamp> {
     at(days, secs, east_secs, millis)
 }
 
-/// The time an access log puts between brackets: `17/May/2015:10:05:03 +0000`.
+/// Parses the time of an access log: `17/May/2015:10:05:03 +0000`.
 pub fn access_log_time(field: &[u8]) -> Option<Timestamp> {
     let [
         d1,
@@ -154,7 +154,7 @@ fn at(days: i64, secs: i64, east_secs: i64, millis: u64) -> Option<Timestamp> {
         .map(Timestamp::from_millis)
 }
 
-/// `HH:MM:SS`; a leap second counts as the second after it.
+/// Parses `HH:MM:SS`. A leap second counts as the second after it.
 fn clock_secs(clock: &[u8]) -> Option<i64> {
     let &[h1, h2, b':', m1, m2, b':', s1, s2] = clock else {
         return None;
@@ -175,7 +175,7 @@ fn zone_secs(sign: u8, hours: [u8; 2], minutes: [u8; 2]) -> Option<i64> {
     }
 }
 
-/// Days since 1970-01-01 in the Gregorian calendar; nothing for a date that does not exist.
+/// Returns the days since 1970-01-01 in the Gregorian calendar, or `None` for an invalid date.
 ///
 /// Counts years from March, so that the leap day comes last and every month starts at
 /// `(153 m + 2) / 5` days into its year.
@@ -194,14 +194,14 @@ fn days_from_civil(year: u64, month: u64, day: u64) -> Option<i64> {
     let year = year - u64::from(month < 3);
     let day_of_year = (153 * from_march + 2) / 5 + day - 1;
     let days = year * 365 + year / 4 - year / 100 + year / 400 + day_of_year;
-    // 719,468 days lie between 0000-03-01 and 1970-01-01.
+    // There are 719,468 days between 0000-03-01 and 1970-01-01.
     Some(days as i64 - 719_468)
 }
 
-/// `2015-05-17T10:05:03Z`: a time as RFC 3339 writes it in UTC, to the second.
+/// Formats a time in the form of RFC 3339, in UTC, to the second: `2015-05-17T10:05:03Z`.
 pub fn rfc3339(time: Timestamp) -> String {
     let (days, in_day) = (time.as_secs() / 86_400, time.as_secs() % 86_400);
-    // As in `days_from_civil`, backwards: 400 years are 146,097 days, counted from a March 1st.
+    // The inverse of `days_from_civil`: 400 years have 146,097 days, counted from a March 1st.
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
     let leap_days = day_of_era / 1460 - day_of_era / 36_524 + day_of_era / 146_096;
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_keeps_milliseconds_and_cuts_what_is_finer() {
+    fn a_time_keeps_milliseconds_and_drops_finer_digits() {
         let millis = |text: &str, unit| time(text.as_bytes(), unit).map(Timestamp::as_millis);
         for (text, expected) in [
             ("0", Some(0)),
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_is_seconds_since_1970_and_its_zone_is_taken_off() {
+    fn a_date_is_converted_to_seconds_since_1970_in_utc() {
         for (text, secs) in [
             ("17/May/2015:10:05:03 +0000", 1_431_857_103),
             ("17/May/2015:12:05:03 +0200", 1_431_857_103),
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_written_time_reads_back() {
+    fn a_formatted_time_is_parsed_back() {
         assert_eq!(
             rfc3339(Timestamp::from_secs(1_431_857_103)),
             "2015-05-17T10:05:03Z"

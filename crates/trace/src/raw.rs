@@ -1,7 +1,7 @@
-//! The layers beneath the readers, for whoever reads logs as logs rather than as traces.
+//! The layers below the readers, for programs that read all fields of a log.
 //!
-//! A [`Decoder`] takes the compression off (an [`Encoder`] puts it on), a [`Buffer`] holds what is being looked through, and
-//! [`AccessLogLine`] and the functions find fields, numbers and times where they lie.
+//! A [`Decoder`] decompresses, an [`Encoder`] compresses, a [`Buffer`] holds the bytes being parsed, and
+//! [`AccessLogLine`] and the functions parse fields, numbers and times in place.
 
 pub use crate::compression::{Decoder, Encoder};
 pub use crate::number::{access_log_time, iso8601, rfc3339, whole};

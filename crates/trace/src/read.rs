@@ -1,8 +1,8 @@
-//! Reading: from bytes of unknown make to a stream of records.
+//! Reads a trace of unknown format into a stream of records.
 //!
-//! [`open`] takes the compression off, looks at the beginning, settles on a format and gives
-//! a [`Reader`]. Bytes pass through one large buffer; a line or a binary record is parsed
-//! where it lies, and records leave in batches, so the cost of a record is its digits.
+//! [`open`] recognises the compression and the format by the first bytes and returns a [`Reader`].
+//! Bytes pass through one large buffer. Lines and binary records are parsed in place, and records
+//! are returned in batches, so the cost of a record is nearly that of its digits.
 
 mod access_log;
 mod buffer;
@@ -18,6 +18,6 @@ mod text;
 pub use access_log::{AccessLogLine, split_absolute};
 pub use buffer::Buffer;
 pub use csv::{Column, Columns, ParseColumnsError};
-pub use error::{Place, Problem, ReadError, shown};
+pub use error::{Position, Problem, ReadError, shown};
 pub use options::{AccessLogRules, Limits, OnError, QueryRule, ReadOptions, TimeUnit};
 pub use reader::{Reader, Skipped, open};

@@ -1,15 +1,15 @@
-//! What a trace holds: requests, objects, bytes, one-hit wonders, sizes.
+//! Summarises a trace: requests, objects, bytes, one-hit wonders, sizes.
 
 use edgeward_types::Timestamp;
 
 use crate::Record;
 use crate::key_map::KeyMap;
 
-/// Gathers a [`TraceSummary`] record by record. Exact, so it remembers every object: about 20
-/// to 40 bytes each, whichever side of doubling the table is on.
+/// Computes a [`TraceSummary`] record by record. The figures are exact, so every object is stored, in
+/// 20 to 40 bytes (the table doubles when it grows).
 #[derive(Default)]
 pub struct Summary {
-    objects: KeyMap<Seen>,
+    objects: KeyMap<SizeAndRepeat>,
     requests: u64,
     requested_bytes: u128,
     size_changes: u64,
@@ -29,22 +29,22 @@ impl Summary {
         self.previous = record.time;
         self.latest = self.latest.max(record.time);
         self.earliest = Some(self.earliest.map_or(record.time, |t| t.min(record.time)));
-        let size = record.size.min(Seen::SIZE_MAX);
+        let size = record.size.min(SizeAndRepeat::SIZE_MAX);
         self.objects
             .entry(record.key)
             .and_modify(|seen| {
                 self.size_changes += u64::from(seen.size() != size);
-                *seen = Seen::again(size);
+                *seen = SizeAndRepeat::again(size);
             })
-            .or_insert_with(|| Seen::once(size));
+            .or_insert_with(|| SizeAndRepeat::once(size));
     }
 
-    /// Requests so far.
+    /// The number of requests so far.
     pub const fn requests(&self) -> u64 {
         self.requests
     }
 
-    /// The figures. Takes eight more bytes an object for a moment, to sort the sizes.
+    /// Returns the summary. Sorting the sizes temporarily takes eight more bytes per object.
     pub fn finish(self) -> TraceSummary {
         let mut sizes: Vec<u64> = self.objects.values().map(|seen| seen.size()).collect();
         sizes.sort_unstable();
@@ -65,33 +65,33 @@ impl Summary {
     }
 }
 
-/// What a trace holds.
+/// The summary of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceSummary {
-    /// How many requests.
+    /// The number of requests.
     pub requests: u64,
-    /// How many distinct keys.
+    /// The number of distinct keys.
     pub objects: u64,
-    /// Bytes of all objects together, each at the size it had last.
+    /// The total size of all objects in bytes, each with its last size.
     pub footprint_bytes: u128,
-    /// Bytes of all requests together.
+    /// The total size of all requests in bytes.
     pub requested_bytes: u128,
-    /// Objects requested exactly once.
+    /// The number of objects with exactly one request.
     pub one_hit_objects: u64,
-    /// Sizes over the objects, none if there are none.
+    /// The distribution of object sizes; `None` without objects.
     pub sizes: Option<SizeQuantiles>,
-    /// The earliest request.
+    /// The time of the earliest request.
     pub earliest: Timestamp,
-    /// The latest request.
+    /// The time of the latest request.
     pub latest: Timestamp,
-    /// Requests whose size was not the object's size before.
+    /// The number of requests whose size differs from the object's previous size.
     pub size_changes: u64,
-    /// Requests earlier than the one before them.
+    /// The number of requests whose time is earlier than that of the previous request.
     pub times_backwards: u64,
 }
 
 impl TraceSummary {
-    /// The share of objects requested exactly once; 0 in an empty trace.
+    /// Returns the share of objects with exactly one request; 0 for an empty trace.
     pub fn one_hit_share(&self) -> f64 {
         if self.objects == 0 {
             return 0.0;
@@ -100,18 +100,18 @@ impl TraceSummary {
     }
 }
 
-/// How large objects are. The quantile `q` of `n` sizes is the one at rank `⌊q·n⌋`, from 0.
+/// The distribution of object sizes in bytes. The quantile `q` of `n` sizes has the rank `⌊q·n⌋`, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeQuantiles {
-    /// The smallest.
+    /// The minimum.
     pub min: u64,
-    /// Half of the objects are smaller.
+    /// The median.
     pub p50: u64,
-    /// Nine in ten are smaller.
+    /// The 90th percentile.
     pub p90: u64,
-    /// 99 in a hundred are smaller.
+    /// The 99th percentile.
     pub p99: u64,
-    /// The largest.
+    /// The maximum.
     pub max: u64,
 }
 
@@ -128,12 +128,12 @@ impl SizeQuantiles {
     }
 }
 
-/// An object's latest size, and in the top bit whether it was asked for more than once: half
-/// the table of two fields side by side.
+/// The last size of an object; the top bit is set after its second request. One word instead of two fields
+/// halves the table.
 #[derive(Clone, Copy)]
-struct Seen(u64);
+struct SizeAndRepeat(u64);
 
-impl Seen {
+impl SizeAndRepeat {
     const AGAIN: u64 = 1 << 63;
     const SIZE_MAX: u64 = Self::AGAIN - 1;
 

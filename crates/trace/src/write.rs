@@ -1,4 +1,4 @@
-//! Writing: records to bytes, in the formats other tools read.
+//! Writes records in the formats of other tools.
 
 use std::io::{self, Write};
 
@@ -10,23 +10,23 @@ use crate::{Compression, Format, Record};
 /// The formats that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OutputFormat {
-    /// `time key size`, white space between; times keep their milliseconds.
+    /// `time key size`, separated by spaces; times have milliseconds.
     Text,
-    /// `time,key,size` under that header.
+    /// `time,key,size` with that header.
     Csv,
-    /// libCacheSim's oracleGeneral, next access included; whole seconds, sizes of 32 bits.
+    /// libCacheSim's oracleGeneral with the next access; whole seconds, sizes of 32 bits.
     OracleGeneral,
     /// `time id size` in whole numbers, without features; whole seconds.
     Lrb,
-    /// NCSA combined, with made-up clients; whole seconds. What is read back are keys of URLs.
+    /// NCSA combined with invented clients; whole seconds. A reader returns keys of URLs.
     Combined,
 }
 
 impl OutputFormat {
-    /// Every format whose records read back with their keys.
+    /// Every format that preserves the keys of records.
     pub const ALL: [Self; 4] = [Self::Text, Self::Csv, Self::OracleGeneral, Self::Lrb];
 
-    /// The format a reader would call it.
+    /// The format for a reader.
     pub const fn format(self) -> Format {
         match self {
             Self::Text => Format::Text,
@@ -38,32 +38,31 @@ impl OutputFormat {
     }
 }
 
-/// How to write a trace.
+/// Options of a writer.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteOptions {
-    /// The layout of records.
+    /// The format of the records.
     pub format: OutputFormat,
-    /// The compression around them.
+    /// The compression.
     pub compression: Compression,
-    /// The most records an oracleGeneral trace may have. Its next-access field looks forward,
-    /// so the records wait in memory: 24 bytes each, and about 32 for each object.
+    /// The maximum number of records of an oracleGeneral trace. The next access of a record is known later,
+    /// so the records stay in memory: 24 bytes each, and about 32 per object.
     pub oracle_records_max: u64,
 }
 
 impl WriteOptions {
-    /// Uncompressed, with the default bound.
+    /// Options for an uncompressed trace, with the default limit.
     pub const fn new(format: OutputFormat) -> Self {
         Self {
             format,
             compression: Compression::None,
-            // 2^28 records take 6 GiB: more than any published trace that fits one machine.
+            // 2^28 records take 6 GiB, more than any published trace that fits on one machine.
             oracle_records_max: 1 << 28,
         }
     }
 }
 
-/// Writes records one after the other. Call [`Writer::finish`]: dropped without it, the
-/// output is incomplete.
+/// Writes records. The output is incomplete until [`Writer::finish`] returns.
 pub struct Writer<W: Write> {
     sink: Encoder<W>,
     format: OutputFormat,
@@ -75,11 +74,11 @@ pub struct Writer<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Starts a trace; for CSV the header is written at once.
+    /// Starts a trace, for CSV with the header.
     ///
     /// # Errors
     ///
-    /// If the output cannot be written.
+    /// If writing fails.
     pub fn new(output: W, options: WriteOptions) -> Result<Self, WriteError> {
         let mut writer = Self {
             sink: Encoder::new(output, options.compression)?,
@@ -96,11 +95,11 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Adds a record.
+    /// Writes a record.
     ///
     /// # Errors
     ///
-    /// If the format cannot hold the record, or the output cannot be written.
+    /// If the format cannot represent the record, or if writing fails.
     pub fn write(&mut self, record: &Record) -> Result<(), WriteError> {
         match self.format {
             OutputFormat::Text => self.push_line(record, b' ', true),
@@ -124,11 +123,11 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes what is still held back, ends the compressed stream and gives the output back.
+    /// Writes buffered records, ends the compressed stream and returns the output.
     ///
     /// # Errors
     ///
-    /// If the output cannot be written.
+    /// If writing fails.
     pub fn finish(mut self) -> Result<W, WriteError> {
         self.sink.write_all(&self.line)?;
         for block in self.oracle.records.chunks(BLOCK_BYTES / ORACLE_BYTES) {
@@ -137,7 +136,7 @@ impl<W: Write> Writer<W> {
         Ok(self.sink.finish()?)
     }
 
-    /// Records written so far.
+    /// The number of records written so far.
     pub const fn records(&self) -> u64 {
         self.records
     }
@@ -159,16 +158,16 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Why a trace could not be written.
+/// Why writing a trace failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The output failed.
-    #[error("the output cannot be written")]
+    /// Writing to the output failed.
+    #[error("writing the output failed")]
     Io(#[from] io::Error),
     /// A size does not fit the format.
     #[error(
-        "record {record} has {size} bytes and oracleGeneral holds sizes below 2^32; \
+        "record {record} has {size} bytes; oracleGeneral supports sizes below 2^32; \
          write text or csv"
     )]
     SizeTooLarge {
@@ -179,8 +178,8 @@ pub enum WriteError {
     },
     /// A time does not fit the format.
     #[error(
-        "record {record} is at {secs} s and oracleGeneral holds times below 2^32 s; if \
-         the trace counts in milliseconds or finer read it with --time-unit"
+        "record {record} is at {secs} s; oracleGeneral supports times below 2^32 s; if the \
+         times of the trace are milliseconds or finer, read it with --time-unit"
     )]
     TimeTooLate {
         /// The record, counted from 1.
@@ -188,22 +187,22 @@ pub enum WriteError {
         /// Its time in seconds.
         secs: u64,
     },
-    /// More records than may wait in memory.
+    /// There are more records than the limit.
     #[error(
-        "oracleGeneral looks forward, so its records wait in memory, and there are more than \
-         {records_max}; write text or csv"
+        "the trace has more than {records_max} records; a writer of oracleGeneral keeps all \
+         records in memory; write text or csv"
     )]
     TooManyRecords {
-        /// The bound.
+        /// The limit.
         records_max: u64,
     },
 }
 
-/// Records whose next access is filled in as soon as it is seen.
+/// Records of oracleGeneral. The next access of a record is filled in at the next request for its object.
 #[derive(Default)]
 struct OracleTable {
     records: Vec<[u8; ORACLE_BYTES]>,
-    /// Where each object was asked for last.
+    /// The index of the last request for each object.
     latest: KeyMap<u64>,
 }
 
@@ -236,8 +235,8 @@ impl OracleTable {
 
 const ORACLE_BYTES: usize = 24;
 
-/// What is gathered before it is written.
+/// The number of buffered bytes per write.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// Enough for a line of a log: three numbers of 20 digits and 250 bytes around them.
+/// The maximum length of a log line: three numbers of 20 digits and 250 bytes of other text.
 const LINE_BYTES_MAX: usize = 320;

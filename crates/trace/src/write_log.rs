@@ -1,18 +1,18 @@
-//! Records as lines of a combined access log: traffic that was made up, for tools that read logs.
+//! Writes records as lines of a combined access log, as input for tools that read logs.
 //!
 //! ```text
 //! 10.17.4.211 - - [01/Jan/1970:00:00:07 +0000] "GET /o/42?size=512 HTTP/1.1" 200 512 "-" "Mozilla/5.0 …"
 //! ```
 //!
-//! The URL is the one that `edgeward origin` answers for the object. What a record does not tell
-//! (client, page, browser) is drawn from its key and time, so the same records make the same log.
+//! The URL is that of `edgeward origin` for the object. Client, referrer and user agent are derived from key
+//! and time, so equal records produce equal logs.
 
 use edgeward_types::mix64;
 
 use crate::Record;
 use crate::number::rfc3339;
 
-/// Writes lines, and remembers the second it wrote last.
+/// Writes lines. The formatted time is reused within a second.
 #[derive(Default)]
 pub(crate) struct LogLines {
     secs: Option<u64>,
@@ -25,7 +25,7 @@ impl LogLines {
             self.secs = Some(record.time.as_secs());
             self.time = clf(&rfc3339(record.time));
         }
-        // Every bit depends on all of key and time.
+        // Every bit depends on all bits of key and time.
         let draw = mix64(record.key ^ record.time.as_millis().wrapping_mul(0x9e37_79b9_7f4a_7c15));
 
         let mut digits = itoa::Buffer::new();
@@ -57,7 +57,7 @@ impl LogLines {
     }
 }
 
-/// `1970-01-01T00:00:07Z` as `01/Jan/1970:00:00:07 +0000`.
+/// Converts `1970-01-01T00:00:07Z` to `01/Jan/1970:00:00:07 +0000`.
 fn clf(rfc3339: &str) -> String {
     let (date, clock) = rfc3339.split_once('T').expect("a date and a time");
     let mut parts = date.split('-');
@@ -72,7 +72,7 @@ const MONTHS: [&str; 12] = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
 ];
 
-/// Of the lengths that browsers' and crawlers' names have.
+/// User agents with realistic lengths.
 const AGENTS: [&str; 8] = [
     "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 Safari/537.36",
     "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/26.0 Safari/605.1.15",
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_a_line_that_tells_its_object_size_and_time() {
+    fn a_line_has_the_object_size_and_time_of_its_record() {
         let mut lines = LogLines::default();
         let mut text = Vec::new();
         for secs in [1_431_857_103, 1_431_857_103, 951_868_799] {

@@ -1,9 +1,9 @@
-//! Bad input: every kind has its own error, with a place and a way out.
+//! Invalid input: every kind has its own error, with a position and a hint.
 
 use std::io::{self, Read};
 
 use edgeward_trace::{
-    Compression, Format, OnError, OutputFormat, Place, Problem, ReadError, ReadOptions, Record,
+    Compression, Format, OnError, OutputFormat, Position, Problem, ReadError, ReadOptions, Record,
     WriteError, WriteOptions, Writer, open,
 };
 use edgeward_types::Timestamp;
@@ -47,8 +47,8 @@ fn a_malformed_field_is_named_with_its_line_and_byte() {
         let (records, error) = read(text.as_bytes(), Some(format));
         let error = error.unwrap_or_else(|| panic!("{text:?} was read"));
         assert_eq!(
-            error.place(),
-            Place::Line { number: line, byte },
+            error.position(),
+            Position::Line { number: line, byte },
             "{text:?}"
         );
         let message = error.to_string();
@@ -83,7 +83,7 @@ fn skipping_leaves_malformed_lines_out_and_keeps_the_first_as_examples() {
     );
 }
 
-/// Cut at every byte: what came before is read, and the end is never taken for the real one.
+/// Truncated at every byte: the records before are read, and the truncation is an error.
 #[test]
 fn a_compressed_trace_cut_anywhere_is_an_error_after_its_records() {
     let lines: String = (0..500).map(|n| format!("{n} {} 100\n", n % 7)).collect();
@@ -95,7 +95,7 @@ fn a_compressed_trace_cut_anywhere_is_an_error_after_its_records() {
             let (records, error) = read(&whole[..cut], Some(Format::Text));
             let error = error.unwrap_or_else(|| panic!("{compression} cut at {cut} was read"));
             assert!(
-                matches!(error.problem(), Problem::CutShort { .. }),
+                matches!(error.problem(), Problem::Truncated { .. }),
                 "{compression} cut at {cut}: {error}"
             );
             assert!(
@@ -121,7 +121,7 @@ fn a_damaged_compressed_trace_is_told_from_one_that_is_cut() {
         .collect();
     for compression in [Compression::Gzip, Compression::Zstd, Compression::Bzip2] {
         let mut bytes = compressed(lines.as_bytes(), compression);
-        // Checksums and lengths come last, but for the few bits that fill bzip2's last byte.
+        // Checksums and lengths are at the end, except for the padding bits of bzip2's last byte.
         let at = bytes.len() - 3;
         bytes[at] ^= 0x55;
         let (_, error) = read(&bytes, None);
@@ -140,11 +140,11 @@ fn a_binary_trace_that_ends_within_a_record_says_so_after_the_whole_ones() {
     let (records, error) = read(&bytes[..24 * 9 + 11], None);
     let error = error.expect("cut");
     assert_eq!(records.len(), 9);
-    assert_eq!(error.place(), Place::Byte(24 * 9));
+    assert_eq!(error.position(), Position::Byte(24 * 9));
     assert!(
         matches!(
             error.problem(),
-            Problem::RecordCutShort { have: 11, need: 24 }
+            Problem::RecordTruncated { have: 11, need: 24 }
         ),
         "{error}"
     );
@@ -200,7 +200,7 @@ fn a_csv_without_a_column_says_which_and_how_to_name_it() {
     assert!(hint.contains("--columns size=NAME"), "{hint}");
 }
 
-/// On both sides of the bound, with the line far larger than any buffer too.
+/// Method: lines on both sides of the limit, and a line far larger than the buffer.
 #[test]
 fn a_line_may_be_as_long_as_the_bound_and_no_longer() {
     let bound = ReadOptions::default().limits.line_bytes_max;

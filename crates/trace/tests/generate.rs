@@ -1,4 +1,4 @@
-//! What the generator promises, counted in what it makes.
+//! The properties of generated traces are those of the workload.
 
 use std::collections::HashMap;
 
@@ -24,8 +24,7 @@ fn every_preset_makes_exactly_what_it_says() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Down to the tightest case, where every object but the one-hit wonders is asked for
-    /// exactly twice.
+    /// Includes the tightest case, in which every object of the catalogue has exactly two requests.
     #[test]
     fn requests_objects_and_one_hit_share_come_out_to_the_object(
         seed in any::<u64>(),
@@ -50,8 +49,8 @@ proptest! {
     }
 }
 
-/// Pinned: a trace is known by its seed, so it must not change between machines or versions.
-/// If it has to, say so in the changelog: whoever published figures will want to know.
+/// A seed identifies a trace, so traces must not change between machines or versions. A change belongs in
+/// the changelog, because published figures depend on it.
 #[test]
 fn a_seed_is_a_trace_for_ever() {
     for (preset, expected) in [
@@ -77,7 +76,7 @@ fn sizes_span_seven_orders_of_magnitude() {
     assert!(sizes.p99 > 100 * sizes.p50, "{sizes:?}");
 }
 
-/// The slope of the popularity of a fixed, single-class catalogue in a log-log plot.
+/// Method: the slope of the popularity of a fixed catalogue with one class, in a log-log plot.
 #[test]
 fn popularity_falls_with_the_rank_as_zipf_says() {
     let mut workload = Preset::Web.workload();
@@ -98,8 +97,8 @@ fn popularity_falls_with_the_rank_as_zipf_says() {
     assert!((slope - 0.9).abs() < 0.05, "{slope}");
 }
 
-/// Of the objects popular in the first quarter few are asked for in the last, and with a fixed
-/// catalogue nearly all.
+/// With churn, few of the objects popular in the first quarter have requests in the last; with a fixed
+/// catalogue nearly all have.
 #[test]
 fn churn_makes_objects_die() {
     let survivors = |churn: f64| {
@@ -130,7 +129,7 @@ fn churn_makes_objects_die() {
 fn the_mix_changes_where_the_phases_say() {
     let mut workload = Preset::Switch.workload().scaled_to(100_000);
     let only = |class: usize| (0..5).map(|c| f64::from(u8::from(c == class))).collect();
-    // Video chunks are 16 KiB at least, API answers 300 B in the median.
+    // Video segments have at least 16 KiB; the median API response has 300 B.
     workload.phases = vec![
         Phase {
             from: 0.0,
@@ -147,12 +146,12 @@ fn the_mix_changes_where_the_phases_say() {
     let all: Vec<Record> = records(workload, Seed(9)).collect();
     let small =
         |part: &[Record]| part.iter().filter(|r| r.size <= 1000).count() as f64 / part.len() as f64;
-    // What every object is owed knows no phase, so a few requests are out of place.
+    // Pending second requests ignore phases, so a few requests belong to other classes.
     assert!(small(&all[..60_000]) > 0.9, "{}", small(&all[..60_000]));
     assert!(small(&all[60_000..]) < 0.1, "{}", small(&all[60_000..]));
 }
 
-/// A day's first half is busier than its second by the swing, and the average is the rate.
+/// The first half of a day has more requests than the second, by the diurnal swing; the mean is the rate.
 #[test]
 fn arrivals_follow_the_day() {
     let workload = Workload {
@@ -168,7 +167,7 @@ fn arrivals_follow_the_day() {
     let (rising, falling) = (in_day(0, 43_200), in_day(43_200, 86_400));
     let rate = (rising + falling) / 86_400.0;
     assert!((rate / 2.0 - 1.0).abs() < 0.02, "{rate}");
-    // Half a period of the parabola averages two thirds of its height: (1 + 1/3) / (1 - 1/3).
+    // The mean of the parabola over half a period is two thirds of its height: (1 + 1/3) / (1 - 1/3).
     assert!(
         (rising / falling - 2.0).abs() < 0.05,
         "{}",
@@ -285,7 +284,7 @@ fn summary(workload: Workload, seed: Seed) -> TraceSummary {
     summary.finish()
 }
 
-/// FNV-1a over all fields.
+/// The FNV-1a hash of all fields.
 fn digest(records: impl Iterator<Item = Record>) -> u64 {
     records.fold(0xcbf2_9ce4_8422_2325, |digest, record| {
         [record.time.as_millis(), record.key, record.size]

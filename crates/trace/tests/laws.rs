@@ -1,5 +1,5 @@
-//! Laws that hold for any trace: writing and reading agree, parsing agrees with the plainest
-//! parser there is, and no bytes whatever bring a reader down.
+//! Laws for every trace: a written trace is read back, the parser agrees with a simple reference parser, and
+//! a reader does not panic on any input.
 
 use std::collections::HashMap;
 use std::io::{self, Read};
@@ -30,7 +30,7 @@ proptest! {
         }
     }
 
-    /// The field is the number, from 1, of the next request for the same object, or -1.
+    /// The next access is the number, counted from 1, of the next request for the same object, or -1.
     #[test]
     fn the_next_access_is_the_next_access(records in vec(any_record(), 0..200)) {
         let records: Vec<Record> = records
@@ -46,7 +46,7 @@ proptest! {
         }
     }
 
-    /// Blank lines, comments, all kinds of white space, fractions, keys of every kind.
+    /// Method: blank lines, comments, all kinds of white space, fractions, numeric and textual keys.
     #[test]
     fn text_parses_as_splitting_at_white_space_would(
         lines in vec(any_text_line(), 1..200),
@@ -92,7 +92,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Whatever comes, the reader ends, and with nothing after its first error.
+    /// The reader terminates on any input and returns nothing after its first error.
     #[test]
     fn no_bytes_bring_a_reader_down(bytes in any_bytes(), skip in any::<bool>()) {
         for format in Format::ALL.into_iter().map(Some).chain([None]) {
@@ -111,7 +111,7 @@ proptest! {
     }
 }
 
-/// Bytes that get past the first checks more often than pure noise would.
+/// Bytes that pass the first checks more often than random bytes.
 fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
     let magic = prop_oneof![
         4 => Just(&b""[..]),
@@ -146,7 +146,7 @@ fn any_record() -> impl Strategy<Value = Record> {
     })
 }
 
-/// What a format can hold of a record.
+/// The part of a record that a format can represent.
 fn fitted(record: Record, format: OutputFormat) -> Record {
     let whole_secs = Timestamp::from_secs(record.time.as_secs());
     match format {
@@ -177,7 +177,7 @@ fn any_text_line() -> impl Strategy<Value = String> {
         1 => Just(String::new()),
         1 => "#[ -~]{0,20}",
     ]
-    // `str::lines` also ends lines at nothing but line feeds, but these would split fields.
+    // `str::lines` ends lines at line feeds only.
     .prop_filter("only ASCII white space", |line| {
         !line
             .chars()
@@ -223,7 +223,7 @@ fn read_all(input: impl Read + Send, format: Option<Format>) -> Vec<Record> {
     reader.map(|record| record.expect("well formed")).collect()
 }
 
-/// An input that gives a little at a time, as a pipe may.
+/// An input with short reads, as from a pipe.
 struct Dribble<'a> {
     bytes: &'a [u8],
     chunk: usize,

@@ -1,17 +1,16 @@
-//! Published traces, where a checkout has them beside it: `info` must count what an
-//! independent count gave.
+//! Published traces, if they are beside the checkout: `info` must report the figures of an independent count.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use edgeward_trace::{QueryRule, ReadOptions, Summary, TraceSummary, open};
 
-/// Requests, objects, footprint, one-hit objects in tenths of a percent, sizes, seconds.
+/// The expected requests, objects, footprint, one-hit objects in tenths of a percent, sizes, seconds.
 type Expected = (u64, u64, Option<u128>, u64, [u64; 5], Option<u64>);
 
 #[test]
 fn real_traces_count_as_their_description_says() {
-    // The large synthetic ones are left to release builds: a debug build takes a minute.
+    // The large synthetic traces are read in release builds only: a debug build takes a minute.
     let large = !cfg!(debug_assertions);
     let table: [(&str, bool, Expected); 6] = [
         (
@@ -108,7 +107,7 @@ fn real_traces_count_as_their_description_says() {
     }
 }
 
-/// The raw log and the trace somebody else made of it hold the same requests.
+/// The raw log and the published trace derived from it have the same requests.
 #[test]
 fn an_access_log_counts_as_the_trace_made_of_it() {
     let (Some(log), Some(trace)) = (

@@ -48,7 +48,6 @@ const PENDING: &[&str] = &[
     "crates/sim",
     "crates/store",
     "crates/testkit",
-    "crates/trace",
     "crates/types",
     "docs",
     "fuzz",

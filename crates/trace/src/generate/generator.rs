@@ -1,4 +1,4 @@
-//! The generator: request by request, what to ask for and when.
+//! The generator: chooses the object and the time of each request.
 
 use edgeward_types::{Seed, Timestamp};
 
@@ -9,21 +9,21 @@ use super::random::Random;
 use super::workload::{Workload, WorkloadError};
 use super::zipf::Zipf;
 
-/// An endless supply of traffic that ends: yields exactly [`Workload::requests`] records.
+/// Yields exactly [`Workload::requests`] records.
 ///
-/// Keys are numbered from 0 in the order of first appearance. Memory is about 32 bytes for
-/// each object that is no one-hit wonder; those cost nothing.
+/// Keys are numbered from 0 in the order of first appearance. It takes about 32 bytes of memory per
+/// object; one-hit wonders take none.
 pub struct Generator {
     workload: Workload,
     random: Random,
     catalogue: Catalogue,
     zipfs: Vec<Option<Zipf>>,
     phase: usize,
-    /// Running totals of the phase's weights, over all classes and over those that have a
+    /// Running totals of the phase's weights, over all classes and over the classes with a
     /// catalogue.
     mix: Vec<f64>,
     catalogue_mix: Vec<f64>,
-    /// Where the next phase begins, as a request number.
+    /// The number of the first request of the next phase.
     phase_ends: u64,
     made: u64,
     one_hits_left: u64,
@@ -33,11 +33,11 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// Checks the workload and lays out its catalogue.
+    /// Checks the workload and creates its catalogue.
     ///
     /// # Errors
     ///
-    /// If the workload contradicts itself.
+    /// If the workload is inconsistent.
     pub fn new(workload: Workload, seed: Seed) -> Result<Self, WorkloadError> {
         workload.check()?;
         let one_hits_left = workload.one_hit_objects();
@@ -83,7 +83,7 @@ impl Generator {
                 if zipf.is_some() { weight } else { 0.0 }
             }))
         };
-        // A tiny catalogue may leave a phase's classes without objects; the others then serve.
+        // In a tiny catalogue all classes of a phase may lack objects; then the other classes are used.
         self.catalogue_mix = with_catalogue(false);
         if self.catalogue_mix.last() == Some(&0.0) {
             self.catalogue_mix = with_catalogue(true);
@@ -97,8 +97,8 @@ impl Generator {
             });
     }
 
-    /// A one-hit wonder with the chance that spreads those left evenly over the requests
-    /// left (selection sampling: the number comes out exact), otherwise the catalogue.
+    /// Chooses a one-hit wonder or an object of the catalogue. Selection sampling spreads the
+    /// one-hit wonders evenly over the remaining requests; their number is exact.
     fn choose(&mut self) -> (u64, u64) {
         let left = self.workload.requests - self.made;
         if self.random.below(left) < self.one_hits_left {
@@ -106,33 +106,33 @@ impl Generator {
             let class = pick(&self.mix, &mut self.random);
             return self.introduce(class);
         }
-        match self.ask_catalogue(left - self.one_hits_left) {
+        match self.request_from_catalogue(left - self.one_hits_left) {
             Request::Known { key, size } => (key, size),
             Request::New { class, slot } => {
                 let (key, size) = self.introduce(class);
-                self.catalogue.settle(slot, key, size);
+                self.catalogue.insert(slot, key, size);
                 (key, size)
             }
         }
     }
 
-    /// `left` counts the requests the catalogue will still get, this one included.
-    fn ask_catalogue(&mut self, left: u64) -> Request {
-        // What is owed gets its turn with a chance that is slight while there is time, so
-        // popularity is hardly bent, and certain once there is none.
-        let pressure = self.catalogue.owed() as f64 / left as f64;
-        if self.catalogue.owed() >= left || self.random.unit() < pressure * pressure {
-            let request = self.catalogue.ask_owed(&mut self.random);
+    /// `left` is the number of remaining requests for the catalogue, including this one.
+    fn request_from_catalogue(&mut self, left: u64) -> Request {
+        // A pending request is chosen with a probability that is low while many requests remain, so that
+        // popularity is hardly distorted, and 1 when only pending requests remain.
+        let pressure = self.catalogue.pending() as f64 / left as f64;
+        if self.catalogue.pending() >= left || self.random.unit() < pressure * pressure {
+            let request = self.catalogue.request_pending(&mut self.random);
             self.births_left = self.catalogue.births_left();
             return request;
         }
         if self.births_left > 0 && self.random.below(left) < self.births_left {
-            let class = self.class_to_bear();
+            let class = self.class_of_birth();
             let ranks = u64::from(self.catalogue.rows()[class].ranks);
-            // The square leans towards the popular ranks: what is new is news.
+            // The square prefers popular ranks: new objects are often popular.
             let u = self.random.unit();
             let rank = ((u * u * ranks as f64) as u64).min(ranks - 1);
-            let request = self.catalogue.bear(class, rank);
+            let request = self.catalogue.request_new(class, rank);
             self.births_left = self.catalogue.births_left();
             return request;
         }
@@ -141,11 +141,11 @@ impl Generator {
             .as_ref()
             .expect("classes without a catalogue have no weight");
         let rank = zipf.draw(&mut self.random);
-        self.catalogue.ask(class, rank)
+        self.catalogue.request(class, rank)
     }
 
-    /// The class that asks, if it has births left, or else the first that has.
-    fn class_to_bear(&mut self) -> usize {
+    /// A class drawn by weight if it has births left, otherwise the first class with births left.
+    fn class_of_birth(&mut self) -> usize {
         let class = pick(&self.catalogue_mix, &mut self.random);
         let rows = self.catalogue.rows();
         if rows[class].births > 0 {
@@ -163,11 +163,11 @@ impl Generator {
         (key, size)
     }
 
-    /// Poisson arrivals at the hour's rate.
-    fn pass_time(&mut self) -> Timestamp {
+    /// Advances to the next Poisson arrival at the rate of the time of day.
+    fn advance_time(&mut self) -> Timestamp {
         let day = self.now_secs / DAY_SECS;
         let swing = 1.0 + self.workload.diurnal * wave(day - (day as u64) as f64);
-        // At a full swing the night's rate is 0: a hundredth keeps time moving.
+        // With a diurnal swing of 1 the rate would be 0 at night; the minimum is a hundredth of the average.
         let rate = self.workload.requests_per_second * swing.max(0.01);
         self.now_secs += self.random.exponential() / rate;
         Timestamp::from_millis((self.now_secs * 1000.0) as u64)
@@ -184,7 +184,7 @@ impl Iterator for Generator {
         while self.made >= self.phase_ends {
             self.enter_phase(self.phase + 1);
         }
-        let time = self.pass_time();
+        let time = self.advance_time();
         let (key, size) = self.choose();
         self.made += 1;
         Some(Record { time, key, size })
@@ -214,8 +214,7 @@ fn running_total(weights: impl Iterator<Item = f64>) -> Vec<f64> {
         .collect()
 }
 
-/// An index with the chance of its weight. A handful of classes is searched faster than any
-/// table is looked up.
+/// Draws an index by weight. Linear search is fastest for so few classes.
 #[inline]
 fn pick(totals: &[f64], random: &mut Random) -> usize {
     let whole = *totals.last().expect("a workload has classes");
@@ -226,7 +225,7 @@ fn pick(totals: &[f64], random: &mut Random) -> usize {
         .expect("the last total is the whole")
 }
 
-/// A day's rise and fall, -1 to 1, 0 on average: two parabolas that pass for a sine.
+/// The swing over a day, from -1 to 1 with mean 0: two parabolas that approximate a sine.
 fn wave(day: f64) -> f64 {
     if day < 0.5 {
         16.0 * day * (0.5 - day)

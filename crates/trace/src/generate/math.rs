@@ -1,12 +1,12 @@
-//! Logarithm and exponential that give the same bits on every machine.
+//! Logarithm and exponential function with identical results on every machine.
 //!
-//! The platform's own differ in the last place between C libraries, which is enough to turn
-//! one random draw and with it the rest of a trace. These use only additions,
-//! multiplications and divisions, which IEEE 754 rounds exactly one way.
+//! The functions of C libraries differ in the last digit, which can change one random draw and
+//! with it the rest of a trace. These functions use only additions, multiplications and divisions,
+//! whose rounding IEEE 754 defines exactly.
 
 use std::f64::consts::{LN_2, LOG2_E, SQRT_2};
 
-/// Natural logarithm of a positive, normal number.
+/// Returns the natural logarithm of a positive, normal number.
 #[inline]
 pub(super) fn ln(x: f64) -> f64 {
     debug_assert!(x >= f64::MIN_POSITIVE && x.is_finite());
@@ -29,7 +29,7 @@ pub(super) fn ln(x: f64) -> f64 {
     exponent as f64 * LN_2 + 2.0 * t * series
 }
 
-/// `e^x`; 0 or infinity where a double ends.
+/// Returns `e^x`; 0 or infinity beyond the range of a double.
 #[inline]
 pub(super) fn exp(x: f64) -> f64 {
     if x < -708.0 {
@@ -57,7 +57,7 @@ const ONE: u64 = 1023 << 52;
 mod tests {
     use super::*;
 
-    /// Within a few units in the last place of the platform's own, over all magnitudes.
+    /// The results differ from the platform's functions by a few units in the last place, over all magnitudes.
     #[test]
     fn ln_and_exp_agree_with_the_platform() {
         let mut x = 1e-300;

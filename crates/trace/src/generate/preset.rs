@@ -1,4 +1,4 @@
-//! Ready-made workloads.
+//! Predefined workloads.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,19 +6,19 @@ use std::str::FromStr;
 use super::sizes::{Sizes, Tail};
 use super::workload::{Class, Phase, Workload};
 
-/// A workload by name.
+/// A predefined workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
-    /// Pages, images and API answers: many small objects, two thirds asked for once.
+    /// Pages, images and API responses: many small objects, most of them with one request.
     Web,
-    /// Video chunks of a megabyte or so beside their manifests and thumbnails.
+    /// Video segments of about 1 MB with their manifests and thumbnails.
     Video,
-    /// Everything one node may see at once, sizes from 10 B to beyond 1 GiB.
+    /// All classes of traffic at once, with sizes from 10 B to more than 1 GiB.
     Mixed,
-    /// The same classes, taking turns: what a tuned policy must follow.
+    /// The classes of `Mixed` in phases with different weights, which an adaptive policy must follow.
     Switch,
-    /// Small enough to replay over HTTP on two cores within a minute, with sizes varied
-    /// enough that admission by size shows.
+    /// A replay over HTTP takes less than a minute on two cores; sizes vary enough to show the
+    /// effect of admission by size.
     Small,
 }
 
@@ -32,7 +32,7 @@ impl Preset {
         Self::Small,
     ];
 
-    /// The name the command line uses.
+    /// The name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Web => "web",
@@ -43,7 +43,7 @@ impl Preset {
         }
     }
 
-    /// The workload it stands for, free to be changed.
+    /// Returns the workload, whose fields may be changed.
     pub fn workload(self) -> Workload {
         let whole = |weights: &[f64]| {
             vec![Phase {
@@ -54,7 +54,7 @@ impl Preset {
         let base = Workload {
             requests: 1_000_000,
             objects: 150_000,
-            // CDN practice: 70 to 80 % of the objects an edge sees are asked for once.
+            // In practice 70 to 80 % of the objects at a CDN edge have one request.
             one_hit_share: 0.7,
             churn: 0.2,
             requests_per_second: 10.0,
@@ -130,7 +130,7 @@ impl FromStr for Preset {
     }
 }
 
-/// A text that names no preset.
+/// The text is not the name of a preset.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a preset; use web, video, mixed, switch or small")]
 pub struct ParsePresetError {
@@ -186,7 +186,7 @@ fn images(catalogue_weight: f64) -> Class {
     }
 }
 
-/// Segments of two to ten seconds at several bit rates.
+/// Video segments of two to ten seconds at several bit rates.
 fn video(catalogue_weight: f64) -> Class {
     Class {
         name: "video",
@@ -202,7 +202,7 @@ fn video(catalogue_weight: f64) -> Class {
     }
 }
 
-/// Installers, updates, archives. The largest fit the 32 bits of oracleGeneral.
+/// Installers, updates, archives. The largest size fits into the 32 bits of oracleGeneral.
 fn downloads(catalogue_weight: f64) -> Class {
     Class {
         name: "downloads",
@@ -222,7 +222,7 @@ fn downloads(catalogue_weight: f64) -> Class {
     }
 }
 
-/// JSON answers; the smallest are an empty list in a few bytes.
+/// JSON responses; the smallest are empty lists.
 fn api(catalogue_weight: f64) -> Class {
     Class {
         name: "api",

@@ -1,4 +1,4 @@
-//! The random stream: xoshiro256++ seeded by SplitMix64.
+//! The random number generator: xoshiro256++ seeded by SplitMix64.
 //!
 //! Algorithms: Blackman, Vigna, "Scrambled linear pseudorandom number generators", ACM TOMS
 //! 47(4), 2021; Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014.
@@ -7,7 +7,7 @@ use edgeward_types::{Seed, SplitMix64};
 
 use super::math;
 
-/// One stream of random numbers.
+/// A random number generator.
 #[derive(Clone, Debug)]
 pub(super) struct Random {
     state: [u64; 4],
@@ -35,26 +35,26 @@ impl Random {
         result
     }
 
-    /// Uniform in `[0, 1)`, from the high 53 bits.
+    /// Returns a uniform number in `[0, 1)`, from the high 53 bits.
     #[inline]
     pub(super) fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// Uniform in `(0, 1]`, so that its logarithm is finite.
+    /// Returns a uniform number in `(0, 1]`; its logarithm is finite.
     #[inline]
     pub(super) fn unit_above_zero(&mut self) -> f64 {
         1.0 - self.unit()
     }
 
-    /// Uniform in `0..bound`, by multiplication. The bias, below `bound / 2^64`, cannot be
-    /// seen in any trace.
+    /// Returns a uniform number in `0..bound`, by multiplication. The bias is below `bound / 2^64`,
+    /// which no trace can show.
     #[inline]
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// Standard normal, by Marsaglia's polar method, which needs no trigonometry.
+    /// Returns a standard normal number, by Marsaglia's polar method, without trigonometric functions.
     pub(super) fn normal(&mut self) -> f64 {
         loop {
             let (u, v) = (2.0 * self.unit() - 1.0, 2.0 * self.unit() - 1.0);
@@ -65,7 +65,7 @@ impl Random {
         }
     }
 
-    /// Exponential with mean 1.
+    /// Returns an exponentially distributed number with mean 1.
     #[inline]
     pub(super) fn exponential(&mut self) -> f64 {
         -math::ln(self.unit_above_zero())
@@ -76,10 +76,10 @@ impl Random {
 mod tests {
     use super::*;
 
-    /// The reference implementations' own output: SplitMix64 of seed 0 is known, and one step
-    /// of xoshiro256++ over it follows by hand.
+    /// The output equals that of the reference implementations, for SplitMix64 with seed 0 and for
+    /// xoshiro256++ with the state 1, 2, 3, 4.
     #[test]
-    fn the_stream_is_the_published_one() {
+    fn the_output_is_that_of_the_reference_implementations() {
         let random = Random::new(Seed(0));
         assert_eq!(
             random.state[..2],

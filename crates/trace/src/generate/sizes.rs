@@ -1,31 +1,31 @@
-//! Object sizes: a lognormal body with a Pareto tail, cut to a range.
+//! Object sizes: a lognormal distribution with a Pareto tail, clamped to a range.
 
 use super::math::{exp, ln};
 use super::random::Random;
 
-/// How large the objects of a class are.
+/// The distribution of the object sizes of a class.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sizes {
-    /// The median of the body, in bytes.
+    /// The median of the lognormal part, in bytes.
     pub median_bytes: f64,
-    /// The spread of the body: the standard deviation of the size's natural logarithm.
+    /// The spread of the lognormal part: the standard deviation of the natural logarithm of the size.
     pub sigma: f64,
-    /// The tail, if there is one.
+    /// The tail; optional.
     pub tail: Option<Tail>,
-    /// No object is smaller.
+    /// The minimum size.
     pub min_bytes: u64,
-    /// No object is larger.
+    /// The maximum size.
     pub max_bytes: u64,
 }
 
 /// A Pareto tail: the share of objects larger than `x` falls as `x^-alpha`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tail {
-    /// Which share of the objects is drawn from it.
+    /// The share of objects whose sizes are drawn from the tail.
     pub share: f64,
-    /// Where it begins, in bytes.
+    /// The smallest size of the tail, in bytes.
     pub from_bytes: f64,
-    /// How fast it falls; at 1 and below the mean is set by the cut alone.
+    /// The exponent. At 1 and below, the mean depends on `max_bytes` only.
     pub alpha: f64,
 }
 
@@ -40,8 +40,8 @@ impl Sizes {
         (bytes as u64).clamp(self.min_bytes, self.max_bytes)
     }
 
-    /// What makes the description senseless, if anything does.
-    pub(super) fn flaw(&self) -> Option<&'static str> {
+    /// Returns the problem if the fields are inconsistent.
+    pub(super) fn problem(&self) -> Option<&'static str> {
         let positive = |x: f64| x.is_finite() && x > 0.0;
         if !positive(self.median_bytes) || !self.sigma.is_finite() || self.sigma < 0.0 {
             return Some("the median of its sizes must be positive and their spread not negative");
@@ -61,6 +61,6 @@ impl Sizes {
         }
     }
 
-    /// Up to here a double counts single bytes.
+    /// The largest range in which a double represents every whole number.
     const BYTES_MAX: u64 = 1 << 53;
 }

@@ -1,54 +1,54 @@
-//! What traffic to make.
+//! The description of generated traffic.
 
 use super::sizes::Sizes;
 
-/// A description of traffic; with a seed it is a trace.
+/// A description of traffic. A workload and a seed determine a trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
-    /// How many requests.
+    /// The number of requests.
     pub requests: u64,
-    /// How many distinct objects, one-hit wonders included.
+    /// The number of distinct objects, including one-hit wonders.
     pub objects: u64,
-    /// The share of the objects that is asked for exactly once.
+    /// The share of the objects with exactly one request.
     pub one_hit_share: f64,
-    /// The share of the catalogue (the objects asked for more than once) that is born during
-    /// the trace, in place of an object that dies. 0 is a fixed catalogue.
+    /// The share of the catalogue (the objects with two requests or more) that appears during the
+    /// trace, each in place of an object that gets no further requests. 0 is a fixed catalogue.
     pub churn: f64,
-    /// Requests a second, averaged over a day.
+    /// Requests per second, averaged over a day.
     pub requests_per_second: f64,
-    /// How far the rate swings around its average over a day: 0 is flat, 1 falls to nothing
-    /// at night.
+    /// The amplitude of the rate over a day, relative to its average: 0 is constant, 1 falls to nearly
+    /// zero at night.
     pub diurnal: f64,
-    /// The kinds of traffic.
+    /// The classes of traffic.
     pub classes: Vec<Class>,
-    /// How they are mixed, and when that changes. The first phase begins at 0.
+    /// The weights of the classes over the trace. The first phase begins at 0.
     pub phases: Vec<Phase>,
 }
 
-/// One kind of traffic.
+/// One class of traffic.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Class {
-    /// What it is called in messages.
+    /// The name in messages.
     pub name: &'static str,
-    /// Its part of the catalogue, in proportion to the other classes'.
+    /// The weight of its part of the catalogue.
     pub catalogue_weight: f64,
     /// The exponent of its Zipf popularity.
     pub zipf_exponent: f64,
-    /// How large its objects are.
+    /// The sizes of its objects.
     pub sizes: Sizes,
 }
 
-/// From when on the classes are mixed how.
+/// The weights of the classes from a point of the trace on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Phase {
     /// The share of the trace's requests after which the phase begins, 0 to 1.
     pub from: f64,
-    /// For each class its part of the requests, in proportion to the other classes'.
+    /// The weight of each class in the requests.
     pub weights: Vec<f64>,
 }
 
 impl Workload {
-    /// Another length with the same density: objects grow and shrink with the requests.
+    /// Changes the number of requests; the number of objects changes in proportion.
     #[must_use]
     pub fn scaled_to(mut self, requests: u64) -> Self {
         let objects = u128::from(self.objects) * u128::from(requests);
@@ -58,12 +58,12 @@ impl Workload {
         self
     }
 
-    /// Objects asked for exactly once.
+    /// The number of objects with exactly one request.
     pub(super) fn one_hit_objects(&self) -> u64 {
         ((self.objects as f64 * self.one_hit_share + 0.5) as u64).min(self.objects)
     }
 
-    /// Finds what cannot be carried out.
+    /// Checks that a trace with these properties exists.
     pub(super) fn check(&self) -> Result<(), WorkloadError> {
         let share = |field, value: f64| {
             (0.0..=1.0)
@@ -114,18 +114,18 @@ impl Workload {
         };
         if !weights_fit(&mut self.classes.iter().map(|class| class.catalogue_weight)) {
             return Err(WorkloadError::Mix {
-                reason: "there must be classes, their catalogue weights not negative and one \
-                         of them positive",
+                reason: "a workload needs classes; no catalogue weight may be negative, and one \
+                         must be positive",
             });
         }
         for class in &self.classes {
             let exponent = class.zipf_exponent;
-            let flaw = if !(0.0..=ZIPF_EXPONENT_MAX).contains(&exponent) {
+            let problem = if !(0.0..=ZIPF_EXPONENT_MAX).contains(&exponent) {
                 Some("its Zipf exponent must be between 0 and 5")
             } else {
-                class.sizes.flaw()
+                class.sizes.problem()
             };
-            if let Some(reason) = flaw {
+            if let Some(reason) = problem {
                 return Err(WorkloadError::Class {
                     class: class.name,
                     reason,
@@ -137,15 +137,15 @@ impl Workload {
         let in_range = self.phases.iter().all(|p| (0.0..=1.0).contains(&p.from));
         if !(ordered && from_zero && in_range) {
             return Err(WorkloadError::Mix {
-                reason: "phases must begin at 0 and at ever later shares of the trace",
+                reason: "the first phase must begin at 0, and each further phase after the one before",
             });
         }
         for phase in &self.phases {
             let complete = phase.weights.len() == self.classes.len();
             if !complete || !weights_fit(&mut phase.weights.iter().copied()) {
                 return Err(WorkloadError::Mix {
-                    reason: "each phase needs a weight for each class, none negative and one \
-                             of them positive",
+                    reason: "each phase needs a weight for each class; no weight may be negative, and \
+                             one must be positive",
                 });
             }
         }
@@ -153,71 +153,71 @@ impl Workload {
     }
 }
 
-/// Why no trace can be made of a workload.
+/// Why a workload is refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkloadError {
-    /// A share outside 0 to 1.
+    /// A share is not between 0 and 1.
     #[error("{field} is {value}, not between 0 and 1")]
     NotAShare {
-        /// Which share.
+        /// The name of the share.
         field: &'static str,
-        /// What it was.
+        /// Its value.
         value: f64,
     },
-    /// A rate that makes no time pass, or none but time.
+    /// The rate is not a positive number.
     #[error("{requests_per_second} is not a rate of requests a second; it must be positive")]
     NoRate {
-        /// What it was.
+        /// The rate.
         requests_per_second: f64,
     },
-    /// No objects, or more than can be told apart.
-    #[error("{objects} objects cannot be made; use 1 to {OBJECTS_MAX}")]
+    /// The number of objects is 0 or too large.
+    #[error("{objects} objects cannot be generated; use 1 to {OBJECTS_MAX}")]
     Objects {
-        /// What was asked for.
+        /// The number of objects.
         objects: u64,
     },
-    /// Not every object can be asked for as often as it must be.
+    /// There are too few requests for two requests per object of the catalogue.
     #[error(
-        "{requests} requests are too few: one-hit wonders are asked for once and all other \
-         objects at least twice, which takes {needed}; ask for more requests, fewer objects or a \
-         larger one-hit share"
+        "{requests} requests are too few: one-hit wonders need one request each and all other \
+         objects two, which is {needed} in total; use more requests, fewer objects or a larger \
+         one-hit share"
     )]
     TooFewRequests {
-        /// What was asked for.
+        /// The number of requests.
         requests: u64,
-        /// The least that would do.
+        /// The minimum number of requests.
         needed: u64,
     },
     /// All objects are one-hit wonders, and there are more requests than objects.
     #[error(
-        "with every object a one-hit wonder {objects} objects make {objects} requests, not \
-         {requests}; ask for a smaller one-hit share, or as many objects as requests"
+        "if every object is a one-hit wonder, {objects} objects have {objects} requests, not \
+         {requests}; use a smaller one-hit share, or as many objects as requests"
     )]
     NothingToRepeat {
-        /// What was asked for.
+        /// The number of requests.
         requests: u64,
-        /// What was asked for.
+        /// The number of objects.
         objects: u64,
     },
-    /// A class that makes no sense.
+    /// A class is inconsistent.
     #[error("class {class}: {reason}")]
     Class {
         /// Its name.
         class: &'static str,
-        /// What is wrong.
+        /// The problem.
         reason: &'static str,
     },
-    /// Classes and phases that do not fit together.
+    /// Classes and phases are inconsistent.
     #[error("{reason}")]
     Mix {
-        /// What is wrong.
+        /// The problem.
         reason: &'static str,
     },
 }
 
-/// Catalogue positions are 32 bits.
+/// Objects of the catalogue have numbers of 32 bits.
 const OBJECTS_MAX: u64 = u32::MAX as u64;
 
-/// Beyond it all but the first ranks are never drawn.
+/// With larger exponents only the first ranks are drawn.
 const ZIPF_EXPONENT_MAX: f64 = 5.0;

@@ -1,8 +1,8 @@
-//! Zipf ranks without a table: rejection-inversion.
+//! Draws Zipf-distributed ranks without a table, by rejection-inversion.
 //!
-//! Rank `k` of `n` comes up with probability proportional to `k^-s`. A table of `n` weights
-//! would cost memory and a cache miss a draw; rejection-inversion costs a logarithm, an
-//! exponential and about 1.1 tries.
+//! Rank `k` of `n` is drawn with probability proportional to `k^-s`. A table of `n` weights would
+//! take memory and a cache miss per draw; rejection-inversion takes a logarithm, an exponential
+//! and about 1.1 attempts.
 //!
 //! Paper: Hörmann, Derflinger, "Rejection-inversion to generate variates from monotone
 //! discrete distributions", ACM TOMACS 6(3), 1996, algorithm RIC.
@@ -15,16 +15,16 @@ use super::random::Random;
 pub(super) struct Zipf {
     n: u64,
     s: f64,
-    /// H(1.5) - h(1): where the area under the hat begins.
+    /// H(1.5) - h(1): the lower limit of the area under the hat function.
     low: f64,
-    /// H(n + 0.5): where it ends.
+    /// H(n + 0.5): its upper limit.
     high: f64,
-    /// The paper's `s`: below it the first test accepts without an exponential.
+    /// The paper's `s`. Below it the first test accepts without computing an exponential.
     squeeze: f64,
 }
 
 impl Zipf {
-    /// `s` is 0 for uniform; popularity on the web lies between 0.6 and 1.2.
+    /// `s` is 0 for a uniform distribution; the popularity of web objects has 0.6 to 1.2.
     pub(super) fn new(n: u64, s: f64) -> Self {
         assert!(
             n > 0 && s >= 0.0,
@@ -74,19 +74,19 @@ impl Zipf {
         (exp(power * log) - 1.0) / power
     }
 
-    /// H's inverse.
+    /// The inverse of H.
     #[inline]
     fn inverse(&self, y: f64) -> f64 {
         let power = 1.0 - self.s;
         if power.abs() < NEAR_ONE {
             return exp(y);
         }
-        // Rounding may carry the base to 0 or below where s > 1 and the area is at its end.
+        // With s > 1, rounding may make the base 0 or negative at the end of the area.
         exp(ln((1.0 + power * y).max(f64::MIN_POSITIVE)) / power)
     }
 }
 
-/// So near to 1 the general formula loses its digits to cancellation.
+/// So close to 1, cancellation makes the general formula inexact.
 const NEAR_ONE: f64 = 1e-9;
 
 #[cfg(test)]
@@ -95,9 +95,9 @@ mod tests {
 
     use super::*;
 
-    /// The share of each of the first ranks and of the rest against the definition.
+    /// The share of each of the first ranks, and of ranges of the others, is that of the definition.
     #[test]
-    fn ranks_come_up_as_often_as_the_definition_says() {
+    fn ranks_are_drawn_as_often_as_the_definition_says() {
         for (n, s) in [
             (1, 0.8),
             (2, 1.0),

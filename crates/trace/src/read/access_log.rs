@@ -1,13 +1,13 @@
-//! NCSA access logs, common and combined, with or without Apache's `vhost:port` in front.
+//! Parses NCSA access logs, common and combined, with or without Apache's `vhost:port` at the start.
 //!
 //! ```text
 //! 192.0.2.7 - alice [17/May/2015:10:05:03 +0000] "GET /a.png HTTP/1.1" 200 2326 "ref" "agent"
 //! ```
 //!
-//! The key is the hash of host and URL, the host being the virtual host where the log tells
-//! it or the one of an absolute URL, and empty otherwise. The size is the bytes of the body
-//! sent, so a size changes when a transfer was broken off; where nothing was sent (`-` or 0)
-//! the size is not known, and the line is passed over.
+//! The key is the hash of host and URL. The host is that of an absolute URL or the virtual host of
+//! the line, and empty without either. The size is the number of body bytes sent, so an aborted
+//! transfer has a smaller size. If no bytes were sent (`-` or 0), the size is unknown and the line
+//! is ignored.
 
 use crate::number;
 use crate::{Record, hash_key};
@@ -18,7 +18,7 @@ use super::options::{AccessLogRules, QueryRule};
 
 pub(super) struct AccessLogParser {
     rules: AccessLogRules,
-    /// Host and URL of the line at hand, kept for its allocation.
+    /// Host and URL of the current line; a field so that its allocation is reused.
     key: Vec<u8>,
 }
 
@@ -78,13 +78,13 @@ impl AccessLogParser {
             path = &path[..at];
         }
         self.key.clear();
-        // Hosts are compared without regard to case (RFC 9110, section 4.2.3), paths with.
+        // Hosts are case-insensitive, paths are case-sensitive (RFC 9110, section 4.2.3).
         self.key.extend(host.iter().map(u8::to_ascii_lowercase));
         self.key.extend_from_slice(path);
     }
 }
 
-/// Host and path of `http://host/path`.
+/// Splits `http://host/path` into host and path.
 pub fn split_absolute(url: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = url
         .strip_prefix(b"http://")
@@ -96,18 +96,18 @@ pub fn split_absolute(url: &[u8]) -> Option<(&[u8], &[u8])> {
     Some(rest.split_at(end))
 }
 
-/// A line's fields as they stand.
+/// The unparsed fields of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessLogLine<'l> {
-    /// The virtual host in front, without its port; empty where the log has none.
+    /// The virtual host without its port; empty if the log has no virtual hosts.
     pub host: &'l [u8],
-    /// What stands between the brackets.
+    /// The text between the brackets.
     pub time: &'l [u8],
-    /// What stands between the first quotes, escapes included.
+    /// The text between the first quotes, with its escapes.
     pub request: &'l [u8],
-    /// The status, not looked at yet.
+    /// The status, not parsed.
     pub status: &'l [u8],
-    /// The bytes of the body, or `-`; not looked at yet.
+    /// The number of body bytes, or `-`; not parsed.
     pub bytes: &'l [u8],
 }
 
@@ -116,16 +116,16 @@ impl<'l> AccessLogLine<'l> {
     ///
     /// # Errors
     ///
-    /// The name of the first field that is not there.
+    /// The name of the first missing field.
     #[inline]
     pub fn split(line: &'l [u8]) -> Result<Self, &'static str> {
-        Self::split_usual(line).map_or_else(|| Self::split_any(line), Ok)
+        Self::split_common(line).map_or_else(|| Self::split_any(line), Ok)
     }
 
-    /// A line as nearly all are: nothing escaped at the end of the request, single spaces behind
-    /// it. Finds what [`Self::split_any`] would, in three searches.
+    /// Splits a line of the common form: no escape at the end of the request, single spaces after it.
+    /// Returns the fields of [`Self::split_any`] with three searches.
     #[inline]
-    fn split_usual(line: &'l [u8]) -> Option<Self> {
+    fn split_common(line: &'l [u8]) -> Option<Self> {
         let open = memchr::memchr(b'[', line)?;
         let (before, after) = line.split_at(open);
         let (front, after) = after.split_at_checked(TIME_AND_QUOTE.len())?;
@@ -139,8 +139,8 @@ impl<'l> AccessLogLine<'l> {
             .iter()
             .position(|byte| is_blank(*byte))
             .unwrap_or(bytes.len());
-        let plain = [s1, s2, s3].iter().all(|digit| digit.is_ascii_digit()) && bytes_end > 0;
-        (shaped && !escaped && plain).then(|| Self {
+        let is_valid = [s1, s2, s3].iter().all(|digit| digit.is_ascii_digit()) && bytes_end > 0;
+        (shaped && !escaped && is_valid).then(|| Self {
             host: virtual_host(before),
             time: &front[1..27],
             request: &after[..end],
@@ -150,8 +150,8 @@ impl<'l> AccessLogLine<'l> {
     }
 
     fn split_any(line: &'l [u8]) -> Result<Self, &'static str> {
-        // The user name may hold anything, brackets included, so the time is sought by both
-        // its ends: the bracket that a date follows.
+        // The user name may have any characters, including brackets. The time starts at a bracket that a
+        // date follows.
         let open = memchr::memchr_iter(b'[', line)
             .find(|at| line.get(at + 3) == Some(&b'/') && line.get(at + 7) == Some(&b'/'))
             .or_else(|| memchr::memchr(b'[', line))
@@ -176,10 +176,10 @@ impl<'l> AccessLogLine<'l> {
     }
 }
 
-/// What the usual line has between its client and its request; digits and letters vary.
+/// The form of the time between client and request; digits and letters vary.
 const TIME_AND_QUOTE: &[u8; 30] = b"[17/May/2015:10:05:03 +0000] \"";
 
-/// The quote that ends a field: servers write one inside as `\"`, a backslash as `\\`.
+/// Returns the position of the quote that ends a field. In a field, `\"` is a quote and `\\` a backslash.
 fn closing_quote(field: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -194,9 +194,9 @@ fn closing_quote(field: &[u8]) -> Option<usize> {
     }
 }
 
-/// The host of a `vhost:port` in front of the three fields every access log has.
+/// Returns the host of a `vhost:port` before the three fields of every access log.
 fn virtual_host(before: &[u8]) -> &[u8] {
-    // Most logs have none, and most clients no colon.
+    // Most lines have no virtual host and no colon.
     if memchr::memchr(b':', before).is_none() {
         return &[];
     }
@@ -210,7 +210,7 @@ fn virtual_host(before: &[u8]) -> &[u8] {
     };
     let colon = first.iter().rposition(|byte| *byte == b':');
     match colon {
-        // With three words the first is the client, and its colons are those of IPv6.
+        // With three words the first is the client; its colons belong to an IPv6 address.
         Some(at) if words().count() > 3 && number::whole(&first[at + 1..]).is_some() => {
             &first[..at]
         }
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_known_by_host_and_url() {
+    fn the_key_of_a_request_is_host_and_url() {
         let tail = r#"- - [17/May/2015:10:05:03 +0000] "GET URL HTTP/1.1" 200 5"#;
         let line = |front: &str, url: &str| format!("{front} {}", tail.replace("URL", url));
         assert_eq!(key(&line("192.0.2.1", "/a?x=1")), hash_key(b"/a?x=1"));
@@ -247,23 +247,23 @@ mod tests {
         );
     }
 
-    /// Method: lines of every kind, and each with a byte changed or cut off at each place.
+    /// Method: lines of every form, each truncated and with a byte changed or inserted at each position.
     #[test]
-    fn the_quick_way_finds_what_the_thorough_way_does() {
+    fn both_parsers_find_the_same_fields() {
         let lines = [
             r#"192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5 "-" "x""#,
             r#"a.example:80 ::1 - b [17/May/2015:10:05:03 +0000] "GET /\"a\\" 404 -"#,
             r#"h - [x] [17/May/2015:10:05:03 +0000] "" 304 0"#,
         ];
         let check = |line: &[u8]| {
-            if let Some(quick) = AccessLogLine::split_usual(line) {
+            if let Some(quick) = AccessLogLine::split_common(line) {
                 let thorough = AccessLogLine::split_any(line);
-                // A bracket within the time is the one difference, and no time either way.
+                // They differ only in times with a bracket, which are invalid.
                 let odd_time = memchr::memchr(b']', quick.time).is_some();
                 assert!(odd_time || Ok(quick) == thorough, "{}", line.escape_ascii());
             }
         };
-        assert!(AccessLogLine::split_usual(lines[0].as_bytes()).is_some());
+        assert!(AccessLogLine::split_common(lines[0].as_bytes()).is_some());
         for line in lines.map(str::as_bytes) {
             for at in 0..line.len() {
                 check(&line[..at]);
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn the_query_is_cut_when_asked() {
+    fn the_query_is_removed_if_configured() {
         let mut parser = AccessLogParser::new(AccessLogRules {
             query: QueryRule::Cut,
             ..AccessLogRules::default()
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn other_methods_and_statuses_and_empty_answers_are_passed_over() {
+    fn other_methods_and_statuses_and_empty_responses_are_ignored() {
         for (request, status, bytes) in [
             ("POST /a HTTP/1.1", 200, "5"),
             ("GET /a HTTP/1.1", 304, "5"),
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_but_lawful_lines_are_read() {
+    fn unusual_valid_lines_are_parsed() {
         for line in [
             r#"h - a [b] c [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 7"#,
             r#"h - - [17/May/2015:10:05:03 +0000] "GET /a" 200 7"#,
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_line_says_which_field_is_wrong() {
+    fn the_error_of_a_malformed_line_names_the_field() {
         for (line, field) in [
             ("h - -", "time"),
             ("h - - [17/May/2015:10:05:03 +0000", "time"),

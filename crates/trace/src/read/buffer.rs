@@ -1,22 +1,22 @@
-//! The window of decoded bytes the parsers look through.
+//! The buffer of decompressed bytes that the parsers read.
 
 use std::io::{self, Read};
 
-/// Bytes read and not yet consumed, contiguous, with their place in the stream.
+/// Bytes that were read and not yet consumed, contiguous, with their offset in the stream.
 #[derive(Debug)]
 pub struct Buffer {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
-    /// Where in the decoded stream `bytes[start]` lies.
+    /// The offset of `bytes[start]` in the decompressed stream.
     offset: u64,
     ended: bool,
-    /// A failure met while reading ahead. It is due once the bytes before it are used up.
+    /// An error of the input. It is reported after the bytes before it are consumed.
     failure: Option<io::Error>,
 }
 
 impl Buffer {
-    /// An empty window.
+    /// Creates an empty buffer.
     pub fn new() -> Self {
         Self {
             bytes: vec![0; INITIAL_BYTES],
@@ -28,44 +28,45 @@ impl Buffer {
         }
     }
 
-    /// What was read and not consumed.
+    /// The bytes that were read and not consumed.
     pub fn filled(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
 
-    /// Where in the stream [`Self::filled`] begins.
+    /// The offset of [`Self::filled`] in the stream.
     pub const fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Whether nothing comes after [`Self::filled`].
+    /// Returns true if no bytes follow [`Self::filled`].
     pub const fn ended(&self) -> bool {
         self.ended
     }
 
-    /// Whether the stream broke off rather than came to its end.
+    /// Returns true if the stream ended with an error.
     pub const fn failed(&self) -> bool {
         self.failure.is_some()
     }
 
-    /// The failure that ended the stream, if one did.
+    /// Takes the error that ended the stream.
     pub const fn take_failure(&mut self) -> Option<io::Error> {
         self.failure.take()
     }
 
-    /// Lets the first `count` bytes go.
+    /// Consumes the first `count` bytes.
     ///
     /// # Panics
-    /// When there are fewer.
+    ///
+    /// If there are fewer.
     pub fn consume(&mut self, count: usize) {
         assert!(count <= self.end - self.start, "consumed past the end");
         self.start += count;
         self.offset += count as u64;
     }
 
-    /// Reads more behind what is there; at the end or on a failure sets `ended` instead.
-    /// Makes room by moving the rest to the front, then by doubling: the caller bounds how
-    /// far by consuming.
+    /// Appends more bytes of the input; sets `ended` at the end of the input and after an error.
+    /// Moves unconsumed bytes to the front, then doubles the buffer if it is full: the caller bounds
+    /// its size by consuming.
     pub fn fill(&mut self, input: &mut impl Read) {
         if self.ended {
             return;
@@ -99,5 +100,5 @@ impl Default for Buffer {
     }
 }
 
-/// Large enough that refilling is rare, small enough to stay in the second-level cache.
+/// Large enough that reads are rare, small enough for the second-level cache.
 const INITIAL_BYTES: usize = 256 << 10;

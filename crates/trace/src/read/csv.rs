@@ -1,12 +1,12 @@
-//! CSV (RFC 4180) with a header that names the columns, or with columns given by number.
+//! Parses CSV (RFC 4180) with a header line, or with columns given by number.
 //!
-//! Comma, semicolon or tab separate, whichever the first line holds. A field may be quoted,
-//! with `""` for a quote inside; a line feed inside quotes is not supported, since no key,
-//! time or size holds one and it would make every damaged quote swallow the rest of the file.
+//! The delimiter is the comma, semicolon or tab of the first line. A field may be quoted, with `""`
+//! for a quote. Line feeds in quotes are not supported: no key, time or size has one, and an
+//! unclosed quote would swallow the rest of the file.
 //!
-//! `csv-core` is not used. It reads a line feed inside quotes as data, and its automaton takes 25 ns for the fields of a
-//! record of three columns where [`Fields`] takes 17 ns: 16 % of the 54 ns that reading a record takes as a whole (a million
-//! records, best of nine runs).
+//! The crate `csv-core` is not used: it reads a line feed in quotes as data, and it takes 25 ns for the fields of a
+//! record of three columns, [`Fields`] 17 ns. The difference is 16 % of the 54 ns of a whole record (a million records,
+//! best of nine runs).
 
 use std::str::FromStr;
 
@@ -17,7 +17,7 @@ use super::error::{Problem, shown};
 use super::lines::{LineParser, SIZE_EXPECTED, bad_field, is_void, missing_field};
 use super::options::TimeUnit;
 
-/// Which columns hold what. Those not given are found by their usual names.
+/// The columns of time, key and size. A column that is not given is found by its usual names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Columns {
     /// The column of times.
@@ -31,7 +31,7 @@ pub struct Columns {
 /// A column by its name in the header or by its number from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Column {
-    /// The name, compared without regard to case.
+    /// The name, case-insensitive.
     Name(String),
     /// The number, from 1.
     Number(usize),
@@ -72,7 +72,7 @@ impl FromStr for Columns {
     }
 }
 
-/// Why a text does not say which columns hold what.
+/// The text is not a valid list of columns.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{part}` {reason}")]
 pub struct ParseColumnsError {
@@ -80,7 +80,7 @@ pub struct ParseColumnsError {
     reason: &'static str,
 }
 
-/// Reads lines once it knows where the three fields are, counted from 0.
+/// Parses lines. The positions of the three fields are counted from 0.
 pub(super) struct CsvParser {
     delimiter: u8,
     time_unit: TimeUnit,
@@ -90,9 +90,8 @@ pub(super) struct CsvParser {
 }
 
 impl CsvParser {
-    /// Learns the layout from the first line that is not void. The flag says whether that
-    /// line was a header; if all columns are given by number and its size reads as a number,
-    /// it was not.
+    /// Reads the columns from the first line that is not blank or a comment. The flag is true if the line
+    /// is a header. It is false if all columns are given by number and the size of the line is a number.
     pub(super) fn new(
         first: &[u8],
         columns: &Columns,
@@ -140,7 +139,7 @@ impl LineParser for CsvParser {
         let (mut time, mut key, mut size) = (None, None, None);
         let last = self.time.max(self.key).max(self.size);
         for (index, field) in Fields::new(line, self.delimiter).enumerate().take(last + 1) {
-            // One column may serve as two fields, so these are not alternatives.
+            // One column may be used for two fields, so all three are compared.
             if index == self.time {
                 time = Some(field);
             }
@@ -172,7 +171,7 @@ impl LineParser for CsvParser {
     }
 }
 
-/// The delimiter a line uses, if it uses one.
+/// Returns the delimiter of a line, if it has one.
 pub(super) fn delimiter_of(line: &[u8]) -> Option<u8> {
     [b',', b';', b'\t']
         .into_iter()
@@ -181,11 +180,11 @@ pub(super) fn delimiter_of(line: &[u8]) -> Option<u8> {
 
 #[derive(Clone, Copy)]
 struct Field<'l> {
-    /// Without the quotes around it.
+    /// The text between the quotes.
     bytes: &'l [u8],
-    /// Whether it holds `""` for a quote.
+    /// True if the text has `""` for a quote.
     escaped: bool,
-    /// Whether a quote was opened and not closed.
+    /// True if the closing quote is missing.
     unclosed: bool,
 }
 
@@ -258,7 +257,7 @@ fn unescape(bytes: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// What people call the columns, most specific first.
+/// Usual column names, the most specific first.
 const TIME_NAMES: [&str; 9] = [
     "time",
     "timestamp",

@@ -1,4 +1,4 @@
-//! Which format the first bytes of an input are.
+//! Recognises the format of an input by its first bytes.
 
 use crate::{Format, number};
 
@@ -8,10 +8,10 @@ use super::lines::{is_void, split_field};
 use super::options::ReadOptions;
 use super::oracle;
 
-/// Settles on a format, or says what was seen.
+/// Returns the format, or an error that describes the first bytes.
 ///
-/// The first line that fits a format decides, so a file may begin with a few bad lines when
-/// those are to be skipped. `whole_input` tells that nothing comes after the sample.
+/// The first line that fits a format decides, so a file may begin with a few malformed lines.
+/// `whole_input` is true if the sample is the whole input.
 pub(super) fn detect(
     sample: &[u8],
     whole_input: bool,
@@ -24,11 +24,11 @@ pub(super) fn detect(
         return Ok(Format::Csv);
     }
     if is_binary(sample) {
-        return match oracle::judge(sample, whole_input) {
+        return match oracle::check(sample, whole_input) {
             Ok(()) => Ok(Format::OracleGeneral),
-            Err(against) => Err(Problem::Unrecognised {
+            Err(reason) => Err(Problem::Unrecognised {
                 seen: format!(
-                    "binary data beginning {}, not oracleGeneral because {against}",
+                    "binary data that begins with {}; it is not oracleGeneral because {reason}",
                     hex(&sample[..sample.len().min(8)])
                 ),
             }),
@@ -39,7 +39,7 @@ pub(super) fn detect(
         .filter(|line| !is_void(line));
     let Some(first) = lines.clone().next() else {
         return Err(Problem::Unrecognised {
-            seen: "only blank lines and comments at the beginning".to_owned(),
+            seen: "the file begins with blank lines and comments only".to_owned(),
         });
     };
     lines
@@ -49,12 +49,12 @@ pub(super) fn detect(
         .ok_or_else(|| Problem::Unrecognised {
             seen: match delimiter_of(first) {
                 Some(_) => format!(
-                    "the first line has delimiters and does not name columns for time, key and \
+                    "the first line has delimiters but no column names for time, key and \
                      size: `{}`",
                     shown(first.trim_ascii())
                 ),
                 None => format!(
-                    "the first line is neither `time key size` nor an access log's: `{}`",
+                    "the first line is neither `time key size` nor a line of an access log: `{}`",
                     shown(first.trim_ascii())
                 ),
             },
@@ -73,8 +73,8 @@ fn format_of(line: &[u8], options: &ReadOptions) -> Option<Format> {
     let (time, rest) = split_field(line);
     let (key, rest) = split_field(rest);
     let (size, rest) = split_field(rest);
-    let timely = number::time(time, options.time_unit).is_some();
-    if timely && number::whole(size).is_some() {
+    let has_time = number::time(time, options.time_unit).is_some();
+    if has_time && number::whole(size).is_some() {
         if rest.trim_ascii().is_empty() {
             return Some(Format::Text);
         }
@@ -87,8 +87,8 @@ fn format_of(line: &[u8], options: &ReadOptions) -> Option<Format> {
     named.then_some(Format::Csv)
 }
 
-/// Text holds no control characters but white space; a record of oracleGeneral nearly always
-/// does, in the high bytes of its numbers.
+/// Text has no control characters except white space; a record of oracleGeneral nearly always
+/// has some, in the high bytes of its numbers.
 fn is_binary(sample: &[u8]) -> bool {
     sample
         .iter()

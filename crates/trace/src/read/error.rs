@@ -1,4 +1,4 @@
-//! Why a trace could not be read: what, where, and the way out.
+//! Errors of reading a trace: the position, the problem and a remedy.
 
 use std::error::Error;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::io;
 
 use crate::compression::Compression;
 
-/// Why reading stopped. Small, for it travels in every item a reader yields.
+/// Why reading stopped. It is small because every item of a reader may hold one.
 #[derive(Debug)]
 pub struct ReadError {
     inner: Box<Inner>,
@@ -15,16 +15,16 @@ pub struct ReadError {
 #[derive(Debug)]
 struct Inner {
     label: String,
-    place: Place,
+    position: Position,
     problem: Problem,
 }
 
 impl ReadError {
-    pub(super) fn new(label: &str, place: Place, problem: Problem) -> Self {
+    pub(super) fn new(label: &str, position: Position, problem: Problem) -> Self {
         Self {
             inner: Box::new(Inner {
                 label: label.to_owned(),
-                place,
+                position,
                 problem,
             }),
         }
@@ -35,31 +35,31 @@ impl ReadError {
         &self.inner.label
     }
 
-    /// Where in the input.
-    pub fn place(&self) -> Place {
-        self.inner.place
+    /// The position in the input.
+    pub fn position(&self) -> Position {
+        self.inner.position
     }
 
-    /// What is wrong there.
+    /// The problem.
     pub fn problem(&self) -> &Problem {
         &self.inner.problem
     }
 
-    /// The way out, in terms of the command line, where there is one.
+    /// A remedy in terms of the command line, if one exists.
     pub fn hint(&self) -> Option<String> {
         self.inner.problem.hint()
     }
 }
 
-/// The place, then what is wrong there; the way out is [`ReadError::hint`]'s.
+/// Writes the position and the problem. [`ReadError::hint`] has the remedy.
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Inner {
             label,
-            place,
+            position,
             problem,
         } = &*self.inner;
-        write!(f, "{label}{place}: {problem}")
+        write!(f, "{label}{position}: {problem}")
     }
 }
 
@@ -67,30 +67,30 @@ impl Error for ReadError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.inner.problem {
             Problem::Io(source)
-            | Problem::CutShort { source, .. }
+            | Problem::Truncated { source, .. }
             | Problem::Undecodable { source, .. } => Some(source),
             _ => None,
         }
     }
 }
 
-/// Where in an input something is wrong. Bytes are counted after decompression.
+/// A position in an input. Bytes are counted after decompression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Position {
     /// The input as a whole.
     Whole,
     /// A line, counted from 1, and the byte it starts at.
     Line {
         /// The line, counted from 1.
         number: u64,
-        /// Where it starts.
+        /// The byte at which it starts.
         byte: u64,
     },
     /// A byte, counted from 0.
     Byte(u64),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Whole => Ok(()),
@@ -100,97 +100,98 @@ impl fmt::Display for Place {
     }
 }
 
-/// What is wrong with an input.
+/// The problem of an input.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Problem {
-    /// The source of the bytes failed.
+    /// Reading the input failed.
     Io(io::Error),
-    /// The compressed stream ends in the middle: a download or a copy that broke off.
-    CutShort {
-        /// Which compression.
+    /// The compressed stream is truncated, for example by an incomplete download or copy.
+    Truncated {
+        /// The compression.
         compression: Compression,
-        /// The decoder's own words.
+        /// The error of the decoder.
         source: io::Error,
     },
-    /// The compressed stream is damaged, or asks for more memory than allowed.
+    /// The compressed stream is corrupt, or needs more memory than allowed.
     Undecodable {
-        /// Which compression.
+        /// The compression.
         compression: Compression,
-        /// The decoder's own words.
+        /// The error of the decoder.
         source: io::Error,
     },
-    /// A compression known by sight and not read.
-    ForeignCompression {
+    /// The compression is not supported.
+    UnsupportedCompression {
         /// Its name.
         name: &'static str,
-        /// The command that takes it off.
+        /// The command that decompresses it.
         tool: &'static str,
     },
-    /// There is not a single byte.
+    /// The input has no bytes.
     Empty,
-    /// The content is no format we know; what was seen says why.
+    /// The format is unknown.
     Unrecognised {
-        /// What the first bytes look like.
+        /// A description of the first bytes.
         seen: String,
     },
     /// A CSV header lacks a column.
     NoColumn {
-        /// What the column would hold.
+        /// The missing column.
         field: &'static str,
-        /// The names there are.
+        /// The header line.
         header: String,
     },
-    /// A field does not hold what it must.
+    /// A field has an invalid value.
     Field {
-        /// Which field.
+        /// The name of the field.
         field: &'static str,
-        /// What it holds.
+        /// Its text.
         found: String,
-        /// What it should hold.
+        /// A description of valid values.
         expected: &'static str,
     },
     /// A line ends before a field.
     MissingField {
-        /// Which field.
+        /// The name of the field.
         field: &'static str,
-        /// The line as it stands.
+        /// The line.
         found: String,
     },
-    /// A line goes on after its last field.
+    /// A line has text after its last field.
     ExtraField {
-        /// What follows.
+        /// The text.
         found: String,
     },
     /// A line is longer than allowed.
     LineTooLong {
-        /// The bound.
+        /// The limit.
         line_bytes_max: usize,
     },
     /// A binary trace ends within a record.
-    RecordCutShort {
-        /// Bytes of the last record that are there.
+    RecordTruncated {
+        /// The number of bytes present of the last record.
         have: usize,
-        /// Bytes of a record.
+        /// The length of a record in bytes.
         need: usize,
     },
 }
 
 impl Problem {
-    /// The way out, in terms of the command line, where there is one.
+    /// A remedy in terms of the command line, if one exists.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Io(_) => return None,
-            Self::CutShort { .. } => {
-                "fetch or copy the file again; every record before this point was read".to_owned()
+            Self::Truncated { .. } => {
+                "download or copy the file again; every record before this position was read"
+                    .to_owned()
             }
             Self::Undecodable { .. } => {
                 "check the file with `gzip -t` or `zstd -t`; if zstd asks for a larger window, \
                  raise --zstd-window-log or compress again without --long"
                     .to_owned()
             }
-            Self::ForeignCompression { tool, .. } => {
-                format!("decompress it on the way: {tool} FILE | edgeward … -")
+            Self::UnsupportedCompression { tool, .. } => {
+                format!("decompress it in a pipe: {tool} FILE | edgeward … -")
             }
             Self::Empty => "is it the right file?".to_owned(),
             Self::Unrecognised { .. } => "name the format with --format text, csv, \
@@ -204,12 +205,13 @@ impl Problem {
             | Self::MissingField { .. }
             | Self::ExtraField { .. }
             | Self::LineTooLong { .. } => {
-                "if the format is not the right one name it with --format; to leave out and \
-                 count such lines use --skip-malformed"
+                "if the recognised format is wrong, set --format; to skip and count malformed \
+                 lines, use --skip-malformed"
                     .to_owned()
             }
-            Self::RecordCutShort { .. } => {
-                "the file is cut, or not oracleGeneral; every whole record was read".to_owned()
+            Self::RecordTruncated { .. } => {
+                "the file is truncated or not oracleGeneral; every complete record was read"
+                    .to_owned()
             }
         })
     }
@@ -218,17 +220,17 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io(_) => write!(f, "the input cannot be read"),
-            Self::CutShort { compression, .. } => {
-                write!(f, "the {compression} stream ends in the middle")
+            Self::Io(_) => write!(f, "reading the input failed"),
+            Self::Truncated { compression, .. } => {
+                write!(f, "the {compression} stream is truncated")
             }
             Self::Undecodable { compression, .. } => {
-                write!(f, "the {compression} stream cannot be decoded")
+                write!(f, "the {compression} stream is corrupt")
             }
-            Self::ForeignCompression { name, .. } => {
+            Self::UnsupportedCompression { name, .. } => {
                 write!(
                     f,
-                    "the input is compressed with {name}; gzip, zstd and bzip2 are read"
+                    "the input is compressed with {name}; gzip, zstd and bzip2 are supported"
                 )
             }
             Self::Empty => write!(f, "the input is empty"),
@@ -247,19 +249,19 @@ impl fmt::Display for Problem {
                 write!(f, "the line has no {field}: `{found}`")
             }
             Self::ExtraField { found } => {
-                write!(f, "the line goes on after its size: `{found}`")
+                write!(f, "the line has text after its size: `{found}`")
             }
             Self::LineTooLong { line_bytes_max } => {
                 write!(f, "the line is longer than {line_bytes_max} bytes")
             }
-            Self::RecordCutShort { have, need } => {
+            Self::RecordTruncated { have, need } => {
                 write!(f, "the last record has {have} of its {need} bytes")
             }
         }
     }
 }
 
-/// Bytes as they can be shown in one line of a terminal: printable, and not too many.
+/// Formats bytes for one line of a terminal: escapes control characters and truncates long text.
 pub fn shown(bytes: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 80;
     let cut = &bytes[..bytes.len().min(SHOWN_BYTES_MAX)];

@@ -1,17 +1,17 @@
-//! What the line formats share: the seam between finding a line and understanding it.
+//! Shared by the line formats: the trait of their parsers, and fields.
 
 use crate::Record;
 
 use super::error::{Problem, shown};
 
-/// Understands one line at a time.
+/// Parses one line at a time.
 pub(super) trait LineParser {
-    /// The line comes without its line feed. `None` means a line that is no request: blank, a
-    /// comment, or ruled out by the options.
+    /// Parses a line without its line feed. Returns `None` if the line is not a request: blank, a
+    /// comment, or excluded by the options.
     fn parse(&mut self, line: &[u8]) -> Result<Option<Record>, Problem>;
 }
 
-/// Blank lines and `#` comments belong to no format and disturb none.
+/// Returns true for blank lines and `#` comments, which every format ignores.
 #[inline]
 pub(super) fn is_void(line: &[u8]) -> bool {
     match line.first() {
@@ -21,7 +21,7 @@ pub(super) fn is_void(line: &[u8]) -> bool {
     }
 }
 
-/// The next field up to white space, and what follows it.
+/// Returns the next field, which ends at white space, and the rest of the line.
 #[inline]
 pub(super) fn split_field(line: &[u8]) -> (&[u8], &[u8]) {
     let begin = line

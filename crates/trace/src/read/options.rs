@@ -1,4 +1,4 @@
-//! What a reader may be told about its input.
+//! Options of a reader.
 
 use std::str::FromStr;
 
@@ -8,27 +8,27 @@ use crate::Format;
 
 use super::csv::Columns;
 
-/// How to read one input.
+/// Options for one input.
 #[derive(Clone, Debug, Default)]
 pub struct ReadOptions {
-    /// What errors call the input: a file name, or `stdin`.
+    /// The name of the input in errors: a file name, or `stdin`.
     pub label: String,
-    /// The format, or nothing to recognise it by content.
+    /// The format, or `None` to recognise it by content.
     pub format: Option<Format>,
     /// The unit of numeric times in text, CSV and LRB.
     pub time_unit: TimeUnit,
-    /// Which CSV columns hold what.
+    /// The CSV columns of time, key and size.
     pub columns: Columns,
-    /// Which lines of an access log are requests to a cache.
+    /// The lines of an access log that count as requests.
     pub access_log: AccessLogRules,
-    /// What a malformed line leads to.
+    /// The reaction to a malformed line.
     pub on_error: OnError,
-    /// What the input may cost.
+    /// Bounds of memory.
     pub limits: Limits,
 }
 
 impl ReadOptions {
-    /// Recognise everything; errors speak of `label`.
+    /// Options that recognise the format by content. `label` is the name of the input in errors.
     pub fn named(label: impl Into<String>) -> Self {
         Self {
             label: label.into(),
@@ -40,7 +40,7 @@ impl ReadOptions {
 /// The unit of a numeric time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TimeUnit {
-    /// Seconds, with an optional fraction: what every published trace uses.
+    /// Seconds with an optional fraction, as in every published trace.
     #[default]
     Seconds,
     /// Milliseconds.
@@ -52,7 +52,7 @@ pub enum TimeUnit {
 }
 
 impl TimeUnit {
-    /// The point `count` units after the origin; nothing beyond 64 bits of milliseconds.
+    /// The time `count` units after the origin, or `None` beyond 64 bits of milliseconds.
     #[inline]
     pub(crate) const fn whole(self, count: u64) -> Option<Timestamp> {
         let millis = match self {
@@ -84,27 +84,26 @@ impl FromStr for TimeUnit {
     }
 }
 
-/// What a malformed line leads to.
+/// The reaction to a malformed line.
 ///
-/// Damage below the lines (a cut or corrupt compressed stream, a device error) always ends
-/// the reading, after every record before it was handed out.
+/// A truncated or corrupt compressed stream and a device error always end the reading, after all
+/// records before the error were returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnError {
-    /// Stop at it: a figure from part of a trace should not pass for one of the whole.
+    /// Return an error, because figures of a part of a trace can be mistaken for figures of the whole.
     #[default]
     Fail,
-    /// Leave it out, count it, and keep the first few as examples.
+    /// Skip and count the line. The first few are kept as examples.
     Skip,
 }
 
-/// Bounds on what an input can make us hold.
+/// Bounds of the memory that an input can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest line. A URL in an access log rarely passes 8 KiB; 1 MiB tells a long line
-    /// from a file that has none.
+    /// The maximum length of a line in bytes. URLs in access logs rarely exceed 8 KiB; a line above
+    /// 1 MiB means that the file has no lines.
     pub line_bytes_max: usize,
-    /// The largest window a zstd frame may ask for, as a power of two. 27 (128 MiB) is what
-    /// `zstd -d` allows unless told otherwise.
+    /// The maximum window of a zstd frame, as a power of two. 27 (128 MiB) is the default of `zstd -d`.
     pub zstd_window_log_max: u32,
 }
 
@@ -117,14 +116,14 @@ impl Default for Limits {
     }
 }
 
-/// Which lines of an access log count as requests, and what their key is.
+/// Rules for access logs: the lines that count as requests, and their keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLogRules {
-    /// Methods that count. GET alone: what a cache answers and a trace simulator models.
+    /// Methods that count; by default GET, the method that a cache answers and a simulator models.
     pub methods: Vec<String>,
-    /// Status codes that count. 200 alone: a 304 or 206 does not tell the object's size.
+    /// Status codes that count; by default 200, because 304 and 206 do not state the object's size.
     pub statuses: Vec<u16>,
-    /// Whether the query is part of the key.
+    /// The part of the query in the key.
     pub query: QueryRule,
 }
 
@@ -138,12 +137,12 @@ impl Default for AccessLogRules {
     }
 }
 
-/// What becomes of the `?…` of a URL.
+/// The treatment of the query (`?…`) of a URL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueryRule {
-    /// It is part of the key, as for a cache that was told nothing (RFC 9111, section 2).
+    /// The query is part of the key (RFC 9111, section 2).
     #[default]
     Keep,
-    /// It is cut off.
+    /// The query is removed from the key.
     Cut,
 }

@@ -1,7 +1,7 @@
-//! libCacheSim's oracleGeneral: 24 packed little-endian bytes a request.
+//! Parses libCacheSim's oracleGeneral: 24 packed little-endian bytes per request.
 //!
 //! `u32` time in seconds, `u64` object id, `u32` size in bytes, `i64` number (from 1) of the
-//! next request for the same object or -1. The last is passed over: see [`Record`].
+//! next request for the same object, or -1. The last field is ignored: see [`Record`].
 
 use edgeward_types::Timestamp;
 
@@ -21,37 +21,39 @@ pub(super) fn decode(bytes: &[u8; RECORD_BYTES]) -> Record {
     }
 }
 
-/// Whether bytes pass for oracleGeneral, or what speaks against it.
+/// Checks that a sample can be oracleGeneral. Returns the reason if it cannot.
 ///
-/// There is no magic number, so the first records are judged by what must hold of them: time
-/// does not run backwards, and the next access is -1, the largest number, or lies ahead.
-pub(super) fn judge(sample: &[u8], whole_input: bool) -> Result<(), String> {
+/// The format has no magic number. In a valid trace, time does not decrease, and the next access is
+/// -1, the largest number, or greater than the number of the record.
+pub(super) fn check(sample: &[u8], whole_input: bool) -> Result<(), String> {
     let (records, rest) = sample.as_chunks::<RECORD_BYTES>();
     if records.is_empty() {
         return Err(format!(
-            "{} bytes, where one record takes {RECORD_BYTES}",
+            "it has {} bytes and one record has {RECORD_BYTES}",
             sample.len()
         ));
     }
     let mut latest = Timestamp::ZERO;
-    for (index, bytes) in records.iter().take(JUDGED_RECORDS).enumerate() {
+    for (index, bytes) in records.iter().take(CHECKED_RECORDS).enumerate() {
         let record = decode(bytes);
         let (_, next) = bytes.split_last_chunk().expect("24 bytes hold 8");
         let next = i64::from_le_bytes(*next);
         if record.time < latest {
-            return Err(format!("time would run backwards at record {index}"));
+            return Err(format!("the time decreases at record {index}"));
         }
         if next != -1 && next <= index as i64 {
-            return Err(format!("record {index} would be asked for next at {next}"));
+            return Err(format!("the next access of record {index} is {next}"));
         }
         latest = record.time;
     }
-    // One lone record of noise passes the two rules half the time; a tail that does not fit
-    // tips the scale.
+    // One random record passes both checks half of the time. For few records the length decides.
     if whole_input && records.len() < 4 && !rest.is_empty() {
-        return Err(format!("{} bytes are not a multiple of 24", sample.len()));
+        return Err(format!(
+            "its length of {} bytes is not a multiple of 24",
+            sample.len()
+        ));
     }
     Ok(())
 }
 
-const JUDGED_RECORDS: usize = 256;
+const CHECKED_RECORDS: usize = 256;

@@ -1,4 +1,4 @@
-//! The reader: compression off, format settled, records out in batches.
+//! The reader: decompresses, recognises the format and returns records in batches.
 
 use std::io::Read;
 
@@ -9,18 +9,18 @@ use super::access_log::AccessLogParser;
 use super::buffer::Buffer;
 use super::csv::CsvParser;
 use super::detect::detect;
-use super::error::{Place, Problem, ReadError};
+use super::error::{Position, Problem, ReadError};
 use super::lines::{LineParser, is_void};
 use super::options::{OnError, ReadOptions};
 use super::oracle;
 use super::text::{LrbParser, TextParser};
 
-/// Opens an input: recognises its compression, and its format unless that is given.
+/// Opens an input. Recognises its compression, and its format unless the options state it.
 ///
 /// # Errors
 ///
-/// If the input is empty, compressed in a way that is not read, of no known format, or a CSV
-/// whose header lacks a column. With the format given, an empty input holds no records.
+/// If the input is empty, its compression or format is not supported, or a column is missing in
+/// the header of a CSV file. If the options state the format, an empty input has no records.
 pub fn open<'a>(
     input: impl Read + Send + 'a,
     options: ReadOptions,
@@ -28,10 +28,9 @@ pub fn open<'a>(
     Reader::open(Box::new(input), options)
 }
 
-/// Records out of an input: an iterator, or a batch at a time.
+/// Reads records one by one, as an iterator, or in batches.
 ///
-/// After an error there is nothing more; all records before the place of the error were
-/// handed out before it.
+/// An error ends the reading; all records before its position were returned before.
 pub struct Reader<'a> {
     options: ReadOptions,
     compression: Compression,
@@ -41,21 +40,21 @@ pub struct Reader<'a> {
     parser: Parser,
     lines: Lines,
     batch: Vec<Record>,
-    /// How many of `batch` the iterator has given away.
-    given: usize,
-    /// The error that follows `batch`.
+    /// The number of records of `batch` that were returned.
+    returned: usize,
+    /// The error after the records of `batch`.
     failure: Option<ReadError>,
-    /// No more batches, whether from an end or an error.
+    /// True after the end of the input or an error.
     finished: bool,
     records: u64,
 }
 
-/// Lines left out because they were malformed.
+/// Malformed lines that were skipped.
 #[derive(Clone, Debug, Default)]
 pub struct Skipped {
-    /// How many.
+    /// Their number.
     pub lines: u64,
-    /// The first few, each as it would have been reported.
+    /// The error messages of the first few.
     pub examples: Vec<String>,
 }
 
@@ -69,7 +68,7 @@ enum Parser {
 
 impl<'a> Reader<'a> {
     fn open(input: Box<dyn Read + Send + 'a>, options: ReadOptions) -> Result<Self, ReadError> {
-        let error = |problem| ReadError::new(&options.label, Place::Whole, problem);
+        let error = |problem| ReadError::new(&options.label, Position::Whole, problem);
         let mut input = Decoder::open(input, options.limits.zstd_window_log_max).map_err(error)?;
         let compression = input.compression();
         let mut buffer = Buffer::new();
@@ -81,7 +80,7 @@ impl<'a> Reader<'a> {
         {
             return Err(ReadError::new(
                 &options.label,
-                Place::Byte(0),
+                Position::Byte(0),
                 input.problem_of(failure),
             ));
         }
@@ -100,7 +99,7 @@ impl<'a> Reader<'a> {
             parser: Parser::Oracle,
             lines: Lines::new(),
             batch: Vec::with_capacity(BATCH_RECORDS),
-            given: 0,
+            returned: 0,
             failure: None,
             finished: false,
             records: 0,
@@ -122,43 +121,44 @@ impl<'a> Reader<'a> {
         Ok(reader)
     }
 
-    /// The format being read.
+    /// The format of the input.
     pub const fn format(&self) -> Format {
         self.format
     }
 
-    /// The compression found around it.
+    /// The compression of the input.
     pub const fn compression(&self) -> Compression {
         self.compression
     }
 
-    /// Records read so far.
+    /// The number of records read so far.
     pub const fn records(&self) -> u64 {
         self.records
     }
 
-    /// Lines that are no requests: blank, comments, or ruled out by the options.
+    /// The number of lines that are not requests: blank lines, comments, and lines that the options
+    /// exclude.
     pub const fn passed_over(&self) -> u64 {
         self.lines.passed_over
     }
 
-    /// Malformed lines left out so far.
+    /// Malformed lines skipped so far.
     pub const fn skipped(&self) -> &Skipped {
         &self.lines.skipped
     }
 
-    /// The next records, at least one, or nothing at the end. Faster than the iterator when
-    /// every nanosecond counts; the two may be mixed.
+    /// Returns the next records, at least one, or `None` at the end. This is faster than the iterator;
+    /// the two may be mixed.
     ///
     /// # Errors
     ///
-    /// At the first malformed line under [`OnError::Fail`], and where the input breaks off.
+    /// At the first malformed line with [`OnError::Fail`], and where the input is truncated or corrupt.
     pub fn next_batch(&mut self) -> Result<Option<&[Record]>, ReadError> {
-        if self.given == self.batch.len() {
+        if self.returned == self.batch.len() {
             self.refill();
         }
-        let rest = self.given;
-        self.given = self.batch.len();
+        let rest = self.returned;
+        self.returned = self.batch.len();
         if rest < self.batch.len() {
             return Ok(Some(&self.batch[rest..]));
         }
@@ -167,7 +167,7 @@ impl<'a> Reader<'a> {
 
     fn refill(&mut self) {
         self.batch.clear();
-        self.given = 0;
+        self.returned = 0;
         while self.batch.is_empty() && !self.finished {
             if let Err(error) = self.take() {
                 self.finished = true;
@@ -179,7 +179,7 @@ impl<'a> Reader<'a> {
         self.records += self.batch.len() as u64;
     }
 
-    /// Moves what whole lines or records the buffer holds into the batch.
+    /// Moves the complete lines or records of the buffer into the batch.
     fn take(&mut self) -> Result<(), ReadError> {
         let Self {
             options,
@@ -201,7 +201,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads on, or comes to the end. Called when no whole line or record is left.
+    /// Reads more bytes, or finishes at the end of the input. Called when the buffer has no complete line
+    /// or record.
     fn advance(&mut self) {
         if !self.buffer.ended() {
             if self.format != Format::OracleGeneral
@@ -217,20 +218,19 @@ impl<'a> Reader<'a> {
         self.finished = true;
         let at = self.buffer.offset();
         let left = self.buffer.filled().len();
-        // The first thing wrong is the stream breaking off; that it broke off within a
-        // record follows from it.
+        // A failed stream is the cause of an incomplete last record, so it is reported instead.
         if let Some(failure) = self.buffer.take_failure() {
-            let place = Place::Byte(at + left as u64);
+            let position = Position::Byte(at + left as u64);
             self.failure = Some(ReadError::new(
                 &self.options.label,
-                place,
+                position,
                 self.input.problem_of(failure),
             ));
         } else if left > 0 && self.format == Format::OracleGeneral {
             self.failure = Some(ReadError::new(
                 &self.options.label,
-                Place::Byte(at),
-                Problem::RecordCutShort {
+                Position::Byte(at),
+                Problem::RecordTruncated {
                     have: left,
                     need: oracle::RECORD_BYTES,
                 },
@@ -238,7 +238,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Lets the first line that is not void say where a CSV's fields are.
+    /// Reads the columns of a CSV file from the first line that is not blank or a comment.
     fn learn_columns(&mut self) -> Result<CsvParser, ReadError> {
         let Self {
             options,
@@ -264,7 +264,7 @@ impl<'a> Reader<'a> {
                     let problem = buffer
                         .take_failure()
                         .map_or(Problem::Empty, |failure| input.problem_of(failure));
-                    return Err(ReadError::new(&options.label, Place::Whole, problem));
+                    return Err(ReadError::new(&options.label, Position::Whole, problem));
                 }
                 buffer.fill(input);
                 continue;
@@ -274,10 +274,10 @@ impl<'a> Reader<'a> {
             if is_void(first) {
                 lines.passed_over += 1;
             } else {
-                let place = lines.place(buffer.offset());
+                let position = lines.position(buffer.offset());
                 let (parser, is_header) =
                     CsvParser::new(first, &options.columns, options.time_unit)
-                        .map_err(|problem| ReadError::new(&options.label, place, problem))?;
+                        .map_err(|problem| ReadError::new(&options.label, position, problem))?;
                 if is_header {
                     buffer.consume(line_bytes);
                     lines.number += 1;
@@ -295,22 +295,22 @@ impl Iterator for Reader<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if self.given == self.batch.len() {
+        if self.returned == self.batch.len() {
             self.refill();
         }
-        if let Some(record) = self.batch.get(self.given) {
-            self.given += 1;
+        if let Some(record) = self.batch.get(self.returned) {
+            self.returned += 1;
             return Some(Ok(*record));
         }
         self.failure.take().map(Err)
     }
 }
 
-/// Where in the lines of the input we are, and what became of those that gave no record.
+/// The current line number, and counts of the lines without a record.
 struct Lines {
-    /// The line about to be parsed, counted from 1.
+    /// The number of the next line, counted from 1.
     number: u64,
-    /// What comes is the rest of an overlong line that is being left out.
+    /// True while the rest of a line above the length limit is skipped.
     inside_long_line: bool,
     passed_over: u64,
     skipped: Skipped,
@@ -329,8 +329,8 @@ impl Lines {
         }
     }
 
-    const fn place(&self, byte: u64) -> Place {
-        Place::Line {
+    const fn position(&self, byte: u64) -> Position {
+        Position::Line {
             number: self.number,
             byte,
         }
@@ -344,7 +344,7 @@ impl Lines {
         options: &ReadOptions,
     ) -> Result<(), ReadError> {
         let filled = buffer.filled();
-        // The last line needs no line feed, unless it was cut by a failure.
+        // The last line needs no line feed, unless an error truncated the input.
         let last_is_whole = buffer.ended() && !buffer.failed();
         let mut at = 0;
         let mut outcome = Ok(());
@@ -372,9 +372,9 @@ impl Lines {
                 Ok(Some(record)) => batch.push(record),
                 Ok(None) => self.passed_over += 1,
                 Err(problem) => {
-                    let place = self.place(buffer.offset() + at as u64);
+                    let position = self.position(buffer.offset() + at as u64);
                     outcome =
-                        self.malformed(ReadError::new(&options.label, place, problem), options);
+                        self.malformed(ReadError::new(&options.label, position, problem), options);
                     if outcome.is_err() {
                         break;
                     }
@@ -387,8 +387,8 @@ impl Lines {
         outcome
     }
 
-    /// Called when the buffer holds the beginning of a line and not its end: refuses to let
-    /// that grow past the bound.
+    /// Refuses a line above the length limit. Called when the buffer has the beginning of a line and not
+    /// its end.
     fn bound_line(&mut self, buffer: &mut Buffer, options: &ReadOptions) -> Result<(), ReadError> {
         let left = buffer.filled().len();
         let line_bytes_max = options.limits.line_bytes_max;
@@ -396,9 +396,9 @@ impl Lines {
             return Ok(());
         }
         if !self.inside_long_line {
-            let place = self.place(buffer.offset());
+            let position = self.position(buffer.offset());
             let problem = Problem::LineTooLong { line_bytes_max };
-            self.malformed(ReadError::new(&options.label, place, problem), options)?;
+            self.malformed(ReadError::new(&options.label, position, problem), options)?;
             self.inside_long_line = true;
         }
         buffer.consume(left);
@@ -427,11 +427,11 @@ fn take_oracle(buffer: &mut Buffer, batch: &mut Vec<Record>) {
     buffer.consume(count * oracle::RECORD_BYTES);
 }
 
-/// What is looked at to recognise a format: a few hundred lines, or one very long one.
+/// The number of bytes read to recognise a format: a few hundred lines, or one very long line.
 const SAMPLE_BYTES: usize = 64 << 10;
 
-/// 24 KiB of records: large enough to spread the cost of a refill, small enough for the
-/// first-level cache.
+/// 24 KiB of records: large enough to amortise the cost of a refill, small enough for the first-level
+/// cache.
 const BATCH_RECORDS: usize = 1024;
 
 const SKIPPED_EXAMPLES_MAX: usize = 5;

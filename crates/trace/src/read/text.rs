@@ -1,4 +1,4 @@
-//! `time key size` text and its sibling, LRB's `time id size [feature…]`.
+//! Parses `time key size` text and LRB's `time id size [feature…]`.
 
 use crate::Record;
 use crate::number;
@@ -9,7 +9,7 @@ use super::lines::{
 };
 use super::options::TimeUnit;
 
-/// Three fields and no more; the key may be any text.
+/// Parses lines of exactly three fields. The key may be any text.
 pub(super) struct TextParser {
     pub(super) time_unit: TimeUnit,
 }
@@ -41,7 +41,7 @@ impl LineParser for TextParser {
     }
 }
 
-/// Three whole numbers, then any number of features, which are passed over.
+/// Parses lines of three whole numbers. Features after them are ignored.
 pub(super) struct LrbParser {
     pub(super) time_unit: TimeUnit,
 }

@@ -14,7 +14,7 @@ fn a_malformed_field_is_named_with_its_line_and_byte() {
         (Format::Text, "1 2 3\n1 2 x\n", 2, 6, "size is `x`"),
         (Format::Text, "# c\n\n1 2\n", 3, 5, "no size"),
         (Format::Text, "1\n", 1, 0, "no key"),
-        (Format::Text, "1 2 3 4\n", 1, 0, "goes on"),
+        (Format::Text, "1 2 3 4\n", 1, 0, "has text after"),
         (Format::Text, "-1 2 3\n", 1, 0, "time is `-1`"),
         (Format::Text, "1 2 -3\n", 1, 0, "size is `-3`"),
         (Format::Text, "1 2 18446744073709551616\n", 1, 0, "size is"),
@@ -154,9 +154,9 @@ fn a_binary_trace_that_ends_within_a_record_says_so_after_the_whole_ones() {
 fn what_is_not_recognised_is_described() {
     for (bytes, says) in [
         (&b""[..], "empty"),
-        (b"\n\n# nothing\n", "only blank lines"),
+        (b"\n\n# nothing\n", "blank lines and comments only"),
         (b"hello world\n", "`hello world`"),
-        (b"a,b,c\n1,2,3\n", "does not name columns"),
+        (b"a,b,c\n1,2,3\n", "no column names"),
         (b"PAR1\x15\x04\x15\x10\x15\x14L\x15", "50 41 52 31"),
         (&[0x00, 0xff].repeat(24), "not oracleGeneral"),
         (b"\xfd7zXZ\0\0\x04", "xz"),

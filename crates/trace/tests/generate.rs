@@ -8,7 +8,7 @@ use edgeward_types::Seed;
 use proptest::prelude::*;
 
 #[test]
-fn every_preset_makes_exactly_what_it_says() {
+fn every_preset_has_the_requests_and_objects_of_its_workload() {
     for preset in Preset::ALL {
         let workload = preset.workload().scaled_to(100_000);
         let got = summary(workload.clone(), Seed(1));
@@ -228,7 +228,7 @@ fn a_workload_that_contradicts_itself_is_refused_with_the_way_out() {
                 requests: 1 << 50,
                 ..base()
             },
-            "cannot be made",
+            "cannot be generated",
         ),
         (
             Workload {
@@ -249,7 +249,7 @@ fn a_workload_that_contradicts_itself_is_refused_with_the_way_out() {
                 phases: Vec::new(),
                 ..base()
             },
-            "begin at 0",
+            "must begin at 0",
         ),
         (
             Workload {

@@ -235,7 +235,7 @@ impl fmt::Display for Problem {
             }
             Self::Empty => write!(f, "the input is empty"),
             Self::Unrecognised { seen } => {
-                write!(f, "the trace's format is not recognised: {seen}")
+                write!(f, "the format of the trace is not recognised: {seen}")
             }
             Self::NoColumn { field, header } => {
                 write!(f, "the header has no column for the {field}: {header}")

@@ -24,10 +24,8 @@ const TURNING: [&str; 4] = ["of", "what", "whatever", "whether"];
 const PENDING: &[&str] = &[
     "bench/runs",
     "bench/README.md",
-    "crates/chunk-store",
     "crates/dedup",
     "crates/lab",
-    "crates/link",
     "crates/replay",
     "crates/store",
     "fuzz",

@@ -1,5 +1,5 @@
-//! The gate for a client's HTTP/2 frames: no bytes make it panic, and how they are cut changes neither what passes nor
-//! which bound is exceeded, as long as no DATA frame is merged.
+//! The frame filter for a client's HTTP/2 frames. No input makes it panic. How the input is split changes neither the
+//! passed frames nor the exceeded limit, unless DATA frames are merged.
 //!
 //! Run: `cargo +nightly fuzz run h2_frames`.
 #![no_main]
@@ -23,7 +23,7 @@ fuzz_target!(|input: (u8, &[u8])| {
     assert!(whole.0.len() <= bytes.len() && cut.0.len() <= bytes.len());
 });
 
-/// Everything that passes, and the bound that was exceeded.
+/// Returns the passed bytes and the limit that was exceeded.
 fn pass(bytes: &[u8], piece: usize) -> (Vec<u8>, Option<Excess>) {
     let mut gate = FrameGate::new(LIMITS);
     let (mut out, mut held) = (Vec::new(), Vec::new());

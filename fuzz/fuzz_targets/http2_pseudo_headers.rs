@@ -1,7 +1,7 @@
-//! The pseudo-headers and fields of an HTTP/2 request, as the HTTP/2 library hands them on.
+//! The pseudo-headers and fields of an HTTP/2 request, as the HTTP/2 library passes them on.
 //!
-//! The input is `:method`, `:authority` and `:path`, a line each, and then a head as lines. What is accepted has a
-//! canonical form that is a fixed point, for the key and for what is forwarded alike.
+//! The input is `:method`, `:authority` and `:path`, one line each, followed by a head as lines. An accepted request
+//! has a canonical form that is a fixed point, both for the key and for the forwarded request.
 //!
 //! Run: `cargo +nightly fuzz run http2_pseudo_headers`.
 #![no_main]

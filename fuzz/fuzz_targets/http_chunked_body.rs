@@ -1,4 +1,4 @@
-//! A chunked body from the origin: no panic, and the same body however its bytes are cut.
+//! A chunked body from the origin. No input causes a panic, and the body does not depend on how the bytes are split.
 //!
 //! Run: `cargo +nightly fuzz run http_chunked_body`.
 #![no_main]

@@ -1,4 +1,5 @@
-//! The head of a request from a client, and the request's end: no panic, and the end does not depend on how the bytes are cut.
+//! The head of a client's request and the end of the request. No input causes a panic, and the end does not depend on
+//! how the bytes are split.
 //!
 //! Run: `cargo +nightly fuzz run http_request_head`.
 #![no_main]

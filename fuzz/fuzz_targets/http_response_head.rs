@@ -1,4 +1,5 @@
-//! The head of a response from the origin: the short way (lines) and the way through the map see the same end.
+//! The head of a response from the origin. The fast parser (lines) and the parser with a header map find the same
+//! end.
 //!
 //! Run: `cargo +nightly fuzz run http_response_head`.
 #![no_main]

@@ -1,4 +1,4 @@
-//! Any text is a plan that can be carried out, or has problems with lines and nothing else.
+//! Any text gives a valid plan, or problems with valid line numbers.
 //!
 //! Run: `cargo +nightly fuzz run lab_plan`.
 #![no_main]

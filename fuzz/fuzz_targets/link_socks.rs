@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
     };
     let greeted = choice & 1 == 1;
     let whole = read(bytes, greeted);
-    // A head beyond the limit is refused as soon as it is too long.
+    // A head beyond the limit is rejected as soon as it is too long.
     let pieces = bytes.len().min(HEAD_BYTES_MAX - 1);
     let first = (0..=pieces)
         .map(|end| read(&bytes[..end], greeted))

@@ -1,4 +1,4 @@
-//! A publisher's journal is read up to the first invalid record, and a position is decoded or refused.
+//! Reads a publisher's journal up to the first invalid record, and decodes or rejects a position.
 //!
 //! The first byte selects the kind of file, and whether the records of a journal get valid checksums, so that
 //! the fuzzer reaches the code behind them. Run: `cargo +nightly fuzz run publish_state`.

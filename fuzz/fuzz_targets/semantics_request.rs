@@ -1,4 +1,4 @@
-//! Untrusted requests with untrusted stored responses.
+//! Untrusted requests for untrusted stored responses.
 //!
 //! The input is two heads as lines, separated by an empty line.
 #![no_main]

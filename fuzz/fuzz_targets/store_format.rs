@@ -1,8 +1,8 @@
 //! Opening, inspecting and reading a store ends without a panic and within its bounds, whatever bytes the
 //! device returns.
 //!
-//! The input overwrites a part of a small valid store; the first three bytes are its offset. So the fuzzer gets
-//! past the superblock without having to guess a checksum, and may still destroy it.
+//! The input overwrites a part of a small valid store; its first three bytes are the offset. This way the fuzzer gets
+//! past the superblock without guessing a checksum, and can still corrupt it.
 #![no_main]
 
 use std::io;

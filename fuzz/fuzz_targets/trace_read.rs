@@ -1,6 +1,6 @@
-//! A trace reader ends on any bytes, keeps to its bounds, and hands out nothing after an error.
+//! A trace reader ends on any input, stays within its limits, and returns no record after an error.
 //!
-//! The first byte chooses the format and what a malformed line leads to; the rest is the input.
+//! The first byte selects the format and the handling of malformed lines; the remaining bytes are the input.
 //! Run: `cargo +nightly fuzz run trace_read`.
 #![no_main]
 
@@ -13,7 +13,7 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     };
     let mut options = ReadOptions::named("fuzz");
-    // One choice past the last format: recognise it.
+    // One value beyond the formats selects automatic detection.
     options.format = Format::ALL.get(usize::from(choice % 6)).copied();
     options.on_error = if choice & 0x80 == 0 {
         OnError::Fail
@@ -21,13 +21,13 @@ fuzz_target!(|bytes: &[u8]| {
         OnError::Skip
     };
     options.limits.line_bytes_max = 256;
-    // A frame of a few bytes may claim any window: 1 MiB keeps the fuzzer fast.
+    // A frame of a few bytes may require any window size. A limit of 1 MiB keeps the fuzzer fast.
     options.limits.zstd_window_log_max = 20;
     let Ok(mut reader) = open(input, options) else {
         return;
     };
     let mut records = 0u64;
-    // A gzip stream of a kilobyte can unpack to a megabyte; that is enough of it.
+    // A gzip stream of a kilobyte can decompress to a megabyte, so the number of records is limited.
     while let Some(record) = reader.next().filter(|_| records < 100_000) {
         if record.is_err() {
             assert!(reader.next().is_none(), "a record after an error");

@@ -1,4 +1,4 @@
-//! What a reader makes of any bytes, written as text and read again, is the same.
+//! Records read from any input are unchanged after they are written as text and read again.
 //!
 //! Run: `cargo +nightly fuzz run trace_round_trip`.
 #![no_main]

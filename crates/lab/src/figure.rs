@@ -1,4 +1,4 @@
-//! The figures that contenders are compared by, and the ways to set two of them against each other.
+//! The figures that a report compares, and the forms in which it compares two values of a figure.
 
 use std::fmt;
 
@@ -6,39 +6,39 @@ use edgeward_report::Unit;
 
 use crate::outcome::Totals;
 
-/// What can be measured of a contender.
+/// A quantity that the lab measures for each contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Figure {
-    /// The share of requests answered from the cache.
+    /// The share of the requests that were answered from the cache.
     HitRatio,
-    /// The share of bytes.
+    /// The share of the body bytes that came from the cache.
     ByteHitRatio,
     /// Requests that reached the origin.
     OriginRequests,
-    /// Bytes the origin sent.
+    /// Body bytes that the origin sent.
     OriginBytes,
-    /// CPU seconds.
+    /// CPU seconds of the server.
     Cpu,
-    /// The most memory held at any look.
+    /// The largest memory use in any sample.
     Memory,
-    /// Writes of the disk cache, as the server counts them.
+    /// Write operations of the disk cache, as the server counts them.
     DiskWriteOperations,
-    /// Reads and writes that the device completed, whoever caused them.
+    /// Reads and writes that the device completed, including those of other programs.
     DeviceOperations,
-    /// Bytes handed over to be written to a device.
+    /// Bytes that the server's processes passed to the device for writing.
     DiskBytesWritten,
-    /// Bytes fetched from a device.
+    /// Bytes that the server's processes read from the device.
     DiskBytesRead,
-    /// Half of the answers took no longer.
+    /// The median latency.
     LatencyP50,
-    /// Nine in ten.
+    /// The 90th percentile of the latency.
     LatencyP90,
-    /// Ninety-nine in a hundred.
+    /// The 99th percentile of the latency.
     LatencyP99,
 }
 
 impl Figure {
-    /// All of them, in the order they are reported.
+    /// All figures, in the order of the report.
     pub const ALL: [Self; 13] = [
         Self::HitRatio,
         Self::ByteHitRatio,
@@ -55,7 +55,7 @@ impl Figure {
         Self::LatencyP99,
     ];
 
-    /// The name plans use.
+    /// The name of the figure in a plan.
     pub const fn word(self) -> &'static str {
         match self {
             Self::HitRatio => "hit-ratio",
@@ -74,12 +74,12 @@ impl Figure {
         }
     }
 
-    /// The figure of this name.
+    /// Returns the figure with this name in a plan.
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|figure| figure.word() == word)
     }
 
-    /// As a table calls it.
+    /// The name of the figure in a table of the report.
     pub const fn name(self) -> &'static str {
         match self {
             Self::HitRatio => "requests answered from the cache",
@@ -98,7 +98,7 @@ impl Figure {
         }
     }
 
-    /// What it counts.
+    /// The unit of the figure.
     pub const fn unit(self) -> Unit {
         match self {
             Self::HitRatio | Self::ByteHitRatio => Unit::Share,
@@ -112,7 +112,7 @@ impl Figure {
         }
     }
 
-    /// What it came to, where it could be measured.
+    /// Returns the measured value, or `None` if it could not be measured.
     pub fn of(self, totals: &Totals) -> Option<f64> {
         let count = |n: u64| Some(n as f64);
         let seconds = |ms: Option<f64>| ms.map(|ms| ms / 1e3);
@@ -134,22 +134,22 @@ impl Figure {
     }
 }
 
-/// How two figures are set against each other.
+/// The form in which two values of a figure are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Before divided by after: "4.1 times fewer".
+    /// The first value divided by the second: "4.1 times fewer".
     TimesFewer,
-    /// What after has beyond before, in percent of before: "+47 %".
+    /// The change from the first value to the second, in percent of the first: "+47 %".
     Percent,
-    /// The difference of two shares, in points.
+    /// The difference of two shares, in percentage points.
     Points,
 }
 
 impl Form {
-    /// All of them.
+    /// All forms.
     pub const ALL: [Self; 3] = [Self::TimesFewer, Self::Percent, Self::Points];
 
-    /// The name plans use.
+    /// The name of the form in a plan.
     pub const fn word(self) -> &'static str {
         match self {
             Self::TimesFewer => "times-fewer",
@@ -158,12 +158,12 @@ impl Form {
         }
     }
 
-    /// The form of this name.
+    /// Returns the form with this name in a plan.
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|form| form.word() == word)
     }
 
-    /// The two against each other; nothing where that cannot be said.
+    /// Compares two values. Returns `None` if the result is not a finite number.
     pub fn compare(self, before: f64, after: f64) -> Option<Compared> {
         let value = match self {
             Self::TimesFewer => before / after,
@@ -174,18 +174,18 @@ impl Form {
     }
 }
 
-/// Two figures against each other, ready to be read.
+/// The result of a comparison, ready for display.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Compared {
     form: Form,
-    /// Times, percent or points.
+    /// A factor, percent or percentage points, according to the form.
     pub value: f64,
 }
 
 impl fmt::Display for Compared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.form {
-            // Two figures that differ by a hundredth are the same to a reader.
+            // A difference of less than 0.5 % is shown as no difference.
             Form::TimesFewer if (self.value - 1.0).abs() < 0.005 => f.write_str("the same"),
             Form::TimesFewer if self.value >= 1.0 => {
                 write!(f, "{:.1}\u{a0}times fewer", self.value)

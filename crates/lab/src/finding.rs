@@ -1,11 +1,11 @@
-//! What an experiment found, in sentences: for the top of the report and for the terminal.
+//! The results of an experiment in sentences, for the top of the report and for the terminal.
 
 use edgeward_report::Unit;
 
 use crate::figure::{Figure, Form};
 use crate::outcome::{ContenderOutcome, End, Outcome, Totals};
 
-/// The findings, the most important first.
+/// Returns the findings, the most important first.
 pub fn findings(outcome: &Outcome) -> Vec<String> {
     let mut findings = Vec::new();
     if let Some(why) = &outcome.unfinished {
@@ -35,7 +35,7 @@ pub fn findings(outcome: &Outcome) -> Vec<String> {
     findings
 }
 
-/// The subject against the others: hits first, then what stands out.
+/// Compares the subject with the others: first the hit ratios, then the figures that differ most.
 fn compared(outcome: &Outcome, findings: &mut Vec<String>) {
     let Some(compare) = &outcome.compare else {
         return ranking(outcome, findings);
@@ -64,7 +64,7 @@ fn compared(outcome: &Outcome, findings: &mut Vec<String>) {
     }
 }
 
-/// Without a comparison to make: who answered most.
+/// Lists the contenders by hit ratio, for plans without a comparison.
 fn ranking(outcome: &Outcome, findings: &mut Vec<String>) {
     let mut whole: Vec<&ContenderOutcome> = outcome
         .contenders
@@ -85,7 +85,8 @@ fn ranking(outcome: &Outcome, findings: &mut Vec<String>) {
     }
 }
 
-/// What one does otherwise than another: all that differs by a tenth or more, hits in any case.
+/// Returns a sentence with the differences between two contenders: the hit ratios, and each figure that differs by 10
+/// % or more.
 fn against(subject: &ContenderOutcome, other: &ContenderOutcome) -> Option<String> {
     let (mine, theirs) = (subject.totals.as_ref()?, other.totals.as_ref()?);
     let mut parts = Vec::new();
@@ -117,10 +118,10 @@ fn against(subject: &ContenderOutcome, other: &ContenderOutcome) -> Option<Strin
     Some(format!("Against {}: {list}.", other.name))
 }
 
-/// `3.1 times fewer bytes written to disk`, where that is so.
+/// Returns a phrase such as `3.1 times less written to disk`, or `None` if the difference is below 10 %.
 fn differs(figure: Figure, words: &str, theirs: &Totals, mine: &Totals) -> Option<String> {
     let (theirs, mine) = (figure.of(theirs)?, figure.of(mine)?);
-    // What hardly happens at all is not worth a sentence.
+    // Very small values are not worth a sentence.
     let floor = match figure.unit() {
         Unit::Bytes => 1e6,
         Unit::Count => 100.0,
@@ -149,7 +150,7 @@ fn differs(figure: Figure, words: &str, theirs: &Totals, mine: &Totals) -> Optio
     }
 }
 
-/// What a sentence may tell, and how.
+/// The figures that sentences mention, with their words.
 const TOLD: &[(Figure, &str)] = &[
     (Figure::DiskBytesWritten, "written to disk"),
     (Figure::OriginBytes, "traffic from the origin"),
@@ -159,7 +160,7 @@ const TOLD: &[(Figure, &str)] = &[
     (Figure::LatencyP99, "time for 99 of 100 answers"),
 ];
 
-/// The name; for the best of a group, what it is the best of.
+/// Returns the contender's name. If it is the best of a group, says how many settings the group has.
 fn called(outcome: &Outcome, one: &ContenderOutcome, asked: &str) -> String {
     let ran = outcome
         .contenders
@@ -171,7 +172,7 @@ fn called(outcome: &Outcome, one: &ContenderOutcome, asked: &str) -> String {
     }
 }
 
-/// Whether the machine kept up with the rate.
+/// Reports contenders for which the machine did not keep up with the request rate.
 fn late(outcome: &Outcome, findings: &mut Vec<String>) {
     let late: Vec<&str> = outcome
         .contenders

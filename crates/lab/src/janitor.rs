@@ -1,11 +1,11 @@
-//! Keeps nginx to its bounds while time runs fast.
+//! Makes nginx evict in time when a replay runs faster than real time.
 //!
-//! nginx evicts in a process of its own, the cache manager, which looks at the size of the cache and then
-//! sleeps for up to ten seconds. In production that is little beside the time a full cache takes to turn over. A
-//! replay squeezes hours into minutes and a cache into some MiB: in ten seconds nginx would hold a hundred times
-//! what it was given, and answer accordingly. So whenever its folder is too large the lab ends the cache
-//! manager (politely, between two files), and the master starts another at once, which evicts first
-//! and sleeps later.
+//! The cache manager, a process of nginx, evicts. It checks the size of the cache and then sleeps for up to ten
+//! seconds. In production ten seconds are short compared with the time in which a full cache is replaced. A replay
+//! compresses hours into minutes and uses a small cache: within ten seconds nginx would hold a hundred times its
+//! capacity, and its hit ratio would be too high. When the cache folder is too large, the lab therefore terminates
+//! the cache manager with SIGTERM. nginx handles the signal between two files, and the master starts a new cache
+//! manager, which evicts before it sleeps.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ use edgeward_replay::monitor::children_of;
 
 use crate::look::bytes_below;
 
-/// Looks after one nginx.
+/// Enforces the capacity of one nginx.
 #[derive(Debug)]
 pub(crate) struct Janitor {
     master: u32,
     folder: PathBuf,
     capacity_bytes: u64,
-    /// Looks, and what the folder held at them.
+    /// The number of size checks, and the sum of the sizes that they found.
     looks: u64,
     bytes: u128,
 }
@@ -41,7 +41,7 @@ impl Janitor {
         }
     }
 
-    /// Looks again and again until it is over, and says how much more than its share nginx held, if that was much.
+    /// Checks the folder until `over` is set. Returns a note if nginx held much more than its capacity on average.
     pub(crate) fn tend(mut self, over: &AtomicBool) -> Option<String> {
         while !over.load(Ordering::Relaxed) {
             let began = Instant::now();
@@ -51,7 +51,7 @@ impl Janitor {
             if held > self.capacity_bytes {
                 self.wake();
             }
-            // A large folder takes long to look at, and is not worth a processor.
+            // Measuring a large folder takes long. The pause limits it to 5 % of one core.
             let pause = (began.elapsed() * 20).clamp(INTERVAL_MIN, INTERVAL_MAX);
             thread::park_timeout(pause);
         }
@@ -62,14 +62,14 @@ impl Janitor {
         let children = children_of(self.master).into_iter();
         for pid in children.filter(|pid| is_manager(*pid) && sleeps(*pid)) {
             if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-                // It may just have ended.
+                // The process may have ended in the meantime.
                 _ = kill_process(pid, Signal::TERM);
             }
         }
     }
 }
 
-/// A sentence about what was held on average, where that flatters nginx.
+/// Returns a note if the mean size exceeded the capacity so much that nginx had an advantage.
 fn excess(bytes: u128, looks: u64, capacity_bytes: u64) -> Option<String> {
     let mean = bytes as f64 / looks.max(1) as f64;
     let times = mean / capacity_bytes.max(1) as f64;
@@ -81,14 +81,14 @@ fn excess(bytes: u128, looks: u64, capacity_bytes: u64) -> Option<String> {
     })
 }
 
-/// Whether it waits for something. One that was just started, or is at work, is left alone.
+/// Returns true if the process sleeps. A process that was just started or that evicts is left alone.
 fn sleeps(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ")
         .is_some_and(|(_, rest)| rest.starts_with('S'))
 }
 
-/// nginx writes what a process is over its command line.
+/// nginx replaces its command line with the role of the process.
 fn is_manager(pid: u32) -> bool {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     line.starts_with(b"nginx: cache manager process")
@@ -97,7 +97,7 @@ fn is_manager(pid: u32) -> bool {
 const INTERVAL_MIN: Duration = Duration::from_millis(30);
 const INTERVAL_MAX: Duration = Duration::from_secs(2);
 
-/// What a cache that is full most of the time exceeds its bounds by until it is looked at.
+/// The share by which a full cache exceeds its capacity between two checks in normal operation.
 const TOLERATED: f64 = 0.15;
 
 #[cfg(test)]

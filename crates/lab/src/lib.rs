@@ -1,10 +1,10 @@
-//! The laboratory: experiments with caches, written down as plans and carried out the same way each time.
+//! The lab: runs experiments with caches. A plan describes each experiment, so it can be repeated exactly.
 //!
-//! A [`Plan`] names one trace, one load, an origin, and contenders: edges of our own with different
-//! settings, nginx, Varnish, Apache Traffic Server. [`run()`] gives each a turn of its own, or all of them one
-//! at once: a fresh server as a child process, a fresh synthetic origin, the trace through it with
-//! every byte checked, and a look each second at what the server uses. The [`Outcome`] holds it
-//! all; [`page()`] makes a report of it, with what others measured beside what was measured here.
+//! A [`Plan`] has one trace, one load, an origin, and contenders: edgeward with different settings, nginx, Varnish,
+//! Apache Traffic Server. [`run()`] runs the contenders one after the other or all at once. Each contender gets a
+//! fresh server as a child process and a fresh synthetic origin. The replay sends the trace and verifies every byte
+//! of every response, and a sampler reads the server's resource use each second. The [`Outcome`] contains all
+//! results. [`page()`] renders them as a report and shows published figures beside the measured ones.
 //!
 //! ```text
 //! plan ─▶ recipe ─▶ process ◀── look ─▶ sample ─▶ outcome ─▶ finding, page
@@ -12,8 +12,8 @@
 //!         (texts)    replay ─────────── origin
 //! ```
 //!
-//! `plan`, `recipe`, `sample`, `outcome`, `figure`, `finding` and `page` decide and are plain
-//! values; `process`, `look`, `turn` and `run` do.
+//! The modules `plan`, `recipe`, `sample`, `outcome`, `figure`, `finding` and `page` are pure: they do no I/O.
+//! `process`, `look`, `turn` and `run` do the I/O.
 #![forbid(unsafe_code)]
 
 mod figure;

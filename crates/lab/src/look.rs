@@ -1,4 +1,4 @@
-//! Looks at a running contender: its processes, its status page, the device, the load, the origin.
+//! Samples a running contender: its processes, its status page, the device, the load and the origin.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -12,24 +12,24 @@ use serde_json::Value;
 
 use crate::sample::Sample;
 
-/// What is looked at, and from where counts are counted.
+/// The sources of one sample.
 pub(crate) struct Looker<'a> {
     pub(crate) pid: u32,
-    /// A page that counts the disk cache's writes.
+    /// The status page that has the write operations of the disk cache.
     pub(crate) status: Option<Target>,
-    /// A folder whose files are memory.
+    /// A folder in memory, whose files count as memory of the contender.
     pub(crate) files_in_memory: Option<PathBuf>,
-    /// As `/proc/diskstats` numbers it.
+    /// The major and minor number of the device, as in `/proc/diskstats`.
     pub(crate) device: Option<(u64, u64)>,
     pub(crate) live: &'a LiveCounts,
     pub(crate) origin: &'a OriginStats,
     pub(crate) started: Instant,
-    /// The latencies at the look before.
+    /// The latencies up to the previous sample.
     pub(crate) latencies: Latencies,
 }
 
 impl Looker<'_> {
-    /// Everything as it is now.
+    /// Takes a sample of all sources.
     pub(crate) fn look(&mut self) -> Sample {
         let origin = self.origin.counts();
         let latencies = self.live.latencies();
@@ -69,7 +69,7 @@ impl Looker<'_> {
     }
 }
 
-/// What an edge says its devices wrote, in calls.
+/// The write operations of all devices on the status page of an edge.
 fn store_writes(page: &Value) -> Option<u64> {
     let devices = page.pointer("/disk/devices")?.as_array()?;
     let writes = devices
@@ -78,10 +78,11 @@ fn store_writes(page: &Value) -> Option<u64> {
     Some(writes.sum())
 }
 
-/// The device that a folder lies on, if it is one: what lies in memory has major number 0.
+/// Returns the device that holds the folder, or `None` for a folder in memory, whose major number is 0.
 pub(crate) fn device_of(folder: &Path) -> Option<(u64, u64)> {
     let number = fs::metadata(folder).ok()?.dev();
-    // makedev(3): twelve bits of the major number above eight of the minor, the rest further up.
+    // The layout of glibc's makedev(3): bits 8 to 19 are the low part of the major number, bits 0 to 7 the low part
+    // of the minor number. The high parts follow in the upper bits.
     let major = ((number >> 8) & 0xfff) | ((number >> 32) & !0xfff);
     let minor = (number & 0xff) | ((number >> 12) & 0xfff00);
     (major != 0).then_some((major, minor))
@@ -91,7 +92,7 @@ fn operations_of(device: (u64, u64)) -> Option<u64> {
     operations_in(&fs::read_to_string("/proc/diskstats").ok()?, device)
 }
 
-/// Reads and writes completed, from the device's line (Documentation/admin-guide/iostats.rst).
+/// Completed reads and writes of a device (Documentation/admin-guide/iostats.rst).
 fn operations_in(diskstats: &str, (major, minor): (u64, u64)) -> Option<u64> {
     diskstats.lines().find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -101,7 +102,7 @@ fn operations_in(diskstats: &str, (major, minor): (u64, u64)) -> Option<u64> {
     })
 }
 
-/// Memory that the files below a folder take, blocks and not lengths; of so many files at the most.
+/// Bytes that the files below a folder occupy, counted in allocated blocks. Stops after [`FILES_MAX`] files.
 pub(crate) fn bytes_below(folder: &Path) -> u64 {
     let mut folders = vec![folder.to_owned()];
     let (mut bytes, mut files) = (0, 0);
@@ -110,7 +111,7 @@ pub(crate) fn bytes_below(folder: &Path) -> u64 {
             continue;
         };
         for entry in entries.flatten() {
-            // A file may be evicted between the listing and the look.
+            // The file may have been evicted after it was listed.
             let Ok(facts) = entry.metadata() else {
                 continue;
             };
@@ -128,7 +129,7 @@ pub(crate) fn bytes_below(folder: &Path) -> u64 {
     bytes
 }
 
-/// Looking at as many takes a third of a second.
+/// Reading the metadata of this many files takes a third of a second.
 const FILES_MAX: usize = 200_000;
 
 #[cfg(test)]
@@ -163,7 +164,7 @@ mod tests {
         fs::write(inner.join("x"), vec![1; 10_000]).expect("a file");
         fs::write(folder.path().join("y"), [1]).expect("a file");
         let bytes = bytes_below(folder.path());
-        // Sent to disk later, a file may have no blocks yet, or more than its length needs.
+        // With delayed allocation a file may have no blocks yet, or more blocks than its length needs.
         assert!(bytes <= 64 << 10, "{bytes}");
         assert_eq!(bytes_below(Path::new("/nowhere/at/all")), 0);
     }

@@ -1,4 +1,4 @@
-//! The machine an experiment runs on: what a reader has to know, and whether there is room.
+//! Facts about the machine for the report, and its free space and memory.
 
 use std::fs;
 use std::io;
@@ -7,7 +7,7 @@ use std::thread;
 
 use crate::outcome::Machine;
 
-/// What it is, and how busy.
+/// Returns the facts about the machine and its load average.
 pub(crate) fn facts() -> Machine {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let named = cpuinfo
@@ -29,13 +29,13 @@ pub(crate) fn load_average() -> Option<f64> {
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// Bytes that may still be written below a folder.
+/// Bytes available for new files below a folder.
 pub(crate) fn free_bytes(folder: &Path) -> io::Result<u64> {
     let facts = rustix::fs::statvfs(folder)?;
     Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
 }
 
-/// Bytes of memory that programs may still take.
+/// Bytes of memory available to programs.
 pub(crate) fn free_memory_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text

@@ -1,6 +1,6 @@
-//! What came of an experiment: the contract of `edgeward lab --json`.
+//! The results of an experiment. `edgeward lab --json` prints them, so their names are part of the interface.
 //!
-//! Names end in their unit. Every key is described in `docs/reference/json-reports.md`.
+//! Each name ends in its unit. `docs/reference/json-reports.md` describes every key.
 
 use edgeward_replay::load::{ErrorSample, Latencies};
 use serde::Serialize;
@@ -8,116 +8,116 @@ use serde::Serialize;
 use crate::plan::{Compare, SourceFigure};
 use crate::sample::Sample;
 
-/// Everything.
+/// All results of one experiment.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// The plan's.
+    /// The title of the plan.
     pub title: String,
-    /// The plan's.
+    /// The description from the plan.
     pub about: Option<String>,
-    /// Why it is not the whole plan that ran.
+    /// Why a part of the plan did not run.
     pub unfinished: Option<String>,
-    /// What was asked for.
+    /// Facts about the trace.
     pub trace: TraceFacts,
-    /// How.
+    /// Facts about the load.
     pub load: LoadFacts,
-    /// Where.
+    /// Facts about the machine.
     pub machine: Machine,
-    /// The contenders, in the plan's order; those that have not had their turn are missing.
+    /// The contenders in the order of the plan. Contenders that did not run yet are missing.
     pub contenders: Vec<ContenderOutcome>,
-    /// Who is compared with whom.
+    /// The comparison that the findings describe.
     #[serde(skip)]
     pub compare: Option<Compare>,
-    /// What others measured.
+    /// Published figures, shown beside the measured ones.
     #[serde(skip)]
     pub sources: Vec<SourceFigure>,
 }
 
-/// The trace.
+/// Facts about the trace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TraceFacts {
-    /// What to call it.
+    /// The name of the trace in the report.
     pub label: String,
-    /// Requests, without those for objects left out.
+    /// Requests, without those for objects above the size limit.
     pub requests: u64,
     /// Distinct objects.
     pub objects: u64,
-    /// Bytes of all of them together.
+    /// The sum of the sizes of all distinct objects.
     pub footprint_bytes: u64,
-    /// Bytes of all requests together.
+    /// The sum of the sizes of all requests.
     pub requested_bytes: u64,
-    /// The share of the objects asked for once.
+    /// The share of the objects that are requested once.
     pub one_hit_share: f64,
 }
 
-/// The load.
+/// Facts about the load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LoadFacts {
     /// Connections to each contender.
     pub connections: usize,
-    /// Requests a second; none is a closed loop.
+    /// Requests per second; `None` in a closed loop.
     pub rate: Option<f64>,
-    /// Sent before anything counted.
+    /// Requests sent before the measurement begins.
     pub warmup_requests: u64,
-    /// The clients' distance.
+    /// Emulated round-trip time between clients and contender.
     pub round_trip_ms: f64,
-    /// The origin's distance.
+    /// Emulated round-trip time between contender and origin.
     pub origin_round_trip_ms: f64,
-    /// Whether contenders ran at the same time.
+    /// True if the contenders ran at the same time.
     pub together: bool,
 }
 
-/// The machine.
+/// Facts about the machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Machine {
-    /// Processors that may be used.
+    /// The number of usable cores.
     pub cores: usize,
-    /// Their name.
+    /// The model name of the processor.
     pub processor: Option<String>,
     /// The kernel's release.
     pub kernel: Option<String>,
-    /// Processes that wanted a processor in the minute before, on average.
+    /// The load average of the minute before the run.
     pub load_before: Option<f64>,
-    /// In the last minute of the run; the experiment itself is part of that.
+    /// The load average of the last minute of the run. It includes the load of the experiment.
     pub load_after: Option<f64>,
 }
 
-/// One contender.
+/// The results of one contender.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct ContenderOutcome {
-    /// The plan's.
+    /// The name from the plan.
     pub name: String,
-    /// The plan's.
+    /// The group from the plan.
     pub group: Option<String>,
-    /// The program.
+    /// The server program.
     pub server: String,
-    /// Its version, if it tells.
+    /// The version that the program prints.
     pub version: Option<String>,
-    /// What it was given, as one would say it.
+    /// The settings, one readable line each.
     pub settings: Vec<String>,
-    /// How it ended.
+    /// How the contender's run ended.
     pub end: End,
-    /// What it came to, from the end of the warm-up on.
+    /// The totals after the warm-up.
     pub totals: Option<Totals>,
-    /// When the warm-up was over.
+    /// When the warm-up ended, in seconds.
     pub warm_seconds: Option<f64>,
-    /// When its settings changed.
+    /// When the settings were switched, in seconds.
     pub switched_seconds: Option<f64>,
-    /// The first few failures.
+    /// The first failures.
     pub error_samples: Vec<ErrorSample>,
-    /// What could not be measured, and anything odd.
+    /// Figures that could not be measured, and other anomalies.
     pub notes: Vec<String>,
-    /// The looks, oldest first.
+    /// The samples, oldest first.
     pub series: Vec<Sample>,
 }
 
 impl ContenderOutcome {
-    /// Whether the machine did not keep up with the rate: half of the requests were sent this late, which is no hiccup.
+    /// Returns true if the machine did not keep up with the rate. The median counts, so a short delay has no effect.
     pub(crate) fn was_late(&self) -> bool {
         let late = |totals: &Totals| totals.send_delay_p50_ms > LATE_MS;
         self.totals.as_ref().is_some_and(late)
@@ -126,86 +126,86 @@ impl ContenderOutcome {
 
 const LATE_MS: f64 = 250.0;
 
-/// How a contender's turn ended.
+/// How the run of a contender ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(tag = "how", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum End {
-    /// With the trace.
+    /// The whole trace was sent.
     #[default]
     Whole,
-    /// It could not begin: the program is not here.
+    /// The program is not installed.
     Missing {
-        /// What to do about it.
+        /// How to install it.
         hint: String,
     },
-    /// It could not begin.
+    /// The server did not start.
     Failed {
-        /// Why.
+        /// The cause.
         why: String,
     },
-    /// In the middle: what there is was kept.
+    /// The run ended early. The samples so far are kept.
     Cut {
-        /// Why.
+        /// The cause.
         why: String,
     },
 }
 
 impl End {
-    /// Whether all of the trace went through.
+    /// Returns true if the whole trace was sent.
     pub fn is_whole(&self) -> bool {
         *self == Self::Whole
     }
 }
 
-/// What a contender came to, without the warm-up.
+/// The totals of a contender after the warm-up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Totals {
-    /// How long it took.
+    /// The duration.
     pub seconds: f64,
-    /// Requests answered or failed.
+    /// Requests that were answered or that failed.
     pub requests: u64,
-    /// Failures.
+    /// Requests that failed.
     pub errors: u64,
-    /// Requests answered from the cache, as the server says.
+    /// Requests answered from the cache, according to the server's `Cache-Status`.
     pub hits: u64,
-    /// By requests.
+    /// Hits divided by requests.
     pub hit_ratio: f64,
-    /// The share of requests that the origin heard nothing of, as the origin counts them.
+    /// The share of the requests that did not reach the origin, as the origin counts them.
     pub spared_ratio: f64,
-    /// Bytes of right bodies.
+    /// Bytes of correct bodies.
     pub body_bytes: u64,
-    /// The share of these that came from the cache.
+    /// The share of these bytes that came from the cache.
     pub byte_hit_ratio: f64,
     /// Requests that reached the origin.
     pub origin_requests: u64,
-    /// Bytes of bodies that the origin sent.
+    /// Body bytes that the origin sent.
     pub origin_bytes: u64,
-    /// CPU of the server.
+    /// CPU time of the server.
     pub cpu_seconds: Option<f64>,
-    /// The most memory at any look.
+    /// The largest memory use in any sample.
     pub memory_bytes_max: Option<u64>,
-    /// Bytes fetched from a device.
+    /// Bytes that the server's processes read from a device.
     pub disk_read_bytes: Option<u64>,
-    /// Bytes handed over to be written to one.
+    /// Bytes that the server's processes passed to a device for writing.
     pub disk_write_bytes: Option<u64>,
-    /// Writes of the disk cache, where the server counts them.
+    /// Write operations of the disk cache, if the server counts them.
     pub store_write_operations: Option<u64>,
-    /// Reads and writes that the device completed, whoever caused them.
+    /// Reads and writes that the device completed, including those of other programs.
     pub device_operations: Option<u64>,
-    /// Half of the answers took no longer.
+    /// The median latency.
     pub latency_p50_ms: Option<f64>,
-    /// Nine in ten.
+    /// The 90th percentile of the latency.
     pub latency_p90_ms: Option<f64>,
-    /// Ninety-nine in a hundred.
+    /// The 99th percentile of the latency.
     pub latency_p99_ms: Option<f64>,
-    /// Half the requests were sent later than they were due by this: where it is long, the machine did not
-    /// keep up with the rate.
+    /// The median delay between the time for which a request was scheduled and the time when it was sent. A long
+    /// delay means that the machine did not keep up with the rate.
     pub send_delay_p50_ms: f64,
 }
 
-/// What the load counted exactly, without the warm-up.
+/// The exact counts of the load after the warm-up.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counted {
     pub(crate) requests: u64,
@@ -218,7 +218,7 @@ pub(crate) struct Counted {
 }
 
 impl Totals {
-    /// From what the load counted, and the looks from the end of the warm-up on.
+    /// Computes the totals from the counts of the load and from the samples after the warm-up.
     pub(crate) fn new(counted: &Counted, series: &[Sample], warm_seconds: f64) -> Option<Self> {
         let first = series.iter().find(|sample| sample.seconds >= warm_seconds);
         let (first, last) = (first?, series.last()?);
@@ -267,8 +267,8 @@ pub(crate) fn share(part: u64, whole: u64) -> f64 {
 }
 
 impl Outcome {
-    /// The contender of this name, or the best of the group: the one that answers most requests from its cache.
-    /// Only those that saw the whole trace.
+    /// Returns the contender with this name, or the contender of this group with the highest hit ratio. Skips
+    /// contenders whose run was not whole.
     pub fn standing_for(&self, name: &str) -> Option<&ContenderOutcome> {
         let ratio = |one: &ContenderOutcome| one.totals.as_ref().map_or(0.0, |t| t.hit_ratio);
         self.contenders
@@ -278,7 +278,7 @@ impl Outcome {
             .max_by(|a, b| ratio(a).total_cmp(&ratio(b)))
     }
 
-    /// Whether all ran to the end and every answer was right. Programs that are not installed are no failure.
+    /// Returns true if all contenders completed and every response was correct. A missing program is not a failure.
     pub fn is_good(&self) -> bool {
         let good = |one: &ContenderOutcome| match one.end {
             End::Whole => one.totals.as_ref().is_some_and(|totals| totals.errors == 0),
@@ -291,7 +291,7 @@ impl Outcome {
 
 #[cfg(test)]
 impl Outcome {
-    /// For tests, which look at contenders.
+    /// An outcome with these contenders and empty facts, for tests.
     pub(crate) fn of(contenders: Vec<ContenderOutcome>) -> Self {
         Self {
             title: "t".to_owned(),

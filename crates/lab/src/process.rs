@@ -1,4 +1,4 @@
-//! A server as a child process: started, waited for, ended.
+//! A server as a child process: starts it, waits until it answers, and terminates it.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -13,14 +13,14 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use edgeward_replay::load::Stop;
 
-/// A server that ends when this is dropped, or when we are killed.
+/// A server process. It is terminated when this value is dropped or when the lab is killed.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
     log: PathBuf,
 }
 
-/// Why a server does not serve.
+/// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     #[error("it cannot be started: {0}")]
@@ -34,10 +34,10 @@ pub(crate) enum StartError {
 }
 
 impl Server {
-    /// Starts `program` in `folder` and waits until it answers for the origin.
+    /// Starts `program` in `folder` and waits until it returns a response of the origin.
     ///
-    /// Must be called on a thread that lives as long as the server: the kernel ends children with the thread that
-    /// made them.
+    /// Call it on a thread that lives as long as the server: the kernel's parent-death signal fires when the thread
+    /// that started the child ends.
     pub(crate) fn start(
         program: &Path,
         arguments: &[String],
@@ -51,7 +51,7 @@ impl Server {
             .append(true)
             .open(&log)
             .map_err(StartError::Spawn)?;
-        // Should we be killed, nobody is left to end it but the kernel.
+        // If the lab is killed, only the kernel can terminate the child.
         let mut command = match find("setpriv") {
             Some(setpriv) => {
                 let mut command = Command::new(setpriv);
@@ -66,7 +66,7 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(out.try_clone().map_err(StartError::Spawn)?)
             .stderr(out)
-            // Ctrl-C is for us, who end our children in order.
+            // Ctrl-C reaches the lab alone, which then terminates its children in order.
             .process_group(0)
             .spawn()
             .map_err(StartError::Spawn)?;
@@ -78,7 +78,8 @@ impl Server {
     fn wait_for(&mut self, port: u16, stop: &Stop) -> Result<(), StartError> {
         let deadline = Instant::now() + READY_TIME_MAX;
         loop {
-            // What else listens there is not ours: our own is alive, and answers for our origin.
+            // Another program may listen on this port. Our server must be alive and must return a response of our
+            // origin.
             if let Some(status) = self.ended() {
                 let said = self.last_words();
                 return Err(StartError::Ended { status, said });
@@ -97,7 +98,7 @@ impl Server {
         }
     }
 
-    /// How it ended, if it has.
+    /// The exit status, if the process has ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
@@ -106,7 +107,7 @@ impl Server {
         self.child.id()
     }
 
-    /// The last lines it wrote, to be put behind a sentence.
+    /// The last lines that the process wrote, formatted to follow a sentence.
     pub(crate) fn last_words(&self) -> String {
         let text = fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -126,20 +127,20 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // nginx's master takes its workers along on TERM, and an edge writes its index down.
+        // On SIGTERM the nginx master terminates its workers, and an edge saves its index.
         _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let deadline = Instant::now() + END_TIME_MAX;
         while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
             thread::sleep(POLL);
         }
-        // Whoever is left of its group; nobody, most of the time.
+        // Kills remaining processes of the group; usually none are left.
         _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         _ = self.child.kill();
         _ = self.child.wait();
     }
 }
 
-/// Whether whoever listens on `port` gives a right answer from an origin of ours.
+/// Returns true if the server on `port` returns a correct response of our origin.
 fn answers(port: u16) -> io::Result<bool> {
     let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut stream = TcpStream::connect_timeout(&addr, ANSWER_TIME_MAX)?;
@@ -154,13 +155,13 @@ fn answers(port: u16) -> io::Result<bool> {
     Ok(answer.starts_with(b"HTTP/1.1 200 "))
 }
 
-/// A port of loopback that was free a moment ago.
+/// Returns a port of the loopback interface that is currently free.
 pub(crate) fn free_port() -> io::Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     Ok(listener.local_addr()?.port())
 }
 
-/// The path of a program, also in the folders that an ordinary user's path leaves out.
+/// Finds a program in `PATH` and in the `sbin` folders, which are not in an ordinary user's `PATH`.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/sbin", "/usr/local/sbin", "/sbin"].map(PathBuf::from);
@@ -169,7 +170,7 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
     candidates.find(|candidate| candidate.is_file())
 }
 
-/// What a program says its version is, heard out for a moment at the most.
+/// Runs the program with `flag` and returns the version that it prints. Waits for a short time only.
 pub(crate) fn version(program: &Path, flag: &str) -> Option<String> {
     let mut child = Command::new(program)
         .arg(flag)
@@ -182,7 +183,8 @@ pub(crate) fn version(program: &Path, flag: &str) -> Option<String> {
     while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
         thread::sleep(POLL);
     }
-    // Few words fit in a pipe without a reader; who says more is ended and heard so far.
+    // Short output fits in the pipe without a reader. A program that writes more is killed and its output so far is
+    // used.
     _ = child.kill();
     let mut said = Vec::new();
     _ = child.stdout.take()?.take(4096).read_to_end(&mut said);
@@ -191,7 +193,7 @@ pub(crate) fn version(program: &Path, flag: &str) -> Option<String> {
     version_in(&String::from_utf8_lossy(&said))
 }
 
-/// The first thing that looks like `1.22.1`.
+/// Returns the first word of the form `1.22.1`.
 fn version_in(text: &str) -> Option<String> {
     let words = text.split(|c: char| !(c.is_ascii_digit() || c == '.'));
     let mut words = words.map(|word| word.trim_matches('.'));
@@ -199,10 +201,10 @@ fn version_in(text: &str) -> Option<String> {
     words.find(is_version).map(str::to_owned)
 }
 
-/// A busy machine compiles Varnish's VCL for some seconds.
+/// On a busy machine Varnish needs some seconds to compile its VCL.
 const READY_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// An edge that drains and writes its index has ten; nginx and Varnish take less.
+/// An edge that drains and saves its index may take ten seconds; nginx and Varnish take less.
 const END_TIME_MAX: Duration = Duration::from_secs(20);
 
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! The whole experiment: the trace looked at, room made sure of, the contenders' turns, the outcome.
+//! Runs an experiment: reads the trace, checks the free space, runs the contenders and returns the outcome.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,52 +13,53 @@ use crate::plan::{Contender, Order, Plan, Server};
 use crate::source::{Source, TraceError};
 use crate::turn::Turn;
 
-/// What the experiment runs with.
+/// The paths that an experiment uses.
 #[derive(Clone, Debug)]
 pub struct Bench {
-    /// The file of `edgeward` itself.
+    /// The path of the `edgeward` binary.
     pub edgeward: PathBuf,
-    /// Where folders of caches are made, and removed after each turn.
+    /// The folder for caches. Each contender's folder in it is removed after its run.
     pub folder: PathBuf,
 }
 
-/// Hears how an experiment comes along.
+/// Receives the progress of an experiment.
 pub trait Watcher: Sync {
-    /// Work of so many requests begins.
+    /// A step of this many requests begins.
     fn begin(&self, what: &str, requests: u64);
-    /// So many of them are done.
+    /// The step has processed this many requests.
     fn at(&self, requests: u64);
-    /// A contender had its turn, or all had; this is the outcome so far.
+    /// One contender, or all of them, completed. `outcome` has the results so far.
     fn so_far(&self, outcome: &Outcome);
 }
 
-/// Why an experiment came to nothing.
+/// Why an experiment has no outcome.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabError {
-    /// The trace gives no requests.
+    /// The trace has no requests, or reading it failed.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// The caches would not fit.
+    /// The caches do not fit.
     #[error("the caches need {needed}, and {place} has room for {free}")]
     NoRoom {
-        /// How much at once.
+        /// Bytes needed at the same time.
         needed: ByteSize,
         /// A folder, or memory.
         place: String,
-        /// How much there is.
+        /// Free bytes.
         free: ByteSize,
     },
-    /// Somebody asked for an end before the first turn.
+    /// A stop was requested before the first contender completed.
     #[error("interrupted before any contender had its turn")]
     Interrupted,
 }
 
-/// Carries the plan out. A contender that cannot begin or breaks down is part of the outcome, and the others go on.
+/// Runs the plan. A contender that does not start or that fails is part of the outcome, and the other contenders
+/// still run.
 ///
 /// # Errors
 ///
-/// If no contender can have its turn at all.
+/// Returns an error if no contender can run at all.
 pub fn run(
     plan: &Plan,
     bench: &Bench,
@@ -171,7 +172,7 @@ fn begun(plan: &Plan, trace: TraceFacts) -> Outcome {
     }
 }
 
-/// Why an outcome is not all of the plan.
+/// Why the outcome does not cover the whole plan.
 fn said_so_far(outcome: &Outcome, plan: &Plan) -> String {
     format!(
         "{} of {} contenders had their turn when it ended",
@@ -180,7 +181,7 @@ fn said_so_far(outcome: &Outcome, plan: &Plan) -> String {
     )
 }
 
-/// Whether disk and memory hold what is asked for at once, with some to spare.
+/// Checks that disk and memory have room for the caches that exist at the same time, with a reserve.
 fn check_room(plan: &Plan, bench: &Bench, trace: &TraceFacts) -> Result<(), LabError> {
     let of =
         |size: Option<crate::plan::Size>| size.map_or(0, |size| size.of(trace.footprint_bytes));

@@ -1,55 +1,56 @@
-//! One look at a contender, and what the looks before and after it say together.
+//! A sample of a contender's counters, and the series of samples.
 
 use serde::Serialize;
 
-/// What load, contender and origin had counted at one moment.
+/// The counters of load, contender and origin at one moment.
 ///
-/// Counts grow from the first look on, over a restart of the server as well. What could not be seen is left out.
+/// Counters grow from the first sample on, also across a restart of the server. A counter that could not be read is
+/// `None`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Sample {
-    /// Since the load began.
+    /// Seconds since the load began.
     pub seconds: f64,
-    /// Requests answered or failed.
+    /// Requests that were answered or that failed.
     pub requests: u64,
-    /// Of these, answered from the cache, as the server says.
+    /// Requests answered from the cache, according to the server's `Cache-Status`.
     pub hits: u64,
-    /// Bytes of right bodies: what went to the clients.
+    /// Bytes of correct bodies, sent to the clients.
     pub body_bytes: u64,
-    /// Of these, from the cache.
+    /// The part of these bytes that came from the cache.
     pub hit_bytes: u64,
-    /// Failures.
+    /// Requests that failed.
     pub errors: u64,
     /// Requests that reached the origin.
     pub origin_requests: u64,
-    /// Bytes of bodies that the origin sent.
+    /// Body bytes that the origin sent.
     pub origin_bytes: u64,
-    /// Connections to the origin, open at this moment.
+    /// Connections to the origin that are open now.
     pub origin_connections: u64,
-    /// CPU of all processes of the server.
+    /// CPU time of all processes of the server.
     pub cpu_seconds: Option<f64>,
-    /// Memory at this moment: of its processes, and files it keeps in memory.
+    /// Current memory of the server's processes and of files that it keeps in memory.
     pub memory_bytes: Option<u64>,
-    /// Bytes its processes fetched from a device.
+    /// Bytes that its processes read from a device.
     pub disk_read_bytes: Option<u64>,
-    /// Bytes they handed over to be written to a device.
+    /// Bytes that its processes passed to a device for writing.
     pub disk_write_bytes: Option<u64>,
-    /// Writes of the disk cache, where the server counts them.
+    /// Write operations of the disk cache, if the server counts them.
     pub store_write_operations: Option<u64>,
-    /// Reads and writes that the device under the cache completed, whoever caused them.
+    /// Reads and writes that the cache's device completed, including those of other programs.
     pub device_operations: Option<u64>,
-    /// Sockets the server has open at this moment.
+    /// Sockets that the server has open now.
     pub sockets: Option<u64>,
-    /// Half of the answers since the look before took no longer, in milliseconds. So with the next two.
+    /// The median latency of the responses since the previous sample, in milliseconds.
     pub latency_p50_ms: Option<f64>,
-    /// Nine in ten.
+    /// The 90th percentile of the same responses.
     pub latency_p90_ms: Option<f64>,
-    /// Ninety-nine in a hundred.
+    /// The 99th percentile of the same responses.
     pub latency_p99_ms: Option<f64>,
 }
 
 impl Sample {
-    /// Names of the columns of a table of samples.
+    /// The column names of a table of samples.
     pub const COLUMNS: [&'static str; 19] = [
         "seconds",
         "requests",
@@ -72,7 +73,7 @@ impl Sample {
         "latency_p99_ms",
     ];
 
-    /// One cell a column; empty for what could not be seen.
+    /// One cell per column; empty for a counter that could not be read.
     pub fn cells(&self) -> [String; Self::COLUMNS.len()] {
         let count = |n: u64| n.to_string();
         let maybe = |n: Option<u64>| n.map_or_else(String::new, count);
@@ -100,7 +101,7 @@ impl Sample {
         ]
     }
 
-    /// Leaves out what was counted before the load began: by processes that start, by the device, by the origin.
+    /// Subtracts the counts from before the load began: of starting processes, the device and the origin.
     pub(crate) fn since(&mut self, zero: &Self) {
         fn less(mine: &mut Option<u64>, zero: Option<u64>) {
             *mine = mine.zip(zero).map(|(mine, zero)| mine.saturating_sub(zero));
@@ -120,7 +121,7 @@ impl Sample {
         );
     }
 
-    /// Adds what was counted before the server was restarted.
+    /// Adds the counts from before the server was restarted.
     pub(crate) fn after(&mut self, before: &Self) {
         fn add<T: std::ops::AddAssign + Copy>(mine: &mut Option<T>, earlier: Option<T>) {
             if let (Some(mine), Some(earlier)) = (mine, earlier) {
@@ -145,7 +146,7 @@ impl Sample {
     }
 }
 
-/// A series of bounded length: at the bound every other sample goes, and from then on as few are taken.
+/// A series of bounded length. At the bound every second sample is removed and the sampling rate is halved.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SampleLog {
     samples: Vec<Sample>,
@@ -154,7 +155,7 @@ pub(crate) struct SampleLog {
 }
 
 impl SampleLog {
-    /// Keeps a sample, or leaves it out where the series is as dense as it may be. `must` keeps it in any case.
+    /// Adds a sample, or drops it if the series is already dense enough. `must` keeps the sample in any case.
     pub(crate) fn push(&mut self, sample: Sample, must: bool) {
         self.looks += 1;
         if must || self.looks.is_multiple_of(self.every.max(1)) {
@@ -179,7 +180,8 @@ impl SampleLog {
     }
 }
 
-/// A figure for each stretch of the run, from the samples at its ends: as many as a plot can show.
+/// Computes one value per interval of the run from the samples at its ends, with at most as many intervals as a plot
+/// can show.
 pub(crate) fn stretches(
     series: &[Sample],
     figure: impl Fn(&Sample, &Sample) -> Option<f64>,
@@ -192,7 +194,7 @@ pub(crate) fn stretches(
     {
         ends.push(last);
     }
-    // Rates of a moment say nothing: what is short goes with the stretch before.
+    // Rates over a very short interval are meaningless, so a short interval is merged with the previous one.
     let usual = match ends[..] {
         [a, .., b] => (b.seconds - a.seconds) / (ends.len() - 1) as f64,
         _ => 0.0,
@@ -217,7 +219,7 @@ pub(crate) fn stretches(
         .collect()
 }
 
-/// More than an hour at one a second.
+/// More than an hour at one sample per second.
 const SAMPLES_MAX: usize = 4096;
 
 const STRETCHES_MAX: usize = 90;
@@ -258,7 +260,7 @@ mod tests {
         now.after(&before);
         assert_eq!((now.requests, now.cpu_seconds), (111, Some(2.25)));
         assert_eq!(now.store_write_operations, None);
-        // Five of them after the restart.
+        // Five of the requests to the origin were sent after the restart.
         assert_eq!(now.origin_requests, 55);
     }
 

@@ -1,11 +1,11 @@
-//! Folders that go away with us.
+//! Temporary folders that are removed when the lab ends.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A folder of our own. What runs that were killed left beside it is taken away first.
+/// A temporary folder. Creating it first removes the folders of killed runs.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     path: PathBuf,
@@ -21,7 +21,7 @@ impl Scratch {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
         fs::create_dir(&path)?;
-        // Servers run with other folders as their own.
+        // Servers run with another working folder, so the path must be absolute.
         let path = fs::canonicalize(&path)?;
         Ok(Self { path })
     }
@@ -42,7 +42,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Whether a folder is a lab's whose process is gone.
+/// Returns true if the folder belongs to a lab whose process has ended.
 fn is_left_behind(name: Option<&str>) -> bool {
     let owner = name.and_then(|name| name.strip_prefix(PREFIX)?.split_once('-'));
     let pid = owner.and_then(|(pid, _)| pid.parse::<u32>().ok());

@@ -1,10 +1,10 @@
-//! A contender's settings: as a person says them, and as a switch changes them.
+//! The settings of a contender: as readable lines, and after a switch.
 
 use edgeward_types::ByteSize;
 
 use crate::plan::{Amount, Contender, DISK_BYTES_MIN, Server, Setting, Size};
 
-/// What a contender was given, one thing a line.
+/// Returns the settings of a contender, one per line.
 pub(crate) fn lines(contender: &Contender, footprint_bytes: u64) -> Vec<String> {
     let mut lines = Vec::new();
     let mut capacity = |what: &str, size: Option<Size>, least: u64| {
@@ -42,7 +42,7 @@ fn line(setting: &Setting) -> String {
     format!("{} = {}", setting.path(), setting.value)
 }
 
-/// To three digits: what is a share of something is no round number.
+/// Rounds to about three digits, because a share of a size is rarely a round number.
 fn rounded(bytes: u64) -> u64 {
     let shift = bytes.checked_ilog2().unwrap_or(0).saturating_sub(9);
     if bytes.trailing_zeros() >= shift {
@@ -52,7 +52,7 @@ fn rounded(bytes: u64) -> u64 {
     }
 }
 
-/// `settings` with those of `changes` in their place.
+/// Returns `settings` with the values of `changes` replaced or added.
 pub(crate) fn changed(settings: &[Setting], changes: &[Setting]) -> Vec<Setting> {
     let stays = |setting: &&Setting| changes.iter().all(|change| change.path() != setting.path());
     let mut changed: Vec<Setting> = settings.iter().filter(stays).cloned().collect();

@@ -1,4 +1,4 @@
-//! The requests of a plan's trace, again for each contender, and what they are all together.
+//! The requests of a plan's trace, readable once per contender, and a summary of the trace.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ use edgeward_types::Seed;
 use crate::outcome::{TraceFacts, share};
 use crate::plan::{Generated, TraceOrigin, TracePlan};
 
-/// Why a trace gives no requests.
+/// Why a trace has no requests.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
@@ -21,21 +21,21 @@ pub enum TraceError {
     Open {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{0}")]
     Read(#[source] ReadError),
-    /// What is to be made up contradicts itself.
+    /// The settings of the synthetic workload contradict each other.
     #[error("this traffic cannot be made up: {0}")]
     Workload(#[source] WorkloadError),
-    /// Nothing is left of it.
+    /// No requests are left after the size limit.
     #[error("the trace has no requests")]
     Empty,
 }
 
-/// A trace that can be gone through again and again.
+/// A trace that can be read several times.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     plan: TracePlan,
@@ -46,7 +46,7 @@ impl Source {
         Self { plan: plan.clone() }
     }
 
-    /// Gives the requests to `each`, in order, until it breaks.
+    /// Calls `each` with the requests in order, until it breaks.
     pub(crate) fn for_each(
         &self,
         mut each: impl FnMut(Record) -> ControlFlow<()>,
@@ -95,7 +95,7 @@ impl Source {
         Ok(())
     }
 
-    /// Goes through it once; `seen` hears how far it is.
+    /// Reads the trace once and returns its facts. `seen` receives the number of requests read so far.
     pub(crate) fn facts(&self, mut seen: impl FnMut(u64)) -> Result<TraceFacts, TraceError> {
         let mut summary = Summary::default();
         let mut requests = 0;

@@ -1,8 +1,7 @@
-//! A contender's turn: its server and origin started, the trace sent through, everything watched.
+//! The run of one contender: starts its server and origin, replays the trace and takes samples.
 //!
-//! The thread that takes the turn looks once a second; the replay runs on threads of its own. A
-//! server that dies, a turn that takes too long and an interruption all end the replay early,
-//! and what was seen until then is kept.
+//! The thread of the run takes a sample each second; the replay has its own threads. The replay ends early if the
+//! server dies, the time limit is reached or a stop is requested. The samples until then are kept.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -27,29 +26,29 @@ use crate::scratch::Scratch;
 use crate::settings;
 use crate::source::Source;
 
-/// What a turn needs to know.
+/// The inputs of one contender's run.
 pub(crate) struct Turn<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) contender: &'a Contender,
     pub(crate) trace: &'a TraceFacts,
     pub(crate) bench: &'a Bench,
     pub(crate) stop: &'a Stop,
-    /// Hears how many requests were answered.
+    /// Receives the number of answered requests.
     pub(crate) progress: &'a (dyn Fn(u64) + Sync),
 }
 
-/// A part of the trace with one set of settings.
+/// A part of the trace that is replayed with one set of settings.
 struct Leg {
     from: u64,
     to: u64,
     settings: Vec<Setting>,
 }
 
-/// What a turn has come to so far.
+/// The state and results of a run so far.
 struct Seen {
     log: SampleLog,
     counted: Counted,
-    /// What the legs before this one came to.
+    /// The counters at the end of the previous parts.
     before: Sample,
     warm_seconds: Option<f64>,
     switched_seconds: Option<f64>,
@@ -57,7 +56,7 @@ struct Seen {
 }
 
 impl Turn<'_> {
-    /// Takes it.
+    /// Runs the contender and returns its results.
     pub(crate) fn take(&self) -> ContenderOutcome {
         let contender = self.contender;
         let mut outcome = ContenderOutcome {
@@ -94,7 +93,7 @@ impl Turn<'_> {
         seen.finish(end)
     }
 
-    /// From the first request to the last, or to what ended it early.
+    /// Replays all parts of the trace. Returns how the run ended.
     fn through(&self, program: &Path, seen: &mut Seen) -> Result<End, End> {
         let failed = |what: &str, why: &dyn std::fmt::Display| End::Failed {
             why: format!("{what}: {why}"),
@@ -162,7 +161,7 @@ impl Turn<'_> {
         Ok(End::Whole)
     }
 
-    /// Starts the server; once more with other ports is not tried: they were free a moment ago.
+    /// Starts the server. It does not retry with other ports, because the ports were free a moment ago.
     fn start(
         &self,
         program: &Path,
@@ -211,7 +210,7 @@ impl Turn<'_> {
     }
 }
 
-/// A leg under way.
+/// A part of the trace that is being replayed.
 struct RunningLeg<'a> {
     turn: &'a Turn<'a>,
     leg: &'a Leg,
@@ -223,7 +222,7 @@ struct RunningLeg<'a> {
 }
 
 impl RunningLeg<'_> {
-    /// Sends the leg's requests and watches.
+    /// Sends the requests of the part and takes samples.
     fn send(&self, server: &mut process::Server, seen: &mut Seen) -> Result<(), End> {
         let turn = self.turn;
         let load = &turn.plan.load;
@@ -257,7 +256,7 @@ impl RunningLeg<'_> {
             started: self.clock,
             latencies: load::Latencies::default(),
         };
-        // What readiness cost is not the trace's.
+        // Resources used before the server was ready do not count.
         let zero = looker.look();
         let keep = |looker: &mut Looker<'_>, seen: &mut Seen, must: bool| {
             let mut sample = looker.look();
@@ -309,7 +308,7 @@ impl RunningLeg<'_> {
                     seen.warm_seconds = seen.log.last().map(|sample| sample.seconds);
                 } else if self.clock.elapsed() >= next {
                     keep(&mut looker, seen, false);
-                    // A look that took long does not make the next ones crowd.
+                    // After a slow sample the next samples keep their distance.
                     next = (next + INTERVAL).max(self.clock.elapsed());
                 }
             }
@@ -325,13 +324,13 @@ impl RunningLeg<'_> {
         });
         keep(&mut looker, seen, true);
         seen.warm_seconds = seen.warm_seconds.or_else(|| {
-            // A trace shorter than a blink.
+            // The trace ended before the next check.
             (from + plan.live.requests() >= warmup).then_some(0.0)
         });
         if let Some(last) = seen.log.last() {
             seen.before = last.clone();
         }
-        // A server may die between the last look and the end.
+        // The server may have died after the last check.
         let ended_early = ended_early.or_else(|| self.death(server));
         match report {
             Ok(report) => {
@@ -374,10 +373,10 @@ impl RunningLeg<'_> {
 }
 
 impl Seen {
-    /// The zero of the time axis: when the first leg's load begins.
+    /// The zero of the time axis: the time when the first part began.
     ///
-    /// For a later leg it lies so far back that the axis goes on where the leg before ended: a restart takes no
-    /// time on it.
+    /// For a later part it is shifted, so that the axis continues where the previous part ended. A restart takes no
+    /// time on the axis.
     fn clock(&self) -> Instant {
         let passed = self.log.last().map_or(0.0, |last| last.seconds);
         let now = Instant::now();
@@ -421,7 +420,7 @@ fn interrupted() -> End {
     }
 }
 
-/// Where files lie in memory, on Linux.
+/// The folder for files in memory, on Linux.
 fn memory_folder() -> Option<PathBuf> {
     let folder = Path::new("/dev/shm");
     folder.is_dir().then(|| folder.to_owned())
@@ -429,7 +428,7 @@ fn memory_folder() -> Option<PathBuf> {
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// How soon the end of the warm-up, of the replay or of the server is noticed.
+/// The interval at which the end of the warm-up, of the replay and of the server are checked.
 const POLL: Duration = Duration::from_millis(50);
 
 const ERRORS_MAX: usize = 10;

@@ -1,11 +1,11 @@
-//! A synthetic origin, a load generator that checks every byte, a monitor of the target's resources.
+//! A synthetic origin, a load generator that verifies every byte, and a monitor of the target's resources.
 //!
-//! The three belong together through [`Pattern`]: an object's bytes are a pure function of
-//! its id and the offset. So [`origin`] serves a trace of terabytes out of nothing, and
-//! [`load`] knows what every byte it receives must be, without having it either. Between
-//! the two stands whatever is tested: a cache of ours or anybody's. [`monitor`] watches the
-//! target's process meanwhile, so that a hit ratio comes with what it cost.
+//! [`Pattern`] connects the three: the bytes of an object are a pure function of its id and the offset. [`origin`]
+//! can therefore serve a trace of terabytes without storing it, and [`load`] knows each byte that it must receive.
+//! The system under test stands between them: edgeward or any other cache. [`monitor`] meanwhile samples the target's
+//! process, so that a report shows the cost of a hit ratio.
 //!
+//! `docs/how-to/replay.md` describes the measurements, the units and the JSON.
 //! What is measured where, the units and the JSON are described in `docs/how-to/replay.md`.
 #![forbid(unsafe_code)]
 

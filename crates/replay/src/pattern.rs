@@ -1,16 +1,15 @@
-//! What an object's bytes are: a pure function of its id and the offset.
+//! The bytes of an object: a pure function of its id and the offset.
 //!
-//! The origin makes bodies from it without storing any, and the load generator checks
-//! every byte it receives against it, from any offset. A body is a sequence of 8-byte
-//! little-endian words. Word `i` of an id with key `k` is `w ^ (w >> 32)` where
-//! `w = k + i * STEP` modulo 2^64: a Weyl sequence, so that all words of a body differ,
-//! with its long-period upper half folded into the short-period lower one. An add, a
-//! shift and an xor per word are what SSE2 does two at a time, and no cache line is
-//! read: making bytes runs at the speed of the store.
+//! The origin generates bodies from the pattern and stores none. The load generator compares every received byte with
+//! it, from any offset. A body is a sequence of 8-byte little-endian words. Word `i` of an id with key `k` is `w ^ (w
+//! >> 32)` where `w = k + i * STEP` modulo 2^64. This is a Weyl sequence, so all words of a body differ; the upper
+//! half, which has a long period, is folded into the lower half, which has a short one. A word costs one add, one
+//! shift and one xor, which SSE2 does for two words at a time, and no memory is read. Generating bytes is therefore
+//! as fast as storing them.
 //!
-//! Since `STEP` is odd and the fold is a bijection, a word at another place or of another
-//! id is never the right word: a body that was shifted by whole words, swapped with
-//! another id's or served twice is wrong in every word, not just likely to differ.
+//! `STEP` is odd and the fold is a bijection. A word from another position or of another id is therefore never the
+//! correct word. A body that was shifted by whole words, swapped with that of another id or served twice differs in
+//! every word, not only with high probability.
 
 use edgeward_types::mix64;
 
@@ -21,22 +20,22 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// The pattern of the object with this id, as the id stands in the URL.
+    /// Returns the pattern of the object with this id, as written in the URL.
     pub fn of(id: &str) -> Self {
-        // FNV-1a, then the finaliser of splitmix64: ids are short and often consecutive
-        // numbers, whose keys must still be far apart.
+        // FNV-1a, then the finaliser of splitmix64: ids are short and often consecutive numbers, and their keys must
+        // still differ widely.
         let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
         Self { key: mix64(hash) }
     }
 
-    /// 64 bits that stand for the id, as in its entity tag.
+    /// 64 bits that identify the object, as in its entity tag.
     pub fn key(self) -> u64 {
         self.key
     }
 
-    /// Writes the object's bytes from `offset` on, as many as `out` is long.
+    /// Fills `out` with the object's bytes from `offset`.
     pub fn fill(self, offset: u64, out: &mut [u8]) {
         let (lead, words) = split_at_word(offset, out.len());
         let (head, rest) = out.split_at_mut(lead);
@@ -50,10 +49,10 @@ impl Pattern {
         tail.copy_from_slice(&fold(weyl).to_le_bytes()[..tail.len()]);
     }
 
-    /// Appends `len` of the object's bytes from `offset` on.
+    /// Appends `len` of the object's bytes from `offset`.
     ///
-    /// Goes through a block on the stack, which stays in the first-level cache: cheaper
-    /// than zeroing the room first, and needs no unsafe code.
+    /// It uses a block on the stack, which stays in the first-level cache. This is cheaper than zeroing the memory
+    /// first and needs no unsafe code.
     pub fn append(self, offset: u64, len: usize, out: &mut Vec<u8>) {
         out.reserve(len);
         let mut block = [0; BLOCK_BYTES];
@@ -66,8 +65,7 @@ impl Pattern {
         }
     }
 
-    /// Compares bytes received for `offset` on with the object's, and names the offset
-    /// of the first wrong one.
+    /// Compares received bytes from `offset` with the object's, and returns the offset of the first wrong byte.
     pub fn first_wrong(self, offset: u64, received: &[u8]) -> Option<u64> {
         let (lead, words) = split_at_word(offset, received.len());
         let (head, rest) = received.split_at(lead);
@@ -75,8 +73,7 @@ impl Pattern {
         self.wrong_byte(offset, head).or_else(|| {
             let mut at = offset + lead as u64;
             for block in body.chunks(BLOCK_BYTES) {
-                // A block is judged as a whole, without a branch per word, and searched
-                // only if something in it is wrong.
+                // Compares a whole block without a branch per word, and searches the block only if it differs.
                 let mut weyl = self.weyl_at(at);
                 let mut difference = 0;
                 for word in block.chunks_exact(WORD_BYTES) {
@@ -92,7 +89,7 @@ impl Pattern {
         })
     }
 
-    /// Byte `offset` of the object.
+    /// Returns byte `offset` of the object.
     fn byte(self, offset: u64) -> u8 {
         let within = usize::try_from(offset % WORD_BYTES as u64).expect("below 8");
         fold(self.weyl_at(offset)).to_le_bytes()[within]
@@ -110,15 +107,15 @@ impl Pattern {
             .find_map(|(at, &byte)| (byte != self.byte(at)).then_some(at))
     }
 
-    /// The Weyl state of the word that holds byte `offset`.
+    /// The Weyl state of the word that contains byte `offset`.
     fn weyl_at(self, offset: u64) -> u64 {
         let word = offset / WORD_BYTES as u64;
         self.key.wrapping_add(word.wrapping_mul(STEP))
     }
 }
 
-/// Of `len` bytes from `offset`: how many lead up to the first whole word, and how many
-/// whole words follow them.
+/// Splits `len` bytes from `offset`: returns the number of bytes before the first whole word, and the number of whole
+/// words after them.
 fn split_at_word(offset: u64, len: usize) -> (usize, usize) {
     let within = usize::try_from(offset % WORD_BYTES as u64).expect("below 8");
     let lead = ((WORD_BYTES - within) % WORD_BYTES).min(len);
@@ -139,7 +136,7 @@ const WORD_BYTES: usize = 8;
 const BLOCK_BYTES: usize = 16 << 10;
 const _: () = assert!(BLOCK_BYTES.is_multiple_of(WORD_BYTES));
 
-/// 2^64 / golden ratio, made odd: neighbours differ in every byte.
+/// 2^64 / golden ratio, made odd: neighbouring words differ in every byte.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 const _: () = assert!(STEP % 2 == 1);
 
@@ -149,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    /// The definition, read off the module's first paragraph: no splitting, no blocks.
+    /// The definition from the module documentation, without splitting or blocks.
     fn naive(pattern: Pattern, offset: u64) -> u8 {
         let word = u128::from(offset / 8);
         let weyl = u128::from(pattern.key()) + word * 0x9e37_79b9_7f4a_7c15;
@@ -188,7 +185,7 @@ mod tests {
             prop_assert_eq!(pattern.first_wrong(offset, &expected), None);
         }
 
-        /// Any one flipped bit is found, and its place told exactly.
+        /// Any single flipped bit is found at its exact offset.
         #[test]
         fn a_flipped_bit_is_found_where_it_is(
             id in 0..1_000_000_u64, offset in offsets(), len in lengths(),
@@ -204,7 +201,7 @@ mod tests {
         }
     }
 
-    /// Every place of a short body, since short bodies are most of all traffic.
+    /// Every position of a short body, because most bodies are short.
     #[test]
     fn a_wrong_byte_is_found_at_every_place_of_a_short_body() {
         let pattern = Pattern::of("7");
@@ -232,7 +229,7 @@ mod tests {
         }
     }
 
-    /// The bytes are a contract: clients in other languages check them too.
+    /// The bytes are part of the interface: clients in other languages verify them too.
     #[test]
     fn the_first_bytes_of_an_object_never_change() {
         let mut bytes = [0; 12];

@@ -1,6 +1,6 @@
-//! What a replay found, as a document: the contract of `edgeward replay --json`.
+//! The report of a replay. `edgeward replay --json` prints it, so its names are part of the interface.
 //!
-//! Names end in their unit. Every key is described in `docs/reference/json-reports.md`; keys are added, not
+//! Each name ends in its unit. `docs/reference/json-reports.md` describes every key. Keys may be added but are not
 //! renamed.
 
 use std::collections::BTreeMap;
@@ -14,136 +14,136 @@ use crate::load::tally::Tally;
 use crate::load::{Class, ErrorKind, ErrorSample, Pacing, ReplayPlan};
 use crate::monitor::TargetReport;
 
-/// The whole report.
+/// The report of a replay.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ReplayReport {
-    /// The trace, as the plan calls it.
+    /// The name of the trace from the plan.
     pub trace: String,
-    /// Where the requests went.
+    /// The URL of the target.
     pub target_url: String,
-    /// How they were sent.
+    /// How the requests were sent.
     pub plan: PlanReport,
-    /// Requests that count: answered or failed, without the warmup.
+    /// Counted requests, answered or failed, without the warm-up.
     pub requests: u64,
-    /// Requests sent before those that count.
+    /// Requests of the warm-up.
     pub warmup_requests: u64,
-    /// Requests of the trace left out because their object is too large.
+    /// Requests skipped because their object is too large.
     pub skipped_requests: u64,
-    /// Requests whose object had had another size before; sent with the first.
+    /// Requests whose object had another size before; sent with the first size.
     pub resized_requests: u64,
     /// Requests answered from the cache: classes `hit` and `stale`.
     pub hits: u64,
-    /// `hits` by `requests`.
+    /// `hits` divided by `requests`.
     pub object_hit_ratio: f64,
-    /// Body bytes of hits by body bytes of all right answers.
+    /// Body bytes of hits divided by body bytes of all correct responses.
     pub byte_hit_ratio: f64,
-    /// Body bytes of all right answers.
+    /// Body bytes of all correct responses.
     pub body_bytes: u64,
     /// Body bytes of hits.
     pub hit_bytes: u64,
-    /// Right answers by what the cache said of them. Every class is there.
+    /// Correct responses by cache status. Contains every class.
     pub classes: BTreeMap<Class, ClassReport>,
-    /// From the first request that counts to the last answer.
+    /// From the first counted request to the last response.
     pub duration_seconds: f64,
-    /// To the end of the body; in an open loop from when the request was due.
+    /// To the end of the body. In an open loop it is measured from the due time.
     pub latency_ms: LatencyMs,
-    /// To the head of the answer; in an open loop from when the request was due.
+    /// To the head of the response. In an open loop it is measured from the due time.
     pub first_byte_ms: LatencyMs,
-    /// `latency_ms` of the hits alone.
+    /// `latency_ms` of hits only.
     pub hit_latency_ms: LatencyMs,
-    /// `latency_ms` of all others.
+    /// `latency_ms` of all other responses.
     pub other_latency_ms: LatencyMs,
-    /// From when a request was due to when it was sent. Zeros in a closed loop.
+    /// From the due time of a request to its send time. Zero in a closed loop.
     pub send_delay_ms: LatencyMs,
-    /// What went through.
+    /// The throughput.
     pub throughput: Throughput,
-    /// Failures of all kinds.
+    /// Failed requests of all kinds.
     pub errors_total: u64,
-    /// Failures by kind. Every kind is there.
+    /// Failed requests by kind. Contains every kind.
     pub errors: BTreeMap<ErrorKind, u64>,
-    /// The first few failures.
+    /// The first failures.
     pub error_samples: Vec<ErrorSample>,
-    /// Whether the replay gave up because too many requests failed in a row, or was stopped.
+    /// True if the replay was stopped, or gave up after too many consecutive failures.
     pub stopped_early: bool,
-    /// What the load generator itself used.
+    /// The resource use of the load generator.
     pub client: ClientReport,
-    /// What the target's process used.
+    /// The resource use of the target's process.
     pub target: TargetReport,
 }
 
-/// How requests were sent.
+/// How the requests were sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PlanReport {
-    /// Connections kept open.
+    /// Open connections.
     pub connections: usize,
-    /// Threads that drove them.
+    /// Threads that served them.
     pub workers: usize,
-    /// When requests were sent.
+    /// The times at which requests were sent.
     pub pacing: PacingReport,
 }
 
-/// When requests were sent.
+/// The times at which requests were sent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "mode", rename_all = "snake_case")]
 pub enum PacingReport {
-    /// As fast as answers came.
+    /// A closed loop: as fast as responses arrived.
     Closed,
-    /// Evenly spaced.
+    /// A constant rate.
     Rate {
-        /// So many a second.
+        /// Requests per second.
         requests_per_second: f64,
     },
-    /// At the trace's times.
+    /// The times of the trace.
     TraceTime {
-        /// So many times as fast.
+        /// The factor by which the trace was accelerated.
         speedup: f64,
     },
 }
 
-/// Answers of one class.
+/// The responses of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassReport {
-    /// How many.
+    /// The number of responses.
     pub requests: u64,
-    /// Bytes of their bodies.
+    /// The sum of the sizes of their bodies.
     pub body_bytes: u64,
 }
 
-/// A distribution of times, in milliseconds; all zeros if there were none.
+/// A distribution of durations in milliseconds; all zeros if it is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencyMs {
     /// The mean.
     pub mean: f64,
-    /// Half took no longer.
+    /// The median.
     pub p50: f64,
-    /// 90 % took no longer.
+    /// The 90th percentile.
     pub p90: f64,
-    /// 99 % took no longer.
+    /// The 99th percentile.
     pub p99: f64,
-    /// 99.9 % took no longer.
+    /// The 99.9th percentile.
     pub p99_9: f64,
-    /// The longest.
+    /// The maximum.
     pub max: f64,
 }
 
-/// What went through in `duration_seconds`.
+/// The throughput during `duration_seconds`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Throughput {
-    /// Requests that count.
+    /// Counted requests.
     pub requests_per_second: f64,
-    /// Body bytes of right answers.
+    /// Body bytes of correct responses.
     pub bytes_per_second: f64,
 }
 
-/// What the load generator itself used, warmup included.
+/// The resource use of the load generator, including the warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ClientReport {
-    /// CPU of its workers.
+    /// CPU time of its workers.
     pub cpu_seconds: Option<f64>,
-    /// Connections it opened.
+    /// Connections that it opened.
     pub connections_opened: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The synthetic origin over real sockets.
+//! Tests of the synthetic origin over real sockets.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ fn start(config: OriginConfig) -> Running {
     SyntheticOrigin::start(config).expect("a free loopback port")
 }
 
-/// Sends a request that ends the connection, returns the head and the body.
+/// Sends a request with `Connection: close` and returns the head and the body of the response.
 fn ask(addr: SocketAddr, method: &str, target: &str, headers: &str) -> (String, Vec<u8>) {
     let mut stream = TcpStream::connect(addr).expect("the origin listens");
     stream
@@ -110,7 +110,7 @@ fn what_is_known_already_is_not_sent_again() {
     assert_eq!(origin.stats().counts().not_modified, 1);
 }
 
-/// On the wire, where `date` and the framing are hyper's.
+/// Measured on the socket, because hyper adds `date` and the framing.
 #[test]
 fn heads_are_as_long_on_the_wire_as_documented() {
     let origin = start(OriginConfig::default());
@@ -153,7 +153,7 @@ fn what_is_no_object_is_refused_with_the_way_out() {
     assert_eq!(origin.stats().counts().refused, 2);
 }
 
-/// Two runs with one seed fail the same requests of a sequence.
+/// Two runs with the same seed fail the same requests of a sequence.
 #[test]
 fn errors_are_drawn_from_the_seed() {
     let failed = || -> Vec<bool> {
@@ -205,7 +205,7 @@ fn a_response_waits_for_the_delay_of_its_own_request() {
     }
 }
 
-/// The delay begins after the body: an origin that needs the whole upload.
+/// The delay begins after the body, as for an origin that needs the whole upload.
 #[test]
 fn an_upload_is_not_answered_before_its_body_has_come() {
     let origin = start(OriginConfig::default());
@@ -213,7 +213,7 @@ fn an_upload_is_not_answered_before_its_body_has_come() {
     let head = "POST /o/1?size=4&delay=1 HTTP/1.1\r\nHost: o\r\nContent-Length: 2\r\n\r\n";
     upload.write_all(head.as_bytes()).expect("a head");
     upload.write_all(b"a").expect("half of the body");
-    // An origin that does not wait for the body has answered by the end of this request.
+    // If the origin did not wait for the body, it would have responded before this request ends.
     let (other, _) = get(origin.addr(), "/o/2?size=4&delay=300", "");
     assert!(other.starts_with("HTTP/1.1 200 "), "{other}");
     upload.set_nonblocking(true).expect("a socket");

@@ -1,4 +1,4 @@
-//! Whole replays over real sockets: against the synthetic origin, and against an evil one.
+//! Whole replays over real sockets, against the synthetic origin and against a faulty one.
 
 use std::convert::Infallible;
 use std::num::{NonZeroU64, NonZeroUsize};
@@ -44,7 +44,7 @@ fn synthetic() -> Running {
     SyntheticOrigin::start(OriginConfig::default()).expect("a free loopback port")
 }
 
-/// The body that the request asks for.
+/// The correct body for the request.
 fn right_body(request: &RecordedRequest) -> Vec<u8> {
     let id = request.path().strip_prefix("/o/").expect("an object");
     let (_, size) = request.target().split_once("size=").expect("a size");
@@ -102,7 +102,7 @@ fn one_connection_keeps_the_order_of_the_trace_under_a_prefix() {
     assert_eq!(first.header("host"), Some(&*origin.addr().to_string()));
 }
 
-/// An origin that plays a cache: the second time an object is asked for it is a hit.
+/// The origin acts as a cache and sends `Cache-Status`.
 #[test]
 fn hit_ratios_are_those_of_the_cache_status() {
     let origin = ScriptedOrigin::start();
@@ -142,13 +142,13 @@ fn requests_of_the_warmup_are_sent_and_not_counted() {
     assert_eq!(report.body_bytes, 700);
     assert_eq!(origin.stats().counts().requests, 100);
     assert_eq!(plan.live.requests(), 100);
-    // Once more, and nothing of the first run is left.
+    // A second run starts with counters at zero.
     let report = replay(&plan, &records);
     assert_eq!((report.requests, report.warmup_requests), (70, 30));
     assert_eq!(plan.live.requests(), 100);
 }
 
-/// Each way an answer can be wrong has its kind, and one bad answer spoils no other.
+/// Each way in which a response can be wrong has its kind, and a wrong response does not affect the next one.
 #[test]
 fn every_wrong_answer_is_told_by_its_kind() {
     let origin = ScriptedOrigin::start();
@@ -170,7 +170,7 @@ fn every_wrong_answer_is_told_by_its_kind() {
             "/o/7" => Answer::garbage("not HTTP at all\r\n\r\n"),
             "/o/8" => Answer::status(200).reset_at(0),
             "/o/9" => Answer::ok(body).chunked(7000).close_at(50_000),
-            // Another object's body, as long as the right one.
+            // The body of another object, with the correct length.
             "/o/10" => Answer::pattern(100_000),
             _ => Answer::ok(body),
         }
@@ -226,7 +226,7 @@ fn a_target_that_falls_silent_is_a_timeout_and_not_the_end() {
     assert_eq!((report.requests, report.body_bytes), (3, 10));
 }
 
-/// The target may close a kept connection between two requests; that is no failure.
+/// The target may close a kept connection between two requests. This is not a failure.
 #[test]
 fn a_kept_connection_that_was_closed_is_opened_again() {
     let origin = ScriptedOrigin::start();
@@ -234,7 +234,8 @@ fn a_kept_connection_that_was_closed_is_opened_again() {
     let report = replay(&one_connection(&origin), &[record(1, 10); 20]);
     assert_eq!(report.errors_total, 0, "{:?}", report.error_samples);
     assert_eq!(report.requests, 20);
-    // Closing may be noticed only by a request sent into it, never more than one each.
+    // The client may notice the close only when it sends the next request. Each request opens at most two
+    // connections.
     assert!((20..=39).contains(&report.client.connections_opened));
 }
 
@@ -254,7 +255,7 @@ fn too_many_failures_in_a_row_end_the_run() {
     let origin = ScriptedOrigin::start();
     let asked = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&asked);
-    // A success every fifth request, but for the end.
+    // Every fifth request succeeds, except at the end.
     origin.otherwise(move |request| {
         let n = counted.fetch_add(1, Ordering::Relaxed);
         if n < 50 && n.is_multiple_of(5) {
@@ -269,7 +270,7 @@ fn too_many_failures_in_a_row_end_the_run() {
     };
     let report = replay(&plan, &[record(1, 10); 1000]);
     assert!(report.stopped_early);
-    // The last success is request 45, and ten failures follow it.
+    // The last success is request 45, followed by ten failures.
     assert_eq!(report.requests, 56);
     assert_eq!(report.errors[&ErrorKind::Status], 46);
 }
@@ -288,7 +289,7 @@ fn a_broken_trace_ends_the_replay_with_its_error() {
     assert_eq!(source.as_deref(), Some("line 2 is torn"));
 }
 
-/// Twenty requests due one millisecond apart take nineteen at least, and none is early.
+/// Twenty requests with an interval of one millisecond take at least nineteen, and no request is early.
 #[test]
 fn an_open_loop_sends_at_its_rate() {
     let origin = synthetic();
@@ -305,8 +306,8 @@ fn an_open_loop_sends_at_its_rate() {
     assert_eq!(report.errors_total, 0);
 }
 
-/// Three requests fall due within two milliseconds, on one connection to a target that takes
-/// forty for each: the third waits for two answers, and that is its latency and its delay.
+/// Three requests are due within two milliseconds. They use one connection to a target that takes 40 ms for each. The
+/// third request waits for two responses; both its latency and its send delay include the wait.
 #[test]
 fn waiting_for_a_connection_is_latency_in_an_open_loop() {
     let origin = SyntheticOrigin::start(OriginConfig {
@@ -353,7 +354,7 @@ fn a_client_that_is_far_away_waits_that_much_longer() {
     );
 }
 
-/// Method: a trace without an end, requests of which the next is due in an hour.
+/// Method: an endless trace in which the next request is due in an hour.
 #[test]
 fn a_replay_that_is_stopped_reports_what_it_has() {
     let origin = synthetic();
@@ -363,7 +364,7 @@ fn a_replay_that_is_stopped_reports_what_it_has() {
     };
     let report = std::thread::scope(|scope| {
         scope.spawn(|| {
-            // The first is due at once.
+            // The first request is due at once.
             while plan.live.requests() == 0 {
                 std::thread::yield_now();
             }

@@ -1,8 +1,8 @@
-//! Message heads out of arbitrary bytes.
+//! Builds message heads from arbitrary bytes.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// The bytes before the first empty line, and those after it.
+/// Returns the bytes before the first empty line, and the bytes after it.
 pub fn halves(bytes: &[u8]) -> (&[u8], &[u8]) {
     match bytes.windows(2).position(|pair| pair == b"\n\n") {
         Some(at) => (&bytes[..at], &bytes[at + 2..]),
@@ -10,7 +10,7 @@ pub fn halves(bytes: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Every `name:value` line that makes a field; 64 at most.
+/// Returns the fields of the valid `name:value` lines; at most 64.
 pub fn head(lines: &[u8]) -> HeaderMap {
     let mut head = HeaderMap::new();
     for line in lines.split(|&byte| byte == b'\n').take(64) {

@@ -1,11 +1,11 @@
-//! Every contender's curves over the same axis of time.
+//! The curves of all contenders over the same time axis.
 
 use edgeward_report::{Axis, Page, Plot, Series, Unit};
 
 use crate::outcome::{ContenderOutcome, Outcome, share};
 use crate::sample::{Sample, stretches};
 
-/// Adds the plots that have something to show.
+/// Adds the plots for which there is data.
 pub(super) fn plots(page: &mut Page, outcome: &Outcome) {
     let all = Curves::of(outcome);
     page.plot(all.rates(
@@ -91,7 +91,7 @@ fn time() -> Axis {
     Axis::new("since the load began", Unit::Seconds)
 }
 
-/// The contenders that have curves, each with its colour.
+/// The contenders that have samples, each with the number of its colour.
 struct Curves<'a>(Vec<(usize, &'a ContenderOutcome)>);
 
 impl<'a> Curves<'a> {
@@ -104,7 +104,7 @@ impl<'a> Curves<'a> {
         self.0.iter().any(|(_, one)| one.series.iter().any(&figure))
     }
 
-    /// What grew between looks.
+    /// Adds a line per contender: the change between two samples.
     fn rates(&self, mut plot: Plot, figure: impl Fn(&Sample, &Sample) -> Option<f64>) -> Plot {
         for (colour, one) in &self.0 {
             let points = stretches(&one.series, &figure);
@@ -114,7 +114,7 @@ impl<'a> Curves<'a> {
         plot
     }
 
-    /// What there was at each look.
+    /// Adds a line per contender: the value in each sample.
     fn levels(&self, mut plot: Plot, figure: impl Fn(&Sample) -> Option<f64>) -> Plot {
         for (colour, one) in &self.0 {
             let seen = one.series.iter();
@@ -125,7 +125,8 @@ impl<'a> Curves<'a> {
         plot
     }
 
-    /// Where settings changed, and where the warm-up was over if that was about the same for all.
+    /// Marks the time of each switch of settings, and the end of the warm-up if it is nearly the same for all
+    /// contenders.
     fn mark(&self, plot: &mut Plot) {
         let warm: Vec<f64> = self
             .0
@@ -145,7 +146,7 @@ impl<'a> Curves<'a> {
     }
 }
 
-/// Past eight contenders colours come again, dashed.
+/// After eight contenders the colours repeat with dashed lines.
 fn series(one: &ContenderOutcome, colour: usize, points: Vec<(f64, f64)>) -> Series {
     let name = super::marked(one);
     let series = Series::line(name, points).colour(colour);
@@ -156,5 +157,5 @@ fn series(one: &ContenderOutcome, colour: usize, points: Vec<(f64, f64)>) -> Ser
     }
 }
 
-/// Of `edgeward_report`.
+/// The number of colours in `edgeward_report`.
 const COLOURS: usize = 8;

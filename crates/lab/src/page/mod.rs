@@ -1,4 +1,4 @@
-//! The report: what was found, the figures, what others measured, and every curve on one time axis.
+//! The report: findings, figures, published figures, and all curves on one time axis.
 
 mod curves;
 
@@ -10,7 +10,7 @@ use crate::finding::findings;
 use crate::outcome::{ContenderOutcome, End, Outcome};
 use crate::plan::SourceFigure;
 
-/// The whole report as one HTML file. `command` is what repeats the run.
+/// Renders the whole report as one HTML file. `command` is the command that repeats the run.
 pub fn page(outcome: &Outcome, command: &str) -> String {
     let mut page = Page::new(&outcome.title);
     for sentence in findings(outcome) {
@@ -36,7 +36,8 @@ pub fn page(outcome: &Outcome, command: &str) -> String {
     page.render()
 }
 
-/// Theirs and ours: a table for each source and pair of contenders, narrow enough for a phone.
+/// Adds the published figures beside the measured ones. Each source and pair of contenders has its own table, which
+/// fits on a phone.
 fn sources(page: &mut Page, outcome: &Outcome) {
     page.section("Beside the sources");
     page.text(
@@ -75,7 +76,7 @@ fn sources(page: &mut Page, outcome: &Outcome) {
     }
 }
 
-/// Ours, set against each other as theirs.
+/// Returns our measured value in the same form as the published one.
 fn here(
     source: &SourceFigure,
     before: Option<&ContenderOutcome>,
@@ -115,7 +116,7 @@ fn hit_ratios(outcome: &Outcome) -> Bars {
     bars
 }
 
-/// Every figure of every contender: a column each, since there are more figures than contenders.
+/// Returns the table of all figures, with one column per contender.
 fn figures(outcome: &Outcome) -> Table {
     let ran: Vec<&ContenderOutcome> = outcome
         .contenders
@@ -143,7 +144,7 @@ fn figures(outcome: &Outcome) -> Table {
     let mut row = |name: &str, figure: &dyn Fn(&crate::outcome::Totals) -> Option<String>| {
         let cells = ran.iter().map(|one| of(one, figure));
         let cells: Vec<String> = std::iter::once(name.to_owned()).chain(cells).collect();
-        // A figure that nobody has says nothing.
+        // A row without any value is left out.
         if cells[1..].iter().any(|cell| cell != "–") {
             table.row(cells);
         }
@@ -217,7 +218,7 @@ fn contenders(outcome: &Outcome) -> Table {
     table
 }
 
-/// The name, with a mark where the turn was not whole.
+/// Returns the name, with a suffix if the run was not whole.
 fn marked(one: &ContenderOutcome) -> String {
     if one.end.is_whole() {
         one.name.clone()

@@ -1,4 +1,4 @@
-//! What the page says, whatever the outcome.
+//! Tests of the text of the report.
 
 use super::*;
 use crate::figure::Form;
@@ -70,7 +70,7 @@ fn their_figure_stands_beside_ours() {
     assert!(!html.contains("partial"));
 }
 
-/// Two pairs of the same source have a table each, and all rows of a pair are in one.
+/// Each pair of contenders of a source has one table, and this table has all figures of the pair.
 #[test]
 fn every_pair_has_its_table_and_every_source_its_row() {
     let mut outcome = outcome();

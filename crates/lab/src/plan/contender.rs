@@ -1,11 +1,11 @@
-//! The contenders of a plan, and what is particular about each server.
+//! Reads the contenders of a plan, with the rules of each server.
 
 use std::num::{NonZeroU64, NonZeroUsize};
 
 use super::table::Table;
 use super::{Contender, DISK_SIZES, SIZES, Server, Setting, Switch};
 
-/// Reads one `[[contender]]`. What is wrong with it has been said when nothing comes back.
+/// Reads one `[[contender]]`. Returns `None` after it has reported what is wrong.
 pub(super) fn read(table: Table<'_>) -> Option<Contender> {
     let line = table.line;
     let word = match table.entry("server") {
@@ -57,7 +57,7 @@ pub(super) fn read(table: Table<'_>) -> Option<Contender> {
     })
 }
 
-/// Each server holds what it holds somewhere else.
+/// Checks that a contender has the capacities that its server supports.
 fn capacities(table: &Table<'_>, word: &str, memory: bool, disk: bool) {
     match (word, memory, disk) {
         ("edgeward", false, _) => table.missing("memory", "write memory = \"64MiB\", or \"1%\" of the trace's objects"),
@@ -128,8 +128,8 @@ fn read_switch(table: Table<'_>) -> Option<Switch> {
     })
 }
 
-/// `[contender.config.TABLE]` with the keys of an edge's configuration. Whether there are such keys is
-/// for whoever knows them to say.
+/// Reads `[contender.config.TABLE]`, which has keys of an edge's configuration. The edge itself rejects unknown keys
+/// when it starts.
 fn settings(config: Table<'_>) -> Option<Vec<Setting>> {
     let mut settings = Vec::new();
     let mut sound = true;
@@ -159,7 +159,7 @@ fn settings(config: Table<'_>) -> Option<Vec<Setting>> {
     sound.then_some(settings)
 }
 
-/// What the lab says itself when it starts an edge.
+/// Keys that the lab sets itself, with the hint for a plan that sets them.
 const OURS: [(&str, &str); 7] = [
     ("listener.address", "it takes a free port"),
     ("origin.url", "it starts an origin of its own"),
@@ -173,5 +173,5 @@ const OURS: [(&str, &str); 7] = [
     ),
 ];
 
-/// What fits a legend on a phone.
+/// The longest name that fits in a legend on a phone.
 const NAME_CHARS_MAX: usize = 40;

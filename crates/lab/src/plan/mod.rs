@@ -1,8 +1,7 @@
-//! What an experiment is, checked and with every default filled in.
+//! The plan of an experiment, validated and with all defaults filled in.
 //!
-//! A plan is a TOML file: one trace, one load, an origin, and the contenders that take turns
-//! between them. [`Plan::parse`] finds all that is wrong with it in one go; what it lets
-//! through can be carried out, as far as the machine allows. `docs/how-to/lab.md` lists the keys.
+//! A plan is a TOML file with one trace, one load, an origin and the contenders. [`Plan::parse`] reports all problems
+//! at once. `docs/how-to/lab.md` describes the keys.
 
 mod contender;
 mod nearest;
@@ -21,92 +20,92 @@ use crate::figure::{Figure, Form};
 
 pub use table::Problem;
 
-/// An experiment.
+/// A plan of an experiment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// What it asks, as the report's heading.
+    /// The question that the experiment answers; the heading of the report.
     pub title: String,
-    /// What a reader has to know besides.
+    /// Background for the reader of the report.
     pub about: Option<String>,
-    /// What is asked for.
+    /// The trace that is replayed.
     pub trace: TracePlan,
-    /// How it is asked for.
+    /// How the requests are sent.
     pub load: LoadPlan,
-    /// How far away the origin is: each of its answers begins so much later.
+    /// The emulated round-trip time to the origin: each response of the origin is delayed by it.
     pub origin_round_trip: Duration,
-    /// Who is compared with whom in the findings.
+    /// The comparison that the findings describe.
     pub compare: Option<Compare>,
-    /// Who takes part, at least one, each under a name of its own.
+    /// The contenders; at least one, with distinct names.
     pub contenders: Vec<Contender>,
-    /// What others measured, to stand beside what is measured here.
+    /// Published figures, shown beside the measured ones.
     pub sources: Vec<SourceFigure>,
 }
 
-/// The trace.
+/// The trace of a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TracePlan {
-    /// Where it comes from.
+    /// The source of the trace.
     pub origin: TraceOrigin,
-    /// Ends after so many requests.
+    /// The maximum number of requests.
     pub requests: u64,
-    /// Leaves out requests for larger objects.
+    /// Requests for larger objects are skipped.
     pub size_bytes_max: Option<u64>,
-    /// The line of the plan that begins it.
+    /// The line of the plan where the table begins.
     pub line: usize,
 }
 
-/// Where a trace comes from.
+/// The source of a trace.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TraceOrigin {
-    /// Made up from a seed.
+    /// A synthetic trace, generated from a seed.
     Generated(Generated),
-    /// Read from a file of any format that `edgeward trace info` knows.
+    /// A file in any format that `edgeward trace info` reads.
     File(PathBuf),
 }
 
-/// Made-up traffic: a preset, and what is changed about it.
+/// A synthetic workload: a preset and the changes to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Generated {
-    /// The kind of traffic.
+    /// The preset.
     pub preset: Preset,
-    /// Where all draws come from.
+    /// The seed of the random generator.
     pub seed: u64,
     /// Distinct objects.
     pub objects: Option<u64>,
-    /// The share of the objects asked for once.
+    /// The share of the objects that are requested once.
     pub one_hit_share: Option<f64>,
-    /// The share of the others born during the trace.
+    /// The share of the other objects that first appear during the trace.
     pub churn: Option<f64>,
 }
 
 /// How requests are sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadPlan {
-    /// Connections kept open to each contender.
+    /// Open connections to each contender.
     pub connections: NonZeroUsize,
-    /// Requests a second; nothing is a closed loop.
+    /// Requests per second; `None` is a closed loop.
     pub rate: Option<f64>,
-    /// What is sent before anything counts.
+    /// The part of the trace that is sent before the measurement begins.
     pub warmup: Amount,
-    /// How far away the clients are.
+    /// The emulated round-trip time to the clients.
     pub round_trip: Duration,
-    /// Whether contenders run one after the other or at the same time.
+    /// Whether the contenders run one after the other or at the same time.
     pub order: Order,
-    /// The longest a contender's turn may take; what is not answered by then is left out.
+    /// The maximum duration of a contender's run. The run is cut off after this time.
     pub time_max: Duration,
 }
 
 /// A part of the trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Amount {
-    /// So many requests.
+    /// A number of requests.
     Requests(u64),
-    /// Such a share of them.
+    /// A share of the requests.
     Share(f64),
 }
 
 impl Amount {
-    /// In requests, of so many.
+    /// Returns the number of requests, for a trace of `requests`.
     pub fn of(self, requests: u64) -> u64 {
         match self {
             Self::Requests(n) => n.min(requests),
@@ -115,56 +114,56 @@ impl Amount {
     }
 }
 
-/// In which order contenders run.
+/// The order in which contenders run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// One after the other: nobody takes another's cores.
+    /// One after the other, so that they do not compete for the cores.
     InTurn,
-    /// All at once, each with a load and an origin of its own.
+    /// All at once, each with its own load and origin.
     Together,
 }
 
-/// Who is compared with whom.
+/// The contenders that the findings compare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compare {
-    /// The contender, or the group whose best stands for it.
+    /// A contender, or a group, which is represented by its best contender.
     pub subject: String,
-    /// The others, likewise.
+    /// The contenders or groups to compare it with.
     pub with: Vec<String>,
 }
 
-/// One who takes part.
+/// A contender: one server with its settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contender {
-    /// What the report calls it.
+    /// The name in the report.
     pub name: String,
-    /// Contenders of one group are settings of one thing; the best stands for it.
+    /// Contenders of one group are variants of one server. The best represents the group.
     pub group: Option<String>,
-    /// The program and what is particular about it.
+    /// The program and its specific settings.
     pub server: Server,
-    /// Memory for what is cached.
+    /// The capacity of the cache in memory.
     pub memory: Option<Size>,
-    /// Disk for what is cached.
+    /// The capacity of the cache on disk.
     pub disk: Option<Size>,
-    /// Threads or processes that serve.
+    /// Worker threads or processes.
     pub workers: NonZeroUsize,
-    /// The line of the plan that begins it.
+    /// The line of the plan where the table begins.
     pub line: usize,
 }
 
-/// The program that a contender is.
+/// The server program of a contender.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Server {
-    /// This very program.
+    /// The running program itself.
     Edgeward {
         /// Keys of its configuration.
         settings: Vec<Setting>,
-        /// Other settings from some request on.
+        /// A change of settings at some request.
         switch: Option<Switch>,
     },
     /// nginx.
     Nginx {
-        /// Stores an object at this request for it.
+        /// The number of requests for an object after which nginx stores it.
         min_uses: NonZeroU64,
     },
     /// Varnish.
@@ -174,7 +173,7 @@ pub enum Server {
 }
 
 impl Server {
-    /// The name the plan uses.
+    /// The name of the server in a plan.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Edgeward { .. } => "edgeward",
@@ -184,46 +183,45 @@ impl Server {
         }
     }
 
-    /// All names the plan knows.
+    /// All names of servers in a plan.
     pub const WORDS: [&str; 4] = ["edgeward", "nginx", "varnish", "trafficserver"];
 }
 
-/// A change of settings during the run: the server is restarted with the new ones and keeps its
-/// disk.
+/// A change of settings during the run. The server is restarted with the new settings and keeps its disk cache.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Switch {
-    /// After how many requests.
+    /// The number of requests before the change.
     pub at: Amount,
-    /// What changes.
+    /// The changed settings.
     pub settings: Vec<Setting>,
 }
 
 /// One key of an edge's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// As in `hot`.
+    /// The table, for example `hot`.
     pub table: String,
-    /// As in `policy`.
+    /// The key, for example `policy`.
     pub key: String,
-    /// As one would type it.
+    /// The value.
     pub value: SettingValue,
-    /// Where in the plan.
+    /// The line of the plan.
     pub line: usize,
 }
 
 impl Setting {
-    /// As in `hot.policy`.
+    /// The full key, for example `hot.policy`.
     pub fn path(&self) -> String {
         format!("{}.{}", self.table, self.key)
     }
 }
 
-/// What a key is set to.
+/// The value of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettingValue {
-    /// In quotes.
+    /// A string.
     Text(String),
-    /// A whole number.
+    /// An integer.
     Number(i64),
     /// `true` or `false`.
     Switch(bool),
@@ -239,17 +237,17 @@ impl fmt::Display for SettingValue {
     }
 }
 
-/// How much a contender may hold.
+/// The capacity of a contender.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Size {
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
-    /// Such a share of all objects of the trace together, so that a plan fits any trace.
+    /// A share of the total size of all objects of the trace, so that a plan fits any trace.
     Share(f64),
 }
 
 impl Size {
-    /// In bytes, for objects of so many bytes together; never below what all servers accept.
+    /// Returns the capacity in bytes for objects of this total size; at least the minimum that all servers accept.
     pub fn of(self, footprint_bytes: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,
@@ -258,29 +256,29 @@ impl Size {
     }
 }
 
-/// What somebody else measured.
+/// A published figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceFigure {
-    /// What was measured.
+    /// The figure that was measured.
     pub figure: Figure,
-    /// How the two are set against each other.
+    /// The form in which the source compares the two values.
     pub form: Form,
-    /// The contender or group that stands for their before.
+    /// The contender or group that corresponds to the first value.
     pub before: String,
-    /// The contender or group that stands for their after.
+    /// The contender or group that corresponds to the second value.
     pub after: String,
-    /// Their figure, in words.
+    /// The published figure in words.
     pub says: String,
-    /// Who says so.
+    /// The citation.
     pub from: String,
 }
 
-/// What a contender may be given: the least that all servers take, the most that a machine may have.
+/// The bounds of a capacity: the minimum that all servers accept, and 16 TiB.
 const SIZES: std::ops::RangeInclusive<u64> = SIZE_BYTES_MIN..=1 << 44;
 
 const SIZE_BYTES_MIN: u64 = 1 << 20;
 
-/// What a contender may be given on disk: the least that an edge takes, and some.
+/// The bounds of a disk capacity. The minimum is slightly above the minimum of an edge.
 const DISK_SIZES: std::ops::RangeInclusive<u64> = DISK_BYTES_MIN..=1 << 44;
 
 pub(crate) const DISK_BYTES_MIN: u64 = 32 << 20;

@@ -1,6 +1,6 @@
-//! The word that was probably meant.
+//! Suggests the intended word for a misspelt one.
 
-/// The nearest of `known`, if it is near enough to be meant.
+/// Returns the word of `known` with the smallest edit distance, if the distance is small.
 pub(super) fn nearest<'a>(unknown: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let tolerance = (unknown.chars().count() / 3).clamp(1, 4);
     known

@@ -1,4 +1,4 @@
-//! From the text of a plan to the plan, or to all that is wrong with it.
+//! Parses the text of a plan into a [`Plan`] or a list of problems.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -17,11 +17,11 @@ use super::{
 use crate::figure::{Figure, Form};
 
 impl Plan {
-    /// Reads a plan.
+    /// Parses a plan.
     ///
     /// # Errors
     ///
-    /// All that is wrong with it, by line.
+    /// Returns all problems, ordered by line.
     pub fn parse(text: &str) -> Result<Self, Vec<Problem>> {
         let sink = Sink::new(text);
         let (document, errors) = DeTable::parse_recoverable(text);
@@ -29,7 +29,7 @@ impl Plan {
         for error in errors {
             let span = error.span().unwrap_or(0..0);
             let line = sink.line(&span);
-            // One mistake often upsets the rest of its line as well.
+            // One mistake often causes further errors in the same line.
             if line != last_line {
                 let shown = sink.excerpt(&span);
                 let (message, hint) = match error.message() {
@@ -80,7 +80,7 @@ fn read(document: Table<'_>) -> Option<Plan> {
         );
         return None;
     }
-    // Also of those that something else is wrong with: a comparison that names them is right.
+    // Includes contenders that have problems of their own, because a comparison may still refer to them.
     let known: Vec<&str> = tables
         .iter()
         .flat_map(|table| {
@@ -223,7 +223,7 @@ impl Default for LoadPlan {
         Self {
             connections: NonZeroUsize::new(32).expect("not zero"),
             rate: None,
-            // Caches fill first: what they do then says little about what they do later.
+            // Caches fill first. Their behaviour while they fill says little about the steady state.
             warmup: Amount::Share(0.2),
             round_trip: Duration::ZERO,
             order: Order::InTurn,
@@ -354,7 +354,7 @@ fn source(table: Table<'_>, known: &[&str]) -> Option<SourceFigure> {
     })
 }
 
-/// Whether a contender or a group is called so; complains if none is.
+/// Returns true if a contender or a group has this name, and reports a problem otherwise.
 fn named(entry: &super::table::Entry<'_>, name: &str, known: &[&str]) -> bool {
     let found = known.contains(&name);
     if !found {
@@ -366,7 +366,7 @@ fn named(entry: &super::table::Entry<'_>, name: &str, known: &[&str]) -> bool {
     found
 }
 
-/// A key that may be left out: left out, good, or bad.
+/// Turns an optional key round: `Some(None)` if the key is absent, `None` if its value is invalid.
 fn optional<T>(given: Option<Option<T>>) -> Option<Option<T>> {
     match given {
         None => Some(None),
@@ -374,10 +374,10 @@ fn optional<T>(given: Option<Option<T>>) -> Option<Option<T>> {
     }
 }
 
-/// A tenth of a second of light traffic; below there is nothing to see.
+/// A tenth of a second of light traffic. Shorter traces show nothing.
 const REQUESTS_MIN: u64 = 100;
 
-/// A day at a thousand a second; the sizes of their objects still fit in memory.
+/// One day at 1,000 requests per second. The sizes of the objects still fit in memory.
 const REQUESTS_MAX: u64 = 100_000_000;
 
 const REQUESTS_DEFAULT: u64 = 300_000;
@@ -386,5 +386,5 @@ const RATE_MAX: f64 = 1e6;
 
 const ROUND_TRIPS: std::ops::RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(10);
 
-/// Twice as many as a plot has colours.
+/// Twice the number of colours of a plot.
 const CONTENDERS_MAX: usize = 16;

@@ -1,4 +1,4 @@
-//! A table of the plan, read key by key; what nobody reads is a mistake.
+//! Reads a table of the plan key by key, and reports keys that no code has read.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -9,14 +9,14 @@ use toml::de::{DeTable, DeValue};
 
 use super::nearest::nearest;
 
-/// Something wrong with a plan.
+/// A problem in a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// What.
+    /// The description.
     pub message: String,
-    /// Where, counted from 1.
+    /// The line, counted from 1.
     pub line: usize,
-    /// The way out.
+    /// How to fix it.
     pub hint: Option<String>,
 }
 
@@ -26,7 +26,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All that was found wrong so far, and the text it was found in.
+/// Collects the problems of a plan, with the plan's text.
 pub(super) struct Sink<'a> {
     text: &'a str,
     problems: RefCell<Vec<Problem>>,
@@ -49,7 +49,7 @@ impl<'a> Sink<'a> {
         });
     }
 
-    /// What was found, in the order of the lines.
+    /// Returns the problems in the order of their lines.
     pub(super) fn into_problems(self) -> Vec<Problem> {
         let mut problems = self.problems.into_inner();
         problems.sort_by_key(|problem| problem.line);
@@ -62,7 +62,7 @@ impl<'a> Sink<'a> {
         1 + before.bytes().filter(|byte| *byte == b'\n').count()
     }
 
-    /// The source of a value, as long as it fits in a message.
+    /// The source text of a value, shortened for a message.
     pub(super) fn excerpt(&self, span: &Range<usize>) -> String {
         let source = self.text.get(span.clone()).unwrap_or_default();
         let line = source.lines().next().unwrap_or_default();
@@ -75,21 +75,21 @@ impl<'a> Sink<'a> {
     }
 }
 
-/// A table that is being read.
+/// A table of the plan, with the keys that were read so far.
 pub(super) struct Table<'a> {
     sink: &'a Sink<'a>,
-    /// As in `contender[1]`; empty for the document.
+    /// The path, for example `contender[1]`; empty for the document.
     path: String,
-    /// Where it begins.
+    /// The line where the table begins.
     pub(super) line: usize,
     entries: &'a DeTable<'a>,
     asked: RefCell<Vec<&'static str>>,
 }
 
-/// A value and where it stands.
+/// A value and its position in the plan.
 pub(super) struct Entry<'a> {
     sink: &'a Sink<'a>,
-    /// As in `load.rate`.
+    /// The path, for example `load.rate`.
     pub(super) path: String,
     pub(super) line: usize,
     pub(super) value: &'a Spanned<DeValue<'a>>,
@@ -110,7 +110,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// What a key is set to, if it is.
+    /// Returns the value of a key, if the key exists, and records the key as read.
     pub(super) fn entry(&self, key: &'static str) -> Option<Entry<'a>> {
         self.asked.borrow_mut().push(key);
         let (name, value) = self.entries.get_key_value(key)?;
@@ -122,12 +122,12 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// What a key is set to, if it is text; nothing is said about it and it counts as not read.
+    /// Returns the value of a key if it is a string. Reports no problem and does not record the key as read.
     pub(super) fn peek(&self, key: &str) -> Option<&'a str> {
         self.entries.get(key)?.get_ref().as_str()
     }
 
-    /// All keys, whatever they are called.
+    /// Returns all keys.
     pub(super) fn all(&self) -> impl Iterator<Item = (&'a str, Entry<'a>)> {
         self.entries.iter().map(|(name, value)| {
             let key: &str = name.get_ref();
@@ -141,12 +141,12 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// The table under a key.
+    /// Returns the table under a key.
     pub(super) fn table(&self, key: &'static str) -> Option<Self> {
         self.entry(key)?.table()
     }
 
-    /// The tables under a key that may stand several times.
+    /// Returns the array of tables under a key.
     pub(super) fn tables(&self, key: &'static str) -> Vec<Self> {
         let Some(entry) = self.entry(key) else {
             return Vec::new();
@@ -173,18 +173,18 @@ impl<'a> Table<'a> {
         tables
     }
 
-    /// Complains of a key that must be there and is not.
+    /// Reports that a required key is missing.
     pub(super) fn missing(&self, key: &str, hint: impl Into<String>) {
         let message = format!("{} is missing", self.path_of(key));
         self.sink.at(self.line, message, hint);
     }
 
-    /// Complains of something about the whole table.
+    /// Reports a problem with the whole table.
     pub(super) fn wrong(&self, message: impl Into<String>, hint: impl Into<String>) {
         self.sink.at(self.line, message, hint);
     }
 
-    /// Complains of something in another line.
+    /// Reports a problem in another line.
     pub(super) fn wrong_at(
         &self,
         line: usize,
@@ -194,7 +194,7 @@ impl<'a> Table<'a> {
         self.sink.at(line, message, hint);
     }
 
-    /// Complains of every key that nobody asked for.
+    /// Reports every key that no code has read.
     pub(super) fn finish(self) {
         let asked = self.asked.borrow();
         for (key, entry) in self.all() {
@@ -219,7 +219,7 @@ impl<'a> Table<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// Complains of the value: `load.rate = "fast" is not …`.
+    /// Reports a problem with the value: `load.rate = "fast" is not …`.
     pub(super) fn wrong(&self, what: &str, hint: impl Into<String>) {
         let shown = self.sink.excerpt(&self.value.span());
         let message = format!("{} = {shown} {what}", self.path);
@@ -240,7 +240,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Whoever has as many has another problem.
+/// The maximum number of reported problems.
 const PROBLEMS_MAX: usize = 50;
 
 const EXCERPT_CHARS_MAX: usize = 40;

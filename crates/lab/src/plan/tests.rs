@@ -1,4 +1,4 @@
-//! Plans as people write them, rightly and wrongly.
+//! Tests of valid and invalid plans.
 
 use proptest::prelude::*;
 
@@ -88,7 +88,7 @@ says = "+47 %"
 from = "a paper"
 "#;
 
-/// The lines and messages of what is wrong, and the hints.
+/// Returns the line, message and hint of each problem.
 fn wrong(text: &str) -> Vec<(usize, String, String)> {
     let problems = Plan::parse(text).expect_err("this plan is wrong");
     let parts = problems.into_iter();
@@ -152,7 +152,7 @@ fn everything_that_can_be_said_is_understood() {
     assert_eq!(plan.sources[0].figure, Figure::HitRatio);
 }
 
-/// One line of the full plan replaced, and what is said about it.
+/// Each case replaces one line of the full plan and checks the reported problem.
 #[test]
 fn a_mistake_is_told_with_its_line_its_key_and_the_way_out() {
     for (line, instead, message, hint) in [
@@ -338,13 +338,13 @@ fn contenders_that_run_together_cannot_be_switched_and_there_are_not_too_many() 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Whatever the text, there is a plan or there are problems with lines of that text.
+    /// Any text gives a plan, or problems with valid line numbers.
     #[test]
     fn any_text_is_a_plan_or_has_a_problem_with_a_line(text in "\\PC{0,200}") {
         prop_assert!(sound(&text));
     }
 
-    /// A plan with bytes cut out or put in, so that the mistakes are deep inside.
+    /// A plan with bytes removed or inserted, so that the mistakes are deep inside, gives a plan or problems.
     #[test]
     fn a_damaged_plan_is_told_and_not_a_panic(
         at in 0..FULL.len(),

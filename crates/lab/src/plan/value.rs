@@ -1,6 +1,6 @@
-//! What a value of the plan may be: texts, numbers within bounds, times, sizes, shares, choices.
+//! Typed values of a plan: text, numbers within bounds, durations, sizes, shares, choices.
 //!
-//! Each reader says what is wrong and what to write instead, and yields nothing then.
+//! Each reader reports a problem with a hint and returns `None` if the value is invalid.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::table::{Entry, Table};
 use super::{Amount, SettingValue, Size};
 
 impl<'a> Entry<'a> {
-    /// Text that is not empty, of one line and bounded length.
+    /// Non-empty text of one line and bounded length.
     pub(super) fn text(&self) -> Option<&'a str> {
         let DeValue::String(text) = self.value.get_ref() else {
             self.wrong("is not text", "write it in quotes");
@@ -46,7 +46,7 @@ impl<'a> Entry<'a> {
         texts
     }
 
-    /// A whole number within bounds.
+    /// An integer within bounds.
     pub(super) fn whole(&self, bounds: RangeInclusive<u64>) -> Option<u64> {
         let number = self.integer().and_then(|n| u64::try_from(n).ok());
         let number = number.filter(|number| bounds.contains(number));
@@ -60,7 +60,7 @@ impl<'a> Entry<'a> {
         number
     }
 
-    /// One of some words.
+    /// One of several words.
     pub(super) fn choice(&self, words: &[&'static str]) -> Option<&'static str> {
         let text = self.text()?;
         let found = words.iter().find(|word| **word == text).copied();
@@ -74,7 +74,7 @@ impl<'a> Entry<'a> {
         found
     }
 
-    /// A time such as `"30ms"`, within bounds.
+    /// A duration such as `"30ms"`, within bounds.
     pub(super) fn time(&self, bounds: RangeInclusive<Duration>) -> Option<Duration> {
         let time = self.value.get_ref().as_str().and_then(time);
         let time = time.filter(|time| bounds.contains(time));
@@ -101,7 +101,7 @@ impl<'a> Entry<'a> {
         share
     }
 
-    /// A part of the trace: `20000`, or `"20%"` of it.
+    /// A part of the trace: `20000` requests, or `"20%"` of them.
     pub(super) fn amount(&self) -> Option<Amount> {
         let amount = match self.value.get_ref() {
             DeValue::String(text) => percent(text)
@@ -142,7 +142,7 @@ impl<'a> Entry<'a> {
         bytes
     }
 
-    /// What a contender may hold: `"64MiB"`, or `"1%"` of the trace's objects.
+    /// The capacity of a contender: `"64MiB"`, or `"1%"` of the total size of the objects.
     pub(super) fn capacity(&self, bounds: RangeInclusive<u64>) -> Option<Size> {
         let text = self.value.get_ref().as_str();
         let Some(text) = text.filter(|text| text.trim_end().ends_with('%')) else {
@@ -188,7 +188,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// A number above zero, with or without a fraction.
+    /// A number greater than zero, integer or float.
     pub(super) fn positive(&self, most: f64) -> Option<f64> {
         self.fraction()
             .filter(|number| *number > 0.0 && *number <= most)
@@ -196,7 +196,7 @@ impl<'a> Entry<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// A text that must be there.
+    /// A required text.
     pub(super) fn needed_text(&self, key: &'static str, hint: &str) -> Option<String> {
         match self.entry(key) {
             Some(entry) => entry.text().map(str::to_owned),
@@ -208,7 +208,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// `30ms`, `1.5s`, `2min`, `300us`.
+/// Parses `30ms`, `1.5s`, `2min`, `300us`.
 fn time(text: &str) -> Option<Duration> {
     let text = text.trim();
     let unit_at = text.find(|c: char| c.is_ascii_alphabetic())?;
@@ -225,14 +225,14 @@ fn time(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(number * scale).ok()
 }
 
-/// `70%` as 0.7.
+/// Parses `70%` as 0.7.
 fn percent(text: &str) -> Option<f64> {
     let number = text.trim().strip_suffix('%')?.trim();
     let number: f64 = number.parse().ok()?;
     (number.is_finite() && number >= 0.0).then_some(number / 100.0)
 }
 
-/// A paragraph.
+/// The length of a paragraph.
 const TEXT_CHARS_MAX: usize = 600;
 
 const LIST_MAX: usize = 16;

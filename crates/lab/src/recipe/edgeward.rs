@@ -1,4 +1,4 @@
-//! An edge of our own: the plan's settings, and where it listens.
+//! The recipe for an edge: the settings of the plan and the addresses.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -74,7 +74,7 @@ fn text(contender: &Contender, settings: &[Setting], place: &Place<'_>) -> Strin
     text
 }
 
-/// As a basic string of TOML.
+/// Formats text as a TOML basic string.
 fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');

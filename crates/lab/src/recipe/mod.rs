@@ -1,7 +1,7 @@
-//! How each server is configured and started: texts and arguments, nothing done yet.
+//! How each server is configured and started, as texts and arguments. This module does no I/O.
 //!
-//! All contenders get the same: one port of loopback, one origin, so much memory or disk for what
-//! is cached, no access log, connections that are kept. What else is set, and why, stands beside it.
+//! All contenders get the same conditions: one loopback port, one origin, the same capacity, no access log,
+//! persistent connections. Comments beside the other settings give the reasons for them.
 
 mod edgeward;
 mod nginx;
@@ -12,41 +12,41 @@ use std::path::{Path, PathBuf};
 
 use crate::plan::{Contender, Server, Setting};
 
-/// Where a contender runs, and with what.
+/// The folders, ports and limits with which a contender runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Place<'a> {
-    /// A folder of its own, on the disk that caches lie on.
+    /// The contender's own folder, on the disk for caches.
     pub(crate) folder: &'a Path,
-    /// Another, in memory where the system has such a thing.
+    /// The contender's own folder in memory, if the system has a file system in memory.
     pub(crate) memory_folder: &'a Path,
     pub(crate) port: u16,
     pub(crate) admin_port: u16,
     pub(crate) origin_port: u16,
-    /// The load's connections.
+    /// The number of connections of the load.
     pub(crate) connections: usize,
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) disk_bytes: Option<u64>,
-    /// Whether we are root: servers then have to be kept from becoming somebody who may not write here.
+    /// True if the lab runs as root. Servers must then not switch to a user who cannot write to their folder.
     pub(crate) is_root: bool,
-    /// The program's own file.
+    /// The path of the program.
     pub(crate) program: &'a Path,
 }
 
-/// What to do to start a server.
+/// The folders, files and arguments with which a server is started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Recipe {
     pub(crate) folders: Vec<PathBuf>,
     pub(crate) files: Vec<(PathBuf, String)>,
     pub(crate) arguments: Vec<String>,
-    /// Whether `admin_port` serves `/status`.
+    /// True if `admin_port` serves `/status`.
     pub(crate) has_status: bool,
-    /// A folder in memory whose files are memory of the contender.
+    /// A folder in memory, whose files count as memory of the contender.
     pub(crate) files_in_memory: Option<PathBuf>,
-    /// A folder of nginx's, and how large it may be.
+    /// The cache folder of nginx and its capacity.
     pub(crate) tended: Option<(PathBuf, u64)>,
 }
 
-/// The recipe for a contender; `settings` are those of an edge at this moment.
+/// Returns the recipe for a contender. `settings` are the current settings of an edge.
 pub(crate) fn recipe(contender: &Contender, settings: &[Setting], place: &Place<'_>) -> Recipe {
     match &contender.server {
         Server::Edgeward { .. } => edgeward::recipe(contender, settings, place),
@@ -56,7 +56,7 @@ pub(crate) fn recipe(contender: &Contender, settings: &[Setting], place: &Place<
     }
 }
 
-/// What to look for, and the Debian package that has it.
+/// The name of the program and the Debian package that contains it.
 pub(crate) fn program(server: &Server) -> (&'static str, &'static str) {
     match server {
         Server::Edgeward { .. } => ("edgeward", "edgeward"),

@@ -1,4 +1,4 @@
-//! nginx as a cache: a folder of files, on disk or in memory.
+//! The recipe for nginx: the cache is a folder on disk or in memory.
 
 use super::{Place, Recipe, words};
 use crate::plan::Contender;
@@ -15,7 +15,7 @@ pub(super) fn recipe(contender: &Contender, min_uses: u64, place: &Place<'_>) ->
     let capacity = place.memory_bytes.or(place.disk_bytes).unwrap_or(0);
     let folder = place.folder.display();
     let text = TEMPLATE
-        // Started as root it would serve as nobody, who may not write here.
+        // When started as root, nginx would switch to the user `nobody`, who cannot write to this folder.
         .replace("@USER@", if place.is_root { "user root;" } else { "" })
         .replace("@WORKERS@", &contender.workers.to_string())
         .replace("@PORT@", &place.port.to_string())
@@ -34,8 +34,8 @@ pub(super) fn recipe(contender: &Contender, min_uses: u64, place: &Place<'_>) ->
     }
 }
 
-/// A process of nginx's evicts, up to 10,000 files at a time and every 50 ms while there is too much;
-/// `janitor` wakes it. 64 MiB of keys are half a million objects.
+/// nginx's cache manager evicts up to 10,000 files at a time, every 50 ms while the cache is too large; `janitor`
+/// wakes the cache manager. A key zone of 64 MiB has room for half a million objects.
 const TEMPLATE: &str = "\
 daemon off;
 @USER@

@@ -1,4 +1,4 @@
-//! What servers are told, held against the plan.
+//! Tests that each recipe has the values of the plan.
 
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::Path;
@@ -38,7 +38,7 @@ fn file<'a>(recipe: &'a Recipe, name: &str) -> &'a str {
     &found.expect(name).1
 }
 
-/// Whatever a setting holds, the file is TOML and says just that.
+/// The configuration file is valid TOML with exactly the given values, even for values with special characters.
 #[test]
 fn an_edge_gets_the_plan_s_settings_and_ours_as_toml() {
     let nasty = "a \"quoted\" \\ back\tslash";

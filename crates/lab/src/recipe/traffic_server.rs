@@ -1,4 +1,4 @@
-//! Apache Traffic Server: a cache on disk, and one in memory before that.
+//! The recipe for Apache Traffic Server: a disk cache with a RAM cache before it.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ pub(super) fn recipe(contender: &Contender, place: &Place<'_>) -> Recipe {
     let templates = etc.join("body_factory");
     let inside = |name: &str| root.join(name).display().to_string();
     let modules = modules(place.program);
-    // Where everything lies, so that it touches nothing of an installed one.
+    // All folders are inside the contender's folder, so that an installed Traffic Server is not affected.
     let mut layout = String::new();
     for (key, value) in [
         ("prefix", root.display().to_string()),
@@ -37,7 +37,7 @@ pub(super) fn recipe(contender: &Contender, place: &Place<'_>) -> Recipe {
         .replace("@MEMORY@", &place.memory_bytes.unwrap_or(0).to_string())
         .replace("@WORKERS@", &contender.workers.to_string())
         .replace("@TEMPLATES@", &templates.display().to_string());
-    // #-1 keeps whoever started it.
+    // The value #-1 keeps the user who started the server.
     let user = if place.is_root {
         "CONFIG proxy.config.admin.user_id STRING #-1\n"
     } else {
@@ -80,7 +80,7 @@ pub(super) fn recipe(contender: &Contender, place: &Place<'_>) -> Recipe {
     }
 }
 
-/// Debian has the plugins in `lib/trafficserver/modules` beside `bin`.
+/// Debian installs the plugins in `lib/trafficserver/modules`, beside `bin`.
 fn modules(program: &Path) -> PathBuf {
     let prefix = program.parent().and_then(Path::parent);
     prefix

@@ -1,4 +1,4 @@
-//! Varnish, with its stock policy: everything is stored, the least recently used goes.
+//! The recipe for Varnish with its default policy: it stores everything and evicts the least recently used object.
 
 use super::{Place, Recipe, words};
 
@@ -10,9 +10,9 @@ pub(super) fn recipe(place: &Place<'_>) -> Recipe {
         (Some(bytes), _) => format!("malloc,{bytes}"),
         (None, bytes) => format!("file,{folder}/varnish.store,{}", bytes.unwrap_or(0)),
     };
-    // A thread serves a connection, so there must be enough for all and some to spare. One pool, for few cores.
-    // Of nuke_limit the stock value is 50: a large object that would need 51 small ones to go is broken off in
-    // the middle of its body, and that is no answer to count.
+    // Each connection needs a thread, so there is one thread per connection and a reserve. One pool suffices for few
+    // cores. The default nuke_limit is 50: Varnish truncates the body of a large object that needs more than 50
+    // evictions, and a truncated response cannot be counted.
     let threads = (place.connections + 50).max(100);
     let line = format!(
         "-F -n {folder}/varnish -f {} -a 127.0.0.1:{} -T none -s {storage} -p thread_pools=1 \
@@ -24,7 +24,7 @@ pub(super) fn recipe(place: &Place<'_>) -> Recipe {
     );
     let mut arguments = words(&line);
     if place.is_root {
-        // It would serve as vcache, who may not read here.
+        // Otherwise it would run as the user `vcache`, who cannot read this folder.
         arguments.splice(0..0, words("-j none"));
     }
     Recipe {

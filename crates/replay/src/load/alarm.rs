@@ -1,9 +1,8 @@
-//! Waking up on time.
+//! A precise timer.
 //!
-//! The runtime's own timers tick once a millisecond, which is many times what a hit takes
-//! and would be charged to the target as latency. A timer of the kernel is late by some
-//! tens of microseconds and costs three system calls, so an open loop has one for each
-//! connection.
+//! tokio's timers have a resolution of one millisecond. This is many times the duration of a hit and would be counted
+//! as the target's latency. A timer of the kernel is late by some tens of microseconds and costs three system calls.
+//! Each connection of an open loop has one.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -33,7 +32,7 @@ impl Alarm {
         Ok(Self { timer })
     }
 
-    /// Returns at `when`, at once if that has passed.
+    /// Waits until `when`. Returns at once if that time has passed.
     pub(super) async fn until(&self, when: Instant) -> io::Result<()> {
         loop {
             let left = when.saturating_duration_since(Instant::now());
@@ -57,7 +56,7 @@ impl Alarm {
 
 fn timespec(duration: Duration) -> Timespec {
     Timespec {
-        // Centuries; what is due then never is.
+        // Longer durations are limited to centuries and never expire.
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(duration.subsec_nanos()),
     }

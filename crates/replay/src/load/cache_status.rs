@@ -1,31 +1,31 @@
-//! What the cache says it did with a request: RFC 9211, read as far as it is needed here.
+//! Parses how the cache handled a request, from `Cache-Status` (RFC 9211).
 
 use http::HeaderMap;
 use http::header::HeaderName;
 use serde::{Deserialize, Serialize};
 
-/// What became of a request in the cache nearest to us.
+/// How the nearest cache handled the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
     /// Served from the cache: `hit`.
     Hit,
-    /// Served from the cache past its lifetime: `hit` with a negative `ttl`.
+    /// Served from the cache after its freshness lifetime: `hit` with a negative `ttl`.
     Stale,
-    /// The origin confirmed what was cached: `fwd=stale` (or `request`) and `fwd-status=304`.
+    /// The origin validated the stored response: `fwd=stale` (or `request`) and `fwd-status=304`.
     Revalidated,
-    /// Shared another request's trip to the origin: `collapsed`.
+    /// Shared the fetch of another request: `collapsed`.
     Collapsed,
     /// Fetched from the origin: any other `fwd`.
     Miss,
-    /// The cache kept out of it: `fwd=bypass` or `fwd=method`.
+    /// Forwarded without using the cache: `fwd=bypass` or `fwd=method`.
     Pass,
-    /// The response does not say.
+    /// The response has no usable header.
     Unknown,
 }
 
 impl Class {
-    /// All of them, in the order they are reported.
+    /// All classes, in the order of the report.
     pub const ALL: [Self; 7] = [
         Self::Hit,
         Self::Stale,
@@ -49,15 +49,14 @@ impl Class {
         }
     }
 
-    /// Whether the answer came without a trip to the origin, which is what hit ratios count.
+    /// Returns true if the response was served without a request to the origin. Hit ratios count these classes.
     pub const fn is_hit(self) -> bool {
         matches!(self, Self::Hit | Self::Stale)
     }
 
-    /// Reads the response's `Cache-Status`; failing that its `X-Cache`, which many caches
-    /// that do not speak RFC 9211 send.
+    /// Reads `Cache-Status`. If the response has none, reads `X-Cache`, which many caches without RFC 9211 send.
     pub fn of(headers: &HeaderMap) -> Self {
-        // Section 2: caches append themselves, so the one nearest to us is last.
+        // Section 2: each cache appends its member, so the last member is from the nearest cache.
         let last = headers
             .get_all(&CACHE_STATUS)
             .iter()
@@ -80,7 +79,7 @@ fn of_list(line: &str) -> Option<Class> {
     let (mut hit, mut collapsed) = (false, false);
     let (mut forward, mut forward_status, mut negative_ttl) = (None, None, false);
     for parameter in split_outside_strings(member, b';').skip(1) {
-        // RFC 8941, section 3.1.2: no whitespace around `=`; no value means true.
+        // RFC 8941, section 3.1.2: no whitespace around `=`; a parameter without a value is true.
         let (name, value) = parameter
             .split_once('=')
             .map_or((parameter, "?1"), |(name, value)| (name, value));
@@ -104,7 +103,7 @@ fn of_list(line: &str) -> Option<Class> {
     }
 }
 
-/// Splits at a separator that is not within a quoted string; trims the parts.
+/// Splits at separators outside quoted strings and trims the parts.
 fn split_outside_strings(text: &str, separator: u8) -> impl Iterator<Item = &str> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
@@ -121,7 +120,7 @@ fn split_outside_strings(text: &str, separator: u8) -> impl Iterator<Item = &str
         });
         let part = match end {
             Some(end) => {
-                // The separator is ASCII, so both sides are whole characters.
+                // The separator is ASCII, so both parts are valid UTF-8.
                 rest = Some(&text[end + 1..]);
                 &text[..end]
             }
@@ -149,7 +148,7 @@ mod tests {
         Class::of(&headers)
     }
 
-    /// The examples of RFC 9211, section 3, and what stands between the lines.
+    /// The examples of RFC 9211, section 3, and edge cases.
     #[test]
     fn a_cache_status_has_one_class() {
         for (line, expected) in [

@@ -1,8 +1,7 @@
-//! One connection: one request at a time, its answer checked as it comes.
+//! One connection. It sends one request at a time and verifies the response while it arrives.
 //!
-//! hyper's connection-level client, driven by the very task that waits for the answer: the
-//! connection is polled in between the polls of whatever is awaited on it, so a request
-//! costs no handover to another task.
+//! It uses hyper's connection-level client. The task that waits for the response also drives the connection, so a
+//! request needs no switch to another task.
 
 use std::error::Error as _;
 use std::future::Future;
@@ -32,11 +31,11 @@ pub(super) struct Connection {
     target: Target,
     wire: Option<Wire>,
     watchdog: Watchdog,
-    /// How often a connection was opened.
+    /// How many times a connection was opened.
     pub(super) opened: u64,
 }
 
-/// An answer that was right.
+/// A correct response.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) class: Class,
@@ -54,7 +53,7 @@ impl Connection {
         }
     }
 
-    /// Makes the request and checks the answer.
+    /// Sends the request and verifies the response.
     pub(super) async fn perform(&mut self, job: &Job) -> Result<Answer, Failure> {
         let id = job.key.to_string();
         let uri = format!("{}/o/{id}?size={}", self.target.prefix(), job.size);
@@ -79,8 +78,8 @@ impl Connection {
         })
     }
 
-    /// Sends the request; a connection that was kept and turns out to be closed is not the
-    /// target's failure, so the request goes once more on a new one (RFC 9112, section 9.3.1).
+    /// Sends the request. The server may close a kept connection at any time. This is not a failure, so the request
+    /// is sent once more on a new connection (RFC 9112, section 9.3.1).
     async fn send(&mut self, uri: Uri) -> Result<Response<Incoming>, Failure> {
         let kept = match &mut self.wire {
             Some(wire) => wire.ready(&mut self.watchdog).await.is_ok(),
@@ -148,7 +147,7 @@ impl Connection {
         Err(failure)
     }
 
-    /// Reads the body to its end against the object's bytes.
+    /// Reads the whole body and compares it with the object's bytes.
     async fn check(
         &mut self,
         mut body: Incoming,
@@ -183,12 +182,12 @@ impl Connection {
             }
             at += bytes.len() as u64;
             if at > size {
-                // Whatever else comes, it is not wanted.
+                // The rest of the response is not read.
                 self.wire = None;
                 break;
             }
         }
-        // The length is told first: beyond the end, all bytes are wrong.
+        // A wrong length is reported first: bytes beyond the end of the object are always wrong.
         if at > size {
             let detail = format!("the body goes on after {size} bytes");
             return Err(failure(ErrorKind::LongBody, detail));
@@ -204,7 +203,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads away the body of an error, so that the connection can be kept; not a long one.
+    /// Reads and drops the body of an error response, so that the connection can be kept. Gives up on long bodies.
     async fn discard(&mut self, mut body: Incoming) {
         let mut left = DISCARDED_BYTES_MAX;
         while let Some(wire) = &mut self.wire {
@@ -225,15 +224,15 @@ impl Connection {
 
 type Exchange = http1::Connection<TokioIo<TcpStream>, Empty<Bytes>>;
 
-/// An open connection: hyper's two halves.
+/// An open connection: the two parts of hyper's client.
 struct Wire {
     sender: http1::SendRequest<Empty<Bytes>>,
-    /// `None` once it has ended.
+    /// `None` after the connection has ended.
     connection: Option<Pin<Box<Exchange>>>,
 }
 
 impl Wire {
-    /// Waits until the last exchange is over; an error if the connection is.
+    /// Waits until the last exchange is complete. Returns an error if the connection has ended.
     async fn ready(&mut self, watchdog: &mut Watchdog) -> Result<(), ()> {
         let Self { sender, connection } = self;
         let ready = drive(connection, pin!(sender.ready()), watchdog).await;
@@ -252,7 +251,7 @@ impl Wire {
     }
 }
 
-/// Waits for `future` while keeping the connection going, which it depends on.
+/// Waits for `future` and drives the connection, on which the future depends.
 async fn drive<F: Future>(
     connection: &mut Option<Pin<Box<Exchange>>>,
     mut future: Pin<&mut F>,
@@ -266,7 +265,7 @@ async fn drive<F: Future>(
             let Some(open) = connection else {
                 return Poll::Pending;
             };
-            // Its error reaches the future, in better words.
+            // The future reports the error with more detail.
             if open.as_mut().poll(cx).is_ready() {
                 *connection = None;
             }
@@ -275,18 +274,17 @@ async fn drive<F: Future>(
         .await
 }
 
-/// Bites when nothing has stirred for too long.
+/// Times out if there was no activity for too long.
 ///
-/// One timer ticks through all requests of the connection, and each tick looks whether
-/// anything happened since the last: what is guarded fails after one to two timeouts, and
-/// a request that takes none costs none.
+/// One timer serves all requests of the connection. Each tick checks for activity since the previous tick. A guarded
+/// future therefore fails after one to two timeouts, and a request without a timeout costs nothing.
 struct Watchdog {
     timeout: Duration,
     ticks: Interval,
     stirred: bool,
 }
 
-/// Nothing stirred.
+/// The timeout has passed without activity.
 #[derive(Debug)]
 struct Bite;
 
@@ -333,7 +331,7 @@ fn failure(kind: ErrorKind, detail: String) -> Failure {
     Failure { kind, detail }
 }
 
-/// hyper says what it did, its source says why.
+/// hyper's error says what failed, and its source says why.
 fn in_full(error: &hyper::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {source}"),

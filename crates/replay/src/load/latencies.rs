@@ -1,15 +1,13 @@
-//! Latencies while they happen: counts in buckets, so that percentiles of any stretch of a run
-//! are the difference of two looks.
+//! Live latencies in buckets. The percentiles of any interval of a run follow from the difference of two snapshots.
 //!
-//! Buckets grow with what they hold, 64 to each doubling, so a percentile is off by 1.6 % at the
-//! most. Counting is one relaxed addition; the exact histograms of the whole run are
-//! `tally`'s.
+//! Each doubling has 64 buckets, so a percentile is off by at most 1.6 %. Counting is one relaxed addition. `tally`
+//! has the more precise histograms of the whole run.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Counts up, from several threads at once.
+/// Counters that several threads increment.
 pub(super) struct LatencyCounts(Box<[AtomicU64]>);
 
 impl LatencyCounts {
@@ -41,42 +39,42 @@ impl fmt::Debug for LatencyCounts {
     }
 }
 
-/// How long answers took, as many as were counted.
+/// The distribution of latencies at one moment.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Latencies(Box<[u64]>);
 
 impl Latencies {
-    /// How many there are.
+    /// The number of latencies.
     pub fn len(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no latencies.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|&count| count == 0)
     }
 
-    /// Those that came after `earlier` was taken, from the same counts.
+    /// The latencies counted after `earlier`, a snapshot of the same counters.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let pairs = self.0.iter().zip(&earlier.0);
         Self(pairs.map(|(now, then)| now.saturating_sub(*then)).collect())
     }
 
-    /// Both together: of two replays one after the other.
+    /// Adds the counts of another replay.
     pub fn add(&mut self, more: &Self) {
         for (mine, theirs) in self.0.iter_mut().zip(&more.0) {
             *mine += theirs;
         }
     }
 
-    /// The time within which a `share` of them lay. Nothing if there is none.
+    /// The latency that a `share` of the values does not exceed, or `None` without values.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let all = self.len();
         if all == 0 {
             return None;
         }
-        // The first, at the least: with a share of zero, too.
+        // A share of zero selects the smallest value.
         let rank = ((all as f64 * share).ceil() as u64).clamp(1, all);
         let mut seen = 0;
         let reached = self.0.iter().position(|count| {
@@ -103,7 +101,7 @@ impl fmt::Debug for Latencies {
     }
 }
 
-/// Where a latency is counted. Below 64 units each unit has a bucket of its own.
+/// The bucket of a latency. Below 64 units each unit has its own bucket.
 fn bucket(took: Duration) -> usize {
     let units = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX) >> UNIT_BITS;
     let units = units.min(UNITS_MAX);
@@ -111,11 +109,11 @@ fn bucket(took: Duration) -> usize {
         return units as usize;
     }
     let shift = units.ilog2() - SUB_BITS;
-    // 64 to 127, of which the octave's number counts the first 64.
+    // The result of the shift is 64 to 127; the octave number accounts for the 64.
     (shift as usize * SUBS) + (units >> shift) as usize
 }
 
-/// The middle of what a bucket holds.
+/// The middle of the range of a bucket.
 fn middle(bucket: usize) -> Duration {
     let nanos = if bucket < SUBS {
         ((bucket as u64) << UNIT_BITS) + (1 << (UNIT_BITS - 1))
@@ -128,16 +126,16 @@ fn middle(bucket: usize) -> Duration {
     Duration::from_nanos(nanos)
 }
 
-/// A unit is 2^10 ns: the clock and the way to it cost about a tenth of that.
+/// A unit is 2^10 ns. Reading the clock costs about a tenth of it.
 const UNIT_BITS: u32 = 10;
 
 const SUB_BITS: u32 = 6;
 const SUBS: usize = 1 << SUB_BITS;
 
-/// 2^32 units are 73 minutes: twice as long as any request may take.
+/// 2^32 units are 73 minutes, twice the longest possible request.
 const UNITS_MAX: u64 = (1 << 32) - 1;
 
-/// One row of 64 for what is below 64 units, then one for each doubling up to 2^32.
+/// 64 buckets for values below 64 units, then 64 for each doubling up to 2^32.
 const BUCKETS: usize = SUBS * (32 - SUB_BITS as usize + 1);
 
 #[cfg(test)]
@@ -152,7 +150,7 @@ mod tests {
             let counts = LatencyCounts::default();
             counts.count(Duration::from_nanos(nanos));
             let told = counts.snapshot().quantile(0.5).expect("one is there").as_nanos() as f64;
-            // Half a bucket; below 64 units half a unit.
+            // The error is half a bucket, or half a unit below 64 units.
             let off = (told - nanos as f64).abs();
             prop_assert!(off <= (nanos as f64 / 64.0).max(1024.0), "{nanos} told as {told}");
         }
@@ -165,7 +163,7 @@ mod tests {
         }
     }
 
-    /// Percentiles against those of the sorted list.
+    /// The percentiles equal those of the sorted list.
     #[test]
     fn percentiles_of_a_stretch_are_those_of_its_answers_alone() {
         let counts = LatencyCounts::default();

@@ -1,11 +1,11 @@
-//! Counters that others may watch while a replay runs.
+//! Counters that other threads can read while a replay runs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::latencies::{Latencies, LatencyCounts};
 
-/// How far a replay has come, warmup included. Starts from zero with each run.
+/// The progress of a replay, including the warm-up. It starts from zero with each run.
 #[derive(Debug, Default)]
 pub struct LiveCounts {
     requests: AtomicU64,
@@ -15,11 +15,11 @@ pub struct LiveCounts {
     errors: AtomicU64,
     failures_in_a_row: AtomicU64,
     latencies: LatencyCounts,
-    /// Of these, without the warmup.
+    /// The latencies without those of the warm-up.
     counted: LatencyCounts,
 }
 
-/// The counters at one moment.
+/// The values of the counters at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LiveSnapshot {
     pub(crate) requests: u64,
@@ -30,7 +30,7 @@ pub(crate) struct LiveSnapshot {
 }
 
 impl LiveCounts {
-    /// Requests answered or failed.
+    /// Requests that were answered or that failed.
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
@@ -40,7 +40,7 @@ impl LiveCounts {
         self.errors.load(Ordering::Relaxed)
     }
 
-    /// Bytes of bodies that arrived and were right.
+    /// Bytes of correct bodies.
     pub fn body_bytes(&self) -> u64 {
         self.body_bytes.load(Ordering::Relaxed)
     }
@@ -50,22 +50,22 @@ impl LiveCounts {
         self.hits.load(Ordering::Relaxed)
     }
 
-    /// Bytes of bodies from the cache that arrived and were right.
+    /// Bytes of correct bodies from the cache.
     pub fn hit_bytes(&self) -> u64 {
         self.hit_bytes.load(Ordering::Relaxed)
     }
 
-    /// How long the right answers took so far.
+    /// The latencies of correct responses so far.
     pub fn latencies(&self) -> Latencies {
         self.latencies.snapshot()
     }
 
-    /// How long the right answers after the warmup took so far.
+    /// The latencies of correct responses after the warm-up so far.
     pub fn counted_latencies(&self) -> Latencies {
         self.counted.snapshot()
     }
 
-    /// From zero, for a plan that is run again.
+    /// Resets the counters for another run of the plan.
     pub(super) fn reset(&self) {
         let Self {
             requests,
@@ -112,13 +112,13 @@ impl LiveCounts {
             self.hits.fetch_add(1, Ordering::Relaxed);
             self.hit_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
-        // Read first: a store would take the line from the other workers every time.
+        // Reads first: an unconditional store would take the cache line from the other workers each time.
         if self.failures_in_a_row.load(Ordering::Relaxed) != 0 {
             self.failures_in_a_row.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Counts a failure and tells how many there were since the last success.
+    /// Counts a failure. Returns the number of failures since the last success.
     pub(super) fn failed(&self) -> u64 {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.errors.fetch_add(1, Ordering::Relaxed);

@@ -1,15 +1,13 @@
-//! The load generator: sends a trace to a target and checks every byte that comes back.
+//! The load generator: sends a trace to a target and verifies every byte of the responses.
 //!
-//! One feeder thread reads the trace into a queue. Every connection takes the next request
-//! from it, sends it, reads the answer frame by frame against the object's [`Pattern`],
-//! and takes the next; connections are spread over worker threads with a runtime each. So
-//! requests leave in trace order, exactly so with one connection, and nothing is held in
-//! memory but what the kernel and one read buffer per connection hold.
+//! A feeder thread reads the trace into a queue. Each connection takes a request from the queue, sends it, compares
+//! the response frame by frame with the object's [`Pattern`], and takes the next one. The connections are spread over
+//! worker threads with one runtime each. Requests are sent in trace order; with one connection the order is exact.
+//! The memory use is one read buffer per connection, beside the buffers of the kernel.
 //!
-//! A closed loop sends as fast as answers come. An open loop ([`Pacing::Rate`],
-//! [`Pacing::TraceTime`]) gives every request a time it is due, and measures its latency
-//! from then, whether a connection was free or not: a target that stalls is charged for
-//! every request it kept waiting (no coordinated omission).
+//! A closed loop sends as fast as responses arrive. In an open loop ([`Pacing::Rate`], [`Pacing::TraceTime`]) each
+//! request has a scheduled time, and its latency is measured from this time even if no connection was free. A target
+//! that stalls is therefore charged for every request that it delayed (no coordinated omission).
 //!
 //! [`Pattern`]: crate::Pattern
 
@@ -43,49 +41,50 @@ pub use schedule::{Moments, Schedule, Spans};
 pub use stop::Stop;
 pub use tally::{ErrorKind, ErrorSample};
 
-/// Why a replay came to no report.
+/// Why a replay has no report.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
-    /// The target did not take the first connection.
+    /// The target did not accept the first connection.
     #[error("cannot connect to {addr}")]
     Connect {
         /// The target.
         addr: std::net::SocketAddr,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The trace could not be read to its end.
+    /// Reading the trace failed.
     #[error("the trace cannot be read on after {requests} requests")]
     Trace {
-        /// How many were read before.
+        /// The number of requests read before.
         requests: u64,
-        /// Why.
+        /// The cause.
         source: Box<dyn error::Error + Send + Sync>,
     },
-    /// The system refused a thread, a runtime or a timer.
+    /// A thread, a runtime or a timer could not be created.
     #[error("cannot start a worker")]
     Worker {
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The process to watch is not there.
+    /// The process to monitor does not exist.
     #[error("cannot watch process {pid}")]
     Monitor {
-        /// The process.
+        /// The process id.
         pid: u32,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// Sends the requests to the plan's target and reports what came of it.
+/// Sends the requests to the plan's target and returns a report.
 ///
-/// Blocks until the last answer. [`ReplayPlan::live`] tells how far it is meanwhile.
+/// Blocks until the last response. [`ReplayPlan::live`] shows the progress meanwhile.
 ///
 /// # Errors
 ///
-/// If the target is not there at the start, the trace cannot be read, or the system refuses
+/// Returns an error if the target is unreachable at the start, if the trace cannot be read, or if a resource cannot
+/// be created. Failed requests are part of the report.
 /// what the run needs. Requests that fail are no error but part of the report.
 pub fn run<E>(
     plan: &ReplayPlan,
@@ -104,12 +103,12 @@ where
     })
 }
 
-/// The same for a trace that is pushed: `source` is called once, on a thread of its own,
-/// and gives its records to the [`Feeder`] until there are no more or it says `Break`.
+/// Like [`run`], for a trace that is pushed. `source` is called once on its own thread and pushes its records into
+/// the [`Feeder`] until the trace ends or the feeder returns `Break`.
 ///
 /// # Errors
 ///
-/// As for [`run`].
+/// The same as for [`run`].
 pub fn run_from<E>(
     plan: &ReplayPlan,
     source: impl FnOnce(&mut Feeder) -> Result<(), E> + Send,
@@ -117,7 +116,7 @@ pub fn run_from<E>(
 where
     E: Into<Box<dyn error::Error + Send + Sync>>,
 {
-    // A target that is not there is told at once, and not as a million errors.
+    // An unreachable target is one error, not a million failed requests.
     let addr = plan.target.addr();
     std::net::TcpStream::connect_timeout(&addr, CONNECT_TIME_MAX)
         .map_err(|source| ReplayError::Connect { addr, source })?;
@@ -161,7 +160,7 @@ where
                 Err(source) => Err(source),
             })
             .collect();
-        // With the workers gone nobody takes from the queue, so the feeder ends, too.
+        // After the workers have ended, the queue has no receiver, so the feeder ends too.
         shared.close_queue();
         let fed = match feeding.join() {
             Ok(fed) => fed,

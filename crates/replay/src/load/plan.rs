@@ -1,4 +1,4 @@
-//! What a replay is to do, checked and with every default filled in.
+//! The plan of a replay, validated and with all defaults filled in.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -13,68 +13,67 @@ use http::header::HeaderValue;
 use super::live::LiveCounts;
 use super::stop::Stop;
 
-/// A replay.
+/// The plan of a replay.
 #[derive(Clone, Debug)]
 pub struct ReplayPlan {
-    /// What the report calls the trace.
+    /// The name of the trace in the report.
     pub trace: String,
 
-    /// Where the requests go.
+    /// The URL of the target.
     pub target: Target,
 
-    /// Connections kept open, each with one request at a time. 32 by default.
+    /// Open connections, each with one request at a time. Default: 32.
     pub connections: NonZeroUsize,
 
-    /// Threads the connections are spread over; never more than connections. One by
-    /// default: it drives about 50 000 small requests a second, and the target needs cores, too.
+    /// Threads over which the connections are spread; never more than connections. The default is one: it sends about
+    /// 50,000 small requests per second, and the target needs cores too.
     pub workers: NonZeroUsize,
 
-    /// When requests are sent.
+    /// The times at which requests are sent.
     pub pacing: Pacing,
 
-    /// Ends after so many requests, if the trace has as many.
+    /// The maximum number of requests.
     pub requests_max: Option<NonZeroU64>,
 
-    /// Leaves out requests for larger objects.
+    /// Requests for larger objects are skipped.
     pub size_bytes_max: Option<u64>,
 
-    /// The first so many requests are sent but not counted: they fill the cache.
+    /// The first requests of the trace: they fill the cache and are not counted.
     pub warmup_requests: u64,
 
-    /// Gives an object that changes its size within the trace the size it came with first,
-    /// as simulations do. On by default: the size is part of the URL, so another size would
-    /// be another object.
+    /// True if an object keeps its first size when the trace changes its size, as in simulations. Default: true. The
+    /// size is part of the URL, so another size would be another object.
     pub settle_sizes: bool,
 
-    /// How far away the client is: each request waits so long before it is sent, and its latency
-    /// holds that. Nothing by default. A round trip a request, as on a connection that is kept;
-    /// what a long body would wait for on a narrow line is not emulated.
+    /// The emulated round-trip time to the client. Each request waits this long before it is sent, and its latency
+    /// includes the wait. Default: none. It corresponds to one round trip per request on a kept connection. The
+    /// limited bandwidth of a long body is not emulated.
     pub round_trip: Duration,
 
-    /// A request during which nothing arrives for so long has failed. 30 seconds by default.
+    /// A request fails if no byte arrives for this long. Default: 30 seconds.
     pub timeout: Duration,
 
-    /// Stops after so many requests in a row failed. 1000 by default.
+    /// Stops the replay after this many consecutive failures. Default: 1000.
     pub failures_in_a_row_max: NonZeroU64,
 
-    /// The process to watch.
+    /// The process to monitor.
     pub pid: Option<u32>,
 
     /// A page of the target to fetch with every sample, such as its `/status`.
     pub status: Option<Target>,
 
-    /// Time between two samples. One second by default.
+    /// The interval between two samples. Default: one second.
     pub sample_interval: Duration,
 
-    /// Counts up while the replay runs, for whoever shows progress.
+    /// The live counters, for progress displays.
     pub live: Arc<LiveCounts>,
 
-    /// Ends the replay early when asked to.
+    /// Ends the replay early on request.
     pub stop: Stop,
 }
 
 impl ReplayPlan {
-    /// A closed loop of 32 connections from one worker.
+    /// A plan for a closed loop of 32 connections on one worker.
     pub fn new(trace: impl Into<String>, target: Target) -> Self {
         Self {
             trace: trace.into(),
@@ -102,21 +101,21 @@ impl ReplayPlan {
     }
 }
 
-/// When requests are sent.
+/// The times at which requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pacing {
-    /// A connection sends its next request once it has the answer to the last.
+    /// Closed loop: a connection sends its next request after the response.
     Closed,
-    /// So many requests a second, evenly spaced.
+    /// A constant number of requests per second.
     Rate(f64),
-    /// At the trace's own times, so many times as fast.
+    /// The times of the trace, divided by `speedup`.
     TraceTime {
-        /// How many seconds of the trace pass in one of ours.
+        /// Seconds of the trace per second of the replay.
         speedup: f64,
     },
 }
 
-/// Where requests go: `http://HOST[:PORT][/PREFIX]`, resolved.
+/// The target: `http://HOST[:PORT][/PREFIX]`, with its resolved address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     text: String,
@@ -129,34 +128,34 @@ pub struct Target {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
-    /// It is no URL, or one of another kind.
+    /// The text is not an http URL.
     #[error("`{text}` is not a target: write http://HOST:PORT")]
     NotHttp {
-        /// What was given.
+        /// The text.
         text: String,
     },
-    /// The name has no address.
+    /// The host name has no address.
     #[error("`{host}` has no address")]
     Unresolved {
-        /// The name and port.
+        /// The host name and port.
         host: String,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
 }
 
 impl Target {
-    /// The address behind the name: the first one the resolver gave.
+    /// The first address that the resolver returned.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// The `Host` to send.
+    /// The value of the `Host` header.
     pub(crate) fn host(&self) -> &HeaderValue {
         &self.host
     }
 
-    /// The path, without a slash at the end.
+    /// The path prefix, without a trailing slash.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }

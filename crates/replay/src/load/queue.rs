@@ -1,4 +1,4 @@
-//! One queue from the trace to all connections, in trace order and bounded.
+//! A bounded queue from the trace to all connections, in trace order.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,22 +12,22 @@ use edgeward_trace::Record;
 use super::plan::ReplayPlan;
 use super::schedule::Schedule;
 
-/// A request to make.
+/// A request to send.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Job {
-    /// Its place among all that are sent, from 0.
+    /// Its position among all sent requests, from 0.
     pub(super) number: u64,
     pub(super) key: u64,
     pub(super) size: u64,
     pub(super) due: Option<Duration>,
 }
 
-/// What the feeder did.
+/// The counts of the feeder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fed {
-    /// Requests left out because their object was too large.
+    /// Requests skipped because their object was too large.
     pub(crate) skipped: u64,
-    /// Requests whose size was set back to the object's first.
+    /// Requests whose size was replaced by the first size of the object.
     pub(crate) resized: u64,
 }
 
@@ -52,7 +52,7 @@ pub(super) fn new(plan: &ReplayPlan) -> (Feeder, Queue) {
     (feeder, queue)
 }
 
-/// The end that requests of the trace go into, on a thread of its own.
+/// The sending side of the queue. A separate thread pushes the requests of the trace.
 pub struct Feeder {
     sender: mpsc::Sender<Vec<Job>>,
     schedule: Schedule,
@@ -65,8 +65,8 @@ pub struct Feeder {
 }
 
 impl Feeder {
-    /// Puts a request into the queue, and waits while that is full. `Break` once no more
-    /// are wanted.
+    /// Adds a request to the queue, and waits while the queue is full. Returns `Break` when no more requests are
+    /// needed.
     pub fn push(&mut self, record: Record) -> ControlFlow<()> {
         if self.number >= self.requests_max {
             return ControlFlow::Break(());
@@ -92,20 +92,20 @@ impl Feeder {
             due: self.schedule.due(self.number, time),
         });
         self.number += 1;
-        // The first request does not wait for a batch to fill: stdin may be slow.
+        // The first request is sent at once, because reading from stdin may be slow.
         if self.batch.len() >= BATCH_JOBS || self.number == 1 {
             return self.send();
         }
         ControlFlow::Continue(())
     }
 
-    /// How many requests went in.
+    /// The number of requests pushed so far.
     pub fn requests(&self) -> u64 {
         self.number
     }
 
     pub(super) fn finish(mut self) -> Fed {
-        // Whoever would take the last ones may have stopped early.
+        // The workers may have stopped early.
         _ = self.send();
         self.fed
     }
@@ -127,9 +127,9 @@ impl fmt::Debug for Feeder {
     }
 }
 
-/// The end the connections take from.
+/// The receiving side of the queue, used by the connections.
 pub(super) struct Queue {
-    // A tokio lock, for it is held while the next batch is awaited.
+    // A tokio mutex, because it is held while waiting for the next batch.
     taker: Mutex<Taker>,
 }
 
@@ -139,7 +139,7 @@ struct Taker {
 }
 
 impl Queue {
-    /// The next request, in trace order over all who ask.
+    /// Returns the next request, in trace order over all connections.
     pub(super) async fn next(&self) -> Option<Job> {
         let mut taker = self.taker.lock().await;
         loop {
@@ -150,9 +150,9 @@ impl Queue {
         }
     }
 
-    /// No more requests: the feeder ends as soon as it notices.
+    /// Closes the queue. The feeder ends as soon as it notices.
     pub(super) fn close(&self) {
-        // Taken only after all workers are gone, so the lock is free.
+        // This is called after all workers have ended, so the lock is free.
         if let Ok(mut taker) = self.taker.try_lock() {
             taker.receiver.close();
         }
@@ -182,7 +182,7 @@ mod tests {
         }
     }
 
-    /// What comes out at the other end, and what the feeder says about it.
+    /// Returns the received requests and the counts of the feeder.
     fn through(plan: &ReplayPlan, sizes: &[(u64, u64)]) -> (Vec<(u64, u64, u64)>, Fed) {
         let (mut feeder, queue) = new(plan);
         let sizes = sizes.to_vec();

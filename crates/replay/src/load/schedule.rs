@@ -1,4 +1,4 @@
-//! When a request is due, and what its latency is measured from. Pure.
+//! Computes when a request is due, and its latency. Pure code.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use edgeward_types::Timestamp;
 
 use super::plan::Pacing;
 
-/// Gives requests the time they are due, in their order.
+/// Assigns a due time to each request, in order.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     pacing: Pacing,
@@ -14,33 +14,33 @@ pub struct Schedule {
     last_due: Duration,
 }
 
-/// The moments of one request, each as time since the start of the run.
+/// The times of one request, each since the start of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moments {
-    /// When it should have been sent, if it had a time.
+    /// The due time, if the request has one.
     pub due: Option<Duration>,
-    /// When it was handed to the connection.
+    /// When the request was passed to the connection.
     pub sent: Duration,
-    /// When the head of the answer was there.
+    /// When the head of the response was complete.
     pub first_byte: Duration,
-    /// When the last byte of the body was there.
+    /// When the last byte of the body arrived.
     pub end: Duration,
 }
 
-/// What a request took.
+/// The durations of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spans {
-    /// To the head of the answer.
+    /// Until the head of the response was complete.
     pub first_byte: Duration,
-    /// To the end of the body.
+    /// Until the end of the body.
     pub total: Duration,
-    /// From when it was due to when it was sent: no connection was free, or we were late.
-    /// Part of the other two.
+    /// From the due time to the send time: no connection was free, or the generator was late. It is included in the
+    /// other two durations.
     pub send_delay: Duration,
 }
 
 impl Schedule {
-    /// A schedule from its beginning.
+    /// A schedule at the start of a trace.
     pub fn new(pacing: Pacing) -> Self {
         Self {
             pacing,
@@ -49,10 +49,9 @@ impl Schedule {
         }
     }
 
-    /// When request number `n`, made at `time` on the trace's clock, is due after the start.
-    /// Nothing in a closed loop.
+    /// The due time of request `n`, with time `time` in the trace. `None` in a closed loop.
     ///
-    /// A trace whose clock steps back sends at once what it puts into the past; order is kept.
+    /// If the times of a trace step back, the affected requests are due at once. The order is kept.
     pub fn due(&mut self, n: u64, time: Timestamp) -> Option<Duration> {
         let due = match self.pacing {
             Pacing::Closed => return None,
@@ -68,8 +67,8 @@ impl Schedule {
 }
 
 impl Moments {
-    /// Measures from the time the request was due, if it had one: what it waited for a
-    /// connection while another was slow is latency its user would have seen.
+    /// Computes the durations from the due time, if the request has one. Waiting for a busy connection is latency
+    /// that a user would notice.
     pub fn spans(self) -> Spans {
         let from = self.due.unwrap_or(self.sent);
         Spans {
@@ -80,7 +79,7 @@ impl Moments {
     }
 }
 
-/// A rate of next to nothing gives times beyond what a clock holds.
+/// A very low rate would exceed the range of `Duration`.
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds)
         .unwrap_or(NEVER)
@@ -129,11 +128,13 @@ mod tests {
         assert_eq!(schedule.due(1, Timestamp::ZERO), Some(NEVER));
     }
 
-    /// A target that answers in 100 µs stalls once for a second, while 1000 requests a
-    /// second fall due on one connection. All that fell due meanwhile waited, on average
-    /// half a second, and that must show; measured from the sending only one did.
+    /// A stall is charged to every request that was due while it lasted.
     ///
-    /// Method: the connection in virtual time.
+    /// The target answers in 100 µs and stalls once for one second. 1000 requests per second are due on one
+    /// connection. The requests due during the stall waited half a second on average. Measured from the send time,
+    /// only one request would show it.
+    ///
+    /// Method: simulates the connection in virtual time.
     #[test]
     fn a_stall_is_charged_to_every_request_it_kept_waiting() {
         let (service, stall) = (Duration::from_micros(100), Duration::from_secs(1));
@@ -155,7 +156,7 @@ mod tests {
         }
         let slow = |span: &&Spans| span.total > Duration::from_millis(2);
         let waited = spans.iter().filter(slow).count();
-        // A backlog of 1000 shrinks by 0.9 ms with each request served: about 1110 of them.
+        // The backlog of 1000 shrinks by 0.9 per request served, so about 1110 requests wait.
         assert!((1100..1120).contains(&waited), "{waited}");
         let total: Duration = spans.iter().filter(slow).map(|span| span.total).sum();
         let mean = total / u32::try_from(waited).expect("small");

@@ -1,4 +1,4 @@
-//! Asking a replay to end before its trace does.
+//! Ends a replay before the end of its trace.
 
 use std::future::Future;
 use std::pin::pin;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
-/// A wish that a replay may look at any time, and that wakes what waits. Clones share it.
+/// A stop request. A replay can check it at any time, and it wakes waiting tasks. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<Inner>);
 
@@ -18,21 +18,21 @@ struct Inner {
 }
 
 impl Stop {
-    /// Requests not yet answered are given up, and the replay reports what it has.
+    /// Requests the stop. Pending requests are abandoned, and the replay reports the results so far.
     pub fn ask(&self) {
         self.0.asked.store(true, Ordering::SeqCst);
         self.0.wake.notify_waiters();
     }
 
-    /// Whether somebody asked.
+    /// Returns true if the stop was requested.
     pub fn is_asked(&self) -> bool {
         self.0.asked.load(Ordering::Relaxed)
     }
 
-    /// What `work` yields, or nothing if somebody asks before.
+    /// Returns the output of `work`, or `None` if the stop is requested first.
     pub(super) async fn before<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut asked = pin!(self.0.wake.notified());
-        // Listening begins before the look, so that no wish falls between the two.
+        // Registers before it checks the flag, so that no request is missed in between.
         asked.as_mut().enable();
         if self.0.asked.load(Ordering::SeqCst) {
             return None;

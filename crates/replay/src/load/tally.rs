@@ -1,4 +1,4 @@
-//! What came of the requests: counts and histograms, one set per worker, merged at the end.
+//! The results of the requests: counts and histograms per worker, merged at the end.
 
 use std::time::Duration;
 
@@ -10,29 +10,29 @@ use super::queue::Job;
 use super::schedule::Spans;
 use crate::report::ClassReport;
 
-/// What is wrong with an answer, or why there is none.
+/// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Another status than 200.
+    /// The status was not 200.
     Status,
-    /// The body ended before the object did.
+    /// The body was shorter than the object.
     ShortBody,
-    /// The body goes on after the object.
+    /// The body was longer than the object.
     LongBody,
-    /// A byte that is not the object's.
+    /// A byte differed from the object.
     WrongBytes,
-    /// No connection, or it broke before the answer's head.
+    /// Connecting failed, or the connection broke before the head of the response.
     Connection,
-    /// What came back is not HTTP.
+    /// The response was not valid HTTP.
     Protocol,
-    /// Nothing came for too long.
+    /// No byte arrived before the timeout.
     Timeout,
 }
 
 impl ErrorKind {
-    /// All of them, in the order they are reported.
+    /// All kinds, in the order of the report.
     pub const ALL: [Self; 7] = [
         Self::Status,
         Self::ShortBody,
@@ -57,34 +57,34 @@ impl ErrorKind {
     }
 }
 
-/// A request that failed.
+/// A failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) kind: ErrorKind,
     pub(super) detail: String,
 }
 
-/// A request that failed, as the report shows it.
+/// A failed request in the report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ErrorSample {
-    /// Its place among the requests sent, from 0.
+    /// Its position among the sent requests, from 0.
     pub request: u64,
-    /// The object it asked for.
+    /// The requested object.
     pub object: u64,
-    /// What was wrong.
+    /// The kind of the failure.
     pub kind: ErrorKind,
-    /// What exactly.
+    /// The details.
     pub detail: String,
 }
 
-/// Counts and histograms (in nanoseconds) of the requests that count.
+/// Counts and histograms (in nanoseconds) of the requests after the warm-up.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     pub(crate) requests: u64,
     pub(crate) classes: [ClassReport; Class::ALL.len()],
     pub(crate) errors: [u64; ErrorKind::ALL.len()],
-    /// The first few failures, by request number.
+    /// The first failures, ordered by request number.
     pub(crate) samples: Vec<ErrorSample>,
     pub(crate) total: Histogram<u64>,
     pub(crate) first_byte: Histogram<u64>,
@@ -96,7 +96,7 @@ pub(crate) struct Tally {
 
 impl Tally {
     pub(super) fn new() -> Self {
-        // Three digits from a tenth of a microsecond to an hour: about 200 KiB each.
+        // Three digits from 100 ns to one hour need about 200 KiB per histogram.
         let histogram = || {
             Histogram::new_with_bounds(100, 3_600_000_000_000, 3)
                 .expect("bounds and digits are within what the library takes")
@@ -115,7 +115,7 @@ impl Tally {
         }
     }
 
-    /// An answer that was right.
+    /// Counts a correct response.
     pub(super) fn answered(&mut self, class: Class, bytes: u64, spans: Spans) {
         self.requests += 1;
         let of_class = &mut self.classes[class as usize];
@@ -180,7 +180,7 @@ fn nanos(duration: Duration) -> u64 {
 
 const SAMPLES_MAX: usize = 10;
 
-// The arrays are indexed by the variants.
+// The arrays are indexed by the variants, so the order must match.
 const _: () = {
     let mut n = 0;
     while n < Class::ALL.len() {

@@ -1,4 +1,4 @@
-//! A worker: a thread, a runtime, its share of the connections.
+//! A worker: a thread with a runtime and a part of the connections.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,22 +15,22 @@ use super::schedule::Moments;
 use super::tally::{ErrorKind, Failure, Tally};
 use crate::monitor::thread_cpu;
 
-/// What all workers share.
+/// The state that all workers share.
 pub(super) struct Shared {
     plan: ReplayPlan,
     queue: Queue,
-    /// When the first request was taken: the zero of all due times.
+    /// When the first request was taken; due times count from here.
     started: OnceLock<Instant>,
-    /// When the first request that counts was due, or sent if it had no time.
+    /// When the first counted request was due, or sent if it has no due time.
     measured_from: OnceLock<Instant>,
     gave_up: AtomicBool,
 }
 
-/// What a worker brings home.
+/// The results of a worker.
 #[derive(Debug)]
 pub(super) struct Worked {
     pub(super) tally: Tally,
-    /// What the thread used of a CPU, if the system tells.
+    /// The CPU time of the thread, if the system reports it.
     pub(super) cpu: Option<Duration>,
 }
 
@@ -49,7 +49,7 @@ impl Shared {
         self.queue.close();
     }
 
-    /// How long the requests that count took, all together.
+    /// The duration of the counted part of the run.
     pub(super) fn span(&self, ended: Instant) -> Duration {
         match self.measured_from.get() {
             Some(&from) => ended.saturating_duration_since(from),
@@ -110,7 +110,7 @@ impl Shared {
     }
 }
 
-/// Runs worker `number` to the end of the queue.
+/// Runs worker `number` until the queue is empty.
 pub(super) fn run(number: usize, shared: &Arc<Shared>) -> io::Result<Worked> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -128,7 +128,7 @@ pub(super) fn run(number: usize, shared: &Arc<Shared>) -> io::Result<Worked> {
         }
         Ok::<_, io::Error>(())
     })?;
-    // The tasks are gone and their clones with them, but a clone of the figures is cheap.
+    // Its tasks have ended and dropped their references. Cloning the counts is cheap.
     let tally = lock(&tally).clone();
     Ok(Worked {
         tally,
@@ -136,7 +136,7 @@ pub(super) fn run(number: usize, shared: &Arc<Shared>) -> io::Result<Worked> {
     })
 }
 
-/// One connection from its first request to its last.
+/// Sends requests on one connection until the queue is empty.
 async fn converse(shared: Arc<Shared>, tally: Arc<Mutex<Tally>>) -> io::Result<()> {
     let plan = &shared.plan;
     let alarm = match plan.pacing {
@@ -160,15 +160,15 @@ async fn converse(shared: Arc<Shared>, tally: Arc<Mutex<Tally>>) -> io::Result<(
         }
         let sent = Instant::now();
         if let (Some(alarm), false) = (&alarm, plan.round_trip.is_zero()) {
-            // The whole way there and back is waited for here: what the client sees is the same, for
-            // half the timers.
+            // Waits for the whole emulated round trip before sending. The measured latency is the same as with two
+            // waits, and half the timers suffice.
             alarm.until(sent + plan.round_trip).await?;
         }
         if job.number >= plan.warmup_requests {
             let from = job.due.map_or(sent, |due| started + due);
             shared.measured_from.get_or_init(|| from);
         }
-        // An answer under way when the replay is stopped counts as nothing.
+        // A pending request is not counted when the replay is stopped.
         let Some(result) = plan.stop.before(connection.perform(&job)).await else {
             break;
         };
@@ -184,13 +184,13 @@ async fn converse(shared: Arc<Shared>, tally: Arc<Mutex<Tally>>) -> io::Result<(
     Ok(())
 }
 
-/// A target that takes no connection is asked again after 10 ms, 20, 40, up to a second.
+/// After a failed connection, waits 10 ms, 20, 40 and so on up to one second.
 async fn pause_after_failures(failures: u32) {
     let pause = PAUSE_FIRST.saturating_mul(1 << (failures - 1).min(7));
     tokio::time::sleep(pause.min(PAUSE_MAX)).await;
 }
 
-// Only this worker's own tasks share it, so it is always free.
+// Only tasks of this worker's thread share the lock, so it is always free.
 fn lock(tally: &Mutex<Tally>) -> MutexGuard<'_, Tally> {
     tally.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,9 +1,8 @@
-//! What the target's process uses while it is under load, sample by sample.
+//! Samples the resources of the target's process under load.
 //!
-//! A thread reads `/proc/PID` once a second: CPU, memory, disk, descriptors, threads, and
-//! network where the process has a network namespace of its own (Linux counts bytes per
-//! interface, not per process). With a status page, each sample carries what that said.
-//! `proc` reads and parses, this module samples.
+//! A thread reads `/proc/PID` once per second: CPU, memory, disk, descriptors and threads. It reads network bytes if
+//! the process has its own network namespace, because Linux counts bytes per interface, not per process. With a
+//! status page, each sample contains this page. `proc` reads and parses; this module takes the samples.
 
 mod proc;
 mod status;
@@ -22,15 +21,15 @@ pub use proc::Network;
 pub use status::fetch as fetch_status;
 pub use tree::{Usage, children_of, usage_of_tree};
 
-/// What to watch.
+/// What to sample.
 #[derive(Clone, Debug)]
 pub struct MonitorConfig {
     /// The process, if it runs on this machine.
     pub pid: Option<u32>,
-    /// A page to fetch with every sample. If it is a JSON object with a `pid` and none is
-    /// given here, that process is watched.
+    /// A page to fetch with every sample. If `pid` is not set and the page is a JSON object with a `pid`, this
+    /// process is monitored.
     pub status: Option<Target>,
-    /// Time between two samples; never below a hundredth of a second.
+    /// The interval between two samples; at least 10 ms.
     pub interval: Duration,
 }
 
@@ -41,72 +40,72 @@ pub struct Monitor {
     thread: thread::JoinHandle<TargetReport>,
 }
 
-/// What was seen of the target.
+/// The samples of the target and their summary.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TargetReport {
-    /// The process that was watched.
+    /// The monitored process.
     pub pid: Option<u32>,
-    /// CPU the process used between the first sample and the last.
+    /// CPU time between the first sample and the last.
     pub cpu_seconds: Option<f64>,
-    /// The largest resident set of all samples.
+    /// The largest resident set in any sample.
     pub rss_bytes_max: Option<u64>,
     /// Bytes read from disk between the first sample and the last.
     pub disk_read_bytes: Option<u64>,
     /// Bytes written to disk between the first sample and the last.
     pub disk_write_bytes: Option<u64>,
-    /// What could not be measured, and why.
+    /// Values that could not be measured, with the reason.
     pub notes: Vec<String>,
     /// The samples, oldest first.
     pub series: Vec<Sample>,
 }
 
-/// One look at the load and its target.
+/// A sample of the load and its target.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Sample {
-    /// Since the start of the replay.
+    /// Seconds since the start of the replay.
     pub seconds: f64,
-    /// Requests answered or failed so far, warmup included. So are the next four.
+    /// Requests answered or failed so far. This and the next four counters include the warm-up.
     pub requests: u64,
     /// Hits so far.
     pub hits: u64,
-    /// Bytes of right bodies so far.
+    /// Bytes of correct bodies so far.
     pub body_bytes: u64,
     /// Bytes of hits so far.
     pub hit_bytes: u64,
-    /// Failures so far.
+    /// Failed requests so far.
     pub errors: u64,
-    /// CPU in user mode since the process began.
+    /// CPU time in user mode since the process started.
     pub cpu_user_seconds: Option<f64>,
-    /// CPU in the kernel since the process began.
+    /// CPU time in the kernel since the process started.
     pub cpu_system_seconds: Option<f64>,
-    /// Resident set, and the pages of files in memory (`memfd_create`) that are not part of it.
+    /// The resident set, and pages of files in memory (`memfd_create`) that are not mapped.
     pub rss_bytes: Option<u64>,
-    /// Resident set with shared pages divided among those who share them.
+    /// The proportional set size: shared pages are divided among their processes.
     pub pss_bytes: Option<u64>,
-    /// Bytes read from disk since the process began.
+    /// Bytes read from disk since the process started.
     pub disk_read_bytes: Option<u64>,
-    /// Bytes written to disk since the process began.
+    /// Bytes written to disk since the process started.
     pub disk_write_bytes: Option<u64>,
-    /// Bytes over the network since the namespace began, where it is the process's own.
+    /// Network bytes, if the process has its own network namespace.
     pub network: Option<Network>,
-    /// Open descriptors.
+    /// Open file descriptors.
     pub descriptors: Option<u64>,
-    /// Of these, sockets: connections and listeners.
+    /// The part of them that are sockets: connections and listeners.
     pub sockets: Option<u64>,
     /// Threads.
     pub threads: Option<u64>,
-    /// What the status page said.
+    /// The content of the status page.
     pub status: Option<serde_json::Value>,
 }
 
 impl Monitor {
-    /// Takes the first sample and goes on in a thread of its own.
+    /// Takes the first sample and starts a thread for the next ones.
     ///
     /// # Errors
     ///
-    /// If the process does not exist or the system refuses the thread.
+    /// Returns an error if the process does not exist or the thread cannot be created.
     pub fn start(config: MonitorConfig, live: Arc<LiveCounts>) -> io::Result<Self> {
         if let Some(pid) = config.pid {
             proc::Process(pid).stat()?;
@@ -121,7 +120,7 @@ impl Monitor {
         Ok(Self { stop, thread })
     }
 
-    /// Takes the last sample and returns them all.
+    /// Takes the last sample and returns the report.
     pub fn stop(self) -> TargetReport {
         drop(self.stop);
         match self.thread.join() {
@@ -137,7 +136,7 @@ struct Watch {
     live: Arc<LiveCounts>,
     started: Instant,
     report: TargetReport,
-    /// Of the samples only every so many are kept, so that a week of watching fits.
+    /// Only every n-th sample is kept, so that a run of a week stays within the bound.
     every: u64,
     ticks: u64,
 }
@@ -150,7 +149,7 @@ impl Watch {
                 pid: config.pid,
                 ..TargetReport::default()
             },
-            // Looking walks the descriptors and page tables, which slows the process.
+            // A sample walks descriptors and page tables, which slows the process down.
             interval: config.interval.max(INTERVAL_MIN),
             config,
             live,
@@ -172,7 +171,7 @@ impl Watch {
                 self.sample();
             }
             self.thin();
-            // A sample that took long does not make the next ones crowd.
+            // After a slow sample the next samples keep their distance.
             next = (next + self.interval).max(Instant::now());
         }
         self.sample();
@@ -180,7 +179,7 @@ impl Watch {
         self.report
     }
 
-    /// At the bound every other sample goes, and from then on as few are taken.
+    /// At the bound, removes every second sample and halves the sampling rate.
     fn thin(&mut self) {
         if self.report.series.len() < SAMPLES_MAX {
             return;
@@ -274,7 +273,7 @@ impl TargetReport {
     }
 }
 
-/// What the calling thread used of a CPU so far, to the nanosecond.
+/// The CPU time of the calling thread, in nanoseconds.
 pub(crate) fn thread_cpu() -> Option<Duration> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let nanos = text.split_whitespace().next()?.parse().ok()?;
@@ -289,7 +288,7 @@ const NOTES_MAX: usize = 16;
 mod tests {
     use super::*;
 
-    /// However long the run, the series is bounded and its samples lie evenly.
+    /// The series of a long run is bounded and evenly spaced.
     #[test]
     fn a_long_run_keeps_every_second_sample_then_every_fourth() {
         let config = MonitorConfig {

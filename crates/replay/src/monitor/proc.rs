@@ -1,4 +1,4 @@
-//! What `/proc/PID` says (proc(5)).
+//! Reads and parses `/proc/PID` (proc(5)).
 
 use std::fs;
 use std::io;
@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use super::Sample;
 
-/// What `st_blocks` counts in (stat(2)).
+/// The unit of `st_blocks` (stat(2)).
 const BLOCK_BYTES: u64 = 512;
 
-/// A process by its number.
+/// A process, identified by its process id.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Process(pub(super) u32);
 
-/// What is used of `/proc/PID/stat`.
+/// The fields of `/proc/PID/stat` that are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stat {
     user_ticks: u64,
@@ -25,7 +25,7 @@ pub(super) struct Stat {
     rss_pages: u64,
 }
 
-/// Bytes through all interfaces but loopback.
+/// Bytes over all interfaces except loopback.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Network {
     /// Bytes received.
@@ -40,7 +40,7 @@ impl Process {
         Stat::parse(&text).ok_or_else(|| io::Error::other("/proc/PID/stat has another form"))
     }
 
-    /// Fills in what the process uses; what we may not look at stays `None`.
+    /// Fills in the resource use. Fields that the monitor may not read stay `None`.
     pub(super) fn fill(self, stat: &Stat, sample: &mut Sample) {
         let per_second = clock_ticks_per_second() as f64;
         sample.cpu_user_seconds = Some(stat.user_ticks as f64 / per_second);
@@ -56,7 +56,7 @@ impl Process {
         }
         if let Ok(entries) = fs::read_dir(self.path("fd")) {
             let (mut all, mut sockets, mut memory_files) = (0, 0, 0);
-            // A descriptor may be closed between the listing and the look.
+            // A descriptor may be closed after it was listed.
             for entry in entries.flatten() {
                 all += 1;
                 let Ok(target) = fs::read_link(entry.path()) else {
@@ -69,7 +69,7 @@ impl Process {
                     memory_files += blocks * BLOCK_BYTES;
                 }
             }
-            // Of these files only what is mapped and was touched is resident already.
+            // Mapped and touched pages of these files are already part of the resident set.
             let status = self.read("status").ok();
             let mapped = status.and_then(|text| line_of_kib(&text, "RssShmem:"));
             sample.rss_bytes = Some(resident + memory_files.saturating_sub(mapped.unwrap_or(0)));
@@ -100,26 +100,26 @@ impl Process {
     }
 }
 
-/// The parent of a process, if that is there.
+/// The parent of a process, if the process exists.
 pub(super) fn parent_of(pid: u32) -> Option<u32> {
     let text = Process(pid).read("stat").ok()?;
     let (_, rest) = text.rsplit_once(") ")?;
-    // The state is field 3, the parent 4.
+    // The state is field 3, the parent is field 4.
     rest.split_whitespace().nth(1)?.parse().ok()
 }
 
 impl Stat {
-    /// The resident set.
+    /// The size of the resident set in bytes.
     pub(super) fn rss_bytes(&self) -> u64 {
         self.rss_pages * page_size() as u64
     }
 
     fn parse(text: &str) -> Option<Self> {
-        // The second field is the command in parentheses and may hold spaces and
-        // parentheses of its own; what follows its last one is regular.
+        // The second field is the command in parentheses. It may contain spaces and parentheses; the fields after its
+        // closing parenthesis are regular.
         let (_, rest) = text.rsplit_once(") ")?;
         let fields: Vec<&str> = rest.split_whitespace().collect();
-        // Field 3 of the manual is the first here.
+        // Field 3 of the manual page has index 0.
         let field = |number: usize| fields.get(number - 3)?.parse().ok();
         Some(Self {
             user_ticks: field(14)?,
@@ -144,7 +144,7 @@ impl Network {
                 .split_whitespace()
                 .map_while(|figure| figure.parse().ok())
                 .collect();
-            // Eight figures of what came in, then eight of what went out; bytes are first.
+            // Eight counters of received data are followed by eight of sent data; bytes come first.
             sum.received_bytes += figures.first().copied().unwrap_or(0);
             sum.sent_bytes += figures.get(8).copied().unwrap_or(0);
         }
@@ -231,7 +231,7 @@ Inter-|   Receive                                                |  Transmit
         let file = fs::File::from(file.expect("a file in memory"));
         let before = memory();
         file.write_all_at(&[1; 16 << 20], 0).expect("memory");
-        // Other tests of this process take and give back some meanwhile.
+        // Other tests of this process allocate and free memory meanwhile.
         assert!(memory() > before + (8 << 20));
     }
 }

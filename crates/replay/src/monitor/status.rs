@@ -1,4 +1,4 @@
-//! Fetches a status page: one GET, one bounded answer, no keep-alive.
+//! Fetches a status page with one GET request and a bounded response.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use crate::load::Target;
 
-/// The page of a target, if it is JSON.
+/// Fetches the page of a target as JSON.
 ///
 /// # Errors
 ///
-/// If nobody answers within half a second, or the answer is no page of JSON.
+/// Returns an error if there is no response within half a second, or if the response is not JSON.
 pub fn fetch(target: &Target) -> io::Result<serde_json::Value> {
     let mut stream = TcpStream::connect_timeout(&target.addr(), TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
@@ -20,7 +20,7 @@ pub fn fetch(target: &Target) -> io::Result<serde_json::Value> {
         path => path,
     };
     let host = target.host().to_str().unwrap_or_default();
-    // HTTP/1.0, so that the answer comes whole and unchunked and ends with the connection.
+    // HTTP/1.0: the response is not chunked and ends with the connection.
     let request =
         format!("GET {path} HTTP/1.0\r\nHost: {host}\r\nAccept: application/json\r\n\r\n");
     stream.write_all(request.as_bytes())?;
@@ -42,7 +42,7 @@ fn parse(answer: &[u8]) -> Result<serde_json::Value, String> {
     serde_json::from_slice(&answer[end + 4..]).map_err(|error| format!("not JSON: {error}"))
 }
 
-/// A sample that waits longer than this would not be one of its moment.
+/// A page that takes longer would not match the time of its sample.
 const TIMEOUT: Duration = Duration::from_millis(500);
 const PAGE_BYTES_MAX: u64 = 1 << 20;
 

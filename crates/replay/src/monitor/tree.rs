@@ -1,4 +1,4 @@
-//! What a server of several processes uses: a master, its workers, their helpers.
+//! The resource use of a server with several processes: a master, workers and helpers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,34 +9,33 @@ use serde::{Deserialize, Serialize};
 use super::Sample;
 use super::proc::{Process, parent_of};
 
-/// What a process and all its descendants use, added up.
+/// The sum of the resources of a process and all its descendants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Usage {
-    /// How many processes there are.
+    /// The number of processes.
     pub processes: u64,
-    /// CPU since they began, in user mode and in the kernel; what ended since is missing.
+    /// CPU time in user mode and kernel since the processes started, without ended processes.
     pub cpu_seconds: f64,
-    /// Memory: proportional shares of what they share, where the kernel tells, else resident sets; and
-    /// files in memory that belong to them.
+    /// Memory: the proportional set size if the kernel reports it, else the resident set; plus their files in memory.
     pub memory_bytes: u64,
-    /// Bytes fetched from a device since they began (`read_bytes` of proc(5)).
+    /// Bytes read from a device since the processes started (`read_bytes` of proc(5)).
     pub disk_read_bytes: u64,
-    /// Bytes handed over to be written to a device since they began (`write_bytes`).
+    /// Bytes passed to a device for writing since the processes started (`write_bytes`).
     pub disk_write_bytes: u64,
-    /// Open descriptors.
+    /// Open file descriptors.
     pub descriptors: u64,
-    /// Of these, sockets: connections and listeners.
+    /// The part of them that are sockets: connections and listeners.
     pub sockets: u64,
     /// Threads.
     pub threads: u64,
 }
 
-/// What the process `root` and its descendants use.
+/// Returns the resource use of the process `root` and its descendants.
 ///
 /// # Errors
 ///
-/// If `root` is gone. A descendant that ends meanwhile is left out.
+/// Returns an error if `root` does not exist. A descendant that ends meanwhile is skipped.
 pub fn usage_of_tree(root: u32) -> io::Result<Usage> {
     Process(root).stat()?;
     let mut usage = Usage::default();
@@ -50,7 +49,7 @@ pub fn usage_of_tree(root: u32) -> io::Result<Usage> {
     Ok(usage)
 }
 
-/// The processes that `parent` started and that are still its own.
+/// The child processes of `parent`.
 pub fn children_of(parent: u32) -> Vec<u32> {
     let all = parents().into_iter();
     all.filter(|(_, its)| *its == parent)
@@ -63,7 +62,7 @@ impl Usage {
         self.processes += 1;
         self.cpu_seconds +=
             sample.cpu_user_seconds.unwrap_or(0.0) + sample.cpu_system_seconds.unwrap_or(0.0);
-        // Beyond the resident set a sample counts files in memory.
+        // The part above the resident set is files in memory.
         let memory_files = sample
             .rss_bytes
             .unwrap_or(resident)
@@ -77,7 +76,7 @@ impl Usage {
     }
 }
 
-/// The parent of every process there is.
+/// The parent of every process.
 fn parents() -> BTreeMap<u32, u32> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return BTreeMap::new();
@@ -89,10 +88,10 @@ fn parents() -> BTreeMap<u32, u32> {
         .collect()
 }
 
-/// `root` and all below it.
+/// Returns `root` and all its descendants.
 fn descendants(parents: &BTreeMap<u32, u32>, root: u32) -> BTreeSet<u32> {
     let mut tree = BTreeSet::from([root]);
-    // Numbers wrap around, so a child may come before its parent: again until nobody joins.
+    // Process ids wrap around, so a child may be listed before its parent: repeat until nothing is added.
     loop {
         let before = tree.len();
         for (&pid, parent) in parents {
@@ -119,7 +118,7 @@ mod tests {
         assert_eq!(descendants(&parents, 5), BTreeSet::from([5]));
     }
 
-    /// Method: a shell that waits for a child which waits for us.
+    /// Method: starts a shell that waits for a child, which waits for this test.
     #[test]
     fn children_are_counted_with_their_parent() {
         let mut shell = Command::new("sh")
@@ -128,7 +127,7 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn()
             .expect("there is a shell");
-        // The child is there before the line, and ends when its input does.
+        // The child runs before the line is printed, and ends with its input.
         let mut line = [0; 3];
         let stdout = shell.stdout.as_mut().expect("a pipe");
         io::Read::read_exact(stdout, &mut line).expect("a line");

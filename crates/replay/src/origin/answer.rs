@@ -1,7 +1,7 @@
-//! The response to a request for an object: conditions, ranges, header lines. Pure.
+//! Computes the response to a request for an object: conditions, ranges, headers. Pure code.
 //!
-//! Heads are small and, where that is possible, of constant length, because a cache charges
-//! them to its budget and a prediction has to know them. With the defaults a 200 is
+//! Heads are small and of constant length where possible, because a cache charges them to its capacity and a
+//! prediction must know them. With the defaults, the head of a 200 is
 //!
 //! ```text
 //! HTTP/1.1 200 OK                        17 bytes with CRLF
@@ -11,9 +11,9 @@
 //!                                         2
 //! ```
 //!
-//! 104 bytes and the digits of the size. With entity tags the digits are made up for by a
-//! filler in the tag (`etag: "` 16 hex digits, then 13 zeros less the digits of the size,
-//! `"`), and all heads are 104 + 13 + 26 = 143 bytes.
+//! The sum is 104 bytes and the digits of the size. With entity tags, a filler in the tag compensates for the digits:
+//! `etag: "`, 16 hex digits, 13 zeros minus the digits of the size, `"`. Then each head has 104 + 13 + 26 = 143
+//! bytes.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -30,7 +30,7 @@ use super::config::OriginConfig;
 use crate::mix;
 use crate::pattern::Pattern;
 
-/// What to send: a head, and which bytes of the object.
+/// The response: the head, and the range of the object's bytes.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
@@ -38,7 +38,7 @@ pub(super) struct Answer {
     pub(super) bytes: Range<u64>,
 }
 
-/// Answers a GET or HEAD for an object.
+/// Computes the response to a GET or HEAD request for an object.
 pub(super) fn answer(
     ask: Ask<'_>,
     pattern: Pattern,
@@ -74,14 +74,14 @@ pub(super) fn answer(
         headers,
         bytes: 0..ask.size,
     };
-    // RFC 9110, section 13.2.1: conditions count only where the answer would be a success.
+    // RFC 9110, section 13.2.1: conditions apply only if the response would be successful.
     if ask.status == StatusCode::OK {
         if is_unmodified(asked, etag.as_ref(), last_modified) {
             answer.status = StatusCode::NOT_MODIFIED;
             answer.bytes = 0..0;
             return answer;
         }
-        // Section 14.2: Range is defined for GET alone.
+        // Section 14.2: Range is defined for GET only.
         if method == Method::GET && range_applies(asked, etag.as_ref(), last_modified) {
             answer.narrow(asked.get(RANGE), ask.size);
         }
@@ -97,8 +97,8 @@ pub(super) fn answer(
 }
 
 impl Answer {
-    /// Carries out a `Range` of one part; several parts, other units and nonsense are
-    /// ignored, as section 14.2 allows, and the whole object is sent.
+    /// Applies a `Range` of one part. Several parts, other units and malformed values are ignored, as section 14.2
+    /// allows, and the whole object is sent.
     fn narrow(&mut self, range: Option<&HeaderValue>, size: u64) {
         let Some(part) = range
             .and_then(|value| value.to_str().ok())
@@ -109,7 +109,7 @@ impl Answer {
         };
         let wanted = match part {
             ("", last) => last.parse().ok().map(|last: u64| {
-                // The last so many bytes, or all there are.
+                // The last `last` bytes, or the whole object if it is shorter.
                 (last > 0).then(|| size.saturating_sub(last)..size)
             }),
             (first, "") => first.parse().ok().map(|first: u64| Some(first..size)),
@@ -139,7 +139,7 @@ impl Answer {
     }
 }
 
-/// RFC 9110, section 13.2.2, steps 3 and 4: `If-None-Match` is heard first, and alone.
+/// RFC 9110, section 13.2.2, steps 3 and 4: if `If-None-Match` is present, it alone is evaluated.
 fn is_unmodified(
     asked: &HeaderMap,
     etag: Option<&HeaderValue>,
@@ -160,7 +160,7 @@ fn is_unmodified(
     }
 }
 
-/// Section 13.1.5: `If-Range` wants the same tag, strongly, or the same date, exactly.
+/// Section 13.1.5: `If-Range` requires a strong match of the entity tag, or exactly the same date.
 fn range_applies(
     asked: &HeaderMap,
     etag: Option<&HeaderValue>,
@@ -183,7 +183,7 @@ fn date(asked: &HeaderMap, name: HeaderName) -> Option<u64> {
     Some(since_epoch.as_secs())
 }
 
-/// Another size is another version of the object, so the tag depends on both.
+/// Another size is another version of the object, so the tag depends on id and size.
 fn etag(pattern: Pattern, size: u64) -> HeaderValue {
     let version = mix::draw(pattern.key(), size);
     let digits = size.checked_ilog10().unwrap_or(0) as usize + 1;
@@ -201,7 +201,7 @@ fn text(text: String) -> HeaderValue {
 const SIZE_DIGITS_MAX: usize = 13;
 const _: () = assert!(super::OBJECT_BYTES_MAX.ilog10() as usize + 1 == SIZE_DIGITS_MAX);
 
-/// Thu, 01 Jan 2026 00:00:00 GMT: all objects are as old as each other.
+/// Thu, 01 Jan 2026 00:00:00 GMT. All objects have the same date.
 const LAST_MODIFIED_SECS: u64 = 1_767_225_600;
 
 #[cfg(test)]
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(other_size.status, 200);
     }
 
-    /// With entity tags every head has the same length; without, it grows by the digits.
+    /// With entity tags all heads have the same length. Without them, the length grows with the digits of the size.
     #[test]
     fn heads_are_as_long_as_documented() {
         let head_bytes = |answer: &Answer| -> usize {

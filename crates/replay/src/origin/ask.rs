@@ -1,10 +1,9 @@
-//! What a request asks of the origin: the object, and anything unusual about its answer.
+//! Parses a request to the origin: the object and the requested properties of the response.
 //!
-//! `/o/<id>?size=N` and, in any order, `cc=` (another `Cache-Control`, empty for none),
-//! `ct=` (`Content-Type`), `vary=`, `h=Name:value` (any header, up to sixteen), `status=`,
-//! `chunked=1` (no `Content-Length`) and `delay=` (milliseconds before the response). Values are
-//! percent-encoded. Other parameters are ignored: they make another URL for a cache, and that
-//! may be the point of them.
+//! The form is `/o/<id>?size=N`. Further parameters, in any order: `cc=` (another `Cache-Control`, empty for none),
+//! `ct=` (`Content-Type`), `vary=`, `h=Name:value` (any header, up to sixteen), `status=`, `chunked=1` (no
+//! `Content-Length`) and `delay=` (milliseconds before the response). Values are percent-encoded. Other parameters
+//! are ignored: they only make the URL different for a cache.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -12,46 +11,46 @@ use std::time::Duration;
 use http::header::{CONTENT_TYPE, VARY};
 use http::{HeaderName, HeaderValue, StatusCode};
 
-/// A request for an object, understood.
+/// A parsed request for an object.
 #[derive(Debug, PartialEq)]
 pub(super) struct Ask<'a> {
     pub(super) id: &'a str,
     pub(super) size: u64,
-    /// `None` leaves it to the configuration, `Some(None)` sends none.
+    /// `None` uses the configured value, `Some(None)` sends no header.
     pub(super) cache_control: Option<Option<HeaderValue>>,
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) status: StatusCode,
     pub(super) chunked: bool,
-    /// The wait between the end of the request and its response.
+    /// The time between the end of the request and its response.
     pub(super) delay: Duration,
 }
 
-/// Why a request asks for no object.
+/// Why a request is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AskError {
     /// The path is not `/o/<id>`.
     #[error("no object here: ask for /o/<id>?size=<bytes>")]
     NoObject,
-    /// There is no `size`.
+    /// The parameter `size` is missing.
     #[error("how large is the object? add ?size=<bytes>")]
     NoSize,
-    /// The size is not a number of bytes the origin may send.
+    /// The size is not a number, or too large.
     #[error("size={text} is not a number from 0 to {max}")]
     BadSize {
-        /// What was given.
+        /// The value.
         text: String,
-        /// The largest allowed.
+        /// The largest allowed size.
         max: u64,
     },
-    /// A parameter cannot be what it was given as.
+    /// A parameter has an invalid value.
     #[error("{name}={value} cannot be sent: {hint}")]
     BadParameter {
         /// The parameter.
         name: &'static str,
         /// Its value.
         value: String,
-        /// The way out.
+        /// How to fix it.
         hint: &'static str,
     },
 }
@@ -102,7 +101,7 @@ impl<'a> Ask<'a> {
                     ask.push("h", name, value.trim())?;
                 }
                 "status" => {
-                    // 1xx and 304 are not final answers to a plain GET.
+                    // 1xx and 304 are not final responses to an unconditional GET.
                     ask.status = value
                         .parse()
                         .ok()
@@ -128,7 +127,7 @@ impl<'a> Ask<'a> {
         if self.headers.len() >= HEADERS_MAX {
             return Err(bad(from, value, "sixteen headers are enough"));
         }
-        // hyper frames the message; a second opinion would make it invalid.
+        // hyper frames the message. A second framing header would make it invalid.
         if FRAMING.contains(&name.as_str()) {
             return Err(bad(from, name.as_str(), "framing is the origin's own"));
         }
@@ -150,7 +149,7 @@ fn bad(name: &'static str, value: &str, hint: &'static str) -> AskError {
     }
 }
 
-/// Undoes percent-encoding and `+` for a space; what is not encoded right stays as it is.
+/// Decodes percent-encoding, and `+` as a space. Malformed sequences stay unchanged.
 fn decode(text: &str) -> Cow<'_, str> {
     if !text.contains(['%', '+']) {
         return Cow::Borrowed(text);
@@ -178,7 +177,7 @@ fn decode(text: &str) -> Cow<'_, str> {
 
 const HEADERS_MAX: usize = 16;
 
-/// Ten times as long as an edge waits for a response by default.
+/// Ten times the default timeout of an edge for a response.
 const DELAY_MAX: Duration = Duration::from_secs(600);
 
 const FRAMING: [&str; 5] = [

@@ -1,4 +1,4 @@
-//! A response body made while it is sent.
+//! Generates a response body while it is sent.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 use super::stats::OriginStats;
 use crate::pattern::Pattern;
 
-/// The body of a response: bytes of an object, a text, or nothing.
+/// The body of a response: bytes of an object, a text, or empty.
 #[derive(Debug)]
 pub(super) enum OriginBody {
     Empty,
@@ -20,7 +20,7 @@ pub(super) enum OriginBody {
         pattern: Pattern,
         at: u64,
         end: u64,
-        /// Without a known size hyper falls back to chunks.
+        /// If false, the size is unknown to hyper, which then sends chunks.
         says_size: bool,
         stats: Arc<OriginStats>,
     },
@@ -80,6 +80,6 @@ impl Body for OriginBody {
     }
 }
 
-/// Bytes made at a time: small enough to stay in the second-level cache until the kernel
-/// copied them, large enough that a write costs little beside its copy.
+/// Bytes generated at a time. They fit in the second-level cache until the kernel has copied them, and are enough
+/// that the cost of a write is small compared with the copy.
 const FRAME_BYTES: usize = 128 << 10;

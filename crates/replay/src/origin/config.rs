@@ -1,4 +1,4 @@
-//! How the synthetic origin behaves.
+//! The configuration of the synthetic origin.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
@@ -7,57 +7,54 @@ use std::time::Duration;
 use edgeward_types::Seed;
 use http::{HeaderName, HeaderValue, StatusCode};
 
-/// The synthetic origin, with every default filled in.
+/// The configuration of the synthetic origin, with all defaults filled in.
 #[derive(Clone, Debug)]
 pub struct OriginConfig {
-    /// Where to listen. Port 0 takes a free one.
+    /// The address to listen on. Port 0 selects a free port.
     pub listen: SocketAddr,
 
-    /// Threads, each with a runtime and a listener of its own.
+    /// Worker threads, each with its own runtime and listener.
     ///
-    /// One by default: it makes several GB a second, and what stands before it needs the
-    /// other cores.
+    /// The default is one: it generates several GB per second, and the cache under test needs the other cores.
     pub workers: NonZeroUsize,
 
-    /// How long a request waits before it is answered. Nothing by default. Timers tick
-    /// once a millisecond.
+    /// The delay before each response. Default: none. The resolution is one millisecond.
     pub latency: Duration,
 
-    /// The latency of each request is drawn evenly from `latency - jitter ..= latency + jitter`.
+    /// The latency of each request is uniformly distributed in `latency - jitter ..= latency + jitter`.
     pub jitter: Duration,
 
-    /// The share of requests answered with `error_status`, drawn for each.
+    /// The share of requests answered with `error_status`.
     pub error_rate: f64,
 
-    /// What an error is. 503 by default.
+    /// The status of an injected error. Default: 503.
     pub error_status: StatusCode,
 
-    /// `Cache-Control` of every object unless its query says otherwise; none if `None`.
+    /// The `Cache-Control` of every object, unless the query sets another one. `None` sends no header.
     ///
-    /// `max-age=86400` by default: a replay takes less than a day, so that nothing goes
-    /// stale unless it is asked to.
+    /// The default is `max-age=86400`: a replay takes less than a day, so objects become stale only on request.
     pub cache_control: Option<HeaderValue>,
 
-    /// Whether objects carry an `ETag` and answer conditions on it.
+    /// True if objects have an `ETag` and conditional requests are answered.
     ///
-    /// Off by default to keep heads small. The tag has a filler that makes up for the
-    /// digits of `Content-Length`, so that all heads of status 200 are equally long.
+    /// Off by default to keep heads small. A filler in the tag compensates for the digits of `Content-Length`, so
+    /// that all heads of status 200 have the same length.
     pub etag: bool,
 
-    /// Whether objects carry a `Last-Modified` (the same for all) and answer conditions on it.
+    /// True if objects have a `Last-Modified` (the same for all) and conditional requests are answered.
     pub last_modified: bool,
 
-    /// More header lines on every response to a request for an object.
+    /// Further headers of every response for an object.
     pub headers: Vec<(HeaderName, HeaderValue)>,
 
-    /// Objects larger than this are refused with 400; never more than 2^40.
+    /// Larger objects are rejected with 400; at most 2^40.
     pub size_bytes_max: u64,
 
-    /// Connections served at once, over all workers; others wait to be accepted.
+    /// Connections served at the same time by all workers. Further connections wait to be accepted.
     pub connections_max: NonZeroUsize,
 
-    /// Where the draws for latency and errors come from: request number `n` since the
-    /// start gets draw `n`, so one connection sees the same sequence every time.
+    /// The seed for latency and errors. Request number `n` since the start gets draw `n`, so one connection sees the
+    /// same sequence each time.
     pub seed: Seed,
 }
 
@@ -75,8 +72,7 @@ impl Default for OriginConfig {
             last_modified: false,
             headers: Vec::new(),
             size_bytes_max: super::OBJECT_BYTES_MAX,
-            // Far beyond what a proxy opens to one origin, within the usual limit of
-            // 65536 descriptors.
+            // Far more than a proxy opens to one origin, and within the usual limit of 65,536 descriptors.
             connections_max: NonZeroUsize::new(16_384).expect("not zero"),
             seed: Seed(1),
         }
@@ -84,7 +80,7 @@ impl Default for OriginConfig {
 }
 
 impl OriginConfig {
-    /// What fate has in store for request number `n`: how long it waits, and whether it fails.
+    /// Returns the delay of request number `n`, and whether the request fails.
     pub(super) fn fate(&self, n: u64) -> Fate {
         let draw = |which| crate::mix::unit(crate::mix::draw(self.seed.0, 2 * n + which));
         let latency = if self.jitter.is_zero() {
@@ -101,7 +97,7 @@ impl OriginConfig {
     }
 }
 
-/// What a request meets besides its answer.
+/// The injected delay and error of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Fate {
     pub(super) latency: Duration,
@@ -138,7 +134,7 @@ mod tests {
             };
             (0..100_000).filter(|&n| config.fate(n).fails).collect()
         };
-        // Three standard deviations of a binomial draw: sqrt(1e5 * 0.01 * 0.99) = 31.
+        // Three standard deviations of the binomial distribution: sqrt(1e5 * 0.01 * 0.99) = 31.
         let some = failing(0.01, 7);
         assert!(some.len().abs_diff(1000) < 95, "{}", some.len());
         assert_eq!(some, failing(0.01, 7));

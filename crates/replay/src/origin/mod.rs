@@ -1,11 +1,11 @@
-//! The synthetic origin: `/o/<id>?size=N` answers N bytes that are a function of the id.
+//! The synthetic origin: `/o/<id>?size=N` returns N bytes that are a function of the id.
 //!
-//! Nothing is stored, so any trace has an origin, however large. One current-thread runtime
-//! per worker, each with its own listener on the same port (`SO_REUSEPORT`), so that the
-//! kernel spreads the connections and the workers share nothing but counters.
+//! The origin stores nothing, so it can serve a trace of any size. Each worker has a current-thread runtime and its
+//! own listener on the same port (`SO_REUSEPORT`). The kernel distributes the connections, and the workers share only
+//! counters.
 //!
-//! `ask` reads a request, `answer` decides on the response (both pure), `body` makes
-//! the bytes while they are sent.
+//! `ask` parses a request and `answer` computes the response (both pure). `body` generates the bytes while they are
+//! sent.
 
 mod answer;
 mod ask;
@@ -19,7 +19,7 @@ pub use config::OriginConfig;
 pub use server::{Running, StartError, SyntheticOrigin};
 pub use stats::{OriginCounts, OriginStats};
 
-/// The largest object: a terabyte, 2^40 bytes.
+/// The largest object: 2^40 bytes, a terabyte.
 ///
-/// Thirteen decimal digits hold it, which is what the filler in the entity tag counts on.
+/// It has thirteen decimal digits; the filler in the entity tag depends on this.
 pub const OBJECT_BYTES_MAX: u64 = 1 << 40;

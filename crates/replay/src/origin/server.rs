@@ -1,4 +1,4 @@
-//! Listeners, connections and the way through them.
+//! Listeners, connections and request handling.
 
 use std::convert::Infallible;
 use std::io;
@@ -31,7 +31,7 @@ use crate::pattern::Pattern;
 #[derive(Debug)]
 pub struct SyntheticOrigin;
 
-/// A running origin. Dropping it stops it, as [`shutdown`](Self::shutdown) does.
+/// A running origin. Dropping it stops it, like [`shutdown`](Self::shutdown).
 #[derive(Debug)]
 pub struct Running {
     addr: SocketAddr,
@@ -44,28 +44,28 @@ pub struct Running {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The address cannot be listened on.
+    /// Listening on the address failed.
     #[error("cannot listen on {addr}")]
     Listen {
         /// The address.
         addr: SocketAddr,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The system refused a thread or a runtime.
+    /// A thread or a runtime could not be created.
     #[error("cannot start a worker")]
     Worker {
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
 
 impl SyntheticOrigin {
-    /// Listens and serves on threads of its own; returns once the port is open.
+    /// Listens and serves on its own threads. Returns when the port is open.
     pub fn start(config: OriginConfig) -> Result<Running, StartError> {
         if config.listen.port() != 0 {
-            // Sockets that share a port would let a second origin take half of the first
-            // one's connections unnoticed. One that does not share finds out.
+            // Sockets with `SO_REUSEPORT` would let a second origin take half of the connections unnoticed. Listening
+            // without it first detects another origin.
             drop(listen(config.listen, false)?);
         }
         let config = Arc::new(config);
@@ -81,14 +81,14 @@ impl SyntheticOrigin {
             workers: Vec::new(),
         };
         for number in 0..config.workers.get() {
-            // Runtimes and listeners are made here, so that a failure is the caller's to see.
+            // Runtimes and listeners are created here, so that the caller gets the error.
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
                 .map_err(|source| StartError::Worker { source })?;
             let listener = {
                 let _entered = runtime.enter();
-                // The first takes a port if none was named, the others share it.
+                // The first worker selects a port if port 0 was given; the others share it.
                 TcpListener::from_std(listen(running.addr, true)?)
                     .map_err(|source| StartError::Worker { source })?
             };
@@ -110,17 +110,17 @@ impl SyntheticOrigin {
 }
 
 impl Running {
-    /// Where it listens.
+    /// The address it listens on.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// What it did so far. The counters outlive the origin.
+    /// The counters. They remain readable after the origin has stopped.
     pub fn stats(&self) -> Arc<OriginStats> {
         Arc::clone(&self.stats)
     }
 
-    /// Stops accepting, lets answers under way finish for up to two seconds, joins all threads.
+    /// Stops accepting, waits up to two seconds for pending responses, and joins all threads.
     pub fn shutdown(mut self) {
         self.stop();
     }
@@ -184,8 +184,7 @@ impl Worker {
                         });
                     }
                     Err(error) => {
-                        // Out of descriptors, most likely: leave those that are open
-                        // the time to end rather than spin.
+                        // The process has probably run out of descriptors. Waits, so that open connections can end.
                         tracing::warn!(%error, "the origin could not accept a connection");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
@@ -196,7 +195,7 @@ impl Worker {
         }
         drop(listener);
         let drained = async { while connections.join_next().await.is_some() {} };
-        // What still runs after that is aborted with the set.
+        // Connections that are still open are aborted when the set is dropped.
         _ = tokio::time::timeout(DRAIN_TIME, drained).await;
     }
 
@@ -210,7 +209,7 @@ impl Worker {
         });
         let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
         let mut connection = std::pin::pin!(connection);
-        // How a connection ends is the peer's affair.
+        // The peer decides how a connection ends, so errors are ignored.
         let ended = tokio::select! {
             _ = connection.as_mut() => true,
             _ = self.stopped.wait_for(|&stopped| stopped) => false,
@@ -246,7 +245,7 @@ impl Worker {
         match head.method {
             Method::GET | Method::HEAD => wait(delay).await,
             Method::POST | Method::PUT | Method::PATCH | Method::DELETE => {
-                // Taken and forgotten: objects are what they are.
+                // Reads and drops the body: objects cannot be changed.
                 while let Some(Ok(_)) = upload.frame().await {}
                 wait(delay).await;
                 return status(StatusCode::NO_CONTENT);

@@ -1,10 +1,10 @@
-//! What the origin did, counted by all workers.
+//! The counters of the origin, shared by all workers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 
-/// Counters of a running origin.
+/// The counters of a running origin.
 #[derive(Debug, Default)]
 pub struct OriginStats {
     requests: AtomicU64,
@@ -17,20 +17,20 @@ pub struct OriginStats {
     open_connections: AtomicU64,
 }
 
-/// The counters at one moment.
+/// The values of the counters at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OriginCounts {
-    /// Requests whose head was read, for whatever path.
+    /// Requests whose head was read, for any path.
     pub requests: u64,
-    /// Bytes of objects handed over for sending. A body that broke off counts as far as it got.
+    /// Object bytes passed on for sending. An interrupted body counts up to the interruption.
     pub body_bytes: u64,
-    /// Answers of status 304.
+    /// Responses with status 304.
     pub not_modified: u64,
-    /// Answers of status 206.
+    /// Responses with status 206.
     pub partial: u64,
-    /// Errors drawn at the configured rate.
+    /// Errors injected at the configured rate.
     pub errors: u64,
-    /// Requests that asked for no object: 400, 404, 416.
+    /// Invalid requests: 400, 404, 416.
     pub refused: u64,
     /// Connections accepted.
     pub connections: u64,
@@ -39,7 +39,7 @@ pub struct OriginCounts {
 }
 
 impl OriginStats {
-    /// The counters now. Each is exact; they are read one after the other.
+    /// Reads the counters one after the other; each value is exact.
     pub fn counts(&self) -> OriginCounts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         OriginCounts {
@@ -54,7 +54,7 @@ impl OriginStats {
         }
     }
 
-    /// Counts a request and says which one it is, from 0.
+    /// Counts a request and returns its number, from 0.
     pub(super) fn request(&self) -> u64 {
         self.requests.fetch_add(1, Ordering::Relaxed)
     }

@@ -1,4 +1,5 @@
-//! How fast bodies are cut, and what cutting them finds: against FastCDC, over files of one's own.
+//! Measures the speed of the chunker and the deduplication it achieves, compared with FastCDC, on the files of a
+//! folder.
 //!
 //! `cargo run --release -p edgeward-dedup --example chunk_speed -- /usr/share/doc`
 
@@ -9,7 +10,7 @@ use std::time::Instant;
 
 use edgeward_dedup::chunker::{Chunker, ChunkerParams, Pace};
 
-/// As much of the named folders is read.
+/// The maximum number of bytes read from the folders.
 const BYTES_MAX: usize = 350 << 20;
 
 const ROUNDS: usize = 5;
@@ -79,7 +80,7 @@ fn report(
     println!("{average:>6} {name:<8} {speed:6.2} GB/s  dedup {ratio:.4}");
 }
 
-/// Reads what is in `folder`, up to `bytes_max`; how much it was.
+/// Reads the files in `folder`, up to `bytes_max` bytes in total. Returns the number of bytes read.
 fn gather(folder: &Path, bytes_max: usize, files: &mut Vec<Vec<u8>>) -> usize {
     let entries = fs::read_dir(folder).map(|entries| entries.flatten().map(|entry| entry.path()));
     let Ok(mut paths) = entries.map(Iterator::collect::<Vec<_>>) else {

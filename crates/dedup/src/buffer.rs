@@ -1,9 +1,9 @@
-//! Memory for bodies on their way: written once, handed on without a copy, and used again.
+//! Memory for bodies: filled once, passed on without a copy, and reused.
 //!
-//! A body's bytes are read into a [`Buffer`] and stay where they are until the last who needs them is done: the piece
-//! that waits for its acknowledgement, the connection that writes it, the user who takes it. Fresh memory costs more than what is done with
-//! it, since the system maps and zeroes each page; so large buffers come out of a [`Pool`] and return there, last in first out,
-//! while a processor's cache still has them.
+//! The bytes of a body are read into a [`Buffer`]. They stay there until the last user is done: the piece that
+//! waits for its acknowledgement, the connection that writes it, or the program that reads it. Fresh memory costs
+//! more than the work on it, because the system maps and zeroes each page. Large buffers therefore come from a
+//! [`Pool`] and return to it, last in, first out, while they are still in a cache of the processor.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,32 +11,32 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// Large buffers have one of these sizes: a batch of 256 or 448 KiB, and the chunk that filled it.
+/// The sizes of large buffers: a batch of 256 or 448 KiB, and the chunk that filled it.
 pub const LARGE_BYTES: [usize; 2] = [320 << 10, 512 << 10];
 
-/// What is shorter is allocated as it is wanted: a few bytes that somebody holds shall not hold many times as much memory.
+/// Shorter buffers are allocated with their exact size, so that a few bytes do not keep a large buffer in use.
 const SMALL_BYTES_MAX: usize = LARGE_BYTES[0] / 2;
 
-/// Keeps large buffers that nobody uses, for whoever wants one next. A driver brings it.
+/// Keeps unused large buffers for the next user. The driver implements it.
 pub trait Shelf: Send + Sync {
-    /// The memory of one with so many bytes, one of [`LARGE_BYTES`], if there is any.
+    /// Returns memory of this size, which is one of [`LARGE_BYTES`], if one is available.
     fn take(&self, bytes: usize) -> Option<Box<[u8]>>;
 
-    /// Takes memory back, or frees it where there is enough.
+    /// Takes memory back, or frees it if enough is kept.
     fn put(&self, memory: Box<[u8]>);
 }
 
-/// Where large buffers come from: without a [`Shelf`] each is allocated anew. Clones share it.
+/// The source of large buffers. Without a [`Shelf`] each buffer is allocated. Clones share the shelf.
 #[derive(Clone, Default)]
 pub struct Pool(Option<Arc<dyn Shelf>>);
 
 impl Pool {
-    /// Buffers out of this shelf.
+    /// Creates a pool that takes buffers from this shelf.
     pub fn new(shelf: Arc<dyn Shelf>) -> Self {
         Self(Some(shelf))
     }
 
-    /// A buffer with room for `bytes` at least.
+    /// Returns a buffer with space for at least `bytes`.
     pub fn buffer(&self, bytes: usize) -> Buffer {
         let mut sizes = LARGE_BYTES.into_iter().filter(|_| bytes > SMALL_BYTES_MAX);
         let large = sizes.find(|&size| bytes <= size);
@@ -57,37 +57,37 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// Bytes with room for more.
+/// Bytes, with space for more.
 #[derive(Default)]
 pub struct Buffer {
     bytes: Box<[u8]>,
     filled: usize,
-    /// Where it returns to.
+    /// The shelf to which the memory returns.
     shelf: Option<Arc<dyn Shelf>>,
 }
 
 impl Buffer {
-    /// How many more there is room for.
+    /// Returns the number of bytes that can still be added.
     pub fn room(&self) -> usize {
         self.bytes.len() - self.filled
     }
 
-    /// Where the next bytes belong. What is there means nothing.
+    /// Returns the unfilled part. Its content is undefined.
     pub fn spare(&mut self) -> &mut [u8] {
         &mut self.bytes[self.filled..]
     }
 
-    /// So many bytes were put into [`spare`](Self::spare).
+    /// Records that this many bytes were written into [`spare`](Self::spare).
     ///
     /// # Panics
     ///
-    /// If there was no room for them.
+    /// If the unfilled part is shorter.
     pub fn fill(&mut self, bytes: usize) {
         assert!(bytes <= self.room(), "{bytes} bytes into {}", self.room());
         self.filled += bytes;
     }
 
-    /// Room for `bytes` more at least.
+    /// Makes space for at least `bytes` more.
     pub fn reserve(&mut self, bytes: usize, pool: &Pool) {
         if self.room() < bytes {
             let wanted = (self.filled + bytes).max((self.bytes.len() * 2).min(LARGE_BYTES[0]));
@@ -97,26 +97,26 @@ impl Buffer {
         }
     }
 
-    /// Appends bytes there is room for.
+    /// Appends bytes.
     ///
     /// # Panics
     ///
-    /// If there is none.
+    /// If there is no space for them.
     pub fn put(&mut self, bytes: &[u8]) {
         self.spare()[..bytes.len()].copy_from_slice(bytes);
         self.filled += bytes.len();
     }
 
-    /// Gives memory back that holds nothing.
+    /// Returns the memory of an empty buffer.
     pub fn release(&mut self) {
         if self.filled == 0 {
             *self = Self::default();
         }
     }
 
-    /// The first `bytes` as they will never change again; the rest begins a buffer of its own.
+    /// Returns the first `bytes` as immutable bytes. The rest becomes the content of a new buffer.
     pub fn split_off_front(&mut self, bytes: usize, pool: &Pool) -> Bytes {
-        // Less would hold more memory than it has bytes.
+        // A short front is copied, so that it does not keep a much larger buffer in use.
         if bytes < self.bytes.len() / 2 {
             let front = Bytes::copy_from_slice(&self[..bytes]);
             self.bytes.copy_within(bytes..self.filled, 0);
@@ -127,7 +127,7 @@ impl Buffer {
         let rest = &self[bytes..];
         let mut next = Self::default();
         if !rest.is_empty() {
-            // Of a large one the next will be as long.
+            // After a large buffer the next one will be filled as far.
             let wanted = if LARGE_BYTES.contains(&self.bytes.len()) {
                 bytes.max(SMALL_BYTES_MAX + 1)
             } else {
@@ -141,7 +141,7 @@ impl Buffer {
         front.freeze(0..bytes)
     }
 
-    /// A range of its bytes as they will never change again; the memory returns when the last clone is dropped.
+    /// Returns a range as immutable bytes. The memory returns when the last clone is dropped.
     pub fn freeze(self, range: Range<usize>) -> Bytes {
         Bytes::from_owner(self).slice(range)
     }
@@ -183,7 +183,8 @@ mod tests {
     use proptest::prelude::{any, prop_assert_eq, proptest};
 
     proptest! {
-        /// Whatever is put in and split off, the bytes are those of a vector, and none of those split off changes later.
+        /// A buffer has the bytes of a vector after every append and split, and bytes that were split off do not
+        /// change later.
         #[test]
         fn buffers_are_vectors(steps in vec((any::<u8>(), 0_usize..150_000, 0_usize..200_000), 1..20)) {
             let pool = Pool::default();

@@ -1,15 +1,15 @@
-//! Compression, as far as it is decided here: what is worth trying.
+//! Compression: which payloads are compressed, and by which method.
 //!
-//! zstd and LZ4 at full speed are C libraries, and this crate compiles for wasm32, so they come in by the trait
-//! [`Codec`]. What stays here is [`Effort`]: compression is worth its time only while the line is slower than
-//! the processor, and only on bytes that become fewer.
+//! zstd and LZ4 at full speed are C libraries, and this crate compiles for wasm32. A driver therefore implements
+//! them as a [`Codec`]. This crate has [`Effort`]: compression is worth its time only while the link is slower than
+//! the processor, and only for bytes that become fewer.
 
 use std::fmt;
 
 /// How a payload is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Method {
-    /// Not at all.
+    /// Uncompressed.
     None,
     /// LZ4's block format.
     Lz4,
@@ -18,7 +18,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// What it is called on the wire.
+    /// Returns the number of the method on the wire.
     pub const fn code(self) -> u8 {
         match self {
             Self::None => 0,
@@ -27,7 +27,7 @@ impl Method {
         }
     }
 
-    /// What `code` means.
+    /// Returns the method with this number.
     pub const fn from_code(code: u8) -> Option<Self> {
         match code {
             0 => Some(Self::None),
@@ -38,39 +38,39 @@ impl Method {
     }
 }
 
-/// A set of methods; `None` is always in it.
+/// A set of methods. It always contains `None`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Methods(u8);
 
 impl Methods {
-    /// Nothing is compressed.
+    /// No compression.
     pub const NONE: Self = Self(1);
-    /// All there are.
+    /// All methods.
     pub const ALL: Self = Self(7);
 
-    /// With this one.
+    /// Returns the set with this method added.
     #[must_use]
     pub const fn with(self, method: Method) -> Self {
         Self(self.0 | 1 << method.code())
     }
 
-    /// What both have.
+    /// Returns the methods that are in both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0 | 1)
     }
 
-    /// Whether it is in.
+    /// Returns true if the method is in the set.
     pub const fn has(self, method: Method) -> bool {
         self.0 >> method.code() & 1 == 1
     }
 
-    /// As on the wire.
+    /// Returns the set as on the wire: one bit per method.
     pub const fn bits(self) -> u8 {
         self.0
     }
 
-    /// From the wire; what is not known is left out.
+    /// Reads a set from the wire. Unknown methods are ignored.
     pub const fn from_bits(bits: u8) -> Self {
         Self(bits).and(Self::ALL)
     }
@@ -85,17 +85,18 @@ impl fmt::Debug for Methods {
     }
 }
 
-/// The bytes are not what a codec made.
+/// The payload cannot be decompressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Undecodable;
 
-/// Compresses and decompresses; a driver brings it.
+/// Compresses and decompresses. A driver implements it.
 pub trait Codec {
-    /// Appends `raw`, compressed, to `out`. `past` are bytes the other end has, which `raw` may be like; empty if there
-    /// are none. False, with `out` as it was, if it cannot be done or does not become shorter than `raw`.
+    /// Appends `raw`, compressed, to `out`. `past` is the dictionary: bytes that the peer has and that may resemble
+    /// `raw`, or empty. Returns false, and leaves `out` unchanged, if this fails or the result is not shorter than
+    /// `raw`.
     fn compress(&mut self, method: Method, past: &[u8], raw: &[u8], out: &mut Vec<u8>) -> bool;
 
-    /// Appends to `out` the `raw_bytes` that `packed` was made of. More are never appended, fewer are an error.
+    /// Appends to `out` the `raw_bytes` bytes that `packed` was made of. Never appends more; fewer are an error.
     fn decompress(
         &mut self,
         method: Method,
@@ -106,30 +107,32 @@ pub trait Codec {
     ) -> Result<(), Undecodable>;
 }
 
-/// How hard to compress.
+/// Selects the compression method of each batch.
 ///
-/// Steps down from zstd to LZ4 to nothing while the line takes whatever it is given, for then time spent on compression is
-/// the only thing that bodies wait for, and up again while the line is what they wait for. Bytes that did not become
-/// fewer are a sign of more of them: after each such batch, twice as many are sent as they are, 32 at most.
+/// Steps down from zstd to LZ4 to no compression while the link sends everything at once, because bodies then wait
+/// only for the compressor. Steps up again while frames wait for the link. Bytes that do not become fewer suggest
+/// that the next ones will not either: after each batch of this kind, twice as many batches are sent uncompressed,
+/// at most 32.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     allowed: Methods,
     now: Method,
-    /// In a row: bytes for which the line waited for us, or batches for which we waited for the line.
+    /// In a row: the bytes of batches that found the link idle, or the number of batches that found it busy.
     idle_bytes: usize,
     line_busy: u8,
-    /// Batches that are not tried, and how many it will be next time.
+    /// The number of batches that are still sent uncompressed, and the number at the next failure.
     pass: u8,
     pass_next: u8,
 }
 
 impl Effort {
-    /// Eight long batches, 4 ms of zstd. Where a body begins eight short ones say nothing of the time that those would take.
+    /// Eight long batches, 4 ms of zstd. Bytes are counted and not batches, because eight short batches at the
+    /// start of a body take almost no time.
     const IDLE_BYTES: usize = 2 << 20;
     const BUSY_BATCHES: u8 = 2;
     const PASS_MAX: u8 = 32;
 
-    /// Begins with the strongest that is allowed.
+    /// Starts with the strongest allowed method.
     pub fn new(allowed: Methods) -> Self {
         let mut effort = Self {
             allowed,
@@ -145,7 +148,8 @@ impl Effort {
         effort
     }
 
-    /// For the next batch, of so many bytes. `line_busy` tells whether earlier bytes still wait for the line.
+    /// Returns the method for the next batch of this length. `line_busy` is true while earlier bytes still wait for
+    /// the link.
     pub fn choose(&mut self, line_busy: bool, raw_bytes: usize) -> Method {
         if line_busy {
             (self.idle_bytes, self.line_busy) = (0, self.line_busy + 1);
@@ -167,9 +171,9 @@ impl Effort {
         self.now
     }
 
-    /// What became of a batch that was tried.
+    /// Records the result of compressing a batch.
     pub fn learn(&mut self, raw_bytes: usize, packed_bytes: usize) {
-        // Less than 1/32 saved: not worth decompressing either.
+        // Less than 1/32 saved is not worth the decompression.
         if packed_bytes > raw_bytes - raw_bytes / 32 {
             self.pass = self.pass_next;
             self.pass_next = (self.pass_next * 2).min(Self::PASS_MAX);
@@ -178,12 +182,12 @@ impl Effort {
         }
     }
 
-    /// Whether batches are compressed, and the last one became shorter.
+    /// Returns true if batches are compressed and the last one became shorter.
     pub fn saves(&self) -> bool {
         self.now != Method::None && self.pass_next == 1
     }
 
-    /// Whether all is done that can be to make bytes fewer, since they wait for the line.
+    /// Returns true if frames wait for the link and the strongest allowed method is in use.
     pub fn is_strongest(&self) -> bool {
         self.now != Method::None && self.stronger().is_none()
     }
@@ -207,7 +211,7 @@ mod tests {
 
     const BATCH: usize = 256 << 10;
 
-    /// While the line is idle compression gives way step by step; once it is busy it returns.
+    /// Compression steps down while the link is idle and steps up again when it is busy.
     #[test]
     fn effort_follows_the_line() {
         let mut effort = Effort::new(Methods::ALL);
@@ -224,7 +228,7 @@ mod tests {
         assert_eq!(take(true, 100), Some(Method::Zstd));
     }
 
-    /// All is done only where something can be.
+    /// The effort is strongest only with an allowed method, and only while the link is busy.
     #[test]
     fn the_strongest_is_what_is_allowed() {
         let lz4 = Methods::NONE.with(Method::Lz4);
@@ -241,7 +245,7 @@ mod tests {
         assert!(!effort.is_strongest());
     }
 
-    /// Short batches, however many, are no sign that the line waits for the processor.
+    /// Short batches do not suggest that the link waits for the processor, however many there are.
     #[test]
     fn short_batches_do_not_count_as_long_ones() {
         let mut effort = Effort::new(Methods::ALL);
@@ -250,7 +254,7 @@ mod tests {
         assert_eq!(effort.choose(false, 1 << 10), Method::Lz4);
     }
 
-    /// What is not allowed is stepped over.
+    /// Methods that are not allowed are skipped.
     #[test]
     fn effort_keeps_to_what_was_agreed() {
         let mut effort = Effort::new(Methods::NONE.with(Method::Zstd));
@@ -260,7 +264,7 @@ mod tests {
         assert_eq!(Effort::new(Methods::NONE).choose(true, BATCH), Method::None);
     }
 
-    /// Incompressible bytes are tried ever more rarely, but never given up.
+    /// Incompressible bytes are compressed ever more rarely, but never for the last time.
     #[test]
     fn incompressible_bytes_are_tried_rarely() {
         let mut effort = Effort::new(Methods::ALL);
@@ -271,7 +275,7 @@ mod tests {
                 effort.learn(1000, 1000);
             }
         }
-        // After 1 + 2 + 4 + 8 + 16 batches that passed, one in 33.
+        // After 1 + 2 + 4 + 8 + 16 uncompressed batches, one in 33 is compressed.
         assert_eq!(tries, 6 + (330 - 6 - 31) / 33 - 1 + 1);
         while effort.choose(true, BATCH) == Method::None {}
         assert!(!effort.saves());

@@ -1,8 +1,8 @@
-//! One peer: what it is sent, what comes from it, and what both know.
+//! The state of the link with one peer: its sender, its receiver, and the chunks both endpoints have.
 //!
-//! A driver holds one [`Endpoint`] for each peer, whatever the number of connections. It hands in every frame that
-//! comes, and asks for frames while the line takes them; between connections it keeps the endpoint and calls
-//! [`Endpoint::connected`] with the next HELLO.
+//! A driver holds one [`Endpoint`] for each peer, whatever the number of connections. It passes every received
+//! frame to the endpoint and takes frames from it while the link can send. The endpoint outlives connections;
+//! [`Endpoint::connected`] is called with the HELLO of each new one.
 
 use bytes::Bytes;
 
@@ -16,7 +16,7 @@ use crate::store::ChunkStore;
 use crate::wire::{Agreed, Disagreement, Frame, FrameSink, Hello, Role, StreamId};
 use crate::{Handled, Tools, Violation};
 
-/// Both machines for one peer.
+/// The sender and the receiver for one peer.
 #[derive(Debug)]
 pub struct Endpoint {
     ids: IdKey,
@@ -27,42 +27,42 @@ pub struct Endpoint {
     receiver_config: ReceiverConfig,
     session: u64,
     sender_config: SenderConfig,
-    /// Of our store, as the peer was told last.
+    /// The epoch of our store that was last sent to the peer.
     epoch: u64,
     epoch_due: bool,
-    /// The peer's.
+    /// The session of the peer's last HELLO.
     peer_session: Option<u64>,
 }
 
-/// What an endpoint is made of.
+/// The settings of an endpoint.
 #[derive(Clone, Debug)]
 pub struct EndpointConfig {
-    /// Names chunks; the peer's must be the same.
+    /// Computes chunk hashes. The peer's key must be the same.
     pub ids: IdKey,
-    /// How bodies are sent, as far as the peer agrees: chunks are cut as the end wants that was connected to, compressed as both
-    /// can, and streams and credit are what the peer takes.
+    /// How bodies are sent. The handshake changes it: chunks are cut as the listening endpoint wants, compressed by
+    /// methods that both support, and the number of streams and the credit are those of the peer.
     pub sender: SenderConfig,
     /// How bodies are received.
     pub receiver: ReceiverConfig,
-    /// Containers of the store of which is remembered what the peer has.
+    /// The number of the store's containers for which the chunks of the peer are remembered.
     pub containers_max: usize,
-    /// Random, drawn anew for each endpoint.
+    /// A random number, different for each endpoint.
     pub session: u64,
-    /// Memory for bodies; endpoints may share it.
+    /// Provides memory for bodies; endpoints may share it.
     pub pool: Pool,
 }
 
-/// Something to do for who uses the streams.
+/// An event for the program that uses the streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// About a body that is sent.
+    /// An event of a body that is sent.
     Sent(SenderEvent),
-    /// About one that is received.
+    /// An event of a body that is received.
     Received(ReceiverEvent),
 }
 
 impl Endpoint {
-    /// Before the first connection.
+    /// Creates an endpoint before its first connection.
     pub fn new(config: EndpointConfig) -> Self {
         Self {
             knowledge: Knowledge::new(config.containers_max),
@@ -79,17 +79,18 @@ impl Endpoint {
         }
     }
 
-    /// What was exchanged with the peer, as far as is known.
+    /// Returns the chunks that were exchanged with the peer.
     pub fn knowledge(&self) -> &Knowledge {
         &self.knowledge
     }
 
-    /// What an earlier end, with this store, had exchanged with this peer. If either's store is another by now, nothing is believed.
+    /// Restores the knowledge that an earlier endpoint with the same store had. If the store of either side has
+    /// changed since then, the knowledge is discarded.
     pub fn recall(&mut self, knowledge: Knowledge) {
         self.knowledge = knowledge;
     }
 
-    /// What to say first on a connection.
+    /// Returns the HELLO for a new connection.
     pub fn hello(&mut self, store: &impl ChunkStore) -> Hello {
         self.epoch = store.epoch();
         self.epoch_due = false;
@@ -106,7 +107,8 @@ impl Endpoint {
         }
     }
 
-    /// The peer said HELLO: streams go on if it is the session from before, and begin anew if not.
+    /// Handles the peer's HELLO. Streams continue if the peer's session is the one of the previous connection, and
+    /// end otherwise.
     pub fn connected(
         &mut self,
         role: Role,
@@ -134,13 +136,13 @@ impl Endpoint {
         Ok(agreed)
     }
 
-    /// One of several connections broke, and what was under way on it is lost: it goes again on the others.
+    /// Handles the loss of one of several connections: unacknowledged frames are sent again on the others.
     pub fn connection_lost(&mut self) {
         self.sender.reconnected();
         self.receiver.reconnected();
     }
 
-    /// Takes a frame. One that is to come again did nothing.
+    /// Handles a frame. If the result is [`Handled::Again`], the frame had no effect and must be passed again.
     pub fn handle<S: ChunkStore, C: Codec>(
         &mut self,
         frame: Frame<'_>,
@@ -150,8 +152,8 @@ impl Endpoint {
         self.handle_in(frame, None, store, codec)
     }
 
-    /// As [`handle`](Self::handle). `memory` is what the frame was decoded from: bytes of bodies that travelled as they are stay
-    /// there until they are taken.
+    /// Like [`handle`](Self::handle). `memory` is the buffer from which the frame was decoded: uncompressed bytes
+    /// of bodies stay there until they are read.
     pub fn handle_in<S: ChunkStore, C: Codec>(
         &mut self,
         frame: Frame<'_>,
@@ -177,7 +179,8 @@ impl Endpoint {
         }
     }
 
-    /// Appends the next frame to `out` that may go on this lane; false if there is none. Answers go before bodies.
+    /// Appends the next frame for this lane to `out`, or returns false if there is no frame. Acknowledgements are
+    /// sent before bodies.
     pub fn transmit<S: ChunkStore, C: Codec>(
         &mut self,
         lane: Lane,
@@ -197,12 +200,12 @@ impl Endpoint {
             || sender.transmit(lane, line_busy, &mut tools, out)
     }
 
-    /// Begins a body; [`Sender::open`].
+    /// Opens a stream; see [`Sender::open`].
     pub fn open(&mut self, label: &[u8], dedup: bool) -> Result<StreamId, SendError> {
         self.sender.open(label, dedup)
     }
 
-    /// Takes bytes of a body; [`Sender::write`].
+    /// Writes bytes of a body; see [`Sender::write`].
     pub fn write<S: ChunkStore, C: Codec>(
         &mut self,
         stream: StreamId,
@@ -215,7 +218,7 @@ impl Endpoint {
         sender.write(stream, bytes, &mut tools)
     }
 
-    /// Where the next bytes of a body belong; [`Sender::spare`].
+    /// Returns the buffer for the next bytes of a body; see [`Sender::spare`].
     pub fn spare<S: ChunkStore, C: Codec>(
         &mut self,
         stream: StreamId,
@@ -233,7 +236,7 @@ impl Endpoint {
         self.sender.spare(stream, &mut tools)
     }
 
-    /// So many bytes were put there; [`Sender::filled`].
+    /// Records bytes written into that buffer; see [`Sender::filled`].
     pub fn filled<S: ChunkStore, C: Codec>(
         &mut self,
         stream: StreamId,
@@ -245,7 +248,7 @@ impl Endpoint {
         sender.filled(stream, bytes, &mut tools);
     }
 
-    /// Goes on with a body to which the store owed an answer; [`Sender::resume`].
+    /// Continues a stalled body after its pending reads; see [`Sender::resume`].
     pub fn resume<S: ChunkStore, C: Codec>(
         &mut self,
         stream: StreamId,
@@ -257,7 +260,7 @@ impl Endpoint {
         sender.resume(stream, &mut tools);
     }
 
-    /// Lets nothing wait; [`Sender::flush`].
+    /// Sends all bytes of a body that are held back; see [`Sender::flush`].
     pub fn flush<S: ChunkStore, C: Codec>(
         &mut self,
         stream: StreamId,
@@ -269,7 +272,7 @@ impl Endpoint {
         sender.flush(stream, &mut tools);
     }
 
-    /// Lets whole chunks not wait; [`Sender::flush_whole`].
+    /// Sends the whole chunks that are held back; see [`Sender::flush_whole`].
     pub fn flush_whole<S: ChunkStore, C: Codec>(
         &mut self,
         stream: StreamId,
@@ -281,12 +284,12 @@ impl Endpoint {
         sender.flush_whole(stream, &mut tools);
     }
 
-    /// Looks no more of a body up; [`Sender::bypass`].
+    /// Stops deduplicating a body; see [`Sender::bypass`].
     pub fn bypass(&mut self, stream: StreamId) -> bool {
         self.sender.bypass(stream)
     }
 
-    /// Ends a body; [`Sender::close`].
+    /// Ends a body; see [`Sender::close`].
     pub fn close<S: ChunkStore, C: Codec>(
         &mut self,
         stream: StreamId,
@@ -298,38 +301,38 @@ impl Endpoint {
         sender.close(stream, &mut tools)
     }
 
-    /// Gives up a body that is sent; [`Sender::reset`].
+    /// Resets a body that is sent; see [`Sender::reset`].
     pub fn reset(&mut self, stream: StreamId, reason: u32) {
         self.sender.reset(stream, reason);
     }
 
-    /// Gives up a body that is received; [`Receiver::stop`].
+    /// Stops a body that is received; see [`Receiver::stop`].
     pub fn stop(&mut self, stream: StreamId, reason: u32) {
         self.receiver.stop(stream, reason);
     }
 
-    /// The next bytes of a body that is received; [`Receiver::take`].
+    /// Returns the next bytes of a body that is received; see [`Receiver::take`].
     pub fn take(&mut self, stream: StreamId) -> Taken {
         self.receiver.take(stream)
     }
 
-    /// What there is to do.
+    /// Returns the next event.
     pub fn event(&mut self) -> Option<Event> {
         let received = self.receiver.event().map(Event::Received);
         received.or_else(|| self.sender.event().map(Event::Sent))
     }
 
-    /// The sending half: room and counters.
+    /// Returns the sender.
     pub fn sender(&self) -> &Sender {
         &self.sender
     }
 
-    /// The receiving half: counters.
+    /// Returns the receiver.
     pub fn receiver(&self) -> &Receiver {
         &self.receiver
     }
 
-    /// Tells the peer when the store is another than it was.
+    /// Schedules an EPOCH frame if the store's epoch has changed.
     fn watch_store(&mut self, store: &impl ChunkStore) {
         let epoch = store.epoch();
         self.knowledge.own_epoch(epoch);

@@ -1,17 +1,18 @@
-//! GHASH, for tags of chunks, with two blocks to an instruction by VPCLMULQDQ. It gives what plain code gives; the tests hold it to that, and those
-//! of who makes tags of it hold those to another implementation's.
+//! GHASH for the tags of chunks, with VPCLMULQDQ, which multiplies two blocks per instruction. Tests compare it
+//! with a bitwise definition; tests of the tag compare the tag with another implementation.
 //!
-//! GHASH of blocks `x` is a polynomial over GF(2^128) at a secret point `h`: `x1·h^n + … + xn·h` (NIST SP 800-38D, section 6.4). Products are
-//! added up as they are, 256 bits wide, over 32 blocks, each by its own power of `h`, and reduced once. The field is POLYVAL's, whose
-//! bits are in the order that the instruction has them (RFC 8452, appendix A: bytes turned round, and `h` times x), with
-//! Montgomery's reduction. A product of 128 bits is made of three of 64 (Karatsuba). On a Zen 3, out of the second-level cache: 16 blocks a reduction 12.6, 32 13.7, 64
-//! 13.8 GB/s; with four products instead of three 11.4.
+//! GHASH of blocks `x` is a polynomial over GF(2^128) at a secret point `h`: `x1·h^n + … + xn·h` (NIST SP 800-38D,
+//! section 6.4). The products of 32 blocks with the powers of `h` are added unreduced, 256 bits wide, and the sum
+//! is reduced once. The field is that of POLYVAL, whose bit order is that of the instruction (RFC 8452, appendix A:
+//! the bytes reversed, and `h` times x), with Montgomery's reduction. A product of 128 bits is made of three
+//! products of 64 bits (Karatsuba). On a Zen 3, from the second-level cache: 12.6 GB/s with 16 blocks per
+//! reduction, 13.7 with 32, 13.8 with 64; 11.4 with four products instead of three.
 //!
 //! # Why `unsafe`
 //!
-//! Two things the compiler cannot know. That the processor has these instructions: a value of `Wide` is made by asking it and
-//! in no other way, so holding one is the proof. And that a load or store stays within its array: each is of a reference to an array of exactly
-//! the bytes it takes, so the bounds were checked when that reference was made.
+//! The compiler cannot know two facts. First, the processor has these instructions: a `Wide` is only made after
+//! this was detected, so the value is the proof. Second, a load or store stays within its array: each takes a
+//! reference to an array of exactly its length, so bounds are checked when the reference is made.
 #![expect(
     unsafe_code,
     reason = "vector instructions; the module's doc says what makes them sound"
@@ -33,12 +34,12 @@ pub struct Ghash {
     powers: Powers,
 }
 
-/// Proof that this processor has wide multiplications without carry.
+/// Proof that this processor has wide carry-less multiplication.
 #[derive(Clone, Copy)]
 struct Wide(());
 
 impl Wide {
-    /// Asks the processor.
+    /// Detects the instructions.
     fn detect() -> Option<Self> {
         let wide = is_x86_feature_detected!("vpclmulqdq")
             && is_x86_feature_detected!("pclmulqdq")
@@ -48,33 +49,34 @@ impl Wide {
 }
 
 impl Ghash {
-    /// Under the hash key `h`, if the processor can.
+    /// Creates the hash under the hash key `h`, or `None` if the processor lacks the instructions.
     pub fn new(h: [u8; BLOCK_BYTES]) -> Option<Self> {
         let wide = Wide::detect()?;
-        // SAFETY: the processor has the instructions, or there were no `wide`.
+        // SAFETY: the processor has the instructions, because `wide` exists.
         let powers = unsafe { Powers::new(h) };
         Some(Self { wide, powers })
     }
 
-    /// Of bytes that are associated data to a message of none: zeroes make the last block whole, and a block of the two lengths follows.
+    /// Returns the GHASH of associated data with an empty message: the last block is padded with zeroes, and a
+    /// block of the two lengths follows.
     pub fn of_data(&self, bytes: &[u8]) -> [u8; BLOCK_BYTES] {
         let Wide(()) = self.wide;
-        // SAFETY: the processor has the instructions, or there were no `wide`.
+        // SAFETY: the processor has the instructions, because `self.wide` exists.
         unsafe { of_data(&self.powers, bytes) }
     }
 }
 
-/// Of `h`, the highest first, so that any number of blocks takes the last ones.
+/// The powers of `h`, the highest first, so that fewer blocks use the last ones.
 struct Powers {
     whole: [__m256i; PAIRS],
-    /// The sum of both halves of each, for Karatsuba's third product.
+    /// The sum of both halves of each power, for Karatsuba's third product.
     halves: [__m256i; PAIRS],
 }
 
 impl Powers {
     #[target_feature(enable = "avx2,pclmulqdq")]
     fn new(h: [u8; BLOCK_BYTES]) -> Self {
-        // Times x, in POLYVAL's field: x^128 is x^127 + x^126 + x^121 + 1.
+        // `h` times x in POLYVAL's field, where x^128 is x^127 + x^126 + x^121 + 1.
         let h = u128::from_be_bytes(h);
         let h = h << 1 ^ if h >> 127 == 1 { FIELD } else { 0 };
         let h = load(&h.to_le_bytes());
@@ -99,7 +101,7 @@ fn of_data(powers: &Powers, bytes: &[u8]) -> [u8; BLOCK_BYTES] {
     for group in groups {
         sum = add(powers, sum, group.as_chunks().0);
     }
-    // What is left ends the buffer, with the lengths: blocks of zeroes in front add nothing.
+    // The remaining bytes and the lengths end the buffer; leading blocks of zeroes add zero.
     let mut last = [0; PAIRS * PAIR_BYTES];
     let blocks = rest.len().div_ceil(BLOCK_BYTES) + 1;
     let start = last.len() - blocks * BLOCK_BYTES;
@@ -117,7 +119,7 @@ fn of_data(powers: &Powers, bytes: &[u8]) -> [u8; BLOCK_BYTES] {
     out
 }
 
-/// The sum so far goes on with these blocks.
+/// Continues the sum with these blocks.
 #[target_feature(enable = "avx2,pclmulqdq,vpclmulqdq")]
 #[inline]
 fn add(powers: &Powers, sum: __m128i, pairs: &[[u8; PAIR_BYTES]]) -> __m128i {
@@ -142,7 +144,7 @@ fn add(powers: &Powers, sum: __m128i, pairs: &[[u8; PAIR_BYTES]]) -> __m128i {
     reduced(low, middle, high)
 }
 
-/// Both lanes added up.
+/// Returns the sum of both lanes.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn across(sum: __m256i) -> __m128i {
@@ -152,7 +154,7 @@ fn across(sum: __m256i) -> __m128i {
     )
 }
 
-/// The sum of the halves of each lane, in both halves.
+/// Returns the sum of the halves of each lane, in both halves.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn both_halves(pair: __m256i) -> __m256i {
@@ -169,14 +171,15 @@ fn product(one: __m128i, other: __m128i) -> __m128i {
     reduced(low, middle, _mm_clmulepi64_si128::<0x11>(one, other))
 }
 
-/// A product of 256 bits, given as low and high parts and one that lies across their border, divided by x^128 in the field.
+/// Reduces a product of 256 bits, given as its low, middle and high parts, where `middle` overlaps both others:
+/// divides it by x^128 in the field.
 #[target_feature(enable = "avx2,pclmulqdq")]
 #[inline]
 fn reduced(low: __m128i, middle: __m128i, high: __m128i) -> __m128i {
     let mut low = _mm_xor_si128(low, _mm_slli_si128::<8>(middle));
     let high = _mm_xor_si128(high, _mm_srli_si128::<8>(middle));
     let field = _mm_set_epi64x((FIELD >> 64) as i64, 0);
-    // Twice the lowest 64 bits are taken away by a multiple of the field's polynomial.
+    // Each step removes the lowest 64 bits by a multiple of the field's polynomial.
     for _ in 0..2 {
         let multiple = _mm_clmulepi64_si128::<0x10>(low, field);
         low = _mm_xor_si128(_mm_shuffle_epi32::<SWAP>(low), multiple);
@@ -184,7 +187,7 @@ fn reduced(low: __m128i, middle: __m128i, high: __m128i) -> __m128i {
     _mm_xor_si128(low, high)
 }
 
-/// The bytes of a block turned round.
+/// Returns the block with its bytes reversed.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn turned(block: __m128i) -> __m128i {
@@ -214,17 +217,17 @@ fn store(block: &mut [u8; BLOCK_BYTES], bits: __m128i) {
 const BLOCK_BYTES: usize = 16;
 const PAIR_BYTES: usize = 2 * BLOCK_BYTES;
 
-/// Blocks that are added up before the sum is reduced.
+/// The number of blocks per reduction.
 const BLOCKS: usize = 32;
 const GROUP_BYTES: usize = BLOCKS * BLOCK_BYTES;
 
-/// One more, for what is left at the end may be nearly a group, and then come the lengths.
+/// One pair more than a group: the remaining bytes may be nearly a group, and the lengths follow.
 const PAIRS: usize = BLOCKS / 2 + 1;
 
 /// x^127 + x^126 + x^121 + 1.
 const FIELD: u128 = 0xc2 << 120 | 1;
 
-/// `_mm_shuffle_epi32`: the two halves change places.
+/// For `_mm_shuffle_epi32`: swaps the two halves.
 const SWAP: i32 = 0b01_00_11_10;
 
 #[cfg(test)]
@@ -233,7 +236,7 @@ mod tests {
 
     use proptest::prelude::{any, prop_assert_eq, proptest};
 
-    /// As the standard has it: bit by bit, and then the lengths.
+    /// GHASH as the standard defines it, bit by bit, followed by the lengths.
     fn defined(h: [u8; BLOCK_BYTES], bytes: &[u8]) -> [u8; BLOCK_BYTES] {
         let h = u128::from_be_bytes(h);
         let blocks = bytes.chunks(BLOCK_BYTES).map(|bytes| {
@@ -265,7 +268,7 @@ mod tests {
     }
 
     proptest! {
-        /// Under any key, and wherever bytes begin in memory.
+        /// The result is GHASH under any key and at any alignment.
         #[test]
         fn it_is_ghash_under_any_key(h in any::<[u8; 16]>(), seed in any::<u64>(), length in 0..4 * GROUP_BYTES, start in 0..PAIR_BYTES) {
             let Some(ghash) = Ghash::new(h) else {
@@ -277,7 +280,8 @@ mod tests {
         }
     }
 
-    /// Every length up to more than two groups, so on both sides of each border of blocks, pairs and groups.
+    /// The result is GHASH for every length up to more than two groups: on both sides of each boundary of blocks,
+    /// pairs and groups.
     #[test]
     fn it_is_ghash_of_every_length() {
         for h in [[0xff; 16], *b"some secret, yes", [0; 16]] {

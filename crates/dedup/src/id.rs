@@ -1,14 +1,15 @@
-//! What a chunk is called, and how a body is known to be whole.
+//! Chunk hashes and the digests of bodies.
 //!
-//! A chunk's name is 128 bits of BLAKE3 under a key that both ends hold: whoever does not have the key cannot tell
-//! from a name what it names, nor make two chunks of one name, which would take 2^64 tries even with it. Nobody
-//! relies on names alone: bytes that come out of a store are hashed again before they are used, and a body is
-//! compared with its sender's [`BodyDigest`] at its end. That digest is of another family (XXH3) on purpose: what
-//! the names let through, it notices.
+//! A chunk hash is the first 128 bits of BLAKE3 under a key that both endpoints have. Without the key, a hash
+//! reveals nothing about its chunk. Even with the key, two chunks with the same hash take 2^64 attempts. Hashes
+//! alone are not trusted: bytes loaded from a store are hashed again before they are used, and at the end of a body
+//! the receiver compares its [`BodyDigest`] with that of the sender. The digest belongs to another family (XXH3) on
+//! purpose: it detects errors that the chunk hashes miss.
 //!
-//! Hashing is the most that is done to a chunk, so there is a second scheme for ends of one operator: a [`Tagger`] makes sixteen bytes
-//! of the chunk under a secret key, several times faster, and BLAKE3 makes the name of those. Without the key two chunks share a name no
-//! sooner than before, and names tell nothing of it. Whoever has the key can make as many chunks of one name as they like.
+//! Hashing is the most expensive step for a chunk, so there is a second scheme for endpoints of one operator. A
+//! [`Tagger`] computes sixteen bytes of the chunk under a secret key, several times faster, and the chunk hash is
+//! BLAKE3 of this tag. Without the key, collisions are as rare as before and hashes reveal nothing. With the key,
+//! any number of chunks with the same hash can be made.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::digest::{Block, Sums};
 use crate::lanes::keyed_hashes;
 use crate::mark::{Mark, MarkKey};
 
-/// The name of a chunk.
+/// The hash of a chunk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkId(pub [u8; 16]);
 
@@ -31,38 +32,40 @@ impl fmt::Debug for ChunkId {
     }
 }
 
-/// One number for a row of names: do both ends mean the same row?
+/// Returns a checksum of a sequence of chunk hashes, by which both endpoints check that they mean the same
+/// sequence.
 pub fn row_check<'a>(ids: impl IntoIterator<Item = &'a ChunkId>) -> u64 {
     let bytes: Vec<u8> = ids.into_iter().flat_map(|id| id.0).collect();
     xxh3_64(&bytes)
 }
 
-/// Makes sixteen bytes of many under a secret key, so that different bytes have the same only by chance, for whoever does not have
-/// the key: GMAC, that is AES-128-GCM with a nonce of zeroes over the bytes as associated data. A driver brings it.
+/// Computes a tag of sixteen bytes under a secret key. Without the key, different bytes have the same tag only by
+/// chance. The tag is a GMAC: AES-128-GCM with a nonce of zeroes and the bytes as associated data. A driver
+/// implements it.
 pub trait Tagger: Send + Sync {
-    /// The tag.
+    /// Returns the tag.
     fn tag(&self, bytes: &[u8]) -> [u8; 16];
 }
 
-/// The key under which one trust domain names its chunks.
+/// The key for the chunk hashes of one trust domain.
 #[derive(Clone)]
 pub struct IdKey {
     key: [u8; 32],
-    /// What it names instead of the chunk, in the second scheme.
+    /// Computes the tag that is hashed instead of the chunk, in the second scheme.
     tagger: Option<Arc<dyn Tagger>>,
-    /// What chunks that were named before are known again by.
+    /// The key of fingerprints, by which chunks that were hashed before are recognised.
     marks: Option<Arc<MarkKey>>,
-    /// Laid over each name; all ones but in tests.
+    /// Masks each hash; all ones except in tests.
     mask: u128,
 }
 
 impl IdKey {
-    /// What the first scheme is called on the wire: keyed BLAKE3 of the chunk, the first 128 bits.
+    /// The first scheme on the wire: the first 128 bits of keyed BLAKE3 of the chunk.
     pub const BLAKE3: u8 = 1;
-    /// The second: the same of its tag.
+    /// The second scheme: the same hash of the chunk's tag.
     pub const GMAC: u8 = 2;
 
-    /// Names under `key`, which both ends keep to themselves.
+    /// Computes hashes under `key`, which must be known to both endpoints only.
     pub const fn new(key: [u8; 32]) -> Self {
         Self {
             key,
@@ -72,31 +75,33 @@ impl IdKey {
         }
     }
 
-    /// Names by the second scheme, for peers that are trusted. The tagger's own key is [`tag_key`](Self::tag_key).
+    /// Computes hashes by the second scheme, for trusted peers. The key of the tagger is
+    /// [`tag_key`](Self::tag_key).
     #[must_use]
     pub fn with_tagger(self, tagger: Arc<dyn Tagger>) -> Self {
         let tagger = Some(tagger);
         Self { tagger, ..self }
     }
 
-    /// Knows chunks again by marks, under a key of this process alone: see [`mark`](crate::mark).
+    /// Recognises chunks by fingerprints under a key of this process: see [`mark`](crate::mark).
     #[must_use]
     pub fn with_marks(self, key: Arc<MarkKey>) -> Self {
         let marks = Some(key);
         Self { marks, ..self }
     }
 
-    /// What to know this chunk again by, if that is done.
+    /// Returns the chunk's fingerprint, if fingerprints are in use.
     pub fn mark(&self, chunk: &[u8]) -> Option<Mark> {
         self.marks.as_ref()?.mark(chunk)
     }
 
-    /// Whether these are the bytes that were marked. False says nothing.
+    /// Returns true if the chunk has this fingerprint. False means that the chunk must be hashed.
     pub fn recognises(&self, mark: Option<Mark>, chunk: &[u8]) -> bool {
         mark.is_some() && mark == self.mark(chunk)
     }
 
-    /// As [`recognises`](Self::recognises), along with the digest of the body that the chunk is in: the sums with `blocks` more of it, if these are the bytes.
+    /// Like [`recognises`](Self::recognises), and adds `blocks` of the body to its digest in the same pass. Returns
+    /// the digest state after these blocks, or `None` if the fingerprint differs.
     pub(crate) fn recognises_along(
         &self,
         mark: Option<Mark>,
@@ -108,12 +113,12 @@ impl IdKey {
         (mark.is_some() && mark == found).then_some(sums)
     }
 
-    /// The key of tags that belongs to this one: the name of a sentence, in the first scheme.
+    /// Returns the key of the tagger, derived from this key: the hash of a constant, in the first scheme.
     pub fn tag_key(&self) -> [u8; 16] {
         self.name(b"edgeward link: the key of tags").0
     }
 
-    /// The scheme, as on the wire.
+    /// Returns the number of the scheme on the wire.
     pub fn scheme(&self) -> u8 {
         if self.tagger.is_some() {
             Self::GMAC
@@ -122,7 +127,7 @@ impl IdKey {
         }
     }
 
-    /// Names of `bits` bits only, so that chunks share them: for tests of what happens then.
+    /// Limits hashes to `bits` bits, so that chunks collide. For tests of collisions.
     #[must_use]
     pub fn weakened(self, bits: u32) -> Self {
         let mask = u128::MAX.checked_shr(u128::BITS - bits);
@@ -132,7 +137,7 @@ impl IdKey {
         }
     }
 
-    /// The name of a chunk.
+    /// Returns the hash of a chunk.
     pub fn id(&self, chunk: &[u8]) -> ChunkId {
         match &self.tagger {
             Some(tagger) => self.name(&tagger.tag(chunk)),
@@ -140,7 +145,8 @@ impl IdKey {
         }
     }
 
-    /// The names of these, in their order: for a dozen that takes two thirds of the time that one by one does.
+    /// Returns the hashes of the chunks in order. A dozen chunks take two thirds of the time that they take one by
+    /// one.
     pub fn ids(&self, chunks: &[&[u8]]) -> Vec<ChunkId> {
         let mut ids = Vec::with_capacity(chunks.len());
         let name = |hash| ids.push(self.name_of(hash));
@@ -155,7 +161,7 @@ impl IdKey {
         ids
     }
 
-    /// Each with its name.
+    /// Returns each chunk with its hash.
     pub(crate) fn each_id<'a>(
         &self,
         chunks: &'a [&'a [u8]],
@@ -172,7 +178,7 @@ impl IdKey {
         ChunkId((u128::from_le_bytes(*first) & self.mask).to_le_bytes())
     }
 
-    /// Tells nothing about the key, and whether another end has the same.
+    /// Returns a value by which the peers compare their keys without revealing them.
     pub fn check(&self) -> ChunkId {
         self.id(b"edgeward link: do we name chunks alike?")
     }
@@ -184,7 +190,8 @@ impl fmt::Debug for IdKey {
     }
 }
 
-/// Chunks in groups, as they are named: so many together, and no more, that they are still at hand for what is done with them.
+/// Divides chunks into groups to be hashed together: small enough that they are still in the cache when they are
+/// used next.
 pub(crate) fn together<'a>(mut chunks: &'a [&'a [u8]]) -> impl Iterator<Item = &'a [&'a [u8]]> {
     std::iter::from_fn(move || {
         let mut bytes = 0;
@@ -199,7 +206,8 @@ pub(crate) fn together<'a>(mut chunks: &'a [&'a [u8]]) -> impl Iterator<Item = &
     })
 }
 
-/// What is named at once where there is more: enough for all lanes of BLAKE3, and a part of a second-level cache.
+/// The number of bytes that are hashed together: enough for all lanes of BLAKE3, and a part of a second-level
+/// cache.
 pub(crate) const TOGETHER_BYTES: usize = 128 << 10;
 
 #[cfg(test)]
@@ -209,10 +217,9 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::{any, prop_assert_eq, proptest};
 
-    /// The name is BLAKE3's keyed hash, cut to 16 bytes.
+    /// A chunk hash is BLAKE3's keyed hash, truncated to 16 bytes.
     ///
-    /// Method: the vector of the BLAKE3 team for an input of no bytes
-    /// (key "whats the Elvish word for friend").
+    /// Method: the test vector of the BLAKE3 team for empty input (key "whats the Elvish word for friend").
     #[test]
     fn names_are_blake3_under_a_key() {
         let key = IdKey::new(*b"whats the Elvish word for friend");
@@ -220,7 +227,7 @@ mod tests {
         assert_eq!(key.id(b""), ChunkId(u128::to_be_bytes(expected)));
     }
 
-    /// Another key names everything otherwise, and the check shows it.
+    /// Another key gives other hashes, and the check differs too.
     #[test]
     fn keys_do_not_share_names() {
         let (one, other) = (IdKey::new([1; 32]), IdKey::new([2; 32]));
@@ -229,7 +236,7 @@ mod tests {
         assert_eq!(one.check(), IdKey::new([1; 32]).check());
     }
 
-    /// In the second scheme the name is that of the tag, and the two schemes share no name.
+    /// In the second scheme the chunk hash is the hash of the tag, and the schemes share no hash.
     #[test]
     fn names_of_the_second_scheme_are_those_of_tags() {
         struct Lengths;
@@ -247,7 +254,7 @@ mod tests {
     }
 
     proptest! {
-        /// However a body comes, its digest is XXH3's of all of it, by the other implementation of it here.
+        /// The digest of a body in pieces is the XXH3 of the whole body, computed by another implementation.
         #[test]
         fn digests_are_of_the_whole(pieces in vec((any::<u8>(), 0_usize..3000), 0..10)) {
             let (mut digest, mut whole) = (BodyDigest::default(), Vec::new());
@@ -267,7 +274,7 @@ mod tests {
         assert_eq!(names.len(), 8);
     }
 
-    /// The order of a row counts.
+    /// The check of a sequence depends on its order.
     #[test]
     fn a_row_is_checked_with_its_order() {
         let (a, b) = (ChunkId([1; 16]), ChunkId([2; 16]));

@@ -1,12 +1,13 @@
-//! What this end and one peer have exchanged: a bit a chunk.
+//! The chunks that this endpoint and one peer have exchanged, one bit per chunk.
 //!
-//! Both directions count: what was sent to the peer it has, and what came from it it had. The sender asks here before it
-//! names a chunk, and the receiver before it answers for one: a name that was never exchanged is no chunk of this
-//! peer's, even if another's lies in the store. It is a belief, not a promise: the peer may have lost a chunk since, and says so.
+//! Both directions count: the peer has a chunk that it received or sent. The sender consults this before it sends a
+//! reference to a chunk. The receiver consults it before it resolves a reference: a chunk that was never exchanged
+//! with this peer is refused, even if the store has it from another peer. The knowledge may be wrong, because the
+//! peer may have lost a chunk since; then the peer answers with a NAK.
 //!
-//! The bits are kept by container, and the oldest containers are forgotten beyond a bound. A terabyte of chunks of 8 KiB is
-//! 128 MB of bits at most; what was forgotten is sent once more. [`Knowledge::write`] and [`Knowledge::read`] are for ends that begin
-//! anew with the stores they had.
+//! The bits are grouped by container, and the oldest containers are forgotten beyond a limit. A terabyte of chunks
+//! of 8 KiB takes at most 128 MB of bits. A forgotten chunk is sent once more. [`Knowledge::write`] and
+//! [`Knowledge::read`] save and restore the bits of an endpoint that restarts with its store.
 
 mod written;
 
@@ -14,7 +15,7 @@ use std::collections::BTreeMap;
 
 use crate::store::Place;
 
-/// Bits, by container.
+/// The chunks the peer has, by container.
 #[derive(Clone, Debug)]
 pub struct Knowledge {
     containers: BTreeMap<u32, Known>,
@@ -26,12 +27,12 @@ pub struct Knowledge {
 #[derive(Clone, Debug, Default)]
 struct Known {
     chunks: Vec<u64>,
-    /// The peer has them in another order, so runs are not understood.
+    /// True if the peer has the chunks in another order, so that it cannot resolve runs.
     disordered: bool,
 }
 
 impl Knowledge {
-    /// Nothing was exchanged yet. Remembers `containers_max` containers, 1 at least.
+    /// Creates empty knowledge that remembers `containers_max` containers, at least 1.
     pub fn new(containers_max: usize) -> Self {
         Self {
             containers: BTreeMap::new(),
@@ -41,14 +42,14 @@ impl Knowledge {
         }
     }
 
-    /// Whether the chunk here was exchanged.
+    /// Returns true if the chunk here was exchanged.
     pub fn has(&self, place: Place) -> bool {
         let (word, bit) = Self::bit(place);
         let known = self.containers.get(&place.container);
         known.is_some_and(|known| known.chunks.get(word).is_some_and(|bits| bits & bit != 0))
     }
 
-    /// The chunk here is being exchanged.
+    /// Records that the chunk here is being exchanged.
     pub fn add(&mut self, place: Place) {
         let (word, bit) = Self::bit(place);
         let known = self.containers.entry(place.container).or_default();
@@ -61,7 +62,7 @@ impl Knowledge {
         }
     }
 
-    /// The peer does not have it.
+    /// Records that the peer does not have the chunk here.
     pub fn remove(&mut self, place: Place) {
         let (word, bit) = Self::bit(place);
         let known = self.containers.get_mut(&place.container);
@@ -70,34 +71,35 @@ impl Knowledge {
         }
     }
 
-    /// Whether the peer has this container's chunks in its order, as far as is known.
+    /// Returns true if the peer has chunks of this container, and no NAK has reported another order.
     pub fn in_order(&self, container: u32) -> bool {
         let known = self.containers.get(&container);
         known.is_some_and(|known| !known.disordered)
     }
 
-    /// The peer has this container's chunks in another order.
+    /// Records that the peer has the chunks of this container in another order.
     pub fn disorder(&mut self, container: u32) {
         if let Some(known) = self.containers.get_mut(&container) {
             known.disordered = true;
         }
     }
 
-    /// The epoch of our store. If it is another than before, places mean something else now.
+    /// Sets the epoch of our store. If it has changed, locations have another meaning and all bits are cleared.
     pub fn own_epoch(&mut self, epoch: u64) {
         if std::mem::replace(&mut self.own_epoch, epoch) != epoch {
             self.containers.clear();
         }
     }
 
-    /// The epoch of the peer's store. If it is another than before, what it had is gone.
+    /// Sets the epoch of the peer's store. If it has changed, the peer has lost its chunks and all bits are
+    /// cleared.
     pub fn peer_epoch(&mut self, epoch: u64) {
         if std::mem::replace(&mut self.peer_epoch, epoch) != epoch {
             self.containers.clear();
         }
     }
 
-    /// Containers that something is known of.
+    /// Returns the number of remembered containers.
     pub fn containers(&self) -> usize {
         self.containers.len()
     }
@@ -134,7 +136,7 @@ mod tests {
         assert!(!knowledge.has(place(3, 64)));
     }
 
-    /// Beyond the bound the oldest containers are forgotten.
+    /// The oldest containers are forgotten beyond the limit.
     #[test]
     fn knowledge_is_bounded() {
         let mut knowledge = Knowledge::new(3);
@@ -143,7 +145,7 @@ mod tests {
         assert!(knowledge.has(place(7, 1)) && !knowledge.has(place(6, 1)));
     }
 
-    /// A new epoch on either side voids everything, the same one again nothing.
+    /// A new epoch on either side clears everything; the same epoch clears nothing.
     #[test]
     fn a_new_epoch_voids_what_was_known() {
         let mut knowledge = Knowledge::new(3);

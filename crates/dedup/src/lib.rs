@@ -1,13 +1,14 @@
-//! Don't send what was already sent: what two ends of a link decide, without a socket or a file.
+//! The deduplication of the link: decisions of both endpoints, without sockets and files.
 //!
-//! [`chunker`] cuts bodies where their content says so, [`id`] names what lies between two cuts. [`wire`] has the frames
-//! two ends exchange, byte by byte; [`codec`] decides how hard they are compressed. [`sender`] makes frames of bodies and
-//! [`receiver`] bodies of frames, both against a [`store`] that somebody brings, with [`knowledge`] of what the other
-//! end has, and in [`buffer`]s that are handed on rather than copied. [`endpoint`] is both for one peer: what a driver holds.
-//! [`recognise()`] finds encrypted streams, which dedup does not help.
+//! [`chunker`] cuts bodies into chunks where their content says so, and [`id`] computes chunk hashes. [`wire`]
+//! defines the frames between the endpoints, byte by byte; [`codec`] decides how hard payloads are compressed.
+//! [`sender`] turns bodies into frames and [`receiver`] turns frames into bodies. Both look chunks up in a
+//! [`store`] of the caller, keep in [`knowledge`] which chunks the peer has, and pass bodies on in [`buffer`]s
+//! instead of copying them. [`endpoint`] combines both for one peer; it is what a driver holds. [`recognise()`]
+//! detects encrypted streams, which cannot be deduplicated.
 //!
-//! The machines have no clock. Who drives them says when bytes are flushed and when a connection is new; everything else
-//! follows from frames.
+//! The state machines have no clock. Their driver decides when bytes are flushed and when a connection is new;
+//! everything else follows from frames.
 #![deny(unsafe_code)]
 
 pub mod buffer;
@@ -37,45 +38,46 @@ use id::IdKey;
 use knowledge::Knowledge;
 use wire::StreamId;
 
-/// What the machines work with and do not own: stores and codecs serve many peers.
+/// The resources that the sender and the receiver use and do not own: stores and codecs serve many peers.
 #[derive(Debug)]
 pub struct Tools<'a, S, C> {
-    /// Where chunks are kept.
+    /// The chunk store.
     pub store: &'a mut S,
-    /// Compresses and decompresses.
+    /// Compresses and decompresses payloads.
     pub codec: &'a mut C,
-    /// What was exchanged with this peer.
+    /// The chunks exchanged with this peer.
     pub knowledge: &'a mut Knowledge,
-    /// Names chunks.
+    /// Computes chunk hashes.
     pub ids: &'a IdKey,
-    /// Memory for bodies.
+    /// Provides memory for bodies.
     pub pool: &'a Pool,
 }
 
-/// Why a stream was given up, as RESET and STOP say it. Other numbers are the drivers' own.
+/// Why a stream was ended, as RESET and STOP say it. Drivers define further numbers.
 pub mod reason {
-    /// Whoever used it gave it up.
+    /// The program that used the stream ended it.
     pub const GIVEN_UP: u32 = 0;
-    /// The body is not as it was sent. Send it again, without `dedup`.
+    /// The received body differs from the sent one. The sender should send it again without `dedup`.
     pub const DIGEST: u32 = 1;
-    /// More streams than are taken at the same time.
+    /// The peer accepts no more streams at the same time.
     pub const TOO_MANY: u32 = 2;
-    /// More or less of the body came than CLOSE says.
+    /// The received body is longer or shorter than CLOSE says.
     pub const LENGTH: u32 = 3;
-    /// The other end began anew and knows of no stream.
+    /// The peer restarted and knows of no stream.
     pub const RESTARTED: u32 = 4;
-    /// Neither end has what was named any more.
+    /// Both endpoints have lost a chunk that was sent as a reference.
     pub const LOST: u32 = 5;
 }
 
-/// What became of a frame that was taken.
+/// The result of handling a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a frame that is to come again has to be kept until it does"]
 pub enum Handled {
-    /// All there was to do.
+    /// The frame was handled.
     Done,
-    /// Nothing: the store [owes](store::ChunkStore::has_pending_reads) an answer. The frame is to be handed in again once that has been seen to; others may go
-    /// before it, as if it had taken longer on its way.
+    /// The frame had no effect, because the store has [pending reads](store::ChunkStore::has_pending_reads). The
+    /// caller performs the reads and passes the frame again. Other frames may be handled before it, as if it had
+    /// been delayed.
     Again,
 }
 
@@ -85,39 +87,39 @@ impl From<()> for Handled {
     }
 }
 
-/// What no honest peer does. Whoever sees it closes the connection and counts it.
+/// Bytes or frames that no correct peer sends. The driver closes the connection and counts the violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// A body went beyond its credit.
+    /// A body exceeds its credit.
     #[error("stream {}: sent up to byte {end}, the credit ends at {limit}", .stream.0)]
     Credit {
-        /// Whose.
+        /// The stream.
         stream: StreamId,
-        /// Up to where it went.
+        /// The offset at which the frame's bytes end.
         end: u64,
-        /// Up to where it might have gone.
+        /// The offset up to which the stream has credit.
         limit: u64,
     },
-    /// Pieces that overlap, so that together they take more memory than the credit they were given.
+    /// Overlapping pieces, which together take more memory than the credit of the stream.
     #[error("stream {}: pieces overlap", .0.0)]
     Overlap(StreamId),
-    /// Cuts that do not fit the bytes that came.
+    /// Cuts that do not fit the received bytes.
     #[error("stream {}: a chunk ends where it cannot", .0.0)]
     Cut(StreamId),
-    /// A payload that its method did not make.
+    /// A payload that cannot be decompressed by its method.
     #[error("stream {}: a payload cannot be decompressed", .0.0)]
     Payload(StreamId),
-    /// Numbers of streams with more gaps than streams may be open.
+    /// Stream numbers with more gaps than the number of streams that may be open.
     #[error("stream {}: numbers before it were left out", .0.0)]
     Numbering(StreamId),
-    /// More was acknowledged than was sent.
+    /// An acknowledgement of bytes that were not sent.
     #[error("stream {}: what was not sent was acknowledged", .0.0)]
     Acknowledged(StreamId),
-    /// Frames that are refused come faster than the refusals are read.
+    /// NAKs are queued faster than the peer reads them.
     #[error("{0} refusals wait to be sent")]
     Flood(usize),
-    /// A frame that has no place here.
+    /// A frame that is not valid in this direction or at this point.
     #[error("a frame that was not awaited")]
     Direction,
 }

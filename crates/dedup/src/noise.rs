@@ -1,15 +1,17 @@
-//! What nothing can be saved on, told by a look at a few of its bytes.
+//! Detects incompressible chunks by a sample of their bytes.
 //!
-//! Media, archives and what is encrypted have all bytes about equally often. Of [`SAMPLED`] bytes of such a chunk some hundred are different
-//! ones; text has thirty, programs and tables sixty. So the number of different ones in a sample tells the two apart in 0.1 µs, where a compressor would
-//! have to read all of it. It is a guess: nothing may depend on it but what is worth keeping.
+//! In media, archives and encrypted data all byte values are about equally frequent. [`SAMPLED`] bytes of such a
+//! chunk have about a hundred distinct values; those of text have thirty, those of programs and tables sixty. The
+//! number of distinct values in a sample therefore distinguishes them in 0.1 µs, where a compressor would have to
+//! read the whole chunk. The result is a guess: it may only decide which bytes are worth keeping.
 
-/// Whether a chunk has all bytes about equally often, as far as a sample of it tells. What is shorter than the sample is never said to be noise.
+/// Returns true if all byte values are about equally frequent in a sample. A chunk shorter than the sample is never
+/// noise.
 pub(crate) fn is_noise(chunk: &[u8]) -> bool {
     if chunk.len() < SAMPLED {
         return false;
     }
-    // From all over it: what is half text is not noise.
+    // The samples are spread over the whole chunk, because half a chunk of text is not noise.
     let mut seen = [0_u8; 256];
     let between = (chunk.len() - SAMPLE_BYTES) / (SAMPLES - 1);
     for nth in 0..SAMPLES {
@@ -20,12 +22,13 @@ pub(crate) fn is_noise(chunk: &[u8]) -> bool {
     different >= DIFFERENT_MIN
 }
 
-/// Bytes that are looked at, and how they lie together.
+/// The number of sampled bytes, and how they are spread.
 const SAMPLED: usize = SAMPLES * SAMPLE_BYTES;
 const SAMPLES: usize = 16;
 const SAMPLE_BYTES: usize = 8;
 
-/// Of 128 random bytes 101 are different ones on average, with a standard deviation of 3.7; below this are three in a million.
+/// 128 random bytes have 101 distinct values on average, with a standard deviation of 3.7; three in a million
+/// samples have fewer than this.
 const DIFFERENT_MIN: u32 = 84;
 
 #[cfg(test)]
@@ -41,7 +44,7 @@ mod tests {
         (0..bytes).map(|_| next()).collect()
     }
 
-    /// Nearly all of what is random is called noise, wherever the sample lies.
+    /// Nearly all random chunks are detected as noise, whatever their length.
     #[test]
     fn random_bytes_are_noise() {
         let lengths = (SAMPLED..20_000).step_by(37);
@@ -53,8 +56,8 @@ mod tests {
         assert!(found * 100 >= all * 99, "{found} of {all}");
     }
 
-    /// What has fewer bytes than there are, or has them more often than others, is not: base64, text, what is half text, numbers of 32 bits below a
-    /// million.
+    /// Chunks with fewer or unequally frequent byte values are not noise: base64, text, half text, 32-bit numbers
+    /// below a million.
     #[test]
     fn what_has_structure_is_not_noise() {
         let noise = random(7, 9000);

@@ -1,10 +1,10 @@
-//! The protocol that a byte stream begins with, as far as it decides whether its bytes can repeat.
+//! Detects protocols whose bytes never repeat because they are encrypted.
 
 /// The protocol of a byte stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Speech {
-    /// Bytes that may repeat.
+    /// Any other protocol, whose bytes may repeat.
     Plain,
     /// TLS, whose bytes never repeat.
     Tls,
@@ -12,11 +12,12 @@ pub enum Speech {
     Ssh,
 }
 
-/// Recognises the protocol by the first five bytes that one peer sent. Fewer bytes are plain.
+/// Detects the protocol by the first five bytes that one peer sent. Fewer bytes are never recognised.
 pub fn recognise(first: &[u8]) -> Speech {
     match first {
-        // A record of SSL 3 to TLS 1.3: a handshake (22), or another type (20 to 23) if a capture began within the connection. A
-        // record has at most 2^14 bytes and what encryption adds (RFC 8446 §5.1, §5.2).
+        // A record of SSL 3 to TLS 1.3: a handshake (22), or another type (20 to 23) if a capture began within the
+        // connection. A record has at most 2^14 bytes plus the overhead of encryption (RFC 8446, sections 5.1 and
+        // 5.2).
         [20..=23, 3, 0..=4, high, _, ..] if *high <= 0x41 => Speech::Tls,
         [b'S', b'S', b'H', b'-', ..] => Speech::Ssh,
         _ => Speech::Plain,

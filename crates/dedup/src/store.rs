@@ -1,24 +1,26 @@
-//! Where chunks are kept, as the two machines see it.
+//! The interface to a chunk store, as the sender and the receiver see it.
 //!
-//! Chunks lie in containers in the order in which they were stored, which is the order of the bodies they come from. So
-//! what follows a chunk in its container is what followed it in a body: that is what makes runs worth naming, and
-//! neighbours worth compressing against. Whoever keeps them, in files or in memory, implements [`ChunkStore`]; that
-//! something is not there, or cannot be read, is the same to the machines.
+//! Chunks lie in containers in the order in which they were stored, which is the order in the bodies they come
+//! from. The chunks after a chunk in its container are therefore those that followed it in a body. This makes runs
+//! worth a reference of their own, and makes neighbours good dictionaries for compression. A store in files or in
+//! memory implements [`ChunkStore`]. A missing chunk and an unreadable one are the same to the sender and the
+//! receiver.
 
 use crate::id::{ChunkId, IdKey};
 use crate::mark::Mark;
 
-/// Where a chunk lies: the container, and how many chunks lie before it there.
+/// The location of a chunk: its container, and the number of chunks before it there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// Containers are numbered as they are made. No number is used twice within an epoch.
+    /// The number of the container. Containers are numbered in order of creation; no number is used twice within an
+    /// epoch.
     pub container: u32,
-    /// The chunk's position in it, from 0.
+    /// The index of the chunk in the container, from 0.
     pub slot: u16,
 }
 
 impl Place {
-    /// So many chunks further in the container.
+    /// Returns the location this many chunks further in the container.
     #[must_use]
     pub fn plus(self, chunks: usize) -> Self {
         let chunks = u16::try_from(chunks).unwrap_or(u16::MAX);
@@ -29,88 +31,97 @@ impl Place {
     }
 }
 
-/// A chunk, as its container lists it.
+/// A chunk as its container lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name.
+    /// The hash of the chunk.
     pub id: ChunkId,
-    /// Its bytes.
+    /// The length of the chunk in bytes.
     pub length: u32,
 }
 
-/// A chunk, and what it is known by in this process.
+/// A chunk with its fingerprint in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Familiar {
-    /// As its container lists it.
+    /// The chunk as its container lists it.
     pub entry: Entry,
-    /// None: it has to be named to be known.
+    /// The fingerprint, or `None` if the chunk can only be recognised by its hash.
     pub mark: Option<Mark>,
 }
 
-/// Keeps chunks by name.
+/// Stores chunks by hash.
 pub trait ChunkStore {
-    /// A random number that the store drew when it was made, and draws again when it lost what it had.
+    /// Returns a random number drawn when the store was created, and again whenever it lost its chunks.
     fn epoch(&self) -> u64;
 
-    /// Chunks of these names come next: what tells where they lie may be on its way out of memory by then.
+    /// Announces that these chunks will be looked up next, so that the store can prefetch their index entries into
+    /// the processor's cache.
     fn expect(&mut self, ids: &[ChunkId]) {
         _ = ids;
     }
 
-    /// Where a chunk of this name lies.
+    /// Returns the location of the chunk with this hash.
     fn locate(&mut self, id: &ChunkId) -> Option<Place>;
 
-    /// Appends what lies at `place` and after it in the same container, `most` chunks at most.
+    /// Appends the entries at `place` and after it in the same container, at most `most`.
     fn entries(&mut self, place: Place, most: usize, out: &mut Vec<Entry>);
 
-    /// The bytes of `entries`, which lie from `place` on, into `out`, which is as long as they are. False if they do not, and then
-    /// what is in `out` means nothing. They are as the store has them: whoever uses them hashes them, as [`load_verified`] does.
+    /// Reads the bytes of `entries`, which lie from `place` on, into `out`, which has exactly their length. Returns
+    /// false if the chunks are not there; the content of `out` is then undefined. The bytes are not verified: the
+    /// caller hashes them, as [`load_verified`] does.
     fn load(&mut self, place: Place, entries: &[Entry], out: &mut [u8]) -> bool;
 
-    /// Keeps a chunk; where it lies. One that is kept already is not stored again. `None` if it could not be kept.
+    /// Stores a chunk and returns its location, or `None` if it could not be stored. A chunk that is already stored
+    /// is not stored again.
     fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<Place>;
 
-    /// Whether an answer is owed: where a device would have to be waited for, a store may say that it finds nothing, and then says so
-    /// here until whoever uses it has seen to that. It never owes the answer to [`insert`](Self::insert). One that waits owes none.
+    /// Returns true if an answer needs a read from the device. A non-blocking store answers "not found" instead of
+    /// waiting for its device, and returns true here until the caller has performed the read.
+    /// [`insert`](Self::insert) never needs a read. A blocking store always returns `false`.
     fn has_pending_reads(&self) -> bool {
         false
     }
 
-    /// As [`insert`](Self::insert), and whether it was kept before. An answer may be owed, and then nothing is kept; so with the next.
+    /// Like [`insert`](Self::insert), and returns whether the chunk was already stored. If a read is pending, the
+    /// chunk is not stored. The same holds for the next function.
     fn find_or_insert(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<Place>, bool);
 
-    /// As [`find_or_insert`](Self::find_or_insert), of a chunk whose bytes nobody will ask for: that it was here, and what came before and after
-    /// it, is all a sender has to know to name it. It may be loaded no more than if it were lost, until it is inserted.
+    /// Like [`find_or_insert`](Self::find_or_insert), for a chunk whose bytes will not be requested: its entry is
+    /// stored without them. The entry and its neighbours are all a sender needs to send references. Until the chunk
+    /// is inserted, it can no more be loaded than a lost chunk.
     fn find_or_list(&mut self, entry: Entry) -> (Option<Place>, bool);
 
-    /// Whether the chunk that lies here is kept, and not only listed.
+    /// Returns true if the store has the bytes of this chunk, and not only its entry.
     fn is_kept(&mut self, place: Place) -> bool;
 
-    /// Whether the bytes of so many chunks from here on are kept, and will be for long after the peer has answered what is sent now: then
-    /// nobody else has to hold them until then. Never owed: what takes a look at the device is no.
+    /// Returns true if the store has the bytes of this many chunks from here on, and will keep them long after the
+    /// peer has answered the current frames. The sender then does not have to keep them in memory. If the answer
+    /// needs a read from the device, it is false; no read becomes pending.
     fn stays(&mut self, place: Place, chunks: usize) -> bool {
         _ = (place, chunks);
         false
     }
 
-    /// Appends what lies at `place` and after it in the same container, `most` chunks at most, each with the mark that was
-    /// [noted](Self::note) for it. A store that keeps no marks appends nothing.
+    /// Appends the entries at `place` and after it in the same container, at most `most`, each with the fingerprint
+    /// that was [noted](Self::note) for it. A store that keeps no fingerprints appends nothing.
     fn familiar(&mut self, place: Place, most: usize, out: &mut Vec<Familiar>) {
         _ = (place, most, out);
     }
 
-    /// The chunk of this name, which lies here, is known by what `mark` says, if anything, from now on. Not asked where a mark is known already or none can be
-    /// kept; they may be lost at any time.
+    /// Stores the fingerprint that `mark` computes for the chunk with this hash at this location. `mark` is not
+    /// called if the chunk already has a fingerprint, or if fingerprints cannot be stored. Fingerprints may be lost
+    /// at any time.
     fn note(&mut self, place: Place, id: &ChunkId, mark: impl FnOnce() -> Option<Mark>) {
         _ = (place, id, mark);
     }
 
-    /// What lies here is not what its name says: it shall not be found again.
+    /// Removes a chunk whose bytes do not match its hash, so that it is not found again.
     fn forget(&mut self, place: Place);
 }
 
-/// As [`ChunkStore::load`], and each chunk has the bytes its name was made of, by the name or by a mark that was noted when the name was
-/// made last. Those that have not are forgotten, all of them: a store that is harmed in one place is often harmed in the next.
+/// Like [`ChunkStore::load`], and verifies the bytes of each chunk by its fingerprint, or by its hash if it has
+/// none. All chunks that do not match are forgotten, because a store that is corrupt in one location is often
+/// corrupt in the next.
 pub fn load_verified(
     store: &mut impl ChunkStore,
     ids: &IdKey,
@@ -123,7 +134,7 @@ pub fn load_verified(
     }
     let mut familiar = Vec::new();
     store.familiar(place, entries.len(), &mut familiar);
-    // What no mark tells of is named, all of it together.
+    // Chunks without a matching fingerprint are hashed together.
     let (mut unmarked, mut chunks) = (Vec::new(), Vec::new());
     let mut rest = &*out;
     for (nth, entry) in entries.iter().enumerate() {
@@ -150,7 +161,7 @@ pub fn load_verified(
     are_right
 }
 
-/// Bytes of these together.
+/// Returns the total length of these chunks.
 pub fn bytes_of(entries: &[Entry]) -> usize {
     entries.iter().map(|entry| entry.length as usize).sum()
 }

@@ -1,4 +1,5 @@
-//! Laws of the cuts: they depend on content alone, whoever looks for them and however it arrives.
+//! Properties of the cuts: they depend on the content alone, whatever code finds them and in whatever pieces a body
+//! arrives.
 
 mod support;
 
@@ -15,7 +16,7 @@ fn params(average: u32) -> ChunkerParams {
     ChunkerParams::new(average, 7).expect("a power of two within the bounds")
 }
 
-/// The lengths of a body's chunks.
+/// Returns the lengths of a body's chunks.
 fn lengths(mut chunker: Chunker, body: &[u8]) -> Vec<usize> {
     let (mut lengths, mut rest) = (Vec::new(), body);
     while let Some(length) = chunker.next_cut(rest) {
@@ -26,7 +27,7 @@ fn lengths(mut chunker: Chunker, body: &[u8]) -> Vec<usize> {
     lengths
 }
 
-/// Where a body's chunks end.
+/// Returns the offsets at which a body's chunks end.
 fn ends(lengths: &[usize]) -> Vec<usize> {
     let add = |sum: &mut usize, length: &usize| {
         *sum += length;
@@ -35,7 +36,7 @@ fn ends(lengths: &[usize]) -> Vec<usize> {
     lengths.iter().scan(0, add).collect()
 }
 
-/// Noise, text, runs of one byte, short periods: what sieves see differently.
+/// Noise, text, runs of one byte and short periods, which the prefilters treat differently.
 fn bodies() -> impl Strategy<Value = Vec<u8>> {
     let size = 0_usize..150_000;
     prop_oneof![
@@ -66,7 +67,7 @@ proptest! {
         prop_assert_eq!(lengths(scalar, &body), lengths(fastest, &body));
     }
 
-    /// However the body comes, in pieces of a byte or all at once, the chunks are the same.
+    /// The chunks are the same for a body in pieces of one byte and for a whole body.
     #[test]
     fn pieces_do_not_matter(body in bodies(), average in averages(), seed in any::<u64>()) {
         let whole = lengths(Chunker::new(params(average)), &body);
@@ -89,7 +90,8 @@ proptest! {
         prop_assert_eq!(cut_up, whole);
     }
 
-    /// A chunk may end where it is cut and nowhere before: who knows its length need not look for its end.
+    /// `may_end` is true where the chunk is cut, and at no shorter length. If the length of a chunk is known, its
+    /// end need not be searched.
     #[test]
     fn a_chunk_may_end_where_it_is_cut_and_not_before(body in bodies(), average in averages()) {
         let mut chunker = Chunker::new(params(average));
@@ -98,7 +100,7 @@ proptest! {
         prop_assert_eq!(chunker.next_cut(&body), first);
     }
 
-    /// No chunk is longer than eight times the average, none but the last shorter than a quarter.
+    /// No chunk is longer than eight times the average, and only the last one is shorter than a quarter.
     #[test]
     fn chunks_keep_to_their_bounds(body in bodies(), average in averages()) {
         let params = params(average);
@@ -109,7 +111,7 @@ proptest! {
         prop_assert!(all_but_last.iter().all(|&length| length >= params.min()));
     }
 
-    /// Cuts before an insertion stay, and those after it come back: the same distance from the end.
+    /// Cuts before an insertion stay, and cuts after it keep their distance from the end of the body.
     #[test]
     fn an_insertion_moves_only_the_cuts_around_it(seed in any::<u64>(), inserted in 1_usize..5000) {
         let mut stream = Stream(seed);
@@ -124,8 +126,8 @@ proptest! {
         prop_assert!(before.iter().filter(|&&end| end <= at).count() <= kept);
         let back = before.iter().rev().zip(after.iter().rev());
         let common = back.take_while(|&(a, b)| a + inserted == *b).count();
-        // Two rows of cuts meet as soon as they share one; that the odds are above one half, the next test shows.
-        // What was inserted may be chunks of its own: then none has moved, and one counts on both sides.
+        // Two sequences of cuts agree from the first shared cut on; the next test shows that one is found soon.
+        // Inserted bytes may form chunks of their own: then no cut has moved, and one counts on both sides.
         let moved = before.len().saturating_sub(kept + common);
         prop_assert!(moved <= 30 || body.len() - at < 200_000, "{moved} cuts moved");
     }
@@ -144,14 +146,14 @@ fn an_insertion_costs_less_than_three_chunks() {
         let before = ends(&lengths(Chunker::new(params(4096)), &body));
         let known: HashSet<usize> = before.iter().copied().collect();
         let after = ends(&lengths(Chunker::new(params(4096)), &longer));
-        // A cut that was not there means a chunk that was not.
+        // A new cut means a new chunk.
         let moved = |end: &&usize| !known.contains(end) && !known.contains(&(**end - 20));
         new += 1 + after.iter().filter(moved).count();
     }
     assert!(new < 3 * 60, "{new} chunks for 60 insertions");
 }
 
-/// Chunks are as long as was asked for: the mean lies between the average and 1.25 times it.
+/// The mean length of chunks lies between the average and 1.25 times the average.
 #[test]
 fn chunks_have_the_average_asked_for() {
     let noise = Stream(1).noise(16 << 20);
@@ -166,7 +168,7 @@ fn chunks_have_the_average_asked_for() {
     }
 }
 
-/// The seed moves most cuts: candidates are the same, of which every second is one, sooner or later.
+/// The seed moves most cuts. The candidates remain, and a part of the cuts coincides by chance.
 #[test]
 fn another_seed_cuts_elsewhere() {
     let noise = Stream(1).noise(1 << 20);
@@ -184,10 +186,10 @@ fn another_seed_cuts_elsewhere() {
     );
 }
 
-/// What is found twice is as much as with FastCDC, within 2 %.
+/// Deduplication finds as many duplicates as FastCDC, within 2 %.
 ///
-/// Method: forty versions of a text with twelve edits each, cut by both, distinct chunks added up. The other side is
-/// the `fastcdc` crate with the same minimum, average and maximum.
+/// Method: forty versions of a text with twelve edits each are cut by both, and the bytes of distinct chunks are
+/// added. FastCDC is the `fastcdc` crate with the same minimum, average and maximum.
 #[test]
 fn dedup_finds_what_fastcdc_finds() {
     let mut stream = Stream(3);
@@ -226,7 +228,7 @@ fn other_averages_are_refused() {
     }
 }
 
-/// The cuts of today are those of the first version: other ends of links and stores rely on them.
+/// The cuts equal those of the first version, because peers and stores of older versions rely on them.
 #[test]
 fn the_cuts_are_those_of_the_golden_file() {
     let golden = include_str!("../../../vectors/link/chunks.txt");

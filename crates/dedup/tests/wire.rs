@@ -1,4 +1,5 @@
-//! Laws of the frames: what is written can be read, what was harmed is refused, and the golden file says what they look like.
+//! Properties of frames: encoded frames can be decoded, corrupt frames are refused, and the encoding equals the
+//! golden file.
 
 use std::fmt::Write as _;
 
@@ -22,14 +23,14 @@ fn encoded(frame: &Frame<'_>) -> Vec<u8> {
     bytes
 }
 
-/// As on a line that lets nothing through that was changed on the way.
+/// Encodes a frame as on an authenticated connection.
 fn encoded_fields(frame: &Frame<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     frame.encode_with(Checksum::Fields, &mut bytes);
     bytes
 }
 
-/// The bytes of a body that a frame ends with.
+/// Returns the number of bytes of a body at the end of a frame.
 fn body_bytes(frame: &Frame<'_>) -> usize {
     match frame {
         Frame::Plain { payload, .. }
@@ -39,7 +40,7 @@ fn body_bytes(frame: &Frame<'_>) -> usize {
     }
 }
 
-/// The header of a payload, with the checksum right.
+/// Adds a header with correct checksums to a payload.
 fn framed(kind: u8, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).expect("short");
     let mut bytes = length.to_le_bytes().to_vec();
@@ -88,7 +89,7 @@ fn packed() -> impl Strategy<Value = (Span, Method, Vec<u8>)> {
     })
 }
 
-/// A frame as bytes, for it borrows.
+/// Encoded frames, because a decoded frame borrows its payload.
 fn frames() -> impl Strategy<Value = Vec<u8>> {
     let acked = (streams(), 0..3_u8, any::<u64>()).prop_map(|(stream, state, offset)| Acked {
         stream,
@@ -97,7 +98,7 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
     });
     let causes =
         (0..3_usize).prop_map(|n| [NakCause::Missing, NakCause::Order, NakCause::Unopened][n]);
-    // A first cut of any length, then such as fit the shortest span.
+    // One cut, of any length: a further cut would have to fit the shortest span.
     let cuts = || (1..=PIECE_BYTES_MAX as u32).prop_map(|first| vec![first]);
     prop_oneof![
         (12..=16_u32, any::<u64>())
@@ -168,14 +169,14 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
-    /// What was written is read, and written again the same.
+    /// A decoded frame is encoded to the same bytes.
     #[test]
     fn frames_round_trip(bytes in frames()) {
         prop_assert_eq!(frame_length(&bytes), Ok(Some(bytes.len())));
         prop_assert_eq!(encoded(&decode(&bytes).expect("our own")), bytes);
     }
 
-    /// One bit turned anywhere, and the frame is refused.
+    /// A frame with any single flipped bit is refused.
     #[test]
     fn a_turned_bit_is_noticed(bytes in frames(), at in any::<usize>(), bit in 0..8_u8) {
         let mut harmed = bytes;
@@ -184,7 +185,8 @@ proptest! {
         prop_assert!(decode(&harmed).is_err(), "byte {at} of {}", harmed.len());
     }
 
-    /// A checksum of fields is of those alone: a bit turned in them is noticed, one in a body's bytes is not, and nothing else differs.
+    /// A checksum of the fields covers the fields alone: a flipped bit in the fields is detected, one in the bytes
+    /// of a body is not, and nothing else differs.
     #[test]
     fn a_checksum_of_fields_leaves_bodies_to_the_line(bytes in frames(), at in any::<usize>(), bit in 0..8_u8) {
         let frame = decode(&bytes).expect("our own");
@@ -200,7 +202,8 @@ proptest! {
         prop_assert_eq!(decode_with(Checksum::Fields, &of_fields).is_ok(), in_body, "byte {} of {}", at, bytes.len());
     }
 
-    /// A frame whose body's bytes follow from elsewhere is the same frame, and who looks on sees those bytes.
+    /// A frame encoded without its body is the same frame once the body follows, and the callback receives the
+    /// body.
     #[test]
     fn bodies_apart_make_the_same_frames(bytes in frames(), longer in 1..100_000_u32) {
         let short = decode(&bytes).expect("our own");
@@ -218,7 +221,7 @@ proptest! {
         }
     }
 
-    /// A frame that lacks its end, or has more than that, is refused.
+    /// A truncated frame is refused, and so is a frame with additional bytes.
     #[test]
     fn only_whole_frames_open(bytes in frames(), cut in any::<usize>(), more in 1..9_usize) {
         prop_assert!(decode(&bytes[..cut % bytes.len()]).is_err());
@@ -227,18 +230,18 @@ proptest! {
         prop_assert!(decode(&longer).is_err());
     }
 
-    /// Whatever comes, nothing panics, and what opens is written back as it came.
+    /// No input panics, and a decoded input is encoded to the same bytes.
     #[test]
     fn noise_is_refused_or_understood(kind in any::<u8>(), payload in vec(any::<u8>(), 0..120)) {
         let bytes = framed(kind, &payload);
-        // Kind 1 is the handshake, which forgets methods it does not know.
+        // Type 1 is HELLO, whose decoder drops unknown methods.
         if let Ok(frame) = decode(&bytes) && kind != 1 {
             prop_assert_eq!(encoded(&frame), bytes);
         }
     }
 }
 
-/// Headers are refused by what they claim, before there is a payload.
+/// Headers are refused by their length before the payload is read.
 #[test]
 fn lengths_are_bounded_before_anything_is_read() {
     let header = |length: u32, kind: u8, flipped: u8| {
@@ -263,7 +266,8 @@ fn lengths_are_bounded_before_anything_is_read() {
     assert_eq!(frame_length(&[0; HEADER_BYTES - 1]), Ok(None));
 }
 
-/// A length that came wrong makes nobody wait for bytes that nobody sends: any bit of it is noticed in the header.
+/// Every flipped bit in the first half of the header is detected from the header alone, so that a corrupt length
+/// never makes the reader wait for bytes that are not sent.
 #[test]
 fn a_turned_bit_of_a_length_is_noticed_at_once() {
     for payload in [0, 1, 100, 8192, 524_288] {
@@ -276,7 +280,7 @@ fn a_turned_bit_of_a_length_is_noticed_at_once() {
     }
 }
 
-/// Fields that are out of bounds are refused: each on its own, beside one that is just within.
+/// Each field that exceeds its limit is refused, and accepted just within it.
 #[test]
 fn fields_are_held_against_their_bounds() {
     let span = |offset: u64, length: u32| {
@@ -353,7 +357,7 @@ fn fields_are_held_against_their_bounds() {
         assert!(opens(kind, &within), "{name}: within its bound");
         assert!(!opens(kind, &beyond), "{name}: beyond its bound");
     }
-    // Cuts after the first must leave something of the span.
+    // The cuts after the first must be shorter than the span.
     let literal = |inner: u32| {
         let cuts = [
             &2_u16.to_le_bytes()[..],
@@ -364,11 +368,11 @@ fn fields_are_held_against_their_bounds() {
         with(with(span(0, 3), &[0]), &with(cuts, b"abc"))
     };
     assert!(opens(4, &literal(2)) && !opens(4, &literal(3)) && !opens(4, &literal(0)));
-    // An empty list says nothing, so nobody sends one.
+    // Empty lists are refused, because they carry no information.
     assert!(!opens(11, &[0, 0]) && !opens(14, &[0, 0]));
 }
 
-/// Two ends come to the same terms, or one of them says why there are none.
+/// Two endpoints agree on terms, or one of them reports why they cannot.
 #[test]
 fn handshakes_agree_or_say_why_not() {
     let connector = Hello {
@@ -394,7 +398,7 @@ fn handshakes_agree_or_say_why_not() {
         connector.agree(Role::Connector, &newer),
         Err(Disagreement::Version { min: 3, max: 4 })
     );
-    // An older end, one of today, a newer one that still speaks what is spoken today.
+    // An older peer, one of the current version, and a newer one that still supports the current version.
     for (version_max, shared) in [(1, 1), (2, 2), (3, 2)] {
         let other = Hello {
             version_max,
@@ -422,7 +426,7 @@ fn handshakes_agree_or_say_why_not() {
     );
 }
 
-/// Bodies' bytes go without a checksum where the line answers for them, and both ends know of that version.
+/// Bytes of bodies have no checksum if the connection is authenticated and both endpoints support this version.
 #[test]
 fn checksums_are_of_fields_where_tls_and_version_allow_it() {
     let ours = hello(8192, 1);
@@ -441,7 +445,7 @@ fn checksums_are_of_fields_where_tls_and_version_allow_it() {
     }
 }
 
-/// One of each; frames of the first version have the bytes they have had since then.
+/// One frame of each type. The bytes of frames of the first version have not changed since.
 #[test]
 fn frames_are_those_of_the_golden_file() {
     let stream = StreamId(0x0403_0201);

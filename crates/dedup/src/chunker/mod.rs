@@ -1,27 +1,25 @@
-//! Where one chunk ends and the next begins, decided by content alone.
+//! Content-defined chunking: chunk boundaries depend on the content alone.
 //!
-//! Two ends of a link know the same bytes by the same names only if they cut them at the same
-//! places, wherever those bytes stand in a body. So a cut depends on the [`WINDOW_BYTES`] before it, and
-//! on how far the chunk has come: not before a quarter of the average, reluctantly up to the
-//! average, readily after it, at eight times the average at the latest. Something inserted
-//! moves the cuts around it and no others.
+//! Both endpoints compute the same hashes for the same bytes only if they cut them at the same positions, wherever
+//! the bytes are in a body. A cut therefore depends on the [`WINDOW_BYTES`] before it and on the length of the
+//! chunk so far: no cut below a quarter of the average, few cuts up to the average, many after it, and a forced cut
+//! at eight times the average. An insertion moves the cuts around it and no others.
 //!
-//! Two questions are asked of a place, the cheap one first, since nearly every byte is asked:
+//! Each position is tested twice. The cheap test comes first, since nearly every byte is tested:
 //!
-//! 1. **The sieve.** Four pairs of bytes, spread over the sixteen before the place, are weighed and added
-//!    up in 16 bits; a place is a candidate if the sum is small. Each sum needs its own bytes only,
-//!    so 64 places are asked at once where the processor has AVX2 (`simd`), and in plain
-//!    code elsewhere (`scalar`), with the same result to the bit.
-//! 2. **The verdict.** XXH3 over the whole window, below a threshold: this is where the odds of a cut come from.
+//! 1. **The prefilter.** Four pairs of bytes among the sixteen before the position are multiplied by weights and
+//!    added in 16 bits. The position is a candidate if the sum is small. Each sum depends on its own bytes only, so
+//!    AVX2 tests 64 positions at once (`simd`). Portable code (`scalar`) does the same elsewhere, with identical
+//!    results.
+//! 2. **The cut test.** XXH3 over the whole window must be below a threshold, which sets the probability of a cut.
 //!
-//! Only what was made for it has candidates everywhere: such a body is cut at XXH3's speed, 0.1 GB/s.
+//! Only bytes made for this purpose have candidates everywhere. Such a body is cut at the speed of XXH3, 0.1 GB/s.
 //!
-//! The odds before and after the average differ sixteenfold, which gathers the sizes around it: FastCDC's
-//! "normalized chunking" (Xia et al., USENIX ATC 2016, section 3.4). The rest is not FastCDC: its hash rolls, and
-//! what rolls goes byte by byte.
+//! Cuts are sixteen times as likely after the average as before it, which concentrates the lengths around the
+//! average. This is the "normalized chunking" of FastCDC (Xia et al., USENIX ATC 2016, section 3.4). The rest
+//! differs from FastCDC, whose rolling hash has to process one byte after the other.
 //!
-//! A [`Chunker`] takes the body in pieces as they come and cuts at the same places however it
-//! was cut up before.
+//! A [`Chunker`] takes a body in pieces. The cuts do not depend on the lengths of the pieces.
 
 mod scalar;
 #[cfg(target_arch = "x86_64")]
@@ -32,40 +30,40 @@ use std::ops::Range;
 
 use thiserror::Error;
 
-/// How much lies before a cut that decides about it.
+/// The number of bytes before a position that decide whether it is a cut.
 pub const WINDOW_BYTES: usize = 64;
 
-/// What two ends must agree on to cut alike; goes into the handshake.
+/// The parameters that both endpoints must share to cut alike. They are part of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ChunkerParams {
     average_log2: u8,
     seed: u64,
 }
 
-/// Why these cannot be parameters.
+/// Why the parameters are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ChunkerError {
-    /// Below 4 KiB ids outweigh what they save, above 64 KiB nothing matches.
+    /// The average is out of range. Below 4 KiB references cost more than they save; above 64 KiB few chunks match.
     #[error("chunks of {0} bytes on average: not a power of two between 4096 and 65536")]
     Average(u32),
-    /// The other end is newer, or these are no parameters.
+    /// The chunker of the peer is unknown: the peer is newer, or the bytes are no parameters.
     #[error("chunker {0} is not known here")]
     Kind(u8),
 }
 
 impl ChunkerParams {
-    /// The least average.
+    /// The smallest average length.
     pub const AVERAGE_MIN: u32 = 4 << 10;
-    /// The largest average.
+    /// The largest average length.
     pub const AVERAGE_MAX: u32 = 64 << 10;
-    /// What this chunker is called on the wire: a sieve of four pairs, then XXH3 over 64 bytes.
+    /// The number of this chunker on the wire: a prefilter of four pairs, then XXH3 over 64 bytes.
     pub const KIND: u8 = 1;
 
-    /// Chunks of `average` bytes: a power of two, 4 to 64 KiB.
+    /// Creates parameters for chunks of `average` bytes: a power of two from 4 to 64 KiB.
     ///
-    /// The seed moves most cuts. Sizes of chunks can be guessed from outside even where their bytes are encrypted;
-    /// without the seed one cannot tell which sizes a known file would give.
+    /// The seed moves most cuts. The lengths of chunks can be observed from outside even if their bytes are
+    /// encrypted; without the seed an observer cannot compute the lengths that a known file would give.
     pub fn new(average: u32, seed: u64) -> Result<Self, ChunkerError> {
         let within = (Self::AVERAGE_MIN..=Self::AVERAGE_MAX).contains(&average);
         if !within || !average.is_power_of_two() {
@@ -75,7 +73,7 @@ impl ChunkerParams {
         Ok(Self { average_log2, seed })
     }
 
-    /// As [`new`](Self::new), from a handshake.
+    /// Like [`new`](Self::new), with the fields of a handshake.
     pub fn from_wire(kind: u8, average_log2: u8, seed: u64) -> Result<Self, ChunkerError> {
         if kind != Self::KIND {
             return Err(ChunkerError::Kind(kind));
@@ -84,44 +82,44 @@ impl ChunkerParams {
         Self::new(average.unwrap_or(0), seed)
     }
 
-    /// The average's exponent, as handshakes have it.
+    /// Returns the binary logarithm of the average, as in the handshake.
     pub const fn average_log2(self) -> u8 {
         self.average_log2
     }
 
-    /// Bytes of a chunk, on average.
+    /// Returns the average length of a chunk.
     pub const fn average(self) -> usize {
         1 << self.average_log2
     }
 
-    /// No chunk but a body's last is shorter.
+    /// Returns the minimum length of a chunk; only the last chunk of a body may be shorter.
     pub const fn min(self) -> usize {
         self.average() / 4
     }
 
-    /// No chunk is longer.
+    /// Returns the maximum length of a chunk.
     pub const fn max(self) -> usize {
         self.average() * 8
     }
 
-    /// What moves the cuts.
+    /// Returns the seed.
     pub const fn seed(self) -> u64 {
         self.seed
     }
 }
 
-/// Which code asks the sieve. The cuts are the same.
+/// The implementation of the prefilter. The cuts are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Pace {
-    /// Plain code for any processor: what defines the cuts.
+    /// Portable code for any processor, which defines the cuts.
     Scalar,
-    /// 64 places at a time.
+    /// AVX2 code, 64 positions at a time.
     Avx2,
 }
 
 impl Pace {
-    /// The fastest this processor has.
+    /// Returns the fastest implementation for this processor.
     pub fn best() -> Self {
         #[cfg(target_arch = "x86_64")]
         if simd::Avx2::detect().is_some() {
@@ -140,25 +138,25 @@ impl fmt::Display for Pace {
     }
 }
 
-/// Cuts one body after the other, each taken in pieces.
+/// Cuts bodies, one after the other, each in pieces.
 #[derive(Clone, Debug)]
 pub struct Chunker {
     params: ChunkerParams,
     rule: Rule,
     scan: Scan,
-    /// Bytes of the chunk that were seen.
+    /// The length of the chunk so far.
     length: usize,
-    /// The last of them.
+    /// The last bytes of the chunk so far.
     tail: [u8; WINDOW_BYTES],
 }
 
 impl Chunker {
-    /// At the beginning of a body.
+    /// Creates a chunker at the start of a body.
     pub fn new(params: ChunkerParams) -> Self {
         Self::with_pace(params, Pace::best())
     }
 
-    /// As [`new`](Self::new), with the code chosen; the scalar one where the processor lacks the other.
+    /// Like [`new`](Self::new), with a chosen implementation. The scalar one is used if the processor lacks AVX2.
     pub fn with_pace(params: ChunkerParams, pace: Pace) -> Self {
         Self {
             params,
@@ -169,10 +167,10 @@ impl Chunker {
         }
     }
 
-    /// Looks for the end of the chunk in `bytes`, which follow those of the calls before.
+    /// Searches the end of the chunk in `bytes`, which continue those of the previous calls.
     ///
-    /// `Some(n)`: it ends after `n` of them, 1 at least; the next call begins with what follows. `None`:
-    /// all of them belong to the chunk and it goes on.
+    /// `Some(n)`: the chunk ends after `n` of them, at least 1; the next call starts with the bytes after it.
+    /// `None`: all of them belong to the chunk, which continues.
     pub fn next_cut(&mut self, bytes: &[u8]) -> Option<usize> {
         let cut = self.search(bytes);
         match cut {
@@ -182,8 +180,9 @@ impl Chunker {
         cut
     }
 
-    /// Whether a chunk that begins here may end after `chunk`: its last bytes and its length ask for it. Not whether an earlier cut is asked
-    /// for, so a chunk that was cut by these parameters elsewhere is cut alike here.
+    /// Returns true if a chunk that starts here and has these bytes can end after them, by its last bytes and its
+    /// length. Earlier cuts are not checked, so a chunk that was cut with the same parameters elsewhere is cut
+    /// alike here.
     pub fn may_end(&self, chunk: &[u8]) -> bool {
         let (length, params) = (chunk.len(), self.params);
         if self.length > 0 || !(params.min()..=params.max()).contains(&length) {
@@ -202,31 +201,31 @@ impl Chunker {
             && self.rule.verdict(window, WINDOW_BYTES, threshold)
     }
 
-    /// The body ended, and with it the chunk; the next one begins.
+    /// Ends the chunk together with the body; the next chunk begins.
     pub fn restart(&mut self) {
         self.length = 0;
     }
 
-    /// Bytes of the chunk so far.
+    /// Returns the length of the chunk so far.
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// What it cuts by.
+    /// Returns the parameters.
     pub fn params(&self) -> ChunkerParams {
         self.params
     }
 
     fn search(&self, bytes: &[u8]) -> Option<usize> {
-        // A place is called by the bytes of `bytes` before it.
+        // A position is the number of bytes of `bytes` before it.
         let first = self.params.min().saturating_sub(self.length).max(1);
         let limit = self.params.max() - self.length;
         let last = bytes.len().min(limit);
         if first > last {
             return None;
         }
-        // Places whose window begins in an earlier piece. The chunk's least length is many windows, so
-        // where there is such a place, `tail` is full.
+        // These positions have windows that begin in an earlier piece. `tail` is full then, because the minimum
+        // length is many windows.
         if first < WINDOW_BYTES {
             let mut seam = [0; 2 * WINDOW_BYTES];
             let taken = last.min(WINDOW_BYTES - 1);
@@ -243,7 +242,7 @@ impl Chunker {
         cut.or_else(|| (last == limit).then_some(limit))
     }
 
-    /// The first cut in `places` of `bytes`, whose first place is the chunk's `length`.
+    /// Returns the first cut in `places` of `bytes`. At the first of these positions the chunk has this `length`.
     fn first_of(&self, bytes: &[u8], places: Range<usize>, length: usize) -> Option<usize> {
         let reluctant = self.params.average().saturating_sub(length);
         let turn = (places.start + reluctant).min(places.end.max(places.start));
@@ -264,10 +263,10 @@ impl Chunker {
     }
 }
 
-/// The numbers behind the two questions.
+/// The thresholds of both tests.
 #[derive(Clone, Copy, Debug)]
 struct Rule {
-    /// Candidates have a sum below this.
+    /// Candidates have a smaller sum.
     sieve: u16,
     seed: u64,
     before_average: u64,
@@ -275,20 +274,21 @@ struct Rule {
 }
 
 impl Rule {
-    /// How much rarer than the average cuts are before it, and more frequent after it: four times.
+    /// The base-two logarithm of how much rarer than the average cuts are before it, and how much more frequent
+    /// after it: four times.
     const NORMALIZATION_LOG2: u32 = 2;
 
-    /// How much more frequent than the average candidates are: eight times.
+    /// The base-two logarithm of how much more frequent candidates are than cuts on average: eight times.
     ///
-    /// Twice what cuts after the average need, so that the window and not four pairs has the last word: a cut that
-    /// hung on four pairs alone would follow the habits of a text. At 16 instead of 8 dedup finds 0.3 % more and the sieve
-    /// loses a tenth of its speed at 8 KiB; at 4 it finds 0.5 % less.
+    /// This is twice the frequency of cuts after the average, so that the window decides and not the four pairs
+    /// alone, which would follow the habits of a text. With 16 instead of 8, deduplication finds 0.3 % more and the
+    /// prefilter loses a tenth of its speed at 8 KiB; with 4 deduplication finds 0.5 % less.
     const CANDIDATES_LOG2: u32 = 3;
 
     fn new(params: ChunkerParams) -> Self {
         let average_log2 = u32::from(params.average_log2);
         let sieve_log2 = average_log2 - Self::CANDIDATES_LOG2;
-        // Of odds of one in 2^log2 the sieve has taken its share; the verdict takes the rest.
+        // The prefilter passes one position in 2^sieve_log2; the cut test provides the rest of one in 2^log2.
         let threshold = |log2: u32| 1 << (u64::BITS - (log2 - sieve_log2));
         Self {
             sieve: 1 << (u16::BITS - sieve_log2),
@@ -298,7 +298,7 @@ impl Rule {
         }
     }
 
-    /// Whether there is a cut at a candidate.
+    /// Returns true if the candidate is a cut.
     #[inline]
     fn verdict(&self, bytes: &[u8], place: usize, threshold: u64) -> bool {
         let window = &bytes[place - WINDOW_BYTES..place];

@@ -1,18 +1,18 @@
-//! The sieve as it is defined: one place at a time, or some at once in plain code.
+//! The prefilter in portable code, which defines its results: for one position, or for several at once.
 
 use std::ops::Range;
 
-/// Where the four pairs begin, counted back from the place, and their weights.
+/// The distances of the four pairs before the position, and their weights.
 ///
-/// The distances are odd and even, so that no alignment of a file's own is followed. The weights are odd, so that no
-/// bit of a pair is lost.
+/// The distances are odd and even, so that cuts do not follow the alignment of a file. The weights are odd, so that
+/// no bit of a pair is lost.
 pub(super) const PAIRS: [(usize, u16); 4] = [(2, 0x9e37), (5, 0x7f4b), (10, 0xc2b3), (16, 0x85eb)];
 
-/// Added to each sum. Chosen so that no run of one byte, and no such run with zeroes in between (Latin text in
-/// UTF-16), has a candidate: each of its places would be one.
+/// Added to each sum. With this value, no run of one byte has a candidate, with or without zeroes in between (Latin
+/// text in UTF-16). Otherwise each position of the run would be one.
 pub(super) const OFFSET: u16 = 0xc7bf;
 
-/// The sum at `place`.
+/// Returns the sum at `place`.
 pub(super) fn sum(bytes: &[u8], place: usize) -> u16 {
     let window: &[u8; 16] = bytes[place - 16..place].first_chunk().expect("16 bytes");
     PAIRS.iter().fold(OFFSET, |sum, &(back, weight)| {
@@ -21,7 +21,7 @@ pub(super) fn sum(bytes: &[u8], place: usize) -> u16 {
     })
 }
 
-/// The first of `places` that is a candidate and found good.
+/// Returns the first position that is a candidate and passes the cut test.
 pub(super) fn first(
     bytes: &[u8],
     mut places: Range<usize>,
@@ -33,7 +33,7 @@ pub(super) fn first(
             .first_chunk()
             .expect("places lie in bytes");
         let sums = sums(near);
-        // The least of them all, rather than whether there is one: no branch for each.
+        // The minimum of all sums needs no branch per sum.
         if sums.iter().copied().fold(u16::MAX, u16::min) < sieve {
             let candidates = places.clone().zip(sums).filter(|(_, sum)| *sum < sieve);
             let good = candidates
@@ -48,15 +48,15 @@ pub(super) fn first(
     places.find(|&place| sum(bytes, place) < sieve && verdict(place))
 }
 
-/// Places whose sums are made in one go, so that a compiler may use whatever vectors its target has.
+/// The number of positions whose sums are computed at once, so that the compiler can use the vectors of the target.
 const STEP: usize = 32;
 
-/// What they look at.
+/// The number of bytes that these sums depend on.
 const NEAR: usize = 16 + STEP - 1;
 
-/// As [`sum`], for [`STEP`] places: the first has sixteen of the bytes before it.
+/// Like [`sum`], for [`STEP`] positions. `near` begins sixteen bytes before the first position.
 ///
-/// Not inlined: on its own it becomes vector code wherever there are vectors.
+/// Not inlined, because the compiler vectorises it as a separate function.
 #[inline(never)]
 fn sums(near: &[u8; NEAR]) -> [u16; STEP] {
     let mut pairs = [0; NEAR - 1];
@@ -79,10 +79,10 @@ fn sums(near: &[u8; NEAR]) -> [u16; STEP] {
 mod tests {
     use super::*;
 
-    /// Runs of one byte, as padding is, cost no more than other bytes: nowhere in one is a candidate. So with runs
-    /// of a byte and a zero by turns.
+    /// Runs of one byte, such as padding, have no candidates, and neither have runs that alternate with zeroes.
+    /// They therefore take no more time than other bytes.
     ///
-    /// Method: all of them, with the widest sieve there is (averages of 4 KiB).
+    /// Method: all runs, with the widest prefilter (an average of 4 KiB).
     #[test]
     fn no_run_of_one_byte_has_candidates() {
         for byte in 0..=u8::MAX {
@@ -93,7 +93,7 @@ mod tests {
         }
     }
 
-    /// All at once are the same as one at a time.
+    /// Sums computed together equal those computed one by one.
     #[test]
     fn sums_are_sums() {
         let bytes: Vec<u8> = (0..NEAR).map(|n| (n * n * 31 + n) as u8).collect();

@@ -1,10 +1,10 @@
-//! The sieve, 64 places at a time with AVX2. It gives what [`scalar`] gives; the tests hold it to that.
+//! The prefilter for 64 positions at a time with AVX2. Tests compare it with [`scalar`].
 //!
 //! # Why `unsafe`
 //!
-//! Two things the compiler cannot know. That the processor has AVX2: a value of [`Avx2`] is made by asking it and
-//! in no other way, so holding one is the proof. And that a load stays within its slice: each load is of a reference to an
-//! array of exactly the bytes it takes, so the bounds were checked when that reference was made.
+//! The compiler cannot know two facts. First, the processor has AVX2: an [`Avx2`] is only made after this was
+//! detected, so the value is the proof. Second, a load stays within its slice: each takes a reference to an array
+//! of exactly its length, so bounds are checked when the reference is made.
 #![expect(
     unsafe_code,
     reason = "vector instructions; the module's doc says what makes them sound"
@@ -24,12 +24,12 @@ use super::scalar::{self, OFFSET, PAIRS};
 pub(super) struct Avx2(());
 
 impl Avx2 {
-    /// Asks the processor.
+    /// Detects AVX2.
     pub(super) fn detect() -> Option<Self> {
         is_x86_feature_detected!("avx2").then_some(Self(()))
     }
 
-    /// As [`scalar::first`].
+    /// Like [`scalar::first`].
     pub(super) fn first(
         self,
         bytes: &[u8],
@@ -37,15 +37,17 @@ impl Avx2 {
         sieve: u16,
         verdict: &mut impl FnMut(usize) -> bool,
     ) -> Option<usize> {
-        // SAFETY: the processor has AVX2, or there were no `self`.
+        // SAFETY: the processor has AVX2, because `self` exists.
         unsafe { first(bytes, places, sieve, verdict) }
     }
 }
 
-/// Places asked at once: twice 16 sums of 16 bits for the even ones and 16 for the odd ones.
+/// The number of positions tested at once: two times 16 sums of 16 bits for even positions, and as many for odd
+/// ones.
 const STEP: usize = 64;
 
-/// What they look at: sixteen bytes before the first, and the last one's own ends a byte before the step does.
+/// The number of bytes that these sums depend on: from sixteen bytes before the first position to the byte before
+/// the last.
 const NEAR: usize = 16 + STEP - 1;
 
 #[target_feature(enable = "avx2")]
@@ -63,7 +65,7 @@ fn first(
             .expect("places lie in bytes");
         let sums = [0, 1, 32, 33].map(|shift| sums(near, shift));
         let [even, odd, later_even, later_odd] = sums;
-        // Mostly there is none among all four, and their least tells it.
+        // Usually no sum is small enough, which the minimum of all four vectors shows.
         let least = _mm256_min_epu16(
             _mm256_min_epu16(even, odd),
             _mm256_min_epu16(later_even, later_odd),
@@ -85,7 +87,7 @@ fn first(
     scalar::first(bytes, place..places.end, sieve, verdict)
 }
 
-/// Of 32 places from the `shift`th on every other one's sum.
+/// Returns the sums of every other position among 32, from position `shift` on.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn sums(near: &[u8; NEAR], shift: usize) -> __m256i {
@@ -103,11 +105,11 @@ fn sums(near: &[u8; NEAR], shift: usize) -> __m256i {
     sums
 }
 
-/// All ones in the lanes that are no larger.
+/// Returns lanes of all ones where the sum is not larger than `largest`.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn at_most(sums: __m256i, largest: __m256i) -> __m256i {
-    // There is no unsigned comparison: `sum <= largest` is `min(sum, largest) == sum`.
+    // AVX2 has no unsigned comparison: `sum <= largest` is `min(sum, largest) == sum`.
     _mm256_cmpeq_epi16(_mm256_min_epu16(sums, largest), sums)
 }
 
@@ -117,12 +119,12 @@ fn any(lanes: __m256i) -> bool {
     _mm256_movemask_epi8(lanes) != 0
 }
 
-/// Which of 32 places are candidates, by the sums of the even and of the odd ones.
+/// Returns a bit for each of 32 positions that is a candidate, from the sums of the even and of the odd positions.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn places_of(even: __m256i, odd: __m256i, largest: __m256i) -> u32 {
     let odd_bytes = _mm256_set1_epi16(0xff00_u16.cast_signed());
-    // Bytes 2k from the even lanes, bytes 2k + 1 from the odd ones: the places in their order.
+    // Even bytes from the even lanes, odd bytes from the odd ones: the positions in order.
     let both = _mm256_blendv_epi8(at_most(even, largest), at_most(odd, largest), odd_bytes);
     _mm256_movemask_epi8(both).cast_unsigned()
 }
@@ -135,10 +137,10 @@ mod tests {
     use proptest::prelude::{any, prop_assert_eq, proptest};
 
     proptest! {
-        /// The vector sieve finds the candidates of the scalar one, all of them and in their order.
+        /// The AVX2 prefilter finds the same candidates as the scalar one, in the same order.
         ///
-        /// Method: random bytes, random places among them, sieves from everything to nearly nothing; a verdict
-        /// that notes the candidate and says no.
+        /// Method: random bytes and positions, and prefilters from all to nearly no candidates. The cut test
+        /// records the candidate and returns false.
         #[test]
         fn both_sieves_find_the_same_candidates(
             bytes in vec(any::<u8>(), 16..700),

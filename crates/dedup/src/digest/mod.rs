@@ -1,10 +1,11 @@
-//! Whether a body arrived as it was sent: XXH3, 128 bits over all of it, as it comes.
+//! The digest of a body: XXH3 of 128 bits over all its bytes, computed incrementally.
 //!
-//! XXH3 over more than 240 bytes adds stripes of 64 bytes up in eight lanes, each under another part of a secret, which is here the one its
-//! definition has; stirs the lanes after each block of sixteen stripes; and folds them into the result
-//! (<https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md>). The last block is kept until more bytes follow, for the last stripe
-//! is another than the rest. Every byte of every body goes through here at both ends, so blocks are code for vectors where there are any (`simd`), whose lanes
-//! stay in registers from the first block of an update to the last. The crates there are either choose when they are compiled, or leave it to luck.
+//! XXH3 of more than 240 bytes adds stripes of 64 bytes to eight lanes, each stripe with another part of a secret;
+//! here the default secret. After each block of sixteen stripes it scrambles the lanes, and at the end it merges
+//! them (<https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md>). The last block is kept until more bytes
+//! follow, because the last stripe is processed differently. Both endpoints hash every byte of every body. Blocks
+//! therefore use vectors where the processor has them (`simd`), and the lanes stay in registers for all blocks of
+//! an update. Existing crates choose the instructions at compile time, or leave this to the compiler.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod simd;
@@ -13,17 +14,17 @@ use std::fmt;
 
 use edgeward_types::xxh3::xxh3_128;
 
-/// Whether a body arrived as it was sent: XXH3, 128 bits over all of it.
+/// The digest of a body, by which a receiver checks that it arrived unchanged: XXH3 of 128 bits.
 #[derive(Clone)]
 pub struct BodyDigest {
     sums: Sums,
     bytes: u64,
-    /// What was not added up yet: a block at most, and empty only before the first byte, or where more is to come.
+    /// Bytes that are not added yet: at most a block. Empty only before the first byte, or after `update_whole`.
     waiting: Box<Block>,
     waiting_bytes: usize,
 }
 
-/// What blocks add up to, all but the last of a body.
+/// The state of the digest after all whole blocks except the last one of the body.
 #[derive(Clone)]
 pub(crate) struct Sums {
     lanes: Lanes,
@@ -55,7 +56,7 @@ impl Default for BodyDigest {
 }
 
 impl BodyDigest {
-    /// The next bytes of the body.
+    /// Adds the next bytes of the body.
     pub fn update(&mut self, bytes: &[u8]) {
         let added = self.update_whole(bytes);
         let rest = &bytes[added..];
@@ -63,8 +64,8 @@ impl BodyDigest {
         self.wait(rest);
     }
 
-    /// As [`update`](Self::update), of as many of them as take no copy; how many that was. The rest, a block at most, is to come again, and
-    /// until then there is no [`value`](Self::value).
+    /// Like [`update`](Self::update), but adds only the bytes that need no copy, and returns their number. The
+    /// caller passes the rest, at most a block, again. Until then [`value`](Self::value) is undefined.
     pub(crate) fn update_whole(&mut self, bytes: &[u8]) -> usize {
         let mut added = 0;
         if self.waiting_bytes > 0 {
@@ -77,7 +78,7 @@ impl BodyDigest {
             self.waiting_bytes = 0;
             added = room;
         }
-        // All whole blocks that something follows.
+        // All whole blocks that are followed by more bytes.
         let rest = &bytes[added..];
         let blocks = &rest.as_chunks().0[..rest.len().saturating_sub(1) / BLOCK_BYTES];
         self.sums.add(blocks);
@@ -86,15 +87,15 @@ impl BodyDigest {
         added
     }
 
-    /// The sums so far, and the whole blocks of `bytes`, which come next, that may be added to them: for who adds them up along with something else.
-    /// None while a block waits.
+    /// Returns the current state and the whole blocks of `bytes`, the next bytes of the body, so that the caller
+    /// can add them in one pass with other work. `None` while a partial block waits.
     pub(crate) fn offer<'b>(&self, bytes: &'b [u8]) -> Option<(Sums, &'b [Block])> {
         let blocks = bytes.len().saturating_sub(1) / BLOCK_BYTES;
         let is_between = self.waiting_bytes == 0;
         is_between.then(|| (self.sums.clone(), &bytes.as_chunks().0[..blocks]))
     }
 
-    /// The sums with so many blocks more.
+    /// Replaces the state by one with this many blocks added. Returns their bytes.
     pub(crate) fn accept(&mut self, sums: Sums, blocks: usize) -> usize {
         let bytes = blocks * BLOCK_BYTES;
         self.sums = sums;
@@ -102,7 +103,7 @@ impl BodyDigest {
         bytes
     }
 
-    /// The digest of what came so far.
+    /// Returns the digest of the bytes added so far.
     pub fn value(&self) -> u128 {
         let waiting = &self.waiting[..self.waiting_bytes];
         if self.bytes <= SHORT_BYTES_MAX {
@@ -113,7 +114,7 @@ impl BodyDigest {
         for (nth, stripe) in waiting.as_chunks().0.iter().take(whole).enumerate() {
             add_stripe(&mut lanes, stripe, &SECRET[8 * nth..]);
         }
-        // It may begin in what was added up already.
+        // The last stripe may begin in a block that was already added.
         let mut last = [self.sums.before, [0; STRIPE_BYTES]].concat();
         let tail = &waiting[waiting.len().saturating_sub(STRIPE_BYTES)..];
         last[STRIPE_BYTES..][..tail.len()].copy_from_slice(tail);
@@ -132,13 +133,15 @@ impl BodyDigest {
 }
 
 impl Sums {
-    /// For whoever adds blocks to them along with something else, and then says which was the last.
+    /// Returns the lanes to a caller that adds blocks in one pass with other work. The caller then calls
+    /// [`ended_with`](Self::ended_with).
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn lanes(&mut self) -> &mut Lanes {
         &mut self.lanes
     }
 
-    /// This block was the last that was added to the [lanes](Self::lanes): a body's last stripe may begin in it.
+    /// Records the last block that was added to the [lanes](Self::lanes): the last stripe of the body may begin in
+    /// it.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn ended_with(&mut self, block: &Block) {
         self.before = *block.last_chunk().expect("sixteen stripes");
@@ -164,7 +167,7 @@ impl fmt::Debug for BodyDigest {
     }
 }
 
-/// What defines it, in plain code.
+/// Adds blocks in portable code, which defines the result.
 fn add_blocks(lanes: &mut Lanes, blocks: &[Block]) {
     for block in blocks {
         for (nth, stripe) in block.as_chunks().0.iter().enumerate() {
@@ -207,13 +210,13 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
 
 pub(crate) const STRIPE_BYTES: usize = 64;
 
-/// Each stripe of a block has a secret that begins eight bytes after the last one's.
+/// The secret of each stripe in a block begins eight bytes after that of the previous stripe.
 pub(crate) const BLOCK_BYTES: usize = STRIPE_BYTES * ((SECRET.len() - STRIPE_BYTES) / 8);
 
-/// Where the secret begins that stirs: its last 64 bytes.
+/// The offset of the secret that scrambles the lanes: its last 64 bytes.
 const STIRRING: usize = SECRET.len() - STRIPE_BYTES;
 
-/// Other rules hold for so little.
+/// XXH3 has other rules for inputs up to this length.
 const SHORT_BYTES_MAX: u64 = 240;
 
 const PRIME32_1: u32 = 0x9e37_79b1;
@@ -225,7 +228,7 @@ const PRIME64_3: u64 = 0x1656_67b1_9e37_79f9;
 const PRIME64_4: u64 = 0x85eb_ca77_c2b2_ae63;
 const PRIME64_5: u64 = 0x27d4_eb2f_1656_67c5;
 
-/// What lanes begin with.
+/// The initial lanes.
 const LANES: Lanes = [
     PRIME32_3,
     PRIME64_1,
@@ -237,7 +240,7 @@ const LANES: Lanes = [
     PRIME32_1 as u64,
 ];
 
-/// The definition's default secret.
+/// The default secret of the specification.
 #[rustfmt::skip]
 const SECRET: [u8; 192] = [
     0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe, 0x7c, 0x01, 0x81, 0x2c, 0xf7, 0x21, 0xad, 0x1c,
@@ -260,7 +263,8 @@ mod tests {
 
     use proptest::prelude::{any, prop_assert_eq, proptest};
 
-    /// The digest of every length around each border is that of another implementation; so it is in two updates, wherever they meet.
+    /// The digest equals that of another implementation for every length around each boundary, in one update or in
+    /// two, wherever they meet.
     #[test]
     fn every_length_is_digested() {
         let bytes: Vec<u8> = (0..3 * BLOCK_BYTES + 200)
@@ -279,7 +283,7 @@ mod tests {
                 digest.update(&whole[..split]);
                 digest.update(&whole[split..]);
                 assert_eq!(digest.value(), expected, "{length} bytes, split at {split}");
-                // What could be taken early, once or twice, comes no more.
+                // Bytes that were added early, once or twice, are not passed again.
                 let mut digest = BodyDigest::default();
                 digest.update(&whole[..split / 2]);
                 let mut taken = split / 2;
@@ -293,7 +297,7 @@ mod tests {
     }
 
     proptest! {
-        /// Plain code and vectors add up alike.
+        /// Portable and AVX2 code give the same lanes.
         #[test]
         fn every_pace_adds_up_alike(seed in any::<u64>(), blocks in 0_usize..5, lanes in any::<[u64; 8]>()) {
             #[cfg(target_arch = "x86_64")]

@@ -1,10 +1,10 @@
-//! Blocks added up four lanes at a time with AVX2. It gives what the plain code gives; the tests hold it to that.
+//! Blocks of XXH3 with AVX2, four lanes at a time. Tests compare it with the portable code.
 //!
 //! # Why `unsafe`
 //!
-//! Two things the compiler cannot know. That the processor has AVX2: a value of [`Avx2`] is made by asking it and
-//! in no other way, so holding one is the proof. And that a load or store stays within its array: each is of a reference to an
-//! array of exactly the bytes it takes, so the bounds were checked when that reference was made.
+//! The compiler cannot know two facts. First, the processor has AVX2: an [`Avx2`] is only made after this was
+//! detected, so the value is the proof. Second, a load or store stays within its array: each takes a reference to
+//! an array of exactly its length, so bounds are checked when the reference is made.
 #![expect(
     unsafe_code,
     reason = "vector instructions; the module's doc says what makes them sound"
@@ -24,14 +24,14 @@ use super::{Block, Lanes, PRIME32_1, SECRET, STIRRING, Stripe};
 pub(super) struct Avx2(());
 
 impl Avx2 {
-    /// Asks the processor.
+    /// Detects AVX2.
     pub(super) fn detect() -> Option<Self> {
         is_x86_feature_detected!("avx2").then_some(Self(()))
     }
 
-    /// As [`super::add_blocks`].
+    /// Like [`super::add_blocks`].
     pub(super) fn add_blocks(self, lanes: &mut Lanes, blocks: &[Block]) {
-        // SAFETY: the processor has AVX2, or there were no `self`.
+        // SAFETY: the processor has AVX2, because `self` exists.
         unsafe { add_blocks(lanes, blocks) }
     }
 }
@@ -48,7 +48,7 @@ fn add_blocks(lanes: &mut Lanes, blocks: &[Block]) {
     halves.store(lanes);
 }
 
-/// The lanes in two registers, for whoever adds stripes up along with something else.
+/// The lanes in two registers, for callers that add stripes in one pass with other work.
 #[derive(Clone, Copy)]
 pub(crate) struct Halves {
     low: __m256i,
@@ -78,7 +78,7 @@ impl Halves {
         }
     }
 
-    /// The stripe of this number in its block.
+    /// Adds the stripe with this number in its block.
     #[target_feature(enable = "avx2")]
     #[inline]
     pub(crate) fn add(&mut self, nth: usize, stripe: &Stripe) {
@@ -86,7 +86,7 @@ impl Halves {
         self.high = add_half(self.high, &stripe[32..], &SECRET[8 * nth + 32..]);
     }
 
-    /// A block ends.
+    /// Scrambles the lanes at the end of a block.
     #[target_feature(enable = "avx2")]
     #[inline]
     pub(crate) fn stir(&mut self) {
@@ -101,7 +101,7 @@ fn add_half(lanes: __m256i, stripe: &[u8], secret: &[u8]) -> __m256i {
     let words = load(stripe);
     let keyed = _mm256_xor_si256(words, load(secret));
     let product = _mm256_mul_epu32(keyed, _mm256_srli_epi64::<32>(keyed));
-    // Each lane takes its neighbour's word.
+    // Each lane adds the word of its neighbour.
     let swapped = _mm256_shuffle_epi32::<0b01_00_11_10>(words);
     _mm256_add_epi64(lanes, _mm256_add_epi64(product, swapped))
 }
@@ -117,7 +117,7 @@ fn stir(lanes: __m256i, secret: &[u8]) -> __m256i {
     _mm256_add_epi64(low, _mm256_slli_epi64::<32>(high))
 }
 
-/// The first 32 bytes.
+/// Loads the first 32 bytes.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn load(bytes: &[u8]) -> __m256i {

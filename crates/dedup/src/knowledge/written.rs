@@ -1,7 +1,8 @@
-//! Knowledge as bytes, for an end that begins anew with the store it had.
+//! Encoding of knowledge, for an endpoint that restarts with its store.
 //!
-//! Little-endian: `EWknown\x01`, the epochs of the own store and the peer's (8 each), the number of containers (4); for each, in rising
-//! order, its number (4), 1 if it is in another order there (1), the number of its words (2), the words (8 each); XXH3-64 of all that.
+//! Little-endian: `EWknown\x01`, the epochs of the own store and the peer's (8 bytes each), the number of
+//! containers (4). Then for each container, in increasing order: its number (4), 1 if the peer has it in another
+//! order (1), the number of its words (2), the words (8 each). At the end XXH3-64 of all preceding bytes.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +12,14 @@ use super::{Knowledge, Known};
 
 const MAGIC: [u8; 8] = *b"EWknown\x01";
 
-/// A slot is 16 bits.
+/// A slot has 16 bits, so a container has at most 2^16 chunks.
 const WORDS_MAX: usize = 1 << 10;
 
 impl Knowledge {
-    /// What is known of containers before `end`.
+    /// Encodes the knowledge of containers before `end`.
     ///
-    /// Only containers that will be there whatever happens may be written down: the number of one that is lost is used again, for other
-    /// chunks, which the peer then would seem to have.
+    /// Only durable containers may be encoded. The number of a container that is lost in a crash is used again for
+    /// other chunks, and the peer would seem to have those.
     pub fn write(&self, end: u32) -> Vec<u8> {
         let containers = || self.containers.range(..end);
         let count = u32::try_from(containers().count()).expect("numbers are 32 bits");
@@ -41,7 +42,7 @@ impl Knowledge {
         out
     }
 
-    /// What was written, of the last `containers_max` containers; `None` if it is not whole.
+    /// Decodes the knowledge of the last `containers_max` containers; `None` if the bytes are corrupt.
     pub fn read(bytes: &[u8], containers_max: usize) -> Option<Self> {
         let (bytes, checksum) = bytes.split_last_chunk()?;
         if xxh3_64(bytes) != u64::from_le_bytes(*checksum) {
@@ -96,7 +97,8 @@ mod tests {
     use crate::store::Place;
 
     proptest! {
-        /// What was known of the containers before the end, and of no other, is known again, and no more of them than may be.
+        /// The knowledge of containers before the end is restored, of at most as many containers as the limit
+        /// allows.
         #[test]
         fn what_was_written_is_known_again(
             places in vec((0_u32..20, any::<u16>()), 0..60),
@@ -126,7 +128,7 @@ mod tests {
             }
         }
 
-        /// A byte changed, or some missing: nothing is known.
+        /// Bytes that are changed or truncated are refused.
         #[test]
         fn what_is_harmed_is_not_believed(at in any::<proptest::sample::Index>(), bits in 1_u8.., missing in 0_usize..60) {
             let mut known = Knowledge::new(100);

@@ -1,13 +1,15 @@
-//! BLAKE3 of chunks on a processor that hashes eight of its leaves side by side, as one with AVX2 does.
+//! BLAKE3 of several chunks at once, on processors that hash eight leaves in parallel, such as those with AVX2.
 //!
-//! BLAKE3 is a tree over leaves of 1024 bytes. The crate takes eight leaves of a chunk at a time, and what remains by fours, twos and ones: seven
-//! leaves take two and a half times as long as eight do, and a leaf that is not whole, as each chunk's last is, has all lanes to itself. A chunk has nine leaves
-//! on average, so that is half of the time. Here the rests of many chunks share lanes (`simd`), and so do the inner nodes of their trees, level by
-//! level. Chunks of 2 to 64 KiB, 9.4 KiB on average, in GB/s: one by one 2.5, two 2.8, four 3.2, eight 3.5, sixteen 3.65; the crate's eight lanes, if all are full, 4.5.
-//! Where lanes are more or fewer than eight nothing of this was measured, and the crate does it all.
+//! BLAKE3 is a tree over leaves of 1024 bytes. The `blake3` crate hashes eight leaves of an input at a time, and
+//! the remaining leaves in groups of four, two and one. Seven leaves take two and a half times as long as eight,
+//! and a partial leaf, with which every chunk ends, is hashed alone. A chunk has nine leaves on average, so half of
+//! the time is spent on the remainder. Here the remaining leaves of many chunks share lanes (`simd`), and so do the
+//! inner nodes of their trees, level by level. Chunks of 2 to 64 KiB, 9.4 KiB on average, in GB/s: 2.5 one by one,
+//! 2.8 in twos, 3.2 in fours, 3.5 in eights, 3.65 in sixteens; the crate with all eight lanes full: 4.5. On
+//! processors with more or fewer than eight lanes, which were not measured, the crate hashes everything.
 //!
-//! What it calls of the crate has no promise of staying as it is: the crate's version is held in `Cargo.toml`, and the tests hold the results against the
-//! crate's own.
+//! The functions of the crate that are used here are not part of its stable interface. Its version is pinned in
+//! `Cargo.toml`, and tests compare the results with its public functions.
 
 #[cfg(target_arch = "x86_64")]
 mod simd;
@@ -15,7 +17,7 @@ mod simd;
 use blake3::IncrementCounter;
 use blake3::platform::{Platform, le_bytes_from_words_32, words_from_le_bytes_32};
 
-/// BLAKE3's keyed hash of each, in their order.
+/// Passes BLAKE3's keyed hash of each input to `out`, in order.
 pub(crate) fn keyed_hashes(key: &[u8; 32], inputs: &[&[u8]], out: impl FnMut(Value)) {
     let lanes = Lanes::new(key);
     if inputs.len() > 1 && lanes.platform.simd_degree() == LANES {
@@ -26,28 +28,28 @@ pub(crate) fn keyed_hashes(key: &[u8; 32], inputs: &[&[u8]], out: impl FnMut(Val
     }
 }
 
-/// Of a leaf or an inner node.
+/// The hash of a leaf or an inner node.
 type Value = [u8; 32];
 type Block = [u8; BLOCK_BYTES];
 
-/// Blocks that are hashed one after the other: a leaf's, or the one of an inner node.
+/// Blocks that are hashed one after the other: those of a leaf, or the one block of an inner node.
 struct Chain<'a, 'l> {
-    /// All but the last.
+    /// All blocks except the last.
     whole: &'a [Block],
-    /// A block at most.
+    /// The last block, which may be partial.
     last: &'l [u8],
     counter: u64,
-    /// Beside those that all blocks have.
+    /// Flags in addition to those of all blocks.
     flags_first: u8,
     flags_last: u8,
 }
 
-/// Chains to hash side by side, and where their values belong. Those lanes that are not filled have what was there before.
+/// Chains to be hashed in parallel, and the indexes of their hashes. Lanes that are not filled have stale content.
 struct Chains<'a> {
     filled: usize,
     whole: [&'a [Block]; LANES],
     last: [Block; LANES],
-    /// The last one, too.
+    /// The number of blocks, including the last one.
     blocks: [u32; LANES],
     last_bytes: [u32; LANES],
     counter_low: [u32; LANES],
@@ -90,14 +92,14 @@ impl<'a> Chains<'a> {
         self.places[lane] = place;
     }
 
-    /// A lane's block; the last one if there are not so many.
+    /// Returns a block of the lane, or the last one if the lane has fewer.
     fn block(&self, lane: usize, nth: u32) -> &Block {
         self.whole[lane]
             .get(nth as usize)
             .unwrap_or(&self.last[lane])
     }
 
-    /// What defines a lane's value, in plain code: one block after the other.
+    /// Returns the hash of a lane in portable code, which defines the result: one block after the other.
     fn value(&self, lane: usize, platform: Platform, key: &[u32; 8]) -> Value {
         let mut value = *key;
         let counter = u64::from(self.counter_high[lane]) << 32 | u64::from(self.counter_low[lane]);
@@ -124,10 +126,10 @@ struct Lanes {
     avx2: Option<simd::Avx2>,
 }
 
-/// The values of one input, on their way to the tree's root.
+/// The hashes of one input that remain on the current level of its tree.
 #[derive(Clone, Copy)]
 struct Tree {
-    /// Where they lie among those of all inputs.
+    /// The index of the first one among the hashes of all inputs.
     first: usize,
     values: usize,
 }
@@ -152,15 +154,16 @@ impl Lanes {
         }
         let mut values = vec![[0; 32]; first];
         self.leaves(inputs, &trees, &mut values);
-        // The specification's tree (section 2.1) has the largest power of two of leaves on the left of each node: pairs of neighbours, level by
-        // level, with an odd one at the end going up as it is.
+        // In the tree of the specification (section 2.1) the left child of each node has the largest power of two
+        // of leaves. This equals joining neighbours level by level, where an odd hash at the end moves up
+        // unchanged.
         while trees.iter().any(|tree| tree.values > 1) {
             self.level(&mut trees, &mut values);
         }
         trees.iter().map(|tree| values[tree.first]).collect()
     }
 
-    /// The values of all leaves: eight of an input at a time, and what remains of all inputs together.
+    /// Hashes all leaves: eight leaves of an input at a time, and the remaining leaves of all inputs together.
     fn leaves<'a>(&self, inputs: &[&'a [u8]], trees: &[Tree], values: &mut [Value]) {
         let mut chains = Chains::new();
         let mut partial: Vec<(Chain<'a, 'a>, usize)> = Vec::with_capacity(inputs.len());
@@ -191,7 +194,7 @@ impl Lanes {
                 }
             }
         }
-        // Those that end together share lanes.
+        // Chains of equal length share lanes.
         partial.sort_unstable_by_key(|(chain, _)| std::cmp::Reverse(chain.whole.len()));
         for (chain, place) in &partial {
             self.push(&mut chains, chain, *place, values);
@@ -199,7 +202,7 @@ impl Lanes {
         self.flush(&mut chains, values);
     }
 
-    /// Eight whole leaves.
+    /// Hashes eight whole leaves.
     fn octet(&self, octet: &[u8; LANES * LEAF_BYTES], counter: u64, values: &mut [Value]) {
         let leaves: &[[u8; LEAF_BYTES]] = octet.as_chunks().0;
         let leaves: &[[u8; LEAF_BYTES]; LANES] = leaves.try_into().expect("eight");
@@ -215,7 +218,7 @@ impl Lanes {
         );
     }
 
-    /// Each pair of neighbours becomes one, in all trees.
+    /// Joins each pair of neighbours, in all trees.
     fn level(&self, trees: &mut [Tree], values: &mut [Value]) {
         let mut chains = Chains::new();
         for tree in trees {
@@ -233,7 +236,7 @@ impl Lanes {
                 self.push(&mut chains, &chain, tree.first + nth, values);
             }
             if tree.values % 2 == 1 {
-                // What it takes the place of was read.
+                // The overwritten hash has already been read.
                 values[tree.first + tree.values / 2] = values[tree.first + tree.values - 1];
             }
             tree.values = tree.values.div_ceil(2);
@@ -241,7 +244,7 @@ impl Lanes {
         self.flush(&mut chains, values);
     }
 
-    /// One more, and all of them once there are eight.
+    /// Adds a chain, and hashes all of them once eight lanes are filled.
     fn push<'a>(
         &self,
         chains: &mut Chains<'a>,
@@ -255,7 +258,7 @@ impl Lanes {
         }
     }
 
-    /// Their values go where they belong.
+    /// Hashes the filled lanes and stores the hashes at their indexes.
     fn flush(&self, chains: &mut Chains<'_>, values: &mut [Value]) {
         let filled = std::mem::take(&mut chains.filled);
         #[cfg(target_arch = "x86_64")]
@@ -274,13 +277,13 @@ impl Lanes {
 
 const LANES: usize = 8;
 
-/// Bytes of what BLAKE3 calls a chunk.
+/// The length of a leaf, which BLAKE3 calls a chunk.
 const LEAF_BYTES: usize = 1024;
 
-/// Also of a node's two values.
+/// The length of a block, and of the two hashes of an inner node.
 const BLOCK_BYTES: usize = 64;
 
-/// BLAKE3's specification, table 3.
+/// Flags from the specification of BLAKE3, table 3.
 const CHUNK_START: u8 = 1;
 const CHUNK_END: u8 = 2;
 const PARENT: u8 = 4;
@@ -294,7 +297,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::{any, prop_assert_eq, proptest};
 
-    /// Bytes that are not the same in any two leaves.
+    /// Returns bytes that differ in all leaves.
     fn bytes(length: usize, seed: u8) -> Vec<u8> {
         let mut word = u32::from(seed) | 1;
         let mut next = || {
@@ -304,9 +307,9 @@ mod tests {
         (0..length).map(|_| next()).collect()
     }
 
-    /// The hash is the crate's on both sides of every border: of blocks, leaves and lanes.
+    /// The hashes equal those of the crate on both sides of every boundary of blocks, leaves and lanes.
     ///
-    /// Method: whatever the processor's lanes are, the crate hashes eight in some way, so the code here runs anywhere.
+    /// Method: the crate can hash eight leaves at once on every processor, so this code is tested everywhere.
     #[test]
     fn it_is_blake3_on_both_sides_of_each_border() {
         let key = [7; 32];
@@ -322,14 +325,14 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is hashed together, each has the hash it has alone; with vectors and in plain code.
+        /// Inputs hashed together have the same hashes as alone, with vectors and in portable code.
         #[test]
         fn it_is_blake3(
             key in any::<[u8; 32]>(),
             lengths in vec((0_usize..=20_000, 0_usize..=64), 0..20),
             seed in any::<u8>(),
         ) {
-            // Half of them near a border.
+            // Half of the lengths are near a boundary.
             let length = |(any, blocks): (usize, usize)| if any % 2 == 0 { any } else { blocks * 64 + any % 3 };
             let all = bytes(20_000, seed);
             let inputs: Vec<&[u8]> = lengths.into_iter().map(|one| &all[all.len() - length(one)..]).collect();

@@ -1,13 +1,14 @@
-//! Eight chains of blocks at a time with AVX2. It gives what each gives alone; the tests hold it to that.
+//! Eight chains of blocks at a time with AVX2. Tests compare it with the hashes of single chains.
 //!
-//! A vector has one word of all eight chains, so BLAKE3's compression (specification, section 2.2) is written as for one. It is a tenth slower
-//! than the crate's assembly, which wants eight chains of one length, of whole blocks, and of counters that are the same or follow each other.
+//! A vector holds one word of all eight chains, so BLAKE3's compression (specification, section 2.2) is written as
+//! for a single chain. It is a tenth slower than the assembly of the crate. The assembly requires eight chains of
+//! equal length, whole blocks, and counters that are equal or consecutive.
 //!
 //! # Why `unsafe`
 //!
-//! Two things the compiler cannot know. That the processor has AVX2: a value of [`Avx2`] is made by asking it and
-//! in no other way, so holding one is the proof. And that a load or store stays within its array: each is of a reference to an
-//! array of exactly the bytes it takes, so the bounds were checked when that reference was made.
+//! The compiler cannot know two facts. First, the processor has AVX2: an [`Avx2`] is only made after this was
+//! detected, so the value is the proof. Second, a load or store stays within its array: each takes a reference to
+//! an array of exactly its length, so bounds are checked when the reference is made.
 #![expect(
     unsafe_code,
     reason = "vector instructions; the module's doc says what makes them sound"
@@ -31,19 +32,19 @@ use super::{BLOCK_BYTES, Block, Chains, KEYED, LANES, Value};
 pub(super) struct Avx2(());
 
 impl Avx2 {
-    /// Asks the processor.
+    /// Detects AVX2.
     pub(super) fn detect() -> Option<Self> {
         is_x86_feature_detected!("avx2").then_some(Self(()))
     }
 
-    /// What [`Chains::value`] says of the first `filled` lanes.
+    /// Returns the hashes of the first `filled` lanes, as [`Chains::value`] defines them.
     pub(super) fn values_of(
         self,
         key: &[u32; 8],
         chains: &Chains<'_>,
         filled: usize,
     ) -> [Value; LANES] {
-        // SAFETY: the processor has AVX2, or there were no `self`.
+        // SAFETY: the processor has AVX2, because `self` exists.
         unsafe { values_of(key, chains, filled) }
     }
 }
@@ -92,7 +93,7 @@ fn values_of(key: &[u32; 8], chains: &Chains<'_>, filled: usize) -> [Value; LANE
     columns(&value)
 }
 
-/// The specification's compression, without the half of its result that only longer outputs need.
+/// The compression function of the specification, without the half of its result that only longer outputs need.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn compress(value: &mut [__m256i; 8], message: &[__m256i; 16], about: [__m256i; 4], turns: Turns) {
@@ -102,7 +103,7 @@ fn compress(value: &mut [__m256i; 8], message: &[__m256i; 16], about: [__m256i; 
         *word = same(iv);
     }
     state[12..].copy_from_slice(&about);
-    // Each with its own order of words, which is known when it is compiled.
+    // Each round has its own order of words, known at compile time.
     round::<0>(&mut state, message, turns);
     round::<1>(&mut state, message, turns);
     round::<2>(&mut state, message, turns);
@@ -115,7 +116,7 @@ fn compress(value: &mut [__m256i; 8], message: &[__m256i; 16], about: [__m256i; 
     }
 }
 
-/// Columns, then diagonals.
+/// Mixes the columns, then the diagonals.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn round<const N: usize>(state: &mut [__m256i; 16], message: &[__m256i; 16], turns: Turns) {
@@ -124,7 +125,8 @@ fn round<const N: usize>(state: &mut [__m256i; 16], message: &[__m256i; 16], tur
     mix::<5, 10, 15>(state, message, diagonals, turns);
 }
 
-/// The specification's `G` of four groups: of each row of four words one, from these on.
+/// The function `G` of the specification for four groups at once. `B`, `C` and `D` are the words of the first group
+/// in their rows.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn mix<const B: usize, const C: usize, const D: usize>(
@@ -163,12 +165,12 @@ fn mix<const B: usize, const C: usize, const D: usize>(
     }
 }
 
-/// `n` words after this one in its row of four.
+/// Returns the index `n` words after this one in its row of four.
 const fn at<const WORD: usize>(n: usize) -> usize {
     WORD / 4 * 4 + (WORD + n) % 4
 }
 
-/// Turns words to the right by 16 and 8 bits, which are whole bytes.
+/// Rotates words to the right by 16 and by 8 bits, which are whole bytes.
 #[derive(Clone, Copy)]
 struct Turns([__m256i; 2]);
 
@@ -178,7 +180,7 @@ impl Turns {
     fn new() -> Self {
         let by = |low: u64| {
             let (low, high) = (low as i64, (low + 0x0808_0808_0808_0808) as i64);
-            // A compiler that knows the order of bytes makes two instructions of one.
+            // A compiler that knows the constant replaces the one instruction by two.
             black_box(_mm256_set_epi64x(high, low, high, low))
         };
         Self([by(0x0504_0706_0100_0302), by(0x0407_0605_0003_0201)])
@@ -191,7 +193,7 @@ impl Turns {
     }
 }
 
-/// Word by word, those of all blocks.
+/// Returns the message words, each with one lane per block.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn message(blocks: &[&Block; LANES]) -> [__m256i; 16] {
@@ -207,7 +209,7 @@ fn message(blocks: &[&Block; LANES]) -> [__m256i; 16] {
     message
 }
 
-/// The same quarter of two blocks.
+/// Returns the same quarter of two blocks.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn pair(low: &Block, high: &Block, nth: usize) -> __m256i {
@@ -221,7 +223,7 @@ fn pair(low: &Block, high: &Block, nth: usize) -> __m256i {
     _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(low), high)
 }
 
-/// Lane by lane, its eight words.
+/// Returns the eight words of each lane.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn columns(rows: &[__m256i; 8]) -> [Value; LANES] {
@@ -248,7 +250,7 @@ fn columns(rows: &[__m256i; 8]) -> [Value; LANES] {
     out
 }
 
-/// Rows of four words become columns, in either half.
+/// Transposes four rows of four words, in either half.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn across([a, b, c, d]: [__m256i; 4]) -> [__m256i; 4] {
@@ -275,10 +277,10 @@ fn row(words: &[u32; LANES]) -> __m256i {
     unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
 }
 
-/// BLAKE3's specification, table 1: the first four.
+/// The first four initial values (specification, table 1).
 const IV: [u32; 4] = [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a];
 
-/// In which order a round takes the words of a block: each time the specification's table 2 of the last one's.
+/// The order in which each round takes the words of a block: table 2 of the specification, applied once per round.
 const ORDERS: [[usize; 16]; 7] = {
     const NEXT: [usize; 16] = [2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8];
     let mut orders = [[0; 16]; 7];

@@ -1,24 +1,28 @@
-//! Knowing a chunk again without naming it again.
+//! Fingerprints: recognise a chunk without hashing it again.
 //!
-//! A name is made so that neither the other end nor anybody else who has the key can make two chunks of one name; that is what takes the time.
-//! Within one process less will do. A chunk that was found to have its name also gets a [`Mark`], under a key that the process drew at
-//! random and tells nobody; no mark leaves the process either. When the chunk's bytes come again, over the wire where the chunk was
-//! awaited or out of the store, they are held against the mark, several times faster than against the name. Bytes without a mark,
-//! and bytes that do not fit it, are named as ever.
+//! A chunk hash is made so that no holder of the key, the peer included, can find two chunks with the same hash.
+//! This makes it slow. Within one process a weaker guarantee is enough. Once a chunk's hash is computed or
+//! verified, the chunk also gets a [`Mark`], a fingerprint under a random key of this process. Neither the key nor
+//! a fingerprint ever leaves the process. When the bytes are seen again, in a body where the chunk is expected or
+//! loaded from the store, they are compared by fingerprint, several times faster than by hash. Bytes without a
+//! fingerprint, or with another one, are hashed as usual.
 //!
-//! A mark is a universal hash in two steps. Units of [`UNIT_BYTES`] are hashed by NH over words of 32 bits, in two passes, the second under the
-//! same key some words further on (Black, Halevi, Krawczyk, Krovetz, Rogaway, "UMAC: fast and secure message authentication", CRYPTO
-//! 1999, theorem 4.3: whatever they are, two units of one length have the same sums with a probability of 2^-32 a pass, 2^-64
-//! together). There the second pass begins two words further on, here eight; that is as good, since the last pair in which two units differ meets words of the
-//! key in the second pass that none of their differences met in the first. The sums of all units, and the chunk's length, are multiplied by one
-//! secret number of 128 bits each and added up, and the upper half of that is the mark (Lemire, Kaser, "Strongly universal string hashing
-//! is fast", The Computer Journal 57, 2014, the family MULTILINEAR: two rows of numbers have the same with a probability of 2^-64).
+//! A fingerprint is a universal hash in two steps. First, units of [`UNIT_BYTES`] are hashed by NH over words of 32
+//! bits, in two passes; the second pass uses the same key, shifted (Black, Halevi, Krawczyk, Krovetz, Rogaway,
+//! "UMAC: fast and secure message authentication", CRYPTO 1999, theorem 4.3: two different units of one length have
+//! the same sums with a probability of 2^-32 per pass, 2^-64 in total). UMAC shifts the key by two words, this code
+//! by eight. The bound still holds: in the second pass, the last pair in which two units differ meets key words
+//! that no difference met in the first pass. Second, the sums of all units and the length of the chunk are each
+//! multiplied by a secret number of 128 bits and added. The upper half of the total is the fingerprint (Lemire,
+//! Kaser, "Strongly universal string hashing is fast", The Computer Journal 57, 2014, the family MULTILINEAR: two
+//! different sequences collide with a probability of 2^-64).
 //!
-//! So two chunks that were chosen without knowing the key have one mark with a probability of 2^-63, and who chose them learns nothing of the key but
-//! whether they had. Names of 128 bits promise that two of one name take 2^64 tries to make; here each try is a chunk sent over the link, held
-//! against the one that is awaited in its place, and a body that is spoilt by it still has to pass its digest.
+//! Two chunks that were chosen without the key therefore have the same fingerprint with a probability of 2^-63. An
+//! attacker who chose them learns only whether they collided. A collision of chunk hashes takes 2^64 offline
+//! attempts. Here each attempt is a chunk sent over the link and compared with the expected one, and a body with a
+//! wrong chunk still fails its digest.
 //!
-//! NH is code for vectors (`simd`), and plain code elsewhere, with the same result.
+//! NH uses vectors (`simd`), and portable code elsewhere, with the same result.
 
 #[cfg(target_arch = "x86_64")]
 mod simd;
@@ -29,7 +33,7 @@ use std::num::NonZeroU64;
 use crate::digest::{BLOCK_BYTES, Block, Sums};
 use crate::wire::PIECE_BYTES_MAX;
 
-/// What a chunk is known by within this process.
+/// The fingerprint of a chunk within this process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Mark(NonZeroU64);
 
@@ -39,7 +43,7 @@ impl fmt::Debug for Mark {
     }
 }
 
-/// The key of marks: of one process, and never told.
+/// The key of fingerprints. It belongs to one process and is never stored or sent.
 pub struct MarkKey {
     first: UnitKey,
     second: Box<[u128; SECOND_NUMBERS]>,
@@ -47,13 +51,14 @@ pub struct MarkKey {
     avx2: Option<simd::Avx2>,
 }
 
-/// The key of one unit: its words, and those that later passes have beyond them. Vectors of it lie within lines of a cache.
+/// The key of one unit: its words, and the words that the second pass uses beyond them. Aligned so that vectors do
+/// not cross cache lines.
 #[repr(align(64))]
 struct UnitKey([u32; KEY_WORDS]);
 const KEY_WORDS: usize = UNIT_BYTES / 4 + PASS_WORDS * (PASSES - 1);
 
 impl MarkKey {
-    /// The key that follows from `random` bytes.
+    /// Derives a key from random bytes.
     pub fn new(random: &[u8; 32]) -> Self {
         let mut stream = blake3::Hasher::new_keyed(random).finalize_xof();
         let first = std::array::from_fn(|_| {
@@ -74,12 +79,14 @@ impl MarkKey {
         }
     }
 
-    /// The mark of these bytes; none of more than [`MARKED_BYTES_MAX`], which no chunk has.
+    /// Returns the fingerprint of these bytes, or `None` if they are longer than [`MARKED_BYTES_MAX`], which no
+    /// chunk is.
     pub fn mark(&self, bytes: &[u8]) -> Option<Mark> {
         self.mark_of(bytes, |unit| self.sums(unit))
     }
 
-    /// As [`mark`](Self::mark), and `blocks`, which are a body's up to about the same bytes, are added to its sums.
+    /// Like [`mark`](Self::mark), and adds `blocks` to the digest state of a body in the same pass. The blocks
+    /// cover about the same bytes.
     pub(crate) fn mark_along(
         &self,
         bytes: &[u8],
@@ -107,12 +114,12 @@ impl MarkKey {
                 total = total.wrapping_add(number.wrapping_mul(u128::from(sum)));
             }
         }
-        // Of two of 2^64 one mark is made.
+        // Two of 2^64 totals share a fingerprint.
         let upper = (total >> 64) as u64;
         Some(Mark(NonZeroU64::new(upper).unwrap_or(NonZeroU64::MIN)))
     }
 
-    /// NH of a unit, or of what is left at the end.
+    /// Returns NH of a unit, which may be partial at the end of a chunk.
     fn sums(&self, unit: &[u8]) -> [u64; PASSES] {
         #[cfg(target_arch = "x86_64")]
         if let Some(avx2) = self.avx2 {
@@ -121,7 +128,8 @@ impl MarkKey {
         nh(&self.first.0, unit)
     }
 
-    /// As [`sums`](Self::sums), and so many blocks, not more than the unit has, are added to a body's sums.
+    /// Like [`sums`](Self::sums), and adds these blocks to the digest state of a body. The unit has at least as
+    /// many bytes.
     fn sums_along(&self, unit: &[u8], sums: &mut Sums, blocks: &[Block]) -> [u64; PASSES] {
         #[cfg(target_arch = "x86_64")]
         if let Some(avx2) = self.avx2 {
@@ -133,7 +141,7 @@ impl MarkKey {
         nh(&self.first.0, unit)
     }
 
-    /// NH of a unit, whole steps of which somebody else sees to.
+    /// Returns NH of a unit. `of_steps` computes the sums of its whole steps, and portable code those of the rest.
     #[cfg(target_arch = "x86_64")]
     fn sums_by(&self, unit: &[u8], of_steps: impl FnOnce(&[u8]) -> [u64; PASSES]) -> [u64; PASSES] {
         let (steps, rest) = unit.split_at(unit.len() / simd::STEP_BYTES * simd::STEP_BYTES);
@@ -152,7 +160,8 @@ impl fmt::Debug for MarkKey {
     }
 }
 
-/// NH of a unit at most, in plain code. Zeroes make its last pair whole: that there were none, the length says, which counts besides.
+/// NH of at most one unit, in portable code. The last pair is padded with zeroes; the length of the chunk, which is
+/// hashed too, distinguishes padding from zeroes of the chunk.
 fn nh(key: &[u32], unit: &[u8]) -> [u64; PASSES] {
     let mut sums = [0_u64; PASSES];
     for (nth, pair) in unit.chunks(PAIR_BYTES).enumerate() {
@@ -169,22 +178,22 @@ fn nh(key: &[u32], unit: &[u8]) -> [u64; PASSES] {
     sums
 }
 
-/// What is hashed under the key once: the key stays in a first-level cache.
+/// The number of bytes hashed under the key before it repeats: the key stays in a first-level cache.
 pub const UNIT_BYTES: usize = 4 << 10;
 
-/// The longest chunk that the protocol has.
+/// The maximum length of a chunk in the protocol.
 pub const MARKED_BYTES_MAX: usize = PIECE_BYTES_MAX;
 
-/// Sums of 64 bits that are made of a unit.
+/// The number of 64-bit sums per unit.
 const PASSES: usize = 2;
 
-/// How much further on in the key each pass begins: at the next vector, so that each is loaded once.
+/// The shift of the key between the passes: one vector, so that each vector is loaded once.
 const PASS_WORDS: usize = 8;
 
-/// NH multiplies words of 32 bits two by two.
+/// NH multiplies 32-bit words in pairs.
 const PAIR_BYTES: usize = 8;
 
-/// One to begin with, one for the length, and one for each sum.
+/// One initial number, one for the length, and one for each sum.
 const SECOND_NUMBERS: usize = 2 + PASSES * MARKED_BYTES_MAX.div_ceil(UNIT_BYTES);
 
 #[cfg(test)]
@@ -196,7 +205,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::{any, prop_assert_eq, prop_assert_ne, proptest};
 
-    /// As the module's doc says it, word by word.
+    /// The fingerprint as the module documentation defines it, word by word.
     fn defined(key: &MarkKey, bytes: &[u8]) -> Mark {
         let mut row = vec![bytes.len() as u64];
         for unit in bytes.chunks(UNIT_BYTES) {
@@ -222,7 +231,8 @@ mod tests {
     }
 
     proptest! {
-        /// A mark is what the doc says, for every length around the units' borders; a turned bit or a byte more changes it.
+        /// Fingerprints match their definition for every length around the boundaries of units. A flipped bit or an
+        /// added byte changes them.
         #[test]
         fn marks_are_as_they_are_defined(
             random in any::<[u8; 32]>(),
@@ -247,7 +257,8 @@ mod tests {
     }
 
     proptest! {
-        /// A mark that is made along with a body's digest is the mark, and the digest is the digest, wherever the chunk lies in the body.
+        /// A fingerprint computed in one pass with a body's digest is correct, and so is the digest, wherever the
+        /// chunk is in the body.
         #[test]
         fn marks_are_made_along_with_digests(
             seed in vec(any::<u8>(), 1..50),
@@ -269,7 +280,7 @@ mod tests {
         }
     }
 
-    /// Two keys make two marks: what one process knows is of no use to another.
+    /// Two keys give different fingerprints.
     #[test]
     fn keys_share_no_marks() {
         let [one, other] = [[1; 32], [2; 32]].map(|random| MarkKey::new(&random));
@@ -277,7 +288,7 @@ mod tests {
         assert_ne!(one.mark(b""), other.mark(b""));
     }
 
-    /// The longest chunk of the protocol has a mark, and what is longer has none.
+    /// The longest chunk of the protocol has a fingerprint; longer bytes have none.
     #[test]
     fn the_longest_chunk_has_a_mark() {
         let key = MarkKey::new(&[3; 32]);
@@ -287,7 +298,7 @@ mod tests {
         assert_eq!(key.mark(&bytes), None);
     }
 
-    /// Units that change places change the mark, though all have the same key: the second step has an order.
+    /// Swapping two units changes the fingerprint, although all units have the same key.
     #[test]
     fn units_have_an_order() {
         let key = MarkKey::new(&[3; 32]);

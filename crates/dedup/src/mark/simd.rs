@@ -1,10 +1,10 @@
-//! NH, four pairs at a time with AVX2. It gives what the plain code gives; the tests hold it to that.
+//! NH with AVX2, four pairs at a time. Tests compare it with the portable code.
 //!
 //! # Why `unsafe`
 //!
-//! Two things the compiler cannot know. That the processor has AVX2: a value of [`Avx2`] is made by asking it and
-//! in no other way, so holding one is the proof. And that a load stays within its slice: each load is of a reference to an
-//! array of exactly the bytes it takes, so the bounds were checked when that reference was made.
+//! The compiler cannot know two facts. First, the processor has AVX2: an [`Avx2`] is only made after this was
+//! detected, so the value is the proof. Second, a load stays within its slice: each takes a reference to an array
+//! of exactly its length, so bounds are checked when the reference is made.
 #![expect(
     unsafe_code,
     reason = "vector instructions; the module's doc says what makes them sound"
@@ -25,18 +25,19 @@ use crate::digest::{self, BLOCK_BYTES, Block, Lanes};
 pub(super) struct Avx2(());
 
 impl Avx2 {
-    /// Asks the processor.
+    /// Detects AVX2.
     pub(super) fn detect() -> Option<Self> {
         is_x86_feature_detected!("avx2").then_some(Self(()))
     }
 
-    /// As [`super::nh`], of whole [`STEP_BYTES`], at most a unit's.
+    /// Like [`super::nh`], for a multiple of [`STEP_BYTES`], at most one unit.
     pub(super) fn nh(self, key: &UnitKey, bytes: &[u8]) -> [u64; PASSES] {
-        // SAFETY: the processor has AVX2, or there were no `self`.
+        // SAFETY: the processor has AVX2, because `self` exists.
         unsafe { nh_along(key, bytes, &mut [0; _], &[]) }
     }
 
-    /// As [`nh`](Self::nh), and no more blocks of a body than there are in that many bytes are added to its sums: while one waits for memory the other has something to do.
+    /// Like [`nh`](Self::nh), and adds blocks of a body, at most as many bytes, to the digest state. While one
+    /// computation waits for memory, the processor continues with the other.
     pub(super) fn nh_along(
         self,
         key: &UnitKey,
@@ -52,13 +53,13 @@ impl Avx2 {
     }
 }
 
-/// Four pairs.
+/// The bytes of four pairs.
 pub(super) const STEP_BYTES: usize = 32;
 
-/// The sums of a unit, as they are added up.
+/// The sums of a unit so far.
 struct Sums {
     passes: [__m256i; PASSES],
-    /// The first pass' part of the key for the next step.
+    /// The key of the first pass for the next step.
     near: __m256i,
 }
 
@@ -72,7 +73,7 @@ impl Sums {
         }
     }
 
-    /// With the part of the key after this step's: the last pass' for it, and the first one's for the next.
+    /// Adds a step. `far` is the key of its second pass, and of the first pass of the next step.
     #[target_feature(enable = "avx2")]
     #[inline]
     fn step(&mut self, step: &[u8; STEP_BYTES], far: &[u32; PASS_WORDS]) {
@@ -124,7 +125,7 @@ fn nh_along(key: &UnitKey, bytes: &[u8], lanes: &mut Lanes, blocks: &[Block]) ->
     sums.ended()
 }
 
-/// Steps of as many bytes as a block of a body has.
+/// The number of steps per block of a body.
 const BLOCK_STEPS: usize = BLOCK_BYTES / STEP_BYTES;
 
 #[target_feature(enable = "avx2")]
@@ -134,7 +135,7 @@ fn load(key: &[u32; PASS_WORDS]) -> __m256i {
     unsafe { _mm256_loadu_si256(key.as_ptr().cast()) }
 }
 
-/// The four lanes added up.
+/// Returns the sum of the four lanes.
 #[target_feature(enable = "avx2")]
 fn across(sum: __m256i) -> u64 {
     let mut lanes = [0_u64; 4];
@@ -153,7 +154,7 @@ mod tests {
     use crate::mark::{KEY_WORDS, UNIT_BYTES, nh};
 
     proptest! {
-        /// Vectors add up to what plain code does, for every number of steps up to a unit's.
+        /// AVX2 and portable code give the same sums, for every number of steps up to a unit.
         #[test]
         fn both_sums_are_the_same(
             seed in vec(any::<u32>(), 5..50),

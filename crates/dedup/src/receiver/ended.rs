@@ -1,8 +1,8 @@
-//! Which streams have ended: a number that comes again must not begin a body anew.
+//! The streams that have ended, so that a repeated OPEN does not start a stream again.
 //!
-//! Senders number streams without gaps, so those that ended are a few ranges: between two of them lies a stream that is
-//! open, or one whose OPEN is late. Which of them ended well is remembered for the last ones only. That is enough: a sender
-//! asks again for those whose end it did not hear of when the connection broke, at most all it had open.
+//! Senders number streams without gaps, so the ended streams are a few ranges. Between two ranges lies a stream
+//! that is open, or one whose OPEN is late. Which streams were complete is remembered for the latest ones only.
+//! This is enough: after a lost connection a sender asks only about the streams it had open.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,9 +10,9 @@ use crate::wire::{StreamId, StreamState};
 
 #[derive(Debug)]
 pub(super) struct Ended {
-    /// First and last number of each range.
+    /// The first and the last number of each range.
     ranges: BTreeMap<u32, u32>,
-    /// The last that were complete.
+    /// The latest streams that were delivered completely.
     complete: VecDeque<StreamId>,
     complete_max: usize,
 }
@@ -26,7 +26,7 @@ impl Ended {
         }
     }
 
-    /// How the stream ended, if it did.
+    /// Returns how the stream ended, or `None` if it has not ended.
     pub(super) fn state(&self, stream: StreamId) -> Option<StreamState> {
         let (_, &last) = self.ranges.range(..=stream.0).next_back()?;
         if last < stream.0 {
@@ -40,7 +40,7 @@ impl Ended {
         })
     }
 
-    /// The stream ended.
+    /// Records the end of a stream.
     pub(super) fn insert(&mut self, stream: StreamId, complete: bool) {
         if complete {
             self.complete.push_back(stream);
@@ -65,7 +65,7 @@ impl Ended {
         self.ranges.insert(first, last);
     }
 
-    /// How many ranges there are.
+    /// Returns the number of ranges.
     pub(super) fn ranges(&self) -> usize {
         self.ranges.len()
     }
@@ -81,7 +81,7 @@ mod tests {
     use proptest::prelude::{prop_assert_eq, proptest};
 
     proptest! {
-        /// As a set of all numbers, in as few ranges as there are.
+        /// The ranges contain the same numbers as a set, and are as few as possible.
         #[test]
         fn ranges_are_a_set(ends in vec((0_u32..60, proptest::bool::ANY), 0..80)) {
             let mut ended = Ended::new(100);

@@ -1,4 +1,4 @@
-//! What a frame stands for: chunks out of the store, and bytes out of compressed ones.
+//! Resolves frames to bytes: loads chunks from the store and decompresses payloads.
 
 use bytes::Bytes;
 
@@ -12,17 +12,17 @@ use crate::{Tools, Violation};
 use super::stream::{Arrived, Kind};
 use super::{Receiver, Sharing};
 
-/// Why a frame's bytes are not at hand.
+/// Why the bytes of a frame are unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unresolved {
-    /// The peer has to send something else.
+    /// The frame is refused: the peer has to send the bytes in another form.
     Refused(NakCause),
-    /// The store has yet to say.
+    /// A read of the store is pending.
     Owed,
 }
 
 impl Receiver {
-    /// Chunks by their names.
+    /// Loads chunks by their hashes.
     pub(super) fn load_named<S: ChunkStore, C: Codec>(
         &mut self,
         span: Span,
@@ -42,7 +42,7 @@ impl Receiver {
         Ok(Arrived { bytes, kind })
     }
 
-    /// What a delta was made against.
+    /// Loads the chunks that a delta refers to.
     pub(super) fn load_base<S: ChunkStore, C: Codec>(
         &mut self,
         ids: &[ChunkId],
@@ -51,8 +51,8 @@ impl Receiver {
         self.load_each(ids, PIECE_BYTES_MAX, tools)
     }
 
-    /// Chunks wherever they lie; of all of them not more than `bytes_max`. Those that lie together are read together. Where an answer is
-    /// owed the others are asked for, too, so that all can be seen to at once.
+    /// Loads chunks from any location, at most `bytes_max` bytes in total. Adjacent chunks are loaded together.
+    /// After a pending read the remaining chunks are looked up too, so that all reads are performed at once.
     fn load_each<S: ChunkStore, C: Codec>(
         &mut self,
         ids: &[ChunkId],
@@ -95,7 +95,7 @@ impl Receiver {
         Ok(loaded)
     }
 
-    /// Chunks one after the other, of `length` bytes together.
+    /// Loads consecutive chunks of `length` bytes in total.
     pub(super) fn load_run<S: ChunkStore, C: Codec>(
         &mut self,
         run: &Run,
@@ -105,7 +105,7 @@ impl Receiver {
         let first = tools.store.locate(&run.first);
         let mut place = self.permitted(first, tools)?;
         let chunks = usize::from(run.chunks);
-        // Containers end at other places than the peer's: a run may go on in the next.
+        // Containers end elsewhere than those of the peer: a run may continue in the next one.
         let mut parts: Vec<(Place, Vec<Entry>)> = Vec::new();
         let mut found = 0;
         while found < chunks && parts.len() < CONTAINERS_PER_RUN {
@@ -142,7 +142,7 @@ impl Receiver {
         Ok(loaded.freeze(0..bytes))
     }
 
-    /// The place, if there is one and the peer may name what lies there.
+    /// Returns the location if it exists and the peer may refer to its chunk.
     fn permitted<S: ChunkStore, C>(
         &mut self,
         place: Option<Place>,
@@ -156,7 +156,7 @@ impl Receiver {
         Ok(place)
     }
 
-    /// Something was not found, which means that it is not there if nothing is owed.
+    /// Returns the cause of a failed lookup: the chunk is missing, unless a read is pending.
     fn missing<S: ChunkStore, C>(&mut self, tools: &Tools<'_, S, C>) -> Unresolved {
         if tools.store.has_pending_reads() {
             return Unresolved::Owed;
@@ -166,7 +166,7 @@ impl Receiver {
     }
 }
 
-/// Appends chunks from a place on, verified.
+/// Appends verified chunks from a location on.
 fn load_into<S: ChunkStore, C: Codec>(
     buffer: &mut Buffer,
     place: Place,
@@ -182,7 +182,7 @@ fn load_into<S: ChunkStore, C: Codec>(
     there
 }
 
-/// What a payload was made of. `frame` is what it lies in, if that may be kept.
+/// Decompresses a payload. `frame` is the buffer that contains it, if the buffer may be kept.
 pub(super) fn unpack(
     span: Span,
     method: Method,
@@ -192,7 +192,7 @@ pub(super) fn unpack(
     codec: &mut impl Codec,
 ) -> Result<Bytes, Violation> {
     if method == Method::None {
-        // Little shall not keep much in memory.
+        // A short payload is copied, so that it does not keep a large buffer in use.
         let frame = frame.filter(|frame| payload.len() >= frame.len() / 2);
         return Ok(frame.map_or_else(
             || Bytes::copy_from_slice(payload),
@@ -208,5 +208,5 @@ pub(super) fn unpack(
     Ok(bytes.into())
 }
 
-/// Containers a run may span: its 512 KiB lie in two, unless some of its own were nearly empty.
+/// The number of containers that a run may span. Its 512 KiB lie in two, unless some containers are nearly empty.
 const CONTAINERS_PER_RUN: usize = 4;

@@ -1,12 +1,12 @@
-//! The receiving end: frames in, bodies out.
+//! The receiver: turns frames into bodies.
 //!
-//! The store here is the authority. A chunk that is named is looked up, loaded and hashed; what is missing, harmed or was
-//! never exchanged with this peer is refused, and comes as bytes one round trip later. Nothing is taken on trust at
-//! the end either: a body whose digest is not its sender's has failed.
+//! The receiver verifies all references against its own store. A referenced chunk is looked up, loaded and hashed.
+//! A chunk that is missing, corrupt, or was never exchanged with this peer is refused with a NAK; the peer then
+//! sends its bytes, one round trip later. At the end of a body its digest must equal the one of the sender.
 //!
-//! Memory is bounded by credit: a body is sent no further than what was taken of it plus a window. Every stream
-//! begins with a small window that is set aside for it; the larger ones come out of one budget, so a fast stream may have
-//! nearly all of it while it is alone.
+//! Memory is limited by credit: the sender may send the bytes that were read from the stream plus a window. Each
+//! stream has a small reserved window. Larger windows come from one budget, so that a fast stream can have nearly
+//! all of it while it is alone.
 
 mod ended;
 mod lookup;
@@ -28,21 +28,23 @@ use stream::{Arrived, Incoming, Keeper, Kind};
 /// How bodies are received.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiverConfig {
-    /// Streams at the same time.
+    /// The maximum number of open streams.
     pub streams_max: usize,
-    /// How far each body may be sent at once.
+    /// The number of bytes that the sender may send at the start of each stream.
     pub credit: u64,
-    /// How far it may be sent beyond what was taken of it, while the budget allows.
+    /// The largest window: the number of bytes that may be sent beyond those read from the stream, while the budget
+    /// allows.
     pub window_max: u64,
-    /// Bytes of all bodies that are here, or may come. At least `streams_max` times `credit`.
+    /// The maximum number of bytes of all bodies that are received or may be sent. At least `streams_max` times
+    /// `credit`.
     pub budget: u64,
-    /// Which chunks a peer may name.
+    /// The chunks that the peer may refer to.
     pub sharing: Sharing,
 }
 
 impl Default for ReceiverConfig {
-    /// 1024 streams begin with 256 KiB, which makes 256 MiB; another 256 MiB are for those that are fast. A window of 16 MiB is
-    /// 1.6 Gb/s over 80 ms.
+    /// 1024 streams with 256 KiB each are 256 MiB; another 256 MiB are for fast streams. A window of 16 MiB allows
+    /// 1.6 Gb/s at a round-trip time of 80 ms.
     fn default() -> Self {
         Self {
             streams_max: 1024,
@@ -54,58 +56,58 @@ impl Default for ReceiverConfig {
     }
 }
 
-/// Which chunks a peer may name. What it may not is refused as if it were not there.
+/// The chunks that a peer may refer to. Other chunks are refused as if they were missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// Those that it sent, or was sent: it cannot find out what others have.
+    /// Chunks that the peer sent or received, so that it cannot find out which chunks other peers have.
     Exchanged,
-    /// Any in the store: for ends of one owner.
+    /// All chunks of the store, for endpoints of one owner.
     Everything,
 }
 
-/// Something to do for who uses the streams.
+/// An event for the program that uses the streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReceiverEvent {
-    /// A body begins.
+    /// The peer opened a stream.
     Opened {
-        /// Which.
+        /// The stream.
         stream: StreamId,
-        /// What its sender calls it.
+        /// The label that the sender gave it.
         label: Vec<u8>,
     },
-    /// There is something to [`take`](Receiver::take).
+    /// Bytes of the stream can be [read](Receiver::take), or the stream has ended.
     Ready(StreamId),
 }
 
-/// What there is of a body.
+/// The result of reading from a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// Its next bytes.
+    /// The next bytes.
     Bytes(Bytes),
-    /// More will come.
+    /// No bytes for now; more may follow.
     Wait,
-    /// That was all, and it is as it was sent. The stream is forgotten.
+    /// All bytes were read and the digest is correct. The stream is closed.
     Complete,
-    /// It will not be whole. The stream is forgotten.
+    /// The stream failed with this reason and is closed.
     Failed(u32),
-    /// There is no such stream.
+    /// No such stream exists.
     Unknown,
 }
 
-/// What came, and what was wrong with it.
+/// Counters of received bytes and of refused frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiverCounters {
     /// Bytes of bodies.
     pub delivered: u64,
-    /// Of those, out of the store.
+    /// Bytes of bodies that were loaded from the store.
     pub from_store: u64,
-    /// Frames refused because a chunk was missing or not what its name says.
+    /// Frames refused because a chunk was missing or did not match its hash.
     pub missing: u64,
-    /// Because the peer never had a chunk it named.
+    /// Frames refused because they refer to a chunk that was never exchanged with the peer.
     pub foreign: u64,
-    /// Because chunks lie in another order here.
+    /// Runs refused because the chunks lie in another order here.
     pub disordered: u64,
-    /// Bodies that were not as they had been sent.
+    /// Bodies that failed because their digest differs.
     pub digest_failures: u64,
 }
 
@@ -114,7 +116,7 @@ pub struct ReceiverCounters {
 pub struct Receiver {
     config: ReceiverConfig,
     streams: BTreeMap<StreamId, Incoming>,
-    /// What streams were granted beyond what is set aside for each.
+    /// The bytes granted to all streams beyond their reserved windows.
     beyond: u64,
     ended: Ended,
     acks: BTreeSet<StreamId>,
@@ -123,28 +125,29 @@ pub struct Receiver {
     stops: VecDeque<(StreamId, u32)>,
     events: VecDeque<ReceiverEvent>,
     counters: ReceiverCounters,
-    /// What had been delivered when something was last acknowledged.
+    /// The number of delivered bytes when an acknowledgement was last sent.
     told: u64,
-    /// A sender may wait for credit.
+    /// True if a sender may be waiting for credit.
     starved: bool,
 }
 
-/// How soon the peer should hear something.
+/// How soon acknowledgements, NAKs and credit must be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answers {
-    /// There is nothing to say.
+    /// No frame is to be sent.
     None,
-    /// Little was delivered, which may be said along with something else.
+    /// Little is to be acknowledged, which can wait for other frames.
     Patient,
-    /// At once.
+    /// The frames must be sent at once.
     Urgent,
 }
 
-/// Refusals that wait to be sent. Each is 29 bytes, so a peer that does not read this much does not read at all.
+/// The maximum number of queued NAKs. Each takes 29 bytes, so a peer that leaves this many unread does not read at
+/// all.
 const NAKS_MAX: usize = 1 << 16;
 
 impl Receiver {
-    /// Nothing came yet.
+    /// Creates a receiver without streams.
     pub fn new(config: ReceiverConfig) -> Self {
         Self {
             config,
@@ -162,8 +165,9 @@ impl Receiver {
         }
     }
 
-    /// Takes a frame of a body. `memory` is what the frame was decoded from, if that may be kept instead of a copy. What is to come
-    /// again did nothing, but that its stream may be acknowledged as far as it came.
+    /// Handles a frame of a body. `memory` is the buffer from which the frame was decoded, if it may be kept
+    /// instead of a copy. A frame that must be passed again had no effect, except that its stream may be
+    /// acknowledged up to the delivered offset.
     pub fn handle<S: ChunkStore, C: Codec>(
         &mut self,
         frame: Frame<'_>,
@@ -214,7 +218,7 @@ impl Receiver {
                     Ok(past) => past,
                     Err(cause) => return Ok(Err(cause)),
                 };
-                // A payload that does not fit a base we verified was made with another.
+                // A payload that does not decompress with a verified base was compressed with another base.
                 let bytes = unpack(span, method, &past, payload, memory, tools.codec);
                 let kind = Kind::Chunks { cuts };
                 let bytes = bytes.map_err(|_| Unresolved::Refused(NakCause::Missing));
@@ -232,7 +236,7 @@ impl Receiver {
         }
     }
 
-    /// Whether there is an answer, and how soon it should be sent.
+    /// Returns how soon acknowledgements, NAKs and credit must be sent.
     pub fn answers(&self) -> Answers {
         let urgent = !self.stops.is_empty()
             || !self.naks.is_empty()
@@ -246,7 +250,7 @@ impl Receiver {
         }
     }
 
-    /// Appends the next answer to `out`; false if there is none.
+    /// Appends the next of these frames to `out`, or returns false if there is no frame.
     pub fn transmit(&mut self, out: &mut Vec<u8>) -> bool {
         if let Some((stream, reason)) = self.stops.pop_front() {
             Frame::Stop { stream, reason }.encode(out);
@@ -281,7 +285,7 @@ impl Receiver {
         true
     }
 
-    /// The next bytes of a body. Taking makes room for more.
+    /// Returns the next bytes of a body. This frees credit for more.
     pub fn take(&mut self, stream: StreamId) -> Taken {
         let Some(incoming) = self.streams.get_mut(&stream) else {
             return Taken::Unknown;
@@ -300,14 +304,14 @@ impl Receiver {
         if let Err(reason) = end {
             return Taken::Failed(reason);
         }
-        // Only now: a sender that begins another body for each that is complete would fill the memory of one who does
-        // not take them.
+        // A complete stream is acknowledged only after all its bytes are read. Otherwise a sender that opens a
+        // stream for each complete one could fill the memory.
         self.end(stream, true);
         self.acks.insert(stream);
         Taken::Complete
     }
 
-    /// Nobody wants the rest of a body.
+    /// Stops a body whose remaining bytes are not needed.
     pub fn stop(&mut self, stream: StreamId, reason: u32) {
         if self.remove(stream) && self.ended.state(stream).is_none() {
             self.end(stream, false);
@@ -315,44 +319,45 @@ impl Receiver {
         }
     }
 
-    /// There is a new connection to the same session: what was said on the old one may not have arrived.
+    /// Handles a new connection to the same session: frames sent on the old one may be lost.
     pub fn reconnected(&mut self) {
         let under_way = self
             .streams
             .iter()
             .filter(|(_, incoming)| incoming.end.is_none());
         let under_way: Vec<_> = under_way.map(|(&stream, _)| stream).collect();
-        // What was refused will come as bytes, whatever became of the refusal.
+        // Refused pieces are sent as bytes, even if the NAK was lost.
         self.naks.clear();
         self.acks.extend(&under_way);
         self.credits.extend(&under_way);
     }
 
-    /// The peer began anew: none of its streams will go on.
+    /// Handles a restart of the peer: all its streams end.
     pub fn restarted(&mut self) {
         self.ended = Ended::new(self.config.streams_max);
         self.acks.clear();
         self.credits.clear();
         self.naks.clear();
         self.stops.clear();
-        // Numbers begin anew, so nobody could tell old from new: what is not taken is lost.
+        // Stream numbers start again, so old streams cannot be distinguished from new ones. Bytes that were not
+        // read are lost.
         self.streams.clear();
         self.beyond = 0;
         self.starved = false;
         self.events.clear();
     }
 
-    /// What there is to do.
+    /// Returns the next event.
     pub fn event(&mut self) -> Option<ReceiverEvent> {
         self.events.pop_front()
     }
 
-    /// What came so far.
+    /// Returns the counters.
     pub fn counters(&self) -> ReceiverCounters {
         self.counters
     }
 
-    /// Bytes of bodies that are here, or may come without further credit.
+    /// Returns the bytes of bodies that are received and unread, or may be sent without further credit.
     pub fn granted(&self) -> u64 {
         self.streams.values().map(Incoming::granted).sum()
     }
@@ -362,7 +367,7 @@ impl Receiver {
             self.acks.insert(stream);
             return Ok(());
         }
-        // Between two ranges of ended streams lies one that is open, or one that is late.
+        // Between two ranges of ended streams lies a stream that is open or late.
         if self.ended.ranges() > 2 * self.config.streams_max + 16 {
             return Err(Violation::Numbering(stream));
         }
@@ -373,7 +378,7 @@ impl Receiver {
         }
         self.streams
             .insert(stream, Incoming::new(self.config.credit));
-        // Says that OPEN arrived, and need not be repeated.
+        // The acknowledgement confirms OPEN, so that it is not repeated.
         self.acks.insert(stream);
         let label = label.to_vec();
         self.events
@@ -415,7 +420,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// A range of a body, whose bytes `resolve` finds.
+    /// Handles a range of a body. `resolve` returns its bytes.
     fn piece<S: ChunkStore, C: Codec>(
         &mut self,
         span: Span,
@@ -509,7 +514,8 @@ impl Receiver {
         }
     }
 
-    /// Moves a stream's limit, as far as the budget allows. `beyond` is without it.
+    /// Raises the limit of a stream as far as the budget allows. The caller has subtracted the stream's share from
+    /// `beyond`.
     fn give_credit(&mut self, stream: StreamId) {
         let aside = self.config.credit;
         let pool = self
@@ -526,7 +532,7 @@ impl Receiver {
             .max(aside)
             .min(aside + pool.saturating_sub(self.beyond));
         let limit = incoming.taken + window;
-        // Small steps are not worth a frame, and large ones would have the sender do nothing for a while, and then nothing else.
+        // Small steps are not worth a frame. Large steps would stall the sender and then make it send in bursts.
         let step = (window / 4).min(CREDIT_STEP_BYTES);
         if incoming.end.is_none() && limit >= incoming.limit + step {
             self.starved |= incoming.limit < incoming.next + STARVED_BYTES_MAX;
@@ -544,15 +550,15 @@ impl Receiver {
     }
 }
 
-/// What is acknowledged with patience: a few frames of a body that comes fast, since each acknowledgement wakes the sender. More is memory that
-/// it could use.
+/// How much is acknowledged late: a few frames of a fast body, because each acknowledgement wakes the sender. More
+/// would keep memory of the sender in use.
 const PATIENT_BYTES_MAX: u64 = 1 << 20;
 const PATIENT_ACKS_MAX: usize = 64;
 
-/// Who has no more credit left than this may wait for it.
+/// A sender with at most this much credit may be waiting for more.
 const STARVED_BYTES_MAX: u64 = 64 << 10;
 
-/// Two batches: a millisecond of a sender's work.
+/// Two batches, which take the sender a millisecond.
 const CREDIT_STEP_BYTES: u64 = 512 << 10;
 
 fn ack(ended: &Ended, streams: &BTreeMap<StreamId, Incoming>, stream: StreamId) -> Option<Acked> {
@@ -566,7 +572,7 @@ fn ack(ended: &Ended, streams: &BTreeMap<StreamId, Incoming>, stream: StreamId) 
     })
 }
 
-/// As many as a frame takes.
+/// Removes as many streams as fit into a frame.
 fn drain(streams: &mut BTreeSet<StreamId>) -> impl Iterator<Item = StreamId> {
     std::iter::from_fn(|| streams.pop_first()).take(STREAMS_PER_FRAME)
 }

@@ -1,4 +1,4 @@
-//! One body on its way in: pieces are put in order, delivered, and cut into chunks.
+//! One stream that is received: puts pieces in order, delivers them, and cuts them into chunks.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,43 +11,43 @@ use crate::sender::TAIL_BYTES_MIN;
 use crate::store::ChunkStore;
 use crate::wire::{PIECE_BYTES_MAX, StreamId};
 
-/// A piece whose bytes are there.
+/// A piece whose bytes are available.
 #[derive(Debug)]
 pub(super) struct Arrived {
     pub(super) bytes: Bytes,
     pub(super) kind: Kind,
 }
 
-/// What becomes of a piece's bytes beside being delivered.
+/// How a piece was sent, which decides what is stored.
 #[derive(Debug)]
 pub(super) enum Kind {
-    /// Nothing.
+    /// Without deduplication: the bytes are not stored.
     Plain,
-    /// They are cut into chunks, and kept.
+    /// As new chunks, which are stored.
     Chunks { cuts: Vec<u32> },
-    /// They are of chunks that are kept already. `prefix` is what the first has of earlier pieces.
+    /// As references to stored chunks. `prefix` is the part of the first chunk that belongs to earlier pieces.
     Kept { prefix: Vec<u8> },
 }
 
 #[derive(Debug)]
 pub(super) struct Incoming {
-    /// Delivered up to here.
+    /// All bytes before this offset are delivered.
     pub(super) next: u64,
-    /// It may be sent up to here.
+    /// The sender may send up to this offset.
     pub(super) limit: u64,
-    /// Taken by who uses it up to here.
+    /// The user of the stream has read up to this offset.
     pub(super) taken: u64,
-    /// Length and digest, once CLOSE came.
+    /// The length and the digest from CLOSE.
     pub(super) close: Option<(u64, u128)>,
-    /// Delivered and not taken.
+    /// Delivered bytes that are not read yet.
     pub(super) ready: VecDeque<Bytes>,
-    /// How it ended: well, or with a reason.
+    /// How the body ended: complete, or with a reason.
     pub(super) end: Option<Result<(), u32>>,
-    /// Who uses it was told that there is something to take.
+    /// True once an event has reported that bytes can be read.
     pub(super) told: bool,
     early: BTreeMap<u64, Arrived>,
     early_bytes: u64,
-    /// The chunk that no cut has ended yet.
+    /// The start of the chunk that no cut has ended yet.
     open: Vec<u8>,
     digest: BodyDigest,
 }
@@ -69,18 +69,18 @@ impl Incoming {
         }
     }
 
-    /// What the sender may still have here without anybody taking anything.
+    /// Returns the bytes that the sender may have delivered here before any are read.
     pub(super) fn granted(&self) -> u64 {
         self.limit - self.taken
     }
 
-    /// Whether a piece like this is here already.
+    /// Returns true if this piece was already received.
     pub(super) fn has(&self, offset: u64, end: u64) -> bool {
         let early = self.early.get(&offset);
         end <= self.next || early.is_some_and(|early| offset + early.bytes.len() as u64 == end)
     }
 
-    /// Takes a piece. `Err(Some(offset))`: that piece cannot be used after all, and must come as bytes.
+    /// Adds a piece. `Ok(Some(offset))`: the piece at this offset is refused after all and must be sent as bytes.
     pub(super) fn arrive<S: ChunkStore>(
         &mut self,
         stream: StreamId,
@@ -93,7 +93,7 @@ impl Incoming {
             if let Some(before) = self.early.insert(offset, piece) {
                 self.early_bytes -= before.bytes.len() as u64;
             }
-            // Pieces that do not overlap fit between what was delivered and the credit's end.
+            // Pieces that do not overlap fit between the delivered offset and the limit.
             let overlap = self.early_bytes > self.limit - self.next;
             return if overlap {
                 Err(Violation::Overlap(stream))
@@ -116,7 +116,7 @@ impl Incoming {
         Ok(None)
     }
 
-    /// The next bytes of the body, of which some may have been delivered before.
+    /// Delivers a piece, part of which may be delivered already.
     fn deliver<S: ChunkStore>(
         &mut self,
         stream: StreamId,
@@ -129,12 +129,12 @@ impl Incoming {
             return Ok(None);
         }
         if offset < self.next {
-            // Senders cut a body into pieces once and for all.
+            // Senders divide a body into pieces only once.
             return Err(Violation::Overlap(stream));
         }
         match &piece.kind {
             Kind::Plain => self.open.clear(),
-            // The chunk named is not the one that began here: two chunks of one name.
+            // The referenced chunk differs from the one that began here: two chunks have the same hash.
             Kind::Kept { prefix } if *prefix != self.open => return Ok(Some(offset)),
             Kind::Kept { .. } => self.open.clear(),
             Kind::Chunks { cuts } => self.keep(stream, &piece.bytes, cuts, keeper)?,
@@ -176,7 +176,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// Whether the body is whole, and if so how it ended.
+    /// Ends the body if CLOSE and all bytes were received.
     pub(super) fn settle<S: ChunkStore>(&mut self, keeper: &mut Keeper<'_, S>) {
         let Some((length, digest)) = self.close else {
             return;
@@ -197,7 +197,7 @@ impl Incoming {
         self.finish(outcome);
     }
 
-    /// It ended; what is of no use any more is freed.
+    /// Ends the body and frees what is no longer needed.
     pub(super) fn finish(&mut self, outcome: Result<(), u32>) {
         self.end = Some(outcome);
         self.early.clear();
@@ -208,7 +208,7 @@ impl Incoming {
     }
 }
 
-/// Keeps chunks that came from the peer.
+/// Stores chunks received from the peer.
 pub(super) struct Keeper<'a, S> {
     pub(super) store: &'a mut S,
     pub(super) knowledge: &'a mut Knowledge,

@@ -1,7 +1,7 @@
-//! What will probably come next in a body that was seen before: what followed its last chunk when that was stored.
+//! Predicts the next chunk of a body that was stored before: the chunk that followed the last one in its container.
 //!
-//! Where the bytes bear it out, by the [mark](crate::mark) of the chunk that is awaited, the chunk need not be cut, named or looked up. Where
-//! they do not, all of that is done, and nothing was lost but a look at the place where the chunk would end.
+//! If the bytes match the [fingerprint](crate::mark) of the predicted chunk, the chunk need not be cut, hashed or
+//! looked up. If they do not match, all three steps are done as usual; only the comparison was in vain.
 
 use crate::chunker::Chunker;
 use crate::store::{ChunkStore, Familiar, Place};
@@ -10,37 +10,37 @@ use crate::wire::CHUNKS_MAX;
 use super::piece::{Finder, Sent};
 use super::stream::Digested;
 
-/// Chunks of one container that are awaited one after the other.
+/// Predicts consecutive chunks of one container.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
-    /// Where the next one lies; none if nothing is awaited.
+    /// The location of the predicted chunk; `None` without a prediction.
     place: Option<Place>,
-    /// From that place on, once the store was asked; the first `passed` lie behind.
+    /// The entries from that location on, once the store was read; the first `passed` are behind it.
     familiar: Vec<Familiar>,
     passed: usize,
 }
 
-/// Bytes of a body, some way into which a chunk begins.
+/// Bytes of a body, and where the next chunk starts in them.
 pub(super) struct Look<'a> {
     pub(super) raw: &'a [u8],
     pub(super) at: usize,
-    /// Where they begin in the body, if they are all to be named.
+    /// The offset of `raw` in the body, if all these bytes are sent as references.
     pub(super) offset: Option<u64>,
 }
 
-/// Whether bytes begin with what was awaited.
+/// The result of comparing bytes with the predicted chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Foreseen {
-    /// They do, with this chunk.
+    /// The bytes start with this chunk.
     Chunk(Sent),
-    /// That cannot be told before there are more.
+    /// More bytes are needed to compare.
     Later,
-    /// Nothing was, or it is something else.
+    /// No chunk was predicted, or the bytes differ.
     Nothing,
 }
 
 impl Ahead {
-    /// The chunk here was seen.
+    /// Records a chunk that was found in the body: the next one is predicted.
     pub(super) fn saw(&mut self, place: Place) {
         if self.place == Some(place) {
             self.passed += 1;
@@ -51,18 +51,18 @@ impl Ahead {
         self.place = Some(place.plus(1));
     }
 
-    /// Something else came.
+    /// Discards the prediction, because another chunk was found.
     pub(super) fn lost(&mut self) {
         self.place = None;
         self.familiar.clear();
     }
 
-    /// Whether something is awaited.
+    /// Returns true if a chunk is predicted.
     pub(super) fn awaits(&self) -> bool {
         self.place.is_some()
     }
 
-    /// Whether the chunk that begins here is the one that is awaited.
+    /// Compares the bytes with the predicted chunk.
     pub(super) fn look<S: ChunkStore>(
         &mut self,
         here: &Look<'_>,
@@ -99,13 +99,13 @@ impl Ahead {
         })
     }
 
-    /// What is awaited, and where it lies.
+    /// Returns the predicted chunk and its location.
     fn next<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>) -> Option<(Place, Familiar)> {
         let place = self.place?;
         if let Some(&known) = self.familiar.get(self.passed) {
             return Some((place, known));
         }
-        // A body goes on in the next container.
+        // At the end of a container the body continues in the next one.
         let after = Place {
             container: place.container.wrapping_add(1),
             slot: 0,

@@ -1,13 +1,14 @@
-//! The sending end: bodies in, frames out.
+//! The sender: turns bodies into frames.
 //!
-//! Optimistic: a chunk that was once exchanged with the peer is named instead of sent. Whether the peer still has it
-//! only the peer knows; until it acknowledges, the bytes stay here, and if it says no they follow. What
-//! stays is bounded, for each stream and altogether: [`Sender::room`] is how much may be written. What is named, and will
-//! [stay](ChunkStore::stays) in the store, is let go at once: if it has to follow it is loaded, and a body of which that fails is given up.
+//! The sender is optimistic: it sends a reference for every chunk that was once exchanged with the peer. Only the
+//! peer knows whether it still has the chunk. Until the peer acknowledges, the bytes are kept here, and they are
+//! sent if the peer answers with a NAK. The kept bytes are limited, per stream and in total: [`Sender::room`]
+//! returns how many more can be written. Chunks sent as references that the store [retains](ChunkStore::stays) are
+//! released at once and loaded from the store if the peer refuses them. If that fails, the stream is reset.
 //!
-//! A body's first bytes, and small bodies as a whole, travel as they are: looking them up would cost more than it saves.
-//! Bytes never wait here for a chunk to end: [`Sender::flush`] sends what there is, and if the chunk then turns out to
-//! be known, only its rest is left out.
+//! The first bytes of each body, and short bodies as a whole, bypass deduplication: lookups would cost more than
+//! they save. Bytes need not wait for the end of a chunk: [`Sender::flush`] sends them. If the chunk then turns out
+//! to be known to the peer, only its remaining bytes are replaced by a reference.
 
 mod ahead;
 mod pack;
@@ -34,33 +35,36 @@ use stream::{Item, Outgoing};
 /// How bodies are sent.
 #[derive(Clone, Copy, Debug)]
 pub struct SenderConfig {
-    /// Where bodies are cut, as agreed.
+    /// How bodies are cut, as agreed in the handshake.
     pub chunker: ChunkerParams,
-    /// What the peer can decompress, as agreed.
+    /// The compression methods that the peer can decompress, as agreed in the handshake.
     pub methods: Methods,
-    /// Whether new chunks are compressed against what followed the last known one.
+    /// True if new chunks are compressed against those that followed the last known chunk.
     pub delta: bool,
-    /// Whether the bytes of all new chunks are kept here, too: for a peer that may send them back. Else only what deltas need.
+    /// True if the bytes of all new chunks are stored here too, for a peer that may send them back. Otherwise only
+    /// bytes that deltas may need are stored.
     pub keep_sent: bool,
-    /// The beginning of each body that is neither looked up nor kept.
+    /// The number of bytes at the start of each body that are neither looked up nor stored.
     pub bypass_bytes: u64,
-    /// New chunks that are compressed together; of those that are not compressed at most 256 KiB travel together.
+    /// The bytes of new chunks that are compressed together. Of uncompressed chunks at most 256 KiB are sent
+    /// together.
     pub batch_bytes: usize,
-    /// Streams at the same time, as the peer takes them.
+    /// The number of open streams that the peer accepts.
     pub streams_max: usize,
-    /// How far each body may be sent before there is more credit, as the peer says.
+    /// The initial credit of each stream, in bytes, as set by the peer.
     pub credit: u64,
-    /// Bytes of one body that are kept for the case that they have to be sent again.
+    /// The maximum number of bytes of one body that are kept until the peer acknowledges them.
     pub stream_unacked_max: usize,
-    /// Such bytes of all bodies.
+    /// The same limit for all bodies together.
     pub unacked_max: usize,
 }
 
 impl SenderConfig {
-    /// The defaults for an agreed chunker and methods.
+    /// Returns the defaults for an agreed chunker and methods.
     ///
-    /// 4 KiB go by unseen: a request or a small response. 448 KiB are compressed together: 8 KiB alone cost a quarter of
-    /// what zstd saves, 256 KiB a tenth, and zstd has less to do where more is like what came before. 16 MiB of a body are 80 ms of 1.6 Gb/s.
+    /// 4 KiB bypass deduplication: a request or a small response. 448 KiB are compressed together: compressing 8
+    /// KiB alone loses a quarter of the savings of zstd, 256 KiB a tenth; and zstd takes less time where bytes
+    /// resemble earlier ones. 16 MiB of a body are 1.6 Gb/s at a round-trip time of 80 ms.
     pub fn new(chunker: ChunkerParams, methods: Methods) -> Self {
         Self {
             chunker,
@@ -77,71 +81,71 @@ impl SenderConfig {
     }
 }
 
-/// Which of the frames that wait may go on a connection.
+/// Which queued frames may be sent on a connection.
 ///
-/// A question that waits behind a download waits as long as the line takes for what the system has buffered of it. With a
-/// connection of their own short frames do not.
+/// A request behind a download waits until the system has sent the bytes that it buffered for the download. Short
+/// frames therefore get a connection of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
-    /// All: there is one connection.
+    /// All frames: only one connection exists.
     Any,
-    /// Answers, beginnings, ends, and what is as short as a request.
+    /// Acknowledgements, OPEN, CLOSE, RESET, and pieces as short as a request.
     Short,
-    /// The rest.
+    /// All other frames.
     Long,
 }
 
-/// What became of a body.
+/// The end of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SenderEvent {
-    /// The peer has it, whole and right.
+    /// The peer has received the whole body and verified its digest.
     Complete(StreamId),
-    /// It will not be delivered.
+    /// The body will not be delivered.
     Stopped {
-        /// Which.
+        /// The stream.
         stream: StreamId,
-        /// One of [`reason`]'s, or the driver's own.
+        /// A number of [`reason`], or one that the driver defines.
         reason: u32,
     },
 }
 
-/// Why a body cannot be begun or continued.
+/// Why a stream cannot be opened or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// As many as the peer takes are under way.
+    /// The maximum number of streams is open.
     #[error("{0} streams are under way, which is all the peer takes")]
     TooManyStreams(usize),
-    /// The label is longer than a frame may have it.
+    /// The label is too long for a frame.
     #[error("a label of {0} bytes is too long")]
     Label(usize),
-    /// It ended, or never began.
+    /// The stream has ended, or was never opened.
     #[error("stream {} is not open", .0.0)]
     NoStream(StreamId),
 }
 
-/// What was saved, and what went wrong; in bytes of bodies where nothing else is said.
+/// Counters of saved bytes and of failures. Unless stated otherwise they count bytes of bodies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderCounters {
-    /// Written by who uses the streams.
+    /// Bytes written by the users of streams.
     pub written: u64,
-    /// Of those, known by marks: they were neither cut nor named.
+    /// Written bytes that were recognised by fingerprints, so that they were neither cut nor hashed.
     pub recognised: u64,
-    /// Sent as they were, unkept.
+    /// Bytes sent without deduplication.
     pub plain: u64,
-    /// Sent as new chunks.
+    /// Bytes sent as new chunks.
     pub literal: u64,
-    /// Sent as new chunks, compressed against old ones.
+    /// Bytes sent as new chunks, compressed against old ones.
     pub delta: u64,
-    /// Not sent, but named.
+    /// Bytes replaced by references.
     pub named: u64,
-    /// Bytes of frames, all of them.
+    /// Bytes of all frames.
     pub wire: u64,
-    /// Sent again, as bytes.
+    /// Bytes sent again.
     pub again: u64,
-    /// Frames the peer could not use.
+    /// Frames that the peer refused.
     pub naks: u64,
-    /// Bodies given up, since neither end had what was named any more.
+    /// Bodies that were reset because both endpoints had lost a referenced chunk.
     pub lost: u64,
 }
 
@@ -151,16 +155,18 @@ pub struct Sender {
     config: SenderConfig,
     streams: BTreeMap<StreamId, Outgoing>,
     next: u32,
-    /// Streams with something to send, each once, in turn: those whose next frame is short, and the others.
+    /// Streams with a frame to send, each once, in round-robin order: those whose next frame is short, and the
+    /// others.
     short: VecDeque<StreamId>,
     long: VecDeque<StreamId>,
-    /// Short ones that went before a long one.
+    /// The number of short frames sent since the last long one.
     short_in_a_row: usize,
-    /// Given up, and the peer has not said that it knows.
+    /// Streams that were reset, until the peer acknowledges.
     resets: BTreeMap<StreamId, u32>,
     resets_due: VecDeque<StreamId>,
     unacked: usize,
-    /// A body was lost, since the ends' stores have lost the same: until one that was named arrived, bytes wait here.
+    /// True after a body was lost because both stores lost the same chunk. Until a body with references is
+    /// delivered, no bytes are released before they are acknowledged.
     wary: bool,
     effort: Effort,
     events: VecDeque<SenderEvent>,
@@ -170,7 +176,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Nothing is under way.
+    /// Creates a sender without streams.
     pub fn new(config: SenderConfig) -> Self {
         let batch_bytes = config.batch_bytes.clamp(1, PIECE_BYTES_MAX);
         Self {
@@ -195,7 +201,8 @@ impl Sender {
         }
     }
 
-    /// Other terms, agreed with a peer that knows of no stream. Bodies that were begun before are cut by the old ones.
+    /// Sets the terms agreed with a peer that has no streams. Bodies that were opened before are cut by the old
+    /// parameters.
     pub fn configure(&mut self, config: SenderConfig) {
         let batch_bytes = config.batch_bytes.clamp(1, PIECE_BYTES_MAX);
         self.config = SenderConfig {
@@ -208,7 +215,8 @@ impl Sender {
         }
     }
 
-    /// Begins a body. Without `dedup` it is only compressed: for what is encrypted, or did not arrive whole before.
+    /// Opens a stream. Without `dedup` its bytes are only compressed: for encrypted bytes, or for a body that
+    /// failed before.
     pub fn open(&mut self, label: &[u8], dedup: bool) -> Result<StreamId, SendError> {
         let under_way = self.streams.len() + self.resets.len();
         if under_way >= self.config.streams_max {
@@ -236,7 +244,8 @@ impl Sender {
         Ok(stream)
     }
 
-    /// How many bytes of the body may be written now: by credit, and by what may be kept. None while it is [stalled](Self::is_stalled).
+    /// Returns the number of bytes of the body that can be written now, limited by credit and by the limits of
+    /// unacknowledged bytes. Zero while the stream is [stalled](Self::is_stalled).
     pub fn room(&self, stream: StreamId) -> usize {
         let outgoing = self.streams.get(&stream);
         let Some(outgoing) = outgoing.filter(|outgoing| !outgoing.stalled) else {
@@ -252,7 +261,7 @@ impl Sender {
         credit.min(of_stream).min(of_all)
     }
 
-    /// Takes the next bytes of a body, as many as there is [`room`](Self::room) for; how many that were.
+    /// Writes the next bytes of a body, as many as there is [`room`](Self::room) for, and returns their number.
     pub fn write<S: ChunkStore, C: Codec>(
         &mut self,
         stream: StreamId,
@@ -269,8 +278,8 @@ impl Sender {
         Ok(bytes.len())
     }
 
-    /// Where the next bytes of a body belong, for who can put them there instead of handing them in; [`filled`](Self::filled) says
-    /// how many that were. None where there is no [`room`](Self::room).
+    /// Returns the buffer for the next bytes of a body, for callers that can read into it directly;
+    /// [`filled`](Self::filled) then records their number. `None` if there is no [`room`](Self::room).
     pub fn spare<S: ChunkStore, C: Codec>(
         &mut self,
         stream: StreamId,
@@ -292,7 +301,7 @@ impl Sender {
         Ok(Some(&mut spare[..most]))
     }
 
-    /// So many bytes were put where [`spare`](Self::spare) said just before.
+    /// Records the number of bytes written into the buffer that [`spare`](Self::spare) just returned.
     pub fn filled<S: ChunkStore, C: Codec>(
         &mut self,
         stream: StreamId,
@@ -305,14 +314,14 @@ impl Sender {
         self.counters.written += filled.map_or(0, |()| bytes as u64);
     }
 
-    /// Whether the store [owes](ChunkStore::has_pending_reads) the body an answer: what was written is looked at, and what was asked for done, once it is
-    /// [resumed](Self::resume).
+    /// Returns true if the body waits for [pending reads](ChunkStore::has_pending_reads) of the store. Written
+    /// bytes are processed, and requested flushes done, once the stream is [resumed](Self::resume).
     pub fn is_stalled(&self, stream: StreamId) -> bool {
         let outgoing = self.streams.get(&stream);
         outgoing.is_some_and(|outgoing| outgoing.stalled)
     }
 
-    /// What the store owes a body has been seen to. It may turn out that it owes more.
+    /// Continues a stalled body after its pending reads were performed. The body may stall again.
     pub fn resume<S: ChunkStore, C: Codec>(
         &mut self,
         stream: StreamId,
@@ -321,7 +330,7 @@ impl Sender {
         self.work(stream, tools, Outgoing::resume);
     }
 
-    /// Whole chunks that were written wait no longer for a batch to become full; the last, unfinished one does.
+    /// Sends whole chunks without waiting for a full batch. The last, partial chunk still waits.
     pub fn flush_whole<S: ChunkStore, C: Codec>(
         &mut self,
         stream: StreamId,
@@ -332,14 +341,14 @@ impl Sender {
         });
     }
 
-    /// What is written from now on is neither looked up nor kept, if the body is not beyond its first bytes yet: they showed that it
-    /// will not be seen again, or that nothing will be saved on it. Whether it was in time.
+    /// Stops deduplicating a body, if only its first bytes were written: they showed that the body will not repeat
+    /// or cannot be compressed. Returns true if it was early enough.
     pub fn bypass(&mut self, stream: StreamId) -> bool {
         let outgoing = self.streams.get_mut(&stream);
         outgoing.is_some_and(Outgoing::bypass)
     }
 
-    /// Bytes of a body that were written and wait for a chunk or a batch to become full.
+    /// Returns the number of written bytes of a body that wait for the end of a chunk or for a full batch.
     pub fn unsealed(&self, stream: StreamId) -> usize {
         let outgoing = self.streams.get(&stream);
         outgoing.map_or(0, |outgoing| {
@@ -347,30 +356,30 @@ impl Sender {
         })
     }
 
-    /// Up to where a body was made into frames.
+    /// Returns the offset up to which a body is divided into frames.
     pub fn sealed(&self, stream: StreamId) -> u64 {
         self.streams.get(&stream).map_or(0, Outgoing::sealed)
     }
 
-    /// Whether frames of a body were not acknowledged, so that news of it will come.
+    /// Returns true if frames of a body are unacknowledged, so that the peer will answer.
     pub fn under_way(&self, stream: StreamId) -> bool {
         let outgoing = self.streams.get(&stream);
         outgoing.is_some_and(Outgoing::under_way)
     }
 
-    /// Whether there is a frame for this lane. What was just sent on one may leave something for the other.
+    /// Returns true if a frame is queued for this lane. Sending a frame on one lane may add one to the other.
     pub fn is_ready(&self, lane: Lane) -> bool {
         let short = lane != Lane::Long && !(self.short.is_empty() && self.resets_due.is_empty());
         short || (lane != Lane::Short && !self.long.is_empty())
     }
 
-    /// Whether frames of a body wait for the line.
+    /// Returns true if frames of a body wait for the link.
     pub fn backlog(&self, stream: StreamId) -> bool {
         let outgoing = self.streams.get(&stream);
         outgoing.is_some_and(|outgoing| !outgoing.queue.is_empty())
     }
 
-    /// Nothing that was written waits any longer for a chunk or a batch to become full.
+    /// Sends all written bytes without waiting for the end of a chunk or for a full batch.
     pub fn flush<S: ChunkStore, C: Codec>(
         &mut self,
         stream: StreamId,
@@ -379,7 +388,7 @@ impl Sender {
         self.work(stream, tools, Outgoing::flush);
     }
 
-    /// The body is whole.
+    /// Ends a body.
     pub fn close<S: ChunkStore, C: Codec>(
         &mut self,
         stream: StreamId,
@@ -392,7 +401,8 @@ impl Sender {
         closed.flatten().ok_or(SendError::NoStream(stream))
     }
 
-    /// Something is done with a body, if there is one: what becomes of it counts, and it may be sent.
+    /// Runs `act` on a stream, if it exists. Then updates the counters and queues the stream if it has a frame to
+    /// send.
     fn work<S: ChunkStore, C: Codec, T>(
         &mut self,
         stream: StreamId,
@@ -418,7 +428,7 @@ impl Sender {
         Some(done)
     }
 
-    /// The body is given up.
+    /// Resets a stream.
     pub fn reset(&mut self, stream: StreamId, reason: u32) {
         if self.forget(stream) {
             self.resets.insert(stream, reason);
@@ -426,8 +436,8 @@ impl Sender {
         }
     }
 
-    /// Appends the next frame to `out`; false if there is none. `line_busy` tells whether earlier frames still wait for
-    /// the line: compression follows it.
+    /// Appends the next frame to `out`, or returns false if no frame is queued. `line_busy` is true while earlier
+    /// frames still wait for the link; the compression depends on it.
     pub fn transmit<S: ChunkStore, C: Codec>(
         &mut self,
         lane: Lane,
@@ -445,7 +455,7 @@ impl Sender {
         sent
     }
 
-    /// Takes an ACK, NAK, CREDIT or STOP.
+    /// Handles an ACK, NAK, CREDIT or STOP frame.
     pub fn handle(
         &mut self,
         frame: &Frame<'_>,
@@ -477,7 +487,7 @@ impl Sender {
         Ok(())
     }
 
-    /// There is a new connection to the same session: what was under way is sent again, as bytes.
+    /// Handles a new connection to the same session: unacknowledged pieces are sent again as bytes.
     pub fn reconnected(&mut self) {
         self.resets_due = self.resets.keys().copied().collect();
         let streams: Vec<_> = self.streams.keys().copied().collect();
@@ -488,7 +498,7 @@ impl Sender {
         }
     }
 
-    /// The peer knows of no stream any more: all have ended, and numbers begin anew.
+    /// Handles a restart of the peer: all streams end, and numbers start again.
     pub fn restarted(&mut self) {
         let reason = reason::RESTARTED;
         let streams = std::mem::take(&mut self.streams).into_keys();
@@ -501,22 +511,22 @@ impl Sender {
         self.resets_due.clear();
     }
 
-    /// What became of bodies since this was last asked.
+    /// Returns the next event.
     pub fn event(&mut self) -> Option<SenderEvent> {
         self.events.pop_front()
     }
 
-    /// What was saved so far.
+    /// Returns the counters.
     pub fn counters(&self) -> SenderCounters {
         self.counters
     }
 
-    /// Bytes of memory that are kept until the peer has what they stand for.
+    /// Returns the bytes of memory kept until they are acknowledged.
     pub fn unacked(&self) -> usize {
         self.unacked
     }
 
-    /// How many new bytes travel together.
+    /// Returns how many new bytes are sent together.
     fn batch_bytes(&self) -> usize {
         let compressed = self.config.batch_bytes;
         if self.effort.saves() {
@@ -526,8 +536,9 @@ impl Sender {
         }
     }
 
-    /// The peer keeps the bytes of all chunks; if it never sends them back, they serve nothing but deltas here. Unless the line is
-    /// what bodies wait for, those of noise are not worth their time: what they save is a chunk where somebody edited one.
+    /// Returns which new chunks are stored with their bytes. If the peer never sends chunks back, only deltas use
+    /// the bytes stored here. Noise is then not worth storing, unless bodies wait for the link: a delta saves one
+    /// chunk of noise where a body was edited.
     fn keep(&self) -> Keep {
         let config = &self.config;
         match (config.keep_sent, config.delta, self.effort.is_strongest()) {
@@ -547,7 +558,7 @@ impl Sender {
         false
     }
 
-    /// One item of the stream whose turn it is.
+    /// Encodes one item of the next stream in turn.
     fn transmit_item<S: ChunkStore, C: Codec>(
         &mut self,
         lane: Lane,
@@ -561,7 +572,7 @@ impl Sender {
             };
             outgoing.ready = false;
             let mut sent = false;
-            // What goes on another connection than OPEN may overtake it, so OPEN goes there too.
+            // A frame on another connection may overtake OPEN, so OPEN is sent there too.
             if lane == Lane::Long && outgoing.opens_long_lane() {
                 let label = &outgoing.label;
                 Frame::Open { stream, label }.encode(out.head());
@@ -603,7 +614,7 @@ impl Sender {
                                 }
                             }
                         }
-                        // Acknowledged meanwhile.
+                        // The piece was acknowledged meanwhile.
                         None => false,
                     },
                 };
@@ -668,7 +679,7 @@ impl Sender {
         }
     }
 
-    /// The body cannot be told to the peer any more.
+    /// Resets a body whose bytes are lost.
     fn lost(&mut self, stream: StreamId) {
         let reason = reason::LOST;
         self.counters.lost += 1;
@@ -692,7 +703,8 @@ impl Sender {
         }
     }
 
-    /// Whose turn it is. Short frames go first, so that a question does not wait behind a download, but not for ever.
+    /// Returns the next stream in turn. Short frames have priority, so that a request does not wait behind a
+    /// download; the number of consecutive ones is limited.
     fn next_ready(&mut self, lane: Lane) -> Option<StreamId> {
         match lane {
             Lane::Any => {}
@@ -716,11 +728,12 @@ impl Sender {
     }
 }
 
-/// As long as what goes by unseen: a request or a small response.
+/// As long as the part of a body that bypasses deduplication: a request or a small response.
 const SHORT_BYTES_MAX: usize = 4 << 10;
 
-/// What a question waits for where there is one connection: on the line as much as a batch that becomes less than two thirds.
+/// The length of an uncompressed batch, for which a request waits on a single connection. A compressed batch that
+/// shrinks to less than two thirds takes the link as long.
 const UNCOMPRESSED_BYTES: usize = 256 << 10;
 
-/// A long frame is 256 KiB or so; eight short ones before each leave it nearly nine tenths of the line.
+/// A long frame has about 256 KiB. Eight short frames before each leave it nearly nine tenths of the bandwidth.
 const SHORT_IN_A_ROW_MAX: usize = 8;

@@ -1,4 +1,4 @@
-//! Pieces into frames: what is named, what is compressed, and against what.
+//! Encodes pieces as frames: which are sent as references, which are compressed, and against which base.
 
 use bytes::Bytes;
 
@@ -15,7 +15,7 @@ use super::piece::{Base, Form, Piece};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lost;
 
-/// Makes a frame of a piece.
+/// Encodes a piece as a frame.
 pub(super) struct Packer<'a> {
     pub(super) stream: StreamId,
     pub(super) effort: &'a mut Effort,
@@ -25,8 +25,9 @@ pub(super) struct Packer<'a> {
 }
 
 impl Packer<'_> {
-    /// Appends the frame to `out`. The body's digest, if these are the next bytes of it, is made along with the frame's checksum. Fails where the piece's
-    /// bytes were let go, are wanted after all, and the store has lost them.
+    /// Appends the frame to `out`. If these are the next bytes for the body's digest, the digest is computed in one
+    /// pass with the frame's checksum. Fails if the bytes of the piece were released, are needed again, and the
+    /// store has lost them.
     pub(super) fn encode<S: ChunkStore, C: Codec>(
         &mut self,
         piece: &mut Piece,
@@ -42,12 +43,12 @@ impl Packer<'_> {
             length: u32::try_from(piece.length).expect("pieces are bounded"),
         };
         let bytes = piece.length as u64;
-        // The peer may have lost them since the piece was made.
+        // The peer may have lost the chunks since the piece was made.
         if piece.is_named() && !piece.is_known(tools.knowledge) {
             piece.spell_out();
         }
         let raw = if piece.is_named() {
-            // Only for the digest, and what was let go is in that.
+            // Only for the digest, which already covers released bytes.
             piece.raw().cloned().unwrap_or_default()
         } else {
             let loaded = piece.load(tools.store, tools.ids, tools.pool);
@@ -112,7 +113,7 @@ impl Packer<'_> {
                     };
                     put(&frame, method, &raw, &mut digest, out);
                 }
-                // What follows on this line finds them there.
+                // Later frames on this link may refer to these chunks.
                 let places = piece.chunks.iter().filter_map(|sent| sent.place);
                 places.for_each(|place| tools.knowledge.add(place));
             }
@@ -123,7 +124,7 @@ impl Packer<'_> {
         Ok(())
     }
 
-    /// Compresses into `packed`, if that is worth it now.
+    /// Compresses into `packed`, if the effort allows it.
     fn pack(&mut self, raw: &[u8], line_busy: bool, codec: &mut impl Codec) -> Method {
         if raw.len() < COMPRESSED_BYTES_MIN {
             return Method::None;
@@ -151,7 +152,7 @@ impl Packer<'_> {
         }
     }
 
-    /// Compresses into `packed` against a base that is still there, and as it was.
+    /// Compresses into `packed` against a base, if its chunks are still stored and verified.
     fn pack_delta<S: ChunkStore, C: Codec>(
         &mut self,
         base: &Base,
@@ -164,7 +165,7 @@ impl Packer<'_> {
             return None;
         }
         self.packed.clear();
-        // It never becomes shorter, so that it is zeroed once.
+        // The buffer never shrinks, so that its memory is zeroed only once.
         let bytes = bytes_of(&base.entries);
         self.base.resize(self.base.len().max(bytes), 0);
         let past = &mut self.base[..bytes];
@@ -175,7 +176,7 @@ impl Packer<'_> {
     }
 }
 
-/// Bytes that travel as they are stay where they are, if they are many.
+/// Passes long uncompressed payloads to the sink without a copy.
 fn put(
     frame: &Frame<'_>,
     method: Method,
@@ -196,8 +197,8 @@ fn put(
     }
 }
 
-/// A copy of less costs less than a place in a list.
+/// Copying fewer bytes costs less than another entry in the list of payloads.
 const APART_BYTES_MIN: usize = 8 << 10;
 
-/// Shorter pieces are not worth a compressor's set-up.
+/// Shorter pieces are not worth the set-up of a compressor.
 const COMPRESSED_BYTES_MIN: usize = 128;

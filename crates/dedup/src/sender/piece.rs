@@ -1,4 +1,4 @@
-//! A range of a body that travels in one frame, and how chunks are gathered into such ranges.
+//! Pieces: ranges of a body that are sent in one frame, and how chunks are collected into them.
 
 use bytes::Bytes;
 
@@ -13,17 +13,17 @@ use crate::wire::{CHUNKS_MAX, PIECE_BYTES_MAX};
 use super::ahead::{Ahead, Foreseen, Look};
 use super::stream::Digested;
 
-/// A range of a body, until it is acknowledged.
+/// A range of a body, kept until it is acknowledged.
 #[derive(Debug)]
 pub(super) struct Piece {
     pub(super) offset: u64,
     pub(super) length: usize,
-    /// Its bytes, unless it was [let go](Self::let_go).
+    /// The bytes, unless they were [released](Self::let_go).
     raw: Option<Bytes>,
-    /// The chunks that end in it.
+    /// The chunks that end in the piece.
     pub(super) chunks: Vec<Sent>,
     pub(super) form: Form,
-    /// It waits to be sent, for the first time or again.
+    /// True while the piece is queued to be sent, for the first time or again.
     pub(super) waiting: bool,
 }
 
@@ -32,12 +32,12 @@ impl Piece {
         self.offset + self.length as u64
     }
 
-    /// Whether it travels by names.
+    /// Returns true if the piece is sent as references.
     pub(super) fn is_named(&self) -> bool {
         matches!(self.form, Form::Refs { .. } | Form::Run)
     }
 
-    /// Memory it takes until then.
+    /// Returns the bytes of memory that the piece takes until it is acknowledged.
     pub(super) fn held(&self) -> usize {
         match &self.raw {
             Some(raw) => raw.len(),
@@ -45,13 +45,14 @@ impl Piece {
         }
     }
 
-    /// Its bytes, if they are here.
+    /// Returns the bytes, unless they were released.
     pub(super) fn raw(&self) -> Option<&Bytes> {
         self.raw.as_ref()
     }
 
-    /// What is named, and was digested, need not wait here if the store has it: it can be [loaded](Self::load) should the peer have lost it. The next bytes
-    /// are then read into memory that a processor's cache still has, and what a body may have under way is not bounded by memory.
+    /// Releases bytes that are sent as references, digested, and retained by the store; they can be
+    /// [loaded](Self::load) if the peer has lost the chunks. The next bytes are then read into memory that is still
+    /// in a cache of the processor, and memory does not limit the unacknowledged bytes of a body.
     pub(super) fn let_go(&mut self, store: &mut impl ChunkStore) {
         let mut stays = |(place, row): (Option<Place>, &[Sent])| {
             place.is_some_and(|place| store.stays(place, row.len()))
@@ -61,7 +62,7 @@ impl Piece {
         }
     }
 
-    /// Its bytes, out of the store if they were let go; none where it has lost them meanwhile.
+    /// Returns the bytes, from the store if they were released, or `None` if the store has lost them.
     pub(super) fn load(
         &self,
         store: &mut impl ChunkStore,
@@ -80,24 +81,24 @@ impl Piece {
             let there = load_verified(store, ids, place?, &entries, out);
             there.then(|| buffer.fill(bytes))?;
         }
-        // Of its first chunk earlier pieces may have a part.
+        // Earlier pieces may contain the start of the first chunk.
         Some(buffer.freeze(chunks_bytes - self.length..chunks_bytes))
     }
 
-    /// Chunks that lie one after the other, and where.
+    /// Returns the rows of chunks that are adjacent in the store, with their locations.
     fn rows(&self) -> impl Iterator<Item = (Option<Place>, &[Sent])> {
         let is_next = |one: &Sent, next: &Sent| one.place.map(|place| place.plus(1)) == next.place;
         let rows = self.chunks.chunk_by(is_next);
         rows.map(|row| (row[0].place, row))
     }
 
-    /// Whether the peer is thought to have all it would need to make use of a reference.
+    /// Returns true if the peer is believed to have all chunks.
     pub(super) fn is_known(&self, knowledge: &Knowledge) -> bool {
         let known = |sent: &Sent| sent.place.is_some_and(|place| knowledge.has(place));
         self.chunks.iter().all(known)
     }
 
-    /// From now on it travels as bytes, without anything from before.
+    /// Sends the piece as bytes from now on, without references or a base.
     pub(super) fn spell_out(&mut self) {
         if self.form != Form::Plain {
             self.form = Form::Literal { base: None };
@@ -109,9 +110,9 @@ impl Piece {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sent {
     pub(super) id: ChunkId,
-    /// Its bytes, with those in earlier pieces.
+    /// The length of the chunk, including bytes in earlier pieces.
     pub(super) length: u32,
-    /// Where it lies in our store.
+    /// The location in our store.
     pub(super) place: Option<Place>,
 }
 
@@ -121,7 +122,8 @@ impl Sent {
         Entry { id, length }
     }
 
-    /// Whether it lies after that one: in the same container, or as the first of the next after the last of its own.
+    /// Returns true if the chunk lies directly after the other: in the same container, or as the first chunk of the
+    /// next container after the last one of its own.
     fn follows(&self, other: &Self, store: &mut impl ChunkStore) -> bool {
         let (Some(place), Some(before)) = (self.place, other.place) else {
             return false;
@@ -142,31 +144,31 @@ impl Sent {
     }
 }
 
-/// How a piece travels.
+/// How a piece is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// As bytes nobody keeps.
+    /// As bytes that are not stored.
     Plain,
-    /// As bytes, compressed against a base if there is one.
+    /// As bytes of new chunks, compressed against a base if there is one.
     Literal { base: Option<Base> },
-    /// By names; of the first chunk this much is in earlier pieces.
+    /// As references; the first `skip` bytes of the first chunk are in earlier pieces.
     Refs { skip: u32 },
-    /// By the first name and a number.
+    /// As a run: the hash of the first chunk and a number of chunks.
     Run,
 }
 
-/// Chunks that new ones may resemble: those that followed the last match when it was stored.
+/// Chunks that new ones may resemble: those that followed the last known chunk when it was stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Base {
     pub(super) place: Place,
     pub(super) entries: Vec<Entry>,
 }
 
-/// The store has yet to say whether a chunk is there.
+/// A lookup waits for a pending read of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stalled;
 
-/// Tools for naming and finding chunks.
+/// The resources for hashing and looking up chunks.
 pub(super) struct Finder<'a, S> {
     pub(super) store: &'a mut S,
     pub(super) knowledge: &'a Knowledge,
@@ -174,11 +176,11 @@ pub(super) struct Finder<'a, S> {
     pub(super) pool: &'a Pool,
     pub(super) delta: bool,
     pub(super) keep: Keep,
-    /// What is named may be [let go](Piece::let_go).
+    /// True if bytes sent as references may be [released](Piece::let_go).
     pub(super) lets_go: bool,
 }
 
-/// Of which new chunks more is kept than their names.
+/// Which new chunks are stored with their bytes, and not only as entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
     All,
@@ -187,7 +189,7 @@ pub(super) enum Keep {
 }
 
 impl<S: ChunkStore> Finder<'_, S> {
-    /// Where a chunk lies, and whether it did before.
+    /// Returns the location of a chunk, and whether it was already stored. Stores a new chunk.
     fn find_or_keep(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<Place>, bool) {
         let is_kept = match self.keep {
             Keep::All => true,
@@ -202,33 +204,34 @@ impl<S: ChunkStore> Finder<'_, S> {
     }
 }
 
-/// Gathers the chunks of a body into pieces.
+/// Collects the chunks of a body into pieces.
 #[derive(Debug, Default)]
 pub(super) struct Building {
-    /// Where `raw` begins in the body.
+    /// The offset of `raw` in the body.
     offset: u64,
     raw: Buffer,
-    /// How much of `raw` was looked at.
+    /// The number of bytes of `raw` that were processed.
     seen: usize,
-    /// Whole chunks at the beginning of `raw`, all known to the peer or all new to it.
+    /// Whole chunks at the start of `raw`, either all known to the peer or all new to it.
     chunks: Vec<Sent>,
-    /// What they have of `raw`.
+    /// The bytes of these chunks in `raw`.
     chunks_bytes: usize,
     known: bool,
-    /// They lie one after the other in our store, and all of the first is in `raw`.
+    /// True if these chunks are adjacent in our store and `raw` contains the whole first chunk.
     in_a_row: bool,
-    /// Of the chunk that is not whole yet, what earlier pieces have; and of the first in `chunks`.
+    /// The start of the partial chunk, as sent in earlier pieces. `skip` is the number of these bytes for the first
+    /// of `chunks`.
     carried: Vec<u8>,
     skip: u32,
-    /// New chunks resemble what lies from here on.
+    /// New chunks are expected to resemble those from this location on.
     after_match: Option<Place>,
     ahead: Ahead,
-    /// Chunks since the last that was known.
+    /// The number of new chunks since the last known one.
     new: usize,
 }
 
 impl Building {
-    /// Sees to room for about `most` bytes; for how many. Whole chunks leave when there are enough.
+    /// Makes room for about `most` bytes and returns how many. Whole chunks are sent if there are enough of them.
     pub(super) fn make_room<S: ChunkStore>(
         &mut self,
         most: usize,
@@ -245,7 +248,7 @@ impl Building {
         }
         let left = full.saturating_sub(self.raw.len());
         let most = most.min(left.max(READ_BYTES_MIN));
-        // More than half of what it takes in the end: it has its last size at once.
+        // A buffer that will be more than half full gets its final size at once.
         let is_large = self.raw.len() + most > short / 2;
         let wanted = if is_large { left.max(most) } else { most };
         if self.raw.room() < most {
@@ -254,7 +257,7 @@ impl Building {
         most
     }
 
-    /// How many bytes travel together now. What is named is recognised while a second-level cache has it.
+    /// Returns how many bytes are sent together now. Known chunks are sent while they are in a second-level cache.
     fn batch(&self, batch: usize) -> usize {
         if self.known {
             batch.min(NAMED_BYTES)
@@ -263,7 +266,8 @@ impl Building {
         }
     }
 
-    /// All that came was looked at. Chunks that are named leave if they are half a batch: what stays is copied, and that is a part of one chunk now.
+    /// Called after all received bytes were processed. Known chunks are sent if they fill half a batch: the bytes
+    /// that remain are copied, and now they are only a part of one chunk.
     pub(super) fn looked<S: ChunkStore>(
         &mut self,
         finder: &mut Finder<'_, S>,
@@ -274,23 +278,23 @@ impl Building {
         }
     }
 
-    /// Where the next bytes of the body belong.
+    /// Returns the buffer for the next bytes of the body.
     pub(super) fn spare(&mut self) -> &mut [u8] {
         self.raw.spare()
     }
 
-    /// So many bytes were put there.
+    /// Records the number of bytes written into that buffer.
     pub(super) fn filled(&mut self, bytes: usize) {
         self.raw.fill(bytes);
         self.raw.release();
     }
 
-    /// Bytes that were not looked at.
+    /// Returns the unprocessed bytes.
     pub(super) fn unseen(&self) -> &[u8] {
         &self.raw[self.seen..]
     }
 
-    /// The next ones are not to be kept.
+    /// Processes the next bytes without deduplication.
     pub(super) fn see_plain(
         &mut self,
         bytes: usize,
@@ -304,40 +308,41 @@ impl Building {
         }
     }
 
-    /// No more plain bytes for now.
+    /// Sends the bytes processed without deduplication.
     pub(super) fn end_plain(&mut self, pool: &Pool, pieces: &mut Vec<Piece>) {
         self.seal(self.seen, Form::Plain, Vec::new(), pool, pieces);
     }
 
-    /// The next ones are of the chunk.
+    /// Adds the next bytes to the partial chunk.
     pub(super) fn see(&mut self, bytes: usize) {
         self.seen += bytes;
     }
 
-    /// What there is of the unfinished chunk.
+    /// Returns the length of the partial chunk.
     pub(super) fn unfinished(&self) -> usize {
         self.carried.len() + self.seen - self.chunks_bytes
     }
 
-    /// Whether what was looked at ends with something of a chunk that is in no piece.
+    /// Returns true if the partial chunk has bytes that are not in a piece yet.
     pub(super) fn has_unsaid(&self) -> bool {
         self.seen > self.chunks_bytes
     }
 
-    /// Bytes that are in no piece yet.
+    /// Returns the number of bytes that are not in a piece yet.
     pub(super) fn bytes(&self) -> usize {
         self.raw.len()
     }
 
-    /// How many chunks may be named before the first of them is looked up. After as many new ones the next are likely to be new; if they are not,
-    /// less is done in vain than was of use.
+    /// Returns how many chunks may be hashed together before the first one is looked up. After this many new chunks
+    /// the next ones are probably new too. If not, fewer hashes were computed in vain than before were useful.
     pub(super) fn named_together(&self) -> usize {
-        // Of a chunk that begins in earlier pieces the bytes do not lie in a row.
+        // The bytes of a chunk that starts in earlier pieces are not contiguous.
         let alone = self.ahead.awaits() || !self.carried.is_empty();
         if alone { 1 } else { self.new.max(1) }
     }
 
-    /// The names of the next chunks, each of which ends so many bytes after what was seen, or after the one before.
+    /// Returns the hashes of the next chunks. Each of `ends` counts from the end of the previous chunk, the first
+    /// from the processed bytes.
     pub(super) fn names(&self, ends: &[usize], ids: &IdKey) -> Vec<ChunkId> {
         let mut rest = &self.raw[self.chunks_bytes..];
         let mut begun = self.seen - self.chunks_bytes;
@@ -350,8 +355,8 @@ impl Building {
         ids.ids(&chunks)
     }
 
-    /// The chunk ends here; it may have been named. False if the store has yet to say whether it is there: then nothing was done, and it is to be
-    /// ended again.
+    /// Ends the chunk here. `id` is its hash, if already computed. Returns false if the lookup waits for a pending
+    /// read; the chunk is then unchanged and must be ended again.
     #[must_use]
     pub(super) fn end_chunk<S: ChunkStore>(
         &mut self,
@@ -388,7 +393,8 @@ impl Building {
         true
     }
 
-    /// The chunk that begins here may be the one that is awaited. Then it is ended, and if that cannot be told yet it is left alone.
+    /// Compares the bytes that start here with the predicted chunk. If they match, the chunk ends; if more bytes
+    /// are needed, they remain unprocessed.
     pub(super) fn foresee<S: ChunkStore>(
         &mut self,
         chunker: &Chunker,
@@ -398,7 +404,7 @@ impl Building {
         pieces: &mut Vec<Piece>,
     ) -> Foreseen {
         let (raw, at) = (&self.raw[..], self.seen);
-        // Of what is not named a digest is made along with its frame.
+        // The digest of bytes that are sent verbatim is computed while their frame is encoded.
         let all_named = self.known || self.chunks.is_empty();
         let offset = all_named.then_some(self.offset);
         let look = Look { raw, at, offset };
@@ -407,7 +413,7 @@ impl Building {
             let known = sent.place.is_some_and(|place| finder.knowledge.has(place));
             self.seen += sent.length as usize;
             self.add(sent, 0, known, finder, batch, pieces);
-            // While a first-level cache has them.
+            // The bytes are still in a first-level cache.
             if known {
                 digest.foresee(self.offset, &self.raw[..self.chunks_bytes]);
             }
@@ -415,7 +421,7 @@ impl Building {
         foreseen
     }
 
-    /// A chunk that ends here, of which `skip` bytes are in earlier pieces.
+    /// Adds a chunk that ends here; its first `skip` bytes are in earlier pieces.
     fn add<S: ChunkStore>(
         &mut self,
         sent: Sent,
@@ -452,15 +458,15 @@ impl Building {
         }
     }
 
-    /// Whether a chunk may travel with those before it.
+    /// Returns true if a chunk can be sent in one piece with the previous ones.
     fn may_join(&self, follows: bool, bytes: usize, known: bool) -> bool {
         let full = self.chunks_bytes + bytes > PIECE_BYTES_MAX || self.chunks.len() == CHUNKS_MAX;
-        // A run is worth keeping apart: it takes 26 bytes, however long it is.
+        // A run deserves a frame of its own: a run takes 26 bytes, whatever its length.
         let breaks_run = known && self.chunks.len() >= RUN_CHUNKS_MIN && self.in_a_row && !follows;
         self.known == known && !full && !breaks_run
     }
 
-    /// Whole chunks become a piece.
+    /// Makes a piece of the whole chunks.
     pub(super) fn flush_whole<S: ChunkStore>(
         &mut self,
         finder: &mut Finder<'_, S>,
@@ -471,7 +477,7 @@ impl Building {
         }
     }
 
-    /// All there is becomes pieces, the unfinished chunk too: nothing waits here.
+    /// Makes pieces of all bytes, including the partial chunk.
     pub(super) fn flush<S: ChunkStore>(
         &mut self,
         finder: &mut Finder<'_, S>,
@@ -483,8 +489,9 @@ impl Building {
         self.seal(self.seen, form, Vec::new(), finder.pool, pieces);
     }
 
-    /// The body ends, and what is unfinished is a chunk if it is long enough. The receiver does the same: where the chunk lies
-    /// of which no piece says so, since all its bytes had been sent. As [`end_chunk`](Self::end_chunk) says, this may have to be asked again.
+    /// Ends the body. The partial chunk becomes a chunk if it is long enough; the receiver does the same. Returns
+    /// the location of this chunk if all its bytes were already sent, so that no piece contains it. Like
+    /// [`end_chunk`](Self::end_chunk), this may have to be repeated after a pending read.
     pub(super) fn finish<S: ChunkStore>(
         &mut self,
         finder: &mut Finder<'_, S>,
@@ -513,7 +520,7 @@ impl Building {
         let form = if !self.known {
             let base = self.after_match.filter(|_| finder.delta);
             let base = base.and_then(|place| base_for(finder, place, self.chunks_bytes));
-            // What follows will resemble what follows this base.
+            // Later new chunks will resemble those after this base.
             if let Some(base) = &base {
                 self.after_match = Some(base.place.plus(base.entries.len()));
             }
@@ -523,16 +530,17 @@ impl Building {
         } else {
             Form::Refs { skip: self.skip }
         };
-        // The next piece will have about as many.
+        // The next piece will have about as many chunks.
         let next = Vec::with_capacity(self.chunks.len().min(CHUNKS_EXPECTED_MAX));
         let chunks = std::mem::replace(&mut self.chunks, next);
         self.seal(self.chunks_bytes, form, chunks, finder.pool, pieces);
         (self.chunks_bytes, self.skip) = (0, 0);
     }
 
-    /// Whether the peer has all of them in our order, as far as is known.
+    /// Returns true if the peer is believed to have the chunks in our order.
     fn are_in_order(&self, knowledge: &Knowledge) -> bool {
-        // A piece hardly spans more containers than two; if one between is in another order, the peer says so.
+        // A piece rarely spans more than two containers. If a container in between is in another order, the peer
+        // sends a NAK.
         let ends = [self.chunks.first(), self.chunks.last()];
         ends.into_iter().all(|sent| {
             let place = sent.and_then(|sent| sent.place);
@@ -540,7 +548,7 @@ impl Building {
         })
     }
 
-    /// The first `bytes` of `raw` become a piece, if there are any.
+    /// Makes a piece of the first `bytes` of `raw`, unless there are no bytes.
     fn seal(
         &mut self,
         bytes: usize,
@@ -567,13 +575,13 @@ impl Building {
     }
 }
 
-/// As much of a base as is of use for `bytes` new ones: the same again and a half, for what was removed, and at least 32
-/// KiB. Only chunks the peer has, from `place` on in the same container.
+/// Returns a base for `bytes` new bytes. One and a half times as long, to allow for removed text, and at least 32
+/// KiB. Contains only chunks that the peer has, from `place` on in the same container.
 fn base_for<S: ChunkStore>(finder: &mut Finder<'_, S>, place: Place, bytes: usize) -> Option<Base> {
     let wanted = (bytes + bytes / 2).clamp(32 << 10, PIECE_BYTES_MAX);
     let mut entries = Vec::new();
     finder.store.entries(place, CHUNKS_MAX, &mut entries);
-    // Chunks that are only listed resemble nothing.
+    // Chunks stored without their bytes cannot be a base.
     let mut is_kept = |nth: usize| finder.store.is_kept(place.plus(nth));
     let listed = (0..entries.len()).take_while(|&nth| !is_kept(nth)).count();
     entries.drain(..listed);
@@ -589,24 +597,25 @@ fn base_for<S: ChunkStore>(finder: &mut Finder<'_, S>, place: Place, bytes: usiz
     (enough > 0).then_some(Base { place, entries })
 }
 
-/// As many as are compressed together are too many: the next ones would find the buffer cold.
+/// The maximum length of a piece of references. Larger pieces, as long as those that are compressed, would evict
+/// the buffer from the cache.
 const NAMED_BYTES: usize = LARGE_BYTES[0];
 
-/// A batch ends with the chunk that fills it.
+/// The space for the chunk that fills a batch.
 const BEYOND_BATCH_BYTES: usize = 64 << 10;
 
-/// Less room is not worth a read where more is wanted.
+/// A read of fewer bytes is not worthwhile if more are available.
 const READ_BYTES_MIN: usize = 64 << 10;
 
-/// Less memory is not worth a look at the store.
+/// Releasing less memory is not worth a query of the store.
 const LET_GO_BYTES_MIN: usize = 16 << 10;
 
-/// What a list of chunks is given room for in advance: a full buffer has about forty of 8 KiB.
+/// The initial capacity of a list of chunks: a full buffer has about forty chunks of 8 KiB.
 const CHUNKS_EXPECTED_MAX: usize = 64;
 
-/// Shorter runs are not kept apart from other references.
+/// Shorter runs share a piece with other references.
 const RUN_CHUNKS_MIN: usize = 4;
 
-/// What is left at a body's end is kept from this length on: below, its name takes more than a tenth of it in all places
-/// that name it.
+/// The minimum length of the last chunk of a body. The hash of a shorter chunk takes more than a tenth of the
+/// chunk's length in each location that stores it.
 pub(crate) const TAIL_BYTES_MIN: usize = 512;

@@ -1,4 +1,4 @@
-//! One body on its way out.
+//! One stream that is sent.
 
 use std::collections::VecDeque;
 
@@ -13,11 +13,11 @@ use crate::wire::NakCause;
 use super::ahead::Foreseen;
 use super::piece::{Building, Finder, Form, Piece, Stalled};
 
-/// Something of a stream that waits for its turn.
+/// A frame that the stream has queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Item {
     Open,
-    /// The piece that begins here.
+    /// The piece at this offset.
     Piece(u64),
     Close,
 }
@@ -25,39 +25,39 @@ pub(super) enum Item {
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) label: Vec<u8>,
-    /// Up to where it may be written.
+    /// The body may be written up to this offset.
     pub(super) credit: u64,
     pub(super) written: u64,
-    /// It is whole.
+    /// True once the user has closed the body.
     pub(super) closed: bool,
-    /// A chunk has ended of which the store has yet to say whether it is there; nothing behind it was looked at.
+    /// True while the lookup of a chunk waits for a pending read. The bytes after the chunk are unprocessed.
     pub(super) stalled: bool,
-    /// What was asked for meanwhile.
+    /// The operation requested while the stream was stalled.
     asked: Asked,
     pub(super) queue: VecDeque<Item>,
-    /// It stands in the row of streams with something to send.
+    /// True while the stream is in a queue of streams with a frame to send.
     pub(super) ready: bool,
-    /// Something was acknowledged, so the peer knows of the stream.
+    /// True once the peer has acknowledged OPEN.
     is_open: bool,
-    /// OPEN went along with its long frames.
+    /// True once OPEN was sent on the lane of long frames.
     opened_long_lane: bool,
-    /// A chunk the peer makes of the body's last bytes when it is told that they are the last.
+    /// The location of the chunk that the peer makes of the last bytes of the body when it receives CLOSE.
     pub(super) tail: Option<Place>,
     bypass: u64,
-    /// How many bytes it is asked for at once, and how many it was asked for last.
+    /// The number of bytes that the next buffer is made for, and the size of the last one offered.
     appetite: usize,
     offered: usize,
     digest: Digested,
     chunker: Chunker,
     building: Building,
-    /// Not acknowledged, by offset and without gaps.
+    /// The unacknowledged pieces, in order and without gaps.
     pieces: VecDeque<Piece>,
     acked: u64,
-    /// Bytes in memory until they are acknowledged.
+    /// The bytes of memory kept until they are acknowledged.
     held: usize,
-    /// Bytes that were known by their marks.
+    /// The number of bytes recognised by fingerprints.
     pub(super) recognised: u64,
-    /// Something of it was named.
+    /// True once a piece was sent as references.
     pub(super) has_named: bool,
 }
 
@@ -89,22 +89,22 @@ impl Outgoing {
         }
     }
 
-    /// Memory that the body takes until more of it is acknowledged.
+    /// Returns the bytes of memory kept until they are acknowledged.
     pub(super) fn held(&self) -> usize {
         self.held
     }
 
-    /// Up to where the body was made into pieces.
+    /// Returns the offset up to which the body is divided into pieces.
     pub(super) fn sealed(&self) -> u64 {
         self.pieces.back().map_or(self.acked, Piece::end)
     }
 
-    /// Whether the peer will say something about it.
+    /// Returns true if pieces are unacknowledged, so that the peer will answer.
     pub(super) fn under_way(&self) -> bool {
         !self.pieces.is_empty()
     }
 
-    /// Bytes of the body in its next frame; `None` if there is none.
+    /// Returns the number of bytes of the body in its next frame; `None` if no frame is queued.
     pub(super) fn next_bytes(&mut self) -> Option<usize> {
         match *self.queue.front()? {
             Item::Open | Item::Close => Some(0),
@@ -112,11 +112,12 @@ impl Outgoing {
         }
     }
 
-    /// Sees to room for the next bytes of the body: few of a short body, many of one that fills what it is given. Some there is always.
+    /// Makes room for the next bytes of the body: little for a short body, more for one that fills its buffers.
+    /// There is always some room.
     pub(super) fn make_room<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>, batch: usize) {
         let mut most = self.appetite;
         if self.bypass == u64::MAX {
-            // These pieces end where they are full.
+            // Pieces without deduplication end where the batch is full.
             most = most.min(batch.saturating_sub(self.building.bytes()).max(1));
         }
         let mut pieces = Vec::new();
@@ -125,12 +126,12 @@ impl Outgoing {
         self.offered = most.min(self.building.spare().len());
     }
 
-    /// The room that was seen to.
+    /// Returns the buffer made by [`make_room`](Self::make_room).
     pub(super) fn spare(&mut self) -> &mut [u8] {
         &mut self.building.spare()[..self.offered]
     }
 
-    /// So many bytes were put there.
+    /// Records the number of bytes written into that buffer and processes them.
     pub(super) fn filled<S: ChunkStore>(
         &mut self,
         bytes: usize,
@@ -165,13 +166,13 @@ impl Outgoing {
         self.enqueue(pieces, finder);
     }
 
-    /// The store may have an answer by now.
+    /// Continues after pending reads.
     pub(super) fn resume<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>, batch: usize) {
         if !self.stalled {
             return;
         }
         let mut pieces = Vec::new();
-        // A last chunk of which all bytes were sent before is seen to by who closes the body.
+        // `close` handles a last chunk of which all bytes were sent before.
         self.stalled = self.building.has_unsaid()
             && !self.building.end_chunk(None, finder, batch, &mut pieces);
         self.cut(Patience::Awaits, finder, batch, &mut pieces);
@@ -185,12 +186,12 @@ impl Outgoing {
         }
     }
 
-    /// Whether the peer may be told that the body is whole.
+    /// Returns true if CLOSE may be sent.
     pub(super) fn is_ended(&self) -> bool {
         self.closed && self.asked != Asked::Close
     }
 
-    /// Looks at what was not looked at, unless it is stalled, or until it is.
+    /// Processes the unprocessed bytes until the stream stalls.
     fn cut<S: ChunkStore>(
         &mut self,
         patience: Patience,
@@ -229,7 +230,7 @@ impl Outgoing {
         }
     }
 
-    /// As [`cut`](Self::cut) does for one chunk after the other, as long as all are new: they are named together.
+    /// Like [`cut`](Self::cut), but hashes several chunks together, as long as all are new.
     fn cut_together<S: ChunkStore>(
         &mut self,
         finder: &mut Finder<'_, S>,
@@ -257,7 +258,8 @@ impl Outgoing {
             self.building.see(*end);
             self.stalled = !self.building.end_chunk(Some(id), finder, batch, pieces);
             if self.stalled || self.building.named_together() == 1 {
-                // The next may be awaited now, and be known by its mark; or this one has to be ended again.
+                // Either the next chunk is now predicted and can be recognised by its fingerprint, or this chunk
+                // has to be ended again.
                 self.chunker.restart();
                 return;
             }
@@ -265,7 +267,7 @@ impl Outgoing {
         self.building.see(unfinished);
     }
 
-    /// As [`make_room`](Self::make_room) and [`filled`](Self::filled), with bytes from elsewhere.
+    /// Copies bytes into buffers of [`make_room`](Self::make_room) and processes them.
     pub(super) fn write<S: ChunkStore>(
         &mut self,
         mut bytes: &[u8],
@@ -305,7 +307,7 @@ impl Outgoing {
         }
     }
 
-    /// The whole body goes by unseen, if it is not too late for that.
+    /// Stops deduplicating the body, if only its first bytes were written. Returns true if it was early enough.
     pub(super) fn bypass(&mut self) -> bool {
         let in_time = self.written <= self.bypass;
         if in_time {
@@ -314,8 +316,8 @@ impl Outgoing {
         in_time
     }
 
-    /// Whether OPEN has to go before a long frame: the peer may not know of the stream, and the connection for long ones did
-    /// not bring OPEN yet.
+    /// Returns true if OPEN has to precede a long frame: the peer has not acknowledged it, and it was not sent on
+    /// the lane of long frames.
     pub(super) fn opens_long_lane(&mut self) -> bool {
         !self.is_open && !std::mem::replace(&mut self.opened_long_lane, true)
     }
@@ -344,7 +346,7 @@ impl Outgoing {
 
     fn enqueue<S: ChunkStore>(&mut self, mut pieces: Vec<Piece>, finder: &mut Finder<'_, S>) {
         for piece in &mut pieces {
-            // Of what is named no frame's checksum is made.
+            // No frame checksum covers bytes that are sent as references.
             if let Some(raw) = piece.raw().filter(|_| piece.is_named()) {
                 self.digest.see(piece.offset, raw);
             }
@@ -360,7 +362,7 @@ impl Outgoing {
         self.pieces.extend(pieces);
     }
 
-    /// The piece that begins at `offset`.
+    /// Returns the piece at `offset`.
     pub(super) fn piece(&mut self, offset: u64) -> Option<&mut Piece> {
         let at = self
             .pieces
@@ -368,7 +370,7 @@ impl Outgoing {
         self.pieces.get_mut(at.ok()?)
     }
 
-    /// As [`piece`](Self::piece), to make a frame of, with the body's digest if that has come so far.
+    /// Like [`piece`](Self::piece), and returns the body's digest if the piece contains the next bytes for it.
     pub(super) fn piece_to_send(
         &mut self,
         offset: u64,
@@ -385,12 +387,12 @@ impl Outgoing {
         Some((piece, digest.filter(|_| is_next)))
     }
 
-    /// The digest of the body, of which all pieces were made into frames.
+    /// Returns the digest of the body, after frames were made of all pieces.
     pub(super) fn digest(&self) -> u128 {
         self.digest.body.value()
     }
 
-    /// The peer has everything before `offset`.
+    /// Handles an acknowledgement of all bytes before `offset`.
     pub(super) fn acked(&mut self, offset: u64) {
         self.is_open = true;
         while let Some(piece) = self.pieces.pop_front_if(|piece| piece.end() <= offset) {
@@ -399,7 +401,8 @@ impl Outgoing {
         }
     }
 
-    /// The peer cannot use the piece at `offset`: it goes first, in a form that asks for less. How many bytes are sent again.
+    /// Handles a NAK for the piece at `offset`: the piece is sent first, in a form that needs less of the peer.
+    /// Returns how many bytes are sent again.
     pub(super) fn refused(
         &mut self,
         offset: u64,
@@ -438,7 +441,7 @@ impl Outgoing {
                 let places = piece.chunks.iter().filter_map(|sent| sent.place);
                 places.for_each(|place| knowledge.remove(place));
             }
-            // It is on its way as bytes already: the refusal was of an earlier form.
+            // The piece is already queued or sent as bytes: the NAK refers to an earlier form.
             (Form::Literal { base: None }, _) => return 0,
         }
         piece.spell_out();
@@ -455,7 +458,7 @@ impl Outgoing {
         }
     }
 
-    /// All that was not acknowledged goes again, as bytes; how many.
+    /// Queues all unacknowledged pieces again, as bytes. Returns how many bytes were sent before.
     pub(super) fn send_again(&mut self) -> u64 {
         self.queue.clear();
         self.opened_long_lane = false;
@@ -464,7 +467,7 @@ impl Outgoing {
         }
         let mut again = 0;
         for piece in &mut self.pieces {
-            // What was let go is named again: its names are nothing beside its bytes.
+            // Released pieces are sent as references again: hashes are short compared with loading the bytes.
             if piece.raw().is_some() {
                 again += if piece.waiting {
                     0
@@ -481,16 +484,17 @@ impl Outgoing {
     }
 }
 
-/// The body's digest, made as its bytes are at hand.
+/// The digest of the body, computed while the bytes are in the cache.
 #[derive(Debug, Default)]
 pub(super) struct Digested {
     body: BodyDigest,
-    /// Up to where it was made.
+    /// The offset up to which the digest is computed.
     end: u64,
 }
 
 impl Digested {
-    /// Bytes of which no frame's checksum is made, at this place in the body. What lies before them may have to wait for its frame.
+    /// Adds bytes at this offset that no frame checksum covers. Adds no bytes if earlier ones still wait for their
+    /// frame.
     pub(super) fn see(&mut self, offset: u64, bytes: &[u8]) {
         if let Some(rest) = self.new_of(offset, bytes) {
             self.body.update(rest);
@@ -498,15 +502,17 @@ impl Digested {
         }
     }
 
-    /// As [`see`](Self::see), of bytes that are seen again with more after them: as many as that takes no copy of.
+    /// Like [`see`](Self::see), for bytes that will be passed again with more bytes after them: adds only those
+    /// that need no copy.
     pub(super) fn foresee(&mut self, offset: u64, bytes: &[u8]) {
         if let Some(rest) = self.new_of(offset, bytes) {
             self.end += self.body.update_whole(rest) as u64;
         }
     }
 
-    /// Whether the chunk is the one that was marked. `bytes`, at their place in the body, end with it; none where the digest is to wait for a frame.
-    /// What is digested along with it is to be [taken](Self::take), unless the chunk turns out to be none for another reason.
+    /// Compares a chunk with a fingerprint. `bytes` are at their offset in the body and end with the chunk; `None`
+    /// if the digest has to wait for a frame. The caller [takes](Self::take) the digest computed in the same pass,
+    /// unless it rejects the chunk for another reason.
     pub(super) fn recognises(
         &self,
         ids: &IdKey,
@@ -524,24 +530,24 @@ impl Digested {
         }
     }
 
-    /// What was digested along with a chunk counts.
+    /// Accepts the digest that was computed in one pass with the fingerprint of a chunk.
     pub(super) fn take(&mut self, along: Along) {
         if let Some((sums, blocks)) = along.0 {
             self.end += self.body.accept(sums, blocks) as u64;
         }
     }
 
-    /// Those that were not seen.
+    /// Returns the bytes that are not digested yet.
     fn new_of<'b>(&self, offset: u64, bytes: &'b [u8]) -> Option<&'b [u8]> {
         let behind = self.end.checked_sub(offset)?;
         bytes.get(usize::try_from(behind).ok()?..)
     }
 }
 
-/// What was digested along with a chunk: sums with so many blocks more.
+/// The digest computed in one pass with a fingerprint: its state after this many more blocks.
 pub(super) struct Along(Option<(Sums, usize)>);
 
-/// What is done once a body that is stalled goes on; the last includes those before.
+/// The operation that follows once a stalled body continues. Later variants include the earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Asked {
     Nothing,
@@ -549,15 +555,16 @@ enum Asked {
     Close,
 }
 
-/// Whether a chunk that is awaited may be given time to become whole.
+/// Whether more bytes can be expected to complete the predicted chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Patience {
-    /// There may be more.
+    /// More bytes may follow.
     Awaits,
-    /// What there is shall leave.
+    /// All bytes must be sent now.
     Ended,
 }
 
-/// A request or a short response; and as much as is looked at while a second-level cache has it.
+/// A request or a short response, and the number of bytes that are processed while they are in a second-level
+/// cache.
 const APPETITE_MIN: usize = 16 << 10;
 const APPETITE_MAX: usize = 256 << 10;

@@ -1,5 +1,5 @@
-//! Bytes into frames. Nothing is allocated before it is known to be there: lists are as long as the payload's own bytes
-//! say, and a payload's length is bounded before it is read.
+//! Decodes frames. The length of a payload is checked before the payload is read, and lists are allocated only
+//! after their bytes are present.
 
 use edgeward_types::xxh3::xxh3_64_with_seed;
 
@@ -13,7 +13,8 @@ use super::{
     WireError, header_check,
 };
 
-/// How many bytes the frame has that `bytes` begins with, header and all; `None` if its header is not all there.
+/// Returns the length of the frame at the start of `bytes`, including the header; `None` if the header is
+/// incomplete.
 pub fn frame_length(bytes: &[u8]) -> Result<Option<usize>, WireError> {
     let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {
         return Ok(None);
@@ -21,12 +22,12 @@ pub fn frame_length(bytes: &[u8]) -> Result<Option<usize>, WireError> {
     Ok(Some(HEADER_BYTES + Header::open(header)?.payload_bytes))
 }
 
-/// Opens one whole frame, with a checksum of all its payload.
+/// Decodes one whole frame with a checksum of the whole payload.
 pub fn decode(frame: &[u8]) -> Result<Frame<'_>, WireError> {
     decode_with(Checksum::Whole, frame)
 }
 
-/// As [`decode`], with such a checksum.
+/// Like [`decode`], with this kind of checksum.
 pub fn decode_with(checksum: Checksum, frame: &[u8]) -> Result<Frame<'_>, WireError> {
     let short = WireError::Length {
         kind: frame.get(4).copied().unwrap_or(0),
@@ -92,7 +93,7 @@ impl Header {
     }
 }
 
-/// What is left of a payload.
+/// The undecoded rest of a payload.
 pub(super) struct Fields<'a> {
     kind: u8,
     whole: usize,
@@ -190,7 +191,7 @@ impl<'a> Fields<'a> {
             length: self.u32()?,
         };
         self.check("length", span.length as usize, PIECE_BYTES_MAX)?;
-        // Nothing is sent without bytes, and no body is longer than 2^63, so positions can be added without care.
+        // Every span has bytes, and no body is longer than 2^63, so offsets can be added without overflow.
         if span.length == 0 || span.offset >= 1 << 63 {
             return Err(self.field("span", span.offset));
         }
@@ -218,7 +219,8 @@ impl<'a> Fields<'a> {
         (0..count).map(|_| self.id()).collect()
     }
 
-    /// The first cut counts from an earlier frame, so only the others are held against the span.
+    /// Only the cuts after the first are compared with the span, because the first chunk may start in an earlier
+    /// frame.
     fn cuts(&mut self, span: Span) -> Result<Vec<u32>, WireError> {
         let count = self.count("chunks", CHUNKS_MAX)?;
         let mut cuts = Vec::with_capacity(count);
@@ -237,7 +239,7 @@ impl<'a> Fields<'a> {
         Ok(cuts)
     }
 
-    /// The rest: as long as the span if it is not compressed, shorter if it is.
+    /// Returns the rest of the payload. Its length is that of the span if uncompressed, and less if compressed.
     fn packed(&mut self, span: Span, method: Method) -> Result<&'a [u8], WireError> {
         let payload = self.rest();
         let raw = span.length as usize;

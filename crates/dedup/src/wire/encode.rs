@@ -1,4 +1,4 @@
-//! Frames into bytes.
+//! Encodes frames.
 
 use std::hash::Hasher as _;
 
@@ -12,7 +12,7 @@ use super::{
     StreamState, header_check,
 };
 
-/// The numbers of the types of frames.
+/// The numbers of frame types.
 pub(super) mod kind {
     pub(crate) const HELLO: u8 = 1;
     pub(crate) const OPEN: u8 = 2;
@@ -31,20 +31,20 @@ pub(super) mod kind {
 }
 
 impl Frame<'_> {
-    /// Appends the frame to `out`, header and all, with a checksum of the whole payload.
+    /// Appends the frame to `out`, including the header, with a checksum of the whole payload.
     ///
     /// # Panics
     ///
-    /// If it breaks a bound of this module: what is sent is ours, and [`decode`](super::decode()) would refuse it.
+    /// If the frame exceeds a limit of this module, because [`decode`](super::decode()) would refuse it.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.encode_with(Checksum::Whole, out);
     }
 
-    /// As [`encode`](Self::encode), with such a checksum.
+    /// Like [`encode`](Self::encode), with this kind of checksum.
     ///
     /// # Panics
     ///
-    /// As [`encode`](Self::encode).
+    /// Like [`encode`](Self::encode).
     pub fn encode_with(&self, checksum: Checksum, out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + HEADER_BYTES, 0);
@@ -60,12 +60,13 @@ impl Frame<'_> {
         put_header(&mut out[start..], header, sum);
     }
 
-    /// As [`encode_with`](Self::encode_with), but for the bytes of a body at the frame's end: those follow on the line, from where they lie.
-    /// `also` sees them too, some at a time, while the processor has them at hand.
+    /// Like [`encode_with`](Self::encode_with), but without the bytes of a body at the end of the frame, which the
+    /// caller sends from their buffer. `also` is called with these bytes too, in parts, while they are in the
+    /// processor's cache.
     ///
     /// # Panics
     ///
-    /// As [`encode`](Self::encode).
+    /// Like [`encode`](Self::encode).
     pub fn encode_apart(&self, checksum: Checksum, out: &mut Vec<u8>, mut also: impl FnMut(&[u8])) {
         let start = out.len();
         out.resize(start + HEADER_BYTES, 0);
@@ -91,7 +92,7 @@ impl Frame<'_> {
         put_header(&mut out[start..], header, sum);
     }
 
-    /// Bytes of a body, with which frames end that have any.
+    /// Returns the bytes of a body at the end of the frame.
     pub(super) fn tail(&self) -> &[u8] {
         match self {
             Self::Plain { payload, .. }
@@ -101,7 +102,7 @@ impl Frame<'_> {
         }
     }
 
-    /// All of the payload but for [`tail`](Self::tail); what kind of frame it is.
+    /// Encodes the payload without [`tail`](Self::tail). Returns the type of the frame.
     fn encode_fields(&self, out: &mut Vec<u8>) -> u8 {
         match self {
             Self::Hello(hello) => {

@@ -1,4 +1,4 @@
-//! The first words on each connection: who is there, and what both understand.
+//! The handshake: what both endpoints tell each other first, and the terms that follow from it.
 
 use thiserror::Error;
 
@@ -9,93 +9,95 @@ use crate::id::{ChunkId, IdKey};
 use super::decode::Fields;
 use super::{Checksum, WireError};
 
-/// The newest version of the protocol that is spoken here.
+/// The newest version of the protocol that this endpoint supports.
 pub const VERSION: u16 = 2;
 
-/// The oldest.
+/// The oldest version of the protocol that this endpoint supports.
 pub const VERSION_MIN: u16 = 1;
 
-/// From this one on, lines that let nothing through that was changed on the way have no checksums of bodies' bytes.
+/// From this version on, frames on authenticated connections have no checksum of the bytes of bodies.
 const VERSION_OF_FIELDS: u16 = 2;
 
 const MAGIC: [u8; 8] = *b"\x89EWL\r\n\x1a\n";
 
-/// What an end says of itself.
+/// The properties that an endpoint announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// The oldest version it still speaks.
+    /// The oldest supported version.
     pub version_min: u16,
-    /// The newest it speaks.
+    /// The newest supported version.
     pub version_max: u16,
-    /// Drawn when it began to talk to this peer: another number means that streams from before are gone.
+    /// A random number of the endpoint's state for this peer. Another number means that its earlier streams have
+    /// ended.
     pub session: u64,
-    /// Drawn when its store was made: another number means that what it had is gone.
+    /// The epoch of its store. Another number means that its store has lost its chunks.
     pub epoch: u64,
-    /// How it names chunks ([`IdKey::scheme`]).
+    /// How it hashes chunks ([`IdKey::scheme`]).
     pub id_scheme: u8,
-    /// [`IdKey::check`].
+    /// The check of its key ([`IdKey::check`]).
     pub key_check: ChunkId,
-    /// How it would cut.
+    /// How it prefers to cut.
     pub chunker: ChunkerParams,
-    /// What it can decompress.
+    /// The compression methods it supports.
     pub methods: Methods,
-    /// Streams it takes at the same time.
+    /// The number of open streams it accepts.
     pub streams_max: u32,
-    /// Up to where a body may be sent at once.
+    /// The initial credit of each stream, in bytes.
     pub credit: u64,
 }
 
-/// Who waited for the connection decides where two preferences differ.
+/// The role in the connection. Where preferences differ, the listener decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It asked for the connection.
+    /// The endpoint that opened the connection.
     Connector,
-    /// It was asked.
+    /// The endpoint that accepted the connection.
     Listener,
 }
 
-/// What two ends have in common.
+/// The terms that both endpoints agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreed {
-    /// What is spoken.
+    /// The version in use.
     pub version: u16,
-    /// How both cut: as the listener would.
+    /// How both cut: as the listener prefers.
     pub chunker: ChunkerParams,
-    /// What both can decompress.
+    /// The compression methods that both support.
     pub methods: Methods,
 }
 
-/// Why two ends cannot talk. Whoever finds out closes the connection.
+/// Why two endpoints cannot communicate. The endpoint that detects this closes the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Disagreement {
-    /// One is too old.
+    /// The peers have no version in common.
     #[error(
         "the peer speaks versions {min} to {max} of the protocol, and here they are {VERSION_MIN} to {VERSION}"
     )]
     Version {
-        /// Its oldest.
+        /// The peer's oldest version.
         min: u16,
-        /// Its newest.
+        /// The peer's newest version.
         max: u16,
     },
-    /// It names chunks in another way.
+    /// The peer hashes chunks by another scheme.
     #[error(
         "the peer names chunks by scheme {theirs}, and here it is {ours} (1 is blake3, 2 is gmac): both ends must be given the same `ids`"
     )]
     IdScheme {
-        /// Here.
+        /// The scheme of this endpoint.
         ours: u8,
-        /// There.
+        /// The scheme of the peer.
         theirs: u8,
     },
-    /// Its names would never be ours.
+    /// The keys differ, so that no chunk hashes would be equal.
     #[error("the peer names chunks under another key: both ends must be given the same store key")]
     Key,
 }
 
 impl Agreed {
-    /// What checksums are made of on a line that is `authentic` (what was changed on the way does not come out of it) or not.
+    /// Returns the kind of checksum on a connection. `authentic` is true if the transport itself detects changed
+    /// bytes.
     pub fn checksum(&self, authentic: bool) -> Checksum {
         if authentic && self.version >= VERSION_OF_FIELDS {
             Checksum::Fields
@@ -106,7 +108,7 @@ impl Agreed {
 }
 
 impl Hello {
-    /// What this end and `theirs` have in common; both ends find the same.
+    /// Returns the terms that follow from both HELLOs. Both endpoints compute the same terms.
     pub fn agree(&self, role: Role, theirs: &Self) -> Result<Agreed, Disagreement> {
         let version = self.version_max.min(theirs.version_max);
         if version < self.version_min.max(theirs.version_min) {
@@ -176,7 +178,7 @@ impl Hello {
         })
     }
 
-    /// What an end of today says, before it is told otherwise.
+    /// Returns the HELLO of the current version with default limits.
     pub fn new(key: &IdKey, chunker: ChunkerParams, session: u64, epoch: u64) -> Self {
         Self {
             version_min: VERSION_MIN,

@@ -1,11 +1,11 @@
-//! What two ends say to each other: frames, byte by byte in `docs/reference/link-protocol.md`.
+//! The frames of the protocol, byte by byte in `docs/reference/link-protocol.md`.
 //!
-//! Bodies travel as numbered ranges: each frame that carries some of a body says where they stand in
-//! it, credit and acknowledgements are positions, not increments. Frames can therefore be
-//! repeated, lost with a connection and sent again, or overtake each other without harm.
+//! Each frame with bytes of a body states their offset; credit and acknowledgements are offsets too, not
+//! increments. Frames can therefore be repeated, sent again after a lost connection, or reordered.
 //!
-//! [`frame_length`] tells from a header how much to read, and refuses what is longer than [`PAYLOAD_BYTES_MAX`]
-//! before a byte of it is stored; [`decode()`] opens a whole frame, [`Frame::encode`] makes one.
+//! [`frame_length`] returns how many bytes to read, from the header alone, and refuses payloads longer than
+//! [`PAYLOAD_BYTES_MAX`] before any is stored. [`decode()`] decodes a whole frame and [`Frame::encode`] encodes
+//! one.
 
 mod decode;
 mod encode;
@@ -20,11 +20,11 @@ use crate::id::ChunkId;
 pub use decode::{decode, decode_with, frame_length};
 pub use hello::{Agreed, Disagreement, Hello, Role, VERSION, VERSION_MIN};
 
-/// The bytes before each payload.
+/// The length of the header before each payload.
 pub const HEADER_BYTES: usize = 16;
 
-/// Bytes 5 to 7 of a header, of those before: a length that came wrong must not make anybody wait for bytes
-/// that nobody sends.
+/// Returns bytes 5 to 7 of a header, a checksum of the bytes before them. Without it a corrupt length would make
+/// the reader wait for bytes that are never sent.
 pub(crate) fn header_check(length: u32, kind: u8) -> [u8; 3] {
     let mut first = [0; 5];
     first[..4].copy_from_slice(&length.to_le_bytes());
@@ -33,117 +33,117 @@ pub(crate) fn header_check(length: u32, kind: u8) -> [u8; 3] {
     [hash[0], hash[1], hash[2]]
 }
 
-/// No frame carries more of a body: the longest chunk there is.
+/// The maximum number of bytes of a body in one frame, which is also the maximum length of a chunk.
 pub const PIECE_BYTES_MAX: usize = 512 << 10;
 
-/// No payload is longer: a piece that does not compress, with its cuts.
+/// The maximum length of a payload: an incompressible piece with its cuts.
 pub const PAYLOAD_BYTES_MAX: usize = PIECE_BYTES_MAX + (16 << 10);
 
-/// No frame names or cuts more chunks.
+/// The maximum number of references or cuts in a frame.
 pub const CHUNKS_MAX: usize = 1024;
 
-/// What an opened stream is for, in the words of who opened it.
+/// The maximum length of a label, by which the opener of a stream states its purpose.
 pub const LABEL_BYTES_MAX: usize = 16 << 10;
 
-/// No frame acknowledges, or gives credit to, more streams.
+/// The maximum number of streams in an ACK or CREDIT frame.
 pub const STREAMS_PER_FRAME: usize = 1024;
 
 const _: () =
     assert!(CHUNKS_MAX * 16 + 64 <= PAYLOAD_BYTES_MAX && LABEL_BYTES_MAX < PAYLOAD_BYTES_MAX);
 
-/// A stream of one sender. Each end counts its own from zero; no number is used twice in a session.
+/// A stream of one sender. Each endpoint numbers its streams from zero and uses no number twice in a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u32);
 
-/// Where some of a body belongs.
+/// A range of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Whose body.
+    /// The stream.
     pub stream: StreamId,
-    /// Bytes of the body before it.
+    /// The offset in the body.
     pub offset: u64,
-    /// Its own bytes, at most [`PIECE_BYTES_MAX`].
+    /// The length, at most [`PIECE_BYTES_MAX`].
     pub length: u32,
 }
 
 impl Span {
-    /// Bytes of the body up to its end.
+    /// Returns the offset at which the range ends.
     pub fn end(self) -> u64 {
         self.offset.saturating_add(u64::from(self.length))
     }
 }
 
-/// Chunks that lie one after the other in the receiver's store.
+/// Consecutive chunks in the receiver's store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The name of the first.
+    /// The hash of the first chunk.
     pub first: ChunkId,
-    /// How many, 1 to [`CHUNKS_MAX`].
+    /// The number of chunks, 1 to [`CHUNKS_MAX`].
     pub chunks: u16,
-    /// [`row_check`](crate::id::row_check) of all their names.
+    /// The [`row_check`](crate::id::row_check) of all hashes.
     pub check: u64,
 }
 
-/// What of a frame its checksum is made of.
+/// Which part of a frame its checksum covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checksum {
-    /// All of the payload.
+    /// The whole payload.
     #[default]
     Whole,
-    /// All but the bytes of a body that it ends with: the line itself lets nothing through that was changed on
-    /// the way.
+    /// The payload without the bytes of a body at its end, for authenticated connections, which detect changed
+    /// bytes themselves.
     Fields,
 }
 
-/// Where frames go: what is short is copied, bytes of bodies are handed over where they lie.
+/// Receives frames: copies short parts, and takes long payloads by reference.
 pub trait FrameSink {
-    /// What comes next is appended here.
+    /// Returns the buffer to which the next bytes are appended.
     fn head(&mut self) -> &mut Vec<u8>;
 
-    /// After all that is in the head.
+    /// Adds a payload after all bytes of the head.
     fn payload(&mut self, payload: &Bytes);
 
-    /// All that came so far.
+    /// Returns the number of bytes so far.
     fn bytes(&self) -> usize;
 
-    /// What the other end of the line expects checksums to be made of.
+    /// Returns the kind of checksum that the peer expects on this connection.
     fn checksum(&self) -> Checksum {
         Checksum::Whole
     }
 }
 
-/// Something one end tells the other. What is long is borrowed from where it was read, or is to be written from.
+/// A message of the protocol. Long fields are borrowed from the buffer they were read into or will be sent from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "fields are explained with their frame")]
 pub enum Frame<'a> {
-    /// The first on each connection, from both ends.
+    /// The first frame on each connection, from both endpoints.
     Hello(Hello),
-    /// A stream begins. `label` says what for.
+    /// Opens a stream. `label` states its purpose.
     Open { stream: StreamId, label: &'a [u8] },
-    /// Bytes that are delivered and not kept.
+    /// Bytes that are delivered and not stored.
     Plain {
         span: Span,
         method: Method,
         payload: &'a [u8],
     },
-    /// Bytes that are delivered, and kept as chunks. `cuts` are lengths: the first from the end of the stream's
-    /// last chunk, which may lie in an earlier frame. What follows the last cut belongs to a chunk that later
-    /// frames end.
+    /// Bytes that are delivered, and stored as chunks. `cuts` are the lengths of the chunks that end here. The
+    /// first counts from the end of the stream's last chunk, which may lie in an earlier frame. The bytes after the
+    /// last cut belong to a chunk that a later frame ends.
     Literal {
         span: Span,
         method: Method,
         cuts: Vec<u32>,
         payload: &'a [u8],
     },
-    /// Chunks the receiver has. Of the first, `skip` bytes were already sent.
+    /// Chunks the receiver has. The first `skip` bytes of the first chunk were already sent.
     Ref {
         span: Span,
         skip: u32,
         ids: Vec<ChunkId>,
     },
-    /// Chunks the receiver has in this order.
+    /// Consecutive chunks that the receiver has in this order.
     RefRun { span: Span, run: Run },
-    /// As `Literal`, compressed with the chunks of `base` as its past.
+    /// Like `Literal`, compressed with the chunks of `base` as dictionary.
     Delta {
         span: Span,
         method: Method,
@@ -151,95 +151,95 @@ pub enum Frame<'a> {
         cuts: Vec<u32>,
         payload: &'a [u8],
     },
-    /// The body has `length` bytes and this digest.
+    /// Ends a body with its length and digest.
     Close {
         stream: StreamId,
         length: u64,
         digest: u128,
     },
-    /// The sender gives the body up.
+    /// The sender ends the stream before the end of its body.
     Reset { stream: StreamId, reason: u32 },
-    /// The receiver gives the body up.
+    /// The receiver ends the stream before the end of its body.
     Stop { stream: StreamId, reason: u32 },
     /// How far bodies were delivered.
     Ack(Vec<Acked>),
-    /// The frame whose span begins here could not be used.
+    /// Refuses the frame whose span starts at `offset`.
     Nak {
         stream: StreamId,
         offset: u64,
         cause: NakCause,
     },
-    /// The sender of this has a new store, or an emptied one: forget what it had.
+    /// The store of the sending endpoint is new or empty: the peer must forget which chunks it had.
     Epoch(u64),
-    /// Up to where each body may be sent.
+    /// The offset up to which each body may be sent.
     Credit(Vec<(StreamId, u64)>),
 }
 
-/// How far a body got.
+/// The progress of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acked {
-    /// Which body.
+    /// The stream.
     pub stream: StreamId,
-    /// What became of it.
+    /// The state of the stream.
     pub state: StreamState,
-    /// Bytes delivered, and kept where they were to be.
+    /// The number of bytes that were delivered, and stored if they are chunks.
     pub offset: u64,
 }
 
-/// What became of a body, at its receiver.
+/// The state of a stream at its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamState {
-    /// More is awaited.
+    /// More bytes are expected.
     Open,
-    /// It is whole, and as it was sent.
+    /// The whole body was received, and its digest is correct.
     Complete,
-    /// It was given up, by one end or the other.
+    /// One of the endpoints ended the stream early.
     Ended,
 }
 
-/// Why a frame could not be used.
+/// Why a frame is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NakCause {
-    /// A chunk is not there, or not as it was: send the bytes.
+    /// A chunk is missing or corrupt: send the bytes.
     Missing,
-    /// The first chunk of a run is there, followed by others: name them one by one.
+    /// The chunks after the first one of a run differ: send one reference for each chunk.
     Order,
-    /// No such stream: open it, and send again.
+    /// The stream is unknown: send OPEN, then the frame again.
     Unopened,
 }
 
-/// Why bytes are no frame. Whoever reads them closes the connection.
+/// Why bytes are not a valid frame. The reader closes the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// The length is refused before anything is allocated.
+    /// The length exceeds the limit; refused before any allocation.
     #[error("a payload of {0} bytes, which is more than any frame has")]
     TooLong(u32),
-    /// From a newer version, or no frame at all.
+    /// A frame of a newer version, or no frame at all.
     #[error("frames of type {0} are not known")]
     UnknownType(u8),
-    /// A bit of the header's first half turned on the way.
+    /// A flipped bit in the first half of the header.
     #[error("the check of a frame's header disagrees with it")]
     Header,
-    /// A bit turned on the way.
+    /// A flipped bit in the frame.
     #[error("the checksum disagrees with the frame")]
     Checksum,
-    /// The payload is shorter than its fields, or longer.
+    /// The payload is shorter or longer than its fields.
     #[error("a payload of {bytes} bytes does not fit a frame of type {kind}")]
     Length {
-        /// The frame's type.
+        /// The type of the frame.
         kind: u8,
-        /// What there is of it.
+        /// The length of the payload.
         bytes: usize,
     },
-    /// A field has a value it cannot have.
+    /// A field has an invalid value.
     #[error("a frame of type {kind} has no such {field}: {value}")]
     Field {
-        /// The frame's type.
+        /// The type of the frame.
         kind: u8,
-        /// Which field.
+        /// The field.
         field: &'static str,
-        /// What it says.
+        /// The value.
         value: u64,
     },
 }

@@ -1,4 +1,4 @@
-//! What a peer may not do, and what it then gets.
+//! Frames that a correct peer does not send, and how an endpoint handles them.
 
 use edgeward_dedup::buffer::Pool;
 use edgeward_dedup::codec::Method;
@@ -61,7 +61,7 @@ impl Victim {
         Ok(())
     }
 
-    /// Frames it answers with, each opened by `look`.
+    /// Returns the frames that it answers with, as seen by `look`.
     fn answers<T>(&mut self, look: impl Fn(&Frame<'_>) -> T) -> Vec<T> {
         let mut answers = Vec::new();
         loop {
@@ -109,7 +109,7 @@ fn span(offset: u64, length: usize) -> Span {
     }
 }
 
-/// Credit is used up to its last byte and no further, in order or ahead of it.
+/// Bytes are accepted up to the credit and no further, in order or not.
 #[test]
 fn credit_is_a_limit() {
     for offset in [0, 500] {
@@ -127,7 +127,7 @@ fn credit_is_a_limit() {
     }
 }
 
-/// Pieces that overlap could fill more memory than the credit; they end the connection when they would.
+/// Overlapping pieces could take more memory than the credit. They are a violation as soon as they would.
 #[test]
 fn overlapping_pieces_do_not_fill_memory() {
     let mut victim = Victim::opened(small());
@@ -136,12 +136,12 @@ fn overlapping_pieces_do_not_fill_memory() {
         .collect::<Vec<_>>();
     assert_eq!(takes.iter().take_while(|taken| taken.is_ok()).count(), 2);
     assert_eq!(takes[2], Err(Violation::Overlap(STREAM)));
-    // The same piece again takes no more.
+    // A repeated piece takes no more memory.
     let mut victim = Victim::opened(small());
     assert!((0..100).all(|_| victim.take(plain(1, &[0; 400])).is_ok()));
 }
 
-/// Cuts that no sender makes, and payloads that no codec made.
+/// Impossible cuts and payloads that do not decompress are violations.
 #[test]
 fn what_does_not_fit_is_a_violation() {
     let literal = |cuts: Vec<u32>, method, length, payload: &'static [u8]| Frame::Literal {
@@ -160,7 +160,8 @@ fn what_does_not_fit_is_a_violation() {
     assert_eq!(victim.take(Frame::Epoch(1)), Err(Violation::Direction));
 }
 
-/// A peer that names a chunk of another's gets the answer it gets for a chunk nobody has; between ends of one owner it gets the chunk.
+/// A reference to a chunk of another peer gets the same answer as a reference to a missing chunk. Between endpoints
+/// of one owner the chunk is delivered.
 #[test]
 fn names_tell_nothing_about_others() {
     let others = [7; 900];
@@ -198,7 +199,7 @@ fn names_tell_nothing_about_others() {
     }
 }
 
-/// One stream too many is stopped, and the others go on.
+/// A stream beyond the limit is stopped, and the others continue.
 #[test]
 fn streams_are_bounded() {
     let mut victim = Victim::new(small());
@@ -219,7 +220,7 @@ fn streams_are_bounded() {
     assert_eq!(victim.take(plain(0, b"goes on")), Ok(()));
 }
 
-/// Numbers that are left out would have to be remembered one by one; who leaves out many is cut off.
+/// Skipped stream numbers have to be remembered, so a peer that skips many commits a violation.
 #[test]
 fn numbers_are_not_left_out() {
     let mut victim = Victim::new(small());
@@ -231,7 +232,7 @@ fn numbers_are_not_left_out() {
         .take_while(|number| reset(number * 2).is_ok())
         .count();
     assert_eq!(taken, 2 * 4 + 16);
-    // In their order there may be any number.
+    // Any number of consecutive streams is accepted.
     let mut victim = Victim::new(small());
     let mut reset = |number| {
         let stream = StreamId(number);
@@ -240,7 +241,7 @@ fn numbers_are_not_left_out() {
     assert!((0..10_000).all(|number| reset(number).is_ok()));
 }
 
-/// All frames of a body once more: they begin nothing, deliver nothing, and are answered as the first time.
+/// Repeated frames of a body open and deliver nothing, and get the same answers as the first ones.
 #[test]
 fn a_replayed_body_is_not_delivered_again() {
     let mut victim = Victim::new(small());
@@ -287,7 +288,7 @@ fn a_replayed_body_is_not_delivered_again() {
     assert_eq!(victim.receiver.take(STREAM), Taken::Unknown);
 }
 
-/// Whoever acknowledges what was not sent is no receiver.
+/// An acknowledgement of bytes that were not sent is a violation.
 #[test]
 fn acknowledgements_are_held_against_what_was_sent() {
     let mut world = World::new(Plan::quiet(1));
@@ -304,7 +305,7 @@ fn acknowledgements_are_held_against_what_was_sent() {
     }
 }
 
-/// Refusals wait within a bound: a peer that asks and does not listen is cut off.
+/// The number of queued NAKs is limited: a peer that causes more without reading them commits a violation.
 #[test]
 fn refusals_do_not_pile_up() {
     let mut victim = Victim::new(small());
@@ -319,7 +320,7 @@ fn refusals_do_not_pile_up() {
     assert_eq!(taken, 1 << 16);
 }
 
-/// Some frame a peer could say, right in its form and mostly wrong in its sense. Few numbers, so that they meet.
+/// Returns a well-formed frame with mostly invalid content. Few distinct numbers are used, so that they coincide.
 fn say(stream: &mut Stream, chunks: &[ChunkId]) -> Vec<u8> {
     let who = StreamId([0, 1, 2, 3, 4, 9, u32::MAX][stream.below(7)]);
     let offsets = [0, 1, 100, 400, 900, 4096, 4500, (1 << 63) - 1];
@@ -435,10 +436,11 @@ fn say(stream: &mut Stream, chunks: &[ChunkId]) -> Vec<u8> {
     bytes
 }
 
-/// Whatever a peer says, in whatever order, an end answers or cuts it off: it does not fail, and takes no more memory than it may.
+/// An endpoint answers any sequence of frames or reports a violation. It does not panic, and it keeps its memory
+/// limits.
 ///
-/// Method: an end with bodies under way and chunks of its own; hundreds of rows of frames. After a violation a new
-/// connection begins, as it would. Arithmetic is checked in tests, so a number that is too large would be seen.
+/// Method: an endpoint with open bodies and stored chunks receives hundreds of sequences of frames. After a
+/// violation a new connection begins. Tests check arithmetic, so an overflow would panic.
 #[test]
 fn no_row_of_frames_breaks_an_end() {
     let (mut violations, mut handled) = (0, 0);

@@ -1,6 +1,6 @@
-//! Two ends, a line between them in virtual time, and everything that can go wrong with it.
+//! Two endpoints and a link between them in virtual time, with injected faults.
 //!
-//! A tick is a hundredth of a round trip or so: what matters is that the line takes [`DELAY`] ticks in each direction.
+//! A tick is about a hundredth of a round trip: the link delays frames by [`DELAY`] ticks in each direction.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -23,60 +23,60 @@ use edgeward_dedup::wire::{Role, StreamId, decode, frame_length};
 use super::store::{MemoryStore, PatchCodec};
 use super::support::Stream;
 
-/// Ticks from one end to the other.
+/// The delay in ticks from one endpoint to the other.
 pub(crate) const DELAY: u64 = 50;
 
-/// What a run is like.
+/// The settings of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
-    /// Bits of names: 128, or few to make them collide.
+    /// The number of bits of chunk hashes: 128, or few to make hashes collide.
     pub(crate) id_bits: u32,
-    /// Chunks that come again are known by marks.
+    /// True if repeated chunks are recognised by fingerprints.
     pub(crate) marks: bool,
-    /// Counts chunks that are named.
+    /// Counts hashed chunks.
     pub(crate) named: Option<Arc<Named>>,
     pub(crate) receiver: ReceiverConfig,
     pub(crate) unacked_max: usize,
     pub(crate) delta: bool,
     pub(crate) keep_sent: bool,
-    /// Containers of 32 KiB in each store.
+    /// The number of containers of 32 KiB in each store.
     pub(crate) containers_max: usize,
-    /// What is written at once at most, each as often as the others.
+    /// The maximum lengths of a write, chosen with equal probability.
     pub(crate) steps: [usize; 3],
-    /// A tick in so many lets nothing that was written wait.
+    /// Each body is flushed in one of this many ticks; 0 for never.
     pub(crate) flush: usize,
     pub(crate) faults: Faults,
 }
 
-/// One in so many frames, or so many ticks; 0 is never.
+/// One fault in this many frames or ticks; 0 for never.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
-    /// Frames that take longer than the one after.
+    /// Frames that are delayed beyond the next one.
     pub(crate) reorder: usize,
     pub(crate) duplicate: usize,
-    /// Frames with a bit turned: the end that notices breaks the connection.
+    /// Frames with a flipped bit: the endpoint that detects this closes the connection.
     pub(crate) flip: usize,
-    /// Ticks after which the connection breaks, and with it all that is under way.
+    /// Ticks until the connection breaks and its frames are lost.
     pub(crate) reset: usize,
-    /// Ticks after which a store is harmed in one of five ways.
+    /// Ticks until a store is damaged in one of five ways.
     pub(crate) harm: usize,
-    /// Ticks after which an end is killed: its store stays, its memory does not.
+    /// Ticks until an endpoint restarts: its store survives, its memory does not.
     pub(crate) kill: usize,
-    /// Questions that a store does not answer at once.
+    /// Lookups until a store answers with a pending read.
     pub(crate) owe: usize,
 }
 
-/// A frame: on the line, or aside until its store has an answer.
+/// A frame: on the link, or parked until the read of its store is performed.
 struct UnderWay {
     at: u64,
     sequence: u64,
     bytes: Vec<u8>,
-    /// How often it was handed in.
+    /// The number of times it was handled.
     times: u32,
 }
 
-/// Then the store has to answer.
+/// After this many attempts the store answers without pending reads.
 const TIMES_MAX: u32 = 4;
 
 impl Plan {
@@ -104,7 +104,7 @@ impl Plan {
     }
 }
 
-/// Names chunks by what they are, and counts how often.
+/// Hashes chunks by their content and counts how many.
 #[derive(Debug, Default)]
 pub(crate) struct Named(pub(crate) AtomicU64);
 
@@ -115,18 +115,18 @@ impl Tagger for Named {
     }
 }
 
-/// One end with its users.
+/// An endpoint with its users.
 pub(crate) struct End {
     pub(crate) endpoint: Endpoint,
     pub(crate) store: MemoryStore,
     codec: PatchCodec,
-    /// Bodies to send, by number; how far each was written.
+    /// The bodies being sent: their number, and how many bytes were written.
     sending: BTreeMap<StreamId, (usize, usize)>,
     waiting: VecDeque<(usize, bool)>,
-    /// Bodies to which the store owes an answer: when it has one, and how often it was asked.
+    /// The stalled bodies: when their read is performed, and the number of attempts.
     stalled: BTreeMap<StreamId, (u64, u32)>,
     receiving: BTreeMap<StreamId, (usize, Vec<u8>)>,
-    /// Bodies that arrived, whole and right.
+    /// The bodies that were received, complete and correct.
     pub(crate) arrived: Vec<usize>,
     pub(crate) refused: Vec<u32>,
 }
@@ -136,9 +136,9 @@ pub(crate) struct World {
     pub(crate) stream: Stream,
     pub(crate) ends: [End; 2],
     pub(crate) bodies: Vec<Vec<u8>>,
-    /// What arrives at each end.
+    /// The frames on their way to each endpoint.
     lines: [Vec<UnderWay>; 2],
-    /// Frames that came again since the store had owed an answer, and bodies that were resumed.
+    /// The number of frames handled again after a pending read, and of bodies that were resumed.
     pub(crate) came_again: u64,
     pub(crate) resumed: u64,
     pub(crate) now: u64,
@@ -178,7 +178,7 @@ impl World {
         world
     }
 
-    /// A body that `side` shall send; its number.
+    /// Adds a body to be sent by `side` and returns its number.
     pub(crate) fn send(&mut self, side: usize, body: Vec<u8>) -> usize {
         self.bodies.push(body);
         self.ends[side]
@@ -187,7 +187,7 @@ impl World {
         self.bodies.len() - 1
     }
 
-    /// Goes on until every body was acknowledged; how many ticks it took.
+    /// Runs until every body is acknowledged and returns the number of ticks.
     pub(crate) fn run(&mut self) -> u64 {
         let start = self.now;
         while self
@@ -196,7 +196,7 @@ impl World {
             .any(|end| !(end.sending.is_empty() && end.waiting.is_empty()))
         {
             self.tick();
-            // Faults stop after a while, or some would go on for ever; then all must come to an end.
+            // Faults stop after a while, because some could go on for ever; then all bodies must arrive.
             assert!(
                 self.now - start < 40_000,
                 "seed {:#x}: no end in sight",
@@ -236,7 +236,7 @@ impl World {
         happens
     }
 
-    /// A new connection: whatever was under way is lost.
+    /// Replaces the connection: all frames on it are lost.
     pub(crate) fn connect(&mut self) {
         self.lines = [Vec::new(), Vec::new()];
         let [one, other] = &mut self.ends;
@@ -284,14 +284,14 @@ impl World {
         due.sort_unstable_by_key(|it| (it.at, it.sequence));
         for UnderWay { bytes, times, .. } in due {
             let end = &mut self.ends[side];
-            // Half of the frames may be kept instead of their bytes.
+            // For half of the frames the receiver may keep the frame's buffer.
             let bytes = Bytes::from(bytes);
             let memory = (self.stream.below(2) == 0).then_some(&bytes);
             let frame = match frame_length(&bytes) {
                 Ok(Some(length)) if length == bytes.len() => decode(&bytes).ok(),
                 _ => None,
             };
-            // Broken frames break the connection. A violation would, too, but nobody here commits one.
+            // Corrupt frames close the connection. A violation would too, but both endpoints are correct.
             let Some(frame) = frame else {
                 self.connect();
                 return;
@@ -332,7 +332,7 @@ impl World {
             let mut bytes = Vec::new();
             let end = &mut self.ends[side];
             let busy = self.stream.below(3) > 0;
-            // One connection or two; of two, one may have nothing for now while the other has.
+            // One connection or two. With two, one may be idle while the other has frames.
             let lanes = [[Lane::Any, Lane::Any], [Lane::Short, Lane::Long]][self.stream.below(2)];
             let sent = lanes.into_iter().any(|lane| {
                 end.endpoint
@@ -371,7 +371,7 @@ impl World {
         });
     }
 
-    /// What who uses the streams does in a tick: begins bodies, writes, takes.
+    /// The users of the streams: in each tick they open streams, write and read.
     fn use_streams(&mut self, side: usize) {
         let (now, owe) = (self.now, self.plan.faults.owe);
         let end = &mut self.ends[side];
@@ -426,7 +426,7 @@ impl World {
             let most = self.plan.steps[self.stream.below(3)];
             let wanted = 1 + self.stream.below(most);
             let piece = &body[*written..body.len().min(*written + wanted)];
-            // Handed in, or put where it belongs.
+            // Either `write` or `spare` and `filled`.
             let (store, codec) = (&mut end.store, &mut end.codec);
             store.hurry(owe);
             *written += if self.stream.below(2) == 0 {
@@ -463,7 +463,7 @@ impl World {
         }
         let streams: Vec<_> = end.receiving.keys().copied().collect();
         for stream in streams {
-            // Not everybody takes what there is at once.
+            // Some users read late.
             for _ in 0..self.stream.below(4) {
                 match end.endpoint.take(stream) {
                     Taken::Bytes(bytes) => {
@@ -473,7 +473,7 @@ impl World {
                     Taken::Wait => break,
                     Taken::Complete => {
                         let (number, body) = end.receiving.remove(&stream).expect("it was opened");
-                        // The law of laws.
+                        // The main property: the received body equals the sent one.
                         assert!(
                             body == self.bodies[number],
                             "seed {:#x}: body {number} is wrong",

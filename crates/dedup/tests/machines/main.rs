@@ -1,7 +1,8 @@
-//! Laws of the two machines, over a line in virtual time: every body arrives as it was sent, whatever happens to frames, stores and
-//! ends, and costs one round trip more for what was lost.
+//! Properties of sender and receiver over a link in virtual time: every body arrives unchanged, whatever happens to
+//! frames, stores and endpoints, and each loss costs one round trip.
 //!
-//! `EDGEWARD_LINK_RUNS=10000` makes as many runs of the laws with random faults; the default is less, to be quick.
+//! `EDGEWARD_LINK_RUNS=10000` sets the number of runs with random faults. The default is smaller, so that the tests
+//! are fast.
 
 mod hostile;
 mod link;
@@ -28,7 +29,7 @@ fn runs(share: u64) -> u64 {
     all / share
 }
 
-/// Versions of a few texts, some noise, some runs of a byte, sent by both ends.
+/// Both endpoints send versions of two texts, noise, and runs of one byte.
 fn fill(world: &mut World) {
     let mut stream = Stream(world.stream.next());
     let mut versions = [30_000, 60_000].map(|bytes| stream.text(bytes));
@@ -52,12 +53,12 @@ fn fill(world: &mut World) {
     }
 }
 
-/// Every body arrives, right, and no sooner than its sender is told.
+/// Runs a plan and checks that every body arrives unchanged.
 fn check(plan: Plan) -> World {
     let seed = plan.seed;
     let mut world = World::new(plan);
     fill(&mut world);
-    // In two rounds, so that the second finds what the first left.
+    // A second round uses the chunks stored by the first.
     world.run();
     fill(&mut world);
     world.run();
@@ -73,9 +74,9 @@ fn plan(law: u64, run: u64) -> (Plan, Stream) {
     (Plan::quiet(seed), Stream(!seed))
 }
 
-/// Without faults every body arrives, and nothing is refused but runs: the ends do not store in the same order what they
-/// send each other at the same time. What refers to chunks that wait behind a refused run may be refused, too, and then an end believes
-/// that its peer has not what it has, and refuses it as foreign when the peer names it.
+/// Without faults every body arrives. Only runs are refused, because the endpoints store chunks that they send each
+/// other at the same time in different orders. Frames that refer to chunks behind a refused run may be refused too.
+/// Then an endpoint believes that its peer lacks a chunk, and refuses a reference to this chunk as foreign.
 #[test]
 fn bodies_arrive_over_a_quiet_line() {
     for run in 0..runs(8) {
@@ -92,7 +93,7 @@ fn bodies_arrive_over_a_quiet_line() {
     }
 }
 
-/// Frames that overtake each other, come twice, turn a bit, or are lost with their connection.
+/// Bodies survive frames that are reordered, repeated, corrupt, or lost with their connection.
 #[test]
 fn bodies_survive_the_line() {
     for run in 0..runs(4) {
@@ -110,7 +111,7 @@ fn bodies_survive_the_line() {
     }
 }
 
-/// Stores that are wiped, truncated, reordered, harmed, or forget on one side only.
+/// Bodies survive stores that are erased, truncated, reordered or corrupt, on one side only.
 #[test]
 fn bodies_survive_their_stores() {
     let mut lost = 0;
@@ -132,7 +133,7 @@ fn bodies_survive_their_stores() {
     );
 }
 
-/// All of it at once, and ends that are killed.
+/// Bodies survive all of these faults at once, and restarts of endpoints.
 #[test]
 fn bodies_survive_everything() {
     for run in 0..runs(4) {
@@ -153,8 +154,8 @@ fn bodies_survive_everything() {
     }
 }
 
-/// Stores that do not answer at once: frames that are put aside are handled later than others that came after them, and what they did
-/// before is nothing.
+/// Bodies survive stores with pending reads. Parked frames are handled after later ones, and a frame has no effect
+/// until then.
 #[test]
 fn bodies_survive_stores_that_take_their_time() {
     let (mut came_again, mut resumed) = (0, 0);
@@ -173,15 +174,16 @@ fn bodies_survive_stores_that_take_their_time() {
     );
 }
 
-/// Two chunks of one name and one length: the body that would get the wrong one fails by its digest, and arrives the second
-/// time.
+/// If two chunks have the same hash and length, the body with the wrong chunk fails by its digest and arrives at
+/// the second attempt.
 #[test]
 fn a_collision_of_names_is_noticed() {
     let mut plan = Plan::quiet(4);
     (plan.id_bits, plan.flush) = (0, 0);
     let mut world = World::new(plan);
     for byte in [7, 8] {
-        // What goes by unseen, and three chunks of the greatest length. Of another length it would be refused at once.
+        // The bytes that bypass deduplication, and three chunks of the maximum length. A chunk of another length
+        // would be refused at once.
         world.send(0, vec![byte; 4096 + 3 * 32768]);
         world.run();
     }
@@ -193,7 +195,7 @@ fn a_collision_of_names_is_noticed() {
     assert_eq!(world.ends[0].refused, [edgeward_dedup::reason::DIGEST]);
 }
 
-/// Names of a few bits, of which many chunks share each.
+/// Bodies survive chunk hashes of a few bits, which many chunks share.
 #[test]
 fn bodies_survive_collisions_of_names() {
     let mut failures = 0;
@@ -212,9 +214,11 @@ fn bodies_survive_collisions_of_names() {
     assert!(failures > 0, "the test shows nothing");
 }
 
-/// A chunk that both ends have seen twice is named by neither the third time; and what crosses the line is what crosses it without marks.
+/// A chunk that both endpoints have handled twice is hashed by neither the third time. Fingerprints do not change
+/// the bytes on the link.
 ///
-/// Method: a body three times, and then a version of it, with marks and without; names are counted where they are made.
+/// Method: a body three times, and then a version of it, with fingerprints and without. Computed hashes are
+/// counted.
 #[test]
 fn what_is_known_by_its_mark_is_not_named_again() {
     let [with, without] = [true, false].map(|marks| {
@@ -240,7 +244,7 @@ fn what_is_known_by_its_mark_is_not_named_again() {
     let [named, named_without] = [with, without].map(|each| each.map(|(named, _)| named));
     assert_eq!(named[..2], named_without[..2], "there are no marks yet");
     assert!(named[0] > 100, "{named:?}: too few to show anything");
-    // What lies in the container that is not full yet, the body's end, and the chunks around an edit.
+    // The last container, the end of the body, and the chunks around an edit are still hashed.
     assert!(
         named[2] * 10 < named_without[2],
         "{named:?}, {named_without:?}"
@@ -251,9 +255,10 @@ fn what_is_known_by_its_mark_is_not_named_again() {
     );
 }
 
-/// Whether chunks are named one by one or together, the same ones are kept in the same places, known by their marks and sent.
+/// Chunks are stored, recognised and sent in the same way, whether they are hashed one by one or together.
 ///
-/// Method: bodies that are new, known, and both in turns, written in steps shorter than any chunk, of which no two are ever there at once, and in long ones.
+/// Method: new bodies, known bodies, and mixed ones. They are written in short steps, so that no two chunks are
+/// available at once, and in long steps.
 #[test]
 fn what_is_named_together_is_what_is_named_alone() {
     let [alone, together] = [1000, 60_000].map(|step| {
@@ -281,7 +286,7 @@ fn what_is_named_together_is_what_is_named_alone() {
             world.run();
         }
         let mut counters = world.ends[0].endpoint.sender().counters();
-        // What is there at once may leave in fewer frames.
+        // More available bytes may be sent in fewer frames.
         let wire = std::mem::take(&mut counters.wire);
         (counters, world.ends.map(|end| end.store.listed()), wire)
     });
@@ -290,7 +295,8 @@ fn what_is_named_together_is_what_is_named_alone() {
     assert!(alone.2.abs_diff(together.2) < alone.2 / 1000);
 }
 
-/// What became known is not sent again: the second time a body takes a hundredth of the line, the next version a tenth.
+/// Known chunks are not sent again: the second time a body takes a hundredth of its bytes, the next version a
+/// tenth.
 #[test]
 fn what_was_sent_is_not_sent_again() {
     let mut world = World::new(Plan {
@@ -307,7 +313,7 @@ fn what_was_sent_is_not_sent_again() {
     };
     let first = cost(&mut world, &body);
     assert!(first > 380_000, "noise of a text: {first} bytes");
-    // The first 4 KiB, names, acknowledgements.
+    // The first 4 KiB, references and acknowledgements.
     let again = cost(&mut world, &body);
     assert!(again < 4096 + 4000, "{again} bytes for the same body");
     let version = cost(&mut world, &next);
@@ -319,9 +325,10 @@ fn what_was_sent_is_not_sent_again() {
     );
 }
 
-/// A run goes on where its chunks do, in the next container, and the other end finds them there.
+/// A run continues in the next container, and the peer resolves it.
 ///
-/// Method: a body three times, of which nothing is refused; the fourth time runs are held against the sender's containers.
+/// Method: a body three times, all accepted. The fourth time the runs are compared with the containers of the
+/// sender.
 #[test]
 fn a_run_goes_on_in_the_next_container() {
     let mut plan = Plan::quiet(13);
@@ -361,9 +368,10 @@ fn a_run_goes_on_in_the_next_container() {
     assert!(runs > 3 && crossing > 2, "{crossing} of {runs}");
 }
 
-/// What is named, and kept, takes next to no memory until it is acknowledged, so that memory does not hold it back; what is only listed does.
+/// Chunks that are sent as references and stored take almost no memory until they are acknowledged, so memory does
+/// not slow the body. Chunks stored without their bytes do take memory.
 ///
-/// Method: a body twice, with room for a quarter of it in memory.
+/// Method: a body twice, with memory for a quarter of it.
 #[test]
 fn what_the_store_has_is_not_held() {
     let [kept, listed] = [true, false].map(|keep_sent| {
@@ -384,8 +392,9 @@ fn what_the_store_has_is_not_held() {
     assert!(kept * 2 < listed, "{kept} and {listed} ticks");
 }
 
-/// What was let go because it was kept, and is then missed by the peer when it is kept no more, cannot be had any more: the body is given up, its sender and whoever
-/// reads it are told, and asked for again it arrives, however much of it is lost. From the next body on it is let go again.
+/// If the sender has released a chunk, its store loses the chunk, and the peer refuses the reference, the body is
+/// reset. Sender and reader get an event. Sent again, the body arrives, however many of its chunks are lost. From
+/// the next body on, chunks are released again.
 #[test]
 fn what_neither_end_has_any_more_is_given_up() {
     let mut plan = Plan::quiet(15);
@@ -397,10 +406,10 @@ fn what_neither_end_has_any_more_is_given_up() {
     world.send(0, body.clone());
     world.run();
     world.send(0, body.clone());
-    // Its beginning was named, and the names are on their way.
+    // The start of the body was sent as references, which are on the link.
     (0..DELAY / 2).for_each(|_| world.tick());
     assert!(world.ends[0].endpoint.sender().counters().named > 0);
-    // All bytes are others now, and nobody knows.
+    // All chunks are now corrupt, and neither store has noticed.
     for end in &mut world.ends {
         (0..end.store.bytes())
             .step_by(500)
@@ -420,7 +429,8 @@ fn what_neither_end_has_any_more_is_given_up() {
     assert_eq!(world.ends[1].arrived, [0, 1, 2]);
 }
 
-/// An end that sent a body and kept the names of its chunks alone takes the body back as bytes, once: from then on it has them.
+/// An endpoint that sent a body and stored only entries of its chunks receives the body back as bytes, but only
+/// once: then it has them.
 #[test]
 fn what_was_only_listed_is_taken_as_bytes_once() {
     let mut world = World::new(Plan {
@@ -449,7 +459,7 @@ fn what_was_only_listed_is_taken_as_bytes_once() {
         again < 10_000 && in_all == refused,
         "{again} bytes, {in_all} refused"
     );
-    // And it is still known to be there by who has it listed.
+    // The endpoint that has only entries still knows that its peer has the chunks.
     let (forth, refused) = cost(&mut world, 0);
     assert!(
         forth < 10_000 && refused == 0,
@@ -457,9 +467,10 @@ fn what_was_only_listed_is_taken_as_bytes_once() {
     );
 }
 
-/// Whatever the receiver lost, the body is there one round trip later than it would have been.
+/// After any loss at the receiver, the body arrives at most one round trip later.
 ///
-/// Method: a body, then its next version, once with a sound store and once after each kind of loss; the sender is not told.
+/// Method: a body, then its next version, with an intact store and after each kind of loss; the sender does not
+/// know.
 #[test]
 fn each_loss_costs_one_round_trip() {
     type Loss = fn(&mut World);
@@ -483,7 +494,7 @@ fn each_loss_costs_one_round_trip() {
         .into_iter()
         .flat_map(|loss| [0, 1].map(|nth| (loss, nth)));
     for ((name, loss), nth) in all {
-        // All of it fits into the credit.
+        // The whole body fits into the credit.
         let mut plan = Plan::quiet(2);
         (
             plan.receiver.streams_max,
@@ -493,14 +504,14 @@ fn each_loss_costs_one_round_trip() {
         let mut world = World::new(plan);
         let body = Stream(6).text(200_000);
         let next = Stream(7).edited(&body, 6);
-        // Once, so that it is there; three times, so that it is known by marks.
+        // Once, so that the body is stored; three times, so that it has fingerprints.
         for _ in 0..times[nth] {
             world.send(0, body.clone());
             world.run();
         }
         let marked = world.ends.iter().all(|end| end.store.noted > 0);
         assert_eq!(marked, nth == 1, "{name}");
-        // The same bytes are written in the same ticks, whatever was drawn before.
+        // Writes have the same lengths in each tick, whatever was drawn before.
         world.stream = Stream(8);
         loss(&mut world);
         world.send(0, next);
@@ -520,7 +531,8 @@ fn each_loss_costs_one_round_trip() {
     }
 }
 
-/// A short body goes before what waits of a long one, and many short ones leave the long one most of the line.
+/// A short body is sent before the queued frames of a long one, and many short bodies leave the long one most of
+/// the bandwidth.
 #[test]
 fn short_bodies_do_not_wait_behind_long_ones() {
     let mut world = World::new(Plan::quiet(9));
@@ -548,7 +560,7 @@ fn short_bodies_do_not_wait_behind_long_ones() {
     assert_eq!([transmit(end), transmit(end)], [Some(20), Some(4129)]);
     (0..12).for_each(|_| write(end, b"a question"));
     let lengths: Vec<_> = std::iter::from_fn(|| transmit(end)).collect();
-    // Each question is an OPEN of 20 bytes and a PLAIN of 43.
+    // Each request is an OPEN of 20 bytes and a PLAIN of 43.
     let long = lengths.iter().position(|bytes| *bytes > 50);
     assert!(
         (1..=8).contains(&long.expect("the long one is sent")),
@@ -558,7 +570,7 @@ fn short_bodies_do_not_wait_behind_long_ones() {
     assert_eq!(questions.count(), 12);
 }
 
-/// With a connection for each, short and long frames of one body never wait for each other: OPEN goes on both.
+/// With one connection per lane, short and long frames of one body never wait for each other: OPEN is sent on both.
 #[test]
 fn either_lane_begins_a_body() {
     let mut world = World::new(Plan::quiet(10));
@@ -617,7 +629,7 @@ fn kinds(mut bytes: &[u8]) -> Vec<&'static str> {
     kinds
 }
 
-/// A body that turns out to be of no use to anybody else is not kept, if that is found out in time.
+/// A body that bypasses deduplication early enough is not stored.
 #[test]
 fn a_body_goes_by_unseen_from_its_first_bytes_on() {
     let mut world = World::new(Plan::quiet(11));
@@ -645,7 +657,7 @@ fn a_body_goes_by_unseen_from_its_first_bytes_on() {
     }
 }
 
-/// A store that says it was wiped is believed: nothing is named that is gone.
+/// After a store announces a new epoch, the peer sends no references to its lost chunks.
 #[test]
 fn a_new_epoch_is_announced() {
     let mut world = World::new(Plan::quiet(3));
@@ -653,7 +665,7 @@ fn a_new_epoch_is_announced() {
     world.send(0, body.clone());
     world.run();
     world.ends[1].store.wipe();
-    // Something for the announcement to travel with.
+    // The announcement is sent together with this body.
     world.send(1, vec![1; 10]);
     world.run();
     world.send(0, body);

@@ -1,4 +1,4 @@
-//! A chunk store in memory that can be harmed, and a codec without a C library.
+//! A chunk store in memory that can be corrupted, and a codec without a C library.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,11 +14,11 @@ struct Container {
     entries: Vec<Entry>,
     marks: BTreeMap<usize, Mark>,
     bytes: Vec<u8>,
-    /// Slots of those that are only listed; `bytes` has zeroes there.
+    /// The slots of chunks without their bytes; `bytes` has zeroes there.
     listed: BTreeSet<usize>,
 }
 
-/// Containers in memory, the oldest evicted beyond a number.
+/// Containers in memory. The oldest ones are evicted beyond a limit.
 #[derive(Debug)]
 pub(crate) struct MemoryStore {
     epoch: u64,
@@ -27,9 +27,9 @@ pub(crate) struct MemoryStore {
     container_bytes: usize,
     containers_max: usize,
     next: u32,
-    /// Marks that were kept.
+    /// The number of fingerprints that were stored.
     pub(crate) noted: u64,
-    /// One in so many answers is owed; 0 is none.
+    /// One in this many answers is a pending read; 0 for never.
     hurry: usize,
     owes: bool,
     random: Stream,
@@ -51,7 +51,7 @@ impl MemoryStore {
         }
     }
 
-    /// What each container lists.
+    /// Returns the entries of each container.
     pub(crate) fn listed(&self) -> Vec<Vec<Entry>> {
         let containers = self.containers.values();
         containers
@@ -59,20 +59,21 @@ impl MemoryStore {
             .collect()
     }
 
-    /// From now on one in so many answers is owed; 0 is none. Whether one was.
+    /// From now on one in this many answers is a pending read; 0 for never. Returns true if a read was pending
+    /// before.
     pub(crate) fn hurry(&mut self, one_in: usize) -> bool {
         self.hurry = one_in;
         std::mem::take(&mut self.owes)
     }
 
-    /// Whether this answer is one.
+    /// Returns true if this answer is a pending read.
     fn is_hurried(&mut self) -> bool {
         let owed = self.hurry > 0 && self.random.below(self.hurry) == 0;
         self.owes |= owed;
         owed
     }
 
-    /// Everything is gone, and the store says so.
+    /// Erases all chunks and changes the epoch.
     pub(crate) fn wipe(&mut self) {
         self.epoch += 1;
         self.containers.clear();
@@ -85,7 +86,7 @@ impl MemoryStore {
         }
     }
 
-    /// The newest containers are gone, and nobody noticed.
+    /// Removes the newest containers without changing the epoch.
     pub(crate) fn truncate(&mut self, containers: usize) {
         for _ in 0..containers {
             if let Some((number, _)) = self.containers.pop_last() {
@@ -94,13 +95,13 @@ impl MemoryStore {
         }
     }
 
-    /// Of all chunks.
+    /// Returns the bytes of all chunks.
     pub(crate) fn bytes(&self) -> usize {
         let containers = self.containers.values();
         containers.map(|container| container.bytes.len()).sum()
     }
 
-    /// A bit turns in some chunk.
+    /// Flips a bit of a chunk.
     pub(crate) fn flip(&mut self, at: usize) {
         let mut at = at % self.bytes().max(1);
         for container in self.containers.values_mut() {
@@ -112,7 +113,7 @@ impl MemoryStore {
         }
     }
 
-    /// The same chunks, each container's in another order.
+    /// Changes the order of the chunks in each container.
     pub(crate) fn shuffle(&mut self) {
         let old = std::mem::take(&mut self.containers);
         self.names.clear();
@@ -245,7 +246,7 @@ impl ChunkStore for MemoryStore {
         container.is_some_and(|container| !container.listed.contains(&usize::from(place.slot)))
     }
 
-    /// In all but the oldest eighth, and the oldest.
+    /// True except for the oldest container and the oldest eighth of the containers.
     fn stays(&mut self, place: Place, chunks: usize) -> bool {
         let newer = self.containers.range(place.container + 1..).count();
         newer < self.containers_max - 1 - self.containers_max / 8
@@ -284,7 +285,7 @@ impl ChunkStore for MemoryStore {
     }
 }
 
-/// Leaves out what the past has at both ends, and runs of one byte at the end.
+/// Omits the common prefix and suffix with the dictionary, and a run of one byte at the end.
 #[derive(Debug, Default)]
 pub(crate) struct PatchCodec;
 

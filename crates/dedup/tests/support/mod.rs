@@ -1,8 +1,8 @@
-//! Bytes to cut and send: noise, and text with a history.
+//! Test data: noise, and text in several versions.
 
 use edgeward_types::SplitMix64;
 
-/// A stream of random numbers (SplitMix64), the same for the same seed everywhere.
+/// Random numbers (SplitMix64), the same on all machines for the same seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream(pub(crate) u64);
 
@@ -14,7 +14,7 @@ impl Stream {
         number
     }
 
-    /// Below `limit`, which is not zero.
+    /// Returns a number below `limit`, which is not zero.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         usize::try_from(self.next() % limit as u64).expect("below a usize")
     }
@@ -27,7 +27,7 @@ impl Stream {
         noise
     }
 
-    /// Something like text: lines of words of which a few are frequent.
+    /// Returns bytes that resemble text: lines of words, a few of them frequent.
     pub(crate) fn text(&mut self, bytes: usize) -> Vec<u8> {
         let words: Vec<Vec<u8>> = (0..600)
             .map(|_| {
@@ -50,7 +50,7 @@ impl Stream {
         text
     }
 
-    /// The next version: `edits` places where up to 60 bytes give way to up to 60 others.
+    /// Returns the next version of a body: at `edits` positions up to 60 bytes are replaced by up to 60 others.
     pub(crate) fn edited(&mut self, body: &[u8], edits: usize) -> Vec<u8> {
         let mut edited = body.to_vec();
         for _ in 0..edits {

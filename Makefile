@@ -1,35 +1,34 @@
-# `make demo` shows it, `make test` proves it; `make help` lists the rest.
+# `make demo` runs a demonstration, `make test` runs all tests, `make help` lists all targets.
 #
-# Every step is an ordinary cargo command and can be run by itself. What the steps need is
-# installed or named by scripts/ensure-rust and scripts/ensure-debian.
+# Every step is an ordinary cargo command and can be run separately. scripts/ensure-rust and scripts/ensure-debian
+# install the required programs, or list them.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
-# rustup installs here; a fresh shell may not have it on its path yet.
+# rustup installs cargo here. A new shell may not have this folder in PATH yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-# The lock file is what was tested; no step may change it.
+# The tests apply to the versions in the lock file, so no step may change it.
 CARGO := cargo
 LOCKED := --locked
 STEP := scripts/step
 EDGEWARD := $(or $(CARGO_TARGET_DIR),target)/release/edgeward
-# As the tests have it: quick to build.
+# The debug build, as in the tests: quick to build.
 PROGRAM := $(abspath $(or $(CARGO_TARGET_DIR),target)/debug/edgeward)
 
-# The crates that decide. They must not need an operating system: wasm32 has none.
+# Crates without I/O. They must compile for wasm32, which has no operating system.
 PURE := types policy semantics filter trace analysis sim report dedup capture
 
-# Where the property tests begin. Always the same in `make test`, so that a red run can be repeated; SEED=$$RANDOM
-# explores.
+# The seed of the property tests. It is constant, so that a failure can be repeated. SEED=$$RANDOM tries new cases.
 SEED ?= 20261121
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 
 .PHONY: help
-help: ## this list
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
@@ -37,23 +36,23 @@ demo: rust compiler ## LRU, AdaptSize and GDSF over real HTTP on loopback, with 
 	$(CARGO) run $(LOCKED) --profile demo --package edgeward-cli -- demo $(DEMO_ARGS)
 
 .PHONY: demo-filter
-demo-filter: rust compiler ## lookups that are nearly all 404, with and without an id filter (DEMO_ARGS=…)
+demo-filter: rust compiler ## lookups that are mostly 404, with and without an id filter (DEMO_ARGS=…)
 	$(CARGO) run $(LOCKED) --profile demo --package edgeward-cli -- demo-filter $(DEMO_ARGS)
 
 .PHONY: demo-link
-demo-link: rust compiler ## two versions of packages over a long line: plain, gzip, by the link (DEMO_ARGS="--mbps 50 …")
+demo-link: rust compiler ## two versions of packages over a WAN path: plain, gzip, link (DEMO_ARGS="--mbps 50 …")
 	@scripts/ensure-debian demo-link || true
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-link --fetch --few
 	$(CARGO) build $(LOCKED) --release --quiet --package edgeward-cli
 	$(CARGO) run $(LOCKED) --release --quiet --package edgeward-link --example demo_link -- bench/scratch/link/corpus $(DEMO_ARGS)
 
-# The second plan, once more for each trace of this folder.
+# The second plan also runs with each trace of this folder.
 LAB_TRACES ?=
 LAB := $(EDGEWARD) lab
 LAB_TRACE_ARGS ?=
 
 .PHONY: lab
-lab: build ## the plans of docs/how-to/lab.md, edgeward beside nginx and Varnish, with report pages (LAB_TRACES=FOLDER)
+lab: build ## the plans of docs/how-to/lab.md: edgeward, nginx and Varnish, with report pages (LAB_TRACES=FOLDER)
 	@scripts/ensure-debian lab
 	@failed=0; \
 	for plan in second-hit adaptsize-vs-peers latency; do \
@@ -74,7 +73,7 @@ build: rust compiler ## the release binary, target/release/edgeward
 	$(CARGO) build $(LOCKED) --release --package edgeward-cli
 
 .PHONY: dist
-dist: rust compiler ## the binary for packages, optimised as a whole and stripped: target/dist/edgeward
+dist: rust compiler ## the binary for packages, with LTO and stripped: target/dist/edgeward
 	$(CARGO) build $(LOCKED) --profile dist --package edgeward-cli
 
 .PHONY: fmt
@@ -82,7 +81,7 @@ fmt: rust ## format all code
 	$(CARGO) fmt --all
 
 .PHONY: check
-check: rust compiler ## format, house rules, lints, ring 0 on wasm32: what to run before a commit
+check: rust compiler ## format, repository rules, lints, pure crates on wasm32: run it before a commit
 	@$(STEP) "format" $(CARGO) fmt --all --check
 	@$(STEP) "house rules (cargo xtask tidy)" $(CARGO) run $(LOCKED) --quiet --package xtask -- tidy
 	@$(STEP) "lints (clippy, warnings denied)" \
@@ -91,12 +90,12 @@ check: rust compiler ## format, house rules, lints, ring 0 on wasm32: what to ru
 		--target wasm32-unknown-unknown $(addprefix --package edgeward-,$(PURE))
 
 .PHONY: docs
-docs: rust compiler ## the API documentation, warnings denied
+docs: rust compiler ## the API documentation; warnings are errors
 	@RUSTDOCFLAGS="--deny warnings" $(STEP) "API documentation (rustdoc, warnings denied)" \
 		$(CARGO) doc $(LOCKED) --workspace --no-deps --document-private-items --quiet
 
 .PHONY: docs-site
-docs-site: rust compiler ## these pages as a searchable site, with its links checked: target/docs-site/index.html
+docs-site: rust compiler ## the documentation as a searchable site with checked links: target/docs-site/index.html
 	@scripts/ensure-mdbook
 	@PATH="$(abspath target/tools/bin):$$PATH" $(STEP) "documentation as a site (mdBook)" \
 		$(CARGO) run $(LOCKED) --quiet --package xtask -- docs-site
@@ -109,17 +108,18 @@ test: tools check docs docs-site ## everything CI runs
 		$(CARGO) test $(LOCKED) --package edgeward-store --features shuttle --lib model
 	@EDGEWARD_REQUIRE_TOOLS=1 $(MAKE) test-client-js test-client-go BUILT=1
 
-# The clients in other languages, each against the golden files of vectors/ and a publisher on loopback.
+# Tests the clients in other languages with the golden files of vectors/ and a publisher on loopback.
 .PHONY: test-clients test-client-js test-client-go test-client-python test-client-java program
 test-clients: test-client-js test-client-go test-client-python test-client-java ## the clients in other languages
 
-# Not again where the tests were just built: with other features some of it would be.
+# Skipped if the tests were just built, because other features would rebuild parts.
 program: rust compiler
 ifndef BUILT
 	@$(CARGO) build $(LOCKED) --quiet --package edgeward-cli
 endif
 
-# Random lives of a client, for each language to follow step by step; more: make test-clients LIVES=300 FIRST=$$RANDOM
+# Random test scripts for the clients; each language executes them step by step. More of them:
+# make test-clients LIVES=300 FIRST=$$RANDOM
 LIVES ?= 40
 FIRST ?= 0
 LIVES_FILE := $(abspath $(or $(CARGO_TARGET_DIR),target))/filter-lives.jsonl
@@ -138,7 +138,7 @@ test-client-go: program lives
 	@cd clients/go && EDGEWARD="$(PROGRAM)" SEED=$(SEED) LIVES="$(LIVES_FILE)" $(abspath $(STEP)) "Go client (go vet, go test)" \
 		sh -c 'go vet ./... && go test -count=1 ./...'
 
-# Compiles half of the workspace anew, optimised: some minutes, and not a part of `make test`.
+# Compiles half of the workspace again with optimisations. This takes some minutes, so `make test` skips it.
 test-client-python: program lives
 	@scripts/ensure-debian build client-python
 	@cd clients/python && EDGEWARD="$(PROGRAM)" SEED=$(SEED) LIVES="$(LIVES_FILE)" $(abspath $(STEP)) "Python client (pip install, unittest)" \
@@ -146,22 +146,22 @@ test-client-python: program lives
 		target/venv/bin/pip install --quiet --disable-pip-version-check --force-reinstall . && \
 		target/venv/bin/python -m unittest discover -s tests'
 
-# Maven fetches Guava, JUnit and its own plugins.
+# Maven downloads Guava, JUnit and its own plugins.
 test-client-java: program lives
 	@scripts/ensure-debian client-java
 	@cd clients/java && EDGEWARD="$(PROGRAM)" SEED=$(SEED) LIVES="$(LIVES_FILE)" $(abspath $(STEP)) "Java client (mvn test)" \
 		mvn --batch-mode --quiet test
 
-# A JDK, Maven, 2 GB of memory and some minutes: too much for `make test`.
+# Needs a JDK, Maven, 2 GB of memory and some minutes, so `make test` skips it.
 CASSANDRA_IDS ?= 620000
 
 .PHONY: test-cassandra
-test-cassandra: check-cassandra ## ids out of a real Cassandra node, with scan and build times (CASSANDRA_IDS=10000000)
+test-cassandra: check-cassandra ## scans ids from a Cassandra node, with scan and build times (CASSANDRA_IDS=10000000)
 	@scripts/ensure-debian cassandra
 	EDGEWARD_CASSANDRA_IDS=$(CASSANDRA_IDS) $(CARGO) test $(LOCKED) --release --package edgeward-cli \
 		--package edgeward-idsync --features edgeward-cli/cassandra --test cassandra -- --nocapture
 
-# Three engines by pip, and a JVM for Spark: half a gigabyte, and not a part of `make test`.
+# Installs three engines with pip and needs a JVM for Spark: half a gigabyte, so `make test` skips it.
 SQL_VENV := $(abspath target/sql-venv)
 
 .PHONY: test-analyze-sql
@@ -173,9 +173,9 @@ test-analyze-sql: rust compiler ## the queries of sql/ in DataFusion, DuckDB and
 		datafusion duckdb pyarrow pyspark pytz
 	@$(STEP) "SQL over Parquet (DataFusion, DuckDB, Spark)" $(SQL_VENV)/bin/python sql/test_sql.py "$(PROGRAM)" $(SQL_LOGS)
 
-# What `make check` leaves out: the client alone takes a minute to compile.
+# Not a part of `make check`, because the Cassandra driver takes a minute to compile.
 .PHONY: check-cassandra
-check-cassandra: rust compiler ## lints of what reads Cassandra, which `make check` leaves out
+check-cassandra: rust compiler ## lints of the Cassandra source, which `make check` skips
 	@$(STEP) "lints with the feature cassandra (clippy, warnings denied)" \
 		$(CARGO) clippy $(LOCKED) --package edgeward-cli --package edgeward-idsync \
 		--features edgeward-cli/cassandra --all-targets --quiet -- --deny warnings
@@ -184,18 +184,18 @@ check-cassandra: rust compiler ## lints of what reads Cassandra, which `make che
 fuzz-smoke: rust compiler ## ten seconds of each fuzz target (needs nightly and cargo-fuzz; FUZZ_SECONDS=…)
 	@scripts/fuzz-smoke
 
-# Enough requests for AdaptSize to tune a dozen times; about a minute for all policies together.
+# AdaptSize tunes a dozen times with this number of requests. All policies together take about a minute.
 BENCH_TRACE := bench/scratch/web-3m.oracleGeneral
 BENCH_POLICIES := lru,exp:1MiB,adaptsize,adaptsize-horizon,gdsf,infinite
 
 .PHONY: bench
-bench: build ## hit ratios and speed of the policies, simulated over a generated trace
+bench: build ## hit ratios and speed of the policies, simulated with a generated trace
 	@mkdir -p $(dir $(BENCH_TRACE))
 	@test -f $(BENCH_TRACE) || $(EDGEWARD) trace generate --preset web --requests 3000000 --seed 1 --output $(BENCH_TRACE)
 	$(EDGEWARD) simulate $(BENCH_TRACE) --policy $(BENCH_POLICIES) --capacity 0.1%,1%
 
 .PHONY: bench-analyze
-bench-analyze: rust compiler ## counting a log's requests, beside DuckDB, DataFusion, chDB and awk (LINES=100000000)
+bench-analyze: rust compiler ## count a log's requests; compares DuckDB, DataFusion, chDB and awk (LINES=100000000)
 	$(CARGO) build $(LOCKED) --profile dist --package edgeward-cli
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-analyze $(if $(LINES),--lines $(LINES)) $(BENCH_ARGS)
 
@@ -208,7 +208,7 @@ h2spec: rust compiler ## the HTTP/2 conformance suite h2spec, over TLS and in cl
 	$(CARGO) test $(LOCKED) --package edgeward-proxy --test h2spec -- --ignored --nocapture --test-threads 1
 
 .PHONY: bench-hits
-bench-hits: rust compiler ## edgeward, nginx and Varnish side by side (BENCH_ARGS="--sizes 1k --runs 3 …")
+bench-hits: rust compiler ## requests per CPU-second of edgeward, nginx and Varnish (BENCH_ARGS="--sizes 1k --runs 3 …")
 	@scripts/ensure-debian bench
 	$(CARGO) build $(LOCKED) --profile dist --package edgeward-cli
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-hits --edgeward dist $(BENCH_ARGS)
@@ -224,12 +224,12 @@ bench-memory: build ## memory of an edge while objects come and go (BENCH_ARGS="
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-memory $(BENCH_ARGS)
 
 .PHONY: bench-prediction
-bench-prediction: build ## the simulator's hit ratio beside a replay's (BENCH_ARGS="TRACE --requests 100000 …")
+bench-prediction: build ## hit ratio of the simulator compared with a replay (BENCH_ARGS="TRACE --requests 100000 …")
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-prediction $(BENCH_ARGS)
 
-# The databases stay in bench/scratch/ids, so that ten million rows are loaded once.
+# The databases are kept in bench/scratch/ids, so that ten million rows are loaded only once.
 .PHONY: bench-ids
-bench-ids: rust compiler ## ids out of PostgreSQL and Cassandra, and filters of them (BENCH_ARGS="--ids 620000 …")
+bench-ids: rust compiler ## scan ids from PostgreSQL and Cassandra and build filters (BENCH_ARGS="--ids 620000 …")
 	@scripts/ensure-debian cassandra database
 	$(CARGO) build $(LOCKED) --release --package edgeward-cli --features cassandra
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-ids $(BENCH_ARGS)
@@ -243,20 +243,20 @@ bench-negative: build ## an edge with a filter of 100 million ids: hits, 404s, m
 bench-index: rust compiler ## the disk cache's index with 100 million objects (BENCH_ARGS="OBJECTS GIB FOLDER")
 	$(CARGO) run $(LOCKED) --release --quiet --package edgeward-store --example bench_index -- $(BENCH_ARGS)
 
-# Peers that cannot be installed are left out, and named.
+# Tools that are not installed are skipped, with a note.
 .PHONY: bench-link
-bench-link: rust compiler ## what the link saves, beside zstd, borg, restic, casync, rsync (BENCH_ARGS="--few …")
+bench-link: rust compiler ## bytes that the link saves, compared with zstd, borg, restic, casync, rsync (BENCH_ARGS="--few …")
 	@scripts/ensure-debian bench-link || true
 	$(CARGO) build $(LOCKED) --release --package edgeward-chunk-store --example link_savings
 	$(CARGO) build $(LOCKED) --release --package edgeward-link --example bench_link_speed
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-link $(BENCH_ARGS)
 
 .PHONY: bench-link-index
-bench-link-index: rust compiler ## the link's index for stores up to 10 TB: 8 GB of memory (BENCH_ARGS="64" is 64 KiB alone)
+bench-link-index: rust compiler ## the link's index for stores up to 10 TB: 8 GB of memory (BENCH_ARGS="64": only 64 KiB)
 	$(CARGO) run $(LOCKED) --release --quiet --package edgeward-chunk-store --example bench_link_index -- $(BENCH_ARGS)
 
 .PHONY: bench-disk
-bench-disk: build ## the disk cache: what admission saves, as a page (BENCH_ARGS="replay TRACE …", "hits …", "write …")
+bench-disk: build ## the disk cache: effect of admission, with a report page (BENCH_ARGS="replay TRACE …", "hits …", "write …")
 	@scripts/ensure-debian bench
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-disk $(or $(BENCH_ARGS),replay)
 

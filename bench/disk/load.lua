@@ -1,7 +1,7 @@
--- What wrk asks of a cache on disk: wrk … -s load.lua URL -- SIZE KEYS SEED
+-- The requests of wrk for a cache on disk: wrk … -s load.lua URL -- SIZE KEYS SEED
 --
--- One of KEYS objects of SIZE bytes at random. The requests are written out once beforehand, so
--- that each costs the client one table access.
+-- Requests random objects out of KEYS, each of SIZE bytes. The requests are built in advance, so that each costs the
+-- client one table access.
 
 local requests, keys
 
@@ -16,7 +16,7 @@ function init(args)
     request = function() return requests[math.random(keys)] end
 end
 
--- One line for the harness. Times are in microseconds.
+-- Prints one line for the benchmark. Times are in microseconds.
 function done(summary, latency)
     local errors = summary.errors
     io.write(string.format(

@@ -1,14 +1,13 @@
--- What wrk sends: wrk … -s load.lua URL -- KIND SIZE KEYS TAG kept|new
+-- The requests of wrk: wrk … -s load.lua URL -- KIND SIZE KEYS TAG kept|new
 --
--- hit   one of KEYS keys at random, their requests written out once beforehand
--- miss  a key that nobody asked for before, storable
--- pass  the same, but the origin says no-store
+-- hit   a random key out of KEYS; the requests are built in advance
+-- miss  a new key; the response is storable
+-- pass  a new key; the origin sends no-store
 --
 -- new   the server closes the connection after each response, and wrk opens another
 --
--- TAG makes the keys of this run its own. Lua runs on wrk's core, whose time is not counted,
--- but a slow client would leave the server idle, so each request costs one table access or
--- one short concatenation.
+-- TAG makes the keys of this run unique. Lua runs on wrk's core, whose time is not counted. A slow client would leave
+-- the server idle, so each request costs only one table access or one short concatenation.
 
 local requests, keys, head, tail, sent
 
@@ -34,7 +33,7 @@ function init(args)
     end
 end
 
--- One line for the harness. Times are in microseconds.
+-- Prints one line for the benchmark. Times are in microseconds.
 function done(summary, latency)
     local errors = summary.errors
     io.write(string.format(

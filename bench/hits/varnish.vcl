@@ -6,7 +6,7 @@ backend origin {
 }
 
 sub vcl_recv {
-    # Known to be uncacheable: Varnish need not remember each key as such.
+    # Declared uncacheable, so Varnish need not store a hit-for-miss object per key.
     if (req.url ~ "^/p/") {
         return (pass);
     }

@@ -19,11 +19,11 @@ import org.apache.cassandra.dht.Murmur3Partitioner;
 import org.apache.cassandra.io.sstable.CQLSSTableWriter;
 
 /**
- * Makes a table of random UUIDs in a Cassandra node:
+ * Creates a table of random UUIDs in a Cassandra node:
  * {@code java -cp 'jars/*' FillCassandra.java CQL_PORT JMX_PORT KEYSPACE TABLE IDS BODY_BYTES SCRATCH}.
  *
- * The rows are written as the node's own files, sorted, as a table looks that was compacted, and the
- * node takes them over. Ten million take half a minute of CPU time; by inserts it would be many.
+ * Writes the rows as sorted SSTable files, like those of a compacted table, and has the node import them. Ten million
+ * rows take half a minute of CPU time; inserts would take many minutes.
  */
 public final class FillCassandra {
     public static void main(String[] arguments) throws Exception {
@@ -44,7 +44,7 @@ public final class FillCassandra {
             session.execute("DROP TABLE IF EXISTS " + table);
             session.execute(schema);
         }
-        // The importer wants the folders to be called as the table is.
+        // The importer requires folders with the names of the keyspace and the table.
         File folder = new File(new File(arguments[6], keyspace), name);
         if (!folder.isDirectory() && !folder.mkdirs()) throw new IllegalStateException("no folder " + folder);
         write(schema, table, ids, bodyBytes, folder);
@@ -59,14 +59,14 @@ public final class FillCassandra {
             List<?> failed = (List<?>) node.invoke(bean, "importNewSSTables", how, types);
             if (!failed.isEmpty()) throw new IllegalStateException("not imported: " + failed);
         }
-        // The writer leaves threads behind that nobody waits for.
+        // The writer leaves threads running, so the program must exit explicitly.
         System.exit(0);
     }
 
     private static void write(String schema, String table, int ids, int bodyBytes, File folder) throws Exception {
-        // By the node's own settings, or it may not know the files' version.
+        // With the node's own settings, so that the files have a version that it can read.
         DatabaseDescriptor.toolInitialization();
-        // In the ring's order: the tokens sorted, each with the number of its id.
+        // In the order of the ring: the sorted tokens, each with the number of its id.
         long[] tokens = new long[ids];
         for (int n = 0; n < ids; n++) tokens[n] = token(n);
         long[] sorted = tokens.clone();
@@ -81,7 +81,7 @@ public final class FillCassandra {
         CQLSSTableWriter writer = CQLSSTableWriter.builder()
             .inDirectory(folder.getPath())
             .forTable(schema)
-            // A body of nothing would be a tombstone in each row, for the node to read and to warn of.
+            // A null body would be a tombstone in each row, which the node would have to read and would warn about.
             .using("INSERT INTO " + table + (bodyBytes == 0 ? " (id) VALUES (?)" : " (id, body) VALUES (?, ?)"))
             .withPartitioner(Murmur3Partitioner.instance)
             .sorted()
@@ -98,7 +98,7 @@ public final class FillCassandra {
         return (long) Murmur3Partitioner.instance.getToken(bytes(id(n))).getTokenValue();
     }
 
-    /** The n-th id: a UUID of version 4. */
+    /** Returns the n-th id, a UUID of version 4. */
     private static UUID id(int n) {
         long high = mixed(2L * n) & ~0xf000L | 0x4000L;
         long low = mixed(2L * n + 1) & ~(3L << 62) | 2L << 62;
@@ -110,14 +110,14 @@ public final class FillCassandra {
             .putLong(id.getMostSignificantBits()).putLong(id.getLeastSignificantBits()).flip();
     }
 
-    /** Not compressible, as pictures and compressed texts are not. */
+    /** Returns incompressible bytes, like those of pictures or compressed text. */
     private static ByteBuffer body(int n, int bytes) {
         byte[] body = new byte[bytes];
         new java.util.Random(n).nextBytes(body);
         return ByteBuffer.wrap(body);
     }
 
-    /** A one-to-one mixture of 64 bits: SplitMix64, Steele, Lea and Flood 2014. */
+    /** Mixes 64 bits with a bijection: SplitMix64, Steele, Lea and Flood 2014. */
     private static long mixed(long n) {
         long z = (n + 1) * 0x9e3779b97f4a7c15L;
         z = (z ^ (z >>> 30)) * 0xbf58476d1ce4e5b9L;

@@ -1,10 +1,10 @@
--- What wrk sends: wrk … -s load.lua URL -- KIND KEYS IDS
+-- The requests of wrk: wrk … -s load.lua URL -- KIND KEYS IDS
 --
--- hit     one of KEYS present ids at random, all stored: the filter has no say
--- absent  an id beyond the IDS that exist, another each time
+-- hit     a random key out of KEYS; all are cached, so the filter is not queried
+-- absent  a new id above IDS, which does not exist
 --
--- Requests are written out beforehand: Lua runs on wrk's core, whose time is not counted, but a slow
--- client would leave the server idle.
+-- The requests are built in advance. Lua runs on wrk's core, whose time is not counted, but a slow client would leave
+-- the server idle.
 
 local requests, count
 
@@ -13,7 +13,7 @@ function init(args)
     requests = {}
     count = kind == "hit" and keys or 200000
     for n = 1, count do
-        -- 7919 is prime: ids that are far apart.
+        -- 7919 is prime; the ids are far apart.
         local id = kind == "hit" and n * 7919 or ids + n * 7919
         requests[n] = string.format("GET /o/%d?size=1024 HTTP/1.1\r\nHost: bench\r\n\r\n", id)
     end
@@ -21,8 +21,8 @@ function init(args)
     request = function() return requests[math.random(count)] end
 end
 
--- One line for the harness. Times are in microseconds. Status codes from 400 on are wrk's errors; here
--- they are what is wanted of `absent`.
+-- Prints one line for the benchmark. Times are in microseconds. wrk counts status codes from 400 as errors; for
+-- `absent` they are the expected responses.
 function done(summary, latency)
     local errors = summary.errors
     io.write(string.format(

@@ -1,9 +1,9 @@
-//! How much CPU and memory does counting a site's requests cost, beside what people do it with?
+//! Measures the CPU time and memory of counting the requests of a log, for edgeward and other programs.
 //!
-//! A combined log is made up from a seed (Zipf, 70 % of the URLs requested once) and cut into
-//! files, gzip and zstd. Each engine counts how often each URL was requested: requests, URLs, URLs
-//! requested once. All must agree. CPU time is what compares on a machine that is not idle; it is
-//! read from the kernel's accounts of the finished process, its children included.
+//! A combined log is generated from a seed (Zipf, 70 % of the URLs requested once) and split into files with gzip and
+//! zstd. Each engine counts how often each URL was requested: requests, URLs, URLs requested once. All engines must
+//! agree. CPU time is comparable even if the machine is not idle. The kernel reports it for the finished process and
+//! its children.
 
 mod engines;
 mod logs;
@@ -122,7 +122,7 @@ impl Plan {
     fn understood(root: &Path, options: &Options) -> anyhow::Result<Self> {
         let lines = options.number("--lines", 5_000_000)?;
         let memory = options.text("--memory", "700MB");
-        // Each engine is told in its own way.
+        // Each engine has its own option for the memory limit.
         match memory.strip_suffix("MB").map(str::parse::<u64>) {
             Some(Ok(1..)) => {}
             _ => bail!("--memory {memory}: a whole number of megabytes, as 1000MB"),

@@ -1,11 +1,11 @@
-//! What does an attack take from a client that behaves well?
+//! Measures how much an attack slows down a well-behaved client.
 //!
-//! One edge on a core of its own serves a well-behaved client: hits over kept connections as fast as they are
-//! answered, and one miss after another. First nobody else is there, then each attack runs beside it. Three figures count:
-//! the hits per second that remain, the misses' 99th percentile, and the most memory that the edge took.
+//! One edge on its own core serves a well-behaved client: hits over kept connections as fast as possible, and one
+//! miss after another. First the client is alone (the calm phase), then each attack runs beside it. Three figures
+//! count: the remaining hits per second, the 99th percentile of the misses' latency, and the edge's peak memory.
 //!
-//! Attackers are threads of this process. They send to loopback only, from loopback addresses of their own, and each
-//! has a bound on connections, on frames a second and on time.
+//! The attackers are threads of this process. They send to loopback only, from their own loopback addresses.
+//! Connections, frames per second and duration are limited.
 
 mod attacks;
 pub(crate) mod client;
@@ -64,7 +64,7 @@ struct Plan {
     out: PathBuf,
 }
 
-/// The bounds of the acceptance: a share of the calm hits, a multiple of the calm misses' p99.
+/// The limits for acceptance: a share of the calm hits, and a multiple of the p99 of the calm misses.
 const HITS_SHARE_MIN: f64 = 0.9;
 const MISS_P99_RATIO_MAX: f64 = 2.0;
 
@@ -76,7 +76,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     let mut raw = File::create(plan.out.join("runs.jsonl"))?;
     let mut rows = Vec::new();
     for &attack in &plan.attacks {
-        // A fresh edge each time: what one attack left behind is not charged to the next.
+        // Each attack gets a fresh edge, so that the effects of one attack are not charged to the next.
         let stage = Stage::set(&plan, attack)?;
         let seconds = Duration::from_secs(plan.seconds);
         let memory_bytes_bound = stage.memory_bytes_bound;
@@ -146,7 +146,7 @@ impl Plan {
     }
 }
 
-/// The client's figures beside a well-behaved client that takes as many bytes as the attack made the edge fetch.
+/// Measures the client beside a well-behaved client that downloads as many bytes as the attack made the edge fetch.
 fn beside_ordinary_traffic(
     plan: &Plan,
     attack: Attack,

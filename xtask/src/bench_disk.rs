@@ -1,12 +1,11 @@
-//! The disk cache measured from outside: `cargo xtask bench-disk replay|hits|write`.
+//! Measures the disk cache from outside: `cargo xtask bench-disk replay|hits|write`.
 //!
-//! [`replay`] sends one trace through the server once for each rule of admission to disk and puts
-//! what it wrote, hit and fetched side by side. [`hits`] asks edgeward and nginx for objects that
-//! lie on the same file system. [`mod@write`] compares the store's writing with fio's, and looks at
-//! what writing does to those who are served from memory.
+//! [`replay`] sends one trace through the server for each disk admission rule and compares bytes written, hits and
+//! fetches. [`hits`] requests objects from edgeward and nginx, whose caches are on the same file system.
+//! [`mod@write`] compares the store's write speed with fio's, and measures how writing affects hits from memory.
 //!
-//! Every figure comes from outside the thing measured where there is an outside: the kernel's
-//! counts of the process and of the device, the origin's count of requests.
+//! Where possible, figures come from outside the measured process: the kernel's counters of the process and the
+//! device, and the origin's request counter.
 
 mod goal;
 mod hits;
@@ -36,7 +35,7 @@ usage: cargo xtask bench-disk <what> [options]
 each has --help
 ";
 
-/// Each kind with its own help.
+/// The help texts of the command and its three parts.
 #[cfg(test)]
 pub(crate) const HELPS: [(&str, &str); 4] = [
     ("bench-disk", HELP),
@@ -45,7 +44,7 @@ pub(crate) const HELPS: [(&str, &str); 4] = [
     ("bench-disk write", write::HELP),
 ];
 
-/// True if every run was what it claims to be. A goal that was missed is printed, and no error.
+/// Returns true if every run was valid. A missed goal is printed and is not an error.
 pub(crate) fn run(
     root: &Path,
     mut arguments: impl Iterator<Item = String>,
@@ -54,7 +53,7 @@ pub(crate) fn run(
         Some("replay") => options::run(replay::run, replay::HELP, root, arguments),
         Some("hits") => options::run(hits::run, hits::HELP, root, arguments),
         Some("write") => options::run(write::run, write::HELP, root, arguments),
-        // Started by `hits`.
+        // `hits` starts this command.
         Some("floor") => hits::floor::run(arguments),
         Some("--help" | "-h" | "help") | None => {
             say(HELP);

@@ -1,12 +1,12 @@
-//! edgeward, nginx and Varnish side by side: `cargo xtask bench-hits`.
+//! Compares edgeward, nginx and Varnish: `cargo xtask bench-hits`.
 //!
-//! The figure is requests per CPU-second of the server: its user and system time over a run,
-//! children included, so a client that is too slow to fill the server does not flatter or
-//! punish anybody much. The servers of one workload run at the same time, each idle while
-//! another is measured, and their runs alternate in an order that turns with each round.
+//! The figure is requests per CPU-second of the server: its user and system time during a run, including child
+//! processes. A client that is too slow to saturate the server therefore has little effect. The servers of one
+//! workload are up at the same time, and all but the measured one are idle. Their runs alternate in an order that
+//! changes with each round.
 //!
-//! A run counts only if it was what it claims to be: the origin counts its requests, of which
-//! hits must cause none and misses one each.
+//! A run counts only if it is valid: the origin counts its requests, and hits must cause no request and misses one
+//! request each.
 
 pub(crate) mod client;
 pub(crate) mod facts;
@@ -32,7 +32,7 @@ use plan::{Kind, Plan, Subject, Workload};
 use subjects::{Running, Stage};
 use summary::Run;
 
-/// True if every run counted.
+/// Returns true if every run is valid.
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     let plan = Plan::understood(options)?;
     let cores = std::thread::available_parallelism()?.get();
@@ -60,7 +60,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
         runs.extend(measure_workload(
             &plan, root, &edgeward, workload, &mut raw,
         )?);
-        // After each workload, so that an interrupted benchmark leaves what it has.
+        // The summary is written after each workload, so that an interrupted benchmark leaves its results.
         let text = summary::markdown(&runs, &plan.workloads, &plan.servers);
         fs::write(out.join("summary.md"), preface(&machine) + &text)?;
     }
@@ -83,7 +83,7 @@ fn measure_workload(
         if workload.kind == Kind::Hit {
             stage.fill(running, workload, plan.keys)?;
         }
-        // Not measured: connections, allocators and branch predictors settle.
+        // Warm-up, not measured: connections, allocators and branch predictors settle.
         load::run(
             plan,
             root,
@@ -171,7 +171,7 @@ fn measure(
     })
 }
 
-/// Why a run is not what it claims to be.
+/// Returns why a run is invalid, if it is.
 fn spoiled(kind: Kind, requests: u64, errors: u64, origin_requests: u64) -> Option<String> {
     if errors > 0 {
         return Some(format!("{errors} of {requests} requests failed"));
@@ -181,8 +181,8 @@ fn spoiled(kind: Kind, requests: u64, errors: u64, origin_requests: u64) -> Opti
         Kind::Hit if origin_requests > requests / 1000 => Some(format!(
             "{origin_requests} of {requests} hits reached the origin"
         )),
-        // Every request is the only one for its key. What was under way at the end was seen by
-        // the origin alone, hence the other side is open.
+        // Every request has its own key. The origin also counts requests that were pending at the end, so there is no
+        // upper limit.
         Kind::Miss | Kind::Pass if origin_requests < requests / 100 * 99 => Some(format!(
             "only {origin_requests} of {requests} misses reached the origin"
         )),
@@ -190,7 +190,7 @@ fn spoiled(kind: Kind, requests: u64, errors: u64, origin_requests: u64) -> Opti
     }
 }
 
-/// A number that no other run of this machine used, so that its keys are new.
+/// Returns a number that no other run on this machine has used, so that its keys are new.
 fn tag() -> u64 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -198,7 +198,7 @@ fn tag() -> u64 {
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Where results go. Results of a whole plan are kept and never overwritten.
+/// Returns the folder for the results. Results of a whole plan are kept and never overwritten.
 fn results_folder(plan: &Plan, root: &Path) -> anyhow::Result<PathBuf> {
     let folder = if let Some(named) = &plan.out {
         named.clone()

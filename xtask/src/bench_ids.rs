@@ -1,9 +1,9 @@
-//! How long do all ids take to come out of a real database, and what does it cost it?
+//! Measures how long a real database takes to return all ids, and its CPU time.
 //!
-//! PostgreSQL as Debian packages it and Cassandra as Maven Central has it run on loopback with tables
-//! of random UUIDs, which stay for the next run. `edgeward filter build` reads each table and builds
-//! a static filter of it, several times: seconds, CPU time and memory of both ends. A run whose filter does
-//! not hold as many ids as the table, or whose source was gone in between, does not count.
+//! PostgreSQL from Debian and Cassandra from Maven Central run on loopback with tables of random UUIDs. The tables
+//! are kept for the next run. `edgeward filter build` reads each table several times and builds a static filter. The
+//! measured values are duration, CPU time and memory of edgeward and of the database. A run is invalid if its filter
+//! has another number of ids than the table, or if the connection to the database was lost meanwhile.
 
 mod cassandra;
 mod database;
@@ -64,7 +64,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     Ok(runs.iter().all(|run| run["spoiled"].is_null()))
 }
 
-/// One build of a filter from a table.
+/// Builds a filter from a table once and measures it.
 fn measure(
     plan: &Plan,
     database: &Database,
@@ -114,7 +114,7 @@ fn measure(
     }))
 }
 
-/// Why a run does not count.
+/// Returns why a run is invalid, if it is.
 fn spoiled(built: &Value, ids: u64) -> Option<String> {
     let (found, setbacks) = (&built["ids"], &built["setbacks"]);
     if *found != json!(ids) {
@@ -148,7 +148,7 @@ fn row(run: &Value) -> String {
     )
 }
 
-/// Medians as Markdown, a row for each table.
+/// Returns the medians as Markdown, with a row for each table.
 fn summary(runs: &[Value]) -> String {
     let mut text = String::from(
         "\n| | ids | read (fastest) | build | ids/s, both | CPU | its CPU | RSS | its RSS | runs |\n\
@@ -202,7 +202,7 @@ fn summary(runs: &[Value]) -> String {
     text + "\n"
 }
 
-/// A folder below `parent`, made if it is not there.
+/// Returns a folder below `parent`, creating it if it is missing.
 fn folder(parent: &Path, name: &str) -> anyhow::Result<PathBuf> {
     let path = parent.join(name);
     fs::create_dir_all(&path).with_context(|| path.display().to_string())?;

@@ -1,10 +1,11 @@
-//! What the link saves, beside what else saves: `make bench-link`.
+//! Measures what the link saves, compared with other tools: `make bench-link`.
 //!
-//! Sizes: successive sets of real packages go through the link's own machines (both ends, their stores and compressors; an
-//! example of `chunk-store` that knows no socket), and through zstd, borg, restic, casync and rsync. Each tool stores or
-//! sends set after set, so what the second costs is what an update costs.
+//! Sizes: successive sets of real packages pass through the link's own encoders and through zstd, borg, restic,
+//! casync and rsync. The link's part is an example of `chunk-store` without sockets: both endpoints with their stores
+//! and compressors. Each tool stores or sends set after set, so the bytes for the second set are the cost of an
+//! update.
 //!
-//! Speed and latency: both ends on loopback, by an example of `link`.
+//! Speed and latency: both endpoints on loopback, in an example of `link`.
 
 mod corpus;
 mod peers;

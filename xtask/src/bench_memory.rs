@@ -1,12 +1,11 @@
-//! How much memory does an edge take while objects come and go?
+//! Measures the memory of an edge under churn: objects enter and leave the cache.
 //!
-//! A cell is one kind of objects and one capacity. Each cell has a fresh edge and a synthetic origin on
-//! loopback. Connections ask for objects as fast as they are answered: most of them new, some that were asked
-//! for just before, and a few again and again, so that large bodies move to the file in memory. Meanwhile the
-//! edge is asked how much memory it has.
+//! A cell is one kind of objects and one capacity. Each cell has a fresh edge and a synthetic origin on loopback.
+//! Connections request objects as fast as possible. Most objects are new, some were requested recently, and a few are
+//! requested repeatedly, so that large bodies move to the file in memory. Meanwhile the edge's memory is sampled.
 //!
-//! The bound of a sample is (hot.capacity + the fills at that moment + the documented base) x 1.1. This is
-//! stricter than a bound with `limits.fill_bytes_max`, 256 MiB by default, in the place of the fills.
+//! The limit of a sample is (hot.capacity + the fills at that moment + the documented base) x 1.1. This is stricter
+//! than a limit with `limits.fill_bytes_max`, 256 MiB by default, instead of the current fills.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -42,21 +41,21 @@ usage: cargo xtask bench-memory [options]
   --out FOLDER       samples.jsonl and summary.md [bench/scratch/memory]
 ";
 
-/// The documented base: what an edge without TLS and disk takes beside the cache and the fills
+/// The documented base: memory of an edge without TLS and disk, besides the cache and the fills
 /// (docs/explanation/memory.md).
 pub(crate) const fn base_bytes(workers: u64) -> u64 {
     (33 + workers) * (512 << 10)
 }
 
-/// Bound of memory, in multiples of capacity, fills and base.
+/// The limit of memory, as a multiple of capacity, fills and base.
 pub(crate) const MEMORY_RATIO_MAX: f64 = 1.1;
 
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The cache is filled so often before samples count.
+/// The cache is filled this many times before samples count.
 const WARMUP_FILLS: u64 = 2;
 
-/// Objects that every client asks for again and again.
+/// Objects that every client requests repeatedly.
 const POPULAR: u64 = 16;
 
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +76,7 @@ impl Objects {
         }
     }
 
-    /// The size of an object, the same for the same number: logarithms are uniform.
+    /// The size of an object, a function of its number. The logarithms of the sizes are uniformly distributed.
     fn size(self, object: u64) -> u64 {
         let (least, most) = match self {
             Self::Small => (200.0_f64, 10_240.0),
@@ -88,7 +87,7 @@ impl Objects {
     }
 }
 
-/// A number from 0 to 1, the same for the same number.
+/// Maps a number to a pseudo-random value from 0 to 1.
 fn share(number: u64) -> f64 {
     (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11) as f64 / (1_u64 << 53) as f64
 }
@@ -133,19 +132,19 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     Ok(cells.iter().all(|cell| cell["met"] == true))
 }
 
-/// One reading of `/status`.
+/// A sample of `/status`.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     seconds: f64,
     memory: u64,
-    /// Bytes that the cache charges to objects, and to those that left it and are still sent.
+    /// Bytes charged to cached objects, and to evicted objects that are still being sent.
     charged: u64,
     fills: u64,
     bound: u64,
 }
 
 impl Sample {
-    /// Above 1, the bound is exceeded.
+    /// The share of the limit. The limit is exceeded above 1.
     fn of_bound(&self) -> f64 {
         self.memory as f64 / self.bound as f64
     }
@@ -177,7 +176,7 @@ impl Plan {
             samples
         })?;
         let label = format!("{}, {} MiB", objects.name(), capacity >> 20);
-        // One line a second: the sample with the most memory.
+        // One line per second: the sample with the most memory.
         for second in samples.chunk_by(|a, b| a.seconds as u64 == b.seconds as u64) {
             let most = second.iter().max_by_key(|sample| sample.memory);
             if let Some(most) = most {
@@ -209,7 +208,7 @@ impl Plan {
         }))
     }
 
-    /// Samples of the time after the warm-up, the length of that time, and the processor time of the edge in it.
+    /// Returns the samples after the warm-up, their duration, and the CPU time of the edge during it.
     fn sample(
         &self,
         edge: &Edge,
@@ -265,7 +264,7 @@ impl Plan {
     }
 }
 
-/// The admin server may listen a moment later than the edge.
+/// Waits until the admin server listens, which may be slightly later than the edge itself.
 fn first_status(edge: &Edge) -> anyhow::Result<Value> {
     let end = Instant::now() + Duration::from_secs(10);
     loop {
@@ -295,8 +294,8 @@ fn line(cell: &Value) -> String {
     )
 }
 
-/// Asks for objects until the cell is over: one in sixteen popular, one in four the client's last but ten, the
-/// others new.
+/// Requests objects until the cell is over: one in sixteen is popular, one in four is the client's tenth last, the
+/// others are new.
 fn ask(
     port: u16,
     objects: Objects,

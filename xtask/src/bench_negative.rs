@@ -1,9 +1,8 @@
-//! What does an id filter cost an edge, and what does it answer?
+//! Measures the cost of an id filter on an edge, and its responses.
 //!
-//! Two edges side by side, one of them with a filter of very many ids. Hits, which the filter has no
-//! say in, are sent to both in turns: their CPU time per request should not differ. Absent ids are
-//! sent to the edge with the filter, and to nginx with `return 404` for scale. The resident
-//! set of both edges stands beside the filter's size.
+//! Two edges run, one of them with a filter of many ids. Both get hits in turn. The filter does not affect hits, so
+//! the CPU time per request should be equal. The edge with the filter then gets absent ids, and nginx with `return
+//! 404` gets the same for comparison. The resident sets of both edges are shown beside the filter's size.
 
 mod stage;
 
@@ -69,13 +68,13 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     let mut raw = File::create(plan.out.join("runs.jsonl"))?;
     writeln!(raw, "{memory}")?;
     let mut runs = Vec::new();
-    // Not measured: connections, allocators and branch predictors settle.
+    // Warm-up, not measured: connections, allocators and branch predictors settle.
     for (server, kind) in WHAT {
         measure(&plan, root, &stage, server, kind, 1, 0)?;
     }
     for round in 0..plan.runs {
         for position in 0..WHAT.len() {
-            // In another order each round, so that neither edge is always the first.
+            // The order changes with each round, so that neither edge is always first.
             let turn = if round % 2 == 0 {
                 position
             } else {
@@ -99,7 +98,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Who is sent what, in each round.
+/// The servers and the kinds of requests in each round.
 const WHAT: [(Server, &str); 4] = [
     (Server::Without, "hit"),
     (Server::With, "hit"),
@@ -107,7 +106,7 @@ const WHAT: [(Server, &str); 4] = [
     (Server::Nginx, "absent"),
 ];
 
-/// The filter's file: of the integers from 1 on.
+/// Returns the filter file. The filter contains the integers from 1 on.
 fn filter(plan: &Plan) -> anyhow::Result<PathBuf> {
     let path = plan.folder.join(format!("{}.ids", plan.ids));
     if path.exists() {
@@ -163,7 +162,7 @@ fn measure(
     let requests = number("requests");
     let errors = load["errors"].as_object().into_iter().flatten();
     let errors: u64 = errors.filter_map(|(_, count)| count.as_u64()).sum();
-    // One in a hundred absent ids passes the filter, and the origin has something under every path.
+    // One in a hundred absent ids passes the filter, and the origin has an object for every path.
     let refused = number("refused") / requests;
     let is_right = match (kind, server) {
         ("hit", _) => refused == 0.0 && to_origin as f64 <= requests / 1000.0,
@@ -252,7 +251,7 @@ fn median(numbers: &[f64]) -> f64 {
 impl Plan {
     fn understood(root: &Path, options: &Options) -> anyhow::Result<Self> {
         let ids = options.number("--ids", 100_000_000)?;
-        // The keys of hits are multiples of a prime and have to be among the ids.
+        // The keys of hits are multiples of a prime and must be among the ids.
         ensure!(ids >= KEYS * 7919, "at least {} ids", KEYS * 7919);
         Ok(Self {
             ids,
@@ -269,10 +268,10 @@ impl Plan {
     }
 }
 
-/// Objects that are asked for again and again, 1 KiB each.
+/// Objects that are requested repeatedly, 1 KiB each.
 const KEYS: u64 = 1000;
 
-/// What a request may take to be answered while nothing else runs.
+/// The timeout for filling the caches.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

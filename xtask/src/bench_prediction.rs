@@ -1,13 +1,12 @@
-//! Does the simulator predict the server? One trace through both, side by side.
+//! Checks how well the simulator predicts the hit ratio of the server for the same trace.
 //!
-//! For each case a synthetic origin and an edge are started, one object is fetched to learn what the
-//! edge charges for an object beside its bytes, the trace is replayed through HTTP, and the same
-//! trace is simulated with that charge. The two object hit ratios are the row.
+//! Each case starts a synthetic origin and an edge, and fetches one object to learn the edge's overhead per object.
+//! Then the trace is replayed over HTTP and simulated with this overhead. A row shows both object hit ratios.
 //!
-//! To the simulator a fill takes no time. A request that in truth arrives while its object is still on
-//! the way shares that fill: `Cache-Status` says `collapsed`, not `hit`, and the simulator says hit. So
-//! with several connections the goal is held against hits and collapsed requests together, all that
-//! were answered without a request of their own to the origin, and hits alone stand beside it.
+//! In the simulator a fill takes no time. On the server a request that arrives during a fill of its object shares the
+//! fill: `Cache-Status` says `collapsed`, where the simulator counts a hit. With several connections the goal
+//! therefore applies to hits and collapsed requests together: requests that were answered without their own request
+//! to the origin. Hits alone are shown beside.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,13 +36,13 @@ usage: cargo xtask bench-prediction TRACE [options]
   --out FOLDER        rows, in prediction.jsonl [bench/scratch/prediction]
 ";
 
-/// Goals, in points of the object hit ratio: with one worker, with more.
+/// Goals in points of the object hit ratio, for one worker and for more.
 const GOALS_POINTS: (f64, f64) = (0.5, 1.0);
 
-/// Size of the object fetched to learn the charge.
+/// The size of the object that is fetched to learn the overhead.
 const PROBE_BYTES: u64 = 1024;
 
-/// The part of the charge that is the body's, by `edgeward_types::allocated_bytes`.
+/// The part of the charge for the body, computed by `edgeward_types::allocated_bytes`.
 const PROBE_BODY_BYTES: u64 = 1088;
 
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
@@ -191,7 +190,7 @@ impl Plan {
         })
     }
 
-    /// Runs a command of ours over the trace and reads its JSON.
+    /// Runs an edgeward command over the trace and parses its JSON.
     fn json<'a>(
         &self,
         arguments: impl IntoIterator<Item = &'a str>,
@@ -213,7 +212,7 @@ impl Plan {
     }
 }
 
-/// One case, measured.
+/// The results of one case.
 struct Row {
     workers: u32,
     policy: String,

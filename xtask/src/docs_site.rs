@@ -1,7 +1,8 @@
-//! The documentation as a site: copies the pages to a folder, has mdBook build them, and checks every link of the result.
+//! Builds the documentation as a site: copies the pages to a folder, runs mdBook, and checks every link of the
+//! result.
 //!
-//! mdBook wants all sources below one folder, with a table of contents. The pages are spread over the tree and link to raw
-//! results, so this chore copies the pages of `docs/SUMMARY.md` and all Markdown files that they link to.
+//! mdBook needs all sources below one folder, with a table of contents. The pages are in several folders and link to
+//! raw results, so this command copies the pages of `docs/SUMMARY.md` and all Markdown files that they link to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,7 +22,7 @@ usage: cargo xtask docs-site
   --mdbook PROGRAM   mdBook (default: mdbook)
 ";
 
-/// The table of contents, written by hand.
+/// The table of contents, maintained by hand.
 const CONTENTS: &str = "docs/SUMMARY.md";
 
 /// Builds the site. Returns true if all links of the site resolve.
@@ -207,7 +208,7 @@ fn resolve(page: &Path, link: &str) -> PathBuf {
     path
 }
 
-/// Returns the file that a link shows: a folder's README.md, or nothing for a folder without one.
+/// Returns the file that a link shows: for a folder its README.md, or `None` if the folder has none.
 fn with_readme(root: &Path, path: PathBuf) -> Option<PathBuf> {
     let readme = path.join("README.md");
     match root.join(&path).is_dir() {
@@ -259,13 +260,13 @@ fn markdown_below(root: &Path, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(pages)
 }
 
-/// Checks every `href` and `src` of the built pages. Returns a line for each that leads nowhere.
+/// Checks every `href` and `src` of the built pages. Returns a line for each broken link.
 fn broken_links(site: &Path) -> anyhow::Result<Vec<String>> {
     let mut pages = BTreeMap::new();
     read_pages(site, Path::new(""), &mut pages)?;
     let mut broken = Vec::new();
     for (page, text) in &pages {
-        // Its links start from the address at which the site is published.
+        // The links of this page start from the address at which the site is published.
         if page == Path::new("404.html") {
             continue;
         }

@@ -1,7 +1,8 @@
-//! Random lives of a filter's client, written as scripts for the clients in other languages.
+//! Random test scripts for the filter clients in other languages.
 //!
-//! The model in `crates/filter/tests/model` makes them and holds the Rust client to the law while it
-//! does; the tests of the other clients follow the scripts that `LIVES` names.
+//! The model in `crates/filter/tests/model` generates random lives of a filter client and checks the Rust client
+//! against its specification. It writes each life as a script. The tests of the other clients follow the scripts in
+//! the file that the variable `LIVES` names.
 
 use std::path::Path;
 use std::process::Command;
@@ -20,7 +21,7 @@ usage: cargo xtask lives [options]
   --out FILE     where, one life a line (target/filter-lives.jsonl)
 ";
 
-/// Runs it; true when they are written.
+/// Writes the scripts. Returns true if the writing succeeded.
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     let file = options.path("--out", root, "target/filter-lives.jsonl");
     let lives: u64 = options.number("--lives", 40)?;

@@ -1,4 +1,4 @@
-//! House rules and chores that need the whole workspace: `cargo xtask <chore>`.
+//! Commands that need the whole workspace: `cargo xtask <chore>`.
 
 mod bench_analyze;
 mod bench_attacks;
@@ -21,15 +21,15 @@ use std::process::ExitCode;
 
 use options::Options;
 
-/// Something to be done in the workspace, with the options that its help declares.
+/// A command, with the options that its help declares.
 struct Chore {
     name: &'static str,
     help: &'static str,
-    /// True if it is done, false if the answer is no.
+    /// Returns true if it is done, false if the result is negative.
     run: fn(&Path, &Options) -> anyhow::Result<bool>,
 }
 
-/// All of them but `bench-disk`, which is three.
+/// All commands except `bench-disk`, which has subcommands.
 const CHORES: [Chore; 12] = [
     Chore {
         name: "tidy",
@@ -110,7 +110,7 @@ fn main() -> ExitCode {
             )),
         },
     };
-    // 0 done, 1 the answer is no, 2 could not do it.
+    // Exit codes: 0 done, 1 negative result, 2 error.
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
@@ -121,7 +121,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// All chores, each with the first line of its own help.
+/// Lists all commands with the first line of their help.
 fn help() -> String {
     let mut text = String::from(
         "Chores that need the whole workspace.\n\nusage: cargo xtask <chore> [options]\n\n",
@@ -134,7 +134,7 @@ fn help() -> String {
     text + "\neach has --help\n"
 }
 
-/// The folder that holds the workspace's `Cargo.toml`: one above this crate's.
+/// The folder of the workspace's `Cargo.toml`, the parent of this crate's folder.
 fn workspace_root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
@@ -142,7 +142,7 @@ fn workspace_root() -> PathBuf {
         .to_path_buf()
 }
 
-/// Writes to stdout. A reader that went away (`| head`) is not an error.
+/// Writes to stdout. A closed pipe (`| head`) is not an error.
 pub(crate) fn say(text: impl AsRef<str>) {
     use std::io::Write as _;
     _ = std::io::stdout().write_all(text.as_ref().as_bytes());

@@ -1,12 +1,12 @@
-//! What was typed behind a chore's name, understood by the chore's own help.
+//! Parses the command line of a chore according to its help text.
 //!
-//! The help is the definition. A line that begins with `--runs N` declares an option with a value,
-//! one that begins with `--few` a switch, and words in capitals behind `usage: cargo xtask <chore>`
-//! say how many words may stand free. So no option lacks its line of help, none is listed that does
-//! not exist, and whoever mistypes a value is shown the line that he did not read.
+//! The help text is the definition. A line that begins with `--runs N` declares an option with a value, one that
+//! begins with `--few` a switch. Words in capitals after `usage: cargo xtask <chore>` set the number of positional
+//! arguments. Every option therefore has a line of help, no line describes an option that does not exist, and an
+//! invalid value is reported with its line of help.
 //!
-//! clap, which the program has, would be among what `tidy` waits for, and `tidy` is the first step
-//! of every check; what all chores need is on this page.
+//! clap, which the program uses, would add to the compile time of `tidy`, the first step of every check. This module
+//! has all that the chores need.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,16 +17,16 @@ use anyhow::{Context as _, bail, ensure};
 
 use crate::say;
 
-/// Words and options of a line, not yet understood.
+/// The parsed positional arguments and options.
 #[derive(Debug)]
 pub(crate) struct Options {
     help: &'static str,
     words: Vec<String>,
-    /// Each as last given. A switch has an empty value.
+    /// The last value of each option. A switch has an empty value.
     values: BTreeMap<&'static str, String>,
 }
 
-/// Does a chore with what was typed, or tells how it is used.
+/// Runs a chore with the arguments, or prints its help.
 pub(crate) fn run(
     chore: fn(&Path, &Options) -> anyhow::Result<bool>,
     help: &'static str,
@@ -41,7 +41,7 @@ pub(crate) fn run(
 }
 
 impl Options {
-    /// Takes the line apart; nothing if it asks for help.
+    /// Parses the arguments. Returns `None` if help was requested.
     pub(crate) fn parse(
         help: &'static str,
         mut arguments: impl Iterator<Item = String>,
@@ -86,7 +86,7 @@ impl Options {
         &self.words
     }
 
-    /// The value of an option that was typed.
+    /// Returns the value of an option, if it was given.
     pub(crate) fn given(&self, name: &str) -> Option<&str> {
         assert!(
             flags(self.help).any(|flag| flag.name == name),
@@ -95,7 +95,7 @@ impl Options {
         self.values.get(name).map(String::as_str)
     }
 
-    /// What was typed, without the values.
+    /// Returns the names of the given options.
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
         self.values.keys().copied()
     }
@@ -108,7 +108,7 @@ impl Options {
         self.given(name).unwrap_or(default).to_owned()
     }
 
-    /// What commas separate; something at least.
+    /// Returns the comma-separated values of an option; at least one.
     pub(crate) fn list(&self, name: &str, default: &str) -> anyhow::Result<Vec<String>> {
         let parts = self.given(name).unwrap_or(default).split(',');
         let named = parts.map(str::trim).filter(|part| !part.is_empty());
@@ -117,7 +117,7 @@ impl Options {
         Ok(list)
     }
 
-    /// As `list`, each part the name of one of `all`; all of them unless somebody chose.
+    /// Like `list`, where each value is the name of one of `all`. Without the option, returns all.
     pub(crate) fn choice<T: Copy>(
         &self,
         name: &str,
@@ -140,7 +140,7 @@ impl Options {
         chosen.collect()
     }
 
-    /// What spaces separate.
+    /// Returns the space-separated values of an option.
     pub(crate) fn line(&self, name: &str) -> Vec<String> {
         let words = self.given(name).unwrap_or_default().split_whitespace();
         words.map(str::to_owned).collect()
@@ -150,13 +150,13 @@ impl Options {
         Ok(self.number_given(name)?.unwrap_or(default))
     }
 
-    /// As `number`, where nothing is a choice of its own.
+    /// Like `number`, but returns `None` if the option was not given.
     pub(crate) fn number_given<N: FromStr>(&self, name: &str) -> anyhow::Result<Option<N>> {
         let number = |text: &str| text.parse().map_err(|_| self.unclear(name));
         self.given(name).map(number).transpose()
     }
 
-    /// As `number`, of something that zero of makes no sense.
+    /// Like `number`, but rejects zero.
     pub(crate) fn count<N: FromStr + Default + PartialOrd>(
         &self,
         name: &str,
@@ -179,7 +179,7 @@ impl Options {
         })
     }
 
-    /// Sizes, none of them zero.
+    /// Returns comma-separated sizes, all greater than zero.
     pub(crate) fn sizes(&self, name: &str, default: &str) -> anyhow::Result<Vec<u64>> {
         let parts = self.list(name, default)?;
         let sizes = parts.iter().map(|part| {
@@ -189,24 +189,24 @@ impl Options {
         sizes.collect()
     }
 
-    /// Where something lies; what is not absolute, below the workspace.
+    /// Returns a path. A relative path is below the workspace.
     pub(crate) fn path(&self, name: &str, root: &Path, default: &str) -> PathBuf {
         root.join(self.given(name).unwrap_or(default))
     }
 
-    /// As `path`, made if it is not there. Defaults are left out of version control.
+    /// Like `path`, but creates the folder. The defaults are excluded from version control.
     pub(crate) fn folder(&self, name: &str, root: &Path, default: &str) -> anyhow::Result<PathBuf> {
         let path = self.path(name, root, default);
         std::fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
         Ok(path)
     }
 
-    /// The binary to measure.
+    /// Returns the binary to measure.
     pub(crate) fn edgeward(&self, root: &Path, default: &str) -> anyhow::Result<PathBuf> {
         edgeward_binary(self.given("--edgeward").unwrap_or(default), root)
     }
 
-    /// What an option says cannot be meant; its line of help says what can.
+    /// The error for an invalid value, with the option's line of help.
     fn unclear(&self, name: &str) -> anyhow::Error {
         let value = self.given(name).unwrap_or_default();
         let flag = flags(self.help).find(|flag| flag.name == name);
@@ -215,7 +215,7 @@ impl Options {
     }
 }
 
-/// A path, or a cargo profile's name.
+/// Returns the binary for a path or a cargo profile.
 pub(crate) fn edgeward_binary(named: &str, root: &Path) -> anyhow::Result<PathBuf> {
     if named.contains('/') {
         let path = PathBuf::from(named);
@@ -234,13 +234,13 @@ pub(crate) fn edgeward_binary(named: &str, root: &Path) -> anyhow::Result<PathBu
     Ok(path)
 }
 
-/// Where cargo puts what it builds.
+/// Returns cargo's target folder.
 pub(crate) fn target(root: &Path) -> PathBuf {
     let named = std::env::var_os("CARGO_TARGET_DIR");
     root.join(named.map_or_else(|| "target".into(), PathBuf::from))
 }
 
-/// `64MiB`, `16k` and `1000` in bytes.
+/// Parses `64MiB`, `16k` and `1000` as bytes.
 fn size(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
@@ -253,7 +253,7 @@ fn size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// Bytes as `size` reads them, in the largest unit that they fill.
+/// Formats bytes as `size` parses them, in the largest unit that divides them.
 pub(crate) fn written(bytes: u64) -> String {
     match bytes {
         n if n > 0 && n % (1 << 30) == 0 => format!("{}GiB", n >> 30),
@@ -263,7 +263,7 @@ pub(crate) fn written(bytes: u64) -> String {
     }
 }
 
-/// An option as a line of help declares it.
+/// An option, as a line of the help text declares it.
 #[derive(Debug)]
 struct Flag {
     name: &'static str,
@@ -272,7 +272,7 @@ struct Flag {
 }
 
 impl fmt::Display for Flag {
-    /// Its line, without what aligns it with others.
+    /// Prints the line with single spaces.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words: Vec<_> = self.line.split_whitespace().collect();
         f.write_str(&words.join(" "))
@@ -280,11 +280,12 @@ impl fmt::Display for Flag {
 }
 
 fn flags(help: &'static str) -> impl Iterator<Item = Flag> {
-    // Further in it is prose.
+    // Lines with more indentation are prose.
     let lines = help.lines().filter_map(|line| line.strip_prefix("  "));
     lines.filter(|line| line.starts_with("--")).map(|line| {
         let (name, rest) = line.split_once(' ').unwrap_or((line, ""));
-        // `--runs N      how many`: one space and capitals. `--few   the small ones`: more than one space.
+        // `--runs N      how many`: one space and capitals mean a value. `--few   the small ones`: several spaces
+        // mean a switch.
         let takes_value = rest.starts_with(|first: char| first.is_ascii_uppercase());
         Flag {
             name,
@@ -299,7 +300,7 @@ fn usage(help: &'static str) -> &'static str {
     line.expect("each help has a line that begins with usage")
 }
 
-/// How many words in capitals, in brackets or not, the usage has a place for.
+/// The number of positional arguments in the usage line, with or without brackets.
 fn words_max(usage: &str) -> usize {
     let is_word = |word: &&str| {
         let word = word.trim_matches(['[', ']']);
@@ -387,7 +388,7 @@ usage: cargo xtask bench-something [TRACE] [options]
         );
     }
 
-    /// Each mistake is told with what was typed and with a way out.
+    /// Each error message contains the invalid input and a hint.
     #[test]
     fn mistakes_are_named_with_a_way_out() {
         let disk = "hint: --disk SIZE of the disk [1GiB]";

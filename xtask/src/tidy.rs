@@ -1,8 +1,8 @@
-//! House rules that the compiler does not know: `cargo xtask tidy`.
+//! Rules of this repository that the compiler does not check: `cargo xtask tidy`.
 //!
-//! Each rule lives in its own file as a function from text to findings, and each has a test
-//! that shows it failing on a bad example. This file walks the checkout and hands the text
-//! out. It runs as a test too, so a plain `cargo test --workspace` holds the rules.
+//! Each rule is a function from text to findings in its own file, with a test on a bad example. This file lists the
+//! files of the checkout and applies the rules. It also runs as a test, so `cargo test --workspace` enforces the
+//! rules.
 
 mod edges;
 mod layers;
@@ -34,7 +34,7 @@ usage: cargo xtask tidy
   --words PREFIX   only the words and the lengths of lines in files whose path begins so
 ";
 
-/// What a newcomer, a packager or a lawyer looks for first.
+/// Files that newcomers, packagers and lawyers look for first.
 const MUST_EXIST: [&str; 12] = [
     ".ci/run",
     "ARCHITECTURE.md",
@@ -50,19 +50,19 @@ const MUST_EXIST: [&str; 12] = [
     "scripts/ensure-rust",
 ];
 
-/// Where prose and code live; elsewhere a file is data.
+/// Extensions of prose and code; other files are data.
 const TEXT: [&str; 9] = [
     "conf", "lua", "md", "rs", "sh", "toml", "vcl", "yaml", "yml",
 ];
 
-/// One broken rule: where, what, and the way out.
+/// A violation of a rule: the position, the problem and a hint.
 #[derive(Debug)]
 struct Finding {
     rule: &'static str,
     place: String,
     what: String,
     hint: String,
-    /// A warning is printed and does not fail the run.
+    /// True for an error. A warning is printed and does not fail the run.
     fails: bool,
 }
 
@@ -85,7 +85,7 @@ impl Finding {
     }
 }
 
-/// Prints the order of `proxy`'s modules and what is wrong; true if nothing is.
+/// Prints the order of the modules of `proxy` and all findings. Returns true without errors.
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     if let Some(prefix) = options.given("--words") {
         return words_below(root, prefix);
@@ -132,7 +132,7 @@ fn replaced_words(root: &Path) -> anyhow::Result<words::ReplacedWords> {
     words::ReplacedWords::parse(&glossary)
 }
 
-/// Every finding in the checkout at `root`, and the modules of each layer of `proxy`.
+/// Returns all findings in the checkout at `root`, and the order of the modules of `proxy`.
 fn check(root: &Path) -> anyhow::Result<(Vec<Finding>, layers::Order)> {
     let files = files(root)?;
     let read = |path: &Path| fs::read_to_string(root.join(path)).ok();
@@ -154,7 +154,7 @@ fn check(root: &Path) -> anyhow::Result<(Vec<Finding>, layers::Order)> {
     let table = edges::parse_table(&document)?;
     let mut packages = edges::packages(root)?;
     for package in &mut packages {
-        // Relative, as everything that is printed.
+        // Paths are printed relative to the root.
         let relative = |path: &Path| path.strip_prefix(root).unwrap_or(path).to_path_buf();
         package.folder = relative(&package.folder);
         for (path, _) in &mut package.roots {
@@ -241,13 +241,13 @@ fn check(root: &Path) -> anyhow::Result<(Vec<Finding>, layers::Order)> {
     Ok((findings, layers.order))
 }
 
-/// The text of a file, or no text for one that is not UTF-8, such as a picture.
+/// Returns the text of a file, or an empty text for a file that is not UTF-8, such as a picture.
 fn present(file: &Path) -> Option<String> {
     file.is_file()
         .then(|| fs::read_to_string(file).unwrap_or_default())
 }
 
-/// Each crate from outside has its reason in docs/adr, and a user.
+/// Checks that each external crate is used and has its reason in docs/adr.
 fn dependencies(root: &Path, packages: &[edges::Package]) -> anyhow::Result<Vec<Finding>> {
     let manifest = fs::read_to_string(root.join("Cargo.toml")).context("Cargo.toml")?;
     let mut records = String::new();
@@ -274,7 +274,8 @@ fn unexplained(manifest: &str, records: &str) -> Vec<Finding> {
         .collect()
 }
 
-/// Versions that the workspace pins for nobody. A warning: the crate may be about to be used.
+/// Warns about dependencies of the workspace that no crate uses. It is a warning because the crate may be needed
+/// soon.
 fn unused(manifest: &str, packages: &[edges::Package]) -> Vec<Finding> {
     shared_dependencies(manifest)
         .filter(|name| !packages.iter().any(|package| package.depends_on(name)))
@@ -286,7 +287,7 @@ fn unused(manifest: &str, packages: &[edges::Package]) -> Vec<Finding> {
         .collect()
 }
 
-/// The names under `[workspace.dependencies]` that are not ours.
+/// Returns the external crates under `[workspace.dependencies]`.
 fn shared_dependencies(manifest: &str) -> impl Iterator<Item = &str> {
     let after = manifest
         .split_once("[workspace.dependencies]")
@@ -298,7 +299,7 @@ fn shared_dependencies(manifest: &str) -> impl Iterator<Item = &str> {
         .filter(|name| !name.starts_with('#') && !name.starts_with("edgeward-"))
 }
 
-/// Everything that is or could be committed, relative to the root.
+/// Returns all files that are or could be committed, relative to the root.
 fn files(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let listed = Command::new("git")
         .args([
@@ -315,14 +316,14 @@ fn files(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             text.split_terminator('\0').map(PathBuf::from).collect()
         }
-        // A source archive has no .git.
+        // A source archive has no .git folder.
         _ => {
             let mut found = Vec::new();
             walk(root, Path::new(""), &mut found)?;
             found
         }
     };
-    // Deleted and not yet committed.
+    // Skips files that were deleted and not yet committed.
     files.retain(|file| root.join(file).is_file());
     files.sort();
     if files.is_empty() {
@@ -350,7 +351,7 @@ fn walk(root: &Path, folder: &Path, found: &mut Vec<PathBuf>) -> anyhow::Result<
 mod tests {
     use super::*;
 
-    /// The house is in order.
+    /// This checkout has no errors.
     #[test]
     fn this_checkout_is_tidy() {
         let (findings, _) = check(&crate::workspace_root()).expect("the checkout can be read");

@@ -1,8 +1,7 @@
-//! The golden files under `vectors/`: written anew after a format was changed on purpose.
+//! Regenerates the golden files under `vectors/` after a deliberate change of a format.
 //!
-//! The test that holds the code to them also writes them, when it is told to. Guava's files are
-//! written by Guava itself, where its jars are given; they are also read back, which shows that
-//! `BloomFilter.readFrom` takes what we write.
+//! The tests that compare the code with these files also write them on request. Guava writes its own files, if its
+//! jars are given, and reads ours, which shows that `BloomFilter.readFrom` accepts them.
 
 use std::path::Path;
 use std::process::Command;
@@ -21,12 +20,12 @@ usage: cargo xtask vectors [options]
                  them back
 ";
 
-/// Runs it; true when all is written and whole.
+/// Writes the files. Returns true if all were written and checked.
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     if let Some(jars) = options.given("--guava") {
         guava(root, jars)?;
     }
-    // Each package has a test that holds its code to the files and writes them when told to.
+    // Each package has a test that compares its code with the files and writes them on request.
     for (package, test) in [
         ("edgeward-filter", "vectors"),
         ("edgeward-dedup", "chunker"),
@@ -46,7 +45,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Lets Guava write and read.
+/// Runs Guava to write its files and to read ours.
 fn guava(root: &Path, jars: &str) -> anyhow::Result<()> {
     let folder = root.join("vectors/filter");
     for task in ["write", "read"] {

@@ -1,4 +1,4 @@
-//! Who counts, and how each is asked to.
+//! The engines that count requests, and their commands.
 
 use std::process::{Command, Stdio};
 
@@ -9,22 +9,22 @@ use super::Plan;
 use super::logs::LogSet;
 use super::usage::{self, Usage};
 
-/// One way to count.
+/// An engine that counts requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Engine {
-    /// Counts alone, with so many threads.
+    /// edgeward, counts only, with this many threads.
     Counts(u32),
-    /// The whole analysis.
+    /// edgeward, the whole analysis.
     Full,
     DuckDb,
     DataFusion,
-    /// ClickHouse's embedded form.
+    /// The embedded form of ClickHouse.
     ChDb,
     Awk,
 }
 
 impl Engine {
-    /// Those that are here.
+    /// Returns the installed engines.
     pub(super) fn all(plan: &Plan) -> Vec<Self> {
         let mut engines = vec![Self::Counts(1), Self::Counts(2), Self::Full];
         for engine in [Self::DuckDb, Self::DataFusion, Self::ChDb] {
@@ -38,7 +38,7 @@ impl Engine {
         engines
     }
 
-    /// Whether the plan's Python has its package.
+    /// Returns true if the plan's Python has the engine's package.
     fn is_here(self, plan: &Plan) -> bool {
         let package = match self {
             Self::DuckDb => "duckdb",
@@ -52,7 +52,7 @@ impl Engine {
         import.is_ok_and(|status| status.success())
     }
 
-    /// edgeward must count; others may find that their memory does not do.
+    /// Returns true for engines that may run out of memory. edgeward must succeed.
     pub(super) const fn may_fail(self) -> bool {
         matches!(self, Self::DuckDb | Self::DataFusion | Self::ChDb)
     }
@@ -69,7 +69,7 @@ impl Engine {
         }
     }
 
-    /// Requests, URLs, URLs requested once, and what that took.
+    /// Returns the numbers of requests, URLs and URLs requested once, and the resource use.
     pub(super) fn run(self, plan: &Plan, set: &LogSet) -> anyhow::Result<(String, Usage)> {
         let mut command = self.command(plan, set);
         let (out, usage) = usage::of(&mut command).with_context(|| self.name().to_owned())?;
@@ -126,8 +126,8 @@ impl Engine {
     }
 }
 
-/// Columns between spaces, quoted or not: its quickest way, and right as long as no user agent has
-/// an escaped quote, as the made-up ones have not.
+/// Columns between spaces, quoted or not. This is DuckDB's fastest way. It is correct if no user agent has an escaped
+/// quote, and the generated ones have none.
 const DUCKDB: &str = "
 import sys, duckdb
 memory, temp, files = sys.argv[1], sys.argv[2], sys.argv[3:]
@@ -144,7 +144,7 @@ row = con.execute('''
 print(*row)
 ";
 
-/// What `--memory` says, in bytes.
+/// The value of `--memory`, in bytes.
 const DATAFUSION: &str = "
 import os, sys, pyarrow
 from datafusion import RuntimeEnvBuilder, SessionConfig, SessionContext

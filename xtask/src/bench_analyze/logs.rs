@@ -1,4 +1,4 @@
-//! The logs: made once for each size and kept.
+//! The logs. Each size is generated once and kept.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -10,7 +10,7 @@ use anyhow::{Context as _, ensure};
 use super::Plan;
 use crate::say;
 
-/// The log under one compression.
+/// The log with one compression.
 pub(super) struct LogSet {
     pub(super) compression: &'static str,
     pub(super) files: Vec<PathBuf>,
@@ -18,14 +18,14 @@ pub(super) struct LogSet {
     pub(super) raw_bytes: u64,
 }
 
-/// The logs of a plan, made if they are not there.
+/// Returns the logs of a plan, and generates missing ones.
 pub(super) fn ensure(plan: &Plan) -> anyhow::Result<Vec<LogSet>> {
     plan.compressions
         .iter()
         .map(|&compression| {
             let name = format!("{}-{}-{}-{compression}", plan.lines, plan.urls, plan.files);
             let folder = plan.out.join(name);
-            // Written last: a folder without it was left by a run that was broken off.
+            // This file is written last. A folder without it is left from an interrupted run.
             let mark = folder.join("raw_bytes");
             if !mark.is_file() {
                 say(format!("making {} …\n", folder.display()));
@@ -91,7 +91,7 @@ fn make(plan: &Plan, compression: &str, folder: &Path) -> anyhow::Result<u64> {
     Ok(raw_bytes)
 }
 
-/// At the levels the programs have of themselves, as logrotate uses them.
+/// Uses the default compression levels, as logrotate does.
 fn compressor(compression: &str, path: &Path) -> anyhow::Result<Child> {
     let program = if compression == "gz" { "gzip" } else { "zstd" };
     let file = File::create(path).with_context(|| format!("{}", path.display()))?;

@@ -1,4 +1,4 @@
-//! What a process took, its children included, from the kernel's accounts in `/proc`.
+//! The resource use of a process and its children, from `/proc`.
 
 use std::fs;
 use std::io::Read as _;
@@ -8,22 +8,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
-/// What a finished process took.
+/// The resource use of a finished process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage {
     pub(crate) success: bool,
     pub(crate) wall: Duration,
-    /// User and system time, of children that were waited for too.
+    /// User and system time, including children that were waited for.
     pub(crate) cpu: Duration,
-    /// The most memory it had resident; nothing for a shell, whose children had it.
+    /// The peak resident set; `None` for a shell, because its children use the memory.
     pub(crate) rss_bytes: Option<u64>,
 }
 
-/// Runs a command to its end: what it wrote, and what it took.
+/// Runs a command to its end. Returns its output and its resource use.
 ///
-/// A process that has ended stays in `/proc` until it is waited for, and its times are then final.
-/// Its memory is gone by then and is looked at while it runs, every few milliseconds; the kernel
-/// keeps the highest mark.
+/// A process that has ended stays in `/proc` until its parent waits for it; its times are then final. Its memory is
+/// already released, so the peak is read every few milliseconds while it runs.
 pub(crate) fn of(command: &mut Command) -> anyhow::Result<(Vec<u8>, Usage)> {
     let shell = command.get_program() == "sh";
     let begun = Instant::now();
@@ -60,8 +59,8 @@ pub(crate) fn of(command: &mut Command) -> anyhow::Result<(Vec<u8>, Usage)> {
     Ok((out, usage))
 }
 
-/// State, and the sum of utime, stime, cutime and cstime: fields 3 and 14 to 17 of proc(5). The
-/// second field is the name in brackets, which may hold anything.
+/// Returns the state and the sum of utime, stime, cutime and cstime: fields 3 and 14 to 17 of proc(5). The second
+/// field is the name in parentheses and may contain any character.
 fn state_and_ticks(stat: &str) -> Option<(char, u64)> {
     let (_, rest) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();

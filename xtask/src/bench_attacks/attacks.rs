@@ -1,4 +1,4 @@
-//! Attackers: each keeps connections of its own and does a bounded amount of work in each turn.
+//! The attackers. Each has its own connections and does a bounded amount of work in each turn.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
@@ -17,23 +17,24 @@ use super::h2::{self, Method};
 use super::kinds::{Attack, Strength};
 use super::stage::Stage;
 
-/// An attack at work in a thread of its own.
+/// An attack that runs in its own thread.
 pub(super) struct Running {
     over: Arc<AtomicBool>,
     cpu_time: Arc<CpuTime>,
     thread: JoinHandle<Value>,
 }
 
-/// No attack lasts longer, whatever else happens.
+/// The maximum duration of an attack.
 const LENGTH_MAX: Duration = Duration::from_secs(15 * 60);
 
-/// Turns a second.
+/// The duration of a turn; there are 50 turns per second.
 const TURN: Duration = Duration::from_millis(20);
 
-/// A slow connection is looked at once in so many turns: a look at each in every turn takes CPU time from the client.
+/// Slow connections are processed once in this many turns. Processing all of them in every turn would take CPU time
+/// from the client.
 const SLOW_STRIDE: usize = 25;
 
-/// Returns when the attack's first connections are open.
+/// Starts the attack. Returns when its first connections are open.
 pub(super) fn start(attack: Attack, strength: Strength, stage: &Stage) -> anyhow::Result<Running> {
     let over = Arc::new(AtomicBool::new(false));
     let cpu_time = Arc::new(CpuTime::default());
@@ -45,7 +46,7 @@ pub(super) fn start(attack: Attack, strength: Strength, stage: &Stage) -> anyhow
             move || Attacker::new(attack, strength, port).run(&over, &cpu_time)
         })
         .context("the attacker's thread")?;
-    // As long as it takes to open all of them.
+    // Waits as long as opening all connections takes.
     let turns = attack.connections() / attack.opened_a_turn(strength) + 10;
     thread::sleep(TURN * u32::try_from(turns).expect("some hundred turns"));
     Ok(Running {
@@ -136,7 +137,7 @@ impl Attacker {
         self.turns += 1;
         let first = self.attack.opened_a_turn(self.strength);
         if self.attack == Attack::Admin && self.connections.len() == self.attack.connections() {
-            // The server cannot tell a client that reads nothing that a connection is closed.
+            // The server cannot notice that a client that reads nothing has closed its connection.
             let renewed = if self.strength == Strength::Strong {
                 20
             } else {
@@ -146,7 +147,7 @@ impl Attacker {
         }
         let most = match (self.attack, self.strength) {
             (Attack::PinnedH1, Strength::Moderate) => usize::from(self.turns.is_multiple_of(6)),
-            // 115 a second.
+            // 115 connections per second.
             (Attack::Gateway, Strength::Moderate) => first + usize::from(self.turns % 10 < 3),
             (_, Strength::Moderate) if self.opened >= self.attack.connections() as u64 => 2,
             _ => first,
@@ -155,7 +156,7 @@ impl Attacker {
             if self.connections.len() >= self.attack.connections() {
                 return;
             }
-            // Sixteen addresses of loopback: a share for each address is not yet a defence.
+            // Sixteen loopback addresses, so that a limit per address does not stop the attack.
             self.next_source = (self.next_source + 1) % 16;
             let source = Ipv4Addr::new(
                 127,
@@ -180,7 +181,7 @@ impl Attacker {
         }
     }
 
-    /// What a new connection begins with.
+    /// The first bytes that a new connection sends.
     fn first(&mut self) -> Vec<u8> {
         match self.attack {
             Attack::PinnedH2 | Attack::ClosedWindows => h2::preface(0),
@@ -211,7 +212,7 @@ impl Attacker {
         body.path(self.key())
     }
 
-    /// Sends what is due on each connection and forgets those that the server closed.
+    /// Sends the due bytes on each connection and drops the connections that the server closed.
     fn go_on(&mut self) {
         let mut kept = Vec::new();
         let turn = self.turns as usize;
@@ -240,10 +241,10 @@ impl Attacker {
         match self.attack {
             Attack::PinnedH2 | Attack::ClosedWindows if open.stream_id < 200 => {
                 let (bodies, turns) = match (self.attack, self.strength) {
-                    // 2 connections x 2 bodies of 8 MiB twice a second: 67 MB/s.
+                    // 2 connections x 2 bodies of 8 MiB, twice per second: 67 MB/s.
                     (Attack::PinnedH2, Strength::Moderate) => (2, 25),
                     (Attack::PinnedH2, Strength::Strong) => (4, 5),
-                    // 12 connections x 7 bodies of 400 kB twice a second: 67 MB/s.
+                    // 12 connections x 7 bodies of 400 kB, twice per second: 67 MB/s.
                     (_, Strength::Moderate) => (7, 25),
                     (_, Strength::Strong) => (10, 1),
                 };
@@ -268,13 +269,13 @@ impl Attacker {
                     if open.stream_id == 1 {
                         h2::indexed_field(&mut block, b"cookie", &[b'x'; 4000]);
                     }
-                    // 15 x 4 kB stay below the limit of one head.
+                    // 15 x 4 kB stay below the size limit of one head.
                     let repeats = if n == 0 { 14 } else { 15 };
                     block.extend([h2::NEWEST_FIELD].repeat(repeats));
                     request(&mut bytes, open, &block, 0);
                 }
             }
-            // 4 connections x 10 requests x 50 turns: 2,000 a second.
+            // 4 connections x 10 requests x 50 turns: 2,000 per second.
             Attack::RapidReset => {
                 for _ in 0..10 {
                     let path = format!("/o/{}?size=1024&delay=5000", self.key());
@@ -289,7 +290,7 @@ impl Attacker {
                 }
             }
             Attack::FrameFlood => {
-                // 4 connections x 50 turns: 20,000 frames a second, or a million.
+                // 4 connections x 50 turns: 20,000 frames per second, or a million.
                 let pairs = match self.strength {
                     Strength::Moderate => 50,
                     Strength::Strong => 2500,
@@ -299,7 +300,7 @@ impl Attacker {
                     h2::frame(&mut bytes, h2::SETTINGS, 0, 0, &[]);
                 }
             }
-            // 15 seconds.
+            // Every 15 seconds.
             Attack::SlowPosts if open.turns.is_multiple_of(750 / SLOW_STRIDE as u32) => {
                 bytes.push(b'x');
             }
@@ -308,15 +309,15 @@ impl Attacker {
         bytes
     }
 
-    /// Reads what floods are answered with, so that the server is not stopped by its own socket. Other attacks
-    /// read nothing: that is their point.
+    /// Reads the responses to floods, so that the server is not blocked by a full socket. Other attacks deliberately
+    /// read nothing.
     fn drain(&mut self, open: &mut Open) -> bool {
         let reads = matches!(
             self.attack,
             Attack::RapidReset | Attack::FrameFlood | Attack::Hpack | Attack::SlowPosts
         );
         if !reads {
-            // A closed connection may still have bytes to read.
+            // A closed connection may still have unread bytes.
             let mut ends = [PollFd::new(&open.stream, PollFlags::RDHUP)];
             return !matches!(poll(&mut ends, Some(&Timespec::default())), Ok(1..));
         }
@@ -329,10 +330,10 @@ impl Attacker {
         }
     }
 
-    /// Writes as much as the socket takes at once.
+    /// Writes as many bytes as the socket accepts.
     fn send(&mut self, open: &mut Open, bytes: &[u8]) -> bool {
         match open.stream.write(bytes) {
-            // A frame that is cut off would be an error of the attacker's; it gives the connection up.
+            // A partial frame would be a protocol error, so the attacker closes the connection.
             Ok(written) => {
                 self.bytes_sent += written as u64;
                 written == bytes.len()
@@ -342,7 +343,7 @@ impl Attacker {
     }
 }
 
-/// HEADERS on the connection's next stream.
+/// Appends a HEADERS frame for the connection's next stream.
 fn request(bytes: &mut Vec<u8>, open: &mut Open, block: &[u8], flags: u8) {
     h2::frame(
         bytes,
@@ -354,7 +355,7 @@ fn request(bytes: &mut Vec<u8>, open: &mut Open, block: &[u8], flags: u8) {
     open.stream_id += 2;
 }
 
-/// Whether a call that did not wait says that the connection is still there.
+/// Returns true if the result of a non-blocking call means that the connection is still open.
 fn is_open(result: io::Result<usize>) -> bool {
     match result {
         Ok(bytes) => bytes > 0,
@@ -362,7 +363,7 @@ fn is_open(result: io::Result<usize>) -> bool {
     }
 }
 
-/// A connection to loopback from one of its addresses, with a small receive buffer, that does not block.
+/// Opens a non-blocking connection from `source` to a loopback port, with a small receive buffer.
 fn connect_from(source: Ipv4Addr, port: u16) -> io::Result<TcpStream> {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
     sockopt::set_socket_recv_buffer_size(&socket, 4096)?;

@@ -1,4 +1,4 @@
-//! The well-behaved client: hits over kept connections, one miss after another, and a look at the edge's memory.
+//! The well-behaved client: hits over kept connections, one miss after another, and samples of the edge's memory.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -11,28 +11,29 @@ use serde_json::{Value, json};
 
 use super::stage::{Service, Stage};
 
-/// Connections that ask for hits.
+/// The number of connections for hits.
 const HIT_CONNECTIONS: usize = 4;
 
-/// The threads that ask for hits take what the others leave of the core: misses, the origin and the attackers come first.
+/// The niceness of the threads for hits. They use what the misses, the origin and the attackers leave of the core.
 const HITS_NICE: i32 = 5;
 
-/// Keys of hits, all in memory.
+/// The number of keys for hits; all are in memory.
 const HIT_KEYS: u64 = 1000;
 
-/// Connections that put them there.
+/// The number of connections that fill the cache.
 const FILL_CONNECTIONS: u64 = 8;
 
-/// No request of a well-behaved client takes longer; one that does is an error.
+/// A request that takes longer is an error.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The next key that nobody asked for.
+/// The next key that was not requested before.
 static NEXT_MISS: AtomicU64 = AtomicU64::new(1 << 40);
 
-/// Serves itself for so long and returns what it got. `others_cpu_seconds` returns the CPU time that attackers have used.
+/// Sends requests for `length` and returns the figures. `others_cpu_seconds` returns the CPU time that the attackers
+/// have used.
 ///
-/// The client uses all that is left of its core, which it shares with the origin and the attackers. What these take is not
-/// the edge's fault: `hits_per_client_second` counts only the core's time that they left.
+/// The client shares its core with the origin and the attackers and uses the rest of it. Their CPU time is not the
+/// edge's fault, so `hits_per_client_second` counts only the time that they left.
 pub(super) fn measure(
     stage: &Stage,
     length: Duration,
@@ -92,7 +93,7 @@ pub(super) fn fill(stage: &Stage) -> anyhow::Result<()> {
     if stage.service != Service::Edge {
         return Ok(());
     }
-    // The origin takes 20 ms for each.
+    // The origin takes 20 ms per response, so several connections are used.
     thread::scope(|scope| {
         let parts: Vec<_> = (0..FILL_CONNECTIONS)
             .map(|n| {
@@ -114,14 +115,14 @@ fn hit(key: u64) -> String {
     format!("/o/{}?size=1024", key + 1)
 }
 
-/// A key that nobody asked for.
+/// Returns a key that was not requested before.
 pub(super) fn next_key() -> u64 {
     NEXT_MISS.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The path that is answered from memory: an object of the edge, or a page of another server.
+/// Requests a path that is answered from memory: an object of the edge, or a page of another server.
 fn ask_for_hits(stage: &Stage, n: u64, end: Instant, hits: &AtomicU64, errors: &AtomicU64) {
-    // On Linux the value of one thread. Without it a miss is measured with the wait for this core.
+    // On Linux, nice applies to the calling thread. Otherwise the latency of a miss would include the wait for this core.
     _ = rustix::process::nice(HITS_NICE);
     let mut connection = None;
     let mut key = n * 7919;
@@ -140,8 +141,8 @@ fn ask_for_hits(stage: &Stage, n: u64, end: Instant, hits: &AtomicU64, errors: &
     }
 }
 
-/// Objects that nobody asked for before; for a server without misses, a new connection for each request; for the gateway, an
-/// edge of the link that starts for each request.
+/// Requests objects that were not requested before. For a server without misses it opens a new connection for each
+/// request; for the gateway it starts a new edge of the link for each request.
 fn ask_for_misses(stage: &Stage, end: Instant, errors: &AtomicU64) -> Vec<f64> {
     let mut latencies = Vec::new();
     let mut connection = None;
@@ -167,15 +168,15 @@ fn ask_for_misses(stage: &Stage, end: Instant, errors: &AtomicU64) -> Vec<f64> {
             Err(_) => _ = errors.fetch_add(1, Ordering::Relaxed),
         }
         if stage.service != Service::Edge {
-            // A monitor, not a load: the page is rendered for each request.
+            // The page is rendered for each request, so it is polled as a monitor would do.
             thread::sleep(Duration::from_millis(5));
         }
     }
     latencies
 }
 
-/// One request, over the kept connection if there is one. A server may close a kept connection at any time, and a client
-/// then asks again on a new one (RFC 9112 §9.3.1).
+/// Sends one request over the kept connection, if there is one. A server may close a kept connection at any time; the
+/// request is then repeated on a new one (RFC 9112 §9.3.1).
 pub(super) fn ask(
     connection: &mut Option<Connection>,
     port: u16,
@@ -193,7 +194,7 @@ pub(super) fn ask(
     Ok(())
 }
 
-/// A kept connection that reads responses with a length.
+/// A kept connection for responses with `Content-Length`.
 pub(crate) struct Connection {
     stream: TcpStream,
     buffer: Vec<u8>,

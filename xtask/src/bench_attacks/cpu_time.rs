@@ -1,23 +1,23 @@
-//! CPU time that threads of this process use on the client's core.
+//! CPU time used by the attacker threads of this process, which run on the client's core.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The CPU time of several threads.
+/// The sum of the CPU time of several threads.
 #[derive(Debug, Default)]
 pub(super) struct CpuTime {
     nanoseconds: AtomicU64,
 }
 
-/// The CPU time of the calling thread that has been added.
+/// The CPU time of the calling thread that was already added.
 #[derive(Debug, Default)]
 pub(super) struct ThreadTime {
     added_nanoseconds: u64,
 }
 
 impl CpuTime {
-    /// Adds what the calling thread has used since the last call.
+    /// Adds the CPU time that the calling thread has used since the last call.
     pub(super) fn add(&self, thread: &mut ThreadTime) {
         let now = clock_gettime(ClockId::ThreadCPUTime);
         let now = u64::try_from(now.tv_sec * 1_000_000_000 + now.tv_nsec).unwrap_or(0);

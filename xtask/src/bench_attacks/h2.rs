@@ -1,4 +1,4 @@
-//! HTTP/2 frames written by hand (RFC 9113 §4, RFC 7541): an attacker needs no library, and a library would refuse.
+//! Encodes HTTP/2 frames (RFC 9113 §4, RFC 7541). A library would refuse to send the attacks' frames.
 
 /// The connection preface and SETTINGS with an initial window of `window` bytes (RFC 9113 §3.4, §6.5.2).
 pub(super) fn preface(window: u32) -> Vec<u8> {
@@ -9,7 +9,7 @@ pub(super) fn preface(window: u32) -> Vec<u8> {
     bytes
 }
 
-/// One frame (RFC 9113 §4.1).
+/// Appends a frame (RFC 9113 §4.1).
 pub(super) fn frame(into: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
     let length = u32::try_from(payload.len()).expect("payloads here are short");
     into.extend_from_slice(&length.to_be_bytes()[1..]);
@@ -20,21 +20,22 @@ pub(super) fn frame(into: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payloa
 
 /// The header block of a request for `path` (RFC 7541 §6.2.2: literals without indexing, no Huffman code).
 pub(super) fn head(method: Method, path: &str) -> Vec<u8> {
-    // Static table: 2 and 3 are the methods GET and POST, 6 is the scheme http, 4 names :path, 1 names :authority.
+    // Indexes of the static table: 2 and 3 are the methods GET and POST, 6 is the scheme http, 4 is :path, 1 is
+    // :authority.
     let mut block = vec![if method == Method::Get { 0x82 } else { 0x83 }, 0x86];
     literal(&mut block, 0x04, path.as_bytes());
     literal(&mut block, 0x01, b"bench");
     block
 }
 
-/// A field with an indexed name of the static table and a literal value.
+/// Appends a field with an indexed name of the static table and a literal value.
 fn literal(block: &mut Vec<u8>, prefix: u8, value: &[u8]) {
     block.push(prefix);
     integer(block, 0, 7, value.len());
     block.extend_from_slice(value);
 }
 
-/// A field that enters the dynamic table: later requests repeat it with one byte (RFC 7541 §6.2.1).
+/// Appends a field that enters the dynamic table. Later requests repeat it with one byte (RFC 7541 §6.2.1).
 pub(super) fn indexed_field(block: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     block.push(0x40);
     integer(block, 0, 7, name.len());
@@ -43,10 +44,10 @@ pub(super) fn indexed_field(block: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     block.extend_from_slice(value);
 }
 
-/// The first entry of the dynamic table (RFC 7541 §2.3.3).
+/// The index of the newest entry of the dynamic table (RFC 7541 §2.3.3).
 pub(super) const NEWEST_FIELD: u8 = 0x80 | 62;
 
-/// An integer behind a prefix of `bits` (RFC 7541 §5.1).
+/// Appends an integer with a prefix of `bits` bits (RFC 7541 §5.1).
 fn integer(block: &mut Vec<u8>, first: u8, bits: u32, value: usize) {
     let most = (1_usize << bits) - 1;
     if value < most {
@@ -81,7 +82,7 @@ pub(super) const CANCEL: [u8; 4] = [0, 0, 0, 8];
 mod tests {
     use super::*;
 
-    /// RFC 7541 §C.1 gives 10 with a prefix of five bits, 1337 with five, 42 with eight.
+    /// RFC 7541 §C.1 encodes 10 with a prefix of five bits, 1337 with five, and 42 with eight.
     #[test]
     fn integers_are_written_as_in_the_examples_of_the_rfc() {
         let written = |bits, value| {

@@ -1,41 +1,43 @@
-//! The attacks: what each does, with how many connections, at which strength.
+//! The attacks: what each does, its connections and its strength.
 
 use super::stage::Service;
 
-/// The kinds of attack on the server.
+/// An attack on a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attack {
-    /// Two HTTP/2 connections with a window of 0, 100 streams each, for objects of 8 MiB that evict each other.
+    /// Two HTTP/2 connections with a window of 0 and 100 streams each. They request objects of 8 MiB that evict each
+    /// other.
     PinnedH2,
-    /// 200 HTTP/1.1 connections that ask for such objects and read nothing.
+    /// 200 HTTP/1.1 connections that request objects of 8 MiB and read nothing.
     PinnedH1,
-    /// 40 HTTP/2 connections with 100 uploads each that repeat an indexed field of 4 kB: a byte sent is 4 kB decoded. No
-    /// body follows, and the origin waits for it.
+    /// 40 HTTP/2 connections with 100 uploads each. Each upload repeats an indexed field of 4 kB, so one byte sent is
+    /// decoded to 4 kB. The origin waits for bodies, which the client never sends.
     Hpack,
-    /// 1,150 uploads that send a byte every 15 seconds. The origin waits for their bodies.
+    /// 1,150 uploads that send one byte every 15 seconds. The origin waits for their bodies.
     SlowPosts,
-    /// 12 HTTP/2 connections with a window of 0 that ask for bodies of 400 kB that may not be stored.
+    /// 12 HTTP/2 connections with a window of 0 that request bodies of 400 kB with `no-store`.
     ClosedWindows,
-    /// Four HTTP/2 connections that reset each request at once. The origin takes 5 seconds for each response.
+    /// Four HTTP/2 connections that reset each request at once. The origin takes 5 seconds per response.
     RapidReset,
-    /// Four HTTP/2 connections that send PING and SETTINGS without end.
+    /// Four HTTP/2 connections that send PING and SETTINGS frames continuously.
     FrameFlood,
-    /// 1,400 connections that say nothing.
+    /// 1,400 connections that send nothing.
     Idle,
-    /// 32 connections to the admin server that pipeline requests and read nothing, each for a third of a second.
+    /// 32 connections to the admin server. Each pipelines requests and reads nothing for a third of a second.
     Admin,
-    /// 4,100 connections to the filter's publisher that say nothing.
+    /// 4,100 connections to the filter publisher that send nothing.
     Publisher,
-    /// 115 connections a second to the link's gateway that send no certificate and nothing else.
+    /// 115 connections per second to the gateway of the link that send neither a certificate nor data.
     Gateway,
 }
 
-/// How much an attack does.
+/// The strength of an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Strength {
-    /// About 70 MB/s of bodies, 20,000 frames a second, and 100 connections a second instead of those that the server closed.
+    /// About 70 MB/s of bodies, 20,000 frames per second, and 100 connections per second to replace those that the
+    /// server closed.
     Moderate,
-    /// As many bodies as the edge fetches, a million frames a second, and 1,000 connections a second.
+    /// As many bodies as the edge can fetch, a million frames per second, and 1,000 connections per second.
     Strong,
 }
 
@@ -50,7 +52,7 @@ impl Strength {
     }
 }
 
-/// The body of an object that an attack asks for.
+/// The body of the objects that an attack requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Body {
     pub(super) bytes: u32,
@@ -103,7 +105,7 @@ impl Attack {
         }
     }
 
-    /// Connections that it keeps open.
+    /// The number of connections that the attack keeps open.
     pub(super) const fn connections(self) -> usize {
         match self {
             Self::PinnedH2 => 2,
@@ -119,18 +121,18 @@ impl Attack {
         }
     }
 
-    /// Connections opened in one turn before all are open.
+    /// The number of connections opened per turn until all are open.
     pub(super) const fn opened_a_turn(self, strength: Strength) -> usize {
         match (self, strength) {
-            // 115 a second were found to lock out edges.
+            // 115 connections per second were found to lock out other edges.
             (Self::Gateway, Strength::Moderate) => 2,
-            // 8 MiB each, six turns apart: 70 MB/s.
+            // 8 MiB per connection and one connection in six turns: 70 MB/s.
             (Self::PinnedH1, Strength::Moderate) => 1,
             _ => 20,
         }
     }
 
-    /// The body that the attack makes the edge fetch without end, if it does.
+    /// The body that the edge must fetch repeatedly in this attack, if any.
     pub(super) const fn body(self) -> Option<Body> {
         match self {
             Self::PinnedH2 | Self::PinnedH1 => Some(Body {
@@ -145,7 +147,7 @@ impl Attack {
         }
     }
 
-    /// Returns true if a connection has nothing to do for seconds once it is open.
+    /// Returns true if a connection is idle for seconds after it was opened.
     pub(super) const fn is_slow(self) -> bool {
         matches!(
             self,

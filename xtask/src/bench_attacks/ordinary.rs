@@ -1,7 +1,7 @@
-//! The control: a well-behaved client that takes as many bytes a second as an attack made the edge fetch.
+//! The control: a well-behaved client that downloads as many bytes per second as an attack made the edge fetch.
 //!
-//! A body that is really fetched and sent costs the edge the same for an attacker and for a client. The control shows
-//! this price.
+//! A body that is fetched and sent costs the edge the same for an attacker and for a client. The control measures
+//! this cost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,10 +14,10 @@ use super::client::{Connection, ask, next_key};
 use super::cpu_time::{CpuTime, ThreadTime};
 use super::kinds::Body;
 
-/// Connections of the control; each fetches one body after the other.
+/// The connections of the control. Each fetches one body after the other.
 const CONNECTIONS: u32 = 8;
 
-/// The control at work.
+/// The running control.
 pub(super) struct Running {
     over: Arc<AtomicBool>,
     bodies: Arc<AtomicU64>,
@@ -27,7 +27,7 @@ pub(super) struct Running {
     body: Body,
 }
 
-/// Fetches bodies at `bytes_per_second`, or as many as come if those are fewer.
+/// Fetches bodies at `bytes_per_second`, or as fast as possible if that is slower.
 pub(super) fn start(body: Body, bytes_per_second: f64, port: u16) -> Running {
     let over = Arc::new(AtomicBool::new(false));
     let bodies = Arc::new(AtomicU64::new(0));
@@ -69,12 +69,12 @@ pub(super) fn start(body: Body, bytes_per_second: f64, port: u16) -> Running {
 }
 
 impl Running {
-    /// Seconds of CPU time that the control has used.
+    /// The CPU time that the control has used, in seconds.
     pub(super) fn cpu_seconds(&self) -> f64 {
         self.cpu_time.seconds()
     }
 
-    /// Ends the control and returns what it took.
+    /// Stops the control and returns its throughput.
     pub(super) fn stop(self) -> Value {
         let seconds = self.begun.elapsed().as_secs_f64();
         self.over.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The servers under attack and the origin behind them.
+//! Starts the servers under attack and their origin.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use crate::bench_memory::{MEMORY_RATIO_MAX, base_bytes};
 use super::kinds::Attack;
 use super::{Plan, client};
 
-/// The server that the client measures while it is attacked.
+/// The server under attack; the client measures it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Service {
     Edge,
     Admin,
     Publisher,
-    /// The gateway of a link, by way of an edge of the link.
+    /// The gateway of a link. The client reaches it through an edge of the link.
     Gateway,
 }
 
@@ -30,18 +30,18 @@ pub(super) struct Stage {
     admin_port: u16,
     publisher_port: u16,
     link: Option<Link>,
-    /// What the edge may take: the memory tier, the fills and the base, and a tenth on top.
+    /// The memory limit of the edge: (memory tier + fills + base) × 1.1.
     pub(super) memory_bytes_bound: Option<u64>,
     server: Server,
     origin: Server,
-    // Last, so that it outlives the processes that write into it.
+    // Declared last: dropped after the processes that write into it.
     _scratch: Scratch,
 }
 
-/// The well-behaved edge of a link; others like it start one after the other.
+/// The well-behaved edge of a link. Further edges with the same arguments are started one after the other.
 struct Link {
     port: u16,
-    /// Arguments without address and store.
+    /// The arguments without address and store.
     line: String,
     folder: PathBuf,
     binary: PathBuf,
@@ -51,10 +51,10 @@ struct Link {
 
 const WORKERS: u64 = 1;
 
-/// Ids of the publisher's set.
+/// The number of ids in the publisher's set.
 const IDS: u32 = 10_000;
 
-/// The soft limit of open files that a shell gives a server.
+/// The usual soft limit of open files in a login shell.
 const OPEN_FILES_SOFT: u32 = 1024;
 
 impl Stage {
@@ -65,7 +65,8 @@ impl Stage {
         let (admin_port, publisher_port) = (free_port()?, free_port()?);
         let words =
             |line: &str| -> Vec<String> { line.split_whitespace().map(str::to_owned).collect() };
-        // Misses take long enough that a scheduler's pause does not double them. Every request through a link is a miss.
+        // Misses take long enough that a pause by the scheduler does not double their latency. Through a link, every
+        // request is a miss.
         let latency_ms = if attack.service() == Service::Gateway {
             0
         } else {
@@ -159,13 +160,13 @@ impl Stage {
         })
     }
 
-    /// The port that the client asks.
+    /// The port for the client's requests.
     pub(super) fn client_port(&self) -> u16 {
         let link = self.link.as_ref();
         link.map_or_else(|| self.port(), |link| link.port)
     }
 
-    /// Starts an edge of the link and asks through it. It has the same store each time, as after a restart.
+    /// Starts an edge of the link and sends a request through it. Each edge has the same store, as after a restart.
     pub(super) fn ask_through_a_new_link(&self, path: &str) -> anyhow::Result<()> {
         let link = self.link.as_ref().context("no link here")?;
         let port = free_port()?;
@@ -180,7 +181,7 @@ impl Stage {
         client::ask(&mut None, port, path)
     }
 
-    /// Seconds of CPU time that the origin has used, on the core that it shares with the client.
+    /// CPU seconds of the origin, on the core that it shares with the client.
     pub(super) fn origin_cpu_seconds(&self) -> anyhow::Result<f64> {
         self.origin.cpu_seconds()
     }
@@ -195,7 +196,7 @@ impl Stage {
         Ok(line.context("no such metric")?.trim().parse()?)
     }
 
-    /// The port of the server that is attacked.
+    /// The port of the server under attack.
     pub(super) fn port(&self) -> u16 {
         match self.service {
             Service::Edge | Service::Gateway => self.edge_port,
@@ -204,7 +205,7 @@ impl Stage {
         }
     }
 
-    /// The memory that the server takes, pages of large bodies included where it says so itself.
+    /// The memory of the server. If the server reports it, the value includes the pages of large bodies.
     pub(super) fn memory_bytes(&self) -> Option<u64> {
         let said = (self.service == Service::Edge)
             .then(|| status(self.admin_port).ok())
@@ -234,7 +235,7 @@ fn start_link(
     Server::start(name, binary, &words, core, port, folder)
 }
 
-/// Read before an attack: the admin server may be the one that it reaches.
+/// Returns the memory limit. It is read before the attack, because the attack may block the admin server.
 fn memory_bytes_bound(admin_port: u16) -> anyhow::Result<u64> {
     let page = status(admin_port)?;
     let hot = count(&page["hot"], "capacity_bytes");
@@ -242,7 +243,7 @@ fn memory_bytes_bound(admin_port: u16) -> anyhow::Result<u64> {
     Ok(((hot + fills + base_bytes(WORKERS)) as f64 * MEMORY_RATIO_MAX) as u64)
 }
 
-/// Keeps this process and the attackers in it off the server's core.
+/// Moves this process, which includes the attackers, off the server's core.
 pub(super) fn pin_this_process(core: u32) -> anyhow::Result<()> {
     let pinned = Command::new("taskset")
         .args(["--cpu-list", "--pid", &core.to_string()])

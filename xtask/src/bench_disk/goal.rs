@@ -1,20 +1,20 @@
-//! Goals beside figures: what was asked, what was reached.
+//! Goals and the measured values.
 
 use std::fmt;
 
 use serde_json::{Value, json};
 
-/// One goal and the figure that is held against it.
+/// A goal and the value measured for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Goal {
     pub(crate) what: String,
     pub(crate) reached: f64,
     pub(crate) bound: Bound,
-    /// How the two are written, as in `x` or `MiB`.
+    /// The unit of both values, such as `x` or `MiB`.
     pub(crate) unit: &'static str,
 }
 
-/// Which side of the goal is good.
+/// The bound that the value must meet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Bound {
     AtLeast(f64),
@@ -69,7 +69,7 @@ impl fmt::Display for Goal {
     }
 }
 
-/// The middle one, or the mean of the two in the middle; nothing of nothing.
+/// Returns the median, or `None` for an empty list. For an even number of values it is the mean of the middle two.
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -96,7 +96,7 @@ mod tests {
         assert!(!goal(3.99, Bound::AtLeast(4.0)).holds());
         assert!(goal(1.1, Bound::AtMost(1.1)).holds());
         assert!(!goal(1.11, Bound::AtMost(1.1)).holds());
-        // What could not be measured is not reached.
+        // A value that could not be measured does not reach the goal.
         assert!(!goal(f64::NAN, Bound::AtMost(1.1)).holds());
         assert!(!goal(f64::NAN, Bound::AtLeast(1.1)).holds());
     }

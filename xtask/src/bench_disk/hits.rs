@@ -1,10 +1,10 @@
-//! Hits from disk, in pairs with nginx's cache on the same file system.
+//! Measures hits from disk, in pairs with nginx's cache on the same file system.
 //!
-//! The edge's memory admits nothing (its policy's threshold is one byte), so each of its hits is one from
-//! disk, as each of nginx's is; the edge's own count of them is held against the client's count of
-//! answers. Warm, everything lies in the page cache. Cold, the pages of the server's files are
-//! dropped before each run (`posix_fadvise`, after a sync): nobody else's page goes with
-//! them, and the file system's own data stays, which spares nginx with its many files more than us.
+//! The edge's memory admits no object, because the threshold of its policy is one byte. All its hits therefore come
+//! from disk, as nginx's do; the edge's own counter of disk hits is compared with the client's count of responses. In
+//! the warm state, all files are in the page cache. In the cold state, the pages of the server's files are dropped
+//! before each run (`posix_fadvise` after a sync). Pages of other programs and the file system's metadata stay
+//! cached. Cached metadata helps nginx, which has many files, more than edgeward.
 
 pub(super) mod floor;
 mod limits;
@@ -48,10 +48,10 @@ usage: cargo xtask bench-disk hits [options]
   --out FOLDER        where hits.jsonl and hits.md go [bench/scratch/disk]
 ";
 
-/// Requests per CPU-second, to nginx at its best.
+/// The goal: requests per CPU-second, divided by those of the best nginx variant.
 const GOAL: f64 = 1.3;
 
-/// The loads that a server gets.
+/// The load for each server.
 pub(crate) struct Plan {
     runs: u32,
     seconds: u64,
@@ -73,7 +73,7 @@ struct Run {
     subject: Subject,
     per_cpu_second: f64,
     p99_us: f64,
-    /// Share of the bytes sent that came from the device.
+    /// The share of the sent bytes that were read from the device.
     from_device: f64,
     spoiled: Option<String>,
 }
@@ -167,7 +167,7 @@ fn measure(
         disk_hits,
         from_device,
     );
-    // The clock has ticks of 10 ms: a run below one is no run.
+    // The CPU clock has a resolution of 10 ms, so shorter values are rounded up to it.
     let per_cpu_second = load.requests as f64 / cpu_seconds.max(0.01);
     let seconds = load.duration.as_secs_f64();
     let line = json!({
@@ -201,7 +201,7 @@ fn measure(
     })
 }
 
-/// Why a run is not what it claims to be.
+/// Returns why a run is invalid, if it is.
 fn spoiled(
     state: State,
     requests: u64,
@@ -221,7 +221,7 @@ fn spoiled(
             "{origin_requests} of {requests} reached the origin"
         ));
     }
-    // What is under way when wrk stops has been looked up and not been counted by it.
+    // Requests that are pending when wrk stops were counted by the edge and not by wrk.
     if let Some(hits) = disk_hits.filter(|&hits| hits < requests) {
         return Some(format!("only {hits} of {requests} came from disk"));
     }
@@ -287,7 +287,7 @@ impl State {
     }
 }
 
-/// Medians of what counts, and the ratio to nginx where it does best.
+/// Returns the medians and the ratio to the best nginx variant.
 fn summary(runs: &[Run]) -> String {
     let mut groups: Vec<(State, u64)> = Vec::new();
     for run in runs {
@@ -358,7 +358,7 @@ fn summary(runs: &[Run]) -> String {
     format!("{out}\n```text\n{goals}```\n")
 }
 
-/// What the two send by where that is not the same.
+/// Notes the congestion controls, if edgeward and nginx use different ones.
 fn on_congestion(system: &str) -> String {
     if system.starts_with("bbr") {
         format!(
@@ -370,13 +370,13 @@ fn on_congestion(system: &str) -> String {
     }
 }
 
-/// Bytes read from devices by a process.
+/// Bytes that a process has read from devices.
 fn read_by(pid: u32) -> u64 {
     fs::read_to_string(format!("/proc/{pid}/io"))
         .map_or(0, |text| super::sample::line(&text, "read_bytes"))
 }
 
-/// Disk hits by the edge's own count.
+/// Disk hits, as the edge counts them.
 fn disk_hits_in(status: &Value) -> u64 {
     super::servers::count(&status["disk_lookups"], "hit")
 }

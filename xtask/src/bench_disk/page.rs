@@ -1,4 +1,4 @@
-//! The page of a replay: before and after on one axis.
+//! The report of a replay: the curves of all runs on one axis.
 
 use edgeward_report::{Axis, Column, Page, Plot, Series, Table, Unit};
 
@@ -8,7 +8,7 @@ use super::sample::{Sample, share};
 use crate::bench_hits::facts;
 use crate::options::written;
 
-/// A curve has about so many points: each is a mean over a stretch of the run.
+/// The approximate number of points of a curve. Each is a mean over an interval of the run.
 const POINTS: usize = 60;
 
 pub(crate) fn render(plan: &Plan, rows: &[Row], goals: &[Goal]) -> String {
@@ -94,7 +94,7 @@ pub(crate) fn render(plan: &Plan, rows: &[Row], goals: &[Goal]) -> String {
     page.render()
 }
 
-/// What was typed, of paths the last part: the others are this machine's own.
+/// The command line. Of paths only the last part is shown, because the folders belong to this machine.
 fn command() -> String {
     let words = std::env::args().skip(1).map(|word| {
         let name = word.rsplit('/').next().map(str::to_owned);
@@ -183,7 +183,7 @@ fn reached(goals: &[Goal]) -> Table {
     table
 }
 
-/// What runs along the bottom.
+/// The horizontal axis.
 #[derive(Clone, Copy)]
 struct Axes {
     by_time: bool,
@@ -232,7 +232,7 @@ impl Axes {
         plot
     }
 
-    /// What each rule has fetched so far beyond what the first of them had fetched after as many requests.
+    /// The upstream bytes of each rule, minus those of the first rule at the same number of requests.
     fn saved(self, rows: &[Row]) -> Plot {
         let mut plot = self
             .plot("Upstream bytes so far, beyond those of the first rule", "bytes", Unit::Bytes)
@@ -274,7 +274,7 @@ impl Axes {
     }
 }
 
-/// Upstream bytes of a run when it had answered so many requests, between two samples in proportion.
+/// The upstream bytes of a run after this many requests, interpolated linearly between two samples.
 fn upstream_at(series: &[Sample], requests: u64) -> f64 {
     let after = series.partition_point(|sample| sample.requests < requests);
     let Some(b) = series.get(after) else {
@@ -287,8 +287,8 @@ fn upstream_at(series: &[Sample], requests: u64) -> f64 {
     a.origin_bytes as f64 + part * b.origin_bytes.saturating_sub(a.origin_bytes) as f64
 }
 
-/// A figure for each stretch of the run, from the samples at its ends. A short one
-/// at the end goes with the one before.
+/// Computes one value per interval of the run from the samples at its ends. A short interval at the end is merged
+/// with the previous one.
 fn stretches(series: &[Sample], figure: impl Fn(&Sample, &Sample) -> f64) -> Vec<(&Sample, f64)> {
     let step = series.len().div_ceil(POINTS).max(1);
     let mut ends: Vec<&Sample> = series.iter().step_by(step).collect();
@@ -298,7 +298,7 @@ fn stretches(series: &[Sample], figure: impl Fn(&Sample, &Sample) -> f64) -> Vec
     {
         ends.push(last);
     }
-    // Rates of a moment say nothing.
+    // Rates over a very short interval are meaningless.
     if let [.., a, b, c] = ends[..]
         && c.seconds - b.seconds < (b.seconds - a.seconds) / 2.0
     {

@@ -1,8 +1,8 @@
-//! One trace, once for each rule of admission to disk.
+//! Replays one trace for each disk admission rule.
 //!
-//! Each run has a fresh folder, origin and edge. At a fixed rate (`--rate`) all runs see the same traffic at
-//! the same second, so their curves may be laid over each other; in a closed loop (`--rate max`) a
-//! run goes as fast as it can, and the curves have requests along the bottom instead of time.
+//! Each run has a fresh folder, origin and edge. At a fixed rate (`--rate`) all runs get the same traffic in the same
+//! second, so their curves are comparable over time. In a closed loop (`--rate max`) each run goes as fast as it can,
+//! and the horizontal axis shows requests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,8 +41,8 @@ usage: cargo xtask bench-disk replay [TRACE] [options]
   --json yes          print the rows as JSON too
 ";
 
-/// What the server takes besides what it holds: code, stacks, connections. Measured 11 MiB idle;
-/// the rest is room for the allocator.
+/// Memory of the server besides its contents: code, stacks, connections. An idle server uses 11 MiB; the rest is a
+/// reserve for the allocator.
 const PROGRAM_BYTES: u64 = 48 << 20;
 
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
@@ -69,7 +69,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     Ok(rows.iter().all(|row| row.errors == 0))
 }
 
-/// What was asked for.
+/// The options of the command.
 pub(crate) struct Plan {
     pub(crate) trace: PathBuf,
     pub(crate) requests: Option<u64>,
@@ -78,7 +78,7 @@ pub(crate) struct Plan {
     pub(crate) disk_bytes: u64,
     pub(crate) policy: String,
     admissions: Vec<String>,
-    /// Nothing is a closed loop.
+    /// `None` is a closed loop.
     pub(crate) rate: Option<f64>,
     pub(crate) connections: u32,
     folder: PathBuf,
@@ -182,7 +182,7 @@ impl Plan {
             .stderr(Stdio::inherit())
             .output()
             .context("the replay does not start")?;
-        // Code 1 says that answers were wrong; the document says how many.
+        // Exit code 1 means that responses were wrong. The report contains their number.
         ensure!(
             matches!(output.status.code(), Some(0 | 1)),
             "edgeward replay ended with {}",
@@ -192,7 +192,7 @@ impl Plan {
     }
 }
 
-/// Traffic out of a seed, so that nobody needs a trace to begin with. Made once.
+/// Generates a trace from a seed once, so that no trace file is needed.
 fn made_up(edgeward: &Path, folder: &Path) -> anyhow::Result<PathBuf> {
     let path = folder.join("web-300k.oracleGeneral");
     if !path.is_file() {
@@ -211,16 +211,17 @@ fn made_up(edgeward: &Path, folder: &Path) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// One run, measured.
+/// The results of one run.
 pub(crate) struct Row {
     pub(crate) admission: String,
-    /// Answers that were not what they should have been.
+    /// Wrong responses.
     errors: u64,
     pub(crate) byte_hit_ratio: f64,
     body_bytes: u64,
     seconds: f64,
     pub(crate) p99_ms: f64,
-    /// Half the requests were sent later than they were due by this: the machine did not keep up.
+    /// The median delay between the scheduled time and the send time of a request. A long delay means that the
+    /// machine did not keep up.
     pub(crate) delay_p50_ms: f64,
     load_average: (Option<f64>, Option<f64>),
     hot_bytes: u64,
@@ -228,7 +229,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// How much a figure grew over the run.
+    /// The growth of a counter over the run.
     pub(crate) fn gained(&self, figure: fn(&Sample) -> u64) -> u64 {
         let ends = self.series.first().zip(self.series.last());
         ends.map_or(0, |(first, last)| {
@@ -252,14 +253,13 @@ impl Row {
         self.series.iter().map(|s| s.rss_bytes).max().unwrap_or(0)
     }
 
-    /// What memory was promised: hot objects, what the disk tier says it may take, the most that was on its
-    /// way from the origin at any look, the program itself.
+    /// The memory budget: hot objects, the disk tier's own limit, the largest fills in any sample, and the program.
     pub(crate) fn rss_budget_bytes(&self) -> u64 {
         let most = |figure: fn(&Sample) -> u64| self.series.iter().map(figure).max().unwrap_or(0);
         self.hot_bytes + most(|s| s.disk_memory_bytes) + most(|s| s.fill_bytes) + PROGRAM_BYTES
     }
 
-    /// Upstream bytes in a stretch of the run, whose ends are shares of the requests.
+    /// Upstream bytes in a part of the run, given by two shares of the requests.
     fn upstream(&self, from: f64, to: f64) -> u64 {
         let all = self.gained(|s| s.requests) as f64;
         let at = |place: f64| {
@@ -334,7 +334,7 @@ impl Row {
     }
 }
 
-/// Second-hit held against always, where both ran; memory of every run.
+/// Compares second-hit with always, if both ran. Checks the memory of every run.
 pub(crate) fn goals(rows: &[Row]) -> Vec<Goal> {
     let named = |name: &str| rows.iter().find(|row| row.admission == name);
     let mut goals = Vec::new();
@@ -445,7 +445,7 @@ mod tests {
         }
     }
 
-    /// Upstream traffic that is more at first and less at the end meets both goals about it.
+    /// Upstream traffic that is higher at first and lower at the end meets both goals.
     #[test]
     fn goals_look_at_both_ends_of_the_run() {
         let always = row("always", 800, &[0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100]);

@@ -1,4 +1,4 @@
-//! Once a second: what the process, the device, the edge and the origin have counted so far.
+//! Samples the counters of the process, the device, the edge and the origin once per second.
 
 use std::fs;
 use std::io::{IsTerminal as _, stderr};
@@ -12,19 +12,19 @@ use anyhow::Context as _;
 
 use super::servers::{count, status, total};
 
-/// Declares what a sample holds once, as it is filled and as it is written down.
+/// Declares the fields of a sample once, for reading and for printing.
 macro_rules! figures {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// One look. All but the last three grow from the start of the processes.
+        /// A sample. All fields except the last three are counters that grow from the start of the processes.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub(crate) struct Sample {
-            /// Since the first look.
+            /// Seconds since the first sample.
             pub(crate) seconds: f64,
             $($(#[$doc])* pub(crate) $name: u64,)*
         }
 
         impl Sample {
-            /// Names of the columns of a table of samples.
+            /// The column names of a table of samples.
             pub(crate) const COLUMNS: &[&str] = &["seconds", $(stringify!($name)),*];
 
             pub(crate) fn cells(&self) -> Vec<String> {
@@ -37,56 +37,56 @@ macro_rules! figures {
 figures! {
     /// Requests answered by the edge.
     requests,
-    /// Of these, from RAM or disk.
+    /// Hits from RAM or disk.
     hits,
-    /// Of these, from disk.
+    /// Hits from disk.
     disk_hits,
-    /// Requests the origin heard.
+    /// Requests that reached the origin.
     origin_requests,
-    /// Bytes of bodies the origin sent.
+    /// Body bytes that the origin sent.
     origin_bytes,
-    /// CPU of the edge, all its threads.
+    /// CPU time of the edge, all threads.
     cpu_ms,
-    /// `/proc/PID/io`: what the process had read from a device.
+    /// `/proc/PID/io`: bytes that the process read from a device.
     read_bytes,
-    /// `/proc/PID/io`: what it wrote to files, counted when the page cache takes it.
+    /// `/proc/PID/io`: bytes that the process wrote to files, counted when they enter the page cache.
     write_bytes,
-    /// `/proc/PID/io`: calls that write, those to sockets among them.
+    /// `/proc/PID/io`: write system calls, including those to sockets.
     write_calls,
-    /// What the store says it wrote.
+    /// Bytes written, as the store counts them.
     store_written_bytes,
-    /// How many writes the store says that took.
+    /// Write operations, as the store counts them.
     store_write_ops,
     /// Syncs of the store.
     store_syncs,
-    /// Objects the store gave up because its queue was full.
+    /// Objects that the store dropped because its queue was full.
     store_dropped,
-    /// `/proc/diskstats`: writes the device completed, whoever caused them.
+    /// `/proc/diskstats`: writes that the device completed, including those of other programs.
     device_write_ops,
-    /// `/proc/diskstats`: bytes of these.
+    /// `/proc/diskstats`: bytes of these writes.
     device_write_bytes,
-    /// Resident set at this moment.
+    /// The current resident set.
     rss_bytes,
-    /// What index, admission and queues of the disk tier may take, by the edge's own account.
+    /// The memory limit of the disk tier's index, admission and queues, as the edge reports it.
     disk_memory_bytes,
-    /// Bodies on their way from the origin at this moment.
+    /// Bytes of bodies that are being fetched from the origin.
     fill_bytes,
 }
 
-/// What is looked at.
+/// The processes and the device to sample.
 #[derive(Clone, Debug)]
 pub(crate) struct Watched {
     pub(crate) label: String,
     pub(crate) pid: u32,
     pub(crate) admin: u16,
     pub(crate) origin: u16,
-    /// As `/proc/diskstats` numbers it: major and minor.
+    /// The major and minor number of the device, as in `/proc/diskstats`.
     pub(crate) device: Option<(u64, u64)>,
-    /// For the progress line.
+    /// The total number of requests, for the progress line.
     pub(crate) requests_total: Option<u64>,
 }
 
-/// A thread that looks.
+/// A thread that takes samples.
 #[derive(Debug)]
 pub(crate) struct Sampler {
     stop: mpsc::Sender<()>,
@@ -100,7 +100,7 @@ impl Sampler {
         Self { stop, thread }
     }
 
-    /// The samples, after a last one.
+    /// Takes a last sample and returns all samples.
     pub(crate) fn stop(self) -> anyhow::Result<Vec<Sample>> {
         drop(self.stop);
         match self.thread.join() {
@@ -166,7 +166,7 @@ fn look(watched: &Watched, started: Instant, asked: u64) -> anyhow::Result<Sampl
     })
 }
 
-/// On a terminal one line that changes; elsewhere a line now and then.
+/// Prints the progress: on a terminal one changing line, otherwise a line from time to time.
 fn progress(watched: &Watched, sample: &Sample, ticks: usize) {
     let done = watched.requests_total.map_or_else(String::new, |total| {
         let share = sample.requests as f64 / total.max(1) as f64;
@@ -196,17 +196,18 @@ pub(crate) fn share(part: u64, whole: u64) -> f64 {
     part as f64 / whole as f64
 }
 
-/// The device that a folder lies on, if it is one: tmpfs and its like have major number 0.
+/// Returns the device that holds the folder, or `None` for tmpfs and similar file systems, whose major number is 0.
 pub(crate) fn device_of(folder: &Path) -> Option<(u64, u64)> {
     let number = fs::metadata(folder).ok()?.dev();
-    // makedev(3): twelve bits of the major number above eight of the minor, the rest further up.
+    // The layout of glibc's makedev(3): bits 8 to 19 are the low part of the major number, bits 0 to 7 the low part
+    // of the minor number. The high parts follow in the upper bits.
     let major = ((number >> 8) & 0xfff) | ((number >> 32) & !0xfff);
     let minor = (number & 0xff) | ((number >> 12) & 0xfff00);
     (major != 0).then_some((major, minor))
 }
 
-/// Writes completed and bytes written, from the device's line. Sectors are of 512 bytes whatever
-/// the device has (Documentation/admin-guide/iostats.rst).
+/// Returns the completed writes and the bytes written of a device. A sector has 512 bytes here for every device
+/// (Documentation/admin-guide/iostats.rst).
 fn written_by(diskstats: &str, (major, minor): (u64, u64)) -> Option<(u64, u64)> {
     let mut lines = diskstats.lines().map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -221,17 +222,17 @@ fn written_by(diskstats: &str, (major, minor): (u64, u64)) -> Option<(u64, u64)>
     })
 }
 
-/// Milliseconds of CPU and bytes of memory, from `/proc/PID/stat` (proc(5)).
+/// Returns the CPU time in milliseconds and the resident memory in bytes, from `/proc/PID/stat` (proc(5)).
 fn cpu_and_memory(stat: &str) -> Option<(u64, u64)> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = after_name.split_whitespace().collect();
-    // Field 3 of the manual is the first here; ticks are hundredths of a second.
+    // Field 3 of the manual page has index 0; a tick is 10 ms.
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
     let page = rustix::param::page_size() as u64;
     Some(((field(14)? + field(15)?) * 10, field(24)? * page))
 }
 
-/// The number behind a name in `/proc/PID/io`.
+/// The value of a key in `/proc/PID/io`.
 pub(crate) fn line(text: &str, name: &str) -> u64 {
     text.lines()
         .find_map(|line| {

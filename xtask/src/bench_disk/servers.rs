@@ -1,4 +1,4 @@
-//! The edge and the origin under measurement, and what their status pages say.
+//! The measured edge and its origin, and helpers for their status pages.
 
 use std::path::Path;
 
@@ -34,9 +34,9 @@ impl Origin {
         })
     }
 
-    /// Requests it has heard so far, this one not counted.
+    /// The requests that the origin has received so far.
     ///
-    /// `asked` counts how often anybody looked: the origin counts that as a request.
+    /// `asked` counts the calls of this method, because the origin counts each call as a request.
     pub(crate) fn requests(&self, asked: &mut u64) -> anyhow::Result<u64> {
         *asked += 1;
         Ok(count(&status(self.port)?, "requests").saturating_sub(*asked))
@@ -44,7 +44,7 @@ impl Origin {
 }
 
 impl Edge {
-    /// One worker, unless `more` states another number.
+    /// Starts an edge with one worker, unless `more` sets another number.
     pub(crate) fn start(
         binary: &Path,
         name: &str,
@@ -91,18 +91,18 @@ fn start(
     }
 }
 
-/// The page `/status` of whoever listens there.
+/// Fetches `/status` of the server on this port.
 pub(crate) fn status(port: u16) -> anyhow::Result<Value> {
     let page = Client::connect(port)?.get_page("/status")?;
     serde_json::from_slice(&page).context("/status is not JSON")
 }
 
-/// A number of a page; 0 where it says nothing.
+/// Returns a number of a status page; 0 if it is missing.
 pub(crate) fn count(page: &Value, key: &str) -> u64 {
     page[key].as_u64().unwrap_or(0)
 }
 
-/// The sum of all numbers of an object, or of one key over all objects of an array.
+/// Returns the sum of all numbers of an object, or of one key over all objects of an array.
 pub(crate) fn total(page: &Value, key: &str) -> u64 {
     match page {
         Value::Object(entries) => entries.values().filter_map(Value::as_u64).sum(),

@@ -1,12 +1,12 @@
-//! Streaming writes beside fio's, and what writing does to those who are served from memory.
+//! Compares streaming writes with fio, and measures how writing affects hits from memory.
 //!
-//! **Throughput.** The store alone (its example `disk_write`) and fio write the same amount to the same folder in
-//! turns, each through the page cache, in writes of 1 MiB, with an fdatasync every 64 MiB, into a file whose
-//! room was allocated before.
+//! **Throughput.** The store alone (its example `disk_write`) and fio alternate. Both write the same amount to the
+//! same folder through the page cache: writes of 1 MiB, an fdatasync every 64 MiB, and a preallocated file.
 //!
-//! **Latency.** Small objects are asked for at a fixed rate and come from memory: alone; while large misses pass
-//! through an edge without a disk; and while the same misses are written. The second tells what
-//! the misses themselves cost on these cores, so the third to the second is what the disk costs.
+//! **Latency.** Small objects are requested at a fixed rate and come from memory, in three phases: alone; while large
+//! misses pass through an edge without a disk; and while the same misses are written to disk. The second phase shows
+//! the cost of the misses themselves on these cores. The third phase divided by the second shows the cost of the
+//! disk.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -45,14 +45,14 @@ usage: cargo xtask bench-disk write [options]
 
 const MIB: f64 = 1_048_576.0;
 
-/// Small objects, all of which memory holds.
+/// The number of small objects; all fit in memory.
 const HOT_KEYS: u64 = 200;
 const HOT_BYTES: u64 = 1024;
 const MISS_BYTES: u64 = 1 << 20;
-/// More cost CPU that two cores do not have.
+/// A higher rate would need more CPU time than two cores have.
 const MISS_RATE_MAX: f64 = 200.0;
 
-/// Until the misses have begun.
+/// The time until the misses have begun.
 const LEAD: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
@@ -145,7 +145,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
 struct Bench {
     edgeward: PathBuf,
     folder: PathBuf,
-    /// Of the edge that writes; none if empty.
+    /// The configuration file of the edge that writes; empty for the defaults.
     config: String,
     runs: u32,
     seconds: u32,
@@ -156,7 +156,7 @@ struct Rates {
     misses: f64,
 }
 
-/// Medians, in milliseconds.
+/// Medians of the 99th percentile in each phase, in milliseconds.
 struct Latencies {
     alone: f64,
     passing: f64,
@@ -181,7 +181,7 @@ impl Bench {
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 
-    /// Bytes a second.
+    /// Returns the write speed of fio in bytes per second.
     fn fio(&self, size: u64) -> anyhow::Result<f64> {
         let fio = find("fio")?;
         let scratch = self.settled()?;
@@ -205,7 +205,7 @@ impl Bench {
             .context("fio's report has no bw_bytes")
     }
 
-    /// A folder of its own, with nothing of earlier runs waiting to be written.
+    /// Creates a folder and syncs, so that no writes of earlier runs are pending.
     fn settled(&self) -> anyhow::Result<Scratch> {
         let scratch = Scratch::new(&self.folder)?;
         syncfs(File::open(&scratch.path)?).context("syncfs")?;
@@ -217,7 +217,7 @@ impl Bench {
         let store = scratch.path.join("store");
         fs::create_dir(&store)?;
         let origin = Origin::start(&self.edgeward, None, &scratch.path)?;
-        // Large objects are not for memory, in either.
+        // The memory of neither edge admits large objects.
         let hot = "--hot 64MiB --policy threshold:64KiB";
         let mut disk = format!(
             "--disk {} --disk-size 4GiB --disk-admission always",
@@ -231,7 +231,7 @@ impl Bench {
             Edge::start(&self.edgeward, name, &origin, &more, None, &scratch.path)
         };
         let (writing, passing) = (edge("writing", &disk)?, edge("passing", "")?);
-        // By the replay itself: its Host is part of the key.
+        // The replay itself fills the cache, because its `Host` is part of the key.
         let warm = scratch.path.join("warm.txt");
         fs::write(&warm, trace(HOT_KEYS, |n| n, HOT_BYTES))?;
         for edge in [&writing, &passing] {
@@ -241,7 +241,7 @@ impl Bench {
         let hits = scratch.path.join("hits.txt");
         let requests = (rates.hits * f64::from(self.seconds)) as u64;
         fs::write(&hits, trace(requests, |n| n % HOT_KEYS, HOT_BYTES))?;
-        // More than it takes, so that they last to the end.
+        // More misses than needed, so that they last until the end.
         let misses_each = (rates.misses * f64::from(self.seconds + 2)) as u64;
         let misses = scratch.path.join("misses.txt");
 
@@ -253,7 +253,7 @@ impl Bench {
                 ("passing", &passing, &mut passed),
                 ("writing", &writing, &mut written),
             ] {
-                // Keys that nobody asked for before: written runs follow each other.
+                // Each run that writes uses keys that were not requested before.
                 let first = 1_000_000 + u64::from(round) * misses_each;
                 fs::write(&misses, trace(misses_each, |n| first + n, MISS_BYTES))?;
                 let devices = |edge: &Edge| -> anyhow::Result<(u64, u64)> {
@@ -322,14 +322,14 @@ fn ended(mut child: Child) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A trace as text: time, key, size.
+/// Returns a trace as text: time, key, size.
 fn trace(requests: u64, key: impl Fn(u64) -> u64, size: u64) -> String {
     (0..requests)
         .map(|n| format!("{n} {} {size}\n", key(n)))
         .collect()
 }
 
-/// The store's own writer of streams, as fast as it is shipped.
+/// Builds the store's example `disk_write` with optimisations.
 fn build_example(root: &Path) -> anyhow::Result<PathBuf> {
     let status = Command::new(env!("CARGO"))
         .args([

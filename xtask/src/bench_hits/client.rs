@@ -1,5 +1,5 @@
-//! A small HTTP/1.1 client for what surrounds a measurement: filling caches, checking bodies,
-//! reading the origin's counter.
+//! A small HTTP/1.1 client for the work around a measurement: filling caches, checking bodies, reading the origin's
+//! counter.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -15,7 +15,7 @@ pub(crate) struct Client {
 
 impl Client {
     const TIMEOUT: Duration = Duration::from_secs(10);
-    /// More than any body that is measured.
+    /// Larger than any measured body.
     const BODY_BYTES_MAX: u64 = 1 << 30;
 
     pub(crate) fn connect(port: u16) -> anyhow::Result<Self> {
@@ -27,12 +27,13 @@ impl Client {
         })
     }
 
-    /// The body of a response, which must be 200 and say its length. `Host` is that of the load scripts.
+    /// Returns the body of a response, which must have status 200 and a length. The `Host` is the one of the load
+    /// scripts.
     pub(crate) fn get(&mut self, path: &str) -> anyhow::Result<Vec<u8>> {
         self.get_from("bench", path)
     }
 
-    /// A page of a server's own. Admin servers answer to their address and refuse other names.
+    /// Returns a page of an admin server. Admin servers accept only their address as `Host`.
     pub(crate) fn get_page(&mut self, path: &str) -> anyhow::Result<Vec<u8>> {
         self.get_from("127.0.0.1", path)
     }

@@ -1,4 +1,4 @@
-//! What a figure depends on besides the code: the machine, the programs, the moment.
+//! The facts that a figure depends on besides the code: machine, programs, time.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::plan::Plan;
 use super::process::find;
 
-/// Everything worth knowing about this machine, once per benchmark.
+/// Returns the facts of this benchmark, including its plan and the peers' versions.
 pub(crate) fn machine(root: &Path, edgeward: &Path, plan: &Plan) -> Value {
     let mut machine = here(root, edgeward);
     let versions = &mut machine["versions"];
@@ -29,7 +29,7 @@ pub(crate) fn machine(root: &Path, edgeward: &Path, plan: &Plan) -> Value {
     machine
 }
 
-/// What every benchmark depends on: the machine, the moment, the code.
+/// Returns the facts of any benchmark: machine, date, commit.
 pub(crate) fn here(root: &Path, edgeward: &Path) -> Value {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo
@@ -63,7 +63,7 @@ pub(crate) fn here(root: &Path, edgeward: &Path) -> Value {
     })
 }
 
-/// The date in UTC, as in `2026-11-21`.
+/// The date in UTC, such as `2026-11-21`.
 pub(crate) fn today() -> String {
     output(Command::new("date").args(["--utc", "+%F"]))
 }
@@ -73,9 +73,10 @@ pub(crate) fn load_average() -> Option<f64> {
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// Ticks that this machine's processors wanted and did not get from their host, and all ticks.
+/// Returns the CPU ticks that the host took from this virtual machine, and all ticks.
 ///
-/// proc(5): user nice system idle iowait irq softirq steal guest guest_nice; guest is in user.
+/// Fields of `/proc/stat` (proc(5)): user nice system idle iowait irq softirq steal guest guest_nice. User includes
+/// guest.
 pub(crate) fn stolen() -> (u64, u64) {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let ticks: Vec<u64> = stat
@@ -90,7 +91,7 @@ pub(crate) fn stolen() -> (u64, u64) {
     (ticks.get(7).copied().unwrap_or(0), ticks.iter().sum())
 }
 
-/// The first line of what a program says of itself. Both nginx and Varnish say it on stderr.
+/// The first line of a program's version output. nginx and Varnish print it on stderr.
 fn version(program: &str, flag: &str) -> Option<String> {
     let output = Command::new(find(program).ok()?).arg(flag).output().ok()?;
     let text = [output.stdout, output.stderr].concat();

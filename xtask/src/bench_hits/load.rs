@@ -1,4 +1,4 @@
-//! wrk, and h2load for HTTP/2: one run against one server.
+//! Runs wrk, or h2load for HTTP/2, against one server.
 
 use std::fs;
 use std::path::Path;
@@ -11,14 +11,14 @@ use serde_json::Value;
 use super::plan::{Plan, Transport, Workload};
 use super::process::find;
 
-/// What the client saw.
+/// The counts and latencies of the client.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Load {
     pub(crate) requests: u64,
     pub(crate) duration: Duration,
     pub(crate) errors: u64,
-    /// p50, p90, p99, p99.9 and the longest, in microseconds, as wrk's script writes them. Null for h2load, which has no
-    /// percentiles.
+    /// p50, p90, p99, p99.9 and maximum in microseconds, as wrk's script prints them. Null for h2load, which reports
+    /// no percentiles.
     pub(crate) latency_us: Value,
 }
 
@@ -83,7 +83,7 @@ fn scheme(transport: Transport) -> &'static str {
     if transport.is_tls() { "https" } else { "http" }
 }
 
-/// The hot keys in turn, with ten requests at a time on each connection.
+/// Requests the hot keys in turn, with ten concurrent requests on each connection.
 fn run_h2load(plan: &Plan, workload: Workload, port: u16, seconds: u64) -> anyhow::Result<Load> {
     let authority = format!("https://127.0.0.1:{port}");
     let uris = (1..=plan.keys).map(|key| format!("{authority}/h/{}/{key}\n", workload.size));
@@ -95,7 +95,7 @@ fn run_h2load(plan: &Plan, workload: Workload, port: u16, seconds: u64) -> anyho
         .args(["--threads", "1", "--max-concurrent-streams", "10"])
         .args(["--clients", &plan.connections.to_string()])
         .args(["--duration", &seconds.to_string()])
-        // Windows that never fill: 1 GiB.
+        // Flow-control windows of 1 GiB, which never fill.
         .args(["--window-bits", "30", "--connection-window-bits", "30"])
         .args(["--header", ":authority: bench"])
         .arg("--input-file")
@@ -112,7 +112,7 @@ fn run_h2load(plan: &Plan, workload: Workload, port: u16, seconds: u64) -> anyho
     parse_h2load(&text, Duration::from_secs(seconds))
 }
 
-/// Reads `requests: 7 total, 7 started, 7 done, 6 succeeded, 1 failed, 0 errored, 0 timeout`.
+/// Parses `requests: 7 total, 7 started, 7 done, 6 succeeded, 1 failed, 0 errored, 0 timeout`.
 fn parse_h2load(text: &str, duration: Duration) -> anyhow::Result<Load> {
     let line = text
         .lines()
@@ -131,7 +131,7 @@ fn parse_h2load(text: &str, duration: Duration) -> anyhow::Result<Load> {
     })
 }
 
-/// Reads the line that the script prints at the end.
+/// Parses the result line of the script.
 pub(crate) fn parse(text: &str) -> anyhow::Result<Load> {
     let line = text.lines().find_map(|line| line.strip_prefix("result "));
     let line = line.with_context(|| format!("wrk's script printed no result:\n{text}"))?;

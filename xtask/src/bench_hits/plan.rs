@@ -1,4 +1,4 @@
-//! What is measured: kinds of request, sizes, servers, how often and how long.
+//! The plan of the benchmark: kinds of request, sizes, servers, rounds and durations.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ usage: cargo xtask bench-hits [options]
 example: cargo xtask bench-hits --sizes 1k --kinds hit --servers edgeward,nginx
 ";
 
-/// What was asked for.
+/// The options of the command.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) workloads: Vec<Workload>,
@@ -43,15 +43,15 @@ pub(crate) struct Plan {
     pub(crate) keys: u64,
     pub(crate) server_core: u32,
     pub(crate) client_core: u32,
-    /// A path, or the name of a profile.
+    /// A path, or the name of a cargo profile.
     pub(crate) edgeward: String,
     pub(crate) edgeward_args: Vec<String>,
     pub(crate) out: Option<PathBuf>,
-    /// Fewer sizes, kinds, servers or runs than the whole.
+    /// True if sizes, kinds, servers or runs are fewer than in the whole plan.
     pub(crate) partial: bool,
 }
 
-/// One column of the result: what is asked of every server.
+/// A column of the result: the load for every server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Workload {
     pub(crate) kind: Kind,
@@ -59,18 +59,18 @@ pub(crate) struct Workload {
     pub(crate) transport: Transport,
 }
 
-/// How a client reaches the server.
+/// The protocol and connection use of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     /// HTTP/1.1 over kept connections.
     Http,
-    /// HTTP/1.1, a new connection for each request.
+    /// HTTP/1.1 with a new connection for each request.
     HttpNew,
     /// HTTP/1.1 over kept TLS connections.
     Https,
-    /// HTTP/1.1, a new TLS connection with a full handshake for each request.
+    /// HTTP/1.1 with a new TLS connection and a full handshake for each request.
     HttpsNew,
-    /// HTTP/2 over kept TLS connections, ten requests at a time on each.
+    /// HTTP/2 over kept TLS connections, with ten concurrent requests on each.
     H2,
 }
 
@@ -78,13 +78,13 @@ pub(crate) enum Transport {
 pub(crate) enum Kind {
     /// Keys that are in the cache.
     Hit,
-    /// A new key each time; the answer may be stored.
+    /// A new key for each request; the response may be stored.
     Miss,
-    /// A new key each time; the answer must not be stored.
+    /// A new key for each request; the response must not be stored.
     Pass,
 }
 
-/// One row of the result.
+/// A row of the result: a server with its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
     Edgeward { policy: &'static str },
@@ -122,7 +122,7 @@ impl Subject {
 
     const FAMILIES: [&str; 4] = ["edgeward", "edgeward-adaptsize", "nginx", "varnish"];
 
-    /// As in `--servers`.
+    /// The name in `--servers`.
     fn family(self) -> &'static str {
         match self {
             Self::Edgeward { policy: "lru" } => "edgeward",
@@ -157,7 +157,7 @@ impl fmt::Display for Subject {
 impl Kind {
     const ALL: [Self; 3] = [Self::Hit, Self::Miss, Self::Pass];
 
-    /// As in `--kinds` and in the script that wrk runs.
+    /// The name in `--kinds` and in the wrk script.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Hit => "hit",
@@ -186,7 +186,7 @@ impl Transport {
         Self::H2,
     ];
 
-    /// As in `--transports`.
+    /// The name in `--transports`.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -207,7 +207,7 @@ impl Transport {
 }
 
 impl Workload {
-    /// The least ratio to nginx at its best that is good enough.
+    /// The goal: the minimum ratio to the best nginx setting.
     pub(crate) fn goal_against_nginx(self) -> f64 {
         match (self.transport, self.kind, self.size) {
             (Transport::Https | Transport::HttpsNew, ..) => 1.6,
@@ -219,7 +219,7 @@ impl Workload {
         }
     }
 
-    /// The least ratio to Varnish, which is set for small hits only.
+    /// The minimum ratio to Varnish. Only small hits have this goal.
     pub(crate) fn goal_against_varnish(self) -> Option<f64> {
         let is_small_hit = self.kind == Kind::Hit && self.size <= 16 << 10;
         (is_small_hit && self.transport == Transport::Http).then_some(2.5)
@@ -243,7 +243,7 @@ impl fmt::Display for Workload {
 impl Plan {
     pub(crate) fn understood(options: &Options) -> anyhow::Result<Self> {
         let runs = options.count("--runs", 5)?;
-        // What the figures of the whole plan remain comparable under.
+        // These options keep the figures comparable with those of the whole plan.
         let harmless = ["--edgeward", "--out", "--runs"];
         let families = options.choice("--servers", &Subject::FAMILIES, |family| family)?;
         let asked = |subject: &Subject| families.contains(&subject.family());

@@ -1,4 +1,4 @@
-//! Servers as child processes: pinned, bounded, and counted.
+//! Servers as child processes: pinned to a core, with timeouts and CPU accounting.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -14,10 +14,10 @@ const READY_TIMEOUT: Duration = Duration::from_secs(15);
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(20);
 
-/// What the kernel's clock of CPU time counts in: `USER_HZ`, 100 on every Linux that matters.
+/// `USER_HZ`, the unit of CPU times in `/proc`. It is 100 on all common Linux systems.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// A server that ends when this is dropped, or when we are killed.
+/// A server process. It is terminated when this value is dropped or when this program is killed.
 #[derive(Debug)]
 pub(crate) struct Server {
     name: String,
@@ -38,7 +38,7 @@ impl Server {
         Self::spawn(name, program, arguments, Some(core), port, folder)
     }
 
-    /// Starts `program` wherever the kernel puts it and waits until it accepts connections on `port`.
+    /// Starts `program` without pinning it and waits until it accepts connections on `port`.
     pub(crate) fn start_unpinned(
         name: &str,
         program: &Path,
@@ -64,7 +64,7 @@ impl Server {
         });
         let log = folder.join(format!("{}.log", name.replace(' ', "-")));
         let out = File::create(&log).with_context(|| format!("{}", log.display()))?;
-        // Ctrl-C ends us without a chance to clean up; the kernel then ends the servers.
+        // Ctrl-C kills this program without cleanup; the kernel then terminates the servers.
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "TERM", "--"])
             .args(pin)
@@ -103,34 +103,34 @@ impl Server {
         }
     }
 
-    /// The number of its first process.
+    /// The id of the main process.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Seconds of CPU time that the process and its descendants have used.
+    /// CPU seconds of the process and its descendants.
     pub(crate) fn cpu_seconds(&self) -> anyhow::Result<f64> {
         cpu_seconds_of(self.child.id()).with_context(|| format!("{} is gone", self.name))
     }
 
-    /// The numbers of the process and its descendants.
+    /// The ids of the process and its descendants.
     pub(crate) fn tree(&self) -> anyhow::Result<BTreeSet<u32>> {
         tree_of(self.child.id()).with_context(|| format!("{} is gone", self.name))
     }
 }
 
-/// Seconds of CPU time that a process and its descendants have used.
+/// CPU seconds of a process and its descendants.
 pub(crate) fn cpu_seconds_of(pid: u32) -> anyhow::Result<f64> {
     let ticks = tree_ticks(&processes(pid)?, pid);
     Ok(ticks as f64 / TICKS_PER_SECOND)
 }
 
-/// The numbers of a process and its descendants.
+/// The ids of a process and its descendants.
 pub(crate) fn tree_of(pid: u32) -> anyhow::Result<BTreeSet<u32>> {
     Ok(tree(&processes(pid)?, pid))
 }
 
-/// All processes, `wanted` among them.
+/// Reads all processes. Returns an error if `wanted` does not exist.
 fn processes(wanted: u32) -> anyhow::Result<BTreeMap<u32, Process>> {
     let mut processes = BTreeMap::new();
     for entry in fs::read_dir("/proc").context("/proc")? {
@@ -138,7 +138,7 @@ fn processes(wanted: u32) -> anyhow::Result<BTreeMap<u32, Process>> {
         let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
             continue;
         };
-        // A process may end between the listing and the reading.
+        // A process may end after it was listed.
         if let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat"))
             && let Some(process) = parse_stat(&stat)
         {
@@ -153,7 +153,7 @@ fn processes(wanted: u32) -> anyhow::Result<BTreeMap<u32, Process>> {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // nginx's master takes its workers along on TERM; a KILL would leave them behind.
+        // On SIGTERM the nginx master terminates its workers. SIGKILL would leave them running.
         _ = Command::new("kill")
             .args(["-TERM", &self.child.id().to_string()])
             .status();
@@ -172,14 +172,14 @@ impl Drop for Server {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Process {
     parent: u32,
-    /// User and system time, its own and that of children that ended and were waited for.
+    /// User and system time of the process and of its children that were waited for.
     ticks: u64,
 }
 
-/// Reads `/proc/PID/stat`, see proc(5). The name in parentheses may itself hold any character.
+/// Parses `/proc/PID/stat` (proc(5)). The name in parentheses may contain any character.
 fn parse_stat(stat: &str) -> Option<Process> {
     let (_, after_name) = stat.rsplit_once(')')?;
-    // The state is field 3, the parent 4, utime to cstime 14 to 17.
+    // The state is field 3, the parent is field 4, utime to cstime are fields 14 to 17.
     let fields: Vec<_> = after_name.split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
     Some(Process {
@@ -196,7 +196,7 @@ fn tree_ticks(processes: &BTreeMap<u32, Process>, root: u32) -> u64 {
 
 fn tree(processes: &BTreeMap<u32, Process>, root: u32) -> BTreeSet<u32> {
     let mut tree = BTreeSet::from([root]);
-    // Process ids wrap around, so a child may come before its parent: repeat until nothing joins.
+    // Process ids wrap around, so a child may be listed before its parent: repeat until nothing is added.
     loop {
         let joined = processes
             .iter()
@@ -209,13 +209,13 @@ fn tree(processes: &BTreeMap<u32, Process>, root: u32) -> BTreeSet<u32> {
     }
 }
 
-/// A port of loopback that was free a moment ago.
+/// Returns a port of the loopback interface that is currently free.
 pub(crate) fn free_port() -> anyhow::Result<u16> {
     let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
     Ok(listener.local_addr()?.port())
 }
 
-/// The path of a program, also in the folders that an ordinary user's path leaves out.
+/// Finds a program in `PATH` and in the `sbin` folders, which are not in an ordinary user's `PATH`.
 pub(crate) fn find(program: &str) -> anyhow::Result<PathBuf> {
     let path = std::env::var("PATH").unwrap_or_default();
     path.split(':')
@@ -225,7 +225,7 @@ pub(crate) fn find(program: &str) -> anyhow::Result<PathBuf> {
         .with_context(|| format!("{program} is not installed\n  hint: scripts/ensure-debian bench"))
 }
 
-/// A folder that goes away with us. What a killed run left behind is taken away first.
+/// A temporary folder, removed when this value is dropped. Creating it first removes the folders of killed runs.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     pub(crate) path: PathBuf,

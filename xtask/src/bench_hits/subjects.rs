@@ -1,5 +1,4 @@
-//! The servers under test and the origin behind them: configured from `bench/hits/`, started,
-//! filled and checked.
+//! Configures, starts, fills and checks the measured servers and their origin. The templates are in `bench/hits/`.
 
 use std::fs;
 use std::path::Path;
@@ -11,17 +10,17 @@ use super::client::Client;
 use super::plan::{Kind, Plan, Subject, Transport, Workload};
 use super::process::{Scratch, Server, find, free_port};
 
-/// How often all hot keys are asked for before a server that still misses is an error. A policy
-/// that admits by chance or by model may need several rounds.
+/// The maximum number of times that all hot keys are requested. A server that still misses is an error. A policy that
+/// admits at random or by a model may need several rounds.
 const FILL_ROUNDS_MAX: u32 = 30;
 
-/// Everything that runs for one workload.
+/// All processes for one workload.
 #[derive(Debug)]
 pub(crate) struct Stage {
     origin: Origin,
     servers: Vec<Server>,
     subjects: Vec<Running>,
-    // Last, so that it outlives the processes that write into it.
+    // Declared last: dropped after the processes that write into it.
     _scratch: Vec<Scratch>,
 }
 
@@ -29,19 +28,19 @@ pub(crate) struct Stage {
 pub(crate) struct Running {
     pub(crate) subject: Subject,
     pub(crate) port: u16,
-    /// The four settings of nginx are ports of one server.
+    /// The index of the server process. The four nginx settings are ports of one process.
     server: usize,
 }
 
 impl Stage {
-    /// Starts what `plan` wants for `workload`.
+    /// Starts the servers of `plan` for `workload`.
     pub(crate) fn set(
         plan: &Plan,
         root: &Path,
         edgeward: &Path,
         workload: Workload,
     ) -> anyhow::Result<Self> {
-        // tmpfs, so that nginx's files cost no disk.
+        // tmpfs, so that nginx's files cause no disk I/O.
         let memory = Path::new("/dev/shm");
         let parent = if memory.is_dir() {
             memory.to_path_buf()
@@ -49,7 +48,7 @@ impl Stage {
             std::env::temp_dir()
         };
         let scratch = Scratch::new(&parent)?;
-        // Varnish runs code from its folder, which /dev/shm may forbid.
+        // Varnish runs code from its folder, and /dev/shm may be mounted noexec.
         let on_disk = Scratch::new(&std::env::temp_dir())?;
         let origin = Origin::start(plan, root, &scratch.path, workload.size)?;
         let mut stage = Self {
@@ -102,12 +101,12 @@ impl Stage {
         self.servers[running.server].cpu_seconds()
     }
 
-    /// Requests that reached the origin since it started.
+    /// Requests that have reached the origin since it started.
     pub(crate) fn origin_requests(&mut self) -> anyhow::Result<u64> {
         self.origin.requests()
     }
 
-    /// Asks for each hot key until nothing reaches the origin any more.
+    /// Requests each hot key until no request reaches the origin.
     pub(crate) fn fill(
         &mut self,
         running: Running,
@@ -118,7 +117,7 @@ impl Stage {
         for _ in 0..FILL_ROUNDS_MAX {
             let before = self.origin.requests()?;
             if workload.transport.is_tls() {
-                // By a range of numbers, over one connection.
+                // curl requests a range of keys over one connection.
                 let path = format!("/h/{}/[1-{keys}]", workload.size);
                 get_by_tls(running.port, &path)?;
             } else {
@@ -248,7 +247,7 @@ impl Stage {
             .replace("@ORIGIN@", &self.origin.port.to_string());
         fs::write(&vcl, text)?;
         let port = free_port()?;
-        // One pool for one core; a thread serves a connection, so enough threads for all.
+        // One pool for one core. Each connection needs a thread, so there are enough threads for all connections.
         let arguments = words(&format!(
             "-F -j none -n {folder}/varnish -f {vcl} -a 127.0.0.1:{port} -T none \
              -s malloc,{capacity} -p thread_pools=1 -p thread_pool_min={threads} \
@@ -261,8 +260,8 @@ impl Stage {
         self.start(plan, Subject::Varnish, &find("varnishd")?, &arguments, port)
     }
 
-    /// One request to each server, compared with the file, so that a misconfigured server cannot
-    /// win by answering something else.
+    /// Sends one request to each server and compares the response with the file, so that a misconfigured server
+    /// cannot win with wrong responses.
     fn check(&self, workload: Workload) -> anyhow::Result<()> {
         let expected = body(workload.size);
         let prefix = match workload.kind {
@@ -289,7 +288,8 @@ impl Stage {
     }
 }
 
-/// Varnish has no TLS, and encrypted bodies are not sent by `sendfile`, so that nginx's settings matter little.
+/// Returns true if the server supports the transport. Varnish has no TLS. Encrypted bodies are not sent with
+/// `sendfile`, so only two nginx settings are measured with TLS.
 fn takes_part(subject: Subject, transport: Transport) -> bool {
     match subject {
         Subject::Varnish => !transport.is_tls(),
@@ -304,7 +304,7 @@ fn takes_part(subject: Subject, transport: Transport) -> bool {
 const CERTIFICATE: &str = "certificate.pem";
 const KEY: &str = "key.pem";
 
-/// A certificate for `bench` on P-256, which all servers use.
+/// Creates the certificate for `bench` on P-256 that all servers use.
 fn make_certificate(folder: &Path) -> anyhow::Result<()> {
     let made = Command::new(find("openssl")?)
         .args(words(
@@ -332,7 +332,7 @@ fn get_by_tls(port: u16, path: &str) -> anyhow::Result<Vec<u8>> {
     Ok(got.stdout)
 }
 
-/// Room for the hot keys twice over; for misses a budget that has to evict.
+/// Twice the size of the hot keys; for misses, a capacity that forces evictions.
 fn capacity(plan: &Plan, workload: Workload) -> u64 {
     const LEAST: u64 = 512 << 20;
     match workload.kind {
@@ -341,7 +341,7 @@ fn capacity(plan: &Plan, workload: Workload) -> u64 {
     }
 }
 
-/// nginx started as root would serve as nobody, who may not write here.
+/// When started as root, nginx would switch to the user `nobody`, who cannot write to its folder.
 pub(crate) fn nginx_user() -> &'static str {
     let is_root = fs::metadata("/proc/self").is_ok_and(|own| {
         use std::os::unix::fs::MetadataExt as _;
@@ -354,7 +354,7 @@ fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-/// What the origin answers: not compressible, the same for every key of a size.
+/// The body of an object: incompressible, and the same for every key of a size.
 fn body(size: u64) -> Vec<u8> {
     let mut state = size | 1;
     (0..size)
@@ -368,12 +368,12 @@ fn body(size: u64) -> Vec<u8> {
         .collect()
 }
 
-/// nginx with static files; see `bench/hits/origin.conf`.
+/// The origin: nginx with static files, configured in `bench/hits/origin.conf`.
 #[derive(Debug)]
 struct Origin {
     port: u16,
     counter: Client,
-    /// Requests for the counter itself, which it counts too.
+    /// Requests for the counter itself, which the origin also counts.
     asked: u64,
     _server: Server,
 }
@@ -383,7 +383,7 @@ impl Origin {
         let www = folder.join("www");
         fs::create_dir_all(&www)?;
         fs::write(www.join(size.to_string()), body(size))?;
-        // Every key of a size is the same file.
+        // Every key of a size returns the same file.
         let port = free_port()?;
         let config = folder.join("origin.conf");
         let text = fs::read_to_string(root.join("bench/hits/origin.conf"))?

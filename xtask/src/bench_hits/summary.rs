@@ -1,4 +1,4 @@
-//! From runs to a table: medians, ratios to nginx at its best, goals.
+//! Builds the tables of the summary: medians, ratios to the best nginx setting, goals.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ pub(crate) struct Run {
     pub(crate) subject: Subject,
     pub(crate) per_cpu_second: f64,
     pub(crate) p99_us: f64,
-    /// Why the run does not count, if it does not.
+    /// Why the run is invalid, if it is.
     pub(crate) spoiled: Option<String>,
 }
 
@@ -20,12 +20,12 @@ pub(crate) struct Run {
 struct Cell {
     per_cpu_second: f64,
     p99_us: f64,
-    /// Half the distance between the extremes, as a share of the median.
+    /// Half the range, as a share of the median.
     spread: f64,
     runs: usize,
 }
 
-/// The tables as Markdown.
+/// Returns the tables as Markdown.
 pub(crate) fn markdown(runs: &[Run], workloads: &[Workload], subjects: &[Subject]) -> String {
     let mut out = String::new();
     table(
@@ -90,7 +90,7 @@ fn table(
     out.push('\n');
 }
 
-/// What is asked of edgeward and what it reached, where there is something to compare with.
+/// Appends the goals of edgeward and the measured ratios, if there is a server to compare with.
 fn goals(out: &mut String, runs: &[Run], workloads: &[Workload]) {
     let mut rows = String::new();
     for &workload in workloads {
@@ -106,7 +106,7 @@ fn goals(out: &mut String, runs: &[Run], workloads: &[Workload]) {
                 ratio,
                 workload.goal_against_nginx(),
             );
-            // Turned round, so that more is better here too.
+            // The inverse ratio, so that more is better in every row.
             let faster = nginx.p99_us / ours.p99_us;
             if !faster.is_nan() {
                 row(&mut rows, workload, &format!("p99, to {best}"), faster, 1.0);
@@ -141,7 +141,7 @@ fn row(rows: &mut String, workload: Workload, compared: &str, ratio: f64, goal: 
     );
 }
 
-/// nginx at the setting that serves this workload with the least CPU.
+/// Returns the nginx setting that needs the least CPU time for this workload.
 fn best_nginx(runs: &[Run], workload: Workload) -> Option<(Subject, Cell)> {
     let mut best: Option<(Subject, Cell)> = None;
     for run in runs

@@ -1,4 +1,4 @@
-//! A Cassandra node, by the project's own script.
+//! A Cassandra node, started by `scripts/start-cassandra`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ impl Cassandra {
         Ok(())
     }
 
-    /// Rows come as files, which the node takes over.
+    /// Writes the rows as SSTable files and has the node import them.
     pub(super) fn load(&self, root: &Path, table: Table) -> anyhow::Result<()> {
         let scratch = folder(&self.folder, "scratch")?;
         let conf = self.folder.join("conf");

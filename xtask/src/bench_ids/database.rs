@@ -1,4 +1,4 @@
-//! A database under measurement: started, filled, watched, stopped.
+//! The measured database: start, load, sample, stop.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,14 +15,14 @@ use super::cassandra::Cassandra;
 use super::plan::{Plan, Table};
 use super::postgres::Postgres;
 
-/// Which database.
+/// The kind of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Postgres,
     Cassandra,
 }
 
-/// One that runs, and ends with this.
+/// A running database. It is stopped when this value is dropped.
 #[derive(Debug)]
 pub(super) enum Database {
     Postgres(Postgres),
@@ -32,7 +32,7 @@ pub(super) enum Database {
 impl Kind {
     pub(super) const ALL: [Self; 2] = [Self::Postgres, Self::Cassandra];
 
-    /// As in `--databases`.
+    /// The name in `--databases`.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Postgres => "postgres",
@@ -49,7 +49,7 @@ impl Kind {
 }
 
 impl Database {
-    /// Name and version.
+    /// The name and version.
     pub(super) fn version(&self) -> &str {
         match self {
             Self::Postgres(server) => server.version(),
@@ -57,7 +57,7 @@ impl Database {
         }
     }
 
-    /// As `--source` takes it.
+    /// The address for `--source`.
     pub(super) fn address(&self) -> String {
         match self {
             Self::Postgres(server) => server.address(),
@@ -76,7 +76,7 @@ impl Database {
         cpu_seconds_of(self.pid())
     }
 
-    /// Makes a table unless an earlier run did, and waits until the server has come to rest.
+    /// Loads a table unless an earlier run did, and waits until the server is idle.
     pub(super) fn ensure_loaded(&self, root: &Path, table: Table) -> anyhow::Result<()> {
         let mark = self.folder().join(format!("loaded-{table}"));
         if !mark.exists() {
@@ -99,7 +99,7 @@ impl Database {
         }
     }
 
-    /// Waits until compactions and the like are over: three seconds with little CPU time each.
+    /// Waits until compactions and similar work are over: three seconds in a row with little CPU time.
     fn settle(&self) -> anyhow::Result<()> {
         let deadline = Instant::now() + SETTLE_TIMEOUT;
         let mut quiet = 0;
@@ -114,7 +114,7 @@ impl Database {
     }
 }
 
-/// The most memory that a process and its children have resident, looked at while others work.
+/// Samples the peak resident memory of a process and its children in a thread.
 #[derive(Debug)]
 pub(super) struct Memory {
     ended: Arc<AtomicBool>,
@@ -142,7 +142,7 @@ impl Memory {
     }
 }
 
-/// Private pages of all processes, and what the one with the most of them shares.
+/// Returns the private pages of all processes, and the shared pages of the process that has the most.
 fn resident(pid: u32) -> u64 {
     let processes = tree_of(pid).unwrap_or_default();
     let (mut private, mut shared) = (0, 0);

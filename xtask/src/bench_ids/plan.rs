@@ -1,4 +1,4 @@
-//! What is measured: databases, tables, how often.
+//! The plan of the benchmark: databases, tables, rounds.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -29,13 +29,13 @@ usage: cargo xtask bench-ids [options]
 example: cargo xtask bench-ids --ids 620000 --edgeward-args '--parallel 4'
 ";
 
-/// What was asked for.
+/// The options of the command.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) databases: Vec<Kind>,
     pub(super) tables: Vec<Table>,
     pub(super) runs: u32,
-    /// Runs before those that count, if somebody said.
+    /// The number of warm-up runs, if the option was given.
     pub(super) warm: Option<u32>,
     pub(super) load_only: bool,
     pub(super) folder: PathBuf,
@@ -52,7 +52,7 @@ pub(super) struct Table {
 }
 
 impl fmt::Display for Table {
-    /// Its name in the database.
+    /// The table's name in the database.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "resource_{}", self.ids)?;
         if self.body_bytes > 0 {
@@ -84,8 +84,8 @@ impl Plan {
         })
     }
 
-    /// Runs of a table before those that count. A Cassandra node that just began takes four times as long for its
-    /// first scan as after some millions of rows, when its JVM has compiled what reads them.
+    /// The number of warm-up runs for a table. The first scan of a new Cassandra node takes four times as long as a
+    /// scan after some millions of rows, when its JVM has compiled the read path.
     pub(super) fn warm(&self, table: Table) -> u32 {
         self.warm.unwrap_or_else(|| rounds_to_warm(table.ids))
     }

@@ -1,4 +1,4 @@
-//! A PostgreSQL server of Debian's, with its own settings but for those that loading needs.
+//! A PostgreSQL server from Debian, with default settings except for those that loading needs.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, chown};
@@ -38,7 +38,7 @@ impl Postgres {
         }
         let version = fs::read_to_string(data.join("PG_VERSION"))?;
         let port = free_port()?;
-        // Tables of ten million rows are loaded in one transaction each.
+        // Each table of ten million rows is loaded in one transaction.
         let settings = format!(
             "-D {} -p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= \
              -c fsync=off -c max_wal_size=8GB -c maintenance_work_mem=1GB",
@@ -59,7 +59,7 @@ impl Postgres {
     pub(super) fn load(&self, table: Table) -> anyhow::Result<()> {
         let body = match table.body_bytes {
             0 => "NULL::bytea".to_owned(),
-            // 16 bytes that no two rows share, again and again; what is short is not compressed.
+            // Each body repeats 16 bytes that are unique to the row. Short values are not compressed.
             bytes => format!(
                 "decode(repeat(md5(n::text || 'b'), {}), 'hex')",
                 bytes.div_ceil(16)
@@ -106,7 +106,8 @@ impl Postgres {
     }
 }
 
-/// A program of PostgreSQL's, which Debian keeps out of the path and which refuses to run as root.
+/// Returns a command for a PostgreSQL program. Debian installs these programs outside `PATH`, and they refuse to run
+/// as root.
 fn as_nobody(name: &str) -> anyhow::Result<Command> {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
     let mut found = versions
@@ -125,7 +126,7 @@ fn as_nobody(name: &str) -> anyhow::Result<Command> {
     command.current_dir("/");
     if is_root() {
         let nobody = NOBODY.to_string();
-        // Another user's process is not ended with its parent unless it asks again.
+        // Changing the user clears the parent-death signal, so it is set again.
         command.args(["--pdeathsig", "TERM", "--clear-groups"]);
         command.args(["--reuid", &nobody, "--regid", &nobody]);
         command.arg(&program);

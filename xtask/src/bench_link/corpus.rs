@@ -1,10 +1,11 @@
-//! Successive versions of real packages, as tar, from their registries by the registries' own clients.
+//! Successive versions of real packages as tar files, fetched from their registries with the registries' own clients.
 //!
-//! A set is one version of each package; sets follow each other in time, as on a machine that is kept up to date. Tars
-//! have their files by name, without owners and times, so that two differ where the files do. Made once, and kept.
+//! A set has one version of each package. Sets follow each other in time, as on a machine that is kept up to date.
+//! The tar files have sorted names and neither owners nor times, so that two of them differ only where the files
+//! differ. They are created once and kept.
 //!
-//! Where a registry cannot be reached there is a corpus made up from a seed. It is called so in every row, for what a
-//! made-up text saves says little of real ones.
+//! If no registry can be reached, a synthetic corpus is generated from a seed. Every row is marked as synthetic,
+//! because savings on generated text say little about real packages.
 
 use std::fs;
 use std::io::Write as _;
@@ -16,14 +17,14 @@ use anyhow::{Context as _, bail, ensure};
 use crate::bench_hits::process::find;
 use crate::say;
 
-/// Versions of packages that lie on disk.
+/// The package versions on disk.
 #[derive(Debug)]
 pub(crate) struct Corpus {
-    /// One folder a set, oldest first, each with a tar for each package.
+    /// One folder per set, oldest first, each with one tar file per package.
     pub(crate) sets: Vec<PathBuf>,
-    /// The packages' names.
+    /// The names of the packages.
     pub(crate) packages: Vec<&'static str>,
-    /// Made up, and not from a registry.
+    /// True for a generated corpus.
     pub(crate) synthetic: bool,
 }
 
@@ -31,7 +32,7 @@ pub(crate) struct Corpus {
 struct Package {
     name: &'static str,
     client: Client,
-    /// As the registry calls it.
+    /// The name in the registry.
     registered: &'static str,
     versions: [&'static str; SETS],
 }
@@ -44,7 +45,7 @@ enum Client {
     Npm,
 }
 
-/// Python sources, JSON descriptions of interfaces (the text of the goals), compiled libraries, JavaScript.
+/// Python sources, JSON descriptions of interfaces (the text of the goals), compiled libraries and JavaScript.
 const PACKAGES: [Package; 4] = [
     Package {
         name: "django",
@@ -72,13 +73,13 @@ const PACKAGES: [Package; 4] = [
     },
 ];
 
-/// The package that is text throughout.
+/// The package that consists of text only.
 pub(crate) const TEXT: &str = "api-descriptions";
 
 const SETS: usize = 3;
 
 impl Corpus {
-    /// What is in `folder`, fetched first if it is not there. `few` leaves the large packages out.
+    /// Returns the corpus in `folder` and fetches what is missing. `few` skips the large packages.
     pub(crate) fn ensure(folder: &Path, few: bool, synthetic: bool) -> anyhow::Result<Self> {
         if synthetic {
             return made_up(folder);
@@ -107,12 +108,12 @@ impl Corpus {
         })
     }
 
-    /// A package's tar in a set, counted from 0.
+    /// The tar file of a package in a set, counted from 0.
     pub(crate) fn tar(&self, set: usize, package: &str) -> PathBuf {
         self.sets[set].join(format!("{package}.tar"))
     }
 
-    /// Its tars in a set.
+    /// The tar files of a set.
     pub(crate) fn tars(&self, set: usize) -> Vec<PathBuf> {
         let tars = self.packages.iter().map(|package| self.tar(set, package));
         tars.collect()
@@ -154,7 +155,7 @@ impl Package {
         fs::create_dir(&packed)?;
         match self.client {
             Client::Pip => {
-                // The same files whatever Python and machine this runs on.
+                // These options select the same files for any Python version and machine.
                 run(Command::new("python3")
                     .args(["-m", "pip", "download", "--quiet", "--no-deps"])
                     .args(["--disable-pip-version-check", "--only-binary", ":all:"])
@@ -189,7 +190,7 @@ fn only_file(folder: &Path) -> anyhow::Result<PathBuf> {
     Ok(entry.path())
 }
 
-/// Runs to the end within five minutes, quietly.
+/// Runs a command without output and with a timeout of five minutes.
 fn run(command: &mut Command) -> anyhow::Result<()> {
     let program = command.get_program().to_string_lossy().into_owned();
     if find(&program).is_err() {
@@ -210,7 +211,7 @@ fn run(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Two packages that nobody wrote: prose of made-up words, and tables of numbers, each edited twice.
+/// Generates two synthetic packages: prose of random words and tables of numbers, each edited twice.
 fn made_up(folder: &Path) -> anyhow::Result<Corpus> {
     let folder = folder.join("synthetic");
     let sets: Vec<PathBuf> = (1..=SETS).map(|set| folder.join(set.to_string())).collect();
@@ -236,7 +237,7 @@ fn made_up(folder: &Path) -> anyhow::Result<Corpus> {
     })
 }
 
-/// Sections of 4 KB or so; each edition writes one in fifty anew and the rest as before.
+/// Sections of about 4 KB. Each edition rewrites one in fifty and keeps the others.
 fn edited(write: fn(&mut Random, usize) -> Vec<u8>, edition: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for section in 0..SECTIONS {
@@ -252,7 +253,7 @@ fn edited(write: fn(&mut Random, usize) -> Vec<u8>, edition: usize) -> Vec<u8> {
 fn prose(random: &mut Random, section: usize) -> Vec<u8> {
     let mut text = format!("\n== {section}\n").into_bytes();
     for word in 0..700 {
-        // Few words are frequent, and a word is always spelt alike.
+        // Few words are frequent, and each word always has the same letters.
         let ranks = 1 << (1 + random.below(12));
         let rank = random.below(ranks);
         let mut letters = Random::at(rank);
@@ -298,7 +299,7 @@ mod tests {
 
     use super::*;
 
-    /// An edition has nearly all lines of the one before, and not all.
+    /// An edition shares nearly all lines, but not all, with the previous one.
     #[test]
     fn editions_differ_a_little() {
         let lines = |edition| -> Vec<Vec<u8>> {

@@ -1,4 +1,4 @@
-//! What else keeps things from being sent or stored twice, given the same sets one after the other.
+//! Other tools that deduplicate or compress, given the same sets one after the other.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,16 +11,16 @@ use crate::bench_hits::process::find;
 
 use super::corpus::Corpus;
 
-/// What a tool made of a corpus.
+/// The results of a tool for a corpus.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
     pub(super) tool: String,
-    /// Bytes for each set, given those before; one figure where sets cannot be told apart.
+    /// Bytes for each set, given the previous sets; one value if the sets cannot be distinguished.
     pub(super) bytes: Vec<u64>,
     pub(super) cpu_seconds: f64,
 }
 
-/// All peers: what each made of the corpus, or why it is left out.
+/// Runs all tools. Returns the results of each, or why it was skipped.
 pub(super) fn all(corpus: &Corpus, work: &Path) -> Vec<Result<Outcome, String>> {
     type Peer = fn(&Corpus, &Path) -> anyhow::Result<Outcome>;
     let peers: [(&str, &str, Peer); 7] = [
@@ -45,7 +45,7 @@ pub(super) fn all(corpus: &Corpus, work: &Path) -> Vec<Result<Outcome, String>> 
     peers.into_iter().map(run).collect()
 }
 
-/// Each package alone.
+/// Compresses each package separately.
 fn zstd_alone(corpus: &Corpus) -> anyhow::Result<Outcome> {
     let (mut bytes, mut cpu_seconds) = (Vec::new(), 0.0);
     for set in 0..corpus.sets.len() {
@@ -65,7 +65,7 @@ fn zstd_alone(corpus: &Corpus) -> anyhow::Result<Outcome> {
     })
 }
 
-/// All sets as one stream, with a window of 128 MiB.
+/// Compresses all sets as one stream, with a window of 128 MiB.
 fn long(corpus: &Corpus, level: &str) -> anyhow::Result<Outcome> {
     let tars: Vec<PathBuf> = (0..corpus.sets.len())
         .flat_map(|set| corpus.tars(set))
@@ -126,7 +126,7 @@ fn casync(corpus: &Corpus, work: &Path) -> anyhow::Result<Outcome> {
     let store = work.join("store.castr");
     fs::create_dir(&store)?;
     by_set("casync (8 KiB)", corpus, work, |set| {
-        // One blob a call.
+        // casync stores one blob per call.
         let script = "store=$1; work=$2; shift 2; for tar; do casync make --chunk-size=2048:8192:65536 --store=\"$store\" \
                       \"$work/$(basename \"$tar\").caibx\" \"$tar\" || exit; done";
         let mut make = Command::new("sh");
@@ -138,7 +138,7 @@ fn casync(corpus: &Corpus, work: &Path) -> anyhow::Result<Outcome> {
     })
 }
 
-/// How much a store grows by each set.
+/// Measures how much a store grows with each set.
 fn by_set(
     tool: &str,
     corpus: &Corpus,
@@ -159,7 +159,7 @@ fn by_set(
     })
 }
 
-/// Each set over the one before. Both directions count; it says so itself.
+/// Transfers each set over the previous one. Both directions count, as rsync reports them.
 fn rsync(corpus: &Corpus, work: &Path) -> anyhow::Result<Outcome> {
     let (mut bytes, mut cpu_seconds) = (Vec::new(), 0.0);
     for set in 0..corpus.sets.len() {

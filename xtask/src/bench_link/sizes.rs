@@ -1,4 +1,4 @@
-//! How much crosses the line: the link and its peers over the same sets, held against the goals.
+//! Compares the bytes that the link and the other tools send for the same sets, and checks the goals.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::say;
 use super::corpus::{Corpus, TEXT};
 use super::{Plan, peers};
 
-/// What the goals of the link ask of sizes.
+/// The goals of the link for sizes.
 const TEXT_GOAL: f64 = 5.5;
 const UPDATE_GOAL: f64 = 15.0;
 const UPDATE_OVER_ZSTD_GOAL: f64 = 2.5;
@@ -90,7 +90,7 @@ pub(super) fn run(root: &std::path::Path, plan: &Plan, corpus: &Corpus) -> anyho
     Ok(met)
 }
 
-/// All packages of a set, then all of the next.
+/// Sends all packages of a set, then all packages of the next set.
 fn whole(plan: &Plan, corpus: &Corpus, rows: &mut Vec<Value>) -> anyhow::Result<bool> {
     let raw: Vec<u64> = (0..corpus.sets.len())
         .map(|set| {
@@ -182,7 +182,7 @@ fn whole(plan: &Plan, corpus: &Corpus, rows: &mut Vec<Value>) -> anyhow::Result<
     ))
 }
 
-/// What the link sends of each path, after those before it.
+/// Returns the bytes that the link sends for each path, given the previous paths.
 fn link(plan: &Plan, average: u32, paths: &[PathBuf]) -> anyhow::Result<Vec<Value>> {
     let mut command = Command::new(&plan.savings);
     command
@@ -208,7 +208,7 @@ fn ratio(row: &Value, field: &str) -> f64 {
     row["bytes"].as_f64().unwrap_or(f64::NAN) / row[field].as_f64().unwrap_or(f64::NAN)
 }
 
-/// Whether a goal is reached; says so if it is not.
+/// Returns true if a goal is reached, and prints a note if it is not.
 fn hold(what: &str, value: f64, goal: f64) -> bool {
     let reached = value >= goal;
     if !reached {

@@ -1,7 +1,8 @@
-//! How fast an end of the link is on one core, beside a plain TCP proxy in the same run; and what it adds to a question.
+//! Measures the speed of a link endpoint on one core, compared with a plain TCP proxy in the same run, and the
+//! latency that the link adds.
 //!
-//! The example `bench_link_speed` of the crate `link` measures; here its rows are shown beside the goals, and beside what the
-//! product to beat said of itself (one core of 2 GHz, 2012, first pass of random data).
+//! The example `bench_link_speed` of the crate `link` measures. This module prints its rows beside the goals, and
+//! beside the published figures of a commercial product (one core of 2 GHz, 2012, first pass of random data).
 
 use std::fs;
 use std::path::Path;
@@ -17,12 +18,12 @@ use crate::say;
 use super::Plan;
 use super::corpus::{Corpus, TEXT};
 
-/// A row.
+/// A row of the table.
 struct Row {
     name: &'static str,
-    /// The ratio to the plain proxy that is asked for.
+    /// The goal for the ratio to the plain proxy.
     goal: Option<f64>,
-    /// What it corresponds to there, with Mb/s.
+    /// The corresponding row of the commercial product, with Mb/s.
     theirs: &'static [(&'static str, u32)],
 }
 
@@ -30,7 +31,7 @@ const fn row(name: &'static str, goal: Option<f64>, theirs: &'static [(&'static 
     Row { name, goal, theirs }
 }
 
-/// Theirs had a compressed cache in the first two.
+/// The commercial product had a compressed cache in the first two rows.
 const ROWS: [Row; 16] = [
     row(
         "everything on, incompressible",
@@ -62,10 +63,10 @@ const ROWS: [Row; 16] = [
     row("text, zstd, stores too", None, &[]),
 ];
 
-/// What the latency rows are called where they are measured.
+/// The names of the latency rows in `bench_link_speed`.
 const LATENCIES: &str = "latency;bulk";
 
-/// Of the product to beat: the network card's limit.
+/// Speed of the commercial product without any processing: the limit of its network card.
 const PLAIN_2012: u32 = 896;
 
 const TEXT_GOAL: f64 = 5.5;
@@ -132,7 +133,7 @@ pub(super) fn run(root: &Path, plan: &Plan, corpus: &Corpus) -> anyhow::Result<b
         };
         let [all, undisturbed] =
             [field.to_owned(), format!("{field}_undisturbed")].map(|field| row[field].as_f64());
-        // What the host does to a guest is nobody's doing here; where it cannot be told, all counts.
+        // Interruptions by the virtual machine's host do not count. If they cannot be detected, all values count.
         let (micros, of) = match undisturbed {
             Some(micros) => (micros, "with no processor away"),
             None => (
@@ -159,11 +160,11 @@ pub(super) fn run(root: &Path, plan: &Plan, corpus: &Corpus) -> anyhow::Result<b
     Ok(met)
 }
 
-/// Rows of the example, one JSON object a line.
+/// Runs the example and returns its rows, one JSON object per line.
 ///
-/// On one core: source, proxy or link, and sink take turns there. With two cores the same pass takes anything up to twice the CPU time, for
-/// proxy and link alike: whether a core shares its units with a busy one, and in whose time the kernel moves segments, changes from pass to
-/// pass.
+/// Source, proxy or link, and sink share one core. With two cores, the CPU time of the same pass varies by up to a
+/// factor of two, for the proxy and the link alike. It depends on whether a core shares its execution units with a
+/// busy one, and on which thread is charged for the kernel's work on segments.
 fn measure(plan: &Plan, corpus: &Corpus, rows: &str, one_core: bool) -> anyhow::Result<String> {
     let mut command = match find("taskset") {
         Ok(taskset) if one_core => {
@@ -183,5 +184,5 @@ fn measure(plan: &Plan, corpus: &Corpus, rows: &str, one_core: bool) -> anyhow::
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Every machine has it.
+/// Every machine has core 0.
 const CORE: &str = "0";

@@ -1,4 +1,4 @@
-//! Two edges, the origin behind them, and nginx.
+//! Starts two edges, their origin, and nginx.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::bench_hits::subjects::nginx_user;
 
 use super::{KEYS, PATIENCE, Plan};
 
-/// Whom requests are sent to.
+/// The server that gets the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Server {
     Without,
@@ -38,7 +38,7 @@ pub(super) struct Stage {
     with: Running,
     nginx: Running,
     origin: Running,
-    // Last, so that it outlives the processes that write into it.
+    // Declared last: dropped after the processes that write into it.
     _scratch: Scratch,
 }
 
@@ -130,7 +130,7 @@ impl Stage {
         Ok(count(&status(self.origin.port)?, "requests"))
     }
 
-    /// What both edges have resident before the first request.
+    /// The resident sets of both edges before the first request.
     pub(super) fn memory(&self, filter: &Path) -> anyhow::Result<Value> {
         let resident = |running: &Running| {
             let pid = running.server.pid();
@@ -158,7 +158,7 @@ impl Stage {
                 for key in 1..=KEYS {
                     client.get(&format!("/o/{}?size=1024", key * 7919))?;
                 }
-                // Looking at the origin's count is counted by it.
+                // The origin also counts the request that reads its counter.
                 if self.origin_requests()? - before <= 1 {
                     break;
                 }

@@ -1,6 +1,6 @@
-//! Who may import whom: the table in ARCHITECTURE.md, read from there, against `cargo metadata`.
+//! Checks the imports between crates: the table in ARCHITECTURE.md against `cargo metadata`.
 //!
-//! The document is the rule. There is no second copy of the table in code to drift from it.
+//! The table is read from the document, so there is no second copy in code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ const DOCUMENT: &str = "ARCHITECTURE.md";
 const PREFIX: &str = "edgeward-";
 const REPORT: &str = "edgeward-report";
 
-/// Drivers' libraries: what a crate that decides has no use for.
+/// Libraries that do I/O. A pure crate must not depend on them.
 const NEED_AN_OPERATING_SYSTEM: [&str; 14] = [
     "async-trait",
     "crossbeam-channel",
@@ -34,11 +34,11 @@ const NEED_AN_OPERATING_SYSTEM: [&str; 14] = [
     "tracing",
 ];
 
-/// One row of the table.
+/// A row of the table.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) ring: String,
-    /// Named for later; there is no such crate yet.
+    /// True for a crate that is planned and does not exist yet.
     planned: bool,
     may_import: Imports,
 }
@@ -46,23 +46,23 @@ pub(crate) struct Row {
 #[derive(Debug, PartialEq, Eq)]
 enum Imports {
     Only(BTreeSet<String>),
-    /// All but the crates of the test ring.
+    /// All crates except those of the test ring.
     Everything,
 }
 
-/// One package of the workspace, as far as the rules care.
+/// The properties of a workspace package that the rules need.
 #[derive(Debug)]
 pub(crate) struct Package {
-    /// Without the project's prefix: `types`, not `edgeward-types`.
+    /// The name without the prefix of the project: `types`, not `edgeward-types`.
     pub(crate) name: String,
     pub(crate) folder: PathBuf,
-    /// The root file of each target: `lib.rs`, `main.rs`, each of `tests/`.
+    /// The root file of each target: `lib.rs`, `main.rs`, each file of `tests/`.
     pub(crate) roots: Vec<(PathBuf, TargetKind)>,
     dependencies: Vec<Dependency>,
 }
 
 impl Package {
-    /// In any way: also in tests, also on one platform only.
+    /// Returns true for any dependency, also for tests or for one platform only.
     pub(crate) fn depends_on(&self, name: &str) -> bool {
         self.dependencies
             .iter()
@@ -70,7 +70,7 @@ impl Package {
     }
 }
 
-/// Whether a target ships.
+/// Whether a target is part of the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TargetKind {
     Ships,
@@ -85,7 +85,7 @@ struct Dependency {
 
 pub(crate) type Table = BTreeMap<String, Row>;
 
-/// Reads the table that follows the heading.
+/// Parses the table below the heading.
 pub(crate) fn parse_table(document: &str) -> anyhow::Result<Table> {
     let (_, after) = document
         .split_once(HEADING)
@@ -95,7 +95,7 @@ pub(crate) fn parse_table(document: &str) -> anyhow::Result<Table> {
         .skip(1)
         .skip_while(|line| !line.starts_with('|'))
         .take_while(|line| line.starts_with('|'))
-        // The names of the columns and the rule below them.
+        // Skips the column names and the separator row.
         .skip(2);
     let mut table = Table::new();
     for line in rows {
@@ -125,12 +125,12 @@ pub(crate) fn parse_table(document: &str) -> anyhow::Result<Table> {
     Ok(table)
 }
 
-/// The words in backticks.
+/// Returns the words in backticks.
 fn quoted(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }
 
-/// Asks cargo for the workspace's packages. Needs no network: dependencies are not resolved.
+/// Reads the packages of the workspace from cargo. Dependencies are not resolved, so it needs no network.
 pub(crate) fn packages(root: &Path) -> anyhow::Result<Vec<Package>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -199,7 +199,7 @@ pub(super) fn parse_packages(metadata: &Value) -> anyhow::Result<Vec<Package>> {
     Ok(packages)
 }
 
-/// Holds every package against the table.
+/// Checks every package against the table.
 pub(crate) fn check(table: &Table, packages: &[Package]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for package in packages {
@@ -208,8 +208,8 @@ pub(crate) fn check(table: &Table, packages: &[Package]) -> Vec<Finding> {
             findings.push(Finding::new("edges", &place, what, hint));
         };
         if package.name == "xtask" {
-            // It drives cargo and the binary from outside, like a user. Pages of results are no part of what
-            // is driven.
+            // xtask runs cargo and the binary from outside, like a user. `report` only renders results, so xtask may
+            // import it.
             for dependency in package
                 .dependencies
                 .iter()
@@ -316,7 +316,7 @@ Some words.
         }
     }
 
-    /// The findings when `package` joins a workspace that is otherwise as the table says.
+    /// Returns the findings after `package` is added to a workspace that matches the table.
     fn found(package_under_test: Package) -> Vec<String> {
         let table = parse_table(TABLE).expect("the table above is well-formed");
         let mut packages: Vec<_> = ["types", "policy", "proxy", "cli", "testkit"]

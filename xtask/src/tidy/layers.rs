@@ -1,8 +1,9 @@
-//! The order of `proxy`'s modules: imports point down its layers, and within a layer there is no cycle. No file is long.
+//! Checks the order of `proxy`'s modules. Imports point down the layers, a layer has no cycles, and no file is too
+//! long.
 //!
-//! ARCHITECTURE.md lists the layers, the highest first. A layer is a folder of `crates/proxy/src`, a module is a file or
-//! a folder in it. A module may import every lower layer. It names the modules beside it one by one, not by way of the
-//! layer's `mod.rs`, so that the imports within a layer are known.
+//! ARCHITECTURE.md lists the layers, the highest first. A layer is a folder of `crates/proxy/src`; a module is a file
+//! or a folder in it. A module may import from every lower layer. Within its layer it must import each module
+//! directly, not through the layer's `mod.rs`, so that the imports are known.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -108,7 +109,7 @@ pub(crate) fn check(layers: &Layers, files: &[(PathBuf, String)]) -> Report {
                 }
                 continue;
             }
-            // The layer's own `mod.rs` only names what the layer has.
+            // The `mod.rs` of a layer only lists its modules.
             let (Some(module), true) = (&module, path.len() > 1) else {
                 continue;
             };
@@ -157,7 +158,7 @@ pub(crate) fn check(layers: &Layers, files: &[(PathBuf, String)]) -> Report {
     report
 }
 
-/// A part of a module's path: 0 is the layer, 1 is the module. `None` for what `mod.rs` and `lib.rs` hold themselves.
+/// Returns a part of a module's path: 0 is the layer, 1 is the module. Returns `None` for `mod.rs` and `lib.rs`.
 fn segment(file: &Path, number: usize) -> Option<String> {
     let Some(Component::Normal(name)) = file.components().nth(number) else {
         return None;
@@ -167,7 +168,7 @@ fn segment(file: &Path, number: usize) -> Option<String> {
     (name != "mod" && name != "lib").then(|| name.to_owned())
 }
 
-/// The paths within the crate that a file names, from the crate's root on.
+/// Returns the paths within the crate that a file uses, from the crate's root.
 fn paths(file: &Path, source: &str) -> Vec<Vec<String>> {
     let own: Vec<String> = (0..).map_while(|number| segment(file, number)).collect();
     let code = without_tests(source);
@@ -200,7 +201,7 @@ fn paths(file: &Path, source: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// The words of a path that begins here.
+/// Returns the segments of a path that begins here.
 fn segments<'a>(tokens: &[Token<'a>]) -> Vec<&'a str> {
     let mut found = Vec::new();
     for pair in tokens.chunks(2) {
@@ -219,7 +220,7 @@ fn finding(place: &Path, what: String, hint: &str) -> Finding {
     Finding::new("layers", place.display(), what, hint)
 }
 
-/// The most lines of a file.
+/// The maximum number of lines of a file.
 const LINES_MAX: usize = 500;
 
 const HEADING: &str = "\n### The layers of `proxy`\n";

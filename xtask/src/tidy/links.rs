@@ -1,11 +1,11 @@
-//! Links between documents lead somewhere: to a file that is there and a heading that it has.
+//! Checks that links between documents lead to an existing file and heading.
 
 use std::path::{Component, Path, PathBuf};
 
 use super::Finding;
 
-/// Checks every relative link of one Markdown file. `read` gives a file's text, or the empty
-/// text for a folder, or nothing.
+/// Checks every relative link of a Markdown file. `read` returns the text of a file, an empty text for a folder, or
+/// `None`.
 pub(crate) fn check(
     file: &Path,
     text: &str,
@@ -43,7 +43,7 @@ pub(crate) fn check(
     findings
 }
 
-/// Every `[..](target)` and `[..]: target` outside code, with its line.
+/// Returns every `[..](target)` and `[..]: target` outside code, with its line.
 fn targets(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     text.lines().enumerate().flat_map(move |(at, line)| {
@@ -55,7 +55,7 @@ fn targets(text: &str) -> impl Iterator<Item = (usize, &str)> {
             if let Some((_, target)) = line.split_once("]: ").filter(|_| line.starts_with('[')) {
                 found.extend(target.split_whitespace().next());
             }
-            // Odd pieces between backticks are code.
+            // The odd parts between backticks are code.
             for prose in line.split('`').step_by(2) {
                 found.extend(prose.split("](").skip(1).filter_map(|rest| {
                     let target = rest.split(')').next()?;
@@ -67,7 +67,7 @@ fn targets(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The anchors that GitHub gives a document's headings.
+/// Returns the anchors that GitHub generates for the headings of a document.
 fn headings(text: &str) -> impl Iterator<Item = String> {
     let mut fenced = false;
     text.lines().filter_map(move |line| {
@@ -88,7 +88,7 @@ fn headings(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Takes `..` out of a path without asking the disk.
+/// Removes `..` from a path without file-system access.
 fn normalise(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for component in path.components() {

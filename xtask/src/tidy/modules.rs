@@ -1,4 +1,4 @@
-//! No dead files: every `.rs` belongs to a target, by the chain of its `mod` lines.
+//! Finds dead files: every `.rs` file must belong to a target through a chain of `mod` lines.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use super::Finding;
 use super::edges::TargetKind;
 use super::source::modules;
 
-/// The files of a target and whether each ships. `read` gives the text of a file, if it is there.
+/// Returns the files of a target and their kinds. `read` returns the text of a file, if it exists.
 pub(crate) fn reach(
     roots: &[(PathBuf, TargetKind)],
     read: &impl Fn(&Path) -> Option<String>,
@@ -18,7 +18,7 @@ pub(crate) fn reach(
         .map(|(root, kind)| (root.clone(), *kind, true))
         .collect();
     while let Some((file, kind, is_root)) = waiting.pop() {
-        // A file that both ships and is tested ships.
+        // A file that is used by tests and by shipped code counts as shipped.
         let known = reached.get(&file);
         if known.is_some_and(|&known| known == kind || known == TargetKind::Ships) {
             continue;
@@ -56,7 +56,7 @@ pub(crate) fn reach(
     reached
 }
 
-/// The `.rs` files that no target reaches.
+/// Returns the `.rs` files that no target reaches.
 pub(crate) fn dead(sources: &[PathBuf], reached: &BTreeMap<PathBuf, TargetKind>) -> Vec<Finding> {
     sources
         .iter()

@@ -1,17 +1,16 @@
-//! Crates that decide stay pure: what their shipped code must not mention.
+//! Checks that pure crates do not mention I/O, clocks or randomness in shipped code.
 //!
-//! `cargo check --target wasm32-unknown-unknown` catches what does not compile without an
-//! operating system; these words catch what compiles there and would still make a decision
-//! depend on more than its arguments.
+//! `cargo check --target wasm32-unknown-unknown` finds code that does not compile without an operating system. This
+//! list finds code that compiles there and would still make a decision depend on more than its arguments.
 
 use super::Finding;
 use super::source::{with_uses_expanded, without_tests};
 use super::tokens::{Token, tokenize};
 
-/// What must not be mentioned, and what to do instead.
+/// The banned phrases, and what to write instead.
 ///
-/// `SystemTime` itself is allowed: `httpdate` speaks it, and converting between it and a
-/// `Timestamp` reads no clock. Asking for the time now is what is banned.
+/// `SystemTime` itself is allowed: `httpdate` uses it, and conversion to a `Timestamp` reads no clock. Only reading
+/// the current time is banned.
 const BANNED: [(&str, &str); 21] = [
     ("Instant::now", NOW),
     ("std::time::Instant", NOW),
@@ -41,7 +40,7 @@ const DRIVER: &str = "hand bytes in and actions out; a driver in ring 1 or 2 car
 const SEED: &str = "draw from an owned stream that the run's seed began";
 const OBSERVER: &str = "say what happened in the return value or through an observer";
 
-/// What the shipped code of one file of a ring-0 crate must not mention.
+/// Returns the banned phrases in the shipped code of a ring-0 file.
 pub(crate) fn check(place: &str, source: &str) -> Vec<Finding> {
     let code = with_uses_expanded(&without_tests(source));
     let mut findings = Vec::new();
@@ -56,13 +55,13 @@ pub(crate) fn check(place: &str, source: &str) -> Vec<Finding> {
     findings
 }
 
-/// Where `words` stand in a row in `code`, not as the tail of a longer path of our own.
+/// Returns the positions of `words` in `code`. Skips matches at the end of a longer path of this project.
 fn matches(code: &[Token<'_>], words: &[Token<'_>]) -> Vec<usize> {
     let same = |window: &[Token<'_>]| window.iter().zip(words).all(|(a, b)| a.text == b.text);
     code.windows(words.len())
         .enumerate()
         .filter(|(_, window)| same(window))
-        // `crate::tracing::` would be a module of ours, not the library.
+        // `crate::tracing::` is a module of this project, not the library.
         .filter(|&(at, _)| {
             let ours = |before: &Token<'_>| matches!(before.text, "crate" | "self" | "super");
             !(at >= 2 && code[at - 1].text == "::" && ours(&code[at - 2]))

@@ -1,19 +1,18 @@
-//! What the rules ask of one source file: its code without tests, the modules it names, the
-//! paths it imports.
+//! Properties of a source file for the rules: its code without tests, its modules, and its imports.
 
 use super::tokens::{Kind, Token, tokenize};
 
-/// A `mod name;`: the file it names is part of the crate.
+/// A `mod name;`, which adds a file to the crate.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Module {
-    /// The inline modules around it, then its own name.
+    /// The names of the enclosing inline modules, then its own name.
     pub(crate) path: Vec<String>,
-    /// From `#[path = ".."]`.
+    /// The path from `#[path = ".."]`.
     pub(crate) file: Option<String>,
     pub(crate) test_only: bool,
 }
 
-/// The tokens of `source` without the items under `#[cfg(test)]`.
+/// Returns the tokens of `source` without the items under `#[cfg(test)]`.
 pub(crate) fn without_tests(source: &str) -> Vec<Token<'_>> {
     let tokens = tokenize(source);
     let mut kept = Vec::with_capacity(tokens.len());
@@ -33,11 +32,11 @@ pub(crate) fn without_tests(source: &str) -> Vec<Token<'_>> {
     kept
 }
 
-/// Every `mod name;` of the file, tests included.
+/// Returns every `mod name;` of the file, including those for tests.
 pub(crate) fn modules(source: &str) -> Vec<Module> {
     let tokens = tokenize(source);
     let mut found = Vec::new();
-    // Open braces; `Some` where one opened an inline module.
+    // The stack of open braces; `Some` for the brace of an inline module.
     let mut open: Vec<Option<(String, bool)>> = Vec::new();
     let (mut file, mut test_only) = (None, false);
     let mut at = 0;
@@ -73,7 +72,7 @@ pub(crate) fn modules(source: &str) -> Vec<Module> {
             [brace, ..] if brace.text == "}" => _ = open.pop(),
             _ => {}
         }
-        // An attribute belongs to the item that follows; visibility may stand between.
+        // An attribute belongs to the next item. A visibility may stand between them.
         if !matches!(
             tokens[at].text,
             "pub" | "(" | "crate" | "super" | "in" | ")"
@@ -85,8 +84,8 @@ pub(crate) fn modules(source: &str) -> Vec<Module> {
     found
 }
 
-/// The code with each `use a::{b, c::d};` written out as `a::b` and `a::c::d`, so that a word
-/// of several segments is found however it was imported.
+/// Expands each `use a::{b, c::d};` to `a::b` and `a::c::d`, so that a path is found regardless of how it was
+/// imported.
 pub(crate) fn with_uses_expanded<'a>(tokens: &[Token<'a>]) -> Vec<Token<'a>> {
     let mut out = Vec::with_capacity(tokens.len());
     let mut at = 0;
@@ -111,7 +110,7 @@ fn expand<'a>(tree: &[Token<'a>], prefix: &[Token<'a>], out: &mut Vec<Token<'a>>
     let Some(open) = tree.iter().position(|t| t.text == "{") else {
         out.extend(prefix.iter().chain(tree));
         if let Some(last) = tree.last().or_else(|| prefix.last()) {
-            // Ends the path, so that two neighbours do not read as one.
+            // Ends the path, so that two neighbouring paths stay separate.
             out.push(Token {
                 text: ",",
                 kind: Kind::Mark,
@@ -139,7 +138,7 @@ fn expand<'a>(tree: &[Token<'a>], prefix: &[Token<'a>], out: &mut Vec<Token<'a>>
     }
 }
 
-/// The tokens between the brackets of an outer attribute that begins here.
+/// Returns the tokens between the brackets of an outer attribute at the start of `tokens`.
 fn attribute<'s, 'a>(tokens: &'s [Token<'a>]) -> Option<&'s [Token<'a>]> {
     let [hash, open, ..] = tokens else {
         return None;
@@ -151,7 +150,7 @@ fn attribute<'s, 'a>(tokens: &'s [Token<'a>]) -> Option<&'s [Token<'a>]> {
     Some(&tokens[2..length])
 }
 
-/// `cfg(test)` alone or in `all(..)`. Under `any` or `not` the code may ship.
+/// Returns true for `cfg(test)` alone or in `all(..)`. Code under `any` or `not` may be shipped.
 fn is_test_only(attribute: &[Token<'_>]) -> bool {
     let words: Vec<_> = attribute
         .iter()
@@ -164,7 +163,7 @@ fn is_test_only(attribute: &[Token<'_>]) -> bool {
         && !words.contains(&"not")
 }
 
-/// How many tokens the item takes that begins here: to its `;` or through its braces.
+/// Returns the number of tokens of the item at the start of `tokens`: up to its `;` or its closing brace.
 fn item(tokens: &[Token<'_>]) -> usize {
     let mut at = 0;
     while at < tokens.len() {
@@ -179,7 +178,7 @@ fn item(tokens: &[Token<'_>]) -> usize {
     at
 }
 
-/// How many tokens lie from the opening mark, which is first, through its closing one.
+/// Returns the number of tokens from the opening mark, which is the first token, to its closing mark.
 fn balanced(tokens: &[Token<'_>], open: &str, close: &str) -> usize {
     let mut depth = 0_usize;
     for (at, token) in tokens.iter().enumerate() {

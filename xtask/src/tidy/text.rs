@@ -1,12 +1,12 @@
-//! Rules that hold for the text of a file, whatever crate it belongs to.
+//! Rules for the text of any file.
 
 use super::Finding;
 use super::tokens::tokenize;
 
-/// Past this a file usually tells two stories.
+/// A longer file usually has two topics.
 const LINES_MAX: usize = 800;
 
-/// `#[allow(..)]` hides a lint for good; `#[expect(..)]` speaks up when its cause is gone.
+/// `#[allow(..)]` hides a lint permanently; `#[expect(..)]` warns when its cause is gone.
 pub(crate) fn no_allow(place: &str, source: &str) -> Vec<Finding> {
     let tokens = tokenize(source);
     let mut findings = Vec::new();
@@ -28,7 +28,7 @@ pub(crate) fn no_allow(place: &str, source: &str) -> Vec<Finding> {
     findings
 }
 
-/// A file tells its story from the top. That of `x/tests.rs` is told by `x.rs`.
+/// Checks that a file begins with a module doc. `x/tests.rs` needs none, because `x.rs` has it.
 pub(crate) fn module_doc(place: &str, source: &str) -> Option<Finding> {
     if place.ends_with("/tests.rs") {
         return None;
@@ -56,14 +56,14 @@ pub(crate) fn length(place: &str, source: &str) -> Option<Finding> {
     })
 }
 
-/// Paths that exist on one machine only, such as somebody's home.
+/// Finds paths that exist on one machine only, such as a home folder.
 pub(crate) fn no_machine_paths(place: &str, text: &str) -> Vec<Finding> {
-    // In pieces, so that this file passes its own rule.
+    // In parts, so that this file passes its own rule.
     let banned = ["root", "work", "Users"].map(|top| format!("/{top}/"));
     let mut findings = Vec::new();
     for (at, line) in text.lines().enumerate() {
         for path in &banned {
-            // `https://example.com/work/` and `a/work/` are not paths from the top.
+            // `https://example.com/work/` and `a/work/` are not absolute paths.
             let from_the_top = line.match_indices(path.as_str()).any(|(start, _)| {
                 let before = line[..start].chars().next_back();
                 before.is_none_or(|c| c.is_whitespace() || "\"'`=(<[:".contains(c))

@@ -1,10 +1,10 @@
-//! Just enough of Rust's lexer to look for words without being fooled by comments and strings.
+//! A small lexer for Rust that finds words outside comments and strings.
 //!
-//! The rules of [`super`] ask simple questions (is there an `#[allow(`? which files does this
-//! module name?), and a full parser would be this crate's largest dependency. What needs care
-//! is what is *not* code: nested comments, raw strings, and `'a'` beside `'a`.
+//! The rules of [`super`] need simple facts: is there an `#[allow(`, which files does this module declare? A full
+//! parser would be the largest dependency of this crate. The lexer must recognise everything that is *not* code:
+//! nested comments, raw strings, and `'a'` as opposed to `'a`.
 
-/// One token of the source. White space is dropped; literals and comments are kept whole.
+/// A token of the source. Whitespace is skipped; literals and comments are one token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token<'a> {
     pub(crate) text: &'a str,
@@ -16,7 +16,7 @@ pub(crate) struct Token<'a> {
 pub(crate) enum Kind {
     /// An identifier or a keyword.
     Word,
-    /// One character of punctuation, or `::`.
+    /// A punctuation character, or `::`.
     Mark,
     /// A string, character or number.
     Literal,
@@ -58,7 +58,7 @@ pub(crate) fn with_comments(source: &str) -> Vec<Token<'_>> {
         };
         let (text, after) = rest.split_at(length);
         if let Some(kind) = kind {
-            // `r#type` is the word `type`.
+            // `r#type` is the identifier `type`.
             let text = text
                 .strip_prefix("r#")
                 .filter(|_| kind == Kind::Word)
@@ -150,7 +150,7 @@ fn quote(rest: &str) -> (usize, Option<Kind>) {
     let mut inside = rest.char_indices().skip(1);
     match inside.next() {
         Some((_, '\\')) => {
-            // The escaped character itself may be a quote.
+            // The escaped character may be a quote.
             let end = inside
                 .skip(1)
                 .find(|&(_, c)| c == '\'')

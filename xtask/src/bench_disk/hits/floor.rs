@@ -1,7 +1,7 @@
-//! What no server that sends files can be below: the least that answers a client's GETs with `sendfile`.
+//! A minimal `sendfile` server: the lower bound for the cost of any server that sends files.
 //!
-//! It knows one size of object, looks nothing up, checks nothing, and takes every request for one it knows.
-//! What it takes of a processor is what the kernel takes, so what a server takes beyond is the server's.
+//! It serves objects of one size, and does no lookup and no checks. Its CPU time is the kernel's share. The CPU time
+//! of another server above this is its own cost.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -14,13 +14,13 @@ use rustix::fs::sendfile;
 
 use crate::bench_hits::client::Client;
 
-/// Before each object in the file, as a cache's files begin with a head: no object begins with a page.
+/// Bytes before each object in the file. As in a cache file with a head, no object starts at a page boundary.
 pub(super) const HEAD_BYTES: u64 = 470;
 
-/// Connections at most.
+/// The maximum number of connections.
 const CONNECTIONS_MAX: usize = 1024;
 
-/// Puts objects 1 to `keys` of the origin into one file.
+/// Fetches objects 1 to `keys` from the origin and writes them into one file.
 pub(super) fn fill(origin: u16, size: u64, keys: u64, file: &Path) -> anyhow::Result<()> {
     let mut file = File::create(file).with_context(|| file.display().to_string())?;
     let mut origin = Client::connect(origin)?;
@@ -31,7 +31,7 @@ pub(super) fn fill(origin: u16, size: u64, keys: u64, file: &Path) -> anyhow::Re
     Ok(())
 }
 
-/// `PORT FILE SIZE`: serves the objects of the file until it is ended.
+/// Serves the objects of the file until the process is killed. Arguments: `PORT FILE SIZE`.
 pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<bool> {
     let mut next = |what| {
         arguments
@@ -64,7 +64,7 @@ struct Floor {
     clients: Vec<Option<Answer>>,
 }
 
-/// A client and what it still gets.
+/// A client and the rest of its current response.
 struct Answer {
     stream: TcpStream,
     offset: u64,
@@ -114,9 +114,9 @@ impl Floor {
         }
     }
 
-    /// Reads and answers until the client has to do something.
+    /// Reads requests and sends responses until the socket would block.
     fn turn(&mut self, at: usize) -> anyhow::Result<()> {
-        // It may have left in an event before.
+        // The client may have disconnected in an earlier event.
         while let Some(answer) = &mut self.clients[at] {
             if answer.left > 0 {
                 let wanted = usize::try_from(answer.left)?;
@@ -134,7 +134,7 @@ impl Floor {
                 Ok(read) => {
                     let key = key_of(&request[..read]).context("no request for an object")?;
                     ensure!((1..=self.keys).contains(&key), "there is no object {key}");
-                    // It fits: the client waits for it.
+                    // The head fits in the socket buffer, because the client waits for it.
                     answer.stream.write_all(&self.head)?;
                     answer.offset = (key - 1) * (HEAD_BYTES + self.size) + HEAD_BYTES;
                     answer.left = self.size;
@@ -145,7 +145,7 @@ impl Floor {
     }
 }
 
-/// Of `GET /o/17?size=262144 …`.
+/// Parses the key in `GET /o/17?size=262144 …`.
 fn key_of(request: &[u8]) -> Option<u64> {
     let rest = request.strip_prefix(b"GET /o/")?;
     let end = rest.iter().position(|byte| !byte.is_ascii_digit())?;

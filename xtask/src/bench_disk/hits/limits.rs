@@ -1,29 +1,29 @@
-//! How many objects the servers can hold open.
+//! The number of objects that the servers can keep open.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::stage::Subject;
 
-/// As many as the servers ask for.
+/// The number of open files that the servers request.
 const FILES_WANTED: u64 = 200_000;
 
-/// Of logs, listeners, the cache's own.
+/// Open files for logs, listeners and the cache itself.
 const FILES_OF_OTHER_KIND: u64 = 256;
 
-/// How many files a server that is started from here may open, after that was raised as far as it goes.
+/// Raises the limit of open files as far as possible and returns it.
 pub(super) fn files_allowed() -> u64 {
     let allowed = getrlimit(Resource::Nofile);
     let raised = |most| Rlimit {
         current: Some(most),
         maximum: Some(most),
     };
-    // Beyond the hard limit only root may go, and not everywhere.
+    // Only root may exceed the hard limit, and not on every system.
     match allowed.maximum {
         Some(most) if most < FILES_WANTED => {
             if setrlimit(Resource::Nofile, raised(FILES_WANTED)).is_ok() {
                 return FILES_WANTED;
             }
-            // Servers that ask for more than they may have stay at the soft limit.
+            // A server that requests more than the hard limit keeps the soft limit, so the soft limit is raised.
             _ = setrlimit(Resource::Nofile, raised(most));
             most
         }
@@ -31,13 +31,14 @@ pub(super) fn files_allowed() -> u64 {
     }
 }
 
-/// Objects that all of nginx's servers can have open at the same time, in one process. With more of them it stops answering.
+/// The number of objects that all nginx server blocks can keep open in one process. nginx stops responding if there
+/// are more.
 pub(super) fn objects_at_most(files: u64, connections: u32) -> u64 {
     let servers = Subject::ALL
         .iter()
         .filter(|subject| matches!(subject, Subject::Nginx(..)))
         .count();
-    // A connection has one to the client, one to the origin and a temporary file.
+    // A connection needs one socket to the client, one to the origin and a temporary file.
     let others = FILES_OF_OTHER_KIND + 3 * u64::from(connections);
     files
         .saturating_sub(others)

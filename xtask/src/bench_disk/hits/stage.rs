@@ -1,4 +1,4 @@
-//! The servers of one size of object: started, filled, and checked byte for byte.
+//! Starts the servers for one object size, fills them, and compares their responses byte for byte.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -14,24 +14,24 @@ use crate::bench_hits::process::{Scratch, Server, find, free_port};
 use crate::bench_hits::subjects::nginx_user;
 use crate::options::written;
 
-/// How often all objects are asked for before a server that still misses is an error.
+/// The maximum number of times that all objects are requested. A server that still misses is an error.
 const FILL_ROUNDS_MAX: u32 = 5;
 
-/// Of the objects filled, so many are compared with the origin's.
+/// The number of objects that are compared with the origin's.
 const CHECKED: u64 = 8;
 
-/// What is measured: edgeward, nginx at each way of reading files, and what the kernel takes by itself.
+/// The measured servers: edgeward, nginx with each method of reading files, and the lower bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     Edgeward,
     Nginx(&'static str, &'static str),
-    /// `sendfile` and nothing else.
+    /// Only `sendfile`; see [`floor`](super::floor).
     Floor,
 }
 
 impl Subject {
-    /// Not with `aio threads`: nginx 1.22 with open files cached stopped answering at 16 KiB, in all its server blocks
-    /// (`bench/runs/2026-11-21-disk`).
+    /// `aio threads` is missing: with it, nginx 1.22 with cached open files stopped responding at 16 KiB, in all its
+    /// server blocks (`bench/runs/2026-11-21-disk`).
     pub(super) const ALL: [Self; 6] = [
         Self::Edgeward,
         Self::Nginx("sendfile", "sendfile on;"),
@@ -52,7 +52,7 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Everything that runs for one size of object.
+/// All processes for one object size.
 pub(super) struct Stage {
     pub(super) size: u64,
     pub(super) keys: u64,
@@ -62,7 +62,7 @@ pub(super) struct Stage {
     nginx: Server,
     floor: Server,
     ports: Vec<(Subject, u16)>,
-    // Last, so that it outlives the processes that write into it.
+    // Declared last: dropped after the processes that write into it.
     scratch: Scratch,
 }
 
@@ -77,7 +77,7 @@ impl Stage {
     ) -> anyhow::Result<Self> {
         let scratch = Scratch::new(folder)?;
         let origin = Origin::start(edgeward, Some(plan.client_core), &scratch.path)?;
-        // Half as much again as the objects take, and no less than a log of segments wants.
+        // One and a half times the size of the objects, and at least the minimum for a log of segments.
         let capacity = (size * keys / 2 * 3).max(256 << 20);
         let capacity = written(capacity.next_multiple_of(1 << 20));
         let store = scratch.path.join("store");
@@ -182,12 +182,12 @@ impl Stage {
         self.server(subject).cpu_seconds()
     }
 
-    /// Bytes that the server's processes have had read from a device.
+    /// Bytes that the server's processes have read from a device.
     pub(super) fn read_bytes(&self, subject: Subject) -> anyhow::Result<u64> {
         Ok(self.server(subject).tree()?.into_iter().map(read_by).sum())
     }
 
-    /// Hits from disk by the server's own count, where it keeps one.
+    /// Disk hits, if the server counts them.
     pub(super) fn disk_hits(&self, subject: Subject) -> anyhow::Result<Option<u64>> {
         match subject {
             Subject::Edgeward => Ok(Some(disk_hits_in(&self.edge.status()?))),
@@ -199,7 +199,7 @@ impl Stage {
         self.origin.requests(&mut self.origin_asked)
     }
 
-    /// Asks for each object until nothing reaches the origin any more.
+    /// Requests each object until no request reaches the origin.
     fn fill(&mut self, subject: Subject) -> anyhow::Result<()> {
         let mut missed = 0;
         for _ in 0..FILL_ROUNDS_MAX {
@@ -219,8 +219,8 @@ impl Stage {
         )
     }
 
-    /// A few objects of each server beside the origin's, so that a misconfigured server cannot win
-    /// by answering something else.
+    /// Compares a few objects of each server with the origin's, so that a misconfigured server cannot win with wrong
+    /// responses.
     fn check(&self) -> anyhow::Result<()> {
         for key in (1..=self.keys).step_by((self.keys / CHECKED).max(1) as usize) {
             let expected = Client::connect(self.origin.port)?.get(&self.path(key))?;
@@ -239,14 +239,14 @@ impl Stage {
         format!("/o/{key}?size={}", self.size)
     }
 
-    /// Writes what is dirty and drops the pages of a server's files.
+    /// Writes dirty pages and drops the cached pages of a server's files.
     pub(super) fn forget_pages(&self, subject: Subject) -> anyhow::Result<()> {
         let folder = match subject {
             Subject::Edgeward => self.scratch.path.join("store"),
             Subject::Nginx(..) => self.scratch.path.join("nginx-cache"),
             Subject::Floor => self.scratch.path.join("floor"),
         };
-        // A dirty page is not dropped, whatever is advised.
+        // `posix_fadvise` does not drop dirty pages.
         syncfs(File::open(&folder)?).context("syncfs")?;
         let mut folders = vec![folder];
         while let Some(folder) = folders.pop() {

@@ -1,8 +1,8 @@
 //! Measures the cost of an id filter on an edge, and its responses.
 //!
 //! Two edges run, one of them with a filter of many ids. Both get hits in turn. The filter does not affect hits, so
-//! the CPU time per request should be equal. The edge with the filter then gets absent ids, and nginx with `return
-//! 404` gets the same for comparison. The resident sets of both edges are shown beside the filter's size.
+//! the CPU time per request should be equal. The edge with the filter then gets absent ids, and nginx with
+//! `return 404` gets the same for comparison. The resident sets of both edges are shown beside the filter's size.
 
 mod stage;
 

@@ -1,11 +1,11 @@
 //! The bytes of an object: a pure function of its id and the offset.
 //!
 //! The origin generates bodies from the pattern and stores none. The load generator compares every received byte with
-//! it, from any offset. A body is a sequence of 8-byte little-endian words. Word `i` of an id with key `k` is `w ^ (w
-//! >> 32)` where `w = k + i * STEP` modulo 2^64. This is a Weyl sequence, so all words of a body differ; the upper
-//! half, which has a long period, is folded into the lower half, which has a short one. A word costs one add, one
-//! shift and one xor, which SSE2 does for two words at a time, and no memory is read. Generating bytes is therefore
-//! as fast as storing them.
+//! it, from any offset. A body is a sequence of 8-byte little-endian words. Word `i` of an id with key `k` is
+//! `w ^ (w >> 32)` where `w = k + i * STEP` modulo 2^64. This is a Weyl sequence, so all words of a body differ. The
+//! upper half, which has a long period, is folded into the lower half, which has a short one. A word costs one add,
+//! one shift and one xor, which SSE2 does for two words at a time, and no memory is read. Generating bytes is
+//! therefore as fast as storing them.
 //!
 //! `STEP` is odd and the fold is a bijection. A word from another position or of another id is therefore never the
 //! correct word. A body that was shifted by whole words, swapped with that of another id or served twice differs in

@@ -1,5 +1,7 @@
 //! The counters of a worker. Each counter is declared once, with its help text, in the table below.
 //!
+//! A number that is read from the state of the cache at each scrape belongs to `edge/metrics.rs` instead.
+//!
 //! Only the worker writes its counters, so an increment is a load and a store without the lock prefix of an atomic
 //! addition. A scrape reads the counters of all workers relaxed and adds them.
 
@@ -236,7 +238,7 @@ counters! {
         fills_failed = "end" "failed",
         fills_freshened = "end" "freshened",
     }
-    Counter "edgeward_not_stored_total" "Responses that were not stored, by reason." {
+    Counter "edgeward_not_stored_total" "Responses of fetches that were not stored, by reason; passed responses are not counted." {
         not_stored_semantics = "reason" "not-storable",
         not_stored_admission = "reason" "admission",
         not_stored_size = "reason" "object-size",

@@ -1,6 +1,7 @@
 //! The metrics of an edge: the sums of the workers' counters, and the state of the cache.
 //!
-//! They are computed for each scrape; requests do not use this module.
+//! They are computed for each scrape; requests do not use this module. Events that requests count are declared in
+//! `base/counters.rs`.
 
 use edgeward_metrics::{Definition, Family, encode, metrics};
 use edgeward_policy::adaptsize::{CurvePoint, Tuning};

@@ -256,14 +256,20 @@ pub(crate) fn open_store(
         compression,
         ..ChunkSettings::new(chunk_bytes, u64::from_le_bytes(epoch))
     };
-    Chunks::open(Arc::new(device), settings).map_err(|error| {
+    let store = Chunks::open(Arc::new(device), settings).map_err(|error| {
         let hint = match &error {
             OpenError::TooSmall { .. } => "give --store-size 64MiB or more",
-            OpenError::Superblock { .. } => "it is not a chunk store; give another path",
+            OpenError::Superblock { .. } => {
+                "it is not a chunk store, or its first bytes are corrupt; give another path, or delete the file \
+                 to start with an empty store, which costs traffic only"
+            }
             _ => "check the disk",
         };
-        Diagnostic::from_error(&error).hint(hint).into()
-    })
+        Diagnostic::from_error(&error).hint(hint)
+    })?;
+    let chunks = store.counters().indexed;
+    tracing::info!(path = %path.display(), chunks, "opened the chunk store");
+    Ok(store)
 }
 
 /// The folder in which the knowledge of peers' chunks is persisted, next to the store. A block device has none,

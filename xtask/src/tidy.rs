@@ -27,7 +27,7 @@ use crate::say;
 use edges::TargetKind;
 
 pub(crate) const HELP: &str = "\
-House rules: who imports whom, pure crates, dead links, words that docs/words.md replaces.
+House rules: imports between crates, pure crates, dead links, replaced words.
 
 usage: cargo xtask tidy
 

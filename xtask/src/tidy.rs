@@ -31,7 +31,7 @@ House rules: imports between crates, pure crates, dead links, replaced words.
 
 usage: cargo xtask tidy
 
-  --words PREFIX   only the words and the lengths of lines in files whose path begins so
+  --words FOLDER   check only the words and line lengths of files in this folder
 ";
 
 /// Files that newcomers, packagers and lawyers look for first.

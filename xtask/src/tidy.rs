@@ -27,7 +27,7 @@ use crate::say;
 use edges::TargetKind;
 
 pub(crate) const HELP: &str = "\
-House rules: imports between crates, pure crates, dead links, replaced words.
+House rules: imports, pure crates, links, replaced words.
 
 usage: cargo xtask tidy
 

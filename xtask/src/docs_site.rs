@@ -15,7 +15,7 @@ use crate::options::Options;
 use crate::say;
 
 pub(crate) const HELP: &str = "\
-Builds the documentation as a searchable site in target/docs-site and checks its links.
+Builds the documentation as a site and checks its links.
 
 usage: cargo xtask docs-site
 

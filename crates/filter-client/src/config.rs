@@ -18,27 +18,28 @@ pub struct FilterConfig {
     pub url: PublisherUrl,
     /// The manifests and proofs that the client accepts.
     pub trust: Trust,
-    /// Ids that were committed longer ago than this are never skipped.
+    /// The client never answers `Absent` for an id that was committed longer ago than this.
     pub max_staleness: Duration,
     /// The expected form of the ids. The client does not use a filter of another form. Default: any form.
     pub form: Option<IdForm>,
-    /// How far this machine's wall clock and the publisher's may differ, if the operator guarantees a bound.
+    /// The largest difference between this machine's wall clock and the publisher's, if the operator guarantees
+    /// one.
     ///
-    /// With a bound, the client relies on the date of a manifest and may get it from any cache. Without a
-    /// bound, each request for the manifest has a challenge that only the publisher can answer.
+    /// If set, the client relies on the date of a manifest, and any cache may serve the manifest. If `None`, each
+    /// request for the manifest has a challenge that only the publisher can answer.
     pub clock_error: Option<Duration>,
-    /// A PEM file of root certificates for an `https` publisher. Default: the system's.
+    /// A PEM file of root certificates for an `https` publisher. Default: the root certificates of the system.
     pub roots: Option<PathBuf>,
-    /// A folder that keeps the newest snapshot over restarts. Default: none, so the snapshot is fetched after
-    /// each start.
+    /// A folder that keeps the newest snapshot over restarts. Default: no folder; the client fetches the snapshot
+    /// after each start.
     pub snapshot_folder: Option<PathBuf>,
     /// Larger snapshots are refused before they are fetched. Default 1 GiB.
     pub snapshot_bytes_max: u64,
-    /// The largest number of added ids kept in addition to the snapshot. Default 2²⁰.
+    /// The largest number of ids in the overlay: the ids that were added after the snapshot. Default 2²⁰.
     pub overlay_ids_max: usize,
     /// The timeout for connecting, including TLS. Default 5 s.
     pub connect_timeout: Duration,
-    /// The timeout for the start of a response and for each further part of it. Default 10 s.
+    /// The timeout for the head of a response and for each further part of its body. Default 10 s.
     pub silence_max: Duration,
     /// Reads the clocks.
     pub clock: ClockFn,

@@ -12,7 +12,7 @@ macro_rules! counts {
         }
 
         impl Counts {
-            /// Each by its name.
+            /// Returns each counter with its name.
             pub fn rows(&self) -> Vec<(&'static str, u64)> {
                 vec![ $( (stringify!($field), self.$field), )+ ]
             }
@@ -32,27 +32,27 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Manifests or proofs asked for.
+    /// Requests for the manifest, each also for a proof unless `clock_error` is set.
     polls
-    /// Requests that got no usable answer.
+    /// Polls and downloads that failed.
     failed
-    /// Manifests taken.
+    /// Accepted manifests.
     manifests
-    /// Proofs taken.
+    /// Accepted proofs.
     proofs
-    /// Snapshots taken.
+    /// Accepted snapshots.
     snapshots
-    /// Deltas taken.
+    /// Accepted deltas.
     deltas
     /// Body bytes received.
     bytes
-    /// Manifests that were not believed.
+    /// Refused manifests.
     manifests_refused
-    /// Proofs that were not believed.
+    /// Refused proofs.
     proofs_refused
-    /// Snapshots that were broken, too large or not the one that was named.
+    /// Snapshots that were corrupt, too large or not the listed file.
     snapshots_refused
-    /// Deltas that were.
+    /// Deltas that were corrupt, too large or not the listed file.
     deltas_refused
 }
 

@@ -87,8 +87,8 @@ impl Fetcher {
         )
     }
 
-    /// Sends a GET for a path below the set's path and waits for the response head, `extra_wait` longer than
-    /// usual. If a reused connection turns out closed, the request is sent again on a new one.
+    /// Sends a GET for a path below the set's path and waits for the response head. The timeout is `silence_max`
+    /// plus `extra_wait`. If the server closed a reused connection, the request is sent again on a new one.
     async fn send(
         &mut self,
         subpath: &str,
@@ -100,7 +100,10 @@ impl Fetcher {
             if !is_reused {
                 self.sender = Some(self.connect().await?);
             }
-            let connection = self.sender.as_mut().expect("it was just made");
+            let connection = self
+                .sender
+                .as_mut()
+                .expect("the connection was just opened");
             let mut request = Request::new(Empty::new());
             let target = format!("{}{subpath}", self.config.url.path);
             *request.uri_mut() = target
@@ -288,7 +291,7 @@ async fn handshake(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
 ) -> io::Result<OpenConnection> {
     let mut builder = http1::Builder::new();
-    // Enough for a proof and a dozen fields. hyper's default is 400 KiB.
+    // 64 KiB suffice for a proof and a dozen fields. hyper's default is 400 KiB.
     builder.max_buf_size(64 << 10);
     let handshake = builder.handshake(TokioIo::new(stream)).await;
     let (sender, connection) = handshake.map_err(io::Error::other)?;

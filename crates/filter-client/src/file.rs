@@ -37,7 +37,8 @@ struct LoadedFilter {
     refused: u64,
 }
 
-/// Inode, size and modification time of a file. They change when the file is replaced or rewritten.
+/// The inode, size and modification time of a file. At least one of them changes when the file is replaced or
+/// rewritten.
 type FileStamp = (u64, u64, i64, i64);
 
 /// Why the filter could not be opened at the start.
@@ -74,9 +75,9 @@ pub enum FileError {
 }
 
 impl FileFilter {
-    /// Opens the file and follows its changes. With `max_staleness` the filter is used for this time after its
-    /// build, by this machine's wall clock and the builder's. Without it the filter is used as long as the
-    /// process runs. With `form` a filter of other ids is refused.
+    /// Opens the file and follows its changes. If `max_staleness` is set, the filter is used for this time after
+    /// its build, which is measured between the builder's wall clock and this machine's. Otherwise the filter is
+    /// used as long as the process runs. If `form` is set, a filter of another form of ids is refused.
     pub fn start(
         path: &Path,
         max_staleness: Option<Duration>,
@@ -112,7 +113,7 @@ impl FileFilter {
         })
     }
 
-    /// Looks up an id in any spelling that its form allows.
+    /// Looks up an id in any text form that the filter's [`IdForm`] allows.
     pub fn answer(&self, id: impl AsRef<[u8]>) -> Answer {
         self.lookup(|hasher| Ok::<_, IdError>(hasher.hash_query(id.as_ref())))
             .unwrap_or(Answer::Maybe)

@@ -19,8 +19,8 @@
 //! [`FilterClient::start`] returns at once and starts a thread. The thread follows the publisher with long
 //! polls, fetches snapshots and deltas by their SHA-256, and refuses files that are unsigned, incomplete, too
 //! large or older than those in use. Until a filter is present, and while it is not provably fresh, the answer
-//! is [`Answer::Ask`]. A dead publisher therefore costs requests but causes no wrong answer.
-//! `edgeward_filter::client` decides; this crate does the I/O.
+//! is [`Answer::Ask`]. If the publisher is down, clients send more requests, but no answer is wrong.
+//! `edgeward_filter::client` decides whether the filter is fresh; this crate does the I/O.
 //!
 //! [`FileFilter`] answers lookups from a file that another program updates.
 #![forbid(unsafe_code)]

@@ -4,9 +4,9 @@
 //! must not delay new ids or proofs.
 //!
 //! The *poll* loop requests the manifest with a challenge and the client's position. The publisher delays its
-//! response until there is news, at most a third of `max_staleness`, because a proof counts from when its
-//! request was sent. The poll loop also fetches deltas. The *download* loop fetches the snapshot that the
-//! newest manifest lists.
+//! response until it has published new ids, but at most a third of `max_staleness`. A longer delay would waste
+//! the proof, because its freshness counts from the moment when the request was sent. The poll loop also fetches
+//! deltas. The *download* loop fetches the snapshot that the newest manifest lists.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,7 +28,7 @@ use crate::stored_snapshot::StoredSnapshot;
 pub(crate) struct Refresh {
     shared: Arc<Shared>,
     stored: Option<StoredSnapshot>,
-    /// Notified when there may be a snapshot to fetch.
+    /// Notified when a newer snapshot may be available.
     download_needed: Notify,
 }
 
@@ -89,9 +89,9 @@ impl Refresh {
                 Ok(outcome) => {
                     failures = 0;
                     match outcome {
-                        // More news may follow immediately.
+                        // More ids may be published immediately.
                         PollOutcome::Changed => PAUSE_MIN,
-                        // A server that did not wait, such as a cache, must not be polled continuously.
+                        // A server that answers without delay, such as a cache, must not be polled continuously.
                         PollOutcome::Unchanged => self.period().saturating_sub(started.elapsed()),
                     }
                 }
@@ -202,7 +202,7 @@ impl Refresh {
             let bytes = match fetcher.file(&subpath, entry.bytes, 1).await {
                 // The delta was merged in the meantime. The next manifest lists its replacement.
                 Err(FetchError::Status(StatusCode::NOT_FOUND)) => return Ok(()),
-                // Counts as refused: the received file is not the listed one.
+                // The received file is not the listed one, so it counts as refused.
                 Err(error @ (FetchError::TooLarge(_) | FetchError::Truncated { .. })) => {
                     count(&self.shared.counters.deltas_refused);
                     return Err(error.into());
@@ -293,7 +293,7 @@ impl Refresh {
         }
     }
 
-    /// Counts a refused document or file.
+    /// Returns an error and counts it if a document or file was refused.
     fn check_accepted(
         &self,
         what: &'static str,
@@ -329,11 +329,12 @@ const PROOF: HeaderName = HeaderName::from_static("edgeward-proof");
 /// The shortest pause between two requests.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PERIOD_MIN: Duration = Duration::from_millis(50);
-/// Below the idle timeout of common proxies.
+/// The longest period of polls, shorter than the idle timeout of common proxies.
 const PERIOD_MAX: Duration = Duration::from_secs(25);
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 
-/// Each attempt continues where the last one ended, if the publisher supports ranges.
+/// The number of attempts to download a snapshot. Each attempt continues where the last one ended, if the
+/// publisher supports ranges.
 const DOWNLOAD_ATTEMPTS: u32 = 8;
 
 const DELTA_HEADER_BYTES: u64 = 64;

@@ -17,7 +17,7 @@ use crate::refresh::Refresh;
 use crate::stored_snapshot::StoredSnapshot;
 use crate::tls::{self, TlsError};
 
-/// Follows a published set on its own thread. Dropping it stops the thread.
+/// Follows a published set on its own thread. The thread stops when the client is dropped.
 pub struct FilterClient {
     shared: Arc<Shared>,
     stop: watch::Sender<bool>,
@@ -27,7 +27,7 @@ pub struct FilterClient {
 /// The state that callers and the background thread share.
 pub(crate) struct Shared {
     pub(crate) config: Arc<FilterConfig>,
-    /// Locked for a lookup, or to apply a file that was checked before; never across I/O.
+    /// The lock is held for a lookup, or while a checked file is applied, but never during I/O.
     client: RwLock<Client<Bytes>>,
     pub(crate) counters: Arc<Counters>,
     last_error: Mutex<Option<String>>,
@@ -51,9 +51,9 @@ pub enum StartError {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Status {
-    /// True while absent ids are skipped.
+    /// True while the filter is fresh, so that lookups may return [`Answer::Absent`].
     pub fresh: bool,
-    /// How long absent ids may still be skipped without a further statement.
+    /// The time until the filter becomes stale, if no further statement arrives.
     pub fresh_for: Duration,
     /// The filter in use.
     pub facts: Option<FilterInfo>,
@@ -117,8 +117,8 @@ impl FilterClient {
         })
     }
 
-    /// Looks up an id in any spelling that its form allows. A text that is not an id of the form most likely
-    /// gets [`Answer::Absent`].
+    /// Looks up an id in any text form that the set's [`IdForm`](crate::IdForm) allows. A text that is not an id
+    /// of this form most likely gets [`Answer::Absent`].
     pub fn answer(&self, id: impl AsRef<[u8]>) -> Answer {
         self.lookup(|hasher| Ok::<_, IdError>(hasher.hash_query(id.as_ref())))
             .unwrap_or(Answer::Maybe)
@@ -144,12 +144,12 @@ impl FilterClient {
         }
     }
 
-    /// Returns false only if a request for the id can be skipped.
+    /// Returns false only if no request for the id is needed, because the id does not exist.
     pub fn may_exist(&self, id: impl AsRef<[u8]>) -> bool {
         self.answer(id) != Answer::Absent
     }
 
-    /// The form of the ids and the seed of their hash, once there is a snapshot.
+    /// The form of the ids and the seed of their hash. `None` before the first snapshot.
     pub fn hasher(&self) -> Option<IdHasher> {
         self.shared.read().hasher()
     }
@@ -170,8 +170,9 @@ impl FilterClient {
         }
     }
 
-    /// Waits until `condition` returns true for the status. Returns false after `time_max`. For programs that
-    /// prefer a late start to unanswered lookups. Must not be called within a runtime.
+    /// Waits until `condition` returns true for the status. Returns false after `time_max`. A program calls this
+    /// at its start if it prefers a late start to lookups that cannot be decided. Must not be called within an
+    /// async runtime.
     pub fn wait_until(&self, time_max: Duration, condition: impl Fn(&Status) -> bool) -> bool {
         let until = Instant::now() + time_max;
         let mut changes = self.shared.changes.subscribe();
@@ -189,13 +190,13 @@ impl FilterClient {
             if left.is_zero() {
                 return false;
             }
-            // The status also changes with time alone.
+            // The status also changes when a deadline passes, which no message reports.
             let pause = left.min(CHECK_INTERVAL);
             _ = runtime.block_on(async { tokio::time::timeout(pause, changes.changed()).await });
         }
     }
 
-    /// Waits until absent ids are skipped. Returns false after `time_max`.
+    /// Waits until the filter is fresh. Returns false after `time_max`.
     pub fn wait_fresh(&self, time_max: Duration) -> bool {
         self.wait_until(time_max, |status| status.fresh)
     }
@@ -221,7 +222,7 @@ impl fmt::Debug for FilterClient {
 }
 
 impl Shared {
-    /// A poisoned lock is used: a panic leaves the state after the last complete change.
+    /// Ignores lock poisoning, because a panic leaves the state as it was after the last complete change.
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, Client<Bytes>> {
         self.client.read().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,7 +1,7 @@
 //! The newest snapshot on disk, so that a client needs to fetch only deltas after a restart.
 //!
-//! Files read back are checked like files from the network: the manifest by its signature, the snapshot by its
-//! digest. They make no filter fresh.
+//! Stored files are checked like files from the network: the manifest by its signature, the snapshot by its
+//! digest. A stored manifest makes the filter fresh only if its date is recent enough.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -47,8 +47,8 @@ impl StoredSnapshot {
 
     /// Stores a snapshot and its manifest.
     pub(crate) fn save(&self, line: &[u8], snapshot: &[u8]) -> io::Result<()> {
-        // The snapshot is written first. If its manifest is missing after a crash, the digest of the old
-        // manifest does not match.
+        // The snapshot is written first. After a crash between the two writes, the old manifest lists another
+        // digest, so the snapshot is refused at the next start.
         write(&self.snapshot, snapshot)?;
         write(&self.manifest, line)
     }

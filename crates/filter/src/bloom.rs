@@ -6,8 +6,9 @@
 //! multipliers, the block index and the hash are those of the split-block filter of the Parquet format. The
 //! number of blocks need not be a power of two.
 //!
-//! Blocks fill unevenly. The expected rate is therefore a mean over the Poisson distribution of the ids in a
-//! block. It is computed with sums and products only, which every machine rounds alike.
+//! Blocks receive different numbers of ids. The expected rate is therefore a mean over the Poisson distribution of
+//! the ids in a block. The code computes the mean with sums and products only, because every machine rounds
+//! them alike.
 
 #[cfg(target_arch = "x86_64")]
 mod vector;
@@ -25,8 +26,8 @@ pub(crate) struct Block(pub(crate) [u8; BLOCK_BYTES]);
 /// The size of a block in bytes.
 pub(crate) const BLOCK_BYTES: usize = 4 * LANES;
 
-/// The smallest rate that this construction supports. Below it a few full blocks dominate, and more bits per id
-/// hardly lower the rate. A static filter is the better choice there.
+/// The smallest rate that this construction supports. At lower rates a few full blocks cause most false
+/// positives, and more bits per id hardly lower the rate. A static filter is smaller there.
 pub(crate) const RATE_MIN: f64 = 1e-6;
 
 /// Returns the index of an id's block among `blocks`.
@@ -136,12 +137,12 @@ fn set(hash: u64, blocks: &mut [Block]) -> bool {
     missing != 0
 }
 
-/// Returns the smallest number of blocks that keeps `rate` with `ids` ids. Returns `None` if this number
-/// exceeds the file format's 32 bits.
+/// Returns the smallest number of blocks for which `ids` ids cause at most this false-positive rate. Returns
+/// `None` if this number exceeds the file format's 32 bits.
 pub(crate) fn blocks_for(ids: u64, rate: Rate) -> Option<u32> {
     let keeps = |blocks: u64| expected_rate(ids as f64 / blocks as f64) <= rate.share();
-    // Bounds of the search: more than 256 ids per block keep no rate. A quarter of an id per block keeps every
-    // rate down to RATE_MIN.
+    // Bounds of the search: blocks with more than 256 ids exceed every rate. Blocks with a quarter of an id are
+    // within every rate down to RATE_MIN.
     let mut low = (ids / 256).max(1);
     let mut high = ids.saturating_mul(4).max(1);
     if keeps(low) {
@@ -160,7 +161,7 @@ pub(crate) fn blocks_for(ids: u64, rate: Rate) -> Option<u32> {
 
 /// Returns the probability that an absent id gets "maybe" if blocks hold `load` ids on average.
 pub(crate) fn expected_rate(load: f64) -> f64 {
-    // The weights of the Poisson distribution without their common factor e^-load, which cancels.
+    // The weights of the Poisson distribution. Their common factor e^-load is omitted, because it cancels.
     let (mut weight, mut weights, mut hits) = (1.0f64, 0.0, 0.0);
     // The share of a lane's bits that are clear after `ids` ids.
     let mut clear = 1.0f64;
@@ -181,8 +182,8 @@ pub(crate) fn expected_rate(load: f64) -> f64 {
     }
 }
 
-/// Returns the false-positive rate that follows from the bits that are set. This is the mean over all blocks of
-/// the probability that a random bit of each lane is set.
+/// Returns the false-positive rate that follows from the bits that are set. A block has a false positive with
+/// the probability that a random bit of each of its lanes is set; the rate is the mean over all blocks.
 pub(crate) fn rate_of(area: &[u8]) -> f64 {
     let blocks = area.chunks_exact(BLOCK_BYTES);
     let count = blocks.len().max(1) as f64;
@@ -230,8 +231,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(256))]
 
-        /// All implementations set the same bits as the format's page says and give the same answers: AVX2 or
-        /// portable, one id or many.
+        /// The portable and the AVX2 implementation, for one id and for many, set the bits that
+        /// `docs/reference/filter-format.md` defines and give the same answers.
         #[test]
         fn all_implementations_set_and_find_the_same_bits(
             hashes in prop::collection::vec(any::<u64>(), 0..300),

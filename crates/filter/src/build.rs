@@ -40,7 +40,7 @@ impl FilterParams {
             hasher: IdHasher::default(),
             epoch: 0,
             built: None,
-            // 32 GiB of hashes. Larger sets need an explicit limit.
+            // The hashes of this many ids take 32 GiB. Larger sets need an explicit limit.
             ids_max: 1 << 32,
         }
     }
@@ -201,9 +201,9 @@ impl Tables {
     /// The size in bytes that suffices for most shards.
     pub const BYTES: usize = 24 << 20;
 
-    /// Uses memory that the caller provides; its contents do not matter. Memory with pages larger than 4 KiB
-    /// saves a fifth of the time of a build of a million ids, because the system spends this fifth on page
-    /// faults. A shard for which the memory is too small uses other memory.
+    /// Solves shards in memory that the caller provides, with any contents. With pages larger than 4 KiB a build
+    /// of a million ids takes a fifth less time, because there are fewer page faults. A shard that does not fit
+    /// allocates its own memory.
     pub fn within(memory: impl AsMut<[u8]> + Send + 'static) -> Self {
         Self(fuse::Workspace::within(Box::new(memory)))
     }
@@ -226,7 +226,8 @@ pub struct Assembly {
 impl Assembly {
     /// Returns the filter made of all parts of the plan, in any order.
     ///
-    /// If a part is missing or duplicate. Parts can only come from the work of this plan.
+    /// Panics if a part is missing or duplicate. This cannot happen if the caller solves each [`ShardWork`] of the
+    /// plan once.
     pub fn join(self, mut parts: Vec<ShardPart>) -> Result<Filter<Vec<u8>>, BuildError> {
         parts.sort_by_key(|part| part.shard);
         let whole = parts
@@ -309,7 +310,8 @@ pub enum BuildError {
     /// The rate is below the smallest rate of an updatable filter.
     #[error("an updatable filter cannot have a rate below 0.0001 %; use a static filter")]
     RateTooLow,
-    /// A shard was not solvable in 64 attempts, which chance alone does not cause.
+    /// A shard was not solvable in 64 attempts. With random ids this practically never happens, so the ids were
+    /// probably chosen by an attacker.
     #[error(
         "shard {shard} cannot be solved: its ids seem chosen to prevent it; use another hash seed"
     )]

@@ -1,28 +1,30 @@
 //! The state of a filter client: decides how long the client may rely on its filter.
 //!
-//! **The guarantee**: an id that was committed more than `max_staleness` ago is never skipped. The guarantee
-//! holds if updates are lost, duplicated or reordered, if wall clocks are stepped, if old manifests are
-//! replayed, and if the publisher dies. In each of these cases the client stops skipping in time and sends
-//! requests to the origin ("fails open"), because [`Client::answer`] returns [`Answer::Absent`] only before a
-//! deadline.
+//! **The guarantee**: for an id that was committed more than `max_staleness` ago, the client never answers
+//! [`Answer::Absent`]. The guarantee holds if updates are lost, duplicated or reordered, if wall clocks are
+//! stepped, if old manifests are replayed, and if the publisher dies. [`Client::answer`] returns `Absent` only
+//! before a deadline. After the deadline, callers send every request to the origin ("fail open").
 //!
 //! A deadline follows from a statement of the publisher: *all ids committed by time `c` are in a snapshot of
 //! lineage `l` and epoch `e` or later, together with the journal up to number `h`*. A client that has this
-//! snapshot or a newer one, and has applied the journal up to `h`, may skip until `c + max_staleness`. Other
-//! clients keep the statement for later. Within a lineage these numbers only grow; a statement with a smaller
-//! number is refused. It remains to determine `c` on the client's own clock:
+//! snapshot or a newer one, and has applied the journal up to `h`, may answer `Absent` until
+//! `c + max_staleness`. Other clients store the statement until they have these files. Within a lineage `e` and
+//! `h` never decrease; a statement with a smaller number is refused. The client converts `c` to its own clock
+//! in one of two ways:
 //!
 //! - A **proof** echoes 16 random bytes of the client's request, sent at `s`. The proof was made after `s`, so
-//!   `c ≥ s - lag`, where `lag` is measured by the publisher. No two clocks are compared, a replayed proof has
-//!   other bytes, and a dead publisher cannot answer.
+//!   `c ≥ s - lag`, where the publisher measures `lag`. The client's clock is not compared with the
+//!   publisher's. A replayed proof echoes bytes of another request and is refused.
 //! - A **manifest** from a cache states `c` by the publisher's wall clock. It counts only if the operator
 //!   states how far the two wall clocks may differ ([`ClientConfig::clock_error`]).
 //!
-//! Afterwards the elapsed time is the larger of what the client's monotonic and wall clocks show. Stepping the
-//! wall clock back therefore gains nothing. If a machine slept and its monotonic clock stopped, the filter is
-//! stale at wake-up. The assumptions: clocks run at the same rate (a minute per month is negligible). A wall
-//! clock is not stepped back between a sleep and the first observation afterwards, unless the monotonic clock
-//! runs during sleep, as `CLOCK_BOOTTIME` does.
+//! The time elapsed since `c` is the larger of the times that passed on the client's monotonic clock and on its
+//! wall clock. A wall clock that is stepped back therefore does not extend a deadline. A monotonic clock that
+//! stopped while the machine slept does not extend a deadline either. There are two assumptions:
+//!
+//! - All clocks run at the same rate; a difference of a minute per month is negligible.
+//! - No wall clock is stepped back between a sleep and the first observation after the sleep. This assumption
+//!   is not needed if the monotonic clock runs during sleep, as `CLOCK_BOOTTIME` does.
 //!
 //! The client does no I/O. [`Client::to_fetch`] lists what to fetch. The caller passes in what was fetched, from
 //! any source and in any order. A file is accepted only if an accepted manifest lists its digest.
@@ -54,22 +56,24 @@ pub struct ClientConfig {
     pub set: String,
     /// The statements that the client accepts.
     pub trust: Trust,
-    /// Ids that were committed longer ago than this are never skipped.
+    /// The client never answers [`Answer::Absent`] for an id that was committed longer ago than this.
     pub max_staleness: Duration,
-    /// How far this machine's wall clock and the publisher's may differ, if the operator guarantees a bound.
-    /// Without a bound only proofs make a filter fresh.
+    /// The largest difference between this machine's wall clock and the publisher's, if the operator guarantees
+    /// one. If `None`, only proofs make a filter fresh.
     pub clock_error: Option<Duration>,
-    /// Manifests below this number are refused as replays. The value of [`Client::serial`] before a restart.
+    /// Manifests below this number are refused as replays. After a restart, set this to the value that
+    /// [`Client::serial`] had before.
     pub serial_min: u64,
     /// Larger snapshots are refused before they are fetched.
     pub snapshot_bytes_max: u64,
-    /// The largest number of added ids kept in addition to the snapshot; each takes at most about 34 bytes.
-    /// Beyond it the client waits for the next snapshot, and fails open once its filter is stale.
+    /// The largest size of the overlay: the exact set of the ids that were added since the snapshot. Each id
+    /// takes at most about 34 bytes. A client with a full overlay waits for the next snapshot, and fails open
+    /// once its filter is stale.
     pub overlay_ids_max: usize,
 }
 
 impl ClientConfig {
-    /// Returns a configuration for `set` with this bound and defaults otherwise.
+    /// Returns a configuration for `set` with this `max_staleness` and defaults for the other fields.
     pub fn new(set: impl Into<String>, trust: Trust, max_staleness: Duration) -> Self {
         Self {
             set: set.into(),
@@ -79,7 +83,8 @@ impl ClientConfig {
             serial_min: 0,
             // A hundred million ids at a rate of 0.1 % take 180 MB.
             snapshot_bytes_max: 1 << 30,
-            // A tenth of ten million ids. A publisher rebuilds at about this size.
+            // About a million. A publisher of ten million ids builds a new snapshot after about this many
+            // additions.
             overlay_ids_max: 1 << 20,
         }
     }
@@ -88,7 +93,7 @@ impl ClientConfig {
 /// The result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The id does not exist, or was committed less than `max_staleness` ago: skip the request.
+    /// The id does not exist, or was committed less than `max_staleness` ago: do not send the request.
     Absent,
     /// The id may exist: send the request.
     Maybe,
@@ -101,7 +106,7 @@ pub enum Answer {
 pub enum Reason {
     /// No snapshot was received yet.
     NoFilter,
-    /// The filter was not proved complete recently enough.
+    /// No statement shows that the filter has all ids committed up to `max_staleness` ago.
     Stale,
 }
 
@@ -123,8 +128,8 @@ pub struct Client<B> {
     newest: Option<Manifest>,
     /// The newest manifest as it was received.
     newest_line: Vec<u8>,
-    /// The deltas that recent manifests listed, with their lineage. A delta that was merged away during its
-    /// download is then still accepted.
+    /// The deltas that recent manifests listed, with their lineage. The publisher may merge a delta into a larger
+    /// one while a client downloads the delta; the client still accepts it.
     listed: VecDeque<(u64, DeltaEntry)>,
     /// Requests in flight: their challenges and when they were sent.
     challenges: VecDeque<([u8; 16], Moment)>,
@@ -144,14 +149,15 @@ struct Highest {
     epoch_min: u64,
 }
 
-/// The snapshot in use and the ids added since.
+/// The snapshot in use and the ids that were added after it.
 #[derive(Clone, Debug)]
 struct ActiveSnapshot<B> {
     lineage: u64,
     sha256: Digest,
     epoch: u64,
+    /// The snapshot has all ids up to this number of the journal.
     base: u64,
-    /// All ids up to this number of the journal were received.
+    /// The snapshot and the overlay have all ids up to this number of the journal.
     applied: u64,
     filter: Filter<B>,
     overlay: Overlay,
@@ -204,19 +210,19 @@ impl<B: AsRef<[u8]>> Client<B> {
         }
     }
 
-    /// Returns true while absent ids are skipped.
+    /// Returns true while the filter is fresh: [`Self::answer`] may return [`Answer::Absent`].
     #[inline]
     pub fn is_fresh(&self, now: Now) -> bool {
         self.deadline
             .is_some_and(|deadline| self.clock.moment(now) <= deadline)
     }
 
-    /// The hash function for [`Self::answer`], once there is a filter.
+    /// The hash function for [`Self::answer`]. `None` before the first snapshot.
     pub fn hasher(&self) -> Option<IdHasher> {
         self.active.as_ref().map(|active| active.filter.hasher())
     }
 
-    /// The epoch of the snapshot in use, and the number of ids added since.
+    /// The epoch of the snapshot in use, and the number of ids that were added after it.
     pub fn active_snapshot(&self) -> Option<(u64, usize)> {
         let active = self.active.as_ref()?;
         Some((active.epoch, active.overlay.len()))
@@ -229,7 +235,7 @@ impl<B: AsRef<[u8]>> Client<B> {
         Some((active.lineage, active.epoch, active.applied))
     }
 
-    /// How long absent ids may still be skipped without a further statement.
+    /// The time until the filter becomes stale, if no further statement arrives.
     pub fn fresh_for(&self, now: Now) -> Duration {
         let left = self.deadline.map(|deadline| self.clock.left(now, deadline));
         left.unwrap_or_default()
@@ -337,7 +343,7 @@ impl<B: AsRef<[u8]>> Client<B> {
         self.accept_received(now, ReceivedSnapshot::open(bytes))
     }
 
-    /// Accepts a snapshot that was opened before with [`ReceivedSnapshot::open`], which needs no access to the client.
+    /// Accepts a snapshot that the caller opened with [`ReceivedSnapshot::open`], for example on another thread.
     pub fn accept_received(
         &mut self,
         now: Now,
@@ -374,12 +380,12 @@ impl<B: AsRef<[u8]>> Client<B> {
                     self.active = Some(old);
                     return Err(UpdateError::Older);
                 }
-                // The added ids after the new base are complete up to the same number as before.
+                // The old overlay has all ids from the new base up to `old.applied`.
                 active.applied = old.applied.max(listed_snapshot.base);
                 active.overlay = old.overlay;
                 active.overlay.forget_up_to(listed_snapshot.base);
             }
-            // A deadline of another journal does not apply to this one.
+            // The deadline was computed for another lineage.
             _ => self.deadline = None,
         }
         self.active = Some(active);
@@ -406,7 +412,7 @@ impl<B: AsRef<[u8]>> Client<B> {
             return Err(UpdateError::Early);
         }
         if entry.to <= active.applied {
-            // A duplicate, or already covered by another delta.
+            // The delta is a duplicate, or another delta has the same ids.
             return Ok(());
         }
         let room = self
@@ -424,8 +430,7 @@ impl<B: AsRef<[u8]>> Client<B> {
         Ok(())
     }
 
-    /// Returns the reason if the newest snapshot is newer than the one in use but larger than the operator
-    /// allows.
+    /// Returns the error if the newest snapshot should be fetched but is larger than the operator allows.
     pub fn snapshot_refused(&self) -> Option<UpdateError> {
         let manifest = self.newest.as_ref()?;
         let needed = self.needs_snapshot(manifest);
@@ -462,31 +467,33 @@ impl<B: AsRef<[u8]>> Client<B> {
                 .first()
                 .is_none_or(|first| first.from <= active.applied);
             if !begins {
-                // The oldest delta begins after the position of the client, so only a new snapshot helps.
+                // Ids between the client's position and the first listed delta are missing. Only a new snapshot
+                // has them.
                 to_fetch.deltas.clear();
             }
         }
         to_fetch
     }
 
-    /// Resets the client's reckoning of time to the wall clock. An operator calls this after a wall clock that
-    /// was far ahead was corrected. Only manifests with a date depend on it.
+    /// Restarts the client's clock at the current time of the wall clock, and makes the filter stale. An
+    /// operator calls this after correcting a wall clock that was far ahead. Only deadlines from dated manifests
+    /// depend on the wall clock.
     pub fn trust_wall_clock_again(&mut self, now: Now) {
         self.clock = Clock::default();
         self.clock.observe(now);
-        // These were computed with the wrong clock.
+        // The times in these fields were computed with the wrong clock.
         self.challenges.clear();
         self.pending.clear();
         self.deadline = None;
     }
 
-    /// Reads the clocks. Every other change does so too. A driver calls this when it wakes up after an idle
-    /// time.
+    /// Records the time of both clocks. Every method that takes `&mut self` and `now` does so too. The caller
+    /// calls this after it was idle.
     pub fn observe(&mut self, now: Now) {
         self.clock.observe(now);
     }
 
-    /// Uses the date of a manifest, if the operator bounds the error of the clocks.
+    /// Adds the statement that the date of a manifest makes, if [`ClientConfig::clock_error`] is set.
     fn consider_date(&mut self, now: Now, manifest: &Manifest) {
         let Some(error) = self.config.clock_error else {
             return;
@@ -504,11 +511,11 @@ impl<B: AsRef<[u8]>> Client<B> {
         }
     }
 
-    /// Moves the snapshot in use to a new lineage, if the manifest lists the same file: the publisher was
-    /// restarted.
+    /// Moves the snapshot in use to a new lineage, if the manifest lists the same file. This happens after the
+    /// publisher was restarted.
     ///
-    /// The filter, the added ids and the deadline stay valid. The next snapshot of the new lineage comes from a
-    /// scan that began after the restart, so it contains all ids committed before.
+    /// The filter, the overlay and the deadline stay valid. The next snapshot of the new lineage comes from a
+    /// scan that began after the restart, so it contains all ids committed before the restart.
     fn adopt_lineage(&mut self, manifest: &Manifest) {
         let listed_snapshot = manifest.snapshot;
         if let Some(active) = &mut self.active
@@ -560,8 +567,7 @@ impl<B: AsRef<[u8]>> Client<B> {
             return;
         }
         if self.pending.len() == PENDING_MAX {
-            // Keep both ends: the oldest statement will be satisfied first, and the newest has the latest
-            // deadline.
+            // The oldest statement will be applied first, and the newest has the latest deadline. Both stay.
             self.pending.remove(PENDING_MAX / 2);
         }
         self.pending.push_back(statement);
@@ -623,6 +629,6 @@ const CHALLENGES_MAX: usize = 8;
 /// The largest number of statements that wait for their ids.
 const PENDING_MAX: usize = 16;
 
-/// The number of listed deltas that are remembered: those of the newest manifest and as many that were merged
-/// away.
+/// The number of listed deltas that the client stores: up to [`DELTAS_MAX`] of the newest manifest, and the same
+/// number of older deltas that were merged since.
 const LISTED_MAX: usize = 2 * DELTAS_MAX;

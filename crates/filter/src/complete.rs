@@ -3,24 +3,24 @@
 //! The publisher states: *all ids committed by time `c` are in a snapshot of epoch `epoch_min` or later,
 //! together with the journal up to `head`*. Publishing a scan advances `c` and `epoch_min`, but not `head`. The
 //! statement therefore does not extend the deadline of a client with an older snapshot. If a feed cannot
-//! continue, some ids are in neither the journal nor an older snapshot. The first scan that begins after the
-//! new feed contains them, so its epoch is the new `epoch_min`.
+//! continue at its last position, some ids are in neither the journal nor an older snapshot. The first scan
+//! that begins after the new feed contains these ids, so the epoch of this scan is the new `epoch_min`.
 //!
-//! Pure: times are those of the publisher's monotonic clock.
+//! The module reads no clock. All times are those of the publisher's monotonic clock.
 
 use std::time::Duration;
 
 /// The source from which the publisher knows that it has all ids committed up to some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coverage {
-    /// A scan covers all ids committed before it began. Posted ids are published earlier, but extend no
-    /// guarantee.
+    /// A scan covers all ids committed before it began. Posted ids are published before the next scan, but do
+    /// not extend the time up to which ids are complete.
     Scans,
     /// Writers post each id and wait for the answer *before* they commit it. Then no committed id is
     /// ever missing.
     Posts,
-    /// A feed of the database's changes covers the ids up to the time that each batch states, once a
-    /// scan that began after the feed is published.
+    /// A feed of the database's changes: each batch states the time up to which it has all ids. The first scan
+    /// that began after the feed must be published before.
     Feed,
 }
 
@@ -40,21 +40,22 @@ pub enum CoveredUntil {
 pub struct Completeness {
     coverage: Coverage,
     covers: CoveredUntil,
-    /// Epoch of the oldest snapshot that suffices. `None`: no snapshot does.
+    /// The epoch of the oldest snapshot that suffices. `None` if no snapshot suffices.
     epoch_min: Option<u64>,
-    /// Until this time writers may commit ids whose acknowledgement this publisher no longer has.
+    /// Until this time writers may commit ids that the publisher acknowledged and then lost.
     lost_until: Option<Duration>,
     feed_began: Option<Duration>,
-    /// Epoch of the oldest snapshot that has, together with the feed, every id.
+    /// The epoch of the oldest snapshot that has, together with the feed, every id.
     feed_epoch_min: Option<u64>,
 }
 
 impl Completeness {
     /// Creates the state of a publisher that starts.
     ///
-    /// `stored_epoch` is the epoch of the snapshot in the state folder. With `lost_until` acknowledged ids may
-    /// be missing from the state (it was damaged, or restored from a backup), and their writers commit
-    /// them before that time. Posts are relied on once a scan that began then is published.
+    /// `stored_epoch` is the epoch of the snapshot in the state folder. `lost_until` is set if acknowledged ids
+    /// may be missing from the state, because the state was damaged or restored from a backup. The writers of
+    /// these ids commit them before `lost_until`. Posts count again once a scan that began at or after
+    /// `lost_until` is published.
     pub fn start(
         coverage: Coverage,
         stored_epoch: Option<u64>,
@@ -83,7 +84,7 @@ impl Completeness {
         self.covers
     }
 
-    /// Epoch of the oldest snapshot that suffices. `None` if no snapshot does yet.
+    /// The epoch of the oldest snapshot that suffices. `None` if no snapshot suffices yet.
     pub const fn epoch_min(&self) -> Option<u64> {
         match self.coverage {
             Coverage::Feed => self.feed_epoch_min,
@@ -91,8 +92,8 @@ impl Completeness {
         }
     }
 
-    /// A feed of changes begins at `now`. If it continues at its last position, the snapshot `stored_epoch` and
-    /// the journal have all ids committed before that position.
+    /// Records that a feed of changes begins at `now`. If the feed continues at its last position, `continues` is
+    /// the epoch of the snapshot that has, together with the journal, all ids committed before that position.
     pub fn feed_begins(&mut self, now: Duration, continues: Option<u64>) {
         self.feed_began = Some(now);
         self.feed_epoch_min = continues;
@@ -101,8 +102,8 @@ impl Completeness {
         }
     }
 
-    /// True if the snapshots and the feed together miss no id: the feed continued, or a scan that began
-    /// after the feed is published.
+    /// Returns true if the snapshots and the feed together have every id. This holds if the feed continued at its
+    /// last position, or if a scan that began after the feed is published.
     pub const fn feed_is_whole(&self) -> bool {
         self.feed_epoch_min.is_some()
     }
@@ -128,7 +129,7 @@ impl Completeness {
             self.feed_epoch_min = Some(epoch);
         }
         match self.coverage {
-            // The feed's next batch states up to when it is complete.
+            // The feed's next batch states the time up to which it has all ids.
             Coverage::Feed => {}
             Coverage::Scans => {
                 (self.covers, self.epoch_min) = (CoveredUntil::At(began), Some(epoch));
@@ -144,13 +145,13 @@ impl Completeness {
         }
     }
 
-    /// True while acknowledged ids may be missing. The state folder keeps it over a restart.
+    /// Returns true while acknowledged ids may be missing. The caller stores this flag in the state folder, so that
+    /// it survives a restart.
     pub fn may_miss_posts(&self) -> bool {
         self.lost_until.is_some()
     }
 
-    /// The earliest time at which a scan must begin so that posts can be relied on again. `None` if no scan is
-    /// needed.
+    /// The earliest start of a scan after which posts count again. `None` if no scan is needed.
     pub fn scan_due_at(&self) -> Option<Duration> {
         self.lost_until.filter(|_| self.coverage == Coverage::Posts)
     }

@@ -16,9 +16,9 @@ use crate::id::IdHash;
 pub struct Delta {
     /// The lineage of the journal.
     pub lineage: u64,
-    /// The last number it does not cover.
+    /// The journal number before the first one that the delta covers.
     pub from: u64,
-    /// The last number it covers.
+    /// The last journal number that the delta covers.
     pub to: u64,
     /// The seed of the ids' hashes.
     pub hash_seed: u64,
@@ -68,8 +68,8 @@ impl Delta {
         bytes
     }
 
-    /// Returns the length that the header of a delta states, if `bytes` begins with such a header. Readers of a
-    /// file with several deltas use this.
+    /// Returns the length that the header of a delta states, if `bytes` begins with the header of a delta. Readers
+    /// of a file with several deltas use this.
     pub fn whole_bytes(bytes: &[u8]) -> Option<u64> {
         let ids = bytes.starts_with(&MAGIC).then(|| bytes.get(48..56))??;
         let ids = u64::from_le_bytes(ids.try_into().expect("eight bytes"));
@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    /// Method: truncate at every length and flip every bit.
+    /// Method: truncate the delta at every length, and flip each of its bits.
     #[test]
     fn a_truncated_or_corrupt_delta_is_refused() {
         let whole = Delta::new(9, 3, 5, 0, (0..20).map(IdHash).collect()).to_bytes();

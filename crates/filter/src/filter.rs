@@ -82,8 +82,7 @@ impl<B: AsRef<[u8]>> Filter<B> {
     /// Opens a filter and reads only its header and directory. Use this for a mapped file whose checksum was
     /// verified when it was downloaded.
     ///
-    /// If bytes have changed since, the filter may answer "absent" for an id that exists. No other harm is
-    /// possible.
+    /// If bytes have changed since then, the filter may answer "absent" for an id that exists.
     pub fn open_trusted(bytes: B) -> Result<Self, OpenError> {
         let (header, layout) = open(bytes.as_ref(), false)?;
         Ok(Self {
@@ -94,8 +93,8 @@ impl<B: AsRef<[u8]>> Filter<B> {
     }
 
     /// Returns false if the id is certainly absent, true if it may exist.
-    // Without the attribute the compiler does not inline this: both constructions together exceed its size
-    // limit. The call would cost 1 to 3 ns per lookup.
+    // Without the attribute the compiler does not inline this function, because the code of both constructions
+    // together exceeds its size limit. The call would cost 1 to 3 ns per lookup.
     #[inline(always)]
     pub fn contains(&self, id: IdHash) -> bool {
         let bytes = self.bytes.as_ref();
@@ -109,10 +108,11 @@ impl<B: AsRef<[u8]>> Filter<B> {
 
     /// Writes the result of [`Self::contains`] for each of `ids` to `answers`, in the same order.
     ///
-    /// Takes about three quarters of the time per id, two thirds for an updatable filter. The gain is larger if
-    /// the filter does not fit into the processor's cache, because several lookups run in parallel.
+    /// Per id, a batch takes about three quarters of the time of single lookups, two thirds for an updatable
+    /// filter. The gain is larger if the filter does not fit into the processor's cache, because several lookups
+    /// run in parallel.
     ///
-    /// If `ids` and `answers` differ in length.
+    /// Panics if `ids` and `answers` differ in length.
     pub fn contains_many(&self, ids: &[IdHash], answers: &mut [bool]) {
         assert_eq!(ids.len(), answers.len(), "an answer for each id");
         match &self.layout {
@@ -124,7 +124,8 @@ impl<B: AsRef<[u8]>> Filter<B> {
         }
     }
 
-    /// Looks up an id in any spelling that its form allows. Returns false if the id is certainly absent.
+    /// Looks up an id in any text form that its [`IdForm`](crate::IdForm) allows, such as an upper-case UUID.
+    /// Returns false if the id is certainly absent.
     pub fn contains_spelling(&self, spelling: &[u8]) -> bool {
         self.contains(self.header.hasher.hash_query(spelling))
     }

@@ -5,14 +5,15 @@
 //! than ids (Graf and Lemire, "Binary Fuse Filters: Fast and Smaller Than Xor Filters", JEA 2022). An absent id
 //! gets "maybe" if its four slots happen to XOR to its fingerprint. With `b` bits the probability is 2⁻ᵇ.
 //!
-//! Slots of a whole number of bits would waste up to a fifth of the space, because there is no rate between
-//! 1/32 and 1/64. Here the slots from [`Shape::wide_from`] on are one bit wider than the slots before. If the
-//! first slot of an id is wide, all its slots are, since the others lie in later segments. Such an id compares
-//! the additional bit; other ids do not. With a share `p` of narrow ids the rate is `p·2⁻ᵇ + (1-p)·2⁻⁽ᵇ⁺¹⁾`.
-//! Any rate is possible, at most 0.086 bits per id above the optimum.
+//! If all slots had the same whole number of bits, only the rates 1/32, 1/64 and so on would be possible, and a
+//! rate between two of them would waste up to a fifth of the space. Therefore the slots from
+//! [`Shape::wide_from`] on are one bit wider than the slots before. If the first slot of an id is wide, all its
+//! slots are wide, because the others lie in later segments. A lookup of such a wide id compares the additional
+//! bit; a lookup of a narrow id does not. With a share `p` of narrow ids the rate is
+//! `p·2⁻ᵇ + (1-p)·2⁻⁽ᵇ⁺¹⁾`. Any rate is possible, at most 0.086 bits per id above the optimum.
 //!
-//! Ids are divided into shards of about a million. Building a shard then touches only memory that fits a CPU's
-//! cache, and needs the same memory for a hundred million ids as for one million.
+//! Ids are divided into shards of about a million ids. The tables for building one shard then fit into a CPU's
+//! cache, and their size does not depend on the total number of ids.
 
 mod build;
 mod lookup;

@@ -10,7 +10,7 @@
 //!
 //! A Guava filter has 1.44 times the size of the information limit, and its size must be known before the first
 //! id is added. The builder therefore gathers ids as 128-bit hashes, 16 bytes each, and sizes the filter for
-//! the distinct ids. It cannot be overfilled.
+//! the distinct ids. The filter therefore always has the requested rate.
 
 mod murmur;
 
@@ -132,7 +132,7 @@ impl GuavaBuilder {
         self.ids.push(id);
     }
 
-    /// Builds the filter for the distinct ids at `rate`. Returns it with the number of distinct ids.
+    /// Builds the filter for the distinct ids at `rate`. Returns the filter and the number of distinct ids.
     pub fn finish(mut self, rate: Rate) -> Result<(GuavaFilter, u64), GuavaError> {
         self.ids.sort_unstable();
         self.ids.dedup();
@@ -206,7 +206,7 @@ impl GuavaFilter {
         passed.count() as f64 / probes.max(1) as f64
     }
 
-    /// The number of hash functions: bits set per id.
+    /// The number of hash functions. Each one sets one bit per id.
     pub fn functions(&self) -> u8 {
         self.functions
     }
@@ -216,7 +216,8 @@ impl GuavaFilter {
         let mut bytes = Vec::with_capacity(HEADER_BYTES + self.words.len() * 8);
         bytes.push(MURMUR128_MITZ_64);
         bytes.push(self.functions);
-        let words = u32::try_from(self.words.len()).expect("bounded when it was made");
+        let words = u32::try_from(self.words.len())
+            .expect("`with_room` and `from_bytes` limit the number of words");
         bytes.extend_from_slice(&words.to_be_bytes());
         for word in &self.words {
             bytes.extend_from_slice(&word.to_be_bytes());

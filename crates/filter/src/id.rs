@@ -1,4 +1,4 @@
-//! The canonical form of ids, and the hash of it that every filter uses.
+//! The canonical form of ids, and the hash of the canonical form, which every filter uses.
 //!
 //! The same id has several spellings. A UUID is 16 bytes in the database, 36 lower-case characters in a log and
 //! upper-case in a URL. An integer has a column type in the database and digits in a URL. A filter that hashed
@@ -11,13 +11,13 @@
 //! | integer | decimal digits, `-` before a negative one, no leading zeros: `42`, `-7`, `0` |
 //! | UUID | 36 characters, lower-case, hyphens at 8-4-4-4-12 (RFC 9562, section 4) |
 //!
-//! An id in a path such as `/resource/{id}` usually has its canonical spelling and is hashed as it is, whatever
-//! the type of the database column. The filter stores its [`IdForm`], so that other spellings (upper case,
+//! An id in a path such as `/resource/{id}` is usually in canonical form. It is then hashed without conversion,
+//! for any type of the database column. The filter stores its [`IdForm`], so that other spellings (upper case,
 //! `urn:uuid:…`, `007`) are converted to the canonical form first.
 //!
 //! The hash is XXH3-64 of the canonical form with the filter's seed. The probability that any two of 100
-//! million ids have the same hash is 1 in 3700. A collision may make an absent id look present, never the
-//! reverse.
+//! million ids have the same hash is 1 in 3700. A collision can cause the answer "maybe" for an absent id, but
+//! never the answer "absent" for an existing one.
 
 use std::fmt;
 use std::str::FromStr;
@@ -56,8 +56,8 @@ impl IdForm {
 
     /// Converts a spelling to the canonical form.
     ///
-    /// Fails if the text is not an id of this form. A source with such a text was misread, and the build should
-    /// reveal this.
+    /// Fails if the text is not an id of this form. A source that contains other text was probably read from the
+    /// wrong column, so the build should fail.
     pub fn canonical<'a>(
         self,
         spelling: &'a [u8],

@@ -1,12 +1,12 @@
 //! The journal of a publisher: numbered batches of added ids, and the deltas made of them.
 //!
 //! Each batch of new ids gets the next number. Deltas form a logarithmic ladder, as in a log-structured merge
-//! tree: if the newest delta has at least half as many ids as the one before, the two are merged. A journal of
-//! ten million ids has two dozen deltas. A client that is up to date fetches only the last one. Each id is
-//! rewritten at most about twenty times.
+//! tree: if the newest delta has at least half as many ids as the delta before, the two are merged. A journal of
+//! ten million ids has two dozen deltas. A client that is up to date fetches only the last delta. Merges rewrite
+//! each id at most about twenty times.
 //!
-//! A snapshot contains the journal up to its base. A part of the journal before the base is kept, so that
-//! clients with the previous snapshot stay fresh while they fetch the new one.
+//! A snapshot contains the journal up to its base. The journal keeps some deltas before the base, so that clients
+//! with the previous snapshot stay fresh while they fetch the new one.
 
 use crate::delta::Delta;
 use crate::digest::Digest;
@@ -147,7 +147,7 @@ impl Journal {
     /// Publishes a snapshot that contains all ids up to `base`. Drops the deltas that only clients with a
     /// position before `keep_from` need.
     ///
-    /// If `base` is greater than the newest number.
+    /// Panics if `base` is greater than the newest number.
     pub fn publish(&mut self, snapshot: &[u8], epoch: u64, base: u64, keep_from: u64) {
         let described = Snapshot {
             epoch,
@@ -161,7 +161,7 @@ impl Journal {
     /// Like [`Self::publish`], for a snapshot whose digest is already known. Computing it for 100 MB takes
     /// noticeable time.
     ///
-    /// If the snapshot's base is greater than the newest number.
+    /// Panics if the snapshot's base is greater than the newest number.
     pub fn publish_with_digest(&mut self, snapshot: Snapshot, keep_from: u64) {
         assert!(
             snapshot.base <= self.head,
@@ -198,8 +198,8 @@ impl Journal {
     /// Returns the proof for a challenge. It states that all ids committed up to `lag_ms` ago are in a snapshot
     /// of `epoch_min` or later, together with this journal.
     ///
-    /// A publisher must answer only while it is the active one. A proof of a replaced publisher would hide the
-    /// ids of its successor from clients.
+    /// A publisher must answer only while it is the active publisher of the set. A proof of a replaced publisher
+    /// lacks the ids of its successor, so clients would answer "absent" for them.
     pub fn prove(&self, echo: [u8; 16], lag_ms: u64, epoch_min: u64) -> Proof {
         Proof {
             format: FORMAT,
@@ -234,10 +234,10 @@ impl Journal {
     }
 
     /// The ids that were added after the newest snapshot's base. A client with this snapshot and the journal up
-    /// to its head has all of them.
+    /// to its head has all these ids.
     ///
-    /// Ids with smaller numbers may be in neither, because they were deleted before the scan of the snapshot
-    /// reached them. If such an id is added again, it needs a new number.
+    /// Ids with numbers up to the base may be absent from the snapshot, because they were deleted before the scan
+    /// reached them. If one of these ids is added again, it needs a new number.
     pub fn ids_after_snapshot(&self) -> impl Iterator<Item = IdHash> {
         self.since_base.iter().map(|(id, _)| *id)
     }

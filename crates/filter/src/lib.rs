@@ -1,8 +1,8 @@
 //! Id filters: a compact file that answers whether an id certainly does not exist.
 //!
-//! A service where most lookups end in 404 answers the same question again and again: does this id exist? A
-//! filter answers the question before the request is sent. The answer "absent" is certain. The answer "maybe"
-//! is wrong for a known share of the absent ids. A filter of a million ids takes about one megabyte.
+//! If most lookups of a service end in 404, clients can ask a filter first, before they send a request. The answer
+//! "absent" is certain. The answer "maybe" is wrong for a known share of the absent ids. A filter of a million
+//! ids takes about one megabyte.
 //!
 //! - [`StaticBuilder`] gathers ids and builds a filter close to the smallest possible size. [`UpdatableFilter`]
 //!   is larger and accepts ids at any time. Both take a false-positive [`Rate`].
@@ -10,8 +10,8 @@
 //!   `docs/reference/filter-format.md` describes the file.
 //! - [`IdHasher`] defines what an id is: one canonical form for text, integers and UUIDs.
 //! - [`guava`] writes and reads the format of Guava's `BloomFilter`, for clients on the JVM.
-//! - [`delta`], [`manifest`] and [`journal`] are what a publisher serves between two builds. [`client`] decides
-//!   how long a client may rely on them.
+//! - [`delta`], [`manifest`] and [`journal`] are the documents and the state with which a publisher distributes
+//!   new ids between two builds. [`client`] decides how long a client may rely on its filter.
 //!
 //! This crate does no I/O and reads no clock: bytes and times are arguments.
 #![deny(unsafe_code)]

@@ -1,11 +1,11 @@
 //! The statements of a publisher: a manifest lists the published files, a proof states that a manifest is the
 //! newest.
 //!
-//! They are separate documents because they are distributed differently. A **manifest** changes with each
+//! The two documents are separate because they are distributed differently. A **manifest** changes with each
 //! publication and may be cached like any file. A **proof** answers one request of one client and contains 16
 //! random bytes of that request. It states: "at the time of this answer the newest manifest is number `serial`,
 //! and all ids committed up to `lag_ms` ago are in snapshot `epoch_min` or a later one, together with the
-//! journal up to `head`". Only the publisher can sign it, and only after it received the request. A proof is
+//! journal up to `head`". Only the publisher can sign a proof, and only after it received the request. A proof is
 //! small enough for an HTTP header, also of a 304 response.
 
 use serde::{Deserialize, Serialize};
@@ -28,13 +28,13 @@ pub struct Manifest {
     /// Wall-clock time, in milliseconds since 1970, up to which all committed ids are in a snapshot of
     /// `epoch_min` or later, together with the journal up to `head`.
     pub covers_ms: u64,
-    /// The epoch of the oldest snapshot for which this holds.
+    /// The epoch of the oldest snapshot that suffices for `covers_ms`.
     pub epoch_min: u64,
     /// The newest number of the journal.
     pub head: u64,
     /// The newest snapshot.
     pub snapshot: Snapshot,
-    /// Deltas from the oldest one kept to `head`, each beginning where the one before ends.
+    /// The deltas that the publisher still serves, without gaps, the last one up to `head`.
     pub deltas: Vec<DeltaEntry>,
 }
 
@@ -83,7 +83,8 @@ pub struct Proof {
     pub epoch_min: u64,
     /// The newest number of the journal.
     pub head: u64,
-    /// The age of this knowledge, by the publisher's monotonic clock.
+    /// The time in milliseconds between `c` and the proof, where all ids committed by `c` are published. Measured
+    /// on the publisher's monotonic clock.
     pub lag_ms: u64,
     /// The client's challenge, in hex.
     pub echo: String,
@@ -155,7 +156,7 @@ impl Proof {
 
 /// Verifies a line and decodes a document of the version that this edgeward supports.
 ///
-/// A statement of version 1 does not name its snapshot, so it must not make a filter fresh.
+/// A statement of version 1 does not say which snapshot it needs, so it must not make a filter fresh.
 fn read_form<D: Document>(line: &[u8], trust: &Trust) -> Result<D, ManifestError> {
     #[derive(Deserialize)]
     struct Form {
@@ -206,7 +207,7 @@ pub enum ManifestError {
         /// The first number of the gap.
         at: u64,
     },
-    /// The manifest requires a snapshot newer than its newest.
+    /// The manifest requires a newer snapshot than it lists.
     #[error("the manifest requires snapshot {min}, but its newest snapshot is {newest}")]
     Epoch {
         /// The oldest epoch that suffices.

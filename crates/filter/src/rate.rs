@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 /// The share of absent ids that may get "maybe".
 ///
-/// At least 2⁻³², because a fingerprint has at most 32 bits. At most one half: a filter with a higher rate
-/// saves too few requests to be useful.
+/// The rate is at least 2⁻³², because a fingerprint has at most 32 bits. It is at most one half, because a filter
+/// with a higher rate saves too few requests to be useful.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Rate(f64);
 

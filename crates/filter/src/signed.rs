@@ -78,7 +78,7 @@ impl std::str::FromStr for PublicKey {
 /// The statements that a client accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
-    /// Statements of any server that answers. They are protected by TLS or not at all.
+    /// Unsigned and signed statements of any server. Only TLS, if it is used, protects them.
     #[default]
     Transport,
     /// Statements signed with one of these keys. A key rotation needs more than one.
@@ -144,7 +144,7 @@ pub const LINE_BYTES_MAX: usize = 64 << 10;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SignedError {
-    /// The line has not the form that the module documentation shows.
+    /// The line does not have the form that the module documentation shows.
     #[error("not a signed line")]
     Form,
     /// The line is longer than any valid one.

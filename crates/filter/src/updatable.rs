@@ -49,7 +49,8 @@ impl UpdatableFilter {
         })
     }
 
-    /// Continues with a filter that was saved. Returns `None` for a static filter.
+    /// Restores an updatable filter from its file, so that more ids can be added. Returns `None` for a static
+    /// filter.
     pub fn resume<B: AsRef<[u8]>>(filter: &Filter<B>) -> Option<Self> {
         let Layout::Bloom { .. } = filter.layout() else {
             return None;
@@ -99,8 +100,8 @@ impl UpdatableFilter {
         })
     }
 
-    /// Adds several ids, faster than one by one. Returns for how many of them [`Self::insert`] would have
-    /// returned true.
+    /// Adds several ids, faster than one by one. Returns the number of ids for which the filter did not already
+    /// answer "maybe".
     ///
     /// Stops at the first id that does not fit; the ids before it are added.
     pub fn insert_many(&mut self, ids: &[IdHash]) -> Result<u64, Full> {
@@ -129,8 +130,8 @@ impl UpdatableFilter {
         self.lanes.are_set(id.0, block)
     }
 
-    /// The number of ids in the filter. Ids for which the filter already answered "maybe" are not counted. In a
-    /// full filter this misses a share of about half the false-positive rate.
+    /// The number of ids in the filter. Ids for which the filter already answered "maybe" are not counted, so the
+    /// number is slightly too small: in a full filter by a share of about half the false-positive rate.
     pub fn ids(&self) -> u64 {
         self.ids
     }

@@ -25,15 +25,15 @@ use crate::writer::{BuiltSnapshot, Command, Scan};
 
 /// A source from which all ids of a set can be read repeatedly.
 pub trait IdSource: Send {
-    /// Calls `each` for every id that was committed before this call, in any order and in the spelling of the
-    /// source. Ids committed during the scan may be missing. An error of `each` ends the scan and is returned.
+    /// Calls `each` for every id that was committed before this call, in any order and in any text form of the id.
+    /// Ids committed during the scan may be missing. An error of `each` ends the scan and is returned.
     fn scan(
         &mut self,
         each: &mut dyn FnMut(&[u8]) -> Result<(), ScanError>,
     ) -> Result<(), ScanError>;
 }
 
-/// Why a scan failed. No snapshot is published, and the last one stays.
+/// Why a scan failed. The previous snapshot stays published.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScanError {
@@ -67,7 +67,7 @@ pub enum ScanError {
     Stopped,
 }
 
-/// A message that wakes the builder before its time.
+/// A message that wakes the builder before the next scheduled scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wake {
     /// A scan should begin early.

@@ -38,11 +38,11 @@ pub struct PublishConfig {
     pub ids_max: u64,
     /// If true, values that are not ids of the form are skipped and counted. Otherwise they end the scan.
     pub skip_malformed: bool,
-    /// The time from the start of one scan to the start of the next. Default 1 h: until the next scan, removed
-    /// ids only cause false positives, and added ids are published through the journal.
+    /// The time from the start of one scan to the start of the next. Default 1 h. Between scans, added ids are
+    /// published through the journal, and removed ids only cause false positives.
     pub interval: Duration,
-    /// How long the first scan waits for a feed to begin, because a scan that began before the feed would have
-    /// to be repeated. Default: no wait.
+    /// The longest time that the first scan waits for a feed to begin. A scan that began before the feed would
+    /// have to be repeated. Default: no wait.
     pub feed_wait: Duration,
     /// The source of completeness.
     pub coverage: Coverage,
@@ -56,7 +56,8 @@ pub struct PublishConfig {
     pub least_share: f64,
     /// How long a cache may keep a manifest. Default 1 s.
     pub manifest_max_age: Duration,
-    /// Also build a filter in Guava's format, which takes 16 bytes per id during the build. Default: none.
+    /// If set, the publisher also builds a filter in Guava's format, which takes 16 bytes per id during the build.
+    /// Default: no Guava filter.
     pub guava: Option<Funnel>,
     /// The web pages that may read responses. Default: none.
     pub allowed_origins: AllowedOrigins,
@@ -141,8 +142,8 @@ pub struct PublishLimits {
     /// The largest number of ids in the stored deltas. Further ids get 503 until the next snapshot, whose scan
     /// then begins early. Default 2²⁰, the default limit of clients.
     pub journal_ids_max: usize,
-    /// The largest number of superseded deltas that are still served, for clients that learnt of them just
-    /// before they were merged. Default 256.
+    /// The largest number of superseded deltas that are still served, because clients may have fetched a manifest
+    /// that lists them just before they were merged. Default 256.
     pub superseded_files_max: usize,
     /// The largest total size of superseded deltas. Default 64 MiB.
     pub superseded_bytes_max: usize,
@@ -181,7 +182,8 @@ impl PublishLimits {
             head_bytes_max: self.head_bytes_max,
             head_timeout: self.head_timeout,
             stall_timeout: self.stall_timeout,
-            // Enough for a snapshot of a few MB at low bandwidth. A larger download is resumed by range.
+            // Long enough for a snapshot of a few MB at low bandwidth. A client resumes a larger download by a range
+            // request.
             drain_timeout: Duration::from_secs(5),
         }
     }

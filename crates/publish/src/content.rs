@@ -1,4 +1,4 @@
-//! The contents of responses, compressed once if this saves space.
+//! The contents of responses. Each content is compressed once if compression saves space.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -61,7 +61,8 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    /// Compresses the content if a sample of it is compressible. A filter near the information limit is not.
+    /// Compresses the content if a sample of it is compressible. A filter near the information limit is not
+    /// compressible.
     pub(crate) fn new(bytes: Bytes, tag: String) -> Self {
         let sample = &bytes[..bytes.len().min(SAMPLE_BYTES)];
         let is_compressible = bytes.len() >= SMALLEST_BYTES
@@ -147,7 +148,8 @@ fn saves(compressed: usize, whole: usize) -> bool {
     compressed < whole - whole / 20
 }
 
-/// For smaller contents the additional header fields weigh as much as compression saves.
+/// The smallest content that is compressed. For smaller contents the additional header fields take as many bytes
+/// as compression saves.
 const SMALLEST_BYTES: usize = 512;
 const SAMPLE_BYTES: usize = 1 << 18;
 const ZSTD_LEVEL: i32 = 9;

@@ -1,9 +1,9 @@
 //! Feeds a database's changes to the publisher.
 //!
-//! With each batch of ids a feed states its position. It is answered when the ids are on the device. The
-//! publisher stores the position next to its journal, so that the feed continues there after a restart.
-//! Completeness is preserved as well: ids committed behind the position in the meantime are covered by the
-//! feed's look-back.
+//! With each batch of ids a feed states its position. The publisher replies when the ids are on the device. It
+//! stores the position next to its journal, so that the feed continues at this position after a restart. Ids
+//! that were committed behind the position in the meantime are found by the feed's look-back, so no id is
+//! missing.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self as std_mpsc, SyncSender};
@@ -17,7 +17,7 @@ use crate::build::Wake;
 use crate::counters::Counters;
 use crate::writer::{Command, NotJournaled};
 
-/// Sends a database's changes to the publisher. Bounded: a feed that is faster than the device waits.
+/// Sends a database's changes to the publisher. The queue is bounded: a feed that is faster than the device waits.
 #[derive(Clone, Debug)]
 pub struct Feed {
     commands: mpsc::WeakSender<Command>,
@@ -34,11 +34,11 @@ pub struct Changes {
     pub added: Vec<IdHash>,
     /// Ids that were removed. An id that was removed and added again is in both lists.
     pub removed: Vec<IdHash>,
-    /// The time up to which no id is missing after these changes, by the monotonic clock of
-    /// [`PublishConfig::clock`](crate::PublishConfig::clock): a moment before the database was queried. `None`
-    /// if more changes follow, or if some were refused.
+    /// The time up to which no id is missing after these changes: a moment before the database was queried. It is
+    /// measured on the monotonic clock of [`PublishConfig::clock`](crate::PublishConfig::clock). `None` if more
+    /// changes follow, or if some changes were refused.
     pub complete: Option<Duration>,
-    /// The position at which this feed continues after a restart, in its own unit.
+    /// The position at which this feed continues after a restart, in a unit that the feed chooses.
     pub position: Option<i64>,
 }
 
@@ -68,9 +68,9 @@ impl Feed {
         self.position
     }
 
-    /// Begins to feed changes: all that are committed after this call, or from [`position`](Self::position) on
-    /// if there is one. Earlier changes must come from a scan, which is requested if necessary. Must be called
-    /// from a thread without a runtime.
+    /// Begins the feed. If [`position`](Self::position) returns a position, the feed must send all changes after
+    /// this position. Otherwise it must send all changes that are committed after this call; a scan covers the
+    /// earlier changes and is requested if necessary. Must be called from a thread without an async runtime.
     pub fn begin(&self) -> Result<(), FeedError> {
         let commands = self.commands.upgrade().ok_or(FeedError::Closed)?;
         let (feed, (reply, continues)) = (self.name, oneshot::channel());
@@ -83,10 +83,10 @@ impl Feed {
         Ok(())
     }
 
-    /// Sends changes and waits until they are on the device and published. Refused changes must be sent again
-    /// before later ones may be called complete.
+    /// Sends changes and waits until they are on the device and published. Refused changes must be sent again before
+    /// the feed may set [`Changes::complete`] for later changes.
     ///
-    /// Blocks the thread. The thread may drive its own runtime, as database clients do while they read rows.
+    /// Blocks the thread. The thread may run an async runtime, as database clients do while they read rows.
     pub fn blocking_send(&self, changes: Changes) -> Result<(), FeedError> {
         let (done, journaled) = std_mpsc::sync_channel(1);
         let mut command = Command::Changes { changes, done };

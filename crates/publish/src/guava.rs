@@ -1,9 +1,9 @@
 //! The set in the format of Guava's `BloomFilter`, served in addition to the id filter.
 //!
-//! Guava has its own hash function, so this filter needs the ids themselves. The journal contains only our
-//! hashes. The filter is therefore built from a scan. Its `Last-Modified` is the start of the scan: every id
-//! committed before is in the filter, later ids may be missing until the next scan. After a restart there is no
-//! such filter until the first scan is complete.
+//! Guava has its own hash function, so this filter needs the ids themselves. The journal contains only XXH3
+//! hashes of ids. The filter is therefore built from a scan. Its `Last-Modified` is the start of the scan: every
+//! id committed before this time is in the filter, later ids may be missing until the next scan. After a restart
+//! the filter is unavailable until the first scan is complete.
 
 use edgeward_filter::guava::{Funnel, GuavaBuilder, GuavaError};
 use edgeward_filter::{Digest, IdForm, IdText, Rate};
@@ -53,7 +53,7 @@ impl GuavaGatherer {
         let tag = format!("guava-{}", Digest::compute(&bytes));
         Ok(GuavaFile {
             content: Content::new(bytes.into(), tag),
-            // Rounded down to whole seconds, so that it is never later than the start of the scan.
+            // Rounded down to whole seconds, so that `Last-Modified` is never later than the start of the scan.
             modified: format_http_date(began),
             ids,
         })

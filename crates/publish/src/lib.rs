@@ -4,10 +4,10 @@
 //! [`Publisher::start`] takes a [`PublishConfig`] and an [`IdSource`], and starts three threads:
 //!
 //! - the **builder** scans the source on a schedule and builds a snapshot of its ids;
-//! - the **writer** owns the journal. Ids that are posted or fed between two scans get a number. They are
-//!   synced to the device before they are acknowledged, and published as deltas immediately afterwards;
-//! - the **server** serves fresh manifests and proofs. Snapshots and deltas are served under their SHA-256;
-//!   they never change, so any cache may keep them.
+//! - the **writer** owns the journal. Ids that are posted or fed between two scans get a number. The writer syncs
+//!   the ids to the device and publishes them as deltas before it acknowledges them;
+//! - the **server** serves fresh manifests and proofs. It serves snapshots and deltas under their SHA-256. These
+//!   files never change, so any cache may keep them.
 //!
 //! The published state is one immutable value behind a watch channel. A request uses the newest value and never
 //! waits for a build. `docs/explanation/id-filter.md` lists paths, fields and status codes.
@@ -15,8 +15,8 @@
 //!
 //! **Coverage.** A proof states that all ids committed up to a time are published, so the publisher must know
 //! all sources of ids: see [`Coverage`]. A snapshot contains the ids that the scan read, and the ids that were
-//! journaled during the scan and shortly before. An id that is committed during the scan is therefore in one of
-//! the two.
+//! journaled during the scan and shortly before. An id that is committed during the scan is therefore among the
+//! read ids or among the journaled ids.
 #![forbid(unsafe_code)]
 
 mod admin;

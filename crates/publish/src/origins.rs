@@ -17,7 +17,7 @@ use http::header::{
 /// The origins whose pages may read responses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AllowedOrigins {
-    /// No page; responses have no CORS fields.
+    /// No page may read responses. Responses have no CORS fields.
     #[default]
     None,
     /// Every page.
@@ -85,7 +85,7 @@ impl AllowedOrigins {
             Self::None => return,
             Self::Any => HeaderValue::from_static("*"),
             Self::List(list) => {
-                // A cache must not serve a response for one origin, or for none, to a page of another origin.
+                // A cache must not serve a response to a page of another origin than the one that it was made for.
                 answer.append(VARY, HeaderValue::from_static("origin"));
                 match list.iter().find(|origin| Some(&origin.0) == origin_field) {
                     Some(origin) => origin.0.clone(),

@@ -6,7 +6,7 @@
 //!
 //! A position is persisted only after every id up to it was journaled. An outdated position therefore only
 //! causes ids to be read again. Positions are written at most once per second. A corrupt file is treated as
-//! missing: no completeness is stated until a scan is complete.
+//! missing. The publisher then makes no statement of completeness until a scan is complete.
 
 use std::fs;
 use std::io;
@@ -28,8 +28,8 @@ pub struct StoredPosition {
     /// The lineage of the journal that has the ids.
     lineage: u64,
     pub(crate) position: i64,
-    /// The newest journal number at that time. An older journal lacks ids that were committed before this
-    /// position.
+    /// The newest journal number when the position was recorded. A journal with a smaller head lacks ids that were
+    /// committed before this position.
     pub(crate) head: u64,
     /// True if the snapshot and the journal had every id that was committed before this position.
     pub(crate) complete: bool,
@@ -101,8 +101,8 @@ impl PositionFile {
         self.newest.as_ref()
     }
 
-    /// Records a position. Writes it if the last write was long enough ago, or if the feed or its completeness
-    /// changed. Losing such a change would cost a scan, not only ids that are read again.
+    /// Records a position. Writes it if the last write was a second ago, or if the feed or its completeness
+    /// changed. If a crash lost a change of completeness, the next start would need an additional scan.
     pub(crate) fn record(&mut self, position: StoredPosition, now: Duration) -> io::Result<()> {
         let moved = |written: &StoredPosition| StoredPosition {
             position: position.position,
@@ -129,10 +129,11 @@ impl PositionFile {
 }
 
 const FILE: &str = "changes.json";
-/// Version 1 lacked the journal number. It is not read; a scan replaces it.
+/// The version of the file. A file of version 1 lacks the journal number and is ignored, so a scan is needed.
 const VERSION: u32 = 2;
 
-/// The positions of this much time are lost in a crash; their ids are read again.
+/// The shortest time between two writes. A crash loses the positions since the last write, and the ids after the
+/// written position are read again.
 const BETWEEN_WRITES: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -174,7 +175,7 @@ mod tests {
         assert_eq!(on_disk(), Some(incomplete));
     }
 
-    /// A file of any other length than the full one is treated as missing.
+    /// Method: truncate the file at every length.
     #[test]
     fn a_truncated_file_is_treated_as_missing() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -101,7 +101,7 @@ impl Publisher {
         }
         let config = Arc::new(config);
         let counters = Arc::new(Counters::default());
-        // Room for every list that may wait, and for commands of the builder and the feed.
+        // The queue holds every list that may wait, and the commands of the builder and of the feed.
         let (commands, receiver) = mpsc::channel(config.limits.posts_max + 16);
         let (wake, wakes) = std_mpsc::sync_channel(4);
         let request_scan = {
@@ -193,7 +193,7 @@ fn bind(addr: SocketAddr) -> Result<StdListener, PublishError> {
     bound.map_err(|source| PublishError::Listen { addr, source })
 }
 
-/// A running publisher. Dropping it stops it.
+/// A running publisher. It stops when this value is dropped.
 pub struct RunningPublisher {
     addr: SocketAddr,
     admin_addr: Option<SocketAddr>,
@@ -217,7 +217,7 @@ impl RunningPublisher {
         self.admin_addr
     }
 
-    /// The epoch and the number of ids of the newest snapshot, once there is one.
+    /// The epoch and the number of ids of the newest snapshot. `None` before the first snapshot.
     pub fn published(&self) -> Option<(u64, u64)> {
         let published = self.published.borrow();
         let is_there = published.manifest.is_some();

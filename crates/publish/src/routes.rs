@@ -59,7 +59,7 @@ impl Handler for Routes {
             self.counters.not_modified.one();
         }
         if head_only {
-            // hyper sends the length that a GET would have, without a body.
+            // For HEAD, hyper sends the length of this body, but not the body.
             return response;
         }
         let length = hyper::body::Body::size_hint(response.body_mut()).lower();
@@ -130,7 +130,7 @@ impl Routes {
             published.files.get(&digest).cloned()
         });
         let Some(file) = file.filter(|file| file.kind == kind) else {
-            // Not cacheable: the request may have come a moment too early.
+            // Not cacheable, because the file may be published a moment later.
             return refuse(
                 StatusCode::NOT_FOUND,
                 "no such file, or superseded; the manifest lists the current files",

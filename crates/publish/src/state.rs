@@ -5,7 +5,7 @@
 //! lock                 locked by the publisher that uses the folder; a copy of the folder has another inode
 //! state.json           set, hash, lineage, snapshot; replaced atomically by rename
 //! journal.log          consecutive deltas in the format of docs/reference/filter-format.md
-//! snapshot-EPOCH.ids   the snapshot that state.json names
+//! snapshot-EPOCH.ids   the snapshot whose digest is in state.json
 //! changes.json         the position of the feed of changes: see `position`
 //! ```
 //!
@@ -14,11 +14,13 @@
 //! keeps all readable ids, and the publisher makes no statement until a scan is complete.
 //!
 //! **Each start begins a new lineage.** The folder may have been restored from a backup, which the publisher
-//! cannot always detect. In the old lineage it would use journal numbers and epochs a second time, and clients
-//! that have the first ids under these numbers would miss the second. Ids acknowledged after the backup are
-//! lost, but their writers may still commit them. If the folder is a copy or its journal is damaged, posts are
-//! therefore relied on only after a scan that began `commit_within` after the start. A copy is recognised by
-//! the inode and creation time of its lock, which `state.json` records.
+//! cannot always detect. In the old lineage the publisher would then give the same journal numbers to different
+//! ids, and clients that already have these numbers would never fetch the new ids.
+//!
+//! Ids that were acknowledged after the backup are lost, but their writers may still commit them. If the folder
+//! is a copy or its journal is damaged, the publisher therefore relies on posts only after a scan that began
+//! `commit_within` after the start. A copy has a lock file with another inode or creation time than
+//! `state.json` records.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
@@ -41,7 +43,8 @@ pub(crate) struct StateFolder {
     stored: StateFile,
     log: File,
     log_bytes: u64,
-    /// True if the end of the log is unknown. The log must be rewritten before the next append.
+    /// True after a failed write, when the position of the log's end is unknown. The log must be rewritten before
+    /// the next append.
     torn: bool,
     _lock: File,
 }
@@ -57,7 +60,8 @@ pub(crate) struct Restored {
     pub(crate) damaged: bool,
     /// True if the folder is a copy, for example restored from a backup.
     pub(crate) copied: bool,
-    /// True if acknowledged ids may be missing, because of damage, a copy, or since an earlier start.
+    /// True if acknowledged ids may be missing: the log was damaged or the folder is a copy, at this start or at an
+    /// earlier one.
     pub(crate) may_miss_posts: bool,
 }
 
@@ -73,13 +77,13 @@ struct StateFile {
     /// The previous lineage. The journal on disk has one of the two.
     #[serde(default)]
     lineage_before: u64,
-    /// The identity of the lock file. A restored folder has another.
+    /// The identity of the lock file. The lock file of a restored folder has another identity.
     #[serde(default)]
     lock: Option<String>,
     /// The source of completeness: see [`Coverage`].
     #[serde(default)]
     covered_by: Option<String>,
-    /// True while writers may commit ids whose acknowledgement is not in the journal.
+    /// True while writers may commit ids that were acknowledged but are not in the journal.
     #[serde(default)]
     may_miss_posts: bool,
     /// The upper bound of all manifest numbers.
@@ -150,8 +154,8 @@ impl StateFolder {
             epoch: wall_ms / 1000,
             snapshot: None,
         });
-        // Above all numbers of a lost folder and of the time after a backup, unless there were a thousand
-        // manifests per second.
+        // Manifest numbers begin at milliseconds since 1970. The number is therefore above those of a lost folder
+        // and of the time after a backup, unless the publisher made a thousand manifests per second.
         stored.serial_max = stored.serial_max.max(wall_ms);
         stored.version = VERSION;
         (stored.lock, stored.covered_by) = (Some(lock_is), Some(covered_by));
@@ -217,8 +221,8 @@ impl StateFolder {
         self.stored.epoch
     }
 
-    /// Makes sure that no manifest number up to `serial` is used again. Writes the state once in a few thousand
-    /// calls.
+    /// Ensures that no manifest number up to `serial` is used again after a restart. Writes the state once in a
+    /// few thousand calls.
     pub(crate) fn reserve(&mut self, serial: u64) -> io::Result<()> {
         if serial < self.stored.serial_max && !self.is_missing() {
             return Ok(());
@@ -321,7 +325,7 @@ impl StateFolder {
         Ok(())
     }
 
-    /// Reads the snapshot that `state.json` names. Returns `None` if it does not match its digest.
+    /// Reads the snapshot that `state.json` lists. Returns `None` if the file does not match its digest.
     fn read_snapshot(&self) -> Option<Bytes> {
         let named = self.stored.snapshot?;
         let path = self.folder.join(snapshot_name(named.epoch));
@@ -359,8 +363,8 @@ fn read_state(
     Ok(stored)
 }
 
-/// Reads the records of a log. Returns the valid records from the start, their end, and true if acknowledged
-/// records after this end were lost.
+/// Reads the records of a log. Returns the valid records at the start of the log, the offset of their end, and
+/// true if acknowledged records after this offset were lost.
 ///
 /// A crash truncates only the last record. A valid record anywhere after an invalid one therefore means that
 /// acknowledged ids are missing, also if the start or the length of the invalid record is corrupt.
@@ -421,7 +425,7 @@ fn random_lineage() -> u64 {
 
 const STATE: &str = "state.json";
 const LOG: &str = "journal.log";
-/// Version 1 had no previous lineage, lock, coverage or missing posts.
+/// The version of `state.json`. Version 1 lacked the fields that have a default value in [`StateFile`].
 const VERSION: u32 = 2;
 
 /// The number of manifests between two writes of the state.
@@ -445,7 +449,7 @@ pub enum StateError {
         /// The path of the folder.
         folder: PathBuf,
     },
-    /// The file is not a valid state, perhaps edited.
+    /// The file is not a valid state, for example because an operator edited it.
     #[error("cannot read {}", .path.display())]
     Unreadable {
         /// The path of the file.
@@ -490,7 +494,7 @@ mod tests {
         ids
     }
 
-    /// For every length of the truncated log: all complete records are read, and the lineage is new.
+    /// Method: truncate the log at every length. All complete records are read, and the lineage is new.
     #[test]
     fn a_truncated_last_record_is_dropped_and_the_others_are_kept() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -544,7 +548,7 @@ mod tests {
         }
     }
 
-    /// This holds also after a second start of the publisher.
+    /// Method: start the publisher twice from the restored folder. After both starts posts may be missing.
     #[test]
     fn a_restored_folder_may_miss_posts_until_a_scan_is_published() {
         let (folder, backup) = (tempfile::tempdir(), tempfile::tempdir());
@@ -593,7 +597,7 @@ mod tests {
         assert_eq!(ids(&restored), (0..10).collect::<Vec<_>>());
     }
 
-    /// Whichever of the two files a crash left old: the journal has one of the two lineages.
+    /// A crash can leave either of the two files old. The journal then has the current or the previous lineage.
     #[test]
     fn a_crash_between_the_state_and_the_journal_loses_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -611,8 +615,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-        /// If any byte of a log is changed, all records before it are read, later ones are not, and their loss
-        /// is reported. A truncated log is not reported as damage.
+        /// If a byte of a log is changed, the records before this byte are read. The records after it are not read,
+        /// and their loss is reported. A truncated log is not reported as damage.
         #[test]
         fn a_corrupt_record_is_distinguished_from_a_truncated_one(
             sizes in prop::collection::vec(0u64..5, 1..5), place: prop::sample::Index, bits in 1u8..,

@@ -7,8 +7,8 @@ use std::fmt;
 pub struct Token(String);
 
 impl Token {
-    /// Takes a token, for example the first line of a file. It needs at least 16 visible characters, so that it
-    /// cannot be guessed.
+    /// Returns the token in `text`, for example the first line of a file. A token needs at least 16 visible
+    /// characters, so that it cannot be guessed.
     pub fn new(text: &str) -> Result<Self, TokenError> {
         let text = text.trim();
         if text.len() < CHARACTERS_MIN || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -17,7 +17,8 @@ impl Token {
         Ok(Self(text.to_owned()))
     }
 
-    /// Returns true if an `Authorization` field has this token. The time does not depend on where they differ.
+    /// Returns true if an `Authorization` field has this token. The time of the comparison does not depend on the
+    /// position of the first difference, so that an attacker cannot guess the token byte by byte.
     pub(crate) fn is_in(&self, authorization: &[u8]) -> bool {
         let Some((scheme, sent)) = authorization.split_at_checked(SCHEME.len()) else {
             return false;

@@ -1,8 +1,8 @@
 //! The thread that owns the journal: it numbers ids, persists them, and publishes them.
 //!
-//! Lists of ids that arrive during a write form one batch: one record, one sync of the device and one delta,
-//! however many writers post. A writer is answered when its ids are on the device and published. Then it may
-//! commit them.
+//! Lists of ids that arrive during a write form one batch: one record, one sync of the device and one delta for
+//! any number of writers. The publisher acknowledges a list when its ids are on the device and published. The
+//! writer that posted the list may then commit the ids.
 
 mod changes;
 mod files;
@@ -60,18 +60,18 @@ pub(crate) enum Command {
         ids: Vec<IdHash>,
         done: oneshot::Sender<Result<u64, NotJournaled>>,
     },
-    /// Changes that a feed brought.
+    /// Journals and publishes the changes that a feed sent.
     Changes {
         changes: Changes,
         done: SyncSender<Result<(), NotJournaled>>,
     },
-    /// Asks for the stored position of a feed.
+    /// Replies with the stored position of a feed.
     FeedPosition {
         feed: Digest,
         reply: oneshot::Sender<Option<i64>>,
     },
-    /// A feed begins. Earlier changes must come from a scan, unless the feed continues at a position at which
-    /// no id was missing. Replies true in that case.
+    /// Records that a feed begins. Replies true if the feed continues at a position at which no id was missing.
+    /// Otherwise a scan must cover the earlier changes.
     BeginFeed {
         feed: Digest,
         reply: oneshot::Sender<bool>,
@@ -238,7 +238,7 @@ impl Writer {
     }
 
     fn execute(&mut self, command: Command) {
-        // A sender that no longer waits for the reply is not an error.
+        // A failed reply is ignored: the sender of the command no longer waits for it.
         match command {
             Command::Add { ids, done } => self.add_batch(vec![(ids, done)]),
             Command::Remove { ids, done } => {
@@ -313,7 +313,7 @@ impl Writer {
         self.journal.append(ids);
         self.publish_manifest();
         if self.delta_ids() as u64 > (self.snapshot_ids / 10).max(EARLY_SCAN_IDS_MIN) {
-            // The deltas exceed a tenth of the snapshot. A new snapshot is cheaper for clients.
+            // The deltas exceed a tenth of the snapshot. A new snapshot is then a smaller download for clients.
             (self.request_scan)();
         }
         Ok(self.journal.head())
@@ -369,11 +369,11 @@ impl Writer {
         self.snapshot_ids = ids;
         self.complete.published(scan.began, scan.epoch);
         if !self.complete.may_miss_posts() {
-            // This write may fail: an outdated record only costs one scan at the next start.
+            // An error of this write is ignored: it only causes an additional scan at the next start.
             _ = self.write_state(|folder, _| folder.clear_may_miss_posts());
         }
         self.counters.scans.one();
-        // This write may fail: a log that is larger than necessary is harmless.
+        // An error of this write is ignored: the log is then only larger than necessary.
         _ = self.write_state(StateFolder::rewrite_log);
         self.publish_manifest();
         Ok(self.complete.scan_due_at())
@@ -387,7 +387,7 @@ impl Writer {
             CoveredUntil::At(at) => now.monotonic.saturating_sub(at),
             _ => Duration::ZERO,
         };
-        // Without known coverage the date is 1970.
+        // If the coverage is unknown, the date is 1970, so that no client relies on it.
         let covers_ms = match covers {
             CoveredUntil::Unknown => 0,
             _ => now
@@ -443,5 +443,5 @@ fn clone_state(published: &PublishedState) -> PublishedState {
 /// The largest number of ids in one record.
 const BATCH_IDS_MAX: usize = 1 << 16;
 
-/// With fewer ids, deltas are cheap even if the snapshot is small.
+/// The smallest number of ids in deltas that requests a new snapshot. Deltas with fewer ids are small downloads.
 const EARLY_SCAN_IDS_MIN: u64 = 1 << 16;

@@ -3,9 +3,9 @@
 //! Eight products, shifts or comparisons are one instruction each. In the portable code the compiler processes
 //! each lane separately and runs out of registers: an insert takes 140 instructions there and 22 here.
 //!
-//! In a batch, several inserts overlap, because no insert depends on the result of another. If the blocks are
-//! in the cache, out-of-order execution suffices for that. For blocks in main memory its window is too short,
-//! so the code prefetches the blocks of later ids.
+//! In a batch, the processor overlaps several inserts, because no insert depends on the result of another. If the
+//! blocks are in main memory, the processor's out-of-order window is too short for this, so the code prefetches
+//! the blocks of later ids.
 //!
 //! # Why `unsafe`
 //!
@@ -114,5 +114,6 @@ fn prefetch<T>(all: &[T], at: usize) {
     _mm_prefetch::<_MM_HINT_T0>(all.as_ptr().wrapping_add(at).cast());
 }
 
-/// The number of ids by which the prefetch runs ahead: about 80 ns, the latency of main memory.
+/// The number of ids by which the prefetch runs ahead. Processing them takes about 80 ns, the latency of main
+/// memory.
 const PREFETCH_IDS: usize = 16;

@@ -21,18 +21,19 @@ pub struct Now {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Moment(i128);
 
-/// A clock on which the elapsed time since the anchor is the larger of the two clocks' elapsed times.
+/// A clock that starts at an anchor, a pair of readings of both clocks. The time that elapsed since the anchor is
+/// the larger of the times that passed on the monotonic clock and on the wall clock.
 ///
-/// If the two differ by more than [`JITTER_MS`], the anchor is set again. Otherwise a wall clock that was
-/// stepped back would hide a later sleep of the same length. Smaller differences do not move the anchor,
-/// because rounding errors would add up.
+/// If the two times differ by more than [`JITTER_MS`], the anchor moves to the current readings. Otherwise a
+/// wall clock that was stepped back would hide a later sleep of the same length. Smaller differences do not
+/// move the anchor, because rounding errors would add up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Clock {
     anchor: Option<(Now, Moment)>,
 }
 
 impl Clock {
-    /// Reads both clocks and moves the anchor if they differ.
+    /// Returns the current moment. Moves the anchor if one of the clocks was stepped or stopped.
     pub(super) fn observe(&mut self, now: Now) -> Moment {
         let moment = self.moment(now);
         let parted = self.anchor.is_none_or(|(anchor, _)| {
@@ -54,7 +55,7 @@ impl Clock {
         Moment(moment.0 + monotonic.max(wall))
     }
 
-    /// Returns the moment `left` after `from`, reduced by the jitter that can hide elapsed time.
+    /// Returns the moment that is `left` after `from`, minus the elapsed time that jitter may hide.
     pub(super) fn deadline(&self, from: Moment, left: Duration) -> Moment {
         Moment(from.0 + left.as_millis() as i128 - 2 * JITTER_MS)
     }
@@ -80,7 +81,8 @@ fn passed_ms(from: Now, to: Now) -> (i128, i128) {
     (monotonic, wall)
 }
 
-/// More than rounding and slewing cause between two observations. A deadline is reduced by twice this value.
+/// The largest difference between the clocks that counts as rounding or slewing. A larger difference is a step
+/// or a sleep. A deadline is reduced by twice this value.
 const JITTER_MS: i128 = 50;
 
 #[cfg(test)]
@@ -107,8 +109,8 @@ mod tests {
         assert!(clock.observe(at(36_000, 0)).0 - start.0 <= 3_600_007);
     }
 
-    /// A step back removes no elapsed time. A step ahead and a sleep add elapsed time. Afterwards time passes
-    /// at its usual rate.
+    /// A step back of the wall clock removes no elapsed time. A step ahead and a sleep add elapsed time. After
+    /// each of these events, time passes at its usual rate.
     #[test]
     fn elapsed_time_is_the_larger_of_both_clocks() {
         let mut clock = Clock::default();

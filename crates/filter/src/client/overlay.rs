@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hasher};
 use crate::fuse::mix;
 use crate::id::IdHash;
 
-/// A map from added ids to the journal number of the delta that brought them.
+/// A map from each added id to the last journal number of the delta that contained the id.
 #[derive(Clone, Debug)]
 pub(super) struct Overlay {
     ids: HashMap<u64, u64, Mixing>,
@@ -35,15 +35,15 @@ impl Overlay {
         }
     }
 
-    /// Removes the ids that a snapshot with this base contains.
+    /// Removes the ids that a snapshot with this base contains: those with journal numbers up to `base`.
     pub(super) fn forget_up_to(&mut self, base: u64) {
         self.ids.retain(|_, to| *to > base);
         self.ids.shrink_to_fit();
     }
 }
 
-/// A hasher for ids, which are hashes already. It mixes them with a number of the publisher, so that an
-/// attacker who computes hashes cannot cause collisions in the table.
+/// A hasher for ids, which are hashes already. It mixes each id with the publisher's random lineage, so that an
+/// attacker who computes hashes of ids cannot cause collisions in the table.
 #[derive(Clone, Copy, Debug)]
 struct Mixing {
     seed: u64,

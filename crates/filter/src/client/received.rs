@@ -1,10 +1,11 @@
-//! The part of accepting a snapshot that needs no client: for 100 MB it takes several tenths of a second.
+//! The slow part of accepting a snapshot, which needs no access to the client. For 100 MB this part takes several
+//! tenths of a second.
 
 use crate::digest::Digest;
 use crate::filter::Filter;
 use crate::format::OpenError;
 
-/// A snapshot that was hashed and opened, on a thread that blocks no request.
+/// A snapshot that was hashed and opened, usually on a thread that serves no requests.
 #[derive(Clone, Debug)]
 pub struct ReceivedSnapshot<B> {
     pub(super) digest: Digest,

@@ -1,4 +1,4 @@
-//! Why a received document or file was refused. The state of the client stays as it was.
+//! The errors of received documents and files. An error leaves the state of the client unchanged.
 
 use crate::delta::DeltaError;
 use crate::format::OpenError;
@@ -11,10 +11,10 @@ pub enum UpdateError {
     /// The document is not accepted or cannot be read.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// The snapshot is invalid although its digest is right: the publisher built it so.
+    /// The snapshot is invalid although its digest matches: the publisher published an invalid file.
     #[error(transparent)]
     Snapshot(#[from] OpenError),
-    /// The delta is invalid although its digest is right.
+    /// The delta is invalid although its digest matches.
     #[error(transparent)]
     Delta(#[from] DeltaError),
     /// The document belongs to another set.
@@ -31,7 +31,8 @@ pub enum UpdateError {
         /// The newest number received.
         newest: u64,
     },
-    /// Within one lineage numbers only grow. The publisher's state was restored, or two publishers share a key.
+    /// A number decreased within one lineage. Either the publisher's state was restored from a backup, or two
+    /// publishers share a key.
     #[error("the publisher's {what} decreased from {newest} to {found} within a lineage")]
     Falling {
         /// The name of the number.
@@ -41,16 +42,16 @@ pub enum UpdateError {
         /// The highest number stated before.
         newest: u64,
     },
-    /// No request in flight carried these bytes. The proof is a replay or arrived very late.
+    /// No request in flight carried the challenge that the proof echoes. The proof is a replay or arrived late.
     #[error("the proof answers no request in flight")]
     NotAsked,
     /// No accepted manifest lists the file.
     #[error("no manifest lists a file with this digest")]
     Unlisted,
-    /// An earlier delta is missing.
+    /// The client lacks ids before the delta: an earlier delta, or the snapshot of this lineage.
     #[error("the delta cannot be applied: an earlier delta or the snapshot is missing")]
     Early,
-    /// The snapshot in use is as new or newer.
+    /// The snapshot in use has the same epoch or a higher one, or another hash seed.
     #[error("the snapshot is not newer than the one in use")]
     Older,
     /// Two statements of the publisher contradict each other.

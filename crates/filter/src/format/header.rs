@@ -153,7 +153,8 @@ pub(crate) const HEADER_BYTES: usize = 128;
 /// The size of a directory entry in bytes.
 pub(crate) const SHARD_BYTES: usize = 32;
 
-/// A byte that no text begins with, a name, and line ends that a transfer in text mode would change.
+/// The magic bytes: a byte with which no text begins, the letters EWF, and line ends that a transfer in text mode
+/// would change.
 const MAGIC: [u8; 8] = *b"\x89EWF\r\n\x1a\n";
 
 /// The version of the format.

@@ -9,7 +9,7 @@ use crate::fuse::{Shard, Shards};
 /// The layout of the payload, checked against the size of the file.
 #[derive(Clone, Debug)]
 pub(crate) enum Layout {
-    /// All bytes of the shards exist.
+    /// A static filter. The file has all bytes of the shards.
     Fuse {
         shards: Shards,
     },

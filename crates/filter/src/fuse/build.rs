@@ -1,18 +1,18 @@
 //! Solves the equations of a shard by peeling.
 //!
 //! A slot that only one id uses can satisfy this id, whatever the other slots contain. Peeling appends this
-//! slot to a list and removes the id from its other slots. This may leave further slots with one id, and so on.
-//! After all ids are removed, the slots are assigned in reverse order of the list. Each id then finds three of
-//! its slots assigned and one, its own, free.
+//! slot to a list and removes the id from its other slots. Each removal may leave further slots with one id.
+//! After all ids are removed, the slots are assigned in reverse order of the list. The slot from which an id was
+//! peeled is then still free, so its value can satisfy the id's equation.
 //!
-//! Ids are first sorted by segment, so that adding them walks through the tables in order. Peeling works in
-//! rounds: the slots of a round are known before the round begins, so a CPU can process several ids at once.
-//! With a stack each id would wait for the previous one.
+//! Ids are first sorted by segment, so that adding them accesses the tables in order. Peeling works in rounds:
+//! the slots of a round are known before the round begins, so a CPU can process several ids at once. With a stack
+//! the CPU would finish each id before it could start the next.
 //!
 //! The first access to fresh memory costs a third of the total time with pages of 4 KiB. The code therefore
-//! touches little memory: a removed id stays in the sum of its own slot, and the array of use counts later
-//! holds the slot values. The tables share one allocation that is reused for all shards. The caller may provide
-//! it, for example with larger pages.
+//! uses little memory: a removed id stays in the sum of the slot from which it was peeled, and the array of use
+//! counts later holds the slot values. The tables share one allocation that is reused for all shards. The
+//! caller may provide this memory, for example with larger pages.
 
 use std::fmt;
 
@@ -31,8 +31,9 @@ pub(crate) struct Solved {
 /// Why a shard could not be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BuildError {
-    /// No seed worked. The first attempt fails one time in ten, and each later attempt has more slots. Chance
-    /// alone cannot cause 64 failures; ids chosen by an attacker who computed their hashes could.
+    /// All 64 attempts failed. The first attempt fails one time in ten, and each later attempt has more slots. With
+    /// random ids 64 failures practically never happen; an attacker who computes hashes can choose ids that
+    /// cause them.
     Unsolvable,
 }
 
@@ -61,8 +62,8 @@ pub(crate) fn build(
             });
         }
         if !distinct {
-            // Two equal hashes share all slots, so neither is ever peeled. Removing duplicates costs a third of
-            // an attempt; it is done only after an attempt failed.
+            // Two equal hashes share all slots, so neither is ever peeled. Removing duplicates takes a third of the
+            // time of an attempt, so the code removes them only after an attempt failed.
             let mut hashes = pieces.concat();
             hashes.sort_unstable();
             hashes.dedup();
@@ -169,11 +170,11 @@ impl Tables<'_> {
         most_uses < u8::MAX && self.peel_all(shape) == self.sorted.len()
     }
 
-    /// Peels until no slot with one id is left. Returns the number of ids peeled.
+    /// Peels until no slot with one id is left. Returns the number of peeled ids.
     ///
-    /// The loop updates all four slots of an id alike, also the one from which the id is peeled, which becomes
-    /// empty. A branch on this would be unpredictable for the CPU. The same holds for the test whether a slot
-    /// is left with one id: it advances the length of the next round instead of branching.
+    /// The loop has no branches that a CPU would mispredict. It updates all four slots of an id alike, also the
+    /// slot from which the id is peeled. It writes each updated slot to the list of the next round, and advances
+    /// the list's length only if one id is left in the slot.
     fn peel_all(&mut self, shape: Shape) -> usize {
         let uses = &mut *self.uses;
         let slots = uses.len();
@@ -267,7 +268,7 @@ fn assign<T: Value>(
         let own = u32::from_le_bytes(own) as usize;
         let probe = shape.probe(u64::from_le_bytes(sums[own]));
         let assigned = probe.slots.map(|slot| values[slot as usize].get());
-        // The id's own slot is still zero: no later id of the order owns it.
+        // The slot from which the id was peeled is still zero, because no id assigned so far was peeled from it.
         let value = probe.fingerprint ^ assigned[0] ^ assigned[1] ^ assigned[2] ^ assigned[3];
         values[own] = T::from_u64(value & probe.mask);
     }
@@ -348,7 +349,7 @@ const WORD: usize = 8;
 /// The size of a slot's index in bytes.
 const NUMBER: usize = 4;
 
-/// More attempts than chance can require.
+/// The largest number of attempts. Random ids practically never need as many.
 const ATTEMPTS_MAX: u32 = 64;
 
 #[cfg(test)]
@@ -363,7 +364,7 @@ mod tests {
     }
 
     fn hashes(count: u64, seed: u64) -> Vec<u64> {
-        // No two seeds below 2^24 share a hash.
+        // Two different seeds below 2^24 never produce the same hash.
         (0..count).map(|n| mix(n + (seed << 40), 0)).collect()
     }
 

@@ -1,5 +1,4 @@
-//! Lookups in a shard that was prepared when its filter was opened. A lookup computes only what depends on the
-//! id.
+//! Lookups in a shard. Values that do not depend on the id are computed once, when the filter is opened.
 //!
 //! Wide slots need no branch: slot `i` begins at bit `i · bits`, plus one bit for each wide slot before it. A
 //! branch for ids with slots of both widths would be mispredicted often, which costs more than the arithmetic.
@@ -8,7 +7,7 @@
 //! A single lookup is a chain of dependent operations, and it waits while its slots are loaded from memory.
 //! [`Batch`] computes the steps for many ids side by side, in loops without branches that compilers vectorise,
 //! and then reads the slots. A batch takes three quarters of the time per id if the filter is in the cache, and
-//! about half otherwise. `vector` has both forms compiled for AVX2.
+//! about half otherwise. The module `vector` has single and batched lookups compiled for AVX2.
 
 use super::shape::{ARITY, SLOTS_MAX, Shape, fold, mix};
 use super::shard_of;
@@ -39,8 +38,8 @@ pub(crate) struct Shard {
 /// How the XOR of an id's slots is compared with its fingerprint.
 #[derive(Clone, Copy, Debug)]
 struct Comparison {
-    /// The bits of a word beyond a slot. Shifting left by this number moves the sum to the top, where the
-    /// fingerprint is.
+    /// The number of bits in a word that do not belong to a slot. Shifting the XOR left by this number moves it to
+    /// the highest bits, where the fingerprint is.
     rest: u64,
     /// If sum and fingerprint agree, their XOR is below this number.
     limit: u64,
@@ -52,8 +51,8 @@ impl Shard {
         let segment = 1 << shape.segment_log2;
         let bits = u64::from(shape.bits);
         let wide_from = u64::from(shape.wide_from);
-        // A shard without ids has no slots. Its lookups read the start of the file, which always exists, and
-        // ignore it.
+        // A shard without ids has no slots. Its lookups read the start of the file, which always exists, and ignore
+        // the bytes.
         let origin = if shape.is_empty() { 0 } else { from as u64 * 8 };
         let steps = [0, 1, 2, 3].map(|n| n * segment);
         Self {

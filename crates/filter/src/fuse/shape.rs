@@ -84,7 +84,7 @@ impl Shape {
             bits: width.bits,
             segment_log2: class.segment_log2,
             start_segments: u32::try_from(start_segments).expect("a shard is a few million ids"),
-            // Rounded down: a few more wide ids are better than a rate above the requested one.
+            // Rounded down, so that the rate never exceeds the requested rate.
             wide_from: ((starts * width.narrow) >> 32) as u32,
         };
         if shape.wide_from == shape.starts() {
@@ -221,8 +221,8 @@ pub(crate) const PADDING_BYTES: u64 = 7;
 /// [`Shape::probe`] takes 16 bits of the hash for a position within a segment.
 const SEGMENT_LOG2_MAX: u8 = 16;
 
-/// The largest number of slots. A shard has about a million ids, by chance twice as many. Keeps sums within 32
-/// bits.
+/// The largest number of slots. It keeps sums within 32 bits. A shard has about a million ids, rarely twice as
+/// many.
 pub(crate) const SLOTS_MAX: u32 = 1 << 28;
 
 // The byte position of the last slot stays within 32 bits.
@@ -243,8 +243,9 @@ const fn size_class(ids_min: usize, segment_log2: u8, permille: u64) -> SizeClas
     }
 }
 
-/// The paper's formulas as steps, in integers only, so that every machine builds the same bytes. The number of
-/// slots is about the smallest with which nine of ten first attempts succeed; a test in `build` measures this.
+/// The values of the paper's formulas for ranges of sizes, in integers only, so that every machine builds the
+/// same bytes. The number of slots is about the smallest with which nine of ten first attempts succeed. A test in
+/// `build` measures this share.
 const SIZE_CLASSES: [SizeClass; 16] = [
     size_class(3 << 18, 12, 1070),
     size_class(1 << 19, 11, 1075),
@@ -289,7 +290,7 @@ mod tests {
     }
 
     proptest! {
-        /// If the first slot of an id is wide, all its slots are wide. All slots exist.
+        /// If the first slot of an id is wide, all its slots are wide. Every slot lies within the shard.
         #[test]
         fn an_id_with_a_wide_first_slot_has_wide_slots_only(
             ids in 1usize..2_000_000, hash: u64, share in 3e-10f64..0.49,

@@ -1,11 +1,11 @@
 //! Lookups, compiled for processors with AVX2.
 //!
-//! A batch runs the same code as [`lookup::contains_many`]; with AVX2 the compiler processes four ids at once. A single
-//! lookup is [`Shard::contains`] with its four slots side by side. Moving values to vector registers and back delays
-//! its result, but later code waits for the result only after a branch misprediction. The lookup needs a third
-//! of the instructions of the portable code. This matters because a processor's out-of-order window holds a
-//! fixed number of instructions, here about three lookups. A lookup therefore takes a third of the latency of
-//! its slots.
+//! A batch runs the same code as [`lookup::contains_many`]; with AVX2 the compiler processes four ids at once.
+//! A single lookup is [`Shard::contains`] with its four slots side by side. Moving values to vector registers
+//! and back delays the result, but code after the lookup waits for the result only after a branch
+//! misprediction. The lookup needs a third of the instructions of the portable code. A processor's out-of-order
+//! window holds a fixed number of instructions, here those of about three lookups. Three lookups therefore
+//! overlap, and each takes a third of the latency of its memory accesses.
 //!
 //! # Why `unsafe`
 //!

@@ -6,14 +6,14 @@
 //! [`Bytes`] for readers such as TLS, HTTP/2 and ranges. A sender asks [`Arena::offset_of`] for the body's
 //! offset in the file.
 //!
-//! After `sendfile` has returned, the kernel still reads the pages from socket buffers. So no page is ever
-//! written twice. When a body is freed, its extent is punched out of the file, which returns the memory to the
-//! system at once. The next body at this offset gets new pages, while the pages in socket buffers live until
-//! they have been sent.
+//! After `sendfile` has returned, socket buffers may still refer to the pages. So no page is ever written twice.
+//! When a body is freed, its extent is punched out of the file, which returns the memory to the system at once.
+//! The next body at this offset gets new pages, while the pages in socket buffers live until they have been
+//! sent.
 //!
-//! The file is sparse and far larger than its capacity, so that a free extent is found without a search: its
-//! size is rounded up to a power of two, and each power of two has a list of freed extents. Only pages that
-//! were written take memory. Allocating and freeing an extent is O(1).
+//! The file is sparse and far larger than the arena's capacity, so that a free extent is found without a search:
+//! the size of an extent is rounded up to a power of two, and each power of two has a list of freed extents.
+//! Only pages that were written take memory. Allocating and freeing an extent is O(1).
 //!
 //! ```
 //! # use edgeward_store::arena::Arena;
@@ -27,8 +27,8 @@
 //! ```
 //!
 //! Memory of a file costs more to allocate and to free than memory of the heap: 0.45 ms per mebibyte, four
-//! times the time that one hit saves. So a body belongs here only after repeated requests for it. The caller of
-//! the arena selects the bodies.
+//! times the time that one hit saves. So a body is worth moving to the arena only if it is requested repeatedly.
+//! The caller of the arena selects the bodies.
 
 mod huge_pages;
 
@@ -61,11 +61,11 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Smaller bodies gain too little.
+    /// The size of the smallest body. For smaller bodies `sendfile` saves too little time.
     pub const BODY_BYTES_MIN: u64 = 128 << 10;
 
-    /// Larger bodies take longer to move (7 ms) than other requests of the same thread should wait. While a
-    /// body is moved, it takes memory twice.
+    /// The size of the largest body. Moving a body of this size takes 7 ms, and other requests of the same
+    /// thread should not wait longer. While a body is moved, it takes memory twice.
     pub const BODY_BYTES_MAX: u64 = 16 << 20;
 
     /// Returns an arena for bodies of `capacity` in total.
@@ -118,7 +118,7 @@ impl Arena {
         (min..=Self::BODY_BYTES_MAX).contains(&bytes)
     }
 
-    /// The file to send from.
+    /// Returns the file of the bodies, the source for `sendfile`.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -194,11 +194,11 @@ impl Arena {
     }
 }
 
-/// Pages of the smallest body: 128 KiB where pages have 4 KiB.
+/// The number of pages of the smallest body: 128 KiB where pages have 4 KiB.
 const BODY_PAGES_MIN: u64 = 32;
 
-/// Addresses for each byte of capacity. An extent takes at most two addresses for each of its bytes, and a
-/// freed extent of one size class is not used for another.
+/// Bytes of the file for each byte of capacity. An extent takes at most twice its size in the file, and a freed
+/// extent of one size class is not used for another class.
 const ADDRESSES_PER_BYTE: u64 = 16;
 
 #[derive(Debug)]
@@ -218,7 +218,7 @@ impl Default for FreeExtents {
     }
 }
 
-/// Sizes that share a list: up to a power of two.
+/// A size class: the extents whose size, rounded up to a power of two, is the same. They share a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Class(u32);
 

@@ -1,11 +1,11 @@
 //! The RAM tier: values under keys, with one byte budget. Hits take shared locks only.
 //!
-//! The tier has two parts. The index maps a key to its value, and a hit reads nothing else: it takes a shared
+//! The cache has two parts. The index maps a key to its value. A hit reads only the index: it takes a shared
 //! lock on one shard, clones an `Arc`, and does at most one relaxed store to count the hit. The policy tier
-//! (`edgeward_policy::AnyTier`) has the budget and decides which objects stay. It is behind one lock that only
-//! misses take, for bookkeeping alone: no value is built or freed under it.
+//! (`edgeward_policy::AnyTier`) has the budget and decides which objects stay. One lock protects the policy
+//! tier. Only misses and changes take this lock, for bookkeeping alone: no value is built or freed under it.
 //!
-//! A miss reserves space first and brings the value later:
+//! A miss reserves space first and commits the value later:
 //!
 //! ```
 //! # use edgeward_store::hot::{HotCache, HotConfig, Offer};
@@ -25,8 +25,8 @@
 //! A change carries the [`Version`] of the key on which it was decided; [`versions`](crate::versions) states
 //! the rule.
 //!
-//! Lock order: tier, then one index shard or one stripe of versions. No further lock is taken while one of the
-//! latter is held.
+//! Lock order: first the policy tier, then one index shard or one stripe of versions. A thread that holds the
+//! lock of a shard or a stripe takes no further lock.
 
 mod freed;
 mod index;
@@ -72,22 +72,22 @@ pub struct HotConfig {
     /// Selects the thread that runs the tuner.
     pub tuner_mode: TunerMode,
 
-    /// The most bytes that readers may pin: bytes of values that left the cache and are still referenced. Above
-    /// it no object is admitted. `None` selects an eighth of the capacity, at least 4 MiB.
+    /// The most bytes that readers may pin: bytes of values that left the cache and are still referenced. While
+    /// readers pin more bytes, no object is admitted. `None` selects an eighth of the capacity, at least 4 MiB.
     pub pinned_bytes_max: Option<ByteSize>,
 
     /// The most bytes of freed pages that the allocator may keep. `None` selects 1/32 of the capacity, at least
     /// 2 MiB.
     pub freed_bytes_max: Option<ByteSize>,
 
-    /// Returns freed pages to the system if they take more than this many bytes, and returns true if it did.
-    /// With `None` the allocator decides.
+    /// A function that returns freed pages to the system if they take more bytes than its argument. Returns true
+    /// if pages were returned. With `None` the allocator decides.
     pub give_back: Option<fn(u64) -> bool>,
 }
 
 impl HotConfig {
-    /// Returns the default policy with the given capacity. A policy with a tuner runs it on a thread beside the
-    /// request path.
+    /// Returns a configuration with the given capacity and the default policy. A tuner, if the policy has one,
+    /// runs on its own thread.
     pub fn new(capacity: ByteSize) -> Self {
         Self {
             capacity,
@@ -101,13 +101,13 @@ impl HotConfig {
         }
     }
 
-    /// The bound of freed pages, with the default filled in.
+    /// Returns `freed_bytes_max`, or its default.
     pub fn freed_bytes_max(&self) -> u64 {
         let most = self.freed_bytes_max.map(ByteSize::bytes);
         most.unwrap_or_else(|| freed_max_bytes(self.capacity.bytes()))
     }
 
-    /// The bound of pinned bytes, with the default filled in.
+    /// Returns `pinned_bytes_max`, or its default. Never more than the capacity.
     pub fn pinned_bytes_max(&self) -> u64 {
         let most = self.pinned_bytes_max.map(ByteSize::bytes);
         most.unwrap_or_else(|| ledger::pinned_max_bytes(self.capacity.bytes()))
@@ -130,7 +130,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
     pub const OBJECT_OVERHEAD_BYTES: u64 =
         32 + 16 + 8 + index::ENTRY_BYTES + allocated_bytes(16 + size_of::<V>() as u64);
 
-    /// Returns an empty cache. Its tuner runs if the policy has one.
+    /// Returns an empty cache. Starts a tuner if the policy has one.
     pub fn new(config: HotConfig) -> Arc<Self> {
         let capacity_bytes = config.capacity.bytes();
         let tier = config.policy.tier(capacity_bytes, config.seed);
@@ -168,15 +168,15 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         self.shared.index.find(key).map(|(_, value)| value)
     }
 
-    /// Returns a recorder with which one worker reports its requests to the tuner. It does nothing if the
-    /// policy has no tuner.
+    /// Returns a recorder with which one worker reports its requests to the tuner. If the policy has no tuner,
+    /// the recorder does nothing.
     pub fn recorder(&self) -> Recorder {
         self.tuning
             .as_ref()
             .map_or_else(Recorder::off, Tuning::recorder)
     }
 
-    /// Reserves space for a value of `charge_bytes` that the caller brings later.
+    /// Reserves space for a value of `charge_bytes` that the caller commits later.
     ///
     /// The policy decides and evicts at once, so that its decisions are in the order of the misses. A key may
     /// be offered while an older value is resident: the older value is served until the new one is committed.
@@ -184,8 +184,8 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         self.offer_with(key, charge_bytes, |_, _, _| ())
     }
 
-    /// Like [`offer`](Self::offer). Calls `left` with each evicted value and its version at the eviction,
-    /// outside of all locks.
+    /// Like [`offer`](Self::offer). Calls `left` with each evicted value and the version of its key at the
+    /// eviction. No lock is held during the call.
     pub fn offer_with(
         &self,
         key: KeyHash,
@@ -211,14 +211,15 @@ impl<V: Send + Sync + 'static> HotCache<V> {
                 PinnedRoom::Shrunk | PinnedRoom::Exceeded => None,
             };
             shared.unlink(&evicted, &mut removed);
-            // Under the lock, so that the charged bytes are never less than the bytes of all slots.
+            // The charge is added under the lock, so that the charged bytes are never less than the bytes of all
+            // slots.
             let verdict = verdict.map(|verdict| match verdict {
                 Verdict::Admit(slot) => Ok((slot, shared.ledger.hold(charge_bytes))),
                 Verdict::Reject(refusal) => Err(refusal),
             });
             drop(tier);
-            // Bodies are freed here, with no lock held. They are in the order of their eviction. An object
-            // whose fill is still in progress has no value here.
+            // Bodies are freed here, with no lock held. `removed` is in the order of `evicted` but may lack
+            // objects, because an object whose fill is still in progress has no value.
             let mut gone = evicted.drain(..);
             for (slot, seen, value) in removed.drain(..) {
                 if let Some(gone) = gone.find(|gone| gone.slot == slot) {
@@ -226,7 +227,8 @@ impl<V: Send + Sync + 'static> HotCache<V> {
                 }
             }
             drop(gone);
-            // Readers may hold evicted values too. Only now, with the others freed, are the pinned bytes known.
+            // Readers may still reference some of the evicted values. The other evicted values are freed now, so
+            // the next round computes the new number of pinned bytes.
             if room != PinnedRoom::Shrunk || rounds_left == 0 {
                 break verdict;
             }
@@ -266,26 +268,26 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         self.shared.versions.settled(key)
     }
 
-    /// Returns true if the key has not changed since `seen`.
+    /// Returns true if the key has not changed since the version.
     pub fn is_current(&self, seen: Version) -> bool {
         self.shared.versions.is_current(seen)
     }
 
-    /// Returns a recent version with the content of `seen`, or `None` if the key has changed. An old version
-    /// becomes outdated after many changes of other keys; a recent one lasts longer.
+    /// Returns a recent version of the same content, or `None` if the key has changed. An old version becomes
+    /// outdated after many changes of other keys; a recent version lasts longer.
     pub fn renewed(&self, seen: Version) -> Option<Version> {
         self.shared.versions.renewed(seen)
     }
 
-    /// Marks a key as changing. The caller keeps the returned value from before the change until the change is
-    /// on disk.
+    /// Marks a key as changing until the returned guard is dropped. The caller makes the guard before the change,
+    /// and keeps it until the change is on disk.
     pub fn changing(&self, key: KeyHash) -> Changing<'_> {
         self.shared.versions.changing(key)
     }
 
     /// Replaces `before` by `value`, which has the same body and the same charge. If the key has another value,
-    /// removes that value. Returns true if `value` is stored. Returns `None`, and changes nothing, if the key
-    /// has changed since `seen`.
+    /// removes that value. Returns true if `value` is stored. If the key has changed since the version, returns
+    /// `None` and changes nothing.
     pub fn refresh(&self, seen: Version, before: &Arc<V>, value: Arc<V>) -> Option<bool> {
         let mut tier = self.shared.tier.lock();
         self.shared.versions.advance(seen)?;
@@ -298,13 +300,13 @@ impl<V: Send + Sync + 'static> HotCache<V> {
 
     /// Replaces `before` by `value` at the same charge. Returns false if the key has another value by now.
     ///
-    /// Used for a value whose body has moved.
+    /// The caller uses this function after it has moved the body of a value.
     pub fn swap(&self, key: KeyHash, before: &Arc<V>, value: Arc<V>) -> bool {
         self.shared.index.swap(key, before, value)
     }
 
-    /// Removes the value of the key and returns the new version. Returns `None`, and changes nothing, if the
-    /// key has changed since `seen`.
+    /// Removes the value of the key and returns the new version. If the key has changed since the given version,
+    /// returns `None` and changes nothing.
     pub fn remove(&self, seen: Version) -> Option<Version> {
         let mut tier = self.shared.tier.lock();
         let made = self.shared.versions.advance(seen)?;
@@ -327,18 +329,19 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         removed.is_some()
     }
 
-    /// Charges the budget for memory that has no slot, for as long as the returned value lives.
+    /// Charges the budget for memory that has no slot, until the returned guard is dropped.
     pub fn hold(&self, bytes: u64) -> ChargeGuard {
         self.shared.ledger.hold(bytes)
     }
 
-    /// Returns the counter for memory that is freed outside the cache, if freed pages are bounded.
+    /// Returns the counter for memory that is freed outside the cache. Returns `None` if freed pages have no
+    /// limit.
     pub fn freed_pages(&self) -> Option<Arc<FreedPages>> {
         self.shared.freed.clone()
     }
 
-    /// Returns the bytes that have left the cache and are still referenced, and the bound above which no object
-    /// is admitted.
+    /// Returns the bytes of values that have left the cache and are still referenced, and the limit above which
+    /// no object is admitted.
     ///
     /// Takes the tier's lock.
     pub fn pinned_bytes(&self) -> (u64, u64) {
@@ -359,7 +362,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         drop(removed);
     }
 
-    /// Returns the figures of the cache: its content and its counters.
+    /// Returns the statistics of the cache: its content and its counters.
     pub fn stats(&self) -> HotStats {
         let counters = &self.shared.counters;
         let load = |counter: &AtomicU64| counter.load(Relaxed);
@@ -393,7 +396,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
 /// The result of [`HotCache::offer`].
 #[derive(Debug)]
 pub enum Offer<V: Send + Sync + 'static> {
-    /// Space is reserved; the caller brings the value.
+    /// Space is reserved; the caller commits the value later.
     Admit(Reservation<V>),
     /// The policy refused the object.
     Refuse(RejectReason),
@@ -429,8 +432,8 @@ impl<V: Send + Sync + 'static> Reservation<V> {
         self.publish(value, |shared, _| shared.versions.advance(seen))
     }
 
-    /// Like [`commit`](Self::commit), for the value that the disk has at the version `seen`. Makes no new
-    /// version and replaces no value.
+    /// Like [`commit`](Self::commit), for a value that was read from disk at this version. Makes no new version
+    /// and replaces no value.
     pub fn promote(self, value: Arc<V>, seen: Version) -> Commit {
         self.publish(value, |shared, is_present| {
             (!is_present && shared.versions.is_current(seen)).then_some(seen)
@@ -469,7 +472,7 @@ pub enum Commit {
     Done(Version),
     /// The slot was evicted while the value was being filled.
     Lost,
-    /// The key has changed since the version that the caller saw.
+    /// The key has changed since the version that the caller passed.
     Outdated,
 }
 
@@ -482,7 +485,7 @@ impl<V: Send + Sync + 'static> Drop for Reservation<V> {
     }
 }
 
-/// The figures of a [`HotCache`].
+/// The statistics of a [`HotCache`].
 #[derive(Clone, Debug)]
 pub struct HotStats {
     /// The byte budget.
@@ -491,11 +494,11 @@ pub struct HotStats {
     pub used_bytes: u64,
     /// Bytes of values that have left the cache and are still referenced. They count against the budget.
     pub pinned_bytes: u64,
-    /// The bound of `pinned_bytes`. Above it no object is admitted.
+    /// The limit of `pinned_bytes`. While they exceed the limit, no object is admitted.
     pub pinned_bytes_max: u64,
     /// Residents, including fills in progress.
     pub objects: u64,
-    /// Bytes of the tier's own bookkeeping, which are part of the residents' charges.
+    /// Bytes of the policy's bookkeeping, which are part of the residents' charges.
     pub bookkeeping_bytes: u64,
     /// Offers that were admitted.
     pub admitted: u64,
@@ -505,7 +508,7 @@ pub struct HotStats {
     pub refused_too_large: u64,
     /// Offers refused because the tier had its largest number of objects.
     pub refused_object_limit: u64,
-    /// Offers refused because readers pinned more bytes than the bound.
+    /// Offers refused because readers pinned more than `pinned_bytes_max`.
     pub refused_pinned: u64,
     /// Residents that were evicted.
     pub evicted: u64,
@@ -513,7 +516,7 @@ pub struct HotStats {
     pub evicted_bytes: u64,
     /// Reservations released because the value never arrived in full.
     pub abandoned: u64,
-    /// How often freed pages were returned to the system because they exceeded their bound.
+    /// How often freed pages were returned to the system because they exceeded their limit.
     pub given_back: u64,
     /// A fingerprint of all decisions, equal to the simulator's for the same requests and seed.
     pub digest: u64,
@@ -538,8 +541,8 @@ pub(crate) struct Shared<V> {
 impl<V> Shared<V> {
     /// Reduces the tier's capacity by the pinned bytes.
     ///
-    /// The reduction ends at the bound of pinned bytes. Otherwise readers of all residents could empty the
-    /// cache.
+    /// The reduction is at most `pinned_bytes_max`. Without this limit, readers that reference all residents
+    /// could empty the cache.
     fn make_room_for_pinned(&self, tier: &mut AnyTier, evicted: &mut Vec<Evicted>) -> PinnedRoom {
         let budget_bytes = self.capacity_bytes.load(Relaxed);
         let pinned = self.ledger.pinned_bytes(tier.used_bytes());
@@ -572,8 +575,8 @@ impl<V> Shared<V> {
         let mut bytes = 0;
         for gone in evicted {
             bytes += gone.object.size_bytes;
-            // The index has no value if the fill is still in progress, and another slot's value if the key was
-            // filled twice.
+            // If the fill is still in progress, the index has no value of this slot. If the key was filled twice,
+            // the index may have the value of the other slot, which stays.
             let value = self.index.remove(gone.object.key, Some(gone.slot));
             removed.extend(value.map(|(slot, value)| {
                 let seen = self.versions.current(gone.object.key);
@@ -591,15 +594,16 @@ impl<V> Shared<V> {
 /// The result of making room for the pinned bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PinnedRoom {
+    /// The residents and the pinned bytes fit into the budget.
     Fits,
     /// Residents were evicted to make room.
     Shrunk,
-    /// The pinned bytes exceed their bound.
+    /// The pinned bytes exceed their limit.
     Exceeded,
 }
 
-/// How often an offer evicts residents to make room for pinned bytes. Evicted residents that are being read
-/// become pinned bytes themselves, so another round may be necessary. After the last round the offer is
+/// How often an offer may evict residents again to make room for pinned bytes. Evicted residents that are being
+/// read become pinned bytes themselves, so another round may be necessary. After the last round the offer is
 /// refused.
 const PINNED_ROUNDS_MAX: u32 = 4;
 

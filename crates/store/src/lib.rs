@@ -1,8 +1,9 @@
-//! Keeps bytes under a key within a byte budget. The crate uses threads, no async runtime and no HTTP.
+//! Stores values under keys, in memory and on disk, each within a byte budget. The crate uses threads, no async
+//! runtime and no HTTP.
 //!
 //! [`hot`] is the RAM tier. [`arena`] holds its large bodies. [`disk`] is the segment log below the RAM tier.
-//! `edgeward-policy` decides which objects are kept; this crate carries the decisions out, stores the values
-//! and owns the locks.
+//! `edgeward-policy` decides which objects are kept; this crate implements the decisions, stores the values and
+//! owns the locks.
 
 pub mod arena;
 pub mod disk;

@@ -1,14 +1,15 @@
-//! Checks the rule of [`versions`](crate::versions) with a model checker: every three operations at once, from
-//! every state.
+//! Checks the rule of [`versions`](crate::versions) with the model checker shuttle: every combination of three
+//! concurrent operations, from every initial state.
 //!
-//! RAM is the real tier on shuttle's locks, so that shuttle schedules the threads differently in every run. The
-//! disk is a model of [`DiskCache`](crate::disk::DiskCache): each of its operations is one step, and a lookup
-//! finds a written object only after the model's writer has published it. The operations copy those of the
-//! crate `proxy` line by line (`Shared::insert`, `remove`, `purge`, `DiskTier::take_evicted`, `Promotion`).
+//! The RAM tier is the real one. It uses shuttle's locks, so that shuttle schedules the threads differently in
+//! every run. The disk is a model of [`DiskCache`](crate::disk::DiskCache): each of its operations is one step,
+//! and a lookup finds a written object only after the model's writer has published the object. The operations
+//! copy those of the crate `proxy` line by line (`Shared::insert`, `remove`, `purge`, `DiskTier::take_evicted`,
+//! `Promotion`).
 //!
-//! The origin counts its responses: every response is a greater number than all before it. Two laws are
-//! checked. After a purge has returned, no lookup finds a response older than the purge. At the end no tier
-//! holds a response older than the greatest response whose change was applied.
+//! The origin numbers its responses, and the number is the stored value. So a greater value is a newer response.
+//! Two laws are checked. After a purge has returned, no lookup finds a response older than the purge. At the end
+//! no tier has a response older than the newest response whose change was applied.
 
 use std::sync::Arc;
 
@@ -23,22 +24,22 @@ use crate::versions::Version;
 const KEY: KeyHash = KeyHash(2);
 /// A key in the same stripe of versions.
 const OTHER: KeyHash = KeyHash(4);
-/// The charge of an object. The capacity is one object.
+/// The charge of an object. The cache has the capacity of one object.
 const CHARGE: u64 = 1000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {
-    /// A response is stored in the tiers of the flags.
-    Fetch {
-        ram: bool,
-        disk: bool,
-    },
+    /// A response is stored in the tiers whose flags are true.
+    Fetch { ram: bool, disk: bool },
     /// The origin answers 304.
     Refresh,
-    /// A response that may not be stored.
+    /// The origin sends a response that may not be stored, so the stored response is removed.
     Remove,
+    /// An operator or an unsafe request purges the key.
     Purge,
+    /// The object is copied from disk to RAM.
     Promote,
+    /// Another object evicts the object from RAM to disk.
     Evict,
 }
 
@@ -65,8 +66,9 @@ const OPERATIONS: [Operation; 8] = [
 struct Tiers {
     hot: Arc<HotCache<u64>>,
     disk: Mutex<Disk>,
-    /// True while a write of the key to disk is in progress. A key has one at a time.
+    /// True while a write of the key to disk is in progress. A key has at most one write at a time.
     writing: Mutex<bool>,
+    /// The number of responses that the origin has sent.
     origin: Mutex<u64>,
     /// Lookups must not find a response older than this one.
     purged: Mutex<u64>,
@@ -226,7 +228,7 @@ impl Tiers {
         let _changing = self.hot.changing(KEY);
         // The new response confirms the old one.
         if self.hot.refresh(seen, &before, Arc::new(value)).is_some() {
-            // Best effort: the disk's head may be old.
+            // The head on disk may be old, so the object on disk is purged and not refreshed.
             self.disk.lock().purge();
             raise(&self.changed, value);
         }
@@ -289,7 +291,7 @@ fn raise(least: &Mutex<u64>, value: u64) {
     *least = value.max(*least);
 }
 
-/// Runs each of `operations` on a thread, beside a device's writer and a reader, and checks both laws.
+/// Runs each of `operations` on its own thread, beside a thread for the device's writer, and checks both laws.
 fn race(in_ram: bool, on_disk: bool, operations: &[Operation]) {
     let tiers = Arc::new(Tiers::new(in_ram, on_disk));
     let spawn = |work: Box<dyn FnOnce(&Tiers) + Send>| {

@@ -1,4 +1,5 @@
-//! The lock types of this crate. They are named only here, so that a model checker can replace them.
+//! The lock types of this crate. All modules import them from here, so that the model checker shuttle can
+//! replace them.
 //!
 //! A poisoned lock is not treated as an error. The state behind each lock is valid between any two statements
 //! that could panic, and a cache that stops serving is worse than a cache that lost an object.

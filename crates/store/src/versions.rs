@@ -1,32 +1,32 @@
-//! The rule for every change of a stored object: a change carries the version that it saw, and is dropped if
-//! the key has another version by now.
+//! The rule for every change of a stored object: a change carries the version of the key on which it was
+//! decided. If the key has another version by the time of the change, the change is dropped.
 //!
 //! A version identifies the content that both tiers have under a key. Four operations make a new version,
 //! because decisions that were based on the old content are then wrong: the insert of a response, the refresh
-//! of its head, its removal, and the purge by an invalidation. Three operations move the same content and make
-//! no new version: the promotion from disk to RAM, the eviction from RAM to disk, and the move of a body within
+//! of its head, its removal, and the purge by an invalidation. Three operations only move content and make no
+//! new version: the promotion from disk to RAM, the eviction from RAM to disk, and the move of a body within
 //! RAM. A purge is always applied. Every other operation compares versions first.
 //!
-//! **When a version is read.** A fetch reads it before its request is sent to the origin. The response is then
-//! at least as new as the content of that version. A promotion reads it with `Versions::settled`, and looks the
-//! object up on disk again after that. An eviction reads it under the lock under which the object is removed
-//! from RAM.
+//! **When a version is read.** A fetch reads the version before its request is sent to the origin. The response
+//! is then at least as new as the content of that version. A promotion reads the version with
+//! `Versions::settled`, and then looks the object up on disk again. An eviction reads the version while it
+//! holds the lock for the removal from RAM.
 //!
-//! **When it is compared.** RAM compares, makes the new version and changes its index under one lock, the lock
-//! of the tier ([`HotCache`](crate::hot::HotCache)). The disk is updated later, so a change of both tiers is
-//! not one atomic step. Three facts make it safe:
+//! **When a version is compared.** The RAM tier ([`HotCache`](crate::hot::HotCache)) compares the version, makes
+//! the new one and changes its index under one lock. The disk is updated later, so a change of both tiers is not
+//! one atomic step. Three facts make such a change safe:
 //!
-//! 1. A write is registered with its device before its version is compared. A purge of the device stops the
-//!    registered writes of its key. So a purge either stops an older write, or it happened before the
-//!    comparison, and the comparison then drops the write.
-//! 2. One write of a key at a time is handed to the device, and the device keeps their order. A change that
-//!    hands over no write purges the key on the device.
-//! 3. Until the disk is updated, the key is [`Changing`] or has a registered write that lookups do not see yet,
-//!    and a promotion gives up. A promotion reads the version, then checks this condition, then looks the
-//!    object up again. Suppose that a promotion commits an object that a change has replaced. RAM compared
-//!    versions, so the promotion read the version of the change or a later one, and its check came after the
-//!    change in RAM. The disk was already updated by then, or the check would have failed. But then the second
-//!    lookup would not have found the object.
+//! 1. A write is registered with its device before its version is compared. A purge stops the registered writes
+//!    of its key on the device. So there are two cases. If the purge came after the registration, it stops the
+//!    write. If it came earlier, the comparison finds the new version of the purge and drops the write.
+//! 2. A key has at most one write in the queue of its device, and the device keeps the order of writes. A change
+//!    without a write to the device purges the key on the device.
+//! 3. Until the disk is updated, the key has a [`Changing`] guard, or a registered write that lookups do not
+//!    find yet. In both cases a promotion of the key is abandoned. A promotion reads the version, then checks
+//!    for guards and writes, then looks the object up again. Suppose that a promotion commits an object that a
+//!    change has replaced. RAM compared versions, so the promotion read the version of the change or a later
+//!    one. So its check for guards and writes came after the change in RAM. The check passed, so the disk was
+//!    already updated. But then the second lookup would not have found the object: a contradiction.
 //!
 //! | race | result |
 //! |---|---|
@@ -34,18 +34,19 @@
 //! | insert, insert | the first insert makes a new version, and the second is dropped |
 //! | refresh or removal, insert | the first wins; the disk replaces a head only at the validated location |
 //! | promotion, any change | fact 3 |
-//! | eviction to disk, any change | the eviction saw an older version; fact 1 for a purge, fact 2 for an insert |
+//! | eviction to disk, any change | the eviction has the older version; fact 1 for a purge, fact 2 for an insert |
 //! | variant, purge of its URL | the purge removes the marker (see below) |
 //! | restart | no operation is in progress; see `disk` for what is durable |
 //!
-//! The marker of a URL with variants has a generation, which is part of each variant's key. A fetch uses a marker
-//! only if it saw the marker at the URL's version.
+//! The marker is the stored entry of a URL whose responses vary. A marker has a generation, which is part of
+//! the key of each variant, so no variant is found once the marker is removed. A fetch uses a marker only if
+//! the URL still has the version that it had when the marker was read.
 //!
-//! No counter is kept for each key. A log lists the keys of the last changes, in stripes by hash. A version is
-//! a position in the stripe's log, and a key has changed if the log lists it after that position. Changes of
-//! other keys have no effect until the log has overwritten the position. From then on the version counts as
-//! outdated: a change may be dropped without need, but no outdated change is applied. A long fetch or promotion
-//! keeps its version recent with `Versions::renewed`.
+//! No key has a counter of its own. Instead a log lists the keys of the last changes, in stripes by hash. A
+//! version is a position in the stripe's log, and a key has changed if the log lists the key after that
+//! position. Changes of other keys have no effect until the log has overwritten the position. From then on the
+//! version counts as outdated: a change may be dropped without need, but no outdated change is applied. A long
+//! fetch or promotion keeps its version recent with `Versions::renewed`.
 
 use edgeward_types::KeyHash;
 
@@ -55,7 +56,7 @@ use crate::sync::Mutex;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
     key: KeyHash,
-    /// The number of changes in the stripe's log at that moment.
+    /// The number of changes that were made in the stripe before that moment.
     position: u64,
 }
 
@@ -101,24 +102,26 @@ impl Versions {
         (!stripe.changing.contains(&key)).then(|| stripe.version(key))
     }
 
-    /// Returns true if the key has not changed since `seen`.
+    /// Returns true if the key has not changed since the version.
     pub(crate) fn is_current(&self, seen: Version) -> bool {
         self.stripe(seen.key).lock().is_current(seen)
     }
 
-    /// Returns a version at the end of the log with the content of `seen`, or `None` if the key has changed.
+    /// Returns a version of the same content at the end of the log, or `None` if the key has changed.
     pub(crate) fn renewed(&self, seen: Version) -> Option<Version> {
         let stripe = self.stripe(seen.key).lock();
         stripe.is_current(seen).then(|| stripe.version(seen.key))
     }
 
-    /// Makes a new version after `seen`, or returns `None` if the key has changed. The tier calls it under its lock.
+    /// Makes and returns a new version, or returns `None` if the key has changed since the given version. The RAM
+    /// tier calls this function under its lock.
     pub(crate) fn advance(&self, seen: Version) -> Option<Version> {
         let mut stripe = self.stripe(seen.key).lock();
         stripe.is_current(seen).then(|| stripe.change(seen.key))
     }
 
-    /// Makes a new version, whether the key has changed or not. The tier calls it under its lock.
+    /// Makes and returns a new version, regardless of earlier changes. The RAM tier calls this function under its
+    /// lock.
     pub(crate) fn change(&self, key: KeyHash) -> Version {
         self.stripe(key).lock().change(key)
     }
@@ -180,7 +183,7 @@ impl Drop for Changing<'_> {
     fn drop(&mut self) {
         let changing = &mut self.versions.stripe(self.key).lock().changing;
         let index = changing.iter().position(|key| *key == self.key);
-        changing.swap_remove(index.expect("its owner added it"));
+        changing.swap_remove(index.expect("the key was added when this value was made"));
     }
 }
 
@@ -195,8 +198,10 @@ fn log_slot(change: u64) -> usize {
 }
 
 /// The number of stripes. All logs together keep 262 144 changes in 1 MiB: 16 seconds at 16 thousand misses a
-/// second. The model checker gets fewer, because it pays for each lock.
+/// second. The model checker runs with fewer stripes, because each lock costs it time.
 const STRIPES: usize = if cfg!(feature = "shuttle") { 2 } else { 256 };
+
+/// The number of changes that the log of a stripe keeps.
 const LOG_KEYS: usize = 1024;
 
 #[cfg(test)]
@@ -214,14 +219,14 @@ mod tests {
     fn the_second_of_two_changes_with_the_same_version_is_dropped() {
         let versions = Versions::default();
         let (first, second) = (versions.current(KEY), versions.current(KEY));
-        let made = versions.advance(first).expect("nothing came before");
+        let made = versions.advance(first).expect("no change came before");
         assert_eq!(versions.advance(second), None);
         assert!(versions.is_current(made));
         versions.change(KEY);
         assert!(!versions.is_current(made));
     }
 
-    /// On both sides of the log's bound.
+    /// Tests both sides of the log's capacity.
     #[test]
     fn a_version_stays_current_until_the_log_has_overwritten_it_or_longer_if_it_is_renewed() {
         let versions = Versions::default();
@@ -233,7 +238,10 @@ mod tests {
         assert!(versions.is_current(seen));
         let renewed = versions.renewed(seen).expect("the key did not change");
         versions.change(other(0));
-        assert!(!versions.is_current(seen), "the log has forgotten it");
+        assert!(
+            !versions.is_current(seen),
+            "the log has overwritten the position"
+        );
         assert!(versions.is_current(renewed));
         versions.change(KEY);
         assert_eq!(versions.renewed(renewed), None);

@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// The folder in which Linux says which page sizes in-memory files get
+/// The folder of Linux's settings for huge pages, including those of in-memory files
 /// (Documentation/admin-guide/mm/transhuge.rst).
 const SETTINGS: &str = "/sys/kernel/mm/transparent_hugepage";
 
@@ -24,7 +24,7 @@ fn are_disabled_in(settings: &Path) -> io::Result<()> {
     let sizes = entries.flatten().map(|entry| entry.path());
     for folder in sizes.chain([settings.to_owned()]) {
         let file = folder.join("shmem_enabled");
-        // A page size that files cannot have has no such setting.
+        // Linux has no such setting for page sizes that in-memory files cannot have.
         let Ok(setting) = fs::read_to_string(&file) else {
             continue;
         };
@@ -69,20 +69,20 @@ mod tests {
 
     #[test]
     fn the_error_names_the_page_size_that_is_enabled() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder is created");
         let size = folder.path().join("hugepages-64kB");
-        fs::create_dir(&size).expect("a folder within");
+        fs::create_dir(&size).expect("the folder of the page size is created");
         let write = |path: &Path, text: &str| {
-            fs::write(path.join("shmem_enabled"), text).expect("a file");
+            fs::write(path.join("shmem_enabled"), text).expect("the setting is written");
         };
         write(
             folder.path(),
             "always within_size advise [never] deny force\n",
         );
         write(&size, "always inherit within_size advise [never]\n");
-        are_disabled_in(folder.path()).expect("all off");
+        are_disabled_in(folder.path()).expect("all page sizes are disabled");
         write(&size, "[always] inherit within_size advise never\n");
-        let error = are_disabled_in(folder.path()).expect_err("one is on");
+        let error = are_disabled_in(folder.path()).expect_err("a page size is enabled");
         assert!(error.to_string().contains("hugepages-64kB"), "{error}");
     }
 

@@ -32,8 +32,10 @@ fn memory_is_freed_when_the_last_reader_drops_the_body() {
     assert!(part.iter().all(|&byte| byte == 1));
     drop(part);
     assert_eq!(arena.used_bytes(), 0);
-    let blocks = rustix::fs::fstat(arena.file()).expect("a file").st_blocks;
-    assert_eq!(blocks, 0, "blocks of 512 bytes");
+    let blocks = rustix::fs::fstat(arena.file())
+        .expect("the file has a status")
+        .st_blocks;
+    assert_eq!(blocks, 0, "the file takes no blocks of memory");
 }
 
 #[test]
@@ -79,8 +81,10 @@ fn punched(arena: &Arena, bytes: u64) -> impl Fn(&Bytes) -> std::ops::Range<u64>
 }
 
 /// If a hole covers a part of a page, the kernel clears this part in place, although the page may be in a
-/// socket buffer. Method: the test injects page sizes larger than this system's, stores bodies whose sizes are
-/// not multiples of a page, and checks the range that will be punched for each.
+/// socket buffer.
+///
+/// Method: inject page sizes larger than this system's, store bodies whose sizes are not multiples of a page, and
+/// check the range that will be punched for each body.
 #[test]
 fn a_hole_covers_whole_pages_whatever_the_page_size() {
     for page_bytes in [4 << 10, 16 << 10, 64 << 10_u64] {
@@ -122,16 +126,21 @@ fn only_bodies_of_32_pages_or_more_are_accepted() {
     }
 }
 
-/// The property that makes the arena safe. Method: a body is sent to a client that does not read yet, then
-/// freed, and its extent is filled with another body; then the client reads.
+/// A client receives the bytes of a body that was freed after it was sent. The arena is safe because of this
+/// property.
+///
+/// Method: send a body to a client that does not read yet, free the body, and fill its extent with another body.
+/// Then let the client read.
 #[test]
 fn bytes_in_a_socket_buffer_survive_the_reuse_of_their_extent() {
     let Some(arena) = arena() else { return };
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("bound");
-    let mut client = TcpStream::connect(address).expect("a listener");
-    let (server, _) = listener.accept().expect("a client");
-    server.set_nonblocking(true).expect("a socket");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = listener.local_addr().expect("the listener has an address");
+    let mut client = TcpStream::connect(address).expect("the client connects");
+    let (server, _) = listener.accept().expect("the client is accepted");
+    server
+        .set_nonblocking(true)
+        .expect("the socket is non-blocking");
 
     let first = body(&arena, 1, 1 << 20);
     let first_offset = arena.offset_of(&first).expect("in the arena");
@@ -151,9 +160,13 @@ fn bytes_in_a_socket_buffer_survive_the_reuse_of_their_extent() {
     assert_eq!(arena.offset_of(&second), Some(first_offset));
 
     let mut arrived = vec![0; sent];
-    client.read_exact(&mut arrived).expect("all that was sent");
+    client
+        .read_exact(&mut arrived)
+        .expect("all sent bytes arrive");
     assert!(arrived.iter().all(|&byte| byte == 1));
-    (&server).write_all(&second[..10]).expect("room again");
+    (&server)
+        .write_all(&second[..10])
+        .expect("the socket has space again");
 }
 
 proptest! {

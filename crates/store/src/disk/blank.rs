@@ -1,4 +1,4 @@
-//! Finds out if a device without a store is blank, or has data that must not be overwritten.
+//! Finds out whether a device without a store is blank, or has data that must not be overwritten.
 //!
 //! Tools that make a file system, a volume or a partition table write near the front or the end of a device,
 //! but not always at the very front: btrfs leaves the first 64 KiB unchanged, ZFS the first 16 KiB, and some
@@ -58,8 +58,8 @@ fn kind_of(front: &[u8], end: &[u8]) -> Option<&'static str> {
 
 type Signature = (usize, &'static [u8], &'static str);
 
-/// The most frequent signatures, by their offset from the front. A container comes before the signatures that
-/// it may leave in place.
+/// The most frequent signatures, by their offset from the front. An encrypted volume, a RAID member or an LVM
+/// volume is listed before file systems, because a signature of an earlier file system may remain beside it.
 const FRONT: [Signature; 9] = [
     (0, b"LUKS\xba\xbe", "an encrypted volume (LUKS)"),
     (4096, b"\xfc\x4e\x2b\xa9", "a member of a RAID array (md)"),

@@ -38,7 +38,7 @@ struct Shared {
     head_bytes_max: u64,
 }
 
-/// The probable location of an object: the knowledge of the index, without a read from the device.
+/// The probable location of an object, from the index. The device was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
     hash: KeyHash,
@@ -53,7 +53,7 @@ impl DiskCache {
     ///
     /// # Errors
     ///
-    /// Fails if a device cannot be used, or contains other data. The device is not changed then.
+    /// Fails if a device cannot be used, or contains data that is not a store. Such a device is not changed.
     pub fn open(settings: DiskSettings) -> Result<(Self, RecoveryReport), OpenError> {
         let failed = |device: &DeviceSettings| {
             let path = device.path.clone();
@@ -102,7 +102,7 @@ impl DiskCache {
         let mut report = RecoveryReport::default();
         let mut opened: Vec<(Volume, _)> = Vec::new();
         let contents = contents_of(devices.iter().map(|device| &**device))?;
-        // Devices with a store determine the seed of the key hash; blank devices take over this seed.
+        // The stores on the devices determine the seed of the key hash. Blank devices are formatted with it.
         let stored_seed = contents.iter().find_map(|content| match content {
             Content::Store(superblock) => Some(superblock.key_seed),
             Content::Blank | Content::Damaged(_) => None,
@@ -166,7 +166,7 @@ impl DiskCache {
         Ok((Self { shared }, report))
     }
 
-    /// The seed with which callers must hash full keys, so that objects are found after a restart.
+    /// Returns the seed with which callers must hash full keys, so that objects are found after a restart.
     pub fn key_seed(&self) -> u64 {
         self.shared.key_seed
     }
@@ -224,7 +224,8 @@ impl DiskCache {
 
     /// Returns true if lookups find this object, and no write in progress can replace it.
     pub fn is_current(&self, object: &DiskObject) -> bool {
-        // The order matters: a write that becomes visible between the two checks has another position.
+        // The order matters. If a write becomes visible between the two checks, the lookup returns its location,
+        // which differs from the location of `object`.
         !object
             .volume()
             .has_write(object.hash(), WriteState::is_hidden)
@@ -233,13 +234,13 @@ impl DiskCache {
                 .is_some_and(|found| found.location == object.location())
     }
 
-    /// Returns true if the cache has an object under the hash, or may have one once the writes in progress have ended.
+    /// Returns true if the cache has an object under the hash, or a write of the key is in progress.
     pub fn may_hold(&self, hash: KeyHash) -> bool {
         self.volume_of(hash).has_write(hash, |_| true) || self.lookup(hash).is_some()
     }
 
-    /// Sets the time. Call it about once a second: it expires the memory of blocks whose checksums were
-    /// verified (`verify_every`). Without calls no entry expires.
+    /// Sets the time. Call it about once a second. Blocks that were verified more than `verify_every` ago are then
+    /// verified again. Before the first call no block is remembered as verified.
     pub fn tick(&self, now: Timestamp) {
         for volume in &self.shared.volumes {
             volume.verified.tick(now);
@@ -254,7 +255,7 @@ impl DiskCache {
     ///
     /// # Errors
     ///
-    /// Fails if the object is too large or the device cannot take it now.
+    /// Fails if the object is too large or the device cannot take a write now.
     pub fn begin(
         &self,
         hash: KeyHash,
@@ -280,8 +281,8 @@ impl DiskCache {
         DiskWrite::begin(volume, hash, key, head, length, length_max)
     }
 
-    /// Removes the object under `hash` and stops writes of it that are in progress. It takes effect at once. It
-    /// survives a crash after the next sync, at the latest after the `sync_interval` of the settings.
+    /// Removes the object under `hash` and stops writes of the key that are in progress. The purge takes effect at
+    /// once. It survives a crash after the next sync, at the latest after the `sync_interval` of the settings.
     pub fn purge(&self, hash: KeyHash, _key: &[u8]) {
         let volume = self.volume_of(hash);
         volume.forget(hash);
@@ -297,10 +298,10 @@ impl DiskCache {
         }
     }
 
-    /// Like [`purge`](Self::purge), and calls `done` when the purge survives a crash, or when this is not
-    /// certain. Does not wait: the device's writer calls `done`, which must not block. All purges that arrive
-    /// while the device syncs share the next sync. If the device can have no object under the key, no tombstone
-    /// is written and `done` is called at once.
+    /// Like [`purge`](Self::purge), and calls `done` when the purge survives a crash, or with an error if this
+    /// is not certain. Does not wait: the device's writer calls `done`, which must not block. All purges that
+    /// arrive while the device syncs share the next sync. If the device can have no object under the key, no
+    /// tombstone is written and `done` is called at once.
     pub fn purge_then(
         &self,
         hash: KeyHash,
@@ -315,7 +316,8 @@ impl DiskCache {
         }
         volume.purges_pending.fetch_add(1, Ordering::SeqCst);
         let done = PurgeCallback::new(done);
-        // Before waiting messages: earlier writes of the key are stopped, so their order does not matter.
+        // The message goes before all waiting messages. Earlier writes of the key are stopped already, so the
+        // order does not matter.
         if volume
             .queue
             .push_first(Message::Purge { hash, done })
@@ -330,18 +332,18 @@ impl DiskCache {
     ///
     /// # Errors
     ///
-    /// Fails if durability is not certain. The purge is in force all the same.
+    /// Fails if durability is not certain. The purge is nevertheless in force until the process ends.
     pub fn purge_synced(&self, hash: KeyHash, key: &[u8]) -> Result<(), SyncError> {
         self.purge(hash, key);
         wait(&send(self.volume_of(hash), |done| Message::Sync { done })?)
     }
 
-    /// Replaces the head of an object. The body of an object in pieces is not written again; a small object's
-    /// record is.
+    /// Replaces the head of an object. For an object in pieces only the commit record is written again, for a
+    /// small object the whole record.
     ///
     /// # Errors
     ///
-    /// Fails if the head is too long or the device cannot take it now. The old head remains then.
+    /// Fails if the head is too long or the device cannot take a write now. The old head then remains.
     pub fn update_head(
         &self,
         object: &DiskObject,
@@ -380,7 +382,7 @@ impl DiskCache {
     ///
     /// # Errors
     ///
-    /// Fails if durability is not certain for a device; the other devices were waited for.
+    /// Fails if durability is not certain for a device. The call waits for all devices even then.
     pub fn sync(&self) -> Result<(), SyncError> {
         self.send_to_all(|done| Message::Sync { done })
     }
@@ -400,7 +402,7 @@ impl DiskCache {
         result
     }
 
-    /// Returns the figures of all devices.
+    /// Returns the counters of all devices.
     pub fn counters(&self) -> DiskCounters {
         let devices = self.shared.volumes.iter();
         DiskCounters {
@@ -408,7 +410,7 @@ impl DiskCache {
         }
     }
 
-    /// The size of the largest object that the cache accepts.
+    /// Returns the size of the largest object that the cache accepts.
     pub fn object_bytes_max(&self) -> u64 {
         self.shared.object_bytes_max
     }
@@ -436,7 +438,7 @@ impl DiskCache {
         };
         let best =
             (0..volumes.len()).min_by(|&a, &b| score(&volumes[a]).total_cmp(&score(&volumes[b])));
-        u16::try_from(best.unwrap_or(0)).expect("checked when it was opened")
+        u16::try_from(best.unwrap_or(0)).expect("a cache has at most 1024 devices")
     }
 
     fn send_to_all(
@@ -530,7 +532,7 @@ fn check(settings: &DiskSettings, devices: usize) -> Result<(), OpenError> {
     }
     if settings.reserve_segments < 2 {
         return wrong(
-            "reserve_segments must be at least 2: one may be needed while another is reclaimed",
+            "reserve_segments must be at least 2: a segment may be needed while another segment is reclaimed",
         );
     }
     if let Some(size) = settings.segment_bytes

@@ -1,9 +1,9 @@
 //! Saves the index, so that a restart need not read every footer.
 //!
-//! A device has two checkpoint areas and writes them alternately: the complete one stays until the other is
-//! complete. A checkpoint states the epoch that was open when it began. It covers segments of older epochs;
-//! later records are replayed from the log. A separate thread writes it beside the writer, because a large
-//! index takes seconds.
+//! A device has two checkpoint areas. They are written alternately, so that one area has a complete checkpoint
+//! while the other is written. A checkpoint contains the epoch of the segment that was open when the save began.
+//! The checkpoint covers segments of older epochs; records of later segments are replayed from the log. A
+//! separate thread saves the index, because saving a large index takes seconds.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::index::{Index, IndexConfig};
 use super::segment::SegmentTable;
 use super::volume::Volume;
 
-/// Writes a checkpoint of the index. `epoch` is the first epoch whose records it may lack.
+/// Writes a checkpoint of the index. `epoch` is the first epoch whose records the checkpoint may lack.
 pub(super) fn write(volume: &Arc<Volume>, epoch: u64) -> io::Result<()> {
     let device = &*volume.device;
     let superblock = &volume.superblock;
@@ -58,8 +58,8 @@ pub(super) fn write(volume: &Arc<Volume>, epoch: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the newest readable checkpoint, without entries in segments that were opened since. Also returns the
-/// first epoch whose records it may lack.
+/// Returns the newest readable checkpoint, without entries in segments that were opened after its epoch. Also
+/// returns the first epoch whose records the checkpoint may lack.
 pub(super) fn read(
     device: &dyn Device,
     superblock: &Superblock,
@@ -134,7 +134,8 @@ impl Write for AreaWriter<'_> {
         let aligned = self.buffer.len().next_multiple_of(WRITE_ALIGN as usize);
         self.buffer.resize(aligned, 0);
         if self.at + aligned as u64 > self.end {
-            // The device has grown since it was formatted. Recovery then uses the footers.
+            // The device has grown since it was formatted, and the index has outgrown its area. Recovery then uses
+            // the footers.
             return Err(io::ErrorKind::StorageFull.into());
         }
         self.device.write_at(&self.buffer, self.at)?;

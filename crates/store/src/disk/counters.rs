@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Declares each counter once, for counting and for reports.
+/// Declares the counters, both for counting (`Counters`) and for reports (`DeviceCounters`).
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// The counters of one device. Each module counts its own events.
@@ -11,7 +11,7 @@ macro_rules! counters {
             $(pub(crate) $name: Counter,)*
         }
 
-        /// The figures of one device since it was opened.
+        /// The counters and gauges of one device. Counters count from the time when the device was opened.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct DeviceCounters {
@@ -99,9 +99,9 @@ counters! {
     strangers,
     /// Reads whose segment was reclaimed during the read.
     reclaimed_reads,
-    /// Reads that failed with an error of the device.
+    /// Reads for which the device returned an error.
     read_errors,
-    /// Writes that failed with an error of the device.
+    /// Writes for which the device returned an error.
     write_errors,
     /// Objects evicted because their segment was reclaimed.
     evicted_objects,
@@ -131,7 +131,7 @@ pub enum DeviceState {
     /// The device is read and written.
     #[default]
     InService,
-    /// The device is read. The last write failed, and another will be tried.
+    /// The device is only read. The last write failed, and another write will be tried.
     ReadOnly,
     /// Reads failed too. All keys of the device are misses.
     OutOfService,
@@ -148,15 +148,15 @@ impl DeviceState {
     }
 }
 
-/// The figures of a disk cache since it was opened.
+/// The counters and gauges of a disk cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskCounters {
-    /// The figures of each device, in the order of the settings.
+    /// The counters of each device, in the order of the settings.
     pub devices: Vec<DeviceCounters>,
 }
 
 impl DiskCounters {
-    /// Returns the sum of one figure over all devices.
+    /// Returns the sum of one field over all devices.
     pub fn total(&self, of: impl Fn(&DeviceCounters) -> u64) -> u64 {
         self.devices.iter().map(of).sum()
     }

@@ -33,12 +33,12 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Fills `buffer` from `offset` on. May wait for the device.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
 
-    /// Reads from `offset` on the bytes that are available without waiting. Returns their number, 0 if the read
-    /// would wait.
+    /// Fills the start of `buffer` with the bytes from `offset` on that are available without waiting. Returns
+    /// their number, or 0 if the read would wait.
     fn read_now_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
     /// Returns true if [`read_now_at`](Self::read_now_at) can find out which bytes are available without
-    /// waiting. If false, it never reads a byte, and callers should not call it.
+    /// waiting. If it cannot, `read_now_at` always returns 0, and callers should not call it.
     fn supports_read_now(&self) -> bool {
         true
     }
@@ -54,7 +54,7 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Returns when everything written before is durable.
     fn sync(&self) -> io::Result<()>;
 
-    /// Tells the system that these bytes will not be read soon. May do nothing.
+    /// Advises the system that these bytes will not be read soon. May do nothing.
     fn forget(&self, _offset: u64, _bytes: u64) {}
 
     /// The mapping of the device's page cache, if the kernel can send from it.
@@ -78,15 +78,16 @@ pub trait Device: Send + Sync + fmt::Debug {
     fn name(&self) -> String;
 }
 
-/// Every write begins and ends at a multiple of this. So no block that was synced is written again in part, and
-/// a torn write cannot damage the data before it. The value is the largest sector size in use.
+/// The alignment of writes: every write begins and ends at a multiple of this size. So a write shares no sector
+/// with data that was written before, and a torn write cannot damage that data. The value is the largest sector
+/// size in use.
 pub const WRITE_ALIGN: u64 = 4096;
 
 /// A file, or a block device.
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
-    /// The same file, opened past the page cache. `None` if this is not requested or not available.
+    /// The same file, opened with `O_DIRECT`. `None` if this is not requested or not supported.
     direct: Option<File>,
     path: PathBuf,
     bytes: u64,
@@ -95,9 +96,9 @@ pub struct FileDevice {
     block_device: bool,
     /// True if the file system can tell which pages are in the page cache.
     supports_read_now: bool,
-    /// `None` if the system does not map the file; then all bytes are read.
+    /// `None` if the system cannot map the file. All bytes are then read.
     mapping: Option<Mapping>,
-    /// `None` if pages in socket buffers would change with the file, and for block devices.
+    /// `None` if pages in socket buffers cannot be protected from later writes, and for block devices.
     page_replacement: Option<PageReplacement>,
 }
 
@@ -114,13 +115,13 @@ impl FileDevice {
         Self::open_present(path, bytes)?.grown_to(bytes)
     }
 
-    /// Like [`open`](Self::open), but an existing file keeps its size and a missing one is created empty. A
-    /// caller that first checks the content of the file then calls [`grown_to`](Self::grown_to).
+    /// Like [`open`](Self::open), but an existing file keeps its size and a missing file is created empty. The
+    /// caller checks the content of the file, and then calls [`grown_to`](Self::grown_to).
     ///
     /// # Errors
     ///
-    /// Fails if the file cannot be opened or locked, or another process has locked it. A missing file is not
-    /// created without `bytes` or under `/dev`.
+    /// Fails if the file cannot be opened or locked, or another process has locked it. Also fails if the file is
+    /// missing and `bytes` is `None`, or the path is under `/dev`.
     pub fn open_present(path: &Path, bytes: Option<u64>) -> io::Result<Self> {
         let path = file_in(path);
         let created = !path.try_exists()?;
@@ -209,15 +210,15 @@ impl FileDevice {
         })
     }
 
-    /// Lets [`write_past_cache_at`](Device::write_past_cache_at) bypass the page cache, if the file system can
-    /// do that.
+    /// Makes [`write_past_cache_at`](Device::write_past_cache_at) bypass the page cache, if the file system supports
+    /// this.
     ///
-    /// These writes displace no pages of the cache and cause no bursts of write-back. In return the first read
-    /// of the bytes goes to the device. The kernel keeps both paths consistent: it drops the pages of the range
-    /// from the page cache before and after each such write.
+    /// Writes that bypass the page cache evict no pages from it and cause no bursts of write-back. The cost: the
+    /// first read of the bytes waits for the device. Reads through the page cache stay correct, because the kernel
+    /// drops the written range from the page cache before and after each of these writes.
     #[must_use]
     pub fn writing_directly(mut self) -> Self {
-        // Opened by its descriptor: the path may refer to another file by now.
+        // The file is opened by its descriptor, because the path may refer to another file by now.
         let this = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         self.direct = OpenOptions::new()
             .write(true)
@@ -243,7 +244,7 @@ impl FileDevice {
         }
     }
 
-    /// The path of the file itself, also if a directory was given.
+    /// Returns the path of the file. If a directory was given, this is the path of the file in the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -266,7 +267,7 @@ impl Device for FileDevice {
             match rustix::io::preadv2(&self.file, &mut rest, at, ReadWriteFlags::NOWAIT) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(more) => filled += more,
-                // `NOTSUP`: this file system cannot tell; then every read might wait.
+                // `NOTSUP`: this file system has no non-blocking reads, so every read might wait.
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOTSUP) => break,
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -296,7 +297,7 @@ impl Device for FileDevice {
 
     fn forget(&self, offset: u64, bytes: u64) {
         let length = std::num::NonZeroU64::new(bytes);
-        // A hint without effect costs only page cache.
+        // If the call fails, the bytes only stay in the page cache for longer.
         _ = rustix::fs::fadvise(&self.file, offset, length, rustix::fs::Advice::DontNeed);
     }
 
@@ -331,7 +332,7 @@ fn file_in(path: &Path) -> PathBuf {
     }
 }
 
-/// Rejects paths where a missing file is a mistake: a device that is not attached, or a folder that does not
+/// Refuses to create a file where a missing file is probably a mistake: under `/dev`, or in a folder that does not
 /// exist.
 fn check_creatable(path: &Path) -> io::Result<()> {
     let missing = |what| Err(io::Error::new(io::ErrorKind::NotFound, what));
@@ -412,7 +413,7 @@ mod tests {
         assert!(device.supports_read_now() || filled == 0);
     }
 
-    /// Aligned as a write past the page cache requires.
+    /// A buffer with the alignment that a write past the page cache requires.
     #[repr(align(4096))]
     struct Aligned([u8; 1 << 16]);
 
@@ -439,7 +440,8 @@ mod tests {
                 };
                 written.expect("writes");
                 expected[at..at + bytes.len()].copy_from_slice(bytes);
-                // From a random offset on, so that pages are in the cache when they are written past it.
+                // Reads from a random offset on, so that some pages are in the page cache when the next write
+                // bypasses it.
                 let mut found = vec![0; expected.len() - read * BLOCK];
                 device.read_at(&mut found, (read * BLOCK) as u64).expect("reads");
                 prop_assert!(found == expected[read * BLOCK..], "after write {number}");

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use super::format::SuperblockError;
 
-/// Why an object could not be read. The request treats all causes as a miss; they are distinguished because an
-/// operator reacts differently to each.
+/// Why an object could not be read. A request treats every cause as a miss. The causes are distinguished because
+/// an operator reacts differently to each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Miss {
@@ -202,7 +202,8 @@ pub enum OpenError {
 pub struct DamagedDevice {
     /// The name of the device.
     pub device: String,
-    /// The MiB at its front that mark it as a damaged store.
+    /// The number of MiB at the start of the device that must be erased, so that it is no longer recognised as a
+    /// damaged store.
     pub erase_mib: u64,
 }
 

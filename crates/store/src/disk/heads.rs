@@ -1,11 +1,11 @@
 //! A cache of the metadata of records that were read lately, verified and parsed.
 //!
-//! A body that is sent from the page cache is not read by this process. The cost of a small hit, beside the
-//! sending, is then its metadata: a read of 4 KiB, a checksum, and a header that is parsed twice. This is a
-//! tenth of the hit's cost, and the same every time.
+//! A body that is sent from the page cache is not read by this process. But without this cache each hit would
+//! read the metadata again: a read of 4 KiB, a checksum, and a header that is parsed twice. For a small object
+//! this is a tenth of the hit's cost.
 //!
-//! The table has a fixed size with one slot for each hash of a location; a newer record replaces the older in
-//! its slot. An entry is valid while its segment has the same epoch, which is compared with the header's epoch.
+//! The table has a fixed number of slots. The hash of a record's location selects its slot, and a newer record
+//! replaces the older one in the slot. An entry is valid while its segment has the epoch of the record's header.
 //! So no entry has to be removed when a segment is overwritten. A purged object is not looked up, since the
 //! index has no entry for it.
 
@@ -19,11 +19,12 @@ pub(crate) struct Heads {
     seed: u64,
 }
 
-/// Larger metadata is read each time: heads of a kilobyte and more, and the checksums of bodies of eight
-/// mebibytes in one record.
+/// The size of the largest metadata in the cache. Larger metadata is read at each hit: heads of more than a
+/// kilobyte or two, or the checksums of a body of eight mebibytes in one record.
 const META_BYTES_MAX: usize = 2048;
 
-/// About as many records as a device serves in some seconds. They take at most 4 MiB, with typical heads 1 MiB.
+/// The number of slots: about as many records as a device serves in some seconds. The table takes at most 4 MiB,
+/// with typical heads 1 MiB.
 const SLOTS: usize = 2048;
 
 impl Heads {
@@ -34,7 +35,8 @@ impl Heads {
         }
     }
 
-    /// Returns the metadata of the record at `at`, if it was stored in this epoch of its segment.
+    /// Returns the metadata of the record at an offset of the device, if it is cached and the record was written
+    /// in this epoch of its segment.
     pub(in crate::disk) fn find(&self, at: u64, epoch: u64) -> Option<Record> {
         let slot = self.slot(at).lock();
         slot.as_ref()
@@ -57,8 +59,8 @@ impl Heads {
     }
 
     fn slot(&self, at: u64) -> &Mutex<Option<Record>> {
-        // Records begin at multiples of 512 B or more, so the low bits do not vary. The high bits of a product
-        // do.
+        // Records begin at multiples of 512 B or more, so the low bits of an offset do not vary. The high bits of
+        // the product do.
         let mixed = (at ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let chosen = (u128::from(mixed) * self.slots.len() as u128) >> 64;
         &self.slots[usize::try_from(chosen).expect("less than the number of slots")]

@@ -2,7 +2,7 @@
 //!
 //! A bucket is a cache line with nine slots. A slot takes seven bytes: a location, a tag and a hit counter of
 //! two bits. A key may be in either of two buckets (cuckoo hashing), so more than nine of ten slots can be in
-//! use, and a lookup reads two cache lines whose addresses it knows from the start. The modules:
+//! use. A lookup computes the addresses of both buckets at once and reads two cache lines. The modules:
 //!
 //! - `geometry`: maps a hash to two buckets and a tag, and defines how the table grows;
 //! - `bucket`: the cache line, read without a lock;
@@ -16,10 +16,10 @@
 //! with the same tag and the same two buckets are the same entry for the index, and the later replaces the
 //! earlier. So a lookup costs at most one read of the device.
 //!
-//! **It grows with the objects**, one cache line at a time, up to its configured size. No mean object size has
-//! to be guessed in advance, and no step of the growth takes longer than an insertion. At its limit an
-//! insertion displaces one of the entries in its two buckets: the one whose record the circular log will
-//! overwrite next. Displaced entries are counted. Their records stay on the device and are no longer found.
+//! **The index grows with the objects**, one cache line at a time, up to its configured size. So the operator need
+//! not estimate the mean object size, and no insertion waits long for growth. When the index has its largest size,
+//! an insertion displaces one of the entries in its two buckets: the entry whose record the circular log will
+//! overwrite next. Displaced entries are counted. Their records stay on the device but are no longer found.
 //!
 //! ```
 //! use edgeward_store::disk::{Index, IndexConfig, InsertOutcome, Location};
@@ -129,8 +129,8 @@ impl Index {
             .map(|slot| self.location(slot))
     }
 
-    /// Counts a hit on the record at `at`, up to [`Index::HITS_MAX`]. Does nothing if the entry is no longer
-    /// there.
+    /// Counts a hit on the record at a location, up to [`Index::HITS_MAX`]. Does nothing if the index has another
+    /// location for the key, or no location.
     pub fn touch(&self, key: KeyHash, at: Location) {
         let identity = self.geometry.identify(key);
         let slot = self.slot(identity, at, 0);
@@ -141,16 +141,16 @@ impl Index {
         }
     }
 
-    /// Returns the hits on the record at `at` since it was written there, or `None` if the index has another
-    /// location for the key.
+    /// Returns the hits on the record at a location since the record was written. Returns `None` if the index has
+    /// another location for the key, or no location.
     ///
-    /// The reclaimer calls it for each record of a segment to find the live records and their hits.
+    /// The reclaimer calls this function for each record of a segment, to find the live records and their hits.
     pub fn hits(&self, key: KeyHash, at: Location) -> Option<u8> {
         let slot = self.slot_of(self.geometry.identify(key))?;
         (self.location(slot) == at).then_some(hits(slot))
     }
 
-    /// Stores `at` for `key`, and replaces the entry with the same identity. The hit counter starts at 0.
+    /// Stores a location for a key. Replaces an entry with the same identity. The hit counter starts at 0.
     pub fn insert(&self, key: KeyHash, at: Location) -> InsertOutcome {
         let identity = self.geometry.identify(key);
         let slot = self.slot(identity, at, 0);
@@ -172,7 +172,7 @@ impl Index {
             .is_some()
     }
 
-    /// Removes `key` if its location is `at`. Returns true if it was removed.
+    /// Removes the entry of a key if it has this location. Returns true if the entry was removed.
     pub fn remove(&self, key: KeyHash, at: Location) -> bool {
         let identity = self.geometry.identify(key);
         self.erase(&mut self.writer.lock(), identity, Some(at))
@@ -223,7 +223,7 @@ impl Index {
         self.table.bytes()
     }
 
-    /// The bytes of RAM that they take when the index has grown to its limit.
+    /// The bytes of RAM that the buckets and their directory take when the index has its largest size.
     pub fn bytes_max(&self) -> u64 {
         self.table.bytes_max()
     }
@@ -231,9 +231,8 @@ impl Index {
     /// The probability that a lookup of an absent key finds an entry with the same tag, which costs a useless
     /// read of the device.
     ///
-    /// It is a bucket pair's share of the entries, divided by the number of tags. All layers count together,
-    /// since the layer follows from base and tag: an entry matches wrongly if its tag is the same and one of
-    /// its two bases is.
+    /// An entry matches wrongly if it has the same tag and one of the same two bases. So the rate is the number of
+    /// entries at two bases, in all layers, divided by the number of tags.
     pub fn false_match_rate(&self) -> f64 {
         let tags = (self.geometry.tag_mask() + 1) as f64;
         2.0 * self.len() as f64 / (self.geometry.bases as f64 * tags)
@@ -275,7 +274,7 @@ impl Index {
             let [first, second] = self
                 .pair(identity, shape)
                 .map(|number| self.table.bucket(number));
-            // Both versions are read first, so that both cache lines are fetched at once.
+            // Both versions are read before the slots, so that the processor fetches both cache lines in parallel.
             let before = [first.version(), second.version()];
             found = first
                 .line()
@@ -288,7 +287,7 @@ impl Index {
             }
             std::hint::spin_loop();
         }
-        // After too many attempts, returns the last result. A wrong hint is only a miss.
+        // After too many attempts, the last result is returned. A wrong location only causes a miss.
         found.map(|(_, slot)| slot)
     }
 
@@ -320,7 +319,7 @@ impl Index {
     /// Returns the first bucket of each block of buckets that is processed under one acquisition of the
     /// writers' lock.
     fn blocks(&self) -> impl Iterator<Item = u64> + '_ {
-        // The limit is read again each time, because the table may grow meanwhile.
+        // The number of buckets is read again for each block, because the table may grow meanwhile.
         std::iter::successors(Some(0), |start| Some(start + BLOCK_BUCKETS))
             .take_while(|&start| start < self.table.buckets())
     }
@@ -359,15 +358,17 @@ fn hits(slot: u64) -> u8 {
 /// of a byte and move more.
 const LOAD_PERCENT_MAX: u64 = 94;
 
-/// The mean size of objects that fill the first layer. From then on an object takes at most eight bytes. The
-/// first layer takes 7.9 MB per TiB.
+/// The mean object size for which the first layer is sized: objects of this mean size fill the device and the first
+/// layer at the same time. With more objects, an object takes at most eight bytes. The first layer takes 7.9 MB
+/// per TiB.
 const MEAN_OBJECT_MAX: ByteSize = ByteSize::mib(1);
 
+/// The mean object size for which the largest index is sized.
 const MEAN_OBJECT_MIN: ByteSize = ByteSize::kib(16);
 
-/// The smallest first layer: 4 KiB. Even the smallest device then has enough bucket pairs for the second choice
-/// to be effective.
+/// The smallest number of buckets in the first layer: 4 KiB. With fewer buckets, both buckets of a key would often
+/// be the same one.
 const BASES_MIN: u64 = 64;
 
-/// 256 KiB: about 20 µs of work.
+/// The number of buckets in a block: 256 KiB, which take about 20 µs to process.
 const BLOCK_BUCKETS: u64 = 4096;

@@ -59,7 +59,7 @@ pub struct SegmentInspection {
     pub epoch: u64,
     /// The Unix time at which the segment was opened.
     pub opened_secs: u64,
-    /// True if the segment has a footer, because it was filled or the store was closed in order.
+    /// True if the segment has a footer, because it was filled or the store was closed cleanly.
     pub sealed: bool,
     /// Objects in a single record.
     pub objects: u64,
@@ -74,7 +74,7 @@ pub struct SegmentInspection {
 }
 
 impl Inspection {
-    /// Returns the sum of one figure over all segments in use.
+    /// Returns the sum of one field over all segments in use.
     pub fn total(&self, of: impl Fn(&SegmentInspection) -> u64) -> u64 {
         self.in_use.iter().map(of).sum()
     }
@@ -263,7 +263,8 @@ impl Inspector<'_> {
         Ok(())
     }
 
-    /// Calls `visit` with every record of a segment that matches its checksum, and remembers the pieces.
+    /// Calls `visit` with the offset of every record of a segment that matches its checksum. Records the pieces
+    /// and the extents that were found.
     fn visit(
         &mut self,
         segment: SegmentId,
@@ -288,8 +289,8 @@ impl Inspector<'_> {
         })
     }
 
-    /// Reads a segment without a footer. It was being written when the process ended, so a torn record was
-    /// never durable and is not a problem.
+    /// Reads a segment without a footer. The segment was being written when the process ended. So a torn record in
+    /// it was never durable and is not reported as a problem.
     fn search(
         &mut self,
         segment: SegmentId,

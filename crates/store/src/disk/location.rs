@@ -9,8 +9,8 @@ pub struct Location {
 }
 
 impl Location {
-    /// The size of a unit. Records begin at multiples of it, because it is the smallest sector. A record wastes
-    /// half a unit on average: 1.6 % of a record of 16 KiB. With units of 4 KiB it would be 12 %.
+    /// The size of a unit: the smallest sector. Records begin at multiples of a unit. A record wastes half a unit
+    /// on average, which is 1.6 % of a record of 16 KiB. With units of 4 KiB the waste would be 12 %.
     pub const UNIT_BYTES: u64 = 512;
 
     /// The bits that a location takes in the index.

@@ -1,13 +1,13 @@
 //! Sends bytes from a device's page cache without reading them in this process.
 //!
-//! A body in the page cache need not be copied to user space before it goes to a socket: the kernel copies from
-//! a mapping of the file as from any other memory. But this process must not read the mapping. Mapped bytes can
-//! vanish (the file is truncated, the device fails), and a process that touches them then is killed by a
-//! signal. A system call with their address returns `EFAULT` instead, which is an ordinary error. So no
-//! reference to mapped memory ever exists. This module has an address, asks the kernel which pages are
-//! resident, and lets the kernel send them.
+//! A body in the page cache need not be copied to user space before it is sent to a socket: the kernel copies it
+//! from a mapping of the file as from any other memory. But this process must not read the mapping. Mapped bytes
+//! can become unreadable (the file is truncated, the device fails), and a process that then reads them is killed
+//! by a signal. A system call with the address of such bytes returns `EFAULT` instead, which is an ordinary error.
+//! So this module never makes a reference to mapped memory. It has only the address, queries the kernel which
+//! pages are resident, and passes addresses to system calls that send bytes.
 //!
-//! The caller ensures that the bytes are still the ones that were written: see
+//! The caller ensures that the segment of the bytes is not overwritten: see
 //! [`SegmentTable::block_overwrite`](super::segment::SegmentTable::block_overwrite).
 #![expect(
     unsafe_code,
@@ -57,8 +57,8 @@ impl Mapping {
             .div_ceil(self.page_bytes)
             .min(PAGES_MAX);
         let mut states = [0_u8; PAGES_MAX];
-        // SAFETY: `within` checked that the pages are in the mapping, which lives as long as `self`; `there`
-        // has a byte for each page of the query.
+        // SAFETY: `within` checked that the pages are in the mapping, which lives as long as `self`. `states` has
+        // a byte for each page of the query.
         let status = unsafe {
             libc::mincore(
                 self.memory.as_mut_ptr().add(first).cast(),
@@ -74,12 +74,13 @@ impl Mapping {
         end.saturating_sub(start).min(length) as u64
     }
 
-    /// Sends `before` and then the range to a socket. Returns the number of bytes that the socket took at once.
+    /// Sends `before` and then the range to a socket. Returns the number of bytes that the socket accepted without
+    /// waiting.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if the socket takes no byte now; `EFAULT` (see [`is_gone`]) if the range cannot be read;
-    /// otherwise the socket's own error.
+    /// Returns `WouldBlock` if the socket accepts no byte now, `EFAULT` (see [`is_gone`]) if the range cannot be
+    /// read, and otherwise the socket's error.
     pub(crate) fn send(
         &self,
         to: BorrowedFd<'_>,
@@ -126,11 +127,12 @@ impl Mapping {
         }
     }
 
-    /// Removes sent pages from this process's memory. The kernel counts them there because it has touched them.
-    /// They stay in the page cache, and later sends from them need no read.
+    /// Removes sent pages from the mapping, so that they no longer count as resident memory of this process. They
+    /// counted because a send maps the pages that it reads. The pages stay in the page cache, so a later send needs
+    /// no read from the device.
     pub(crate) fn release_pages(&self) {
         // SAFETY: pages of a read-only file mapping belong to the file, so no data is lost, and no reference to
-        // them exists. If the call fails, the pages count a little longer.
+        // them exists. If the call fails, the pages count as resident until the next call.
         unsafe {
             libc::madvise(
                 self.memory.as_mut_ptr().cast(),
@@ -140,7 +142,7 @@ impl Mapping {
         }
     }
 
-    /// Returns the range as offset and length, if it is not empty and within the mapping.
+    /// Returns the range as offset and length. Returns `None` if the range is empty or not within the mapping.
     fn within(&self, range: &Range<u64>) -> Option<(usize, usize)> {
         let start = usize::try_from(range.start).ok()?;
         let end = usize::try_from(range.end).ok()?;
@@ -148,7 +150,7 @@ impl Mapping {
     }
 }
 
-/// Sends bytes of this process. Returns how many the socket took without waiting.
+/// Sends bytes of this process. Returns how many bytes the socket accepted without waiting.
 pub(crate) fn send_bytes(to: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     loop {
@@ -225,13 +227,13 @@ mod tests {
 
     /// Returns the KiB of a mapping that count as this process's memory.
     fn resident_kib(mapping: &Mapping) -> u64 {
-        let smaps = std::fs::read_to_string("/proc/self/smaps").expect("Linux reports it");
+        let smaps = std::fs::read_to_string("/proc/self/smaps").expect("Linux has this file");
         let begin = format!("{:x}-", mapping.memory.as_ptr() as usize);
         let of_this = smaps.lines().skip_while(|line| !line.starts_with(&begin));
         let line = of_this
             .skip(1)
             .find_map(|line| line.strip_prefix("Rss:"))
-            .expect("each mapping has one");
+            .expect("each mapping has the line");
         let number = line.trim().strip_suffix("kB").expect("in kB").trim();
         number.parse().expect("a number")
     }
@@ -259,7 +261,7 @@ mod tests {
         let error = mapping.send(ours.as_fd(), b"", 8192..10_000);
         assert!(is_gone(&error.expect_err("it is truncated")));
         match mapping.send(ours.as_fd(), b"head", 8192..10_000) {
-            // TCP sends the first part.
+            // The socket accepted `head` before the kernel noticed the error.
             Ok(sent) => assert_eq!(sent, 4),
             Err(error) => assert!(is_gone(&error), "{error}"),
         }

@@ -1,9 +1,9 @@
 //! The disk tier: objects of any size in append-only segments, found by a compact index.
 //!
-//! A device is divided into segments. A thread per device fills them one after another and reclaims them whole,
-//! oldest first. RAM holds only the index, about eight bytes per object. The full key is stored beside the
-//! object and is compared when the object is read. Every failure of the device is a miss: the cache serves no
-//! byte that a checksum has not verified.
+//! A device is divided into segments. A thread per device fills one segment after another and reclaims segments
+//! as a whole, oldest first. The index is in RAM and takes about eight bytes per object. The full key is stored
+//! beside the object and is compared when the object is read. Every byte is verified by a checksum before it is
+//! served. A failure of the device is a miss.
 //!
 //! ```
 //! # use edgeward_store::disk::{DiskCache, DiskSettings};
@@ -28,15 +28,16 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A map of the modules:
+//! The modules:
 //!
 //! - `cache`: the entry point.
 //! - `device`: the file or block device under the log; `format`: the layout of the log.
 //! - `writer` and `reclaimer`: the thread that writes. `write`: the caller's handle of a write. `queue`: the
-//!   messages between callers and the thread. `unwritten`: records that the thread still gathers.
-//! - `reader`: reads objects. Blocks that `verified` lists go from the page cache to a socket by `mapping`, or
-//!   by `sendfile` where `page_replacement` permits it.
-//! - `blank`, `scan` and `recovery`: find out what a device contains.
+//!   messages from callers to the thread. `unwritten`: records in the thread's write buffer.
+//! - `reader`: reads objects. A block that `verified` lists is sent from the page cache to a socket, by `mapping`
+//!   or by `sendfile` where `page_replacement` permits it. `heads`: a cache of records' metadata.
+//! - `index`: finds the location of an object. `checkpoint`: saves the index to the device.
+//! - `blank`, `scan` and `recovery`: find out what a device contains when it is opened.
 //!
 //! `edgeward_policy::log` decides where the next record is written and which segment is reclaimed.
 

@@ -16,10 +16,9 @@ use std::path::Path;
 
 use rustix::fs::{FallocateFlags, Mode, OFlags, sendfile};
 
-/// The largest folio of the page cache (a huge page). Folios are aligned to their size. A folio that crosses
-/// the edge of a replaced range is not removed but zeroed in part, even if it is in a socket buffer. So
-/// `sendfile` may only use the part of a segment that is further than this from the segment's edges, rounded to
-/// this size.
+/// The size of the largest folio of the page cache (a huge page). Folios are aligned to their size. A folio that
+/// crosses the edge of a replaced range is not removed but zeroed in part, even if it is in a socket buffer. So
+/// `sendfile` may only use the part of a segment between multiples of this size.
 pub(crate) const FOLIO_BYTES_MAX: u64 = 2 << 20;
 
 /// The mode of `fallocate` that replaces pages.
@@ -32,7 +31,7 @@ pub(crate) enum PageReplacement {
 }
 
 impl PageReplacement {
-    /// Returns the mode that works in `folder`, if one does.
+    /// Returns a mode that works in `folder`, or `None` if no mode does.
     pub(crate) fn in_folder(folder: &Path) -> Option<Self> {
         [Self::Zero, Self::Punch].into_iter().find(|replacement| {
             replacement
@@ -80,9 +79,9 @@ const TRIAL_BYTES: usize = 16 << 10;
 /// Sends `before`, then a part of a file, to a socket. Returns the number of bytes that the socket took without
 /// waiting.
 ///
-/// The head is sent in packets of its own. If it is held back for the first pages (`MSG_MORE`), it shifts them
-/// in their packets, which halves the rate of 256 KiB bodies, as nginx's `tcp_nopush` does. Returns 0 if the
-/// file ends before the part does.
+/// `before` is sent in separate packets. With `MSG_MORE` (nginx: `tcp_nopush`) it would share a packet with the
+/// first page, and the pages would no longer be aligned in their packets. This halves the rate of 256 KiB bodies.
+/// Returns 0 if the file ends before the requested part.
 pub(crate) fn send(
     to: impl AsFd,
     before: &[u8],
@@ -101,7 +100,7 @@ pub(crate) fn send(
     let sent = rustix::io::retry_on_intr(|| sendfile(to, file, Some(&mut offset), bytes));
     match sent {
         Ok(sent) => Ok(taken + sent),
-        // The caller must learn how many bytes were taken, even if an error followed.
+        // The socket took `before`. The caller must learn this, although an error followed.
         Err(_) if taken > 0 => Ok(taken),
         Err(error) => Err(error.into()),
     }

@@ -1,7 +1,7 @@
 //! The messages to a device's writer: bounded in bytes and in number. Callers never wait for space.
 //!
-//! Bytes are counted from the moment a caller hands them over until the writer has copied them, so the bound
-//! also covers bodies that are still being gathered.
+//! Bytes are counted from the time when a caller pushes them until the writer has copied them. So the bound also
+//! covers bodies that callers are still pushing.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -46,10 +46,10 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Counts bytes as queued. Returns false, and counts nothing, if there are too many.
+    /// Counts bytes as queued. If they exceed the bound, returns false and counts no bytes.
     pub(crate) fn reserve_bytes(&self, bytes: u64) -> bool {
         let before = self.bytes.fetch_add(bytes, Relaxed);
-        // A single message larger than the bound is accepted when the queue is empty.
+        // An empty queue accepts a message of any size, even above the bound.
         let fits = before == 0 || before + bytes <= self.bytes_max;
         if !fits {
             self.release_bytes(bytes);
@@ -75,18 +75,18 @@ impl<T> Queue<T> {
         self.messages.lock().waiting.len()
     }
 
-    /// Appends a message, unless there are too many.
+    /// Appends a message. Fails if the queue has `messages_max` messages.
     pub(crate) fn push(&self, message: T) -> Result<(), NotQueued> {
         self.push_within(message, self.messages_max)
     }
 
-    /// Appends a message without a bound. For messages that are small, rare, and must not be lost.
+    /// Appends a message even if the queue is full. For messages that are small, rare, and must not be lost.
     pub(crate) fn push_unbounded(&self, message: T) -> Result<(), NotQueued> {
         self.push_within(message, usize::MAX)
     }
 
-    /// Puts a message before all others, without a bound. For messages that a client waits for and that need
-    /// not follow earlier ones.
+    /// Inserts a message before all others, even if the queue is full. For messages that a client waits for and
+    /// that may overtake earlier messages.
     pub(crate) fn push_first(&self, message: T) -> Result<(), NotQueued> {
         let mut state = self.messages.lock();
         if state.closed {
@@ -98,7 +98,8 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Returns the next message if there is one and `is_accepted` returns true for it. Does not wait.
+    /// Returns the next message if `is_accepted` returns true for it. Returns `None` if the queue is empty. Does
+    /// not wait.
     pub(crate) fn pop_if(&self, is_accepted: impl FnOnce(&T) -> bool) -> Option<T> {
         let mut state = self.messages.lock();
         let first = state.waiting.front()?;
@@ -169,7 +170,7 @@ mod tests {
         queue.release_bytes(40);
         assert!(!queue.reserve_bytes(41) && queue.reserve_bytes(40));
         queue.release_bytes(100);
-        assert!(queue.reserve_bytes(1000), "alone, a large one may pass");
+        assert!(queue.reserve_bytes(1000), "an empty queue accepts any size");
         assert!(!queue.reserve_bytes(1));
     }
 

@@ -1,12 +1,12 @@
 //! Reclaims the oldest segment: each of its objects is reinserted or evicted.
 //!
-//! The decision is made for an object, not for a record. An object in a single record is written again as it
-//! is. For an object in pieces, the pieces in this segment are written again, and then its commit record, which
-//! lists the locations of all pieces. An object that is not reinserted is evicted, even if some of its pieces
-//! are in other segments.
+//! The decision is made for an object, not for a record. An object in a single record is written again without
+//! changes. For an object in pieces, the pieces in this segment are written again, and then its commit record,
+//! which lists the locations of all pieces. An object that is not reinserted is evicted, even if some of its
+//! pieces are in other segments.
 //!
-//! The reclaimer runs right after a segment was opened, when the write buffer is empty. So an object whose
-//! replacement is not written yet cannot be mistaken for the newest.
+//! The reclaimer runs right after a segment was opened, when the write buffer is empty. All replaced objects have
+//! left the index by then, so no replaced object is reinserted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ struct Resident {
     /// The location in the index: the object's only record or its commit record.
     at: Location,
     hits: u8,
-    /// The bytes that a reinsertion writes.
+    /// The bytes that a reinsertion of the object writes.
     bytes: u64,
     parts: Parts,
 }
@@ -43,7 +43,7 @@ enum Parts {
 }
 
 impl Writer {
-    /// Reclaims the oldest segment.
+    /// Reclaims `victim`, the oldest segment.
     pub(super) fn reclaim(&mut self, victim: SegmentId) -> Result<(), AppendError> {
         let volume = Arc::clone(&self.volume);
         let residents = residents_of(&volume, victim);
@@ -75,7 +75,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns false if the object could not be read, or there is no space.
+    /// Writes an object again. Returns false if the object could not be read, or no space is left.
     fn reinsert(&mut self, resident: &Resident, victim: SegmentId) -> Result<bool, AppendError> {
         let written = match &resident.parts {
             Parts::Single(entry) => self.copy(entry, resident.at)?,
@@ -108,7 +108,7 @@ impl Writer {
                 .volume
                 .segments
                 .location(victim, u64::from(entry.offset));
-            // A piece that no extent refers to was written again before; this is the old copy.
+            // If no extent refers to the piece, it is an old copy of a piece that was reinserted earlier.
             let Some(extent) = extents.iter_mut().find(|extent| extent.at == from.offset()) else {
                 continue;
             };
@@ -170,7 +170,7 @@ fn draft_of<'a>(record: &'a Record, head: &'a [u8]) -> Draft<'a> {
 /// Returns the live objects with a record in the reclaimed segment, in the order of the log.
 fn residents_of(volume: &Volume, victim: SegmentId) -> Vec<Resident> {
     let mut residents: Vec<Resident> = Vec::new();
-    // By object number: the index in `residents`, or `None` if the object is not live.
+    // Maps an object's number to its position in `residents`, or to `None` if the object is not live.
     let mut by_number: HashMap<u64, Option<usize>> = HashMap::new();
     for entry in volume.entries_of(victim) {
         let number = match entry.kind {

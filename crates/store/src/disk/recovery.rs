@@ -1,9 +1,9 @@
-//! Opens a device: finds out what it contains, divides a blank one, and recovers the index of a store.
+//! Opens a device: finds out what it contains, formats a blank device, and recovers the index of a store.
 //!
 //! Segments are processed in the order in which they were opened. The footer of a sealed segment lists its
 //! records. The few segments without a footer are searched record by record, and every body is verified,
-//! because any part of unsynced data may be missing. Later records replace earlier ones, and purges remove
-//! both, as when they were written.
+//! because any part of unsynced data may be missing. The records are applied to the index in the order in which
+//! they were written: a later record of a key replaces an earlier one, and a tombstone removes the entry.
 
 use std::collections::HashSet;
 use std::io;
@@ -57,7 +57,7 @@ pub struct DeviceRecovery {
     pub segments: u32,
     /// The segments whose footer was read.
     pub footers: u32,
-    /// The segments that were searched record by record.
+    /// The segments without a footer, which were searched record by record.
     pub searched: u32,
     /// The segments that could not be read. Their records are lost.
     pub unreadable: u32,
@@ -67,7 +67,7 @@ pub struct DeviceRecovery {
     pub elapsed: Duration,
 }
 
-/// The content of a device. It is found without writing to the device.
+/// The content of a device.
 #[derive(Debug)]
 pub(super) enum Content {
     /// A store of this format.
@@ -104,7 +104,8 @@ pub(super) fn content_of(device: &dyn Device) -> Result<Content, OpenError> {
         Err(Unformatted::Blank) => None,
     };
     let foreign = blank::foreign_data(device).map_err(failed)?;
-    // Data with a known signature was written after the store.
+    // If data with a known signature is found, it was written over an earlier store, so the device is not a
+    // damaged store.
     if let Some(ForeignData {
         at,
         kind: kind @ Some(_),
@@ -131,9 +132,9 @@ fn damaged(device: &dyn Device) -> DamagedDevice {
     }
 }
 
-/// Returns true if a segment header is found where the first segments of a store may begin. The exact position
-/// is lost with the superblock, and the store may have been smaller when it was formatted. Reads one block for
-/// each 64 KiB of this range, which is about a thousandth of the device.
+/// Returns true if a segment header is found at an offset where the first segment of a store may begin. The exact
+/// offset is lost with the superblock, and it is lower if the device was smaller when it was formatted. So the
+/// function reads one block for each 64 KiB of the range of possible offsets, about a thousandth of the device.
 fn was_store(device: &dyn Device) -> io::Result<bool> {
     let mut block = [0; SEGMENT_HEADER_BYTES];
     let Some(last) = device.len().checked_sub(block.len() as u64) else {
@@ -178,7 +179,7 @@ pub(super) fn format_blank(
     Ok(superblock)
 }
 
-/// Reads the superblock. Either copy is sufficient. A device may be blank only if both copies are blank.
+/// Reads the superblock. One valid copy is sufficient. A device may be blank only if both copies are blank.
 pub(super) fn read_superblock(device: &dyn Device) -> io::Result<Result<Superblock, Unformatted>> {
     if device.len() < 2 * SUPERBLOCK_BYTES as u64 {
         return Ok(Err(if device.is_empty() {
@@ -196,11 +197,10 @@ pub(super) fn read_superblock(device: &dyn Device) -> io::Result<Result<Superblo
     let second = copy(SUPERBLOCK_BYTES as u64)?;
     Ok(match (first, second) {
         (Ok(superblock), _) | (_, Ok(superblock)) => Ok(superblock),
-        // A crash during formatting leaves this state: no object was stored yet.
+        // The device is new, or a crash interrupted its formatting before an object was stored.
         (Err(Unformatted::Blank), Err(Unformatted::Blank)) => Err(Unformatted::Blank),
         (Err(Unformatted::Broken(first)), Err(Unformatted::Broken(second))) => {
-            // The version is the most informative: another program wrote it, whatever happened to the other
-            // copy.
+            // An unknown version is the more helpful error: another version of the program wrote the store.
             let is_version = matches!(second, SuperblockError::Version { .. });
             Err(Unformatted::Broken(if is_version { second } else { first }))
         }
@@ -240,10 +240,10 @@ fn divide(
 /// Bytes of a checkpoint in addition to the index: two blocks, and the list of segments.
 const CHECKPOINT_FRAME_BYTES: u64 = 2 * SUPERBLOCK_BYTES as u64;
 
-/// Returns the alignment of the first segment. Flash erases, and disks cache, in units larger than a block; a
-/// segment should not straddle them. Large segments are also aligned to the largest folios of the page cache,
-/// because the lost space is small there: then the whole segment can be sent with `sendfile`
-/// ([`page_replacement`](super::page_replacement)).
+/// Returns the alignment of the first segment. Flash memory erases, and disks cache, in units larger than a block,
+/// and a segment should not begin within such a unit. Large segments are also aligned to the largest folios of
+/// the page cache, so that all of their bytes can be sent with `sendfile`
+/// ([`page_replacement`](super::page_replacement)). Compared with a large segment, the lost space is small.
 const fn segments_align(segment_bytes: u64) -> u64 {
     if segment_bytes >= 8 * FOLIO_BYTES_MAX {
         FOLIO_BYTES_MAX
@@ -313,7 +313,7 @@ pub(super) fn recover(
     } else {
         live_segments(&scan, &mut report.unreadable)
     };
-    // A missing segment could contain the tombstone of an object that is still stored.
+    // A shrunk device is rejected: a missing segment could contain the tombstone of an object that is still stored.
     let segments_before = found
         .iter()
         .map(|header| header.segments)
@@ -398,7 +398,7 @@ struct Replay<'a> {
     begin_epoch: u64,
     /// Segments without a footer.
     searched: HashSet<SegmentId>,
-    /// The offsets of pieces with valid bodies in these segments.
+    /// The offsets of pieces with valid bodies in the searched segments.
     sound_pieces: HashSet<u64>,
 }
 
@@ -433,7 +433,7 @@ impl Replay<'_> {
                     .scan
                     .segments
                     .location(segment, u64::from(entry.offset));
-                // The replaced or displaced entry is older, or was displaced before the restart as well.
+                // A replaced entry is older. An entry that is displaced now was displaced before the restart, too.
                 _ = self.index.insert(hash, at);
             }
             Kind::Tombstones => _ = self.index.purge(hash),
@@ -479,7 +479,8 @@ impl Replay<'_> {
 }
 
 impl Volume {
-    /// Returns the records that a segment lists. Returns no records if it cannot be read.
+    /// Returns the entries of a segment's records, from its footer or by a search. Returns the entries found so far
+    /// if the segment cannot be read.
     pub(super) fn entries_of(&self, segment: SegmentId) -> Vec<Entry> {
         let scan = Scan {
             device: &*self.device,

@@ -75,7 +75,7 @@ impl Scan<'_> {
         self.device.read_at(&mut bytes, end - first)?;
         let trailer = bytes
             .last_chunk::<TRAILER_BYTES>()
-            .expect("longer than that");
+            .expect("the read is longer than a trailer");
         let Some(trailer) = Trailer::parse(trailer, self.seed, epoch, self.segment_bytes) else {
             return Ok(None);
         };
@@ -91,7 +91,7 @@ impl Scan<'_> {
             return Ok(None);
         }
         let (entries, _) = entries.as_chunks::<ENTRY_BYTES>();
-        // An impossible entry is treated as a wrong checksum: the segment is searched instead.
+        // If an entry is impossible, the footer counts as missing, and the segment is searched instead.
         let possible = |entry: &Entry| {
             u64::from(entry.offset) + u64::from(entry.record_bytes) <= trailer.records_end
                 && u64::from(entry.offset).is_multiple_of(Location::UNIT_BYTES)
@@ -104,9 +104,9 @@ impl Scan<'_> {
 
     /// Searches a segment for records of `epoch` at every unit, and calls `visit` with each, in order.
     ///
-    /// If the metadata of a record is valid, its length is used to find the next record. Otherwise the search
-    /// continues at the next unit, so a torn write hides no later record. The search ends at bytes that cannot
-    /// be read.
+    /// After a record with valid metadata, the search continues at the end of the record. Otherwise it continues
+    /// at the next unit, so that records after a torn write are found. The search ends with an error at bytes
+    /// that cannot be read.
     pub(crate) fn search(
         &self,
         segment: SegmentId,

@@ -1,9 +1,9 @@
-//! The state of segments that readers need: the epoch of each, and if it is being read.
+//! The state of segments that readers need: the epoch of each segment, and its readers.
 //!
-//! There are two protections for a segment. A [`Pin`] requests that it is overwritten last, for as long as an
-//! object is read. A reader that copies the bytes checks afterwards if the segment was overwritten meanwhile.
-//! An [`OverwriteGuard`] prevents the overwrite during one system call that sends bytes without a check
-//! afterwards.
+//! A segment has two protections. A [`Pin`] requests that the segment is overwritten last, for as long as an
+//! object is read. It is no guarantee: a reader that copied bytes verifies them, and so notices that the segment
+//! was overwritten. An [`OverwriteGuard`] prevents the overwrite during a system call that sends bytes, because
+//! sent bytes cannot be verified.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -28,7 +28,7 @@ struct Slot {
     epoch: AtomicU64,
     /// The number of objects being read that have a part in this segment.
     pins: AtomicU32,
-    /// The number of system calls that are sending bytes of it.
+    /// The number of system calls that are sending bytes of this segment.
     guards: AtomicU32,
     /// True if pages were passed to a socket and may still be in its buffer.
     pages_in_sockets: AtomicBool,
@@ -47,12 +47,12 @@ impl SegmentTable {
         u32::try_from(self.slots.len()).expect("made from 32 bits")
     }
 
-    /// Reattempts the start of a segment, in bytes from the device's start.
+    /// Returns the start of a segment, in bytes from the device's start.
     pub(crate) fn start(&self, segment: SegmentId) -> u64 {
         self.segments_at + u64::from(segment.0) * self.segment_bytes
     }
 
-    /// Reattempts the end of a segment, in bytes from the device's start.
+    /// Returns the end of a segment, in bytes from the device's start.
     pub(crate) fn end(&self, segment: SegmentId) -> u64 {
         self.start(segment) + self.segment_bytes
     }
@@ -61,7 +61,7 @@ impl SegmentTable {
         Location::from_offset(self.start(segment) + offset)
     }
 
-    /// Reattempts the segment that contains a byte of the device, if any.
+    /// Returns the segment that contains a byte of the device, or `None` if the byte is in no segment.
     pub(crate) fn segment_at(&self, offset: u64) -> Option<SegmentId> {
         let number = offset.checked_sub(self.segments_at)? / self.segment_bytes;
         let number = u32::try_from(number).ok()?;
@@ -78,8 +78,8 @@ impl SegmentTable {
             .store(epoch, Ordering::SeqCst);
     }
 
-    /// Prevents a segment from being overwritten, if it still has this epoch. Drop the guard within
-    /// microseconds, because the writer waits for it.
+    /// Prevents a segment from being overwritten until the returned guard is dropped. Returns `None` if the
+    /// segment has another epoch. Drop the guard within microseconds, because the writer waits for that.
     pub(crate) fn block_overwrite(
         &self,
         segment: SegmentId,
@@ -87,15 +87,15 @@ impl SegmentTable {
     ) -> Option<OverwriteGuard<'_>> {
         let slot = &self.slots[segment.0 as usize];
         // The reader first counts its guard and then reads the epoch. The writer first sets the epoch and then
-        // reads the count. In the single order of these operations either the writer sees the guard or the
+        // reads the count. These operations have a single order (`SeqCst`). So the writer sees the guard, or the
         // reader sees the new epoch.
         slot.guards.fetch_add(1, Ordering::SeqCst);
         let guard = OverwriteGuard { slot };
         (slot.epoch.load(Ordering::SeqCst) == epoch).then_some(guard)
     }
 
-    /// Reattempts true if pages of a segment may be in socket buffers, and clears this flag: the caller replaces
-    /// the pages.
+    /// Returns true if pages of a segment may be in socket buffers, and clears this flag, because the caller then
+    /// replaces the pages.
     pub(crate) fn take_pages_in_sockets(&self, segment: SegmentId) -> bool {
         self.slots[segment.0 as usize]
             .pages_in_sockets
@@ -109,7 +109,7 @@ impl SegmentTable {
             .store(true, Ordering::SeqCst);
     }
 
-    /// Reattempts when no system call sends bytes that the segment had before its epoch was set.
+    /// Waits until no system call sends bytes that the segment had before its current epoch was set.
     pub(crate) fn wait_for_guards(&self, segment: SegmentId) {
         let guards = &self.slots[segment.0 as usize].guards;
         let mut attempts = 0_u32;
@@ -118,8 +118,8 @@ impl SegmentTable {
             if attempts < YIELDS {
                 thread::yield_now();
             } else {
-                // The page was evicted from the page cache and is being read from the device. This thread would
-                // have to wait for the device as well.
+                // The system call takes long, so its page was probably evicted from the page cache and is being
+                // read from the device.
                 thread::sleep(Duration::from_micros(50));
             }
         }
@@ -129,8 +129,8 @@ impl SegmentTable {
         self.slots[segment.0 as usize].pins.load(Ordering::Relaxed) > 0
     }
 
-    /// Requests that the segment is not overwritten while the pin lives. If all free segments are pinned, one
-    /// is overwritten nevertheless, and its readers notice the new epoch.
+    /// Requests that the segment is not overwritten until the pin is dropped. If all free segments are pinned, one
+    /// of them is overwritten nevertheless, and its readers notice the new epoch.
     pub(crate) fn pin(self: &Arc<Self>, segment: SegmentId) -> Pin {
         self.slots[segment.0 as usize]
             .pins

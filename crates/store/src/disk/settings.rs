@@ -15,36 +15,36 @@ pub struct DiskSettings {
     /// service.
     pub devices: Vec<DeviceSettings>,
 
-    /// Bytes of a segment, for a device that is formatted now. An existing store keeps its segment size. None:
-    /// 64 MiB, or less if the device would have fewer than 16 segments.
+    /// The size of a segment, for a device that is formatted now. An existing store keeps its segment size. `None`
+    /// selects 64 MiB, or less if the device would have fewer than 16 segments.
     pub segment_bytes: Option<ByteSize>,
 
-    /// Segments kept free. Readers that started earlier can still read their old content to the end.
+    /// The number of segments that are kept free. A free segment still has its old content, so that slow readers
+    /// can read an evicted object to the end.
     pub reserve_segments: u32,
 
     /// Selects the objects of the oldest segment that are reinserted when it is reclaimed.
     pub reinsertion: Reinsertion,
 
-    /// Records are gathered into writes of at least this size. At 1 MiB disks and file systems reach their full
-    /// speed.
+    /// The size of a write. Records are gathered in a buffer until they have this size. Disks and file systems
+    /// reach their full speed with writes of 1 MiB.
     pub write_bytes: ByteSize,
 
     /// Selects the writes that bypass the page cache.
     pub direct_writes: DirectWrites,
 
-    /// Smaller writes wait at most this long, or `sync_interval` if that is shorter. Meanwhile lookups find
-    /// small objects, but not objects in pieces.
+    /// How long a record waits in the buffer at most, if `sync_interval` is not shorter. Lookups find a waiting
+    /// small object, but not a waiting object in pieces.
     pub flush_interval: Duration,
 
-    /// Written data is synced after this time at the latest. It limits what a crash may lose, and how long a
-    /// purge takes until it survives a crash.
+    /// Written data is synced after this time at the latest. A crash loses at most the data of this time, and a
+    /// purge survives a crash after this time.
     pub sync_interval: Duration,
 
-    /// Written data is also synced after this many bytes. Small enough that a sync does not stall the writer
-    /// for long.
+    /// Written data is also synced after this many bytes, so that no sync stalls the writer for long.
     pub sync_bytes: ByteSize,
 
-    /// The most bytes queued for each device. Above it objects are dropped; callers never wait.
+    /// The most bytes queued for each device. If the queue is full, objects are dropped; callers never wait.
     pub queue_bytes: ByteSize,
 
     /// The most messages queued for each device.
@@ -56,9 +56,9 @@ pub struct DiskSettings {
     /// The most bytes that one read of a body returns.
     pub read_bytes: ByteSize,
 
-    /// How long a block whose checksum was verified may be served from the page cache without another
-    /// verification. For this time a bit that flips on the device may be served. Rounded to seconds; zero:
-    /// verified at each read.
+    /// How long a verified block may be served from the page cache before it is verified again. A bit that flips
+    /// on the device may be served for this time. Rounded down to seconds. If it is 0, every read verifies its
+    /// blocks.
     pub verify_every: Duration,
 
     /// The size of the largest object. `None`: half of the smallest device.
@@ -67,11 +67,11 @@ pub struct DiskSettings {
     /// The size of the largest head (the metadata that the caller stores with a body).
     pub head_bytes_max: ByteSize,
 
-    /// The interval between checkpoints of the index. After a crash, recovery reads only the footers of
-    /// segments after the last checkpoint. Zero: a checkpoint at shutdown only.
+    /// The interval between checkpoints of the index. After a crash, recovery reads only the footers of segments
+    /// that were opened after the last checkpoint. If it is 0, the index is saved only at shutdown.
     pub checkpoint_interval: Duration,
 
-    /// How long a device is not written after a failed write, before the next try.
+    /// The time between a failed write and the next try.
     pub retry_interval: Duration,
 
     /// The seed with which keys are hashed in a cache that is formatted now. `None`: a random seed.
@@ -81,14 +81,14 @@ pub struct DiskSettings {
     pub on_event: EventSink,
 }
 
-/// Selects the writes that bypass the page cache, if the file system can do that. Blocks that are read are
-/// cached in any case.
+/// Selects the writes that bypass the page cache, if the file system supports such writes. Reads always use the
+/// page cache.
 ///
-/// Except with `Never`, the writing thread has a lower priority, since nearly all of its work can wait then.
+/// Except with `Never`, the writing thread has a lower priority, because nearly all of its work can wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DirectWrites {
-    /// No writes. New objects are in memory when they are requested; the kernel's work for the writes delays
-    /// requests.
+    /// No writes. New objects are in the page cache when they are requested. The kernel's work for the writes
+    /// delays requests.
     Never,
     /// The writes of a device that is written at 32 MiB a second or more.
     Auto,
@@ -131,8 +131,8 @@ impl Default for DiskSettings {
             reinsertion: Reinsertion::Hit { hits_min: 2 },
             write_bytes: ByteSize::mib(1),
             direct_writes: DirectWrites::Auto,
-            // With a tenth of it the interval, not the amount of data, would determine the number of writes:
-            // docs/explanation/disk-cache.md.
+            // With a tenth of this interval, most writes would be smaller than `write_bytes`, and their number
+            // would be higher: docs/explanation/disk-cache.md.
             flush_interval: Duration::from_secs(1),
             sync_interval: Duration::from_secs(2),
             sync_bytes: ByteSize::mib(64),
@@ -204,7 +204,7 @@ pub enum DiskEvent {
         /// The last error of the device.
         error: String,
     },
-    /// The first record that does not match its checksum. Later ones are only counted.
+    /// A record does not match its checksum. Only the first corrupt record is reported; all are counted.
     Corrupt {
         /// The name of the device.
         device: String,

@@ -1,12 +1,12 @@
 //! Objects whose record is still in the writer's buffer. Lookups find them, and their bodies are read from
 //! memory.
 //!
-//! A write is gathered until it is large or old enough. If lookups did not find its objects meanwhile, the edge
-//! would fetch and write them again. So a small object is visible as soon as its record is in the buffer. An
-//! object in pieces is not: some of its pieces may be on the device and others not, and a mebibyte of pieces is
-//! a write of its own.
+//! The buffer is written when it is large or old enough. If lookups did not find its objects meanwhile, the edge
+//! would fetch and write the objects again. So a small object is visible as soon as its record is in the buffer.
+//! An object in pieces is not visible before it is written, because some of its pieces may be on the device and
+//! others in the buffer. Its delay is short: a piece fills a buffer, which is then written.
 //!
-//! All objects are removed at once, when the buffer is written or dropped.
+//! All objects are removed together when the buffer is written or dropped.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -25,8 +25,7 @@ use crate::sync::Mutex;
 #[derive(Debug)]
 pub(crate) struct Unwritten {
     objects: Mutex<HashMap<u64, Arc<UnwrittenObject>>>,
-    /// A bit for the hash of each object, so that lookups of other objects, which are the majority, take no
-    /// lock.
+    /// A Bloom filter with one bit per hash, so that most lookups of other objects take no lock.
     hash_bits: [AtomicU64; HASH_BITS_WORDS],
 }
 
@@ -55,7 +54,7 @@ impl Unwritten {
         }
     }
 
-    /// Makes the object visible. It replaces an older one of its key.
+    /// Makes the object visible. It replaces an older object of its key.
     pub(crate) fn insert(&self, write: &Arc<WriteState>, location: Location, body: &[Bytes]) {
         let object = UnwrittenObject {
             write: Arc::clone(write),
@@ -80,7 +79,7 @@ impl Unwritten {
         found.filter(|object| object.write.dropped().is_none())
     }
 
-    /// Returns the hits on the unwritten object at this location.
+    /// Returns the hits on the unwritten object at this location, 0 if the key has no unwritten object there.
     pub(crate) fn hits(&self, hash: KeyHash, location: Location) -> u8 {
         let objects = self.objects.lock();
         let object = objects.get(&hash.0);
@@ -115,7 +114,7 @@ impl UnwrittenObject {
         &self.body
     }
 
-    /// Counts a hit. The index takes over the count when the object is written.
+    /// Counts a hit. The count is added to the index when the object is written.
     pub(crate) fn touch(&self) {
         let more = |hits: u8| (hits < HITS_MAX).then_some(hits + 1);
         _ = self

@@ -1,18 +1,19 @@
 //! Remembers which blocks of bodies matched their checksum lately.
 //!
-//! A comparison with a checksum reads the whole block, which is extra work for a body that goes from the page
-//! cache to a socket. So the result is remembered for a while, and until then the block may be sent unread. The
-//! risk: if a bit flips on the device after the comparison, and the page cache has to read the block again, the
-//! corrupt block is served until the entry expires.
+//! Comparing a block with its checksum reads the whole block. This is extra work for a body that the kernel sends
+//! from the page cache to a socket. So a successful comparison is remembered for a while, and during this time the
+//! block is sent without being read. The risk: a bit may flip on the device after the comparison, and the kernel
+//! may read the block from the device again. Then the corrupt block is served until the entry expires.
 //!
-//! The table has a fixed size. Each block belongs to a group of eight slots, a cache line; a new block replaces
-//! the oldest of its group if no slot is free. A replaced block is verified once more. One bit per block of the
-//! device would be smaller, but bodies begin at any unit, and several small ones share a block.
+//! The table has a fixed size. Each block belongs to a group of eight slots, a cache line. If no slot of the group
+//! is free, a new block replaces the oldest block of the group; the replaced block is verified once more. A bitmap
+//! with one bit per 64 KiB of the device would be smaller. But bodies begin at any unit, and several small bodies
+//! may share 64 KiB.
 //!
-//! A slot contains 36 bits of the block's hash, besides the bits that select its group, and the time of the
-//! comparison. The hash covers the location and the epoch of the segment, so no entry has to be cleared when a
-//! segment is overwritten: its new blocks have other hashes. A wrong match happens once in 2^33 lookups of an
-//! unknown block, and has an effect only if that block is corrupt.
+//! A slot contains 36 bits of the block's hash and the time of the comparison; other bits of the hash select the
+//! group. The hash covers the location of the block and the epoch of its segment. So no entry has to be cleared
+//! when a segment is overwritten: its new blocks have other hashes. A wrong match happens once in 2^33 lookups of
+//! an unknown block, and has an effect only if that block is corrupt.
 //!
 //! A second table of this type, smaller and with a shorter lifetime, remembers which blocks were in the
 //! kernel's page cache.
@@ -29,7 +30,7 @@ use super::location::Location;
 #[derive(Debug)]
 pub(crate) struct Verified {
     slots: Box<[AtomicU64]>,
-    /// The lifetime of an entry in seconds. Zero: the table is disabled.
+    /// The lifetime of an entry in seconds. If it is 0, the table is disabled.
     lifetime_secs: u32,
     /// Seconds since the first tick, counted from 1. Before the first tick it is 0, and no block is remembered.
     now: AtomicU32,
@@ -40,8 +41,8 @@ pub(crate) struct Verified {
 /// The identity of a block of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockId {
-    /// The start of the block, in bytes from the device's start. Records begin at units and do not overlap, and
-    /// the blocks of one record are further apart than a unit. So no two blocks begin in the same unit.
+    /// The offset of the block on the device. Records begin at units and do not overlap, and blocks of one record
+    /// are more than a unit apart. So no two blocks begin in the same unit.
     pub(crate) at: u64,
     /// The epoch of its segment.
     pub(crate) epoch: u64,
@@ -54,18 +55,20 @@ const SLOTS_PER_GROUP: usize = 8;
 const SECS_BITS: u32 = 28;
 const SECS_MASK: u64 = (1 << SECS_BITS) - 1;
 
-/// Four slots per block are enough for objects of 16 KiB to have one each.
+/// Slots per 64 KiB of the device. Four slots are enough for one block per object if objects have 16 KiB.
 const SLOTS_PER_BLOCK: u64 = 4;
 
-/// At most 2 Mi slots of eight bytes, 16 MiB: blocks of 128 GiB, or of 32 GiB if objects have 16 KiB. A larger
-/// working set in the page cache is served with more comparisons.
+/// The most slots: 2 Mi slots of eight bytes take 16 MiB. They cover 128 GiB of bodies, or 32 GiB if objects have
+/// 16 KiB. If the page cache has more bodies, blocks are verified more often.
 const SLOTS_MAX: u64 = 1 << 21;
 const SLOTS_MIN: u64 = 1 << 12;
 
-/// A table of 512 KiB: blocks of 4 GiB, more than is sent in a second.
+/// The slots of the table of resident blocks. They take 512 KiB and cover 4 GiB of bodies, more than is sent in a
+/// second.
 const RESIDENT_SLOTS: u64 = 1 << 16;
 
-/// The kernel does not evict first what was just sent. If it does, one request waits for the device.
+/// How long a block counts as resident. The kernel rarely evicts pages that were just sent. If it does, one
+/// request waits for the device.
 const RESIDENT_LIFETIME: Duration = Duration::from_secs(2);
 
 impl Verified {
@@ -76,8 +79,7 @@ impl Verified {
         Self::with_slots(slots, lifetime, seed)
     }
 
-    /// Returns the table of blocks in the page cache. It is queried often, and its entries live for a second or
-    /// two.
+    /// Returns an empty table of blocks in the page cache. Its entries expire after one or two seconds.
     pub(crate) fn of_residents(seed: u64) -> Self {
         Self::with_slots(RESIDENT_SLOTS, RESIDENT_LIFETIME, seed)
     }
@@ -94,17 +96,17 @@ impl Verified {
         }
     }
 
-    /// Returns true if the table is enabled and has a time.
+    /// Returns true if the table is enabled and [`tick`](Self::tick) has set the time.
     pub(crate) fn is_enabled(&self) -> bool {
         self.lifetime_secs > 0 && self.now.load(Relaxed) > 0
     }
 
-    /// The RAM that the table takes.
+    /// Returns the bytes of RAM that the table takes.
     pub(crate) fn bytes(&self) -> u64 {
         size_of_val(&*self.slots) as u64
     }
 
-    /// Sets the time. Without it no block is remembered.
+    /// Sets the time. Before the first call no block is remembered.
     pub(crate) fn tick(&self, now: Timestamp) {
         if self.lifetime_secs == 0 {
             return;
@@ -121,8 +123,8 @@ impl Verified {
         match passed.filter(|&secs| secs >= u64::from(latest) && secs <= SECS_MASK) {
             Some(secs) => self
                 .now
-                .store(u32::try_from(secs).expect("of 28 bits"), Relaxed),
-            // The clock was set back, or ran for eight years: the age of the entries is unknown.
+                .store(u32::try_from(secs).expect("at most 28 bits"), Relaxed),
+            // The clock was set back, or more than eight years have passed: the age of the entries is unknown.
             None => {
                 self.now.store(0, Relaxed);
                 self.first_tick.store(now.as_secs(), Relaxed);
@@ -157,7 +159,7 @@ impl Verified {
         };
         group.iter().any(|slot| {
             let value = slot.load(Relaxed);
-            let compared = u32::try_from(value & SECS_MASK).expect("of 28 bits");
+            let compared = u32::try_from(value & SECS_MASK).expect("at most 28 bits");
             value & !SECS_MASK == tag
                 && compared > 0
                 && now
@@ -166,7 +168,7 @@ impl Verified {
         })
     }
 
-    /// Removes a block, because it could not be read after all.
+    /// Removes a block, because the kernel could not read it.
     pub(crate) fn remove(&self, block: BlockId) {
         if let Some((group, tag)) = self.group_of(block) {
             for slot in group {
@@ -187,7 +189,7 @@ impl Verified {
         let unit = block.at / Location::UNIT_BYTES;
         let hash = mix64(unit ^ mix64(block.epoch ^ self.seed));
         // The lower bits select the group (at most 18 bits), the upper bits are the tag.
-        let group = usize::try_from(hash & SECS_MASK).expect("of 28 bits") & (groups - 1);
+        let group = usize::try_from(hash & SECS_MASK).expect("at most 28 bits") & (groups - 1);
         let slots = &self.slots[group * SLOTS_PER_GROUP..][..SLOTS_PER_GROUP];
         Some((slots, hash & !SECS_MASK))
     }
@@ -212,7 +214,7 @@ mod tests {
         table
     }
 
-    /// Method: check on both sides of the expiry.
+    /// Method: look the block up just before and just after its entry expires.
     #[test]
     fn an_entry_expires_after_its_lifetime() {
         let table = table(600);

@@ -1,6 +1,7 @@
 //! One device with its index, segments, queue, counters and health.
 //!
-//! The threads that look up and read, those that write objects, and the device's writer share it.
+//! The threads that look up and read objects, the threads that push objects, and the device's writer share one
+//! volume.
 
 use std::collections::HashMap;
 use std::io;
@@ -35,7 +36,8 @@ pub(crate) struct Volume {
     pub(crate) index: Index,
     pub(crate) segments: Arc<SegmentTable>,
     pub(crate) verified: Verified,
-    /// Blocks that were in the page cache a moment ago. A query to the kernel would cost a tenth of a hit.
+    /// Blocks that were in the page cache a moment ago. This table saves a query to the kernel, which would take a
+    /// tenth of the time of a hit.
     pub(crate) residents: Verified,
     /// The metadata of records that were read lately.
     pub(crate) heads: Heads,
@@ -45,8 +47,9 @@ pub(crate) struct Volume {
     pub(crate) health: Health,
     /// The fingerprint of the writer's decisions.
     pub(crate) digest: AtomicU64,
-    /// The writes in progress, by key, so that a purge can stop them. A thread that publishes an object or
-    /// purges a key holds this lock while it changes the index. So a purge is in force when it returns.
+    /// The writes in progress, by key, so that a purge can stop them. A thread that publishes an object or purges a
+    /// key holds this lock while it changes the index. So no write that was in progress when a purge began is
+    /// published after the purge has returned.
     in_progress: Mutex<HashMap<u64, Vec<Arc<WriteState>>>>,
     /// The number of purges that are not durable yet.
     pub(crate) purges_pending: AtomicU64,
@@ -97,8 +100,9 @@ impl Volume {
             in_progress: Mutex::default(),
             purges_pending: AtomicU64::new(0),
             has_unreadable_segments: parts.has_unreadable_segments,
-            // A process that writes n objects opens at least n / 2^24 segments, because a segment has fewer
-            // records than that. So the next process begins above the last number of this one.
+            // A segment has fewer than 2^24 records, so a process that writes n objects opens at least n / 2^24
+            // segments, each with a new epoch. So the next process begins with a higher number than the last one
+            // of this process.
             object_next: AtomicU64::new(parts.epoch_next << 24),
             object_first: parts.epoch_next << 24,
         }
@@ -108,8 +112,8 @@ impl Volume {
         self.object_next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Returns how many objects were begun before this one since the device was opened. Older objects get
-    /// arbitrary numbers.
+    /// Returns the number of objects that were begun after the device was opened and before this object. The result
+    /// is arbitrary for an object of an earlier process.
     pub(crate) fn ordinal(&self, object: u64) -> u64 {
         object.wrapping_sub(self.object_first)
     }
@@ -121,7 +125,7 @@ impl Volume {
         same_key.push(Arc::clone(write));
     }
 
-    /// Returns true if `predicate` is true for a write of the key in progress.
+    /// Returns true if `predicate` is true for a write of the key that is in progress.
     pub(crate) fn has_write(&self, hash: KeyHash, predicate: impl Fn(&WriteState) -> bool) -> bool {
         let in_progress = self.in_progress.lock();
         let writes = in_progress.get(&hash.0);
@@ -139,7 +143,8 @@ impl Volume {
             return;
         }
         let mut in_progress = self.in_progress.lock();
-        // The objects are added to the index first, so that lookups find them at every moment.
+        // The objects are added to the index before they are removed from `unwritten`, so that lookups find them
+        // at every moment.
         for (write, location) in written.drain(..) {
             remove_write(&mut in_progress, &write);
             if let Some(dropped) = write.dropped() {
@@ -159,8 +164,8 @@ impl Volume {
         self.unwritten.clear();
     }
 
-    /// Removes a key from the index and stops writes of it that are in progress. Returns false if recovery
-    /// after a crash would certainly find no object under the key either.
+    /// Removes a key from the index and stops writes of the key that are in progress. Returns false if the device
+    /// certainly has no object under the key, so that recovery after a crash would not find one either.
     pub(crate) fn forget(&self, hash: KeyHash) -> bool {
         let in_progress = self.in_progress.lock();
         let writes = in_progress.get(&hash.0);
@@ -169,8 +174,8 @@ impl Volume {
         }
         let was_stored = writes.is_some() || self.index.find(hash).is_some();
         self.index.purge(hash);
-        // Another purge of the key may not be durable yet, and the log may have records that were displaced
-        // from the index.
+        // The index has no entry in three cases although the device may have an object: another purge of the key
+        // is not durable yet, the entry was displaced from the index, or the segment could not be read.
         was_stored
             || self.purges_pending.load(Ordering::SeqCst) > 0
             || self.index.counts().displaced > 0

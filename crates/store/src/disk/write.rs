@@ -38,7 +38,7 @@ pub(crate) struct WriteState {
     pub(crate) id: u64,
     pub(crate) key: Box<[u8]>,
     pub(crate) head: Bytes,
-    /// The extents of the pieces that the writer has placed so far.
+    /// The extents of the pieces to which the writer has given a location so far.
     pub(crate) extents: Mutex<Vec<Extent>>,
     body_bytes: AtomicU64,
     dropped: AtomicU8,
@@ -60,17 +60,17 @@ impl WriteState {
         })
     }
 
-    /// Marks the write as dropped. The first cause is kept.
+    /// Marks the write as dropped. If the write already has a cause, that cause stays.
     pub(crate) fn drop_as(&self, cause: WriteError) {
         let code = CAUSES.iter().position(|&other| other == cause);
         let code = code.expect("every cause is listed") + 1;
-        let code = u8::try_from(code).expect("they are few");
+        let code = u8::try_from(code).expect("fewer than 256 causes");
         _ = self
             .dropped
             .compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Returns why the write was dropped, if it was.
+    /// Returns why the write was dropped, or `None` if it was not.
     pub(crate) fn dropped(&self) -> Option<WriteError> {
         let code = usize::from(self.dropped.load(Ordering::Relaxed));
         Some(CAUSES[code.checked_sub(1)?])
@@ -80,7 +80,7 @@ impl WriteState {
         self.is_visible.store(true, Ordering::Release);
     }
 
-    /// Returns true if lookups do not find the object yet, and may find it later.
+    /// Returns true if lookups do not find the object yet but may find it later, because it was not dropped.
     pub(crate) fn is_hidden(&self) -> bool {
         !self.is_visible.load(Ordering::Acquire) && self.dropped().is_none()
     }
@@ -94,6 +94,8 @@ impl WriteState {
     }
 }
 
+/// The causes in the order of their codes in `WriteState::dropped`. The code 0 means that the write was not
+/// dropped.
 const CAUSES: [WriteError; 8] = [
     WriteError::QueueFull,
     WriteError::TooLong,
@@ -105,8 +107,8 @@ const CAUSES: [WriteError; 8] = [
     WriteError::Closed,
 ];
 
-/// While the queue is more than half full, pieces of this size are queued, so that their bytes are released
-/// sooner.
+/// While the queue is more than half full, a piece is queued as soon as it has this size, so that the writer can
+/// release its bytes sooner.
 const EARLY_PIECE_BYTES: u64 = 256 << 10;
 
 impl DiskWrite {
@@ -143,7 +145,7 @@ impl DiskWrite {
     ///
     /// # Errors
     ///
-    /// Fails if the write was dropped. The write has ended then, and later pushes return the same error.
+    /// Fails if the write was dropped. The write has then ended, and later pushes return the same error.
     pub fn push(&mut self, bytes: Bytes) -> Result<(), WriteError> {
         if let Some(cause) = self.state.dropped() {
             return Err(self.abort(cause));
@@ -260,7 +262,7 @@ impl DiskWrite {
         cause
     }
 
-    /// Releases the bytes that no queued message has.
+    /// Releases the bytes that are not in a queued message, and unregisters the write.
     fn end(&mut self) {
         let key_and_head_bytes = (self.state.key.len() + self.state.head.len()) as u64;
         self.volume

@@ -1,4 +1,4 @@
-//! Memory pages of freed values: how many the process keeps before it returns them to the system.
+//! Limits the memory pages of freed values that the process keeps before it returns them to the system.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -23,10 +23,11 @@ impl FreedPages {
         }
     }
 
-    /// Counts bytes of values that are offered, or that were freed outside the cache. Checks the allocator at
-    /// each quarter of the bound. An offered value evicts about as many bytes.
+    /// Counts bytes of values that are offered, or that were freed outside the cache. Offered bytes are counted
+    /// because an offered value evicts about as many bytes. Calls `give_back` after each quarter of the limit.
     ///
-    /// Call it before the next eviction: by then the newest bodies have reused the pages of the last evictions.
+    /// The cache calls this function before it evicts. At this time the newest bodies have reused the pages that
+    /// the previous evictions freed, so only unused pages are returned.
     pub fn count(&self, bytes: u64) {
         let counted = self.counted.fetch_add(bytes, Relaxed).saturating_add(bytes);
         if counted >= self.bytes_max / 4 {
@@ -41,9 +42,9 @@ impl FreedPages {
     }
 }
 
-/// The default bound: 1/32 of the capacity, at least 2 MiB.
+/// Returns the default limit: 1/32 of the capacity, at least 2 MiB.
 ///
-/// Pages that are returned must be requested from the system again: with a bound of 0 a stored miss of 64 KiB
+/// Pages that are returned must be requested from the system again: with a limit of 0 a stored miss of 64 KiB
 /// or more takes twice the processor time.
 pub(super) fn freed_max_bytes(capacity_bytes: u64) -> u64 {
     (capacity_bytes / 32).max(2 << 20)

@@ -79,8 +79,8 @@ impl<V> Index<V> {
 
     #[inline]
     fn shard(&self, key: KeyHash) -> &Shard<V> {
-        // The hash table uses the low bits for the bucket and the top 7 for its tag; the shard uses bits
-        // between.
+        // The hash table uses the low bits for the bucket and the top 7 bits for its tag. The shard number uses
+        // bits between.
         &self.shards[(spread(key) >> 40) as usize % SHARDS]
     }
 }
@@ -93,8 +93,8 @@ impl<V> Default for Index<V> {
     }
 }
 
-/// A shard on cache lines of its own. Otherwise two cores that hit neighbouring shards would pass one line back
-/// and forth for the lock words.
+/// A shard, aligned so that it shares no cache line with another shard. Otherwise two cores that take the locks
+/// of neighbouring shards would pass one cache line back and forth.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Shard<V>(RwLock<HashTable<Resident<V>>>);
@@ -123,18 +123,20 @@ struct Resident<V> {
     value: Arc<V>,
 }
 
-/// Spreads a key hash by one multiplication. In tests and in the simulator a key hash may be a dense id.
+/// Returns a hash of a key hash, by one multiplication. Key hashes in tests and in the simulator may be
+/// consecutive numbers, which would fill the shards unevenly.
 #[inline]
 fn spread(key: KeyHash) -> u64 {
     let wide = u128::from(key.0 ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93_u128;
     (wide as u64) ^ ((wide >> 64) as u64)
 }
 
-/// The memory of an entry. A bucket has 24 bytes and a control byte; with its rounding, a table of a power of
-/// two of them takes about 28 bytes per bucket. Under churn hashbrown doubles a table that is more than half
-/// full, so that 7/32 to 7/16 of the buckets are used: 64 to 128 bytes per entry, 92 on average over the number
-/// of entries.
+/// The bytes of memory that an entry takes. A bucket has 24 bytes and a control byte. A table has a power of two
+/// of buckets and takes about 28 bytes per bucket, because the allocator rounds up. While entries are inserted
+/// and removed, hashbrown doubles a table that is more than half full. So 7/32 to 7/16 of the buckets are used:
+/// 64 to 128 bytes per entry, 92 on average over the number of entries.
 pub(super) const ENTRY_BYTES: u64 = 96;
 
-/// Many more than cores, so that two workers rarely use the same shard. The 256 × 128 bytes cost 32 KiB.
+/// The number of shards: many more than cores, so that two workers rarely use one shard at the same time. 256
+/// shards of 128 bytes take 32 KiB.
 const SHARDS: usize = 256;

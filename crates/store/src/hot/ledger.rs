@@ -1,9 +1,9 @@
 //! Accounts for memory that outlives its slot in the cache: evicted values that are still being read.
 //!
-//! Each admitted value has a guard for as many bytes as its slot is charged. The guard is stored with the
-//! value's memory and is dropped with it, whichever reader is the last. The tier knows the bytes of all slots.
-//! The *pinned* bytes are the charged bytes without a slot: a difference of two sums, so no path can count them
-//! twice or forget them.
+//! Each admitted value has a guard for the bytes that its slot is charged. The guard is stored with the value's
+//! memory and dropped together with it, when the last reader drops the value. The policy tier has the sum of the
+//! bytes of all slots. The *pinned* bytes are the sum of all guards minus this sum. They are not counted one by
+//! one, so no code path can count them twice or omit them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -29,7 +29,8 @@ impl Ledger {
     }
 }
 
-/// A charge for memory against the cache's budget, until this value is dropped. Keep it with the memory.
+/// A charge for memory against the cache's budget. The charge ends when this guard is dropped, so store the guard
+/// with the memory.
 #[derive(Debug)]
 pub struct ChargeGuard {
     ledger: Arc<Ledger>,
@@ -42,19 +43,19 @@ impl Drop for ChargeGuard {
     }
 }
 
-/// The pinned bytes that influence no decision: 1/32 of the capacity, at least 1 MiB.
+/// Returns the pinned bytes that influence no decision: 1/32 of the capacity, at least 1 MiB.
 ///
-/// Even a fast client reads an evicted body for some milliseconds. Without this allowance the cache would
+/// Even a fast client takes some milliseconds to read an evicted body. Without this allowance the cache would
 /// decide differently from the simulator, which has no readers.
 pub(super) fn pinned_free_bytes(capacity_bytes: u64) -> u64 {
     (capacity_bytes / 32).max(1 << 20)
 }
 
-/// The default bound of pinned bytes: an eighth of the capacity, at least 4 MiB.
+/// Returns the default limit of pinned bytes: an eighth of the capacity, at least 4 MiB.
 ///
-/// Attackers can take this share of the cache from other clients' objects by reading a few large objects
-/// slowly. A smaller share would refuse objects because of readers that are merely slow: the 16 MiB of a
-/// capacity of 128 MiB are two readers of 8 MiB objects.
+/// Attackers that read a few large objects slowly can take this share of the cache from other clients' objects.
+/// With a smaller share, a few slow but honest readers would stop the admission of objects: with a capacity of
+/// 128 MiB, two readers of 8 MiB objects pin the 16 MiB.
 pub(super) fn pinned_max_bytes(capacity_bytes: u64) -> u64 {
     (capacity_bytes / 8).max(4 << 20)
 }

@@ -65,7 +65,7 @@ impl Recorder {
     }
 }
 
-/// The capacity of a ring in requests. At 200 000 requests a second and a drain every 20 ms, 4000 are waiting.
-/// Four times as many cover a tuner that is busy with a step for 80 ms; at 24 bytes each they take 384 KiB per
-/// worker.
+/// The capacity of a ring in requests. At 200 000 requests a second and a drain every 20 ms, 4000 requests wait
+/// in a ring. A capacity of four times 4000 also covers the 80 ms in which the tuner computes. A request has 24
+/// bytes, so a ring takes 384 KiB per worker.
 pub(super) const RING_REQUESTS: usize = 16_384;

@@ -52,14 +52,19 @@ fn evicted_bytes_are_charged_until_their_last_reader_has_ended() {
     let mut read: Vec<ChargeGuard> = (0..16)
         .map(|key| fill_and_read(&cache, key, MIB).expect("it fits"))
         .collect();
-    assert_eq!(cache.pinned_bytes(), (0, 4 * MIB), "all have a slot");
+    assert_eq!(cache.pinned_bytes(), (0, 4 * MIB), "all values have a slot");
     for key in 16..18 {
         read.push(fill_and_read(&cache, key, MIB).expect("it is admitted"));
     }
-    // The first new object evicted one, the second another. The second eviction exceeds the free allowance.
+    // Each of the two new objects has evicted one object, which is still being read. The second eviction exceeds
+    // the free allowance of 1 MiB.
     assert_eq!(cache.pinned_bytes().0, 2 * MIB);
     let mut keys = 100..1000;
-    while let Some(hold) = fill_and_read(&cache, keys.next().expect("a bound"), MIB) {
+    while let Some(hold) = fill_and_read(
+        &cache,
+        keys.next().expect("an object is refused before key 1000"),
+        MIB,
+    ) {
         read.push(hold);
     }
     let stats = cache.stats();
@@ -69,7 +74,10 @@ fn evicted_bytes_are_charged_until_their_last_reader_has_ended() {
         "{stats:?}"
     );
     assert_eq!(stats.capacity_bytes, 16 * MIB, "as configured");
-    assert!(stats.used_bytes >= 12 * MIB, "no more is taken: {stats:?}");
+    assert!(
+        stats.used_bytes >= 12 * MIB,
+        "pinned bytes take at most 4 MiB from the residents: {stats:?}"
+    );
     read.clear();
     // In this test the residents' charges are dropped early. A real value is charged for as long as it has a
     // slot.
@@ -181,7 +189,7 @@ fn a_smaller_budget_evicts_at_once() {
     );
 }
 
-/// Threads that fill, hit, replace and remove the same keys leave a consistent cache.
+/// The cache is consistent after threads filled, hit, replaced and removed the same keys.
 ///
 /// Method: each thread walks the keys in its own order. Then every value must belong to its key, and the
 /// charged bytes must be the sum over all stored values.
@@ -272,18 +280,22 @@ fn a_change_that_saw_an_older_version_is_dropped() {
     let offer = || match cache.offer(key, 1000) {
         Offer::Admit(reservation) => reservation,
         Offer::Refuse(refusal) => panic!("{refusal:?}"),
-        Offer::Pinned => panic!("nothing is pinned"),
+        Offer::Pinned => panic!("no bytes are pinned"),
     };
     let older = cache.version(key);
     let Commit::Done(seen) = offer().commit(Arc::new(1), older) else {
-        panic!("nothing came before");
+        panic!("no change came before");
     };
     let before = cache.peek(key).expect("it was committed");
     assert_eq!(offer().commit(Arc::new(2), older), Commit::Outdated);
     assert_eq!(cache.refresh(older, &before, Arc::new(2)), None);
     assert_eq!(cache.remove(older), None);
     assert_eq!(cache.peek(key).as_deref(), Some(&1));
-    assert_eq!(cache.stats().used_bytes, 1000, "their slots are released");
+    assert_eq!(
+        cache.stats().used_bytes,
+        1000,
+        "the slots of dropped changes are released"
+    );
     assert!(cache.is_current(seen));
     assert!(
         !cache.purge(key, |_| false),
@@ -315,7 +327,7 @@ fn the_allocator_is_checked_after_each_quarter_of_the_freed_bound_that_was_offer
         policy: PolicySpec::Lru,
         freed_bytes_max: Some(ByteSize(4000)),
         give_back: Some(|bytes_max| {
-            let mut bounds = BOUNDS.lock().expect("no test panics with it");
+            let mut bounds = BOUNDS.lock().expect("the lock is not poisoned");
             bounds.push(bytes_max);
             bounds.len() > 1
         }),
@@ -324,6 +336,9 @@ fn the_allocator_is_checked_after_each_quarter_of_the_freed_bound_that_was_offer
     for key in 0..5 {
         fill(&cache, key, 500);
     }
-    assert_eq!(*BOUNDS.lock().expect("a list"), [4000, 4000]);
+    assert_eq!(
+        *BOUNDS.lock().expect("the lock is not poisoned"),
+        [4000, 4000]
+    );
     assert_eq!(cache.stats().given_back, 1);
 }

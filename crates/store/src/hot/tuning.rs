@@ -16,11 +16,12 @@ use crate::sync::Mutex;
 /// Selects the thread that runs the tuner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TunerMode {
-    /// A thread of its own. Requests never wait for it; `c` changes a moment after the end of the window.
+    /// A separate thread. Requests never wait for the tuner; `c` changes a moment after the end of the window.
     #[default]
     Thread,
-    /// The thread of the request that fills the window, before the next request. For runs with one worker that
-    /// must repeat exactly: the digest then equals the simulator's. A step takes some 100 ms.
+    /// The thread of the request that fills the window. That request waits for the step, which takes about
+    /// 100 ms. This mode is for runs with one worker that must repeat exactly: the digest then equals the
+    /// simulator's.
     Inline,
 }
 
@@ -110,7 +111,7 @@ impl Worker {
                     thread::park_timeout(DRAIN_INTERVAL);
                 }
             })
-            .expect("the operating system gives one thread at start");
+            .expect("the operating system can start a thread");
         Self::Thread {
             rings,
             stop,
@@ -125,7 +126,7 @@ impl Drop for Tuning {
             stop.store(true, Relaxed);
             if let Some(handle) = handle.take() {
                 handle.thread().unpark();
-                // The panic hook has reported a tuner that panicked. The cache continues without it.
+                // If the tuner panicked, the panic hook has reported it. The cache continues without a tuner.
                 drop(handle.join());
             }
         }
@@ -189,7 +190,7 @@ impl<V> fmt::Debug for Step<V> {
 /// Takes the requests from one ring after another. Drops a ring when its worker has ended and it is empty.
 fn drain<V>(rings: &mut Vec<rtrb::Consumer<Request>>, step: &mut Step<V>) {
     for ring in rings.iter_mut() {
-        // Only the requests present now: a busy worker must not delay the other rings.
+        // Takes only the requests that are in the ring now: a busy worker must not delay the other rings.
         for _ in 0..ring.slots() {
             let Ok(request) = ring.pop() else { break };
             step.record(request);

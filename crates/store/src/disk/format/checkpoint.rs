@@ -1,15 +1,15 @@
-//! The block before a checkpoint of the index. Without it the following bytes are invalid.
+//! The header block of a checkpoint. If this block is invalid, so is the checkpoint after it.
 
 use super::{ChecksumSeed, Fields};
 
 /// The header of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CheckpointHeader {
-    /// The greater of two sequence numbers is the newer.
+    /// The number of the checkpoint. Of two checkpoints, the newer has the greater number.
     pub(crate) sequence: u64,
     /// The first epoch whose records the checkpoint may lack.
     pub(crate) epoch: u64,
-    /// The bytes of the index after this block.
+    /// The length in bytes of the saved index after this block.
     pub(crate) bytes: u64,
 }
 

@@ -4,9 +4,9 @@
 //! The bytes from a device may be arbitrary: a parser returns an error, or values whose lengths are within the
 //! format's limits, and never panics.
 //!
-//! Checksums are XXH3-64 with a random seed of the device, chosen when it was formatted. Clients influence the
-//! bytes of bodies, and after a crash the log is searched for records at every sector. Without the seed, no
-//! client can make a body that looks like a record.
+//! Checksums are XXH3-64 with a random seed, which was chosen when the device was formatted. After a crash the
+//! log is searched for records at every sector, also within bodies. A client that does not know the seed cannot
+//! make a body whose bytes look like a record.
 
 mod checkpoint;
 mod record;

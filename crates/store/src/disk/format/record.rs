@@ -53,7 +53,7 @@ pub(crate) struct RecordHeader {
     pub(crate) object: u64,
     /// The epoch of the segment.
     pub(crate) epoch: u64,
-    /// The bytes of this record's body; in a commit record, of the whole object.
+    /// The length of this record's body. In a commit record: the length of the whole object's body.
     pub(crate) body_bytes: u64,
     /// The offset of a piece in the object's body.
     pub(crate) body_offset: u64,
@@ -70,7 +70,7 @@ pub(crate) const BLOCK_BYTES: u64 = 64 << 10;
 const MAGIC: [u8; 4] = *b"EWrc";
 const CHECKSUM_AT: usize = RECORD_HEADER_BYTES - 8;
 
-/// Returns the number of blocks, and so of checksums, of a body.
+/// Returns the number of blocks of a body. Each block has a checksum.
 pub(crate) const fn blocks_of(body_bytes: u64) -> u64 {
     body_bytes.div_ceil(BLOCK_BYTES)
 }
@@ -134,8 +134,8 @@ impl RecordHeader {
         meta[CHECKSUM_AT..RECORD_HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// Parses a header. Its lengths are possible in a segment of `segment_bytes`, but they are verified only by
-    /// [`check`](Self::check).
+    /// Parses a header. Returns an error if its lengths are impossible in a segment of `segment_bytes`. The
+    /// checksum is not verified; [`check`](Self::check) does this.
     pub(crate) fn parse(bytes: &[u8], segment_bytes: u64) -> Result<Self, RecordError> {
         if bytes.len() < RECORD_HEADER_BYTES || bytes[..4] != MAGIC {
             return Err(RecordError::NoRecord);
@@ -183,8 +183,9 @@ impl RecordHeader {
     }
 }
 
-/// Returns the checksum of the header (without the checksum field), key, head and table. One pass over both
-/// slices would need an allocation; combining two checksums is as strong, since each has all its bits.
+/// Returns the checksum of the header (without the checksum field), key, head and table. Two checksums are
+/// combined, because one pass over both parts would need a copy without the checksum field. The combination is as
+/// strong as one checksum.
 fn meta_checksum(meta: &[u8], seed: ChecksumSeed) -> u64 {
     let front = seed.checksum(&meta[..CHECKSUM_AT]);
     let rest = ChecksumSeed(front).checksum(&meta[RECORD_HEADER_BYTES..]);
@@ -196,11 +197,11 @@ fn meta_checksum(meta: &[u8], seed: ChecksumSeed) -> u64 {
 pub(crate) struct Extent {
     /// The offset of the piece's record on the device.
     pub(crate) at: u64,
-    /// The epoch of its segment when it was written.
+    /// The epoch of the piece's segment when the piece was written.
     pub(crate) epoch: u64,
-    /// The bytes of its body.
+    /// The length of the piece's body.
     pub(crate) body_bytes: u32,
-    /// The bytes of metadata before the body.
+    /// The length of the metadata before the body.
     pub(crate) meta_bytes: u32,
 }
 

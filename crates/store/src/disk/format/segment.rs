@@ -1,8 +1,9 @@
 //! The header and the footer of a segment.
 //!
-//! The header at the front contains the epoch in which the segment was opened. It is durable before any other
-//! part of that epoch is written. The footer at the end lists the records. It is written when the segment is
-//! full, after the records are durable. A segment with a footer need not be searched.
+//! The header at the start of the segment contains the epoch in which the segment was opened. The header is
+//! durable before any record of this epoch is written. The footer at the end lists the records: an entry for each
+//! record, then a trailer. The footer is written when the segment is full, after the records are durable.
+//! Recovery need not search a segment that has a footer.
 
 use super::record::Kind;
 use super::{ChecksumSeed, Fields};
@@ -12,13 +13,15 @@ use super::{ChecksumSeed, Fields};
 pub(crate) struct SegmentHeader {
     /// The number of the segment on the device.
     pub(crate) segment: u32,
-    /// The epoch: counts openings of segments on this device.
+    /// The epoch: the number of times that a segment of this device was opened.
     pub(crate) epoch: u64,
-    /// Segments with a lower epoch were free when this one was opened, regardless of their content.
+    /// The epoch of the oldest segment in use when this segment was opened. Segments with a lower epoch were free,
+    /// regardless of their content.
     pub(crate) tail_epoch: u64,
     /// The Unix time of the opening.
     pub(crate) opened_secs: u64,
-    /// The number of segments at that time. If the device has fewer now, segments in use are missing.
+    /// The number of segments of the device at that time. If the device has fewer segments now, segments in use
+    /// are missing.
     pub(crate) segments: u32,
 }
 
@@ -42,7 +45,8 @@ impl SegmentHeader {
         bytes
     }
 
-    /// Parses the header of segment number `segment`. Returns `None` if the block is not a valid header of it.
+    /// Parses the header of the segment with this number. Returns `None` if the block is not a valid header of that
+    /// segment.
     pub(crate) fn parse(
         bytes: &[u8; SEGMENT_HEADER_BYTES],
         seed: ChecksumSeed,
@@ -68,7 +72,8 @@ impl SegmentHeader {
     }
 }
 
-/// Returns true if a block looks like a segment header. Used when the seed of its checksum is lost.
+/// Returns true if a block looks like a segment header. The checksum is not verified. This is used when the
+/// superblock is lost, and with it the seed of the checksum.
 pub(crate) fn looks_like_segment_header(bytes: &[u8; SEGMENT_HEADER_BYTES]) -> bool {
     let mut fields = Fields(bytes);
     if fields.bytes() != HEADER_MAGIC {
@@ -123,7 +128,7 @@ impl Entry {
     }
 }
 
-/// The last bytes of a segment. The entries are right before it.
+/// The last part of a footer, at the end of the segment. The entries are right before the trailer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trailer {
     pub(crate) entries: u32,
@@ -153,8 +158,8 @@ impl Trailer {
         bytes
     }
 
-    /// Parses the trailer of a segment of `segment_bytes` in its `epoch`. Returns `None` if the bytes are not a
-    /// valid trailer of it.
+    /// Parses the trailer of a segment of `segment_bytes` that has this epoch. Returns `None` if the bytes are not
+    /// a valid trailer of that epoch.
     pub(crate) fn parse(
         bytes: &[u8; TRAILER_BYTES],
         seed: ChecksumSeed,

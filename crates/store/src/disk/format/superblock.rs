@@ -1,15 +1,16 @@
 //! The first block of a device. It identifies the device and describes its layout.
 //!
-//! It is written twice when the device is formatted and never again, so later writes cannot tear it.
+//! Two copies are written when the device is formatted. They are never written again, so no later write can
+//! damage them.
 
 use super::{ChecksumSeed, Fields};
 
 /// The constants of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
-    /// The id of the device, which decides which keys belong to it.
+    /// The id of the device. It determines which keys are stored on the device.
     pub(crate) device_id: u64,
-    /// The seed with which full keys are hashed. All devices of a cache have the same.
+    /// The seed with which full keys are hashed. All devices of a cache have the same seed.
     pub(crate) key_seed: u64,
     /// The seed of all other checksums on the device.
     pub(crate) checksum_seed: ChecksumSeed,
@@ -24,15 +25,15 @@ pub(crate) struct Superblock {
     pub(crate) created_secs: u64,
 }
 
-/// The bytes of one copy. The first copy is at offset 0, the second at this offset.
+/// The size of one copy. The first copy is at offset 0, the second copy at this offset.
 pub(crate) const SUPERBLOCK_BYTES: usize = 4096;
 
-/// The version of the format. There is only one so far.
+/// The version of the format. No other version exists so far.
 pub const FORMAT_VERSION: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"edgeward";
-/// All fields are in one sector, which is written completely or not at all. A crash while formatting leaves no
-/// superblock or a valid one, never one that has to be rejected.
+/// The offset of the checksum. All fields are in one sector, which is written completely or not at all. So a crash
+/// while formatting leaves either no superblock or a valid one.
 const CHECKSUM_AT: usize = 512 - 8;
 
 /// The smallest segment: header, footer, the longest key, and a head and a piece of a quarter each.
@@ -81,7 +82,7 @@ impl Superblock {
             return Err(Unformatted::Broken(SuperblockError::Foreign));
         }
         let version = fields.u32();
-        // The version comes before the checksum: a later format may have another checksum.
+        // The version is checked before the checksum, because a later format may have another checksum.
         if version != FORMAT_VERSION {
             let error = SuperblockError::Version { found: version };
             return Err(Unformatted::Broken(error));
@@ -138,7 +139,7 @@ pub enum SuperblockError {
     /// The device begins with other data.
     #[error("its data is not an edgeward store")]
     Foreign,
-    /// The device is blank where a store would begin, but not elsewhere.
+    /// The device is blank where a store would begin, but has data elsewhere.
     #[error(
         "its data is not an edgeward store, at byte {at}{}",
         .kind.map_or_else(String::new, |kind| format!(": {kind}"))

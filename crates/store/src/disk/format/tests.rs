@@ -6,7 +6,6 @@ use super::*;
 const SEED: ChecksumSeed = ChecksumSeed(0x5eed);
 const SEGMENT_BYTES: u64 = 1 << 20;
 
-/// The simulator and the format use the same sizes.
 #[test]
 fn the_simulator_and_the_format_have_the_same_sizes() {
     let shape = LogShape::new(64 << 20);
@@ -112,9 +111,10 @@ fn every_structure_reads_back_as_written() {
     assert_eq!(Extent::parse_all(&extent.to_bytes()).next(), Some(extent));
 }
 
-/// Every flipped bit is detected.
+/// A flipped bit is detected in a record's metadata and in a superblock.
 ///
-/// Method: every bit of the small structures; in blocks, every bit outside of the padding and some within.
+/// Method: flip each bit of a record's metadata. In the superblock, flip each bit of the fields, one bit of the
+/// unused bytes and one bit of the checksum.
 #[test]
 fn a_flipped_bit_is_detected() {
     let bytes = superblock().to_bytes();

@@ -8,14 +8,15 @@
 //! slot, 56 bits:  hits (2) | tag (54 - location bits) | location; all zero: empty
 //! ```
 //!
-//! Readers take no lock. They read the version, the slots and the version again, and repeat if it was odd or
-//! has changed (a seqlock, H.-J. Boehm, "Can seqlocks get along with programming language memory models?", MSPC
-//! 2012). The version of eight bits wraps around after 128 changes. A reader that sleeps for exactly so many
-//! changes may accept a torn slot; it then reads a record of another key and reports a miss. Writers exclude
+//! Readers take no lock. They read the version, the slots and the version again, and repeat if the version was odd
+//! or has changed (a seqlock, H.-J. Boehm, "Can seqlocks get along with programming language memory models?", MSPC
+//! 2012). The version of eight bits wraps around after 128 changes. A reader that is suspended for a multiple of
+//! 128 changes may accept a torn slot; it then reads a record of another key and reports a miss. Writers exclude
 //! each other by a lock outside of the bucket.
 //!
-//! A reader counts a hit by one compare-and-swap on the word that contains the counter. A writer may overwrite
-//! it. Hits are a hint, and losing one in a million is cheaper than a compare-and-swap by every writer.
+//! A reader counts a hit by one compare-and-swap on the word that contains the counter. A concurrent writer may
+//! overwrite the new count. Hits are a hint, and a lost hit in a million is cheaper than a compare-and-swap by
+//! every writer.
 
 use std::sync::atomic::{
     AtomicU64,
@@ -36,13 +37,13 @@ pub(super) struct CacheLine {
 }
 
 impl Bucket {
-    /// The version that a reader compares before and after. The read also fetches the cache line.
+    /// Returns the version before the slots are read. This read also fetches the cache line.
     #[inline]
     pub(super) fn version(&self) -> u8 {
         (self.words[7].load(Acquire) >> SLOT_BITS) as u8
     }
 
-    /// The version after the slots were read.
+    /// Returns the version after the slots were read.
     #[inline]
     pub(super) fn version_after(&self) -> u8 {
         fence(Acquire);
@@ -99,14 +100,14 @@ impl Bucket {
         }
     }
 
-    /// Writes one slot as a complete change.
+    /// Writes one slot, with `begin` and `end`.
     pub(super) fn set(&self, at: usize, slot: u64) {
         self.begin();
         self.write_slot(at, slot);
         self.end();
     }
 
-    /// Counts a hit on the slot that equals `slot` except for its hits, up to [`HITS_MAX`]. Returns true if the
+    /// Counts a hit, up to [`HITS_MAX`], on the slot with the same location and tag as `slot`. Returns true if the
     /// bucket has this slot.
     pub(super) fn count_hit(&self, slot: u64) -> bool {
         let line = self.line();
@@ -117,7 +118,7 @@ impl Bucket {
         if line.slot(at) & HITS_MASK == HITS_MASK {
             return true;
         }
-        // The hits of the ninth slot are in the top byte of the word with its last byte.
+        // The last byte of the ninth slot contains its hits. It is the top byte of word 6.
         let (word, one) = if at < SPREAD_SLOT {
             (at, 1 << HITS_SHIFT)
         } else {
@@ -178,7 +179,7 @@ impl CacheLine {
         (0..SLOTS).filter(|&at| self.slot(at) != EMPTY).count()
     }
 
-    /// Returns 64 bytes, little-endian, without the version.
+    /// Returns the cache line in 64 bytes, little-endian, with a version of 0.
     pub(super) fn to_bytes(self) -> [u8; BUCKET_BYTES] {
         let mut bytes = [0; BUCKET_BYTES];
         for (at, (out, word)) in bytes.chunks_exact_mut(8).zip(self.words).enumerate() {
@@ -188,7 +189,8 @@ impl CacheLine {
         bytes
     }
 
-    /// Returns `None` if the byte of the version is not zero: these bytes are not from a checkpoint.
+    /// Parses a cache line. Returns `None` if its version is not 0, because the bytes are then not from a
+    /// checkpoint.
     pub(super) fn from_bytes(bytes: &[u8; BUCKET_BYTES]) -> Option<Self> {
         let words = std::array::from_fn(|at| {
             let bytes = &bytes[8 * at..8 * at + 8];
@@ -210,7 +212,8 @@ pub(super) const HITS_SHIFT: u32 = 54;
 pub(super) const HITS_MAX: u8 = 3;
 pub(super) const HITS_MASK: u64 = (HITS_MAX as u64) << HITS_SHIFT;
 
-/// A bucket is open for a few stores only. Readers must not spin if the writer's thread is suspended there.
+/// How often a reader repeats a read during a change. A change takes only a few stores, but a reader must not spin
+/// for long if the writer's thread is suspended in a change.
 pub(super) const READ_ATTEMPTS: usize = 32;
 
 const WORDS: usize = 8;
@@ -229,7 +232,7 @@ mod tests {
 
     /// Nine adjacent slots do not change each other or the version.
     ///
-    /// Method: each slot in turn is set to all ones and to zero, while its neighbours have other values.
+    /// Method: set each slot in turn to all ones and to zero, while its neighbours have other values.
     #[test]
     fn a_change_of_a_slot_leaves_all_others() {
         let bucket = Bucket::default();

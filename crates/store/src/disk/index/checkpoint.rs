@@ -4,11 +4,12 @@
 //! trailer. Each part has a checksum that also covers the epoch and the number of the part, so that blocks of
 //! two checkpoints cannot be mixed up.
 //!
-//! [`Index::save`] may run while lookups and the writer continue. It copies a block of buckets under the
-//! writers' lock, for about 20 µs, and hashes and writes it without the lock. So the checkpoint is not a state
-//! of one moment: each entry is saved as it was at some time after the call. Recovery replays the log from
-//! `epoch` on, which corrects every entry; [`Index::retain`] drops entries whose segment was reused meanwhile.
-//! An entry that moves from an unsaved block to a saved one is remembered and written in the trailer.
+//! [`Index::save`] may run while lookups and the writer continue. It copies a block of buckets under the writers'
+//! lock, for about 20 µs, and hashes and writes the copy without the lock. So the checkpoint is not the state of
+//! one moment: each entry is saved as it was at some time after the call. Recovery replays the log from `epoch`
+//! on, which corrects every entry that changed during the save. [`Index::retain`] drops entries whose segment was
+//! reused meanwhile. The trailer lists the *moved* entries: those that the writer moved from an unsaved block to
+//! a saved block during the save.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -73,7 +74,8 @@ impl Index {
         })
     }
 
-    /// Reads a checkpoint that [`Index::save`] wrote, and its epoch. Reads no byte beyond its end.
+    /// Returns the index of a checkpoint that [`Index::save`] wrote, and the epoch of the checkpoint. Reads no byte
+    /// beyond the end of the checkpoint.
     ///
     /// `config` must have the same device. Its limit may differ if the saved buckets fit.
     ///
@@ -170,18 +172,18 @@ impl Index {
             entries += line.occupied() as u64;
             block.extend(line.to_bytes());
         }
-        let saving = writer.saving.as_mut().expect("a save is under way");
+        let saving = writer.saving.as_mut().expect("a save is in progress");
         saving.next = end;
         entries
     }
 
     fn take_loose(&self) -> Vec<(u64, u64)> {
         let mut writer = self.writer.lock();
-        let saving = writer.saving.as_mut().expect("a save is under way");
+        let saving = writer.saving.as_mut().expect("a save is in progress");
         std::mem::take(&mut saving.loose)
     }
 
-    /// Adds an entry of the trailer, unless a bucket has its identity too.
+    /// Adds an entry from the trailer, unless a bucket has an entry of the same identity.
     fn add_loose(&self, base: u64, slot: u64) {
         let tag = self.tag(slot);
         let identity = Identity { base, tag };
@@ -317,7 +319,7 @@ impl std::error::Error for LoadError {
     }
 }
 
-/// Makes the writer remember moved entries, until it is dropped.
+/// Makes the writer record moved entries until this value is dropped.
 struct SaveInProgress<'a>(&'a Index);
 
 impl<'a> SaveInProgress<'a> {
@@ -385,7 +387,7 @@ impl Header {
             let found = bytes[..8].try_into().expect("eight");
             return Err(LoadError::Foreign { found });
         }
-        // The version is checked before the checksum: another version may have its checksum elsewhere.
+        // The version is checked before the checksum, because another version may have its checksum elsewhere.
         if half(8) != VERSION {
             return Err(LoadError::Version { found: half(8) });
         }
@@ -443,8 +445,8 @@ fn sum(bytes: &[u8], epoch: u64, part: u64) -> [u8; 8] {
     xxh3_64_with_seed(bytes, seed(epoch, part)).to_le_bytes()
 }
 
-/// Returns the seed of a part's checksum. A part of another checkpoint, or another part of this one, has
-/// another seed.
+/// Returns the seed of a part's checksum. Parts of different checkpoints, and different parts of one checkpoint, have
+/// different seeds.
 fn seed(epoch: u64, part: u64) -> u64 {
     epoch.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ part
 }

@@ -1,15 +1,15 @@
 //! Computes from a hash the two buckets and the tag of a key.
 //!
-//! The table is a stack of *layers*. Each layer has one bucket per *base*. A key's hash gives a base and a tag.
-//! Base and tag together give a second base, and either base with the tag gives the layer. So the number of a
-//! bucket and the tag of a slot are enough to compute the slot's other bucket, and its bucket after the table
-//! has grown. Neither moving an entry nor growing needs the full hash, which the index therefore does not
-//! store.
+//! The table is a stack of *layers*. Each layer has one bucket per *base*. A base and a tag are computed from the
+//! key's hash. The second base of the key is computed from the first base and the tag. Each base, together with
+//! the tag, determines a layer, and so a bucket. So the number of a bucket and the tag of a slot are enough to
+//! compute the slot's other bucket, and its bucket after the table has grown. The index does not store the full
+//! hash, because neither moving an entry nor growing needs it.
 //!
 //! The table grows by linear hashing over the layers of one base at a time: base 0 gets a new layer, then base
 //! 1, and so on. Each step splits one old bucket into itself and a new one. (W. Litwin, "Linear hashing: a new
-//! tool for file and table addressing", VLDB 1980.) Meanwhile the layers are unevenly filled, which the two
-//! choices compensate.
+//! tool for file and table addressing", VLDB 1980.) Until all bases have the new layer, buckets are unevenly
+//! filled. This does little harm, because each key has two buckets.
 //!
 //! The checkpoint's format depends on all of these formulas: a change here needs a new format version.
 
@@ -57,8 +57,8 @@ impl Geometry {
         }
     }
 
-    /// Returns the other base of a tag found at `base`. The sum of both bases, modulo the number of bases, is a
-    /// hash of the tag.
+    /// Returns the second base of a key whose first base and tag are given, or the reverse. The sum of both bases,
+    /// modulo the number of bases, is a hash of the tag.
     ///
     /// A sum works for any number of bases, whereas the usual exclusive or requires a power of two.
     #[inline]
@@ -124,14 +124,14 @@ impl Shape {
 /// Returns the layer that linear hashing assigns to `choice` among `layers`.
 #[inline]
 fn layer(choice: u64, layers: u64) -> u64 {
-    // The smallest power of two not below `layers`. A choice beyond the last layer is still in the layer from
-    // which that layer will be split.
+    // `wide` is the smallest power of two not below `layers`. If the layer of a choice does not exist yet, its
+    // entries are in the layer that will be split to make it.
     let wide = layers.next_power_of_two();
     let at = choice & (wide - 1);
     if at < layers { at } else { at & (wide / 2 - 1) }
 }
 
-/// Returns the layer whose entries are split between it and the newest layer `layers - 1`.
+/// Returns the parent of the newest layer `layers - 1`: the layer that gives entries to the newest one.
 pub(super) fn parent(layers: u64) -> u64 {
     let newest = layers - 1;
     newest - (1 << newest.ilog2())
@@ -149,8 +149,8 @@ fn scale(hash: u64, limit: u64) -> u64 {
     ((u128::from(hash) * u128::from(limit)) >> 64) as u64
 }
 
-/// Spreads a key hash over all bits by one wide multiplication. In tests and simulations a key hash may be a
-/// dense id.
+/// Returns a hash of a key hash, by one wide multiplication. Key hashes in tests and simulations may be consecutive
+/// numbers, which would fill the buckets unevenly.
 #[inline]
 fn spread(key: KeyHash) -> u64 {
     let wide = u128::from(key.0 ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93_u128;
@@ -167,7 +167,7 @@ fn mix(mut x: u64) -> u64 {
     x ^ (x >> 32)
 }
 
-/// Space for 2^40 bases (64 TiB of buckets) and 2^24 layers.
+/// The low bits of a packed shape, which contain `split`: space for 2^40 bases (64 TiB of buckets) and 2^24 layers.
 const SPLIT_BITS: u32 = 40;
 
 #[cfg(test)]
@@ -176,7 +176,8 @@ mod tests {
 
     /// Each of an entry's two buckets leads to the other.
     ///
-    /// Method: all bases of small numbers of bases, odd and even; samples of a large number.
+    /// Method: compute the partner of the partner of a thousand pairs of base and tag, for odd and even, small and
+    /// large numbers of bases.
     #[test]
     fn the_partner_of_the_partner_is_the_first_base() {
         for bases in [1, 2, 3, 64, 121, 1_000_003] {

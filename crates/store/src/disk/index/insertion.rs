@@ -2,9 +2,9 @@
 //!
 //! An entry goes to the emptier of its two buckets. If both are full, a breadth-first search looks for the
 //! shortest chain of entries that can each move to their other bucket (D. Zhou, B. Fan, H. Lim, M. Kaminsky, D.
-//! G. Andersen, "Scalable, high performance Ethernet forwarding with CuckooSwitch", CoNEXT 2013). The entries
-//! are moved from the last to the first, so that each is always in one of its buckets. If the search fails, an
-//! entry is displaced.
+//! G. Andersen, "Scalable, high performance Ethernet forwarding with CuckooSwitch", CoNEXT 2013). The last entry of
+//! the chain is moved first, so that each entry is in one of its buckets at every moment. If the search fails,
+//! an entry is displaced.
 //!
 //! A pair of buckets may contain an identity twice, if a checkpoint was taken while the entry moved. So every
 //! change reads all slots of the pair, and a removal or replacement applies to both copies.
@@ -20,9 +20,10 @@ use crate::disk::Location;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum InsertOutcome {
-    /// The key has an entry now and had none before.
+    /// An entry was added; no entry was replaced or displaced.
     New,
-    /// The entry replaced one with the same identity: an older record of the key, or a record of another key.
+    /// The entry replaced an entry with the same identity, which had this location: an older record of the key, or
+    /// a record of another key.
     Replaced(Location),
     /// The index is at its limit, and the entry with this location was displaced.
     Displaced(Location),
@@ -37,14 +38,15 @@ pub(super) struct Writer {
     pub(super) saving: Option<Saving>,
 }
 
-/// A checkpoint in progress. It contains the buckets below `next`, and will not contain those from `end` on.
+/// A checkpoint in progress. Buckets below `next` are saved. Buckets from `end` on were added after the save began
+/// and will not be saved.
 #[derive(Debug)]
 pub(super) struct Saving {
     pub(super) next: u64,
     pub(super) end: u64,
     /// Entries that moved from an unsaved bucket to a bucket that will not be saved again: base and slot.
     pub(super) loose: Vec<(u64, u64)>,
-    /// The most entries in `loose`. Further ones are lost and will be misses.
+    /// The most entries in `loose`. Further entries are not saved, so their objects may be misses after a restart.
     pub(super) loose_max: usize,
 }
 
@@ -60,7 +62,7 @@ impl Saving {
     }
 }
 
-/// A bucket that the search has reached from slot `slot` of the step `before`.
+/// A step of the search: a bucket, and the slot of the previous step's bucket whose entry can move to this bucket.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     bucket: u64,
@@ -82,7 +84,8 @@ impl Index {
         displaced.map_or(InsertOutcome::New, InsertOutcome::Displaced)
     }
 
-    /// Replaces the entry of `identity` by `slot`. If `from` is given, only if the entry has this location.
+    /// Replaces the entry of `identity` by `slot` and returns the old location. If `from` is given, does so only if
+    /// the entry has this location.
     pub(super) fn rewrite(
         &self,
         _: &mut Writer,
@@ -101,7 +104,8 @@ impl Index {
         Some(before)
     }
 
-    /// Removes the entry of `identity`. If `from` is given, only if the entry has this location.
+    /// Removes the entry of `identity` and returns its location. If `from` is given, does so only if the entry has
+    /// this location.
     pub(super) fn erase(
         &self,
         _: &mut Writer,
@@ -119,8 +123,7 @@ impl Index {
         Some(before)
     }
 
-    /// Adds an entry for `identity`, which has none. Returns the location of the entry that was displaced, if
-    /// any.
+    /// Adds an entry for an identity that has no entry. If another entry was displaced, returns its location.
     pub(super) fn add(
         &self,
         writer: &mut Writer,
@@ -138,8 +141,7 @@ impl Index {
         if let Some(at) = line.free() {
             self.table.bucket(emptier).set(at, slot);
         } else if self.is_full() {
-            // Nearly every bucket is full: a search would be long, and the freed slot's entry would soon be
-            // displaced itself.
+            // Nearly every bucket is full, so a search would be long and probably fail.
             return Some(self.displace(pair, slot));
         } else if let Some((number, at)) = self.make_room(writer, pair) {
             self.table.bucket(number).set(at, slot);
@@ -150,7 +152,7 @@ impl Index {
         None
     }
 
-    /// Empties the slots of one block of buckets for whose location `keep` returns false.
+    /// Empties the slots of one block of buckets if `keep` returns false for their location.
     pub(super) fn retain_block(
         &self,
         _: &mut Writer,
@@ -167,7 +169,8 @@ impl Index {
         }
     }
 
-    /// Returns the slot of `identity`, and its second copy if a checkpoint left two.
+    /// Returns the address of the entry of `identity`, and of its second copy if the index was loaded from a
+    /// checkpoint with two copies.
     fn slots_of(&self, identity: Identity) -> (Option<SlotAddress>, Option<SlotAddress>) {
         let pair = self.pair(identity, self.table.shape());
         let buckets = if pair[0] == pair[1] { 1 } else { 2 };
@@ -233,8 +236,8 @@ impl Index {
         freed
     }
 
-    /// Moves each entry of the chain that ends with `last` one step on, the last one into `free`. Returns the
-    /// slot that becomes free.
+    /// Moves the entries of the chain that ends with `last`: each entry moves to the bucket of the next step, the
+    /// last entry into the slot `free`. Returns the slot that becomes free.
     fn shift(&self, writer: &mut Writer, steps: &[Step], last: Step, free: usize) -> (u64, usize) {
         let (mut to, mut free) = (last, free);
         while to.before != ROOT {
@@ -250,7 +253,7 @@ impl Index {
         (to.bucket, free)
     }
 
-    /// Moves one slot from one bucket to another. Lookups always see it in one of them.
+    /// Moves an entry from one bucket to another. Lookups find the entry in one of the buckets at every moment.
     fn move_slot(&self, from: (u64, usize), to: (u64, usize), slot: u64) {
         let [source, target] = [from.0, to.0].map(|number| self.table.bucket(number));
         source.begin();
@@ -261,7 +264,8 @@ impl Index {
         source.end();
     }
 
-    /// Overwrites the entry of `pair` whose record the log will overwrite next.
+    /// Overwrites an entry in a pair of buckets, and returns its location: the entry whose record the log will
+    /// overwrite next.
     fn displace(&self, pair: [u64; 2], slot: u64) -> Location {
         let mask = self.geometry.location_mask();
         let (number, at, victim) = pair
@@ -270,8 +274,8 @@ impl Index {
                 let line: CacheLine = self.table.bucket(number).line();
                 (0..SLOTS).map(move |at| (number, at, line.slot(at)))
             })
-            // The log is written upwards and continues at the start of the device: the records shortly after
-            // the newest one are the oldest.
+            // The log is written from the start of the device to its end, and then from the start again. So the
+            // oldest records are at the locations right after the newest record.
             .min_by_key(|(_, _, other)| other.wrapping_sub(slot) & mask)
             .expect("a bucket has slots");
         self.table.bucket(number).set(at, slot);
@@ -279,7 +283,8 @@ impl Index {
         self.location(victim)
     }
 
-    /// Adds buckets until the load is below its limit, but only as many as an insertion may wait for.
+    /// Adds buckets until the load is below its limit, but at most [`SPLITS_MAX`], so that an insertion does not take
+    /// long.
     fn grow_if_due(&self, writer: &mut Writer) {
         for _ in 0..SPLITS_MAX {
             if !self.is_loaded() || self.table.is_at_limit() {
@@ -314,8 +319,9 @@ impl Index {
                 moved[at] = Some(slot);
             }
         }
-        // The new bucket is visible before the entries are removed from the old one. So a lookup finds them
-        // even if this thread is suspended here. A lookup with the old shape sees the change and repeats.
+        // The new bucket is visible before the moved entries are removed from the old bucket. So a lookup finds them
+        // even if this thread is suspended here. A lookup with the old shape notices the new version of the old
+        // bucket and repeats.
         self.table.publish_next();
         for (at, slot) in moved.into_iter().enumerate() {
             let Some(slot) = slot else { continue };
@@ -336,6 +342,6 @@ const ROOT: usize = usize::MAX;
 /// million insertions.
 const SEARCH_BUCKETS_MAX: usize = 512;
 
-/// The most buckets that one insertion adds. One bucket has nine slots, so the load falls quickly even after a
-/// checkpoint.
+/// The most buckets that one insertion adds. Each bucket adds nine slots for one entry, so the load falls quickly
+/// even if it was above its limit after a restart.
 const SPLITS_MAX: usize = 2;

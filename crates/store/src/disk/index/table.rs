@@ -9,7 +9,7 @@ use std::sync::atomic::{
 use super::bucket::{BUCKET_BYTES, Bucket};
 use super::geometry::Shape;
 
-/// Buckets in chunks. A chunk is allocated when its first bucket is used.
+/// The buckets, in chunks. A chunk is allocated when its first bucket is used.
 #[derive(Debug)]
 pub(super) struct Table {
     bases: u64,
@@ -30,7 +30,7 @@ impl Table {
     /// Returns a table of `buckets` empty buckets that may grow to `buckets_max`.
     pub(super) fn with_buckets(bases: u64, buckets: u64, buckets_max: u64) -> Self {
         let buckets_max = buckets_max.max(buckets);
-        // At most about a thousand chunks, so that the directory stays in the first-level cache.
+        // The table has about a thousand chunks, so that the directory stays in the first-level cache.
         let chunk_shift = buckets_max
             .div_ceil(CHUNKS_TARGET)
             .next_power_of_two()
@@ -74,7 +74,7 @@ impl Table {
         &chunk[(number & ((1 << self.chunk_shift) - 1)) as usize]
     }
 
-    /// Allocates the next bucket and returns it, empty. `publish_next` puts it into use.
+    /// Allocates the next bucket and returns it, empty. `publish_next` makes the bucket visible.
     pub(super) fn prepare_next(&self) -> &Bucket {
         let next = self.buckets();
         self.allocate(next >> self.chunk_shift);

@@ -1,4 +1,4 @@
-//! Properties of the whole index, compared with a map from each key's identity.
+//! Tests of the whole index. A map from identities to locations is the oracle.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -117,11 +117,11 @@ proptest! {
                 }
                 Change::SaveAndLoad => {
                     let mut bytes = Vec::new();
-                    let saved = index.save(7, &mut bytes).expect("to memory");
+                    let saved = index.save(7, &mut bytes).expect("memory can be written");
                     prop_assert_eq!(saved.entries, map.len() as u64);
                     prop_assert_eq!(saved.bytes, bytes.len() as u64);
                     prop_assert!(saved.bytes <= Index::checkpoint_bytes_max(small()));
-                    let (loaded, epoch) = Index::load(small(), &mut &bytes[..]).expect("valid");
+                    let (loaded, epoch) = Index::load(small(), &mut &bytes[..]).expect("the checkpoint is valid");
                     prop_assert_eq!(epoch, 7);
                     index = loaded;
                 }
@@ -160,8 +160,8 @@ fn a_growing_index_takes_less_than_eight_bytes_per_object() {
             InsertOutcome::Replaced(_) => replaced += 1,
             InsertOutcome::Displaced(at) => panic!("object {n} displaced {at}"),
         }
-        // Memory is allocated in chunks. The loop counts used cache lines, and the end of the test counts
-        // chunks.
+        // Memory is allocated in chunks. The loop checks the cache lines in use, and the end of the test checks
+        // the allocated memory.
         let buckets = index.counts().buckets;
         if n > 10_000 {
             assert!(64 * buckets <= 8 * index.len(), "{buckets} for {n}");
@@ -297,10 +297,10 @@ fn a_checkpoint_during_insertions_contains_every_earlier_entry() {
         next: before,
     };
     let moved = index.counts().moved;
-    index.save(3, &mut out).expect("to memory");
+    index.save(3, &mut out).expect("memory can be written");
     assert!(index.counts().moved > moved && out.next > before + 4000);
     let bytes = out.bytes;
-    let (loaded, epoch) = Index::load(config, &mut &bytes[..]).expect("complete");
+    let (loaded, epoch) = Index::load(config, &mut &bytes[..]).expect("the checkpoint is complete");
     assert_eq!(epoch, 3);
     for n in 0..before {
         assert_eq!(loaded.find(KeyHash(n)), Some(at(n + 1)), "key {n}");
@@ -318,7 +318,7 @@ fn saved(config: IndexConfig, objects: u64) -> Vec<u8> {
         _ = index.insert(KeyHash(n), at(n + 1));
     }
     let mut bytes = Vec::new();
-    index.save(1, &mut bytes).expect("to memory");
+    index.save(1, &mut bytes).expect("memory can be written");
     bytes
 }
 
@@ -342,7 +342,7 @@ fn a_checkpoint_with_a_flipped_bit_is_rejected() {
     }
 }
 
-/// Each cause has its own error, and the message names the difference.
+/// The error message states the cause.
 #[test]
 fn a_checkpoint_of_another_index_is_rejected_with_the_cause() {
     let bytes = saved(small(), 300);
@@ -350,7 +350,7 @@ fn a_checkpoint_of_another_index_is_rejected_with_the_cause() {
         let mut bytes = bytes.clone();
         change(&mut bytes);
         Index::load(config, &mut &bytes[..])
-            .expect_err("not for this index")
+            .expect_err("the checkpoint is of another index")
             .to_string()
     };
     let other_device = IndexConfig {
@@ -408,7 +408,7 @@ fn a_checkpoint_of_version_1_opens() {
     }
 }
 
-/// Two saves at once would both rely on the list of moved entries.
+/// Two concurrent saves would share the list of moved entries, and each would lack the entries of the other.
 #[test]
 fn a_second_save_at_the_same_time_fails() {
     struct Nested<'a>(&'a Index, u32);
@@ -425,15 +425,19 @@ fn a_second_save_at_the_same_time_fails() {
     }
     let index = Index::new(small());
     let mut nested = Nested(&index, 0);
-    index.save(1, &mut nested).expect("the first goes on");
+    index
+        .save(1, &mut nested)
+        .expect("the first save continues");
     assert!(nested.1 > 0);
-    index.save(2, &mut Vec::new()).expect("and is over");
+    index
+        .save(2, &mut Vec::new())
+        .expect("the first save has ended");
 }
 
 /// The measured rate of false matches is the stated rate.
 ///
-/// Method: an index with as few tag bits as the largest device leaves, 100 000 entries over few bases, and
-/// lookups of 400 000 absent keys.
+/// Method: make an index with the tag bits of the largest device and few bases, insert 100 000 entries, and look up
+/// 400 000 absent keys.
 #[test]
 fn false_matches_are_as_frequent_as_stated() {
     let config = IndexConfig {

@@ -20,7 +20,7 @@ pub(super) struct Body {
     pub(super) epoch: u64,
     pub(super) bytes: u64,
     pub(super) checksums: Bytes,
-    /// The first bytes of the body, which were read with the metadata. Not verified yet.
+    /// The first bytes of the body, which were read together with the metadata. They are not verified yet.
     pub(super) front: Bytes,
 }
 
@@ -36,13 +36,13 @@ impl Body {
         }
     }
 
-    /// Returns how many bytes of whole blocks were read with the metadata.
+    /// Returns the number of bytes of whole blocks in `front`.
     fn front_end(&self) -> u64 {
         whole_blocks(self.front.len() as u64, self.bytes)
     }
 }
 
-/// A part of a body, or its range in the page cache.
+/// A part of a body: its bytes, or its range in the page cache.
 pub(super) enum InnerPiece {
     Bytes(Bytes),
     Cached(CachedRange),
@@ -78,8 +78,8 @@ impl Inner {
         Ok(piece.unwrap_or_else(|| InnerPiece::Bytes(Bytes::new())))
     }
 
-    /// Finds the record that contains the start of `range`, and calls `then` with its body and the part of the
-    /// range within it. Returns `None` if the range is empty.
+    /// Finds the record that contains the start of `range`, and calls `then` with the record's body and the part
+    /// of the range within this body. Returns `None` if the range is empty.
     fn with_body<T>(
         &self,
         range: Range<u64>,
@@ -120,7 +120,8 @@ impl Inner {
         result.map(Some)
     }
 
-    /// Reads the metadata of a piece, together with the requested bytes at the front of its body.
+    /// Reads the metadata of a piece. If the requested range begins in the first block of the piece's body, the
+    /// same read returns the requested blocks.
     fn open_piece(
         &self,
         object: u64,
@@ -182,7 +183,7 @@ impl Inner {
         if let Err(block) = check_blocks(&body.checksums, first_block, &bytes, seed) {
             let at = body.at + block * BLOCK_BYTES;
             let segment = volume.segments.segment_at(at);
-            // The bytes were overwritten during the read, or are corrupt. The segment's epoch tells which.
+            // If the segment has another epoch by now, the bytes were overwritten. Otherwise they are corrupt.
             let overwritten =
                 segment.is_none_or(|segment| volume.segments.epoch(segment) != body.epoch);
             if overwritten {
@@ -202,7 +203,8 @@ impl Inner {
         Ok(bytes.slice(to_usize(skip)..to_usize(end)))
     }
 }
-/// Returns how many of `bytes` are whole blocks of a body of `body_bytes`, whose last block may be short.
+
+/// Returns how many of the first `bytes` of a body are in whole blocks. The last block of the body may be short.
 fn whole_blocks(bytes: u64, body_bytes: u64) -> u64 {
     if bytes >= body_bytes {
         body_bytes
@@ -211,8 +213,8 @@ fn whole_blocks(bytes: u64, body_bytes: u64) -> u64 {
     }
 }
 
-/// Compares blocks with their checksums. The first block has the number `first`. Fails with the number of a
-/// block that does not match.
+/// Compares blocks with their checksums. The first block has the number `first`. Fails with the number of the
+/// first block that does not match.
 pub(super) fn check_blocks(
     checksums: &[u8],
     first: u64,

@@ -1,15 +1,14 @@
 //! Reads objects: the head with one read, the body by ranges. Every byte is verified before it is returned.
 //!
-//! Every read has two variants. A `…_now` call returns the bytes if they are in the page cache. A thread that
-//! serves many clients may call it. If it returns [`NonBlockingRead::WouldBlock`], the blocking call must run
-//! on a thread that may wait.
+//! Every read has two variants. A `…_now` call never waits: it returns the bytes if they are in the page cache,
+//! otherwise [`NonBlockingRead::WouldBlock`]. The caller then makes the blocking call on a thread that may wait.
 //!
-//! Bytes in the page cache that were verified lately are not read, but returned as a [`Span`], from which the
-//! kernel sends.
+//! Bytes in the page cache that were verified lately are not read. They are returned as a [`Span`], which the
+//! kernel sends to a socket.
 //!
 //! A location from the index may be outdated, and a segment may be overwritten while it is read. So the reader
-//! trusts only data that proves itself: the checksum of the metadata, the full key, the epoch, and a checksum
-//! for every block of the body.
+//! checks everything that it reads: the checksum of the metadata, the full key, the epoch, and a checksum for
+//! every block of the body.
 
 mod body;
 mod open;
@@ -34,7 +33,7 @@ use body::{Body, InnerPiece};
 pub(super) use record::Record;
 pub use span::{SendError, Span};
 
-/// A readable object. Cheap to clone. While it lives, its segments are overwritten last.
+/// A readable object. Cheap to clone. Until all clones are dropped, its segments are overwritten last.
 #[derive(Clone, Debug)]
 pub struct DiskObject {
     inner: Arc<Inner>,
@@ -49,7 +48,7 @@ struct Inner {
     length: u64,
     layout: Layout,
     _pin: Pin,
-    /// The pins of the other segments that contain its pieces.
+    /// The pins of further segments that contain pieces of the object.
     _pins: Vec<Pin>,
 }
 
@@ -65,7 +64,8 @@ enum Layout {
         extents: Vec<Extent>,
         /// The offset of each piece in the body.
         starts: Vec<u64>,
-        /// The piece that was read last, so that a sequential read does not read its metadata again.
+        /// The number and the body of the piece that was read last, so that the next read of this piece does not
+        /// read its metadata again.
         last: Mutex<Option<(usize, Body)>>,
     },
 }
@@ -94,7 +94,7 @@ impl Piece {
     }
 }
 
-/// Tells if a read may wait for the device.
+/// Selects if a read may wait for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
     Never,
@@ -127,7 +127,7 @@ impl<T> From<Result<T, NotRead>> for NonBlockingRead<T> {
 fn into_blocking<T>(result: Result<T, NotRead>) -> Result<T, Miss> {
     result.map_err(|not_read| match not_read {
         NotRead::Miss(miss) => miss,
-        NotRead::WouldBlock => unreachable!("only non-blocking reads return it"),
+        NotRead::WouldBlock => unreachable!("a blocking read waits for the device"),
     })
 }
 
@@ -142,17 +142,17 @@ impl DiskObject {
         self.inner.length
     }
 
-    /// Reads the body from `range.start` on. Returns at least one byte, at most the range, and at most the
-    /// bytes of one read. Call it again for the bytes after them. The result is empty if the range is empty or
-    /// beyond the body.
+    /// Reads the body from `range.start` on. Returns at least one byte, and at most the bytes of the range or of
+    /// one read (`read_bytes` of the settings). Call it again for the rest of the range. The result is empty if
+    /// the range is empty or begins after the body.
     pub fn read_now(&self, range: Range<u64>) -> NonBlockingRead<Bytes> {
         let result = self.inner.read(range, Wait::Never);
         self.count_would_block(&result);
         result.into()
     }
 
-    /// Like [`read_now`](Self::read_now), but bytes in the page cache that were verified lately are returned as
-    /// a span of at most one mebibyte, to be sent to a socket.
+    /// Like [`read_now`](Self::read_now), but returns a span of at most one mebibyte if the bytes are in the page
+    /// cache and were verified lately. The caller sends the span to a socket.
     pub fn piece_now(&self, range: Range<u64>) -> NonBlockingRead<Piece> {
         let result = self.inner.piece(range);
         self.count_would_block(&result);

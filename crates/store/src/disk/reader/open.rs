@@ -12,7 +12,7 @@ use crate::disk::location::Location;
 use crate::disk::volume::Volume;
 use crate::sync::Mutex;
 
-/// Enough for a header, a key, a head and the checksums of a body of one mebibyte: nearly all metadata.
+/// The size of a read of metadata: enough for a header, a key, a head and the checksums of a body of one mebibyte.
 const META_READ_BYTES: u64 = 4096;
 
 impl Volume {
@@ -38,8 +38,8 @@ impl Volume {
         into_blocking(self.read_head_with(hash, at, key, Wait::Allowed))
     }
 
-    /// Opens an object that is in the writer's buffer. Returns `None` if it has probably been written to the
-    /// device meanwhile.
+    /// Opens an object that is in the writer's buffer. Returns `None` if the object was written to the device
+    /// meanwhile, as far as the index shows.
     pub(crate) fn read_unwritten(
         self: &Arc<Self>,
         hash: KeyHash,
@@ -47,8 +47,8 @@ impl Volume {
         key: &[u8],
     ) -> Option<Result<DiskObject, Miss>> {
         let Some(object) = self.unwritten.find(hash) else {
-            // If the write failed, the index has no entry for the location, and the bytes there are no record
-            // to verify.
+            // If the write failed, the index has no entry for the location. The bytes at the location are then not
+            // a record, and must not be counted as corrupt.
             let is_written = self.index.find(hash) == Some(location);
             return (!is_written).then_some(Err(Miss::Reclaimed));
         };
@@ -83,7 +83,7 @@ impl Volume {
         wait: Wait,
     ) -> Result<DiskObject, NotRead> {
         let first = match wait {
-            // The body will be sent from the page cache, or read when its length is known.
+            // Only the metadata is read. The body will be sent from the page cache, or read when its length is known.
             Wait::Never if self.can_send_from_cache() => META_READ_BYTES,
             _ => self.settings.first_read_bytes.bytes(),
         };
@@ -94,7 +94,7 @@ impl Volume {
                 self.counters.read_objects.increment();
             }
             Err(NotRead::WouldBlock) => {}
-            // The entry belongs to another key, whose record is valid.
+            // The entry belongs to another key and is valid, so it stays in the index.
             Err(NotRead::Miss(Miss::KeyMismatch)) => {
                 self.index.note_false_match();
                 self.counters.strangers.increment();
@@ -140,7 +140,7 @@ impl Volume {
                         pinned = segment;
                     }
                 }
-                // The check comes after the pins: segments that are valid now are overwritten last.
+                // The segments are pinned before this check, so a segment that passes the check is overwritten last.
                 if !extents.iter().all(|extent| self.has_extent(extent)) {
                     return Err(Miss::Reclaimed.into());
                 }
@@ -170,15 +170,17 @@ impl Volume {
             inner: Arc::new(inner),
         })
     }
+
     /// Returns true if the piece's segment still has the epoch in which the piece was written.
     pub(in crate::disk) fn has_extent(&self, extent: &Extent) -> bool {
         let segment = self.segments.segment_at(extent.at);
         segment.is_some_and(|segment| self.segments.epoch(segment) == extent.epoch)
     }
-    /// Counts an object that could not be read, and removes it from the index.
+
+    /// Counts an object that could not be read, and removes it from the index unless the device may recover.
     pub(super) fn lost(&self, hash: KeyHash, location: Location, miss: Miss) {
         match miss {
-            // Counted where it was detected. The device may recover.
+            // The error was counted when the read failed. The device may recover.
             Miss::Device(_) | Miss::OutOfService => return,
             Miss::Reclaimed => self.counters.reclaimed_reads.increment(),
             Miss::Corrupt | Miss::KeyMismatch => {}

@@ -16,7 +16,7 @@ pub(in crate::disk) struct Record {
     pub(in crate::disk) header: RecordHeader,
     /// The offset of the record on the device.
     pub(in crate::disk) at: u64,
-    /// The metadata, and the following bytes that the same read returned.
+    /// The metadata, and the bytes after the metadata that the same read returned.
     bytes: Bytes,
 }
 
@@ -38,7 +38,7 @@ impl Record {
         self.bytes.slice(self.header.table_range())
     }
 
-    /// Returns the record without its body, in memory of its own.
+    /// Returns a copy of the record without its body.
     pub(in crate::disk) fn without_body(&self) -> Self {
         Self {
             header: self.header,
@@ -85,7 +85,7 @@ impl Volume {
         Ok(record)
     }
 
-    /// Reads the record at an offset and verifies its metadata. The first read has `first_bytes`.
+    /// Reads the record at an offset and verifies its metadata. The first read returns up to `first_bytes`.
     pub(super) fn record_at(
         &self,
         at: u64,
@@ -101,8 +101,7 @@ impl Volume {
         let bytes_left = self.segments.end(segment) - at;
         let mut bytes = self.read_bytes(at, first_bytes.min(bytes_left), wait)?;
         let seed = self.superblock.checksum_seed;
-        // If the epoch has changed, the segment was overwritten meanwhile, and the error says nothing about the
-        // record.
+        // If the epoch has changed, the segment was overwritten during the read, and the record is not corrupt.
         let cause = || {
             if self.segments.epoch(segment) == epoch {
                 Miss::Corrupt
@@ -132,7 +131,7 @@ impl Volume {
                 return Err(NotRead::WouldBlock);
             }
         }
-        // A header that was read again is parsed again: it is part of the metadata.
+        // The metadata may have been read again, and the header is a part of it. So the header is parsed again.
         let header = RecordHeader::parse(&bytes, self.shape.segment_bytes)
             .ok()
             .filter(|again| again.meta_bytes() == meta_bytes)
@@ -154,7 +153,8 @@ impl Volume {
         miss
     }
 
-    /// Reads bytes of the device. Without waiting it may return fewer bytes than requested, but at least one.
+    /// Reads bytes of the device. A read that must not wait may return fewer bytes than requested, but at least
+    /// one.
     pub(super) fn read_bytes(&self, at: u64, bytes: u64, wait: Wait) -> Result<Bytes, NotRead> {
         if self.health.state() == DeviceState::OutOfService {
             return Err(Miss::OutOfService.into());

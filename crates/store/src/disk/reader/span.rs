@@ -1,11 +1,13 @@
-//! A part of a body in the page cache, from which the kernel sends.
+//! A part of a body in the page cache, which the kernel sends to a socket.
 //!
-//! This process does not read the bytes. The kernel copies a short span from a mapping; of a long span it sends
-//! the pages themselves. This is safe for two reasons. Every block of the span was compared with its checksum
-//! lately ([`Verified`](crate::disk::verified::Verified)). And an overwrite guard on its segment exists during
-//! the system call; the guard requires the epoch of the comparison. Between two calls there is no guard, since
-//! a client may take its time. Pages that were sent may be in socket buffers for longer; their segment gets new
-//! pages before it is overwritten ([`page_replacement`]).
+//! This process does not read the bytes. The kernel copies a short span from a mapping. For a long span it passes
+//! the pages to the socket without a copy. The bytes are correct for two reasons. Every block of the span was
+//! compared with its checksum lately ([`Verified`](crate::disk::verified::Verified)). And an overwrite guard
+//! protects the segment during the system call, if the segment still has the epoch of the comparison.
+//!
+//! Between two calls no guard exists, because a slow client must not delay the writer. Pages that were sent may
+//! stay in socket buffers after the call. So their segment gets new pages before it is overwritten
+//! ([`page_replacement`]).
 
 use std::io;
 use std::ops::Range;
@@ -22,7 +24,7 @@ use crate::disk::page_replacement::{self, FOLIO_BYTES_MAX};
 use crate::disk::verified::BlockId;
 use crate::disk::volume::Volume;
 
-/// Bytes of a body in the page cache. While it lives, its segment is overwritten last.
+/// Bytes of a body in the page cache. Until the span is dropped, its segment is overwritten last.
 #[derive(Debug)]
 pub struct Span {
     object: DiskObject,
@@ -30,18 +32,18 @@ pub struct Span {
     epoch: u64,
     /// The range of bytes on the device.
     range: Range<u64>,
-    /// The start of the body, which identifies its blocks.
+    /// The offset of the body on the device. It identifies the blocks of the body.
     body_at: u64,
 }
 
-/// The smallest span that is sent with `sendfile`. Below it, one call that copies costs less than a separate
-/// call for the head.
+/// The smallest span that is sent with `sendfile`. A shorter span is copied in the same call as the head, which
+/// costs less than two calls.
 const SENDFILE_BYTES_MIN: u64 = 32 << 10;
 
 /// Why no byte of a span was sent.
 #[derive(Debug)]
 pub enum SendError {
-    /// The socket returned this error. `WouldBlock` if it takes no byte now.
+    /// The socket returned this error. `WouldBlock` if the socket accepts no byte now.
     Receiver(io::Error),
     /// The bytes are no longer available. The object was removed from the index.
     Lost(Miss),
@@ -67,7 +69,7 @@ impl Span {
         }
     }
 
-    /// The bytes that are left.
+    /// Returns the number of bytes that are left.
     pub fn len(&self) -> u64 {
         self.range.end - self.range.start
     }
@@ -97,8 +99,8 @@ impl Span {
     }
 
     /// Sends `before` and then the span to a non-blocking socket. Returns the number of bytes that the socket
-    /// took. If the bytes are copied, at most `copied_max` are offered. The caller calls
-    /// [`advance`](Self::advance) for the bytes of the span that were taken.
+    /// accepted. If the kernel copies the bytes, at most `copied_max` are offered. The caller then calls
+    /// [`advance`](Self::advance) with the number of accepted bytes of the span.
     ///
     /// # Errors
     ///
@@ -111,7 +113,7 @@ impl Span {
     ) -> Result<usize, SendError> {
         let volume = &self.object.inner.volume;
         let Some(mapping) = volume.device.mapping() else {
-            unreachable!("spans are made of mappings");
+            unreachable!("a span is made only for a device with a mapping");
         };
         let Some(guard) = volume.segments.block_overwrite(self.segment, self.epoch) else {
             return Err(SendError::Lost(self.lost(Miss::Reclaimed)));
@@ -120,7 +122,7 @@ impl Span {
         let length = usize::try_from(self.len()).unwrap_or(usize::MAX);
         let sent = match volume.device.sendfile_source() {
             Some(file) if self.may_use_sendfile(&range) => {
-                // Before the call, so that the writer sees it once the guard is dropped.
+                // The flag is set before the call, so that the writer sees the flag once the guard is dropped.
                 volume.segments.set_pages_in_sockets(self.segment);
                 page_replacement::send(to, before, file, range.start, length).and_then(|sent| {
                     match sent {
@@ -144,8 +146,8 @@ impl Span {
                     volume.verified.remove(block);
                     volume.residents.remove(block);
                 }
-                // It was in the page cache a moment ago, so the error is not temporary. The object is removed
-                // from the index.
+                // The bytes were in the page cache a moment ago, so the error is not temporary. The object is
+                // removed from the index.
                 let inner = &self.object.inner;
                 volume.index.remove(inner.hash, inner.location);
                 Err(SendError::Lost(Miss::Device(error.kind())))
@@ -178,8 +180,8 @@ impl Volume {
         self.verified.is_enabled() && self.device.mapping().is_some()
     }
 
-    /// Returns the first part of `range` of a body that was verified lately and is in memory. Returns `None` if
-    /// it is empty.
+    /// Returns the first part of a body's `range` whose blocks were verified lately and are in memory. Returns
+    /// `None` if this part is empty.
     pub(super) fn cached_range(&self, body: &Body, range: &Range<u64>) -> Option<CachedRange> {
         let mapping = self.device.mapping()?;
         let segment = self.segments.segment_at(body.at)?;
@@ -208,7 +210,7 @@ impl Volume {
 }
 
 impl Volume {
-    /// Returns how many bytes from `range.start` on are in memory, or were a moment ago.
+    /// Returns how many bytes from `range.start` on are in memory, or were in memory a moment ago.
     fn resident(&self, mapping: &Mapping, body: &Body, range: Range<u64>) -> u64 {
         let blocks = || blocks(body.at, body.epoch, &range);
         if !range.is_empty() && blocks().all(|block| self.residents.contains(block)) {

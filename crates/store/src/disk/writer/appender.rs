@@ -45,10 +45,10 @@ impl Writer {
         }
     }
 
-    /// Opens the next segment, and reclaims, so that the segment after it is free in time.
+    /// Opens the next segment. Then reclaims segments, so that the segment after it is free in time.
     pub(super) fn open_segment(&mut self) -> Result<(), AppendError> {
         if self.log.free_segments() == 0 {
-            // A failed write interrupted the last reclaim. No object can be reinserted now.
+            // A failed write interrupted the last reclaim. No segment is free, so no object can be reinserted.
             self.flush_records()?;
             let oldest = self.log.oldest();
             self.reclaim(oldest.expect("a segment is free, open or sealed"))?;
@@ -60,7 +60,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Like [`append`](Self::append), for reinserted records: takes a free segment, but reclaims none.
+    /// Like [`append`](Self::append), for reinserted records: may open a free segment, but reclaims no segment.
     pub(in crate::disk) fn append_reinserted(
         &mut self,
         draft: &Draft<'_>,
@@ -301,7 +301,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Replaces the segment's pages if some were passed to sockets, because they must not be overwritten.
+    /// Replaces the pages of a segment if some of them were passed to sockets, because such pages must not be
+    /// overwritten.
     fn replace_pages_in_sockets(&self, segment: SegmentId) -> Result<(), AppendError> {
         let volume = &self.volume;
         if !volume.segments.take_pages_in_sockets(segment) {
@@ -312,7 +313,7 @@ impl Writer {
             .device
             .replace_pages(start, end - start)
             .map_err(|error| {
-                // The next try must replace them.
+                // The next try must replace the pages.
                 volume.segments.set_pages_in_sockets(segment);
                 error.into()
             })
@@ -326,7 +327,7 @@ impl Writer {
         let opened = opened.expect("reclaiming keeps a segment free");
         self.entries.clear();
         self.flushed = self.log.shape().segment_header_bytes;
-        // The epoch changes before the old content is overwritten, so that readers notice it.
+        // The epoch changes before the old content is overwritten, so that readers notice the overwrite.
         volume.segments.set_epoch(opened.segment, opened.epoch);
         volume.segments.wait_for_guards(opened.segment);
         let header = SegmentHeader {

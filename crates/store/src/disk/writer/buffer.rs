@@ -1,7 +1,8 @@
 //! A buffer that can be written past the page cache.
 //!
-//! Such a write requires an address that is a multiple of [`WRITE_ALIGN`](crate::disk::device::WRITE_ALIGN). A
-//! `Vec` may be at any address; this buffer has a memory mapping of its own, which begins at a page boundary.
+//! A write past the page cache requires an address that is a multiple of
+//! [`WRITE_ALIGN`](crate::disk::device::WRITE_ALIGN). A `Vec` may be at any address. This buffer is a memory
+//! mapping, which begins at a page boundary.
 
 use std::ops::{Deref, DerefMut};
 
@@ -48,7 +49,7 @@ impl PageBuffer {
         }
         let room = length.max(2 * room).next_multiple_of(STEP_BYTES);
         let mut larger = MmapMut::map_anon(room).unwrap_or_else(|error| {
-            // As a `Vec` does if there is no memory.
+            // A `Vec` also panics if no memory is left.
             panic!("no memory for a write buffer of {room} bytes: {error}")
         });
         larger[..self.length].copy_from_slice(self);

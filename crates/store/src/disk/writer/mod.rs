@@ -1,18 +1,19 @@
 //! The single thread that writes a device.
 //!
-//! It takes objects from the queue, turns them into records, gathers records into large writes, and syncs them
-//! as configured. An object in one record is visible as soon as the record is in the buffer
+//! The thread takes objects from the queue, makes records of them, gathers records into large writes, and syncs
+//! the device as configured. An object in one record is visible as soon as the record is in the buffer
 //! ([`unwritten`](super::unwritten)), an object in pieces when its commit record is written. Recovery relies on
-//! the following order of syncs and segments:
+//! the following order of writes and syncs:
 //!
-//! 1. a segment's header is durable before any other part of its epoch is written;
-//! 2. a segment's records are durable before its footer is written;
-//! 3. a segment is overwritten only after the objects reinserted from it are durable. The segment that received
-//!    them was synced before the next one was opened, or it is the open one and is synced before the overwrite.
+//! 1. A segment's header is durable before any record of its epoch is written.
+//! 2. A segment's records are durable before its footer is written.
+//! 3. A segment is overwritten only after the objects reinserted from it are durable. If the segment that received
+//!    them is full, it was synced before the next segment was opened. If it is still open, it is synced before
+//!    the overwrite.
 //!
 //! When a write fails, all data since the last flush is dropped, the open segment is sealed without a footer,
-//! and the device is not written for a while. Purges that are not durable yet are kept and written first when
-//! the device works again.
+//! and the device is not written for a while. Purges that are not durable yet are kept. They are written first
+//! when the device works again.
 
 mod appender;
 mod buffer;
@@ -59,7 +60,7 @@ pub(crate) enum Message {
     },
     /// Ends an object in pieces.
     Commit { write: Arc<WriteState> },
-    /// Replaces the head of the object at a location. Its body is not changed.
+    /// Replaces the head of the object at a location. The body stays the same.
     Rewrite {
         write: Arc<WriteState>,
         from: Location,
@@ -68,17 +69,18 @@ pub(crate) enum Message {
     Tombstone { hash: KeyHash },
     /// Purges a key, and calls `done` when the purge is durable.
     Purge { hash: KeyHash, done: PurgeCallback },
-    /// Answers when all earlier messages are durable.
+    /// Sends a result to `done` when all earlier messages are durable.
     Sync {
         done: SyncSender<Result<(), SyncError>>,
     },
-    /// Like `Sync`. It is the last message.
+    /// Like `Sync`. The writer ends after this message.
     Close {
         done: SyncSender<Result<(), SyncError>>,
     },
 }
 
-/// The callback of a purge, called when the purge is durable. WriteError without a call if the writer ends first.
+/// The callback of a purge. It is called when the purge is durable or has failed. If the writer ends first, it is
+/// dropped without a call.
 pub(crate) struct PurgeCallback(Box<dyn FnOnce(Result<(), SyncError>) + Send>);
 
 impl PurgeCallback {
@@ -100,7 +102,7 @@ pub(crate) struct Writer {
     pub(super) log: SegmentLog,
     /// Records since the last flush, with their padding.
     buffer: PageBuffer,
-    /// The offset of the buffer in the open segment.
+    /// The offset of the buffer in the open segment: the bytes before it were written.
     flushed: u64,
     /// The entries for the footer of the open segment.
     entries: Vec<Entry>,
@@ -116,8 +118,9 @@ pub(crate) struct Writer {
     tombstones_unsynced: Vec<u64>,
     unsynced_bytes: u64,
     pace: Pace,
-    /// The times since when the buffer has had data, and since when written data has not been durable.
+    /// The time when the oldest record in the buffer was appended.
     buffered_since: Option<Instant>,
+    /// The time when the oldest data that is not durable was appended.
     unsynced_since: Option<Instant>,
     /// The time of the next try after a failure.
     retry_at: Option<Instant>,
@@ -170,8 +173,8 @@ const TOMBSTONES_PENDING_MAX: usize = 1 << 20;
 /// The most tombstones in one record.
 const TOMBSTONES_PER_RECORD: usize = 4096;
 
-/// The nice value of a writer that bypasses the page cache. It gets a tenth of the processor if other threads
-/// want all of it.
+/// The nice value of a writer that bypasses the page cache. If other threads use the whole processor, this thread
+/// gets a tenth of it.
 const LOW_PRIORITY: i32 = 10;
 
 impl Writer {
@@ -202,9 +205,9 @@ impl Writer {
     /// Runs until the queue is closed and empty.
     pub(crate) fn run(mut self) {
         if self.volume.settings.direct_writes != DirectWrites::Never {
-            // For this thread only (setpriority(2), "C library/kernel differences"). It mostly copies bytes and
-            // computes checksums, which can wait. With writes through the page cache the kernel's work could
-            // not wait. A failure has no consequences.
+            // The priority applies to this thread only (setpriority(2), "C library/kernel differences"). The thread
+            // mostly copies bytes and computes checksums, which can wait. If the call fails, requests are only a
+            // little slower.
             _ = rustix::process::setpriority_process(None, LOW_PRIORITY);
         }
         loop {
@@ -222,7 +225,7 @@ impl Writer {
         }
     }
 
-    /// How long to wait for a message.
+    /// Returns how long to wait for a message.
     fn timeout(&self) -> Duration {
         let settings = &self.volume.settings;
         let now = Instant::now();
@@ -321,7 +324,7 @@ impl Writer {
         false
     }
 
-    /// Stores a purge for the next record. Returns false if too many are stored.
+    /// Stores a purge for the next tombstone record. Returns false if too many purges are stored already.
     fn add_tombstone(&mut self, hash: KeyHash) -> bool {
         if self.tombstones.len() >= TOMBSTONES_PENDING_MAX {
             self.volume.purge_ended();
@@ -333,8 +336,7 @@ impl Writer {
         true
     }
 
-    /// Makes a purge durable, together with all purges that arrived while the device was busy: one sync for
-    /// all.
+    /// Makes a purge durable with one sync, together with all purges that arrived while the device was busy.
     fn purge_durably(&mut self, hash: KeyHash, done: PurgeCallback) {
         let volume = Arc::clone(&self.volume);
         let mut waiting = Vec::new();
@@ -395,8 +397,8 @@ impl Writer {
         closed.then_some(()).ok_or(SyncError::NotWritable)
     }
 
-    /// Starts the flush and sync timers, because data waits to be written. It must be durable in time, however
-    /// long it is gathered.
+    /// Starts the flush and sync timers, because data waits to be written. The sync timer starts now and not at the
+    /// flush, so that the time in the buffer counts.
     fn start_timers(&mut self) {
         let now = Instant::now();
         self.buffered_since.get_or_insert(now);
@@ -449,8 +451,8 @@ impl Writer {
         // The records in the open segment are valid. Without a footer, the segment will be searched.
         self.log.seal();
         self.buffered_since = None;
-        // Written data that is not synced must still be synced. Until that succeeds, the device is not back in
-        // service.
+        // Data that was written but not synced stays pending (`unsynced_since`). The device is not in service
+        // before a sync succeeds. Its tombstones are written again.
         let space = TOMBSTONES_PENDING_MAX.saturating_sub(self.tombstones.len());
         let carried = self.tombstones_unsynced.len().min(space);
         let lost = self.tombstones_unsynced.len() - carried;
@@ -461,7 +463,7 @@ impl Writer {
         self.retry_at = Some(Instant::now() + volume.settings.retry_interval);
     }
 
-    /// Writes a checkpoint on a thread of its own, unless one is being written.
+    /// Starts a thread that writes a checkpoint, unless a checkpoint is being written.
     fn begin_checkpoint(&mut self) {
         if self
             .checkpoint
@@ -480,13 +482,14 @@ impl Writer {
         let thread = thread::Builder::new().name("disk-checkpoint".to_owned());
         let thread = thread.spawn(move || {
             if let Err(error) = checkpoint::write(&volume, epoch)
-                // The area is full: the device has grown since it was formatted, and recovery uses the footers.
+                // The checkpoint area is full, because the device has grown since it was formatted. This is not an
+                // error: recovery uses the footers.
                 && error.kind() != io::ErrorKind::StorageFull
             {
                 volume.counters.write_errors.increment();
             }
         });
-        // Without a thread there is no checkpoint, and the next start reads the footers.
+        // If the thread cannot be started, the next start reads the footers.
         self.checkpoint = thread.ok();
     }
 

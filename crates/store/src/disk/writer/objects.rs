@@ -1,4 +1,4 @@
-//! Turns messages into records: whole objects, pieces, commit records, new heads.
+//! Makes records of messages: whole objects, pieces, commit records, new heads.
 
 use std::sync::Arc;
 
@@ -101,7 +101,7 @@ impl Writer {
         self.write_final_record(write, &draft, &[]);
     }
 
-    /// Returns true if every piece is in a segment in use.
+    /// Returns true if the segment of every piece is still in use.
     pub(in crate::disk) fn all_live(&self, extents: &[Extent]) -> bool {
         let tail_epoch = self.log.tail_epoch();
         extents
@@ -109,16 +109,16 @@ impl Writer {
             .all(|extent| extent.epoch >= tail_epoch && self.volume.has_extent(extent))
     }
 
-    /// Writes a new head. A body in pieces stays where it is; a body in a single record is copied.
+    /// Writes a new head. A body in pieces is not written again; a body in a single record is copied.
     pub(super) fn write_new_head(&mut self, write: &Arc<WriteState>, from: Location) {
         if self
             .pending
             .iter()
             .any(|(other, at)| *at == from || other.hash == write.hash)
         {
-            // The record is not written yet, and only written records can be copied or referred to. Or a newer
-            // object of the key is in the buffer: after the flush the index has its location, and the old
-            // object is no longer valid.
+            // Flushes for two reasons. If the old record is in the buffer, it must be written before it can be
+            // copied. If a newer object of the key is in the buffer, the index has the location of the newer object
+            // after the flush, and the check below then finds that the old object was replaced.
             let result = self.flush();
             self.record_outcome(result);
         }

@@ -1,12 +1,12 @@
-//! Decides if the writes of a device should bypass the page cache, because it is written fast.
+//! Decides if the writes of a device should bypass the page cache, because its write rate is high.
 
 use std::time::Instant;
 
-/// The write rate, in bytes a second, from which on a device counts as written fast.
+/// The write rate, in bytes a second, above which writes bypass the page cache.
 ///
-/// Below it, new objects are in memory when they are requested next, and the kernel's work for the writes takes
-/// a hundredth of a processor. Above it, this work delays requests (measured in
-/// docs/explanation/disk-cache.md), and the writes displace pages that are read.
+/// At a lower rate, the kernel's work for the writes takes only a hundredth of a processor, and new objects are in
+/// the page cache when they are requested next. At a higher rate, this work delays requests (measured in
+/// docs/explanation/disk-cache.md), and the writes evict pages that are read.
 const FAST: f64 = (32 << 20) as f64;
 
 /// A leaky bucket: writes fill it, and it drains at [`FAST`].
@@ -17,8 +17,8 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Adds a write. Returns true if the bucket contains more than one second of [`FAST`]. It holds at most two
-    /// seconds.
+    /// Adds a write. Returns true if the bucket then has more than the bytes of one second at [`FAST`]. The bucket
+    /// has space for the bytes of two seconds.
     pub(super) fn is_fast_with(&mut self, bytes: u64, now: Instant) -> bool {
         let before = self.at.replace(now).unwrap_or(now);
         let emptied = FAST * now.saturating_duration_since(before).as_secs_f64();
@@ -33,7 +33,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns for each write of 1 MiB, at this many writes a second, if it counted as fast.
+    /// Simulates writes of 1 MiB, `per_second` writes a second. Returns for each write if it counted as fast.
     fn run(pace: &mut Pace, start: Instant, per_second: u32, seconds: u32) -> Vec<bool> {
         let gap = Duration::from_secs(1) / per_second;
         let times = (0..per_second * seconds).map(|write| start + gap * write);

@@ -82,7 +82,7 @@ pub(crate) struct DemoArgs {
     origin_latency: Duration,
 
     /// Connections of the load generator
-    #[arg(long, default_value = "16", value_name = "N", hide_short_help = true)]
+    #[arg(long, default_value = "40", value_name = "N", hide_short_help = true)]
     connections: NonZeroUsize,
 
     /// Requests between two runs of AdaptSize's tuner; few, so that a short run shows some

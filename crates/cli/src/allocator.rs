@@ -1,22 +1,22 @@
 //! Returns pages that jemalloc has freed to the system.
 //!
 //! jemalloc keeps freed pages for a while, so that the next allocation can use them. In a cache that evicts
-//! objects, this is about as much as it frees in 100 ms, whatever its capacity. The cache calls
-//! [`return_pages_above`] after it has freed bodies.
+//! objects, these pages hold about as many bytes as the cache frees in 100 ms, whatever the cache's capacity. The
+//! cache calls [`return_pages_above`] after it has freed bodies.
 
 use std::sync::Mutex;
 
 use tikv_jemalloc_ctl::{Access as _, AsName as _, Result, epoch};
 
-/// Returns all freed pages to the system if they exceed `bytes_max`, and returns true if it did. If another thread is
-/// already returning pages, does nothing and returns false.
+/// Returns all freed pages to the system if they exceed `bytes_max`. Returns true if pages were returned. If
+/// another thread is already returning pages, does nothing and returns false.
 pub(crate) fn return_pages_above(bytes_max: u64) -> bool {
     static RETURNING: Mutex<()> = Mutex::new(());
     let Ok(_guard) = RETURNING.try_lock() else {
         return false;
     };
-    // These names exist in every jemalloc since 5.0. If a call fails, jemalloc returns the pages later by its
-    // own rules.
+    // The names of the statistics and settings below exist in every jemalloc since 5.0. If a call fails,
+    // jemalloc returns the pages later by its own rules.
     freed_bytes().is_ok_and(|freed| freed > bytes_max) && return_pages().is_ok()
 }
 
@@ -29,7 +29,8 @@ fn freed_bytes() -> Result<u64> {
     Ok(pages as u64 * page_bytes as u64)
 }
 
-/// Returns all freed pages to the system: sets the decay time to 0, which purges at once, and then restores it.
+/// Returns all freed pages to the system: sets the decay time to 0, at which jemalloc returns the pages at
+/// once, and then restores the decay time.
 fn return_pages() -> Result<()> {
     let decay_ms = c"arena.0.dirty_decay_ms".to_bytes_with_nul().name();
     let configured: isize = decay_ms.update(0)?;

@@ -5,7 +5,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Raises the soft limit of open files to the hard limit.
 ///
 /// Most systems start processes with a soft limit of 1,024, because `select` cannot watch higher descriptors. A
-/// server that uses a descriptor for each connection is expected to raise its own limit, before it opens any.
+/// server uses a descriptor for each connection, so it must raise its own limit before it opens connections.
 pub(crate) fn raise_limit() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current == limit.maximum {

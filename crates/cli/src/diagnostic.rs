@@ -39,7 +39,8 @@ impl Diagnostic {
         Self::new(all.map(ToString::to_string).collect::<Vec<_>>().join(": "))
     }
 
-    /// A file could not be opened or read. If the file does not exist, the hint is its absolute path.
+    /// The error for a file that could not be opened or read. If the file does not exist, the hint is its
+    /// absolute path.
     pub(crate) fn unreadable(path: &Path, cannot: &str, error: &io::Error) -> Self {
         let diagnostic = Self::new(format!("{cannot} {}: {error}", path.display()));
         match error.kind() {

@@ -126,8 +126,8 @@ impl Inputs {
         self.0.requests_max
     }
 
-    /// Returns true if the traces cannot be read a second time, because stdin is one of them.
-    pub(crate) fn read_once(&self) -> bool {
+    /// Returns true if stdin is one of the traces, so that the traces cannot be read a second time.
+    pub(crate) fn contains_stdin(&self) -> bool {
         self.0.files.iter().any(|file| file.as_os_str() == "-")
     }
 
@@ -139,8 +139,8 @@ impl Inputs {
     /// The total size of all files, or `None` if one of them is not a regular file.
     pub(crate) fn bytes(&self) -> Option<u64> {
         self.0.files.iter().try_fold(0, |sum, file| {
-            let facts = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
-            Some(sum + facts.len())
+            let metadata = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+            Some(sum + metadata.len())
         })
     }
 
@@ -167,15 +167,15 @@ impl Inputs {
         Ok(())
     }
 
-    /// Passes all records to `each` as they are read, reports the bytes read to `progress`, and returns what it
-    /// found in each file.
+    /// Passes all records to `each` as they are read, reports the bytes read to `progress`, and returns the
+    /// format and the skipped lines of each file.
     pub(crate) fn read(
         &self,
         progress: Option<&Progress>,
         mut each: impl FnMut(&[Record]) -> anyhow::Result<()>,
     ) -> anyhow::Result<ReadResult> {
         let bytes_read = Arc::new(AtomicU64::new(0));
-        let mut left = self.0.requests_max.unwrap_or(u64::MAX);
+        let mut remaining = self.0.requests_max.unwrap_or(u64::MAX);
         let mut result = ReadResult {
             files: Vec::new(),
             error: None,
@@ -194,7 +194,7 @@ impl Inputs {
                     return Ok(result);
                 }
             };
-            while left > 0 {
+            while remaining > 0 {
                 let records = match reader.next_batch() {
                     Ok(Some(records)) => records,
                     Ok(None) => break,
@@ -203,8 +203,9 @@ impl Inputs {
                         break;
                     }
                 };
-                let take = usize::try_from(left).map_or(records.len(), |n| records.len().min(n));
-                left -= take as u64;
+                let take =
+                    usize::try_from(remaining).map_or(records.len(), |n| records.len().min(n));
+                remaining -= take as u64;
                 each(&records[..take])?;
                 if let Some(progress) = progress {
                     progress.set(bytes_read.load(Ordering::Relaxed));
@@ -285,7 +286,7 @@ fn open_file(file: &Path) -> anyhow::Result<(String, Box<dyn Read + Send>)> {
     Ok((label, Box::new(opened)))
 }
 
-/// Converts a reader's error to an error for the user; causes follow the message.
+/// Converts a reader's error to an error for the user. The message ends with the cause.
 fn diagnostic_of(error: ReadError) -> anyhow::Error {
     let mut message = error.problem().to_string();
     if let Some(cause) = std::error::Error::source(&error) {
@@ -319,5 +320,6 @@ pub(crate) fn warn_about_skipped(label: &str, skipped: &Skipped) {
     }
 }
 
-/// Records of a batch: some milliseconds of simulation, so that waking a thread for a batch pays.
+/// The number of records in a batch. A simulation of so many records takes some milliseconds, much longer than the
+/// wake-up of a thread.
 const BATCH_RECORDS: usize = 1 << 16;

@@ -20,7 +20,7 @@ use edgeward_types::ByteSize;
 
 use crate::commands::link::endpoint::{self, Compression, IdScheme};
 
-/// The section `[origin.link]` of the configuration, parsed.
+/// The parsed `[origin.link]` section of the configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkSettings {
     pub(crate) gateway: Option<HostPort>,
@@ -77,7 +77,7 @@ impl EdgeLink {
             anyhow::bail!("[origin.link] is incomplete");
         };
         let (encryption, ids) = endpoint::keys(keys, settings.encryption)?;
-        let none = Methods::NONE;
+        let no_methods = Methods::NONE;
         let mut config = LinkConfig::new(encryption, ids, {
             let chunk_bytes = 8 << 10;
             let compression = settings.store_compression.method();
@@ -91,8 +91,8 @@ impl EdgeLink {
         config.times.outage_max = settings.timeout;
         config.methods = match settings.compression {
             Compression::Zstd => Methods::ALL,
-            Compression::Lz4 => none.with(Method::Lz4),
-            Compression::None => none,
+            Compression::Lz4 => no_methods.with(Method::Lz4),
+            Compression::None => no_methods,
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -102,8 +102,8 @@ impl EdgeLink {
             let client =
                 Client::start(config, &gateway.to_string()).map_err(endpoint::with_hint)?;
             let status_client = client.clone();
-            let report = Arc::new(move || EndpointStatus::from(&status_client));
-            let admin = endpoint::admin(settings.admin, report).await?;
+            let read_status = Arc::new(move || EndpointStatus::from(&status_client));
+            let admin = endpoint::admin(settings.admin, read_status).await?;
             anyhow::Ok((client, admin))
         })?;
         let admin_addr = admin.as_ref().map(edgeward_link::Admin::local_addr);
@@ -115,7 +115,7 @@ impl EdgeLink {
                 runtime.block_on(async {
                     _ = stopped.await;
                     drop(admin);
-                    // The edge has ended before, so that no stream is open.
+                    // The edge is shut down before the link, so that no stream is open.
                     if let Err(error) = stopping_client.shutdown(Duration::from_secs(1)).await {
                         tracing::warn!(%error, "cannot write the store of the link");
                     }

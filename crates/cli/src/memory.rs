@@ -88,7 +88,7 @@ fn limit_of(root: &Path, line: &str) -> Option<u64> {
         }
         _ => return None,
     };
-    // In a container the path may be the host's: only the root of the mount exists here.
+    // In a container, the path may be that of the host. Then only the root of the mount exists inside the container.
     Path::new(path.trim_start_matches('/'))
         .ancestors()
         .filter_map(|group| fs::read_to_string(root.join(mount).join(group).join(file)).ok())
@@ -103,11 +103,11 @@ mod tests {
 
     #[test]
     fn the_least_of_the_machine_s_memory_and_the_group_s_limits_counts() {
-        let root = tempfile::tempdir().expect("a folder");
+        let root = tempfile::tempdir().expect("the temporary folder is created");
         let write = |path: &str, text: &str| {
             let path = root.path().join(path);
-            fs::create_dir_all(path.parent().expect("it has one")).expect("a folder");
-            fs::write(path, text).expect("a file");
+            fs::create_dir_all(path.parent().expect("the folder is created")).expect("a folder");
+            fs::write(path, text).expect("the file is written");
         };
         let limit = || MemoryLimit::of_system(root.path()).map(|limit| (limit.bytes, limit.source));
         assert_eq!(limit(), None);

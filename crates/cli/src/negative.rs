@@ -1,4 +1,5 @@
-//! Connects the edge's `[[negative]]` rules to the filters that answer them.
+//! Connects each `[[negative]]` rule to its filter. A rule lets the edge answer 404 without the origin if the filter
+//! says that the id in the path is absent.
 //!
 //! The edge queries an `IdFilter` and does not know where the filter comes from; `filter-client` does not know
 //! the edge. This module starts a filter for each rule of the configuration.
@@ -15,16 +16,18 @@ use edgeward_filter_client::{
 use edgeward_proxy::negative::{FilterFacts, IdFilter, Judgement, NegativeRule, PathPattern};
 use edgeward_types::ByteSize;
 
-/// A section `[[negative]]` of the configuration, parsed.
+/// One parsed `[[negative]]` section of the configuration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NegativeSettings {
     pub(crate) pattern: Option<PathPattern>,
     pub(crate) filter: Option<FilterLocation>,
     pub(crate) keys: Vec<PublicKey>,
     pub(crate) max_staleness: Option<Duration>,
-    pub(crate) ids: Option<IdKind>,
+    /// How ids are written in the path. `None`: in the form that the filter states.
+    pub(crate) id_kind: Option<IdKind>,
     pub(crate) clock_error: Option<Duration>,
-    pub(crate) roots: Option<PathBuf>,
+    /// The PEM file of the root certificates for an `https` publisher. `None`: those of the system.
+    pub(crate) root_certificates: Option<PathBuf>,
     pub(crate) snapshot_bytes_max: Option<ByteSize>,
 }
 
@@ -78,7 +81,7 @@ pub(crate) fn start(all: &[NegativeSettings]) -> anyhow::Result<Vec<NegativeRule
             pattern: pattern.clone(),
             filter: Arc::new(RuleFilter {
                 source: start_filter(settings, location)?,
-                is_hex: settings.ids == Some(IdKind::Hex),
+                is_hex: settings.id_kind == Some(IdKind::Hex),
             }),
         });
     }
@@ -89,7 +92,7 @@ fn start_filter(
     settings: &NegativeSettings,
     location: &FilterLocation,
 ) -> anyhow::Result<FilterSource> {
-    let form = settings.ids.map(IdKind::form);
+    let form = settings.id_kind.map(IdKind::form);
     match location {
         FilterLocation::File(path) => {
             let file = FileFilter::start(path, settings.max_staleness, form)?;
@@ -105,7 +108,7 @@ fn start_filter(
             let mut config = FilterConfig::new(url.clone(), trust, max_staleness);
             config.form = form;
             config.clock_error = settings.clock_error;
-            config.roots.clone_from(&settings.roots);
+            config.roots.clone_from(&settings.root_certificates);
             if let Some(bytes_max) = settings.snapshot_bytes_max {
                 config.snapshot_bytes_max = bytes_max.bytes();
             }

@@ -13,7 +13,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Handles SIGTERM and SIGINT. For tools: other signals keep the default action of the system.
+    /// Handles SIGTERM and SIGINT, for a tool. Other signals keep the default action of the system.
     pub(crate) fn listen() -> anyhow::Result<Self> {
         Self::with(AsyncSignals::listen)
     }
@@ -28,9 +28,9 @@ impl Signals {
             .enable_io()
             .build()
             .context("cannot start the runtime for signals")?;
-        let inside = runtime.enter();
+        let entered = runtime.enter();
         let signals = listen()?;
-        drop(inside);
+        drop(entered);
         Ok(Self { runtime, signals })
     }
 
@@ -81,8 +81,8 @@ impl AsyncSignals {
         })
     }
 
-    /// Handles SIGTERM and SIGINT, SIGHUP and SIGUSR1, which reopen log files, and SIGUSR2, which is logged and
-    /// ignored.
+    /// Handles the signals of a server: SIGTERM and SIGINT stop it, SIGHUP and SIGUSR1 reopen its log files, and
+    /// SIGUSR2 is logged and ignored.
     pub(crate) fn of_server() -> anyhow::Result<Self> {
         Ok(Self {
             server_signals: Some(ServerSignals {

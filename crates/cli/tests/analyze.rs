@@ -31,7 +31,7 @@ fn log() -> (String, HashMap<String, u64>) {
 
 #[test]
 fn counts_are_exact_whatever_the_compression_and_the_depth() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let (text, counts) = log();
     let requests: u64 = counts.values().sum();
     let once = counts.values().filter(|count| **count == 1).count() as u64;
@@ -52,11 +52,12 @@ fn counts_are_exact_whatever_the_compression_and_the_depth() {
 
 #[test]
 fn one_report_covers_the_logs_of_several_machines() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let (text, counts) = log();
     for machine in ["edge-1", "edge-2"] {
-        fs::create_dir(folder.path().join(machine)).expect("a folder");
-        fs::write(folder.path().join(machine).join("access.log"), &text).expect("a file");
+        fs::create_dir(folder.path().join(machine)).expect("the folder is created");
+        fs::write(folder.path().join(machine).join("access.log"), &text)
+            .expect("the file is written");
     }
     let report = json(&["--json", name(folder.path())]);
     let requests: u64 = counts.values().sum();
@@ -130,7 +131,7 @@ fn a_real_log_is_counted_as_awk_counts_it() {
 /// the page.
 #[test]
 fn the_configuration_that_suits_a_log_is_valid_and_is_on_the_page() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let log = folder.path().join("access.log.zst");
     let out = Command::new(env!("CARGO_BIN_EXE_edgeward"))
         .args([
@@ -144,7 +145,7 @@ fn the_configuration_that_suits_a_log_is_valid_and_is_on_the_page() {
         ])
         .args(["--one-hit-share", "70%", "--output", name(&log)])
         .output()
-        .expect("it runs");
+        .expect("the process runs");
     assert!(out.status.success());
     let page = folder.path().join("report.html");
     let report = json(&["--json", name(&log), "--report", name(&page)]);
@@ -167,11 +168,11 @@ fn the_configuration_that_suits_a_log_is_valid_and_is_on_the_page() {
     assert!(settings.contains("policy = \"gdsf\""), "{settings}");
     let config = folder.path().join("edgeward.toml");
     let front = "[[listener]]\naddress = \"127.0.0.1:0\"\n[origin]\nurl = \"http://127.0.0.1:9\"\n";
-    fs::write(&config, format!("{front}{settings}")).expect("a file");
+    fs::write(&config, format!("{front}{settings}")).expect("the file is written");
     let check = Command::new(env!("CARGO_BIN_EXE_edgeward"))
         .args(["check-config", name(&config)])
         .output()
-        .expect("it runs");
+        .expect("the process runs");
     let printed = String::from_utf8_lossy(&check.stderr);
     assert!(check.status.success(), "{settings}\n{printed}");
 
@@ -187,18 +188,18 @@ fn the_configuration_that_suits_a_log_is_valid_and_is_on_the_page() {
 
 #[test]
 fn a_truncated_log_is_counted_up_to_the_error_and_marked_incomplete() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let path = folder.path().join("access.log.gz");
     let (text, counts) = log();
     compress(&path, text.as_bytes());
-    let whole = fs::read(&path).expect("just written");
-    fs::write(&path, &whole[..whole.len() * 2 / 3]).expect("a file");
+    let compressed = fs::read(&path).expect("the file is readable");
+    fs::write(&path, &compressed[..compressed.len() * 2 / 3]).expect("the file is written");
     let good = folder.path().join("good.log");
-    fs::write(&good, &text).expect("a file");
+    fs::write(&good, &text).expect("the file is written");
 
     let out = edgeward(&["--json", name(&path), name(&good)], b"");
     assert_eq!(out.status.code(), Some(2));
-    let report: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    let report: Value = serde_json::from_slice(&out.stdout).expect("the text is JSON");
     assert_eq!(report["complete"], false);
     let requests: u64 = counts.values().sum();
     let read = report["requests"].as_u64().expect("a number");
@@ -220,7 +221,7 @@ fn a_truncated_log_is_counted_up_to_the_error_and_marked_incomplete() {
 }
 
 #[test]
-fn malformed_lines_are_counted_with_examples_and_not_fatal() {
+fn malformed_lines_are_counted_and_reported_with_examples() {
     let (text, counts) = log();
     let requests: u64 = counts.values().sum();
     let mut damaged = b"hello\n\n# a comment\n".to_vec();
@@ -233,7 +234,7 @@ fn malformed_lines_are_counted_with_examples_and_not_fatal() {
         .extend_from_slice(b"192.0.2.1 - - [16/May/2015:10:05:03 +0000] \"GET /z HTTP/1.1\" 200 7");
     let out = edgeward(&["--json", "-"], &damaged);
     assert!(out.status.success());
-    let report: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    let report: Value = serde_json::from_slice(&out.stdout).expect("the text is JSON");
     assert_eq!(report["requests"], requests + 1);
     assert_eq!(report["lines_malformed"], 3, "hello, 2 MiB of x, and zeros");
     assert_eq!(
@@ -259,11 +260,11 @@ fn malformed_lines_are_counted_with_examples_and_not_fatal() {
 
 #[test]
 fn a_file_that_is_not_a_log_is_rejected_by_name() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let path = folder.path().join("junk.bin");
     let mut junk = b"\x7fELF".to_vec();
     junk.extend((0..100_000u32).flat_map(|n| n.wrapping_mul(0x9e37_79b9).to_le_bytes()));
-    fs::write(&path, junk).expect("a file");
+    fs::write(&path, junk).expect("the file is written");
     let says = |args: &[&str]| {
         let out = edgeward(args, b"");
         assert_eq!(
@@ -282,7 +283,7 @@ fn a_file_that_is_not_a_log_is_rejected_by_name() {
     assert!(printed.contains("/nonexistent/access.log"), "{printed}");
     let printed = says(&[name(&path), "--memory", "1MiB"]);
     assert!(printed.contains("--memory"), "{printed}");
-    fs::write(&path, "").expect("a file");
+    fs::write(&path, "").expect("the file is written");
     let printed = says(&[name(&path)]);
     assert!(printed.contains("no requests"), "{printed}");
 }
@@ -298,7 +299,7 @@ fn a_full_disk_ends_the_reading_and_keeps_the_counts() {
     let limits = ["--memory", "16MiB", "--temp-max", "1MiB", "--threads", "1"];
     let out = edgeward(&[&["--json", "-"], &limits[..]].concat(), text.as_bytes());
     assert_eq!(out.status.code(), Some(2));
-    let report: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    let report: Value = serde_json::from_slice(&out.stdout).expect("the text is JSON");
     assert_eq!(report["complete"], false);
     let requests = report["requests"].as_u64().expect("a number");
     assert!((65_536..400_000).contains(&requests), "{requests}");
@@ -332,7 +333,7 @@ fn json(args: &[&str]) -> Value {
     let out = edgeward(args, b"");
     let printed = String::from_utf8_lossy(&out.stderr);
     assert!(out.status.success(), "{args:?}: {printed}");
-    serde_json::from_slice(&out.stdout).expect("JSON")
+    serde_json::from_slice(&out.stdout).expect("the text is JSON")
 }
 
 fn edgeward(args: &[&str], input: &[u8]) -> Output {
@@ -350,7 +351,7 @@ fn filter(command: &mut Command, input: &[u8]) -> Output {
     std::thread::scope(|scope| {
         // A program that needs no more input closes the pipe.
         scope.spawn(move || _ = stdin.write_all(input));
-        child.wait_with_output().expect("it ends")
+        child.wait_with_output().expect("the process ends")
     })
 }
 

@@ -28,16 +28,16 @@ fn log(requests: u64, seed: u64) -> String {
 fn machines(folder: &Path) {
     for (n, machine) in ["edge-1", "edge-2", "edge-3"].iter().enumerate() {
         let folder = folder.join(machine);
-        fs::create_dir_all(&folder).expect("a folder");
+        fs::create_dir_all(&folder).expect("the folder is created");
         let text = log(2000 + 500 * n as u64, 7 * n as u64) + "junk\n";
-        fs::write(folder.join("access.log"), text).expect("a file");
+        fs::write(folder.join("access.log"), text).expect("the file is written");
     }
 }
 
 /// Method: analyzes each machine alone; the merged table and JSON must equal those of all logs at once.
 #[test]
 fn partial_results_merge_into_the_report_of_all_logs() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     machines(&folder.path().join("logs"));
     for depth in [&[][..], &["--counts"]] {
         let names = ["edge-2", "edge-1", "edge-3"];
@@ -84,13 +84,13 @@ fn partial_results_merge_into_the_report_of_all_logs() {
 
 #[test]
 fn an_invalid_partial_result_is_rejected_by_name() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     machines(&folder.path().join("logs"));
     let made = edgeward(folder.path(), &["logs", "--partial", "a.part"]);
     assert!(made.status.success());
-    let bytes = fs::read(folder.path().join("a.part")).expect("just written");
+    let bytes = fs::read(folder.path().join("a.part")).expect("the file is readable");
     let says = |bytes: &[u8]| {
-        fs::write(folder.path().join("b.part"), bytes).expect("a file");
+        fs::write(folder.path().join("b.part"), bytes).expect("the file is written");
         let out = edgeward(folder.path(), &["merge", "b.part"]);
         assert_eq!((out.status.code(), out.stdout.len()), (Some(2), 0));
         String::from_utf8_lossy(&out.stderr).into_owned()
@@ -116,10 +116,10 @@ fn an_invalid_partial_result_is_rejected_by_name() {
 /// with junk of the same size and modification time, so that reading it again would change the result.
 #[test]
 fn a_killed_analysis_continues_from_its_checkpoint() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let first = folder.path().join("a.log");
-    fs::write(&first, log(30_000, 1)).expect("a file");
-    fs::write(folder.path().join("b.log"), log(29_000, 2)).expect("a file");
+    fs::write(&first, log(30_000, 1)).expect("the file is written");
+    fs::write(folder.path().join("b.log"), log(29_000, 2)).expect("the file is written");
     let whole = json(folder.path(), &["a.log", "b.log"]);
     let kept = [
         "a.log",
@@ -131,15 +131,17 @@ fn a_killed_analysis_continues_from_its_checkpoint() {
         "--checkpoint-every",
         "1KiB",
     ];
-    let mut child = command(folder.path(), &kept).spawn().expect("it starts");
+    let mut child = command(folder.path(), &kept)
+        .spawn()
+        .expect("the process starts");
     // A checkpoint is written every thousand lines, so that the 40th is in the second log.
     let mark = folder.path().join("kept/000040.partial");
     let deadline = Instant::now() + Duration::from_secs(60);
     while !mark.exists() && Instant::now() < deadline {
         std::thread::yield_now();
     }
-    child.kill().expect("it runs");
-    let killed = child.wait_with_output().expect("it ends");
+    child.kill().expect("the process runs");
+    let killed = child.wait_with_output().expect("the process ends");
     assert!(!killed.status.success() && mark.exists(), "{killed:?}");
 
     let other = edgeward(folder.path(), &[&kept[..], &["--cut-query"]].concat());
@@ -147,17 +149,17 @@ fn a_killed_analysis_continues_from_its_checkpoint() {
     assert_eq!(other.status.code(), Some(2));
     assert!(printed.contains("other options"), "{printed}");
 
-    let facts = first.metadata().expect("it is there");
-    fs::write(&first, log(30_000, 1) + "\n").expect("a file");
+    let metadata = first.metadata().expect("the log exists");
+    fs::write(&first, log(30_000, 1) + "\n").expect("the file is written");
     let changed = edgeward(folder.path(), &kept);
     let printed = String::from_utf8_lossy(&changed.stderr).into_owned();
     assert_eq!(changed.status.code(), Some(2));
     assert!(printed.contains("a.log has changed"), "{printed}");
 
-    fs::write(&first, "x".repeat(facts.len() as usize)).expect("a file");
+    fs::write(&first, "x".repeat(metadata.len() as usize)).expect("the file is written");
     let file = File::options().write(true).open(&first).expect("a file");
-    file.set_modified(facts.modified().expect("a time"))
-        .expect("a time");
+    file.set_modified(metadata.modified().expect("the modification time is set"))
+        .expect("the modification time is set");
     assert_eq!(json(folder.path(), &kept), whole);
     assert!(!folder.path().join("kept").exists());
 }
@@ -165,10 +167,10 @@ fn a_killed_analysis_continues_from_its_checkpoint() {
 /// Method: mounts a tmpfs of a mebibyte in a mount namespace of the test.
 #[test]
 fn a_full_temporary_folder_ends_the_reading_and_keeps_the_counts() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let temp = folder.path().join("temp");
-    fs::create_dir(&temp).expect("a folder");
-    fs::write(folder.path().join("a.log"), log(400_000, 5)).expect("a file");
+    fs::create_dir(&temp).expect("the folder is created");
+    fs::write(folder.path().join("a.log"), log(400_000, 5)).expect("the file is written");
     let script = "mount -t tmpfs -o size=1m none \"$0\" && exec \"$@\"";
     let inside = |program: &[&str]| {
         let mut command = Command::new("unshare");
@@ -195,12 +197,12 @@ fn a_full_temporary_folder_ends_the_reading_and_keeps_the_counts() {
         "--temp-max",
         "1GiB",
     ]);
-    let out = out.expect("it runs");
+    let out = out.expect("the process runs");
     let printed = String::from_utf8_lossy(&out.stderr).into_owned();
     assert_eq!(out.status.code(), Some(2), "{printed}");
     assert!(printed.contains("No space left on device"), "{printed}");
     assert!(printed.contains("--temp"), "{printed}");
-    let report: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    let report: Value = serde_json::from_slice(&out.stdout).expect("the text is JSON");
     assert_eq!(report["complete"], false);
     let requests = report["requests"].as_u64().expect("a number");
     assert!((60_000..400_000).contains(&requests), "{requests}");
@@ -219,7 +221,7 @@ fn json(folder: &Path, args: &[&str]) -> Value {
     let out = edgeward(folder, &[args, &["--json"]].concat());
     let printed = String::from_utf8_lossy(&out.stderr);
     assert!(out.status.success(), "{args:?}: {printed}");
-    let mut document: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    let mut document: Value = serde_json::from_slice(&out.stdout).expect("the text is JSON");
     document["temp_bytes"] = Value::Null;
     document
 }
@@ -236,5 +238,5 @@ fn command(folder: &Path, args: &[&str]) -> Command {
 }
 
 fn edgeward(folder: &Path, args: &[&str]) -> Output {
-    command(folder, args).output().expect("it runs")
+    command(folder, args).output().expect("the process runs")
 }

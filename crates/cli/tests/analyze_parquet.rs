@@ -11,20 +11,20 @@ fn edgeward(folder: &Path, args: &[&str]) -> Output {
         .args(args)
         .current_dir(folder)
         .output()
-        .expect("it runs")
+        .expect("the process runs")
 }
 
 fn log(folder: &Path) {
     let line =
         |day: u32| format!("c - - [{day}/May/2015:10:05:03 +0000] \"GET /a HTTP/1.1\" 200 5\n");
     let text = [17, 18, 17].map(line).concat();
-    fs::write(folder.join("access.log"), text).expect("a file");
+    fs::write(folder.join("access.log"), text).expect("the file is written");
 }
 
 #[cfg(not(feature = "parquet"))]
 #[test]
 fn a_build_without_parquet_says_so() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     log(folder.path());
     let out = edgeward(folder.path(), &[]);
     let printed = String::from_utf8_lossy(&out.stderr).into_owned();
@@ -35,7 +35,7 @@ fn a_build_without_parquet_says_so() {
 #[cfg(feature = "parquet")]
 #[test]
 fn each_day_is_a_folder_and_an_incomplete_result_is_marked() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     log(folder.path());
     let out = edgeward(folder.path(), &[]);
     let printed = String::from_utf8_lossy(&out.stderr).into_owned();
@@ -49,7 +49,7 @@ fn each_day_is_a_folder_and_an_incomplete_result_is_marked() {
             .read_dir()
             .expect("a day");
         let file = files.next().expect("a file").expect("a file");
-        let bytes = fs::read(file.path()).expect("a file");
+        let bytes = fs::read(file.path()).expect("the file is readable");
         assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
         assert!(files.next().is_none());
     }
@@ -58,7 +58,7 @@ fn each_day_is_a_folder_and_an_incomplete_result_is_marked() {
     assert!(printed.contains("not empty"), "{printed}");
 
     fs::remove_dir_all(folder.path().join("out")).expect("it was there");
-    fs::write(folder.path().join("junk.bin"), [0, 1, 2, 3]).expect("a file");
+    fs::write(folder.path().join("junk.bin"), [0, 1, 2, 3]).expect("the file is written");
     let out = edgeward(folder.path(), &["junk.bin"]);
     assert_eq!(out.status.code(), Some(2));
     assert!(folder.path().join("out/INCOMPLETE").exists());

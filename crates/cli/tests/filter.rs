@@ -20,14 +20,14 @@ fn run(folder: &Path, arguments: &[&str], stdin: &str) -> Output {
     _ = child
         .stdin
         .take()
-        .expect("a pipe")
+        .expect("the stream is piped")
         .write_all(stdin.as_bytes());
-    child.wait_with_output().expect("an end")
+    child.wait_with_output().expect("the process ends")
 }
 
 fn json(output: &Output) -> Value {
     assert!(output.status.success(), "{output:?}");
-    serde_json::from_slice(&output.stdout).expect("JSON")
+    serde_json::from_slice(&output.stdout).expect("the text is JSON")
 }
 
 fn error_output(output: &Output) -> String {
@@ -42,7 +42,7 @@ fn ids(count: u32) -> String {
 /// Tests every construction from stdin to query: inserted ids are found, most others are absent.
 #[test]
 fn a_filter_finds_the_ids_of_its_source() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     for (name, extra) in [
         ("static", &[][..]),
         ("updatable", &["--updatable"]),
@@ -93,7 +93,7 @@ fn a_filter_finds_the_ids_of_its_source() {
 
 #[test]
 fn ids_are_read_from_the_named_column() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let csv = "name,id\n\"a, \"\"b\"\"\nc\",550E8400-E29B-41D4-A716-446655440000\nd,\n";
     std::fs::write(folder.path().join("ids.csv"), csv).expect("written");
     let build = [
@@ -113,7 +113,7 @@ fn ids_are_read_from_the_named_column() {
 
 #[test]
 fn a_malformed_id_is_reported_with_its_line() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let build = ["build", "-s", "-", "--ids", "integer", "-o", "f"];
     let printed = error_output(&run(folder.path(), &build, "1\n2\nid\n"));
     assert!(
@@ -151,7 +151,7 @@ fn a_malformed_id_is_reported_with_its_line() {
 
 #[test]
 fn inspect_and_diff_report_the_contents_of_filters() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     for (name, count) in [("a", 1000), ("b", 1200)] {
         let build = [
             "build", "-s", "-", "-o", name, "--epoch", "3", "--fpr", "0.1%",
@@ -175,7 +175,7 @@ fn inspect_and_diff_report_the_contents_of_filters() {
         &ids(1200),
     );
     assert_eq!(diff.status.code(), Some(1));
-    let diff: Value = serde_json::from_slice(&diff.stdout).expect("JSON");
+    let diff: Value = serde_json::from_slice(&diff.stdout).expect("the text is JSON");
     assert_eq!(diff["answers"]["only_first"]["ids"], 0);
     assert!(
         diff["answers"]["only_second"]["ids"]
@@ -199,11 +199,11 @@ fn a_publisher_serves_the_ids_of_a_file_and_posted_ids() {
     use std::io::{BufRead as _, BufReader, Read as _};
     use std::net::TcpStream;
 
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     std::fs::write(folder.path().join("ids.txt"), ids(1000)).expect("written");
     std::fs::write(folder.path().join("token"), "sixteen-or-more-characters\n").expect("written");
-    let made = run(folder.path(), &["keygen", "-o", "key"], "");
-    let public = String::from_utf8(made.stdout).expect("text");
+    let keygen = run(folder.path(), &["keygen", "-o", "key"], "");
+    let public = String::from_utf8(keygen.stdout).expect("text");
     let again = run(folder.path(), &["keygen", "--public", "key"], "");
     assert_eq!(String::from_utf8(again.stdout).expect("text"), public);
     let refused = error_output(&run(folder.path(), &["keygen", "-o", "key"], ""));
@@ -220,20 +220,23 @@ fn a_publisher_serves_the_ids_of_a_file_and_posted_ids() {
         .spawn()
         .expect("the binary runs");
     let mut line = String::new();
-    let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
-    out.read_line(&mut line).expect("a start line");
-    let text_found: Value = serde_json::from_str(&line).expect("JSON");
-    assert_eq!(text_found["public_key"], public.trim());
-    let url = text_found["listening"].as_str().expect("a URL");
+    let mut out = BufReader::new(child.stdout.take().expect("the stream is piped"));
+    out.read_line(&mut line)
+        .expect("the publisher prints its first line");
+    let start_line: Value = serde_json::from_str(&line).expect("the text is JSON");
+    assert_eq!(start_line["public_key"], public.trim());
+    let url = start_line["listening"].as_str().expect("a URL");
     let addr = url["http://".len()..]
         .split('/')
         .next()
         .expect("an address");
     let ask = |request: String| {
-        let mut stream = TcpStream::connect(addr).expect("it listens");
+        let mut stream = TcpStream::connect(addr).expect("the server accepts the connection");
         stream.write_all(request.as_bytes()).expect("taken");
         let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).expect("an answer");
+        stream
+            .read_to_end(&mut answer)
+            .expect("the server responds");
         String::from_utf8_lossy(&answer).into_owned()
     };
     let manifest = || {
@@ -253,14 +256,14 @@ fn a_publisher_serves_the_ids_of_a_file_and_posted_ids() {
     use rustix::process::{Signal, kill_process};
     // The first three signals do not stop a server.
     for signal in [Signal::HUP, Signal::USR1, Signal::USR2, Signal::TERM] {
-        kill_process(pid, signal).expect("it runs");
+        kill_process(pid, signal).expect("the process runs");
     }
-    assert!(child.wait().expect("an end").success());
+    assert!(child.wait().expect("the process ends").success());
 }
 
 #[test]
 fn a_publisher_reports_missing_options() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     for (arguments, expected) in [
         ("--source - --unsigned", "scans its source repeatedly"),
         (

@@ -10,7 +10,7 @@ const IDS: u32 = 50_000;
 
 fn database(folder: &Path) -> String {
     let path = folder.join("shop.db");
-    let connection = Connection::open(&path).expect("a new file");
+    let connection = Connection::open(&path).expect("the database file is created");
     let sql = format!(
         "CREATE TABLE resource (id UUID PRIMARY KEY, name TEXT);
          WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {IDS})
@@ -36,7 +36,7 @@ fn run(folder: &Path, arguments: &[&str]) -> Output {
 
 fn json(output: &Output) -> Value {
     assert!(output.status.success(), "{output:?}");
-    serde_json::from_slice(&output.stdout).expect("JSON")
+    serde_json::from_slice(&output.stdout).expect("the text is JSON")
 }
 
 fn error_output(output: &Output) -> String {
@@ -48,7 +48,7 @@ fn error_output(output: &Output) -> String {
 /// spelling, most others are absent.
 #[test]
 fn a_filter_of_a_database_finds_its_ids() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let address = database(folder.path());
     for extra in [
         &[][..],
@@ -86,7 +86,7 @@ fn a_filter_of_a_database_finds_its_ids() {
 /// the first run; it is deleted before the second.
 #[test]
 fn a_build_continues_where_an_earlier_run_stopped() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let address = database(folder.path());
     let change = |sql: &str| {
         let connection = Connection::open(folder.path().join("shop.db")).expect("opens");
@@ -124,7 +124,7 @@ fn a_build_continues_where_an_earlier_run_stopped() {
 
 #[test]
 fn mistakes_get_an_error_with_a_hint() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let address = database(folder.path());
     let build = |source: &str, extra: &[&str]| {
         let arguments = [&["build", "-o", "f", "-s", source], extra].concat();

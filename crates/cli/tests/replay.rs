@@ -24,11 +24,13 @@ impl Origin {
             .stdout(Stdio::piped())
             .spawn()
             .expect("the binary runs");
-        let mut stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut stdout = BufReader::new(child.stdout.take().expect("the stream is piped"));
         let mut line = String::new();
-        stdout.read_line(&mut line).expect("a line");
-        let started: Value = serde_json::from_str(&line).expect("JSON");
-        let addr = started["listen"].as_str().expect("an address");
+        stdout
+            .read_line(&mut line)
+            .expect("the process prints a line");
+        let started: Value = serde_json::from_str(&line).expect("the text is JSON");
+        let addr = started["listen"].as_str().expect("the address is a string");
         let url = format!("http://{addr}");
         Self { child, stdout, url }
     }
@@ -39,9 +41,11 @@ impl Origin {
         let status = Command::new("kill").args(["-TERM", &id]).status();
         assert!(status.expect("kill runs").success());
         let mut line = String::new();
-        self.stdout.read_line(&mut line).expect("a line");
-        assert!(self.child.wait().expect("an end").success());
-        serde_json::from_str(&line).expect("JSON")
+        self.stdout
+            .read_line(&mut line)
+            .expect("the process prints a line");
+        assert!(self.child.wait().expect("the process ends").success());
+        serde_json::from_str(&line).expect("the text is JSON")
     }
 }
 
@@ -61,11 +65,11 @@ fn replay(trace: &str, url: &str, options: &[&str]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary runs");
-    let mut stdin = child.stdin.take().expect("a pipe");
+    let mut stdin = child.stdin.take().expect("the stream is piped");
     // A replay that rejects its arguments does not read stdin.
     _ = stdin.write_all(trace.as_bytes());
     drop(stdin);
-    child.wait_with_output().expect("an end")
+    child.wait_with_output().expect("the process ends")
 }
 
 const TRACE: &str = "0 1 1000\n0 2 50\n1 1 1000\n2 3 200000\n";
@@ -75,7 +79,7 @@ fn every_byte_of_a_replayed_trace_is_correct() {
     let origin = Origin::start(&[]);
     let output = replay(TRACE, &origin.url, &["--json", "--connections", "2"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("the text is JSON");
     assert_eq!(report["requests"], 4);
     assert_eq!(report["body_bytes"], 202_050);
     assert_eq!(report["errors_total"], 0);
@@ -100,7 +104,7 @@ fn failures_are_printed_and_the_exit_code_is_1() {
 #[test]
 fn a_page_with_the_results_is_written() {
     let origin = Origin::start(&[]);
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let page = folder.path().join("run.html");
     let name = page.display().to_string();
     let output = replay(TRACE, &origin.url, &["--report", &name]);

@@ -41,7 +41,7 @@ fn the_summary_of_a_truncated_trace_is_printed_before_the_error() {
     let bytes = std::fs::read(fixture("eight.txt.gz")).expect("a fixture");
     let out = edgeward(&["trace", "info", "--json", "-"], &bytes[..90]);
     assert_eq!(out.status.code(), Some(2));
-    let info: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    let info: Value = serde_json::from_slice(&out.stdout).expect("the text is JSON");
     assert_eq!(info["complete"], false);
     assert!(
         info["requests"]
@@ -72,7 +72,7 @@ fn a_malformed_line_is_an_error_unless_such_lines_are_skipped() {
     );
 
     let out = edgeward(&["trace", "info", "--json", "--skip-malformed", "-"], text);
-    let info: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    let info: Value = serde_json::from_slice(&out.stdout).expect("the text is JSON");
     assert_eq!(
         (&info["requests"], &info["files"][0]["lines_malformed"]),
         (&2.into(), &1.into())
@@ -81,19 +81,19 @@ fn a_malformed_line_is_an_error_unless_such_lines_are_skipped() {
 
 #[test]
 fn a_trace_converted_there_and_back_is_the_same() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = tempfile::tempdir().expect("the temporary folder is created");
     let path = |name: &str| dir.path().join(name).display().to_string();
     let original = std::fs::read(fixture("eight.txt")).expect("a fixture");
-    let mut from = fixture("eight.txt");
+    let mut input = fixture("eight.txt");
     // The extensions select each format and compression.
     for name in ["a.oracleGeneral.zst", "b.csv.gz", "c.lrb", "d.txt"] {
-        let out = edgeward(&["trace", "convert", &from, &path(name)], b"");
+        let out = edgeward(&["trace", "convert", &input, &path(name)], b"");
         assert!(
             out.status.success(),
             "{name}: {}",
             String::from_utf8_lossy(&out.stderr)
         );
-        from = path(name);
+        input = path(name);
     }
     assert_eq!(std::fs::read(path("d.txt")).expect("written"), original);
     let magic = std::fs::read(path("a.oracleGeneral.zst")).expect("written");
@@ -117,7 +117,7 @@ fn convert_renumbers_and_rebases_through_pipes() {
 
 #[test]
 fn convert_does_not_overwrite_its_input() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = tempfile::tempdir().expect("the temporary folder is created");
     let file = dir.path().join("t.txt");
     std::fs::write(&file, "1 2 3\n").expect("written");
     let name = file.display().to_string();
@@ -153,7 +153,7 @@ fn a_generated_trace_has_the_requested_shape_and_depends_only_on_its_seed() {
     assert_eq!(trace, generate("7"));
     assert_ne!(trace, generate("8"));
     let out = edgeward(&["trace", "info", "--json", "-"], &trace);
-    let info: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    let info: Value = serde_json::from_slice(&out.stdout).expect("the text is JSON");
     assert_eq!(
         (&info["requests"], &info["objects"]),
         (&20_000.into(), &3000.into())
@@ -170,10 +170,10 @@ fn a_reader_that_closes_the_pipe_early_causes_no_error() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary runs");
-    let mut stdout = child.stdout.take().expect("a pipe");
+    let mut stdout = child.stdout.take().expect("the stream is piped");
     stdout.read_exact(&mut [0; 10]).expect("ten bytes");
     drop(stdout);
-    assert!(child.wait().expect("it ends").success());
+    assert!(child.wait().expect("the process ends").success());
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn json(args: &[&str]) -> Value {
         "{}",
         String::from_utf8_lossy(&out.stderr)
     );
-    serde_json::from_slice(&out.stdout).expect("JSON")
+    serde_json::from_slice(&out.stdout).expect("the text is JSON")
 }
 
 /// Runs the command with these bytes on stdin until it ends.
@@ -227,11 +227,11 @@ fn edgeward(args: &[&str], stdin: &[u8]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary runs");
-    let mut pipe = child.stdin.take().expect("a pipe");
+    let mut pipe = child.stdin.take().expect("the stream is piped");
     let bytes = stdin.to_vec();
     // A thread, because the trace may exceed the buffer of the pipe. A command that ends early closes the pipe.
     let feeder = std::thread::spawn(move || _ = pipe.write_all(&bytes));
-    let out = child.wait_with_output().expect("it ends");
+    let out = child.wait_with_output().expect("the process ends");
     feeder.join().expect("the feeder ends");
     out
 }

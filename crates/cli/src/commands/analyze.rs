@@ -378,14 +378,14 @@ fn progress(sources: &[Source]) -> Progress {
 }
 
 fn free_bytes(folder: &Path) -> anyhow::Result<u64> {
-    let facts = rustix::fs::statvfs(folder).map_err(|error| {
+    let volume = rustix::fs::statvfs(folder).map_err(|error| {
         Diagnostic::new(format!(
             "the folder of the temporary file cannot be used: {error}"
         ))
         .in_file(folder)
         .hint("give another folder with --temp")
     })?;
-    Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
+    Ok(volume.f_bavail.saturating_mul(volume.f_frsize))
 }
 
 /// Parses `url=req.path`.

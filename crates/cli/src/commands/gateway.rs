@@ -94,12 +94,12 @@ fn origin(text: &str) -> Result<HostPort, String> {
     let has_port = rest.rsplit_once(':').is_some_and(|(_, port)| {
         !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
     });
-    let place = if has_port {
+    let host_port = if has_port {
         rest.parse()
     } else {
         format!("{rest}:80").parse()
     };
-    place.map_err(|error: edgeward_link::ParseHostPortError| error.to_string())
+    host_port.map_err(|error: edgeward_link::ParseHostPortError| error.to_string())
 }
 
 /// Runs the gateway until a signal.
@@ -109,7 +109,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
             .hint("give --origin http://HOST:PORT, or --allow HOST:PORT")
             .into());
     }
-    let deny = deny(args)?;
+    let deny_list = load_deny_list(args)?;
     let mut config = GatewayConfig::new(args.endpoint.config()?, args.listen, args.origin.clone());
     config.allow = args
         .allow
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
     config.peers_max = args.peers_max;
     config.peers_per_certificate_max = args.peers_per_certificate;
     config.pending_max = args.pending_max;
-    config.deny = deny;
+    config.deny = deny_list;
     config.keep_sent = args.keep_sent == OnOff::On;
     if args.share == OnOff::On {
         config.sharing = Sharing::Everything;
@@ -129,8 +129,8 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
         let gateway = Gateway::bind(config).await.map_err(with_hint)?;
         let gateway = Arc::new(gateway);
         let status_source = Arc::clone(&gateway);
-        let report = Arc::new(move || EndpointStatus::from(&*status_source));
-        let admin = admin(args.endpoint.admin, report).await?;
+        let read_status = Arc::new(move || EndpointStatus::from(&*status_source));
+        let admin = admin(args.endpoint.admin, read_status).await?;
         let addr = gateway.local_addr();
         let origin = args
             .origin
@@ -151,7 +151,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn deny(args: &GatewayArgs) -> anyhow::Result<Option<DenyList>> {
+fn load_deny_list(args: &GatewayArgs) -> anyhow::Result<Option<DenyList>> {
     let Some(path) = &args.deny else {
         return Ok(None);
     };

@@ -150,7 +150,7 @@ impl ReplayArgs {
 
 /// Reads the trace once to count its requests, because the warm-up is a fraction of them.
 fn count(inputs: &Inputs, max_size: Option<ByteSize>) -> anyhow::Result<u64> {
-    if inputs.read_once() {
+    if inputs.contains_stdin() {
         return Err(Diagnostic::new(
             "a share of the trace needs two passes, and stdin can be read only once",
         )

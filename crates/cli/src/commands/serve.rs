@@ -58,7 +58,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "PATH")]
     disk: Vec<String>,
 
-    /// Bytes to use of it, such as 10GiB; once for each --disk
+    /// Size of a disk, such as 10GiB; once for each --disk
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     disk_size: Vec<String>,
 

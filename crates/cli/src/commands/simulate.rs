@@ -127,7 +127,7 @@ impl SimulateArgs {
 
 /// Reads the trace once for the figures that shares refer to.
 fn measure(inputs: &Inputs) -> anyhow::Result<TraceFacts> {
-    if inputs.read_once() {
+    if inputs.contains_stdin() {
         return Err(Diagnostic::new(
             "a share of the trace needs two passes, and stdin can be read only once",
         )

@@ -162,7 +162,7 @@ pub(super) fn check(
             edge: edge_config(draft),
         });
     }
-    // The order of a reader: the file from the top, the flags, missing settings.
+    // Sorts the errors in the order in which the user mends them: lines of the file, flags, missing settings.
     diagnostics.sort_by_key(|(source, _)| match source {
         SettingSource::File { line } => (0, *line),
         SettingSource::Flag(_) => (1, 0),
@@ -253,7 +253,7 @@ fn settings(raw_settings: &[RawSetting], draft: &ConfigDraft) -> Vec<Setting> {
     settings
 }
 
-/// Half of the memory of a machine with 512 MiB, the smallest that is commonly rented.
+/// Half of the memory of the smallest machine that is commonly rented, which has 512 MiB.
 const DEFAULT_HOT_CAPACITY: ByteSize = ByteSize::mib(256);
 
 /// A path as text for the user.

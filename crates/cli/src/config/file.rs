@@ -10,7 +10,7 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::kind::{Raw, unreadable};
+use super::kind::{Raw, read_error_text};
 use super::{RawSetting, SettingSource, keys, nearest};
 use crate::diagnostic::Diagnostic;
 
@@ -20,7 +20,7 @@ pub(super) fn read(path: &Path) -> Result<String, Diagnostic> {
     File::open(path)
         .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
         .map_err(|error| {
-            let message = format!("the configuration {}", unreadable(&error));
+            let message = format!("the configuration {}", read_error_text(&error));
             Diagnostic::new(message).in_file(path).hint(
                 "`edgeward check-config --reference` lists all keys, to start a new file from",
             )
@@ -29,8 +29,8 @@ pub(super) fn read(path: &Path) -> Result<String, Diagnostic> {
         return Err(Diagnostic::new("the configuration exceeds 1 MiB").in_file(path));
     }
     String::from_utf8(bytes).map_err(|error| {
-        let good = error.utf8_error().valid_up_to();
-        let line = 1 + error.as_bytes()[..good]
+        let valid_bytes = error.utf8_error().valid_up_to();
+        let line = 1 + error.as_bytes()[..valid_bytes]
             .iter()
             .filter(|byte| **byte == b'\n')
             .count();
@@ -200,7 +200,8 @@ impl FileWalker<'_> {
     }
 }
 
-/// Far above the size of any real configuration; bounds the memory for a file given by mistake.
+/// Far above the size of any real configuration. The limit bounds the memory if the user gives another file by
+/// mistake.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 const EXCERPT_CHARS_MAX: usize = 40;

@@ -218,8 +218,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "origin.connections_per_worker_max",
         flag: None,
         kind: ValueKind::Count {
-            least: 1,
-            most: 65_536,
+            min: 1,
+            max: 65_536,
         },
         doc: "The maximum of connections to the origin per worker, in use and idle. Further requests wait for a \
               connection, see `queue_max`. At the start, the edge lowers this limit if the limit of open files \
@@ -236,8 +236,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "origin.idle_per_worker_max",
         flag: None,
         kind: ValueKind::Count {
-            least: 0,
-            most: 65_536,
+            min: 0,
+            max: 65_536,
         },
         doc: "The maximum of idle connections to the origin per worker, kept for later misses.",
         set: |draft, _, value| draft.edge.origin.idle_per_worker_max = value.count(),
@@ -254,7 +254,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "origin.retries_max",
         flag: None,
-        kind: ValueKind::Count { least: 0, most: 10 },
+        kind: ValueKind::Count { min: 0, max: 10 },
         doc: "How often a request is sent again after an idle connection turned out to be closed. Only requests that \
               RFC 9110 §9.2.2 allows to repeat are sent again.",
         set: |draft, _, value| draft.edge.origin.retries_max = value.number32(),
@@ -303,8 +303,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "hot.capacity",
         flag: Some("--hot"),
         kind: ValueKind::Size {
-            least: ByteSize::mib(1),
-            most: ByteSize::gib(16 << 10),
+            min: ByteSize::mib(1),
+            max: ByteSize::gib(16 << 10),
         },
         doc: "The size of the memory tier: heads, bodies, keys and the index.",
         set: |draft, _, value| draft.edge.hot.capacity = value.size(),
@@ -314,8 +314,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "hot.pinned_bytes_max",
         flag: None,
         kind: ValueKind::Size {
-            least: ByteSize::mib(1),
-            most: ByteSize::gib(16 << 10),
+            min: ByteSize::mib(1),
+            max: ByteSize::gib(16 << 10),
         },
         doc: "The largest part of `hot.capacity` that slow clients can pin: bodies that were evicted while they are \
               sent, and bytes read for clients that do not take them. Above it no response is admitted, and the edge \
@@ -328,8 +328,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "hot.freed_bytes_max",
         flag: None,
         kind: ValueKind::Size {
-            least: ByteSize(0),
-            most: ByteSize::gib(16 << 10),
+            min: ByteSize(0),
+            max: ByteSize::gib(16 << 10),
         },
         doc: "The memory of freed objects that is kept for new ones, in addition to `hot.capacity`. Memory above \
               this limit is returned to the system at once, the rest after 100 ms. A smaller value costs CPU time: \
@@ -352,8 +352,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "hot.window_requests",
         flag: Some("--window-requests"),
         kind: ValueKind::Count {
-            least: 1000,
-            most: 100_000_000,
+            min: 1000,
+            max: 100_000_000,
         },
         doc: "The number of requests between two runs of the tuner, for policies that tune themselves. The first \
               runs are closer: after 2,000 requests, then 4,000 and so on.",
@@ -434,10 +434,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "caching.heuristic_percent",
         flag: None,
-        kind: ValueKind::Count {
-            least: 0,
-            most: 100,
-        },
+        kind: ValueKind::Count { min: 0, max: 100 },
         doc: "The heuristic lifetime as a percentage of the time since `Last-Modified`.",
         set: |draft, _, value| {
             draft.heuristic.percent = u8::try_from(value.number()).expect("the key's bound fits");
@@ -490,8 +487,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "caching.collapse_bytes_max",
         flag: None,
         kind: ValueKind::Size {
-            least: ByteSize(0),
-            most: ByteSize::gib(64),
+            min: ByteSize(0),
+            max: ByteSize::gib(64),
         },
         doc: "The largest response that followers share if admission does not store it.",
         set: |draft, _, value| draft.edge.caching.collapse_bytes_max = value.size(),
@@ -523,10 +520,7 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "server.workers",
         flag: Some("--workers"),
-        kind: ValueKind::Count {
-            least: 1,
-            most: 1024,
-        },
+        kind: ValueKind::Count { min: 1, max: 1024 },
         doc: "The number of worker threads, each with its own listeners and origin connections. Default: one per \
               core.",
         set: |draft, _, value| draft.edge.workers = value.nonzero(),
@@ -597,8 +591,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "access_log.queue_lines_max",
         flag: None,
         kind: ValueKind::Count {
-            least: 1,
-            most: 1 << 20,
+            min: 1,
+            max: 1 << 20,
         },
         doc: "The maximum of log lines per worker that wait to be written. Further lines are dropped and counted, so \
               that a slow disk does not delay requests.",
@@ -633,14 +627,14 @@ pub(super) static KEYS: &[Key] = &[
 
 /// The bounds of timeouts. Below a millisecond a timeout would fail every operation; above a day it has no effect.
 const DURATION: ValueKind = ValueKind::Duration {
-    least: Duration::from_millis(1),
-    most: Duration::from_secs(86_400),
+    min: Duration::from_millis(1),
+    max: Duration::from_secs(86_400),
 };
 
 /// The bounds of waits; 0 turns the wait off.
 const DURATION_OR_ZERO: ValueKind = ValueKind::Duration {
-    least: Duration::ZERO,
-    most: Duration::from_secs(86_400),
+    min: Duration::ZERO,
+    max: Duration::from_secs(86_400),
 };
 
 /// The default of the store, Δ in the AdaptSize paper.

@@ -25,15 +25,15 @@ pub(super) use words::{duration_text, size_text};
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ValueKind {
     /// `"64MiB"`, or a number of bytes.
-    Size { least: ByteSize, most: ByteSize },
+    Size { min: ByteSize, max: ByteSize },
     /// A size, or `"none"`.
-    SizeOrNone { least: ByteSize, most: ByteSize },
+    SizeOrNone { min: ByteSize, max: ByteSize },
     /// `"30s"`.
-    Duration { least: Duration, most: Duration },
+    Duration { min: Duration, max: Duration },
     /// A whole number.
-    Count { least: u64, most: u64 },
+    Count { min: u64, max: u64 },
     /// A whole number, or `"none"`.
-    CountOrNone { least: u64, most: u64 },
+    CountOrNone { min: u64, max: u64 },
     /// A whole number of 64 bits, or `"none"` for a random one at each start.
     SeedOrNone,
     /// A whole number of 64 bits.
@@ -154,33 +154,33 @@ impl ValueKind {
             {
                 Ok(Value::None)
             }
-            Self::Size { least, most } | Self::SizeOrNone { least, most } => {
+            Self::Size { min, max } | Self::SizeOrNone { min, max } => {
                 let size: ByteSize = match raw {
                     Raw::Flag(text) | Raw::Text(text) | Raw::Number(text) => {
                         text.parse().map_err(|error| to_value_error(text, &error))?
                     }
-                    _ => return Err(self.wrong_kind(raw)),
+                    _ => return Err(self.wrong_type_error(raw)),
                 };
-                check_bounds(size, least, most, size_text).map(Value::Size)
+                check_bounds(size, min, max, size_text).map(Value::Size)
             }
-            Self::Duration { least, most } => {
-                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+            Self::Duration { min, max } => {
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
                 let duration = parse_duration(text)?;
-                check_bounds(duration, least, most, duration_text).map(Value::Duration)
+                check_bounds(duration, min, max, duration_text).map(Value::Duration)
             }
-            Self::Count { least, most } | Self::CountOrNone { least, most } => {
+            Self::Count { min, max } | Self::CountOrNone { min, max } => {
                 let number = self.number(raw)?;
-                check_bounds(number, least, most, |n| n.to_string()).map(Value::Number)
+                check_bounds(number, min, max, |n| n.to_string()).map(Value::Number)
             }
             Self::Seed | Self::SeedOrNone => self.number(raw).map(Value::Number),
             Self::Switch => match raw {
                 Raw::Switch(on) => Ok(Value::Switch(*on)),
                 Raw::Flag(text) if text == "true" => Ok(Value::Switch(true)),
                 Raw::Flag(text) if text == "false" => Ok(Value::Switch(false)),
-                _ => Err(self.wrong_kind(raw)),
+                _ => Err(self.wrong_type_error(raw)),
             },
             Self::Choice(words) => {
-                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
                 if words.contains(&text) {
                     Ok(Value::Text(text.to_owned()))
                 } else {
@@ -189,7 +189,7 @@ impl ValueKind {
                 }
             }
             Self::Address | Self::AddressOrNone => {
-                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
                 text.parse().map(Value::Address).map_err(|_| {
                     ValueError::new("is not an address and port").hint(
                         "write 127.0.0.1:8080, 0.0.0.0:8080 for all of IPv4 or [::]:8080 for all",
@@ -197,7 +197,7 @@ impl ValueKind {
                 })
             }
             Self::Url => {
-                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
                 text.parse().map(Value::Url).map_err(
                     |error: edgeward_proxy::config::ParseOriginUrlError| {
                         to_value_error(text, &error)
@@ -205,18 +205,20 @@ impl ValueKind {
                 )
             }
             Self::InputFile => {
-                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
                 let path = folder.join(text);
                 let opened = fs::File::open(&path).and_then(|file| file.metadata());
                 match opened {
-                    Ok(facts) if facts.is_dir() => Err(ValueError::new("is a folder, not a file")),
+                    Ok(metadata) if metadata.is_dir() => {
+                        Err(ValueError::new("is a folder, not a file"))
+                    }
                     Ok(_) => Ok(Value::File(path)),
-                    Err(error) => Err(ValueError::new(unreadable(&error))
+                    Err(error) => Err(ValueError::new(read_error_text(&error))
                         .hint(format!("the full path is {}", absolute(&path)))),
                 }
             }
             Self::OutputFile => {
-                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
                 if text == "-" {
                     return Ok(Value::File(PathBuf::from(text)));
                 }
@@ -228,7 +230,7 @@ impl ValueKind {
                 }
             }
             Self::Path => {
-                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
                 if text.is_empty() {
                     Err(ValueError::new("is not a path").hint(format!("write {}", self.example())))
                 } else {
@@ -236,32 +238,32 @@ impl ValueKind {
                 }
             }
             Self::DiskAdmission => {
-                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
                 let rule: Result<DiskAdmissionSpec, _> = text.parse();
                 rule.map(Value::DiskAdmission)
                     .map_err(|error| to_value_error(text, &error))
             }
             Self::Reinsertion => {
-                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
                 let rule: Result<Reinsertion, _> = text.parse();
                 rule.map(Value::Reinsertion)
                     .map_err(|error| to_value_error(text, &error))
             }
             Self::Host(words) => {
-                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
-                let sound = !text.is_empty()
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
+                let is_valid = !text.is_empty()
                     && text.len() <= 261
                     && text
                         .bytes()
                         .all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b));
-                if sound || words.contains(&text) {
+                if is_valid || words.contains(&text) {
                     Ok(Value::Text(text.to_owned()))
                 } else {
                     Err(ValueError::new("is not a host name").hint("write HOST or HOST:PORT"))
                 }
             }
             Self::HostPattern => {
-                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
                 text.parse().map(Value::HostPattern).map_err(|_| {
                     ValueError::new("is not a host name").hint(
                         "write www.example.com, or *.example.com for all hosts below a domain",
@@ -269,24 +271,24 @@ impl ValueKind {
                 })
             }
             Self::HostPort => {
-                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
-                let place: Result<edgeward_link::HostPort, _> = text.parse();
-                place
-                    .map(|place| Value::Text(place.to_string()))
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
+                let host_port: Result<edgeward_link::HostPort, _> = text.parse();
+                host_port
+                    .map(|host_port| Value::Text(host_port.to_string()))
                     .map_err(|_| {
                         ValueError::new("is not HOST:PORT").hint("write \"gateway.example:7443\"")
                     })
             }
             Self::Token => {
-                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
                 // A token both for `Via` (RFC 9110 §5.6.2) and for `Cache-Status` (RFC 9651 §3.3.4), without the
                 // unusual punctuation.
-                let sound = text.len() <= 64
+                let is_valid = text.len() <= 64
                     && text.starts_with(|first: char| first.is_ascii_alphabetic())
                     && text
                         .bytes()
                         .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
-                if sound {
+                if is_valid {
                     Ok(Value::Text(text.to_owned()))
                 } else {
                     Err(ValueError::new("is not a valid name for header fields")
@@ -294,14 +296,14 @@ impl ValueKind {
                 }
             }
             Self::Pattern => {
-                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
                 let pattern: Result<PathPattern, _> = text.parse();
                 pattern
                     .map(Value::Pattern)
                     .map_err(|error| to_value_error(text, &error))
             }
             Self::Filter => {
-                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
                 if text.starts_with("http://") || text.starts_with("https://") {
                     return text
                         .parse()
@@ -317,7 +319,7 @@ impl ValueKind {
                 }
             }
             Self::Hosts => {
-                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
                 let hosts: Vec<String> =
                     text.split(',').map(|host| host.trim().to_owned()).collect();
                 let is_host = |host: &String| {
@@ -335,7 +337,7 @@ impl ValueKind {
                 }
             }
             Self::PublicKeys => {
-                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
                 let keys = text.split(',').map(|key| key.trim().parse());
                 let keys: Result<Vec<PublicKey>, _> = keys.collect();
                 keys.map(Value::PublicKeys).map_err(|_| {
@@ -345,19 +347,19 @@ impl ValueKind {
                 })
             }
             Self::Networks => {
-                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
                 text.parse()
                     .map(Value::Networks)
                     .map_err(|error: ParseListError| to_value_error(text, &error))
             }
             Self::FieldNames => {
-                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
                 text.parse()
                     .map(Value::FieldNames)
                     .map_err(|error: ParseListError| to_value_error(text, &error))
             }
             Self::Policy => {
-                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
                 text.parse()
                     .map(Value::Policy)
                     .map_err(|error: ParsePolicyError| {
@@ -376,7 +378,7 @@ impl ValueKind {
 
     fn number(self, raw: &Raw) -> Result<u64, ValueError> {
         let (Raw::Flag(text) | Raw::Number(text)) = raw else {
-            return Err(self.wrong_kind(raw));
+            return Err(self.wrong_type_error(raw));
         };
         let digits = text.replace('_', "");
         let parsed = match digits.strip_prefix("0x") {
@@ -393,8 +395,8 @@ impl ValueKind {
         })
     }
 
-    fn wrong_kind(self, raw: &Raw) -> ValueError {
-        let is = match raw {
+    fn wrong_type_error(self, raw: &Raw) -> ValueError {
+        let raw_type = match raw {
             Raw::Flag(_) => {
                 return ValueError::new(format!("is not {}", self.noun_phrase()))
                     .hint(format!("write {}", self.example()));
@@ -419,7 +421,7 @@ impl ValueKind {
             }
             _ => format!("write {}", self.example()),
         };
-        ValueError::new(format!("is {is}, not {}", self.noun_phrase())).hint(hint)
+        ValueError::new(format!("is {raw_type}, not {}", self.noun_phrase())).hint(hint)
     }
 }
 
@@ -453,8 +455,8 @@ fn to_value_error(text: &str, error: &dyn fmt::Display) -> ValueError {
         Some((reason, hint)) => (reason, Some(hint.to_owned())),
         None => (message.as_str(), None),
     };
-    let named = format!("`{text}` ");
-    let reason = match reason.strip_prefix(&named) {
+    let prefix = format!("`{text}` ");
+    let reason = match reason.strip_prefix(&prefix) {
         Some(rest) => rest.to_owned(),
         None => format!("is invalid: {reason}"),
     };
@@ -463,18 +465,18 @@ fn to_value_error(text: &str, error: &dyn fmt::Display) -> ValueError {
 
 fn check_bounds<T: PartialOrd>(
     value: T,
-    least: T,
-    most: T,
+    min: T,
+    max: T,
     text: fn(T) -> String,
 ) -> Result<T, ValueError> {
-    let reason = if value < least {
+    let reason = if value < min {
         "is too small"
-    } else if value > most {
+    } else if value > max {
         "is too large"
     } else {
         return Ok(value);
     };
-    Err(ValueError::new(reason).hint(format!("use {} to {}", text(least), text(most))))
+    Err(ValueError::new(reason).hint(format!("use {} to {}", text(min), text(max))))
 }
 
 /// Parses a duration such as `"30s"`.
@@ -509,7 +511,7 @@ fn parse_duration(text: &str) -> Result<Duration, ValueError> {
 }
 
 /// Describes an I/O error without the system's error number.
-pub(super) fn unreadable(error: &io::Error) -> String {
+pub(super) fn read_error_text(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "does not exist".to_owned(),
         io::ErrorKind::PermissionDenied => "cannot be read: permission denied".to_owned(),

@@ -38,7 +38,7 @@ fn nearest(unknown: &str) -> Option<&'static str> {
     KEYS.iter()
         .map(|key| {
             let known = key.path.rsplit('.').next().unwrap_or(key.path);
-            // The right name in the wrong table counts as one wrong letter.
+            // A known name in the wrong table has the distance of one wrong letter.
             let near = if known == leaf {
                 1
             } else {

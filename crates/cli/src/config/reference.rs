@@ -32,8 +32,8 @@ pub(crate) fn markdown() -> String {
             _ = write!(text, "\n### `{name}`\n\n{}\n\n", wrap(key.doc));
             _ = writeln!(text, "- type: {}", key.kind.name());
             _ = writeln!(text, "{}", wrap(&format!("- default: {default}")));
-            if let Some((least, most)) = key.kind.bounds() {
-                _ = writeln!(text, "- minimum `{least}`, maximum `{most}`");
+            if let Some((min, max)) = key.kind.bounds() {
+                _ = writeln!(text, "- minimum `{min}`, maximum `{max}`");
             }
             if let Some(flag) = key.flag {
                 _ = writeln!(text, "- flag: `{flag}`");

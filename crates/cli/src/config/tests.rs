@@ -6,7 +6,7 @@ use super::*;
 
 /// The settings or the errors of a file with this text, without the path of its temporary folder.
 fn load_text(text: &str, flags: &[(&str, &str, &str)]) -> String {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let path = folder.path().join("edge.toml");
     fs::write(&path, text).expect("the file is written");
     let flags: Vec<FlagSetting> = flags
@@ -115,13 +115,13 @@ fn every_default_parses_to_itself() {
         let Some(shown) = (key.show)(&draft, 0) else {
             continue;
         };
-        let mut again = check::ConfigDraft::new();
+        let mut second_draft = check::ConfigDraft::new();
         let value = key
             .kind
             .read(&Raw::Flag(shown.clone()), Path::new(""))
             .unwrap_or_else(|value_error| panic!("{} = {shown} {}", key.path, value_error.reason));
-        (key.set)(&mut again, 0, value);
-        assert_eq!((key.show)(&again, 0), Some(shown), "{}", key.path);
+        (key.set)(&mut second_draft, 0, value);
+        assert_eq!((key.show)(&second_draft, 0), Some(shown), "{}", key.path);
     }
 }
 
@@ -140,32 +140,32 @@ fn every_key_occurs_once_and_in_a_listed_table() {
 #[test]
 fn values_outside_the_bounds_are_rejected() {
     for key in keys::KEYS.iter() {
-        let Some((least, most)) = key.kind.bounds() else {
+        let Some((min, max)) = key.kind.bounds() else {
             continue;
         };
         let read = |text: &str| key.kind.read(&Raw::Flag(text.to_owned()), Path::new(""));
-        assert!(read(&least).is_ok(), "{} = {least}", key.path);
-        assert!(read(&most).is_ok(), "{} = {most}", key.path);
-        let beyond = match key.kind {
-            kind::ValueKind::Count { most, .. } | kind::ValueKind::CountOrNone { most, .. } => {
-                (most + 1).to_string()
+        assert!(read(&min).is_ok(), "{} = {min}", key.path);
+        assert!(read(&max).is_ok(), "{} = {max}", key.path);
+        let above = match key.kind {
+            kind::ValueKind::Count { max, .. } | kind::ValueKind::CountOrNone { max, .. } => {
+                (max + 1).to_string()
             }
-            kind::ValueKind::Size { most, .. } | kind::ValueKind::SizeOrNone { most, .. } => {
-                (most.bytes() + 1).to_string()
+            kind::ValueKind::Size { max, .. } | kind::ValueKind::SizeOrNone { max, .. } => {
+                (max.bytes() + 1).to_string()
             }
-            kind::ValueKind::Duration { most, .. } => format!("{}ms", most.as_millis() + 1),
+            kind::ValueKind::Duration { max, .. } => format!("{}ms", max.as_millis() + 1),
             _ => unreachable!("only these have bounds"),
         };
-        assert!(read(&beyond).is_err(), "{} = {beyond}", key.path);
+        assert!(read(&above).is_err(), "{} = {above}", key.path);
         let below = match key.kind {
-            kind::ValueKind::Count { least, .. } | kind::ValueKind::CountOrNone { least, .. } => {
-                least.checked_sub(1).map(|n| n.to_string())
+            kind::ValueKind::Count { min, .. } | kind::ValueKind::CountOrNone { min, .. } => {
+                min.checked_sub(1).map(|n| n.to_string())
             }
-            kind::ValueKind::Size { least, .. } | kind::ValueKind::SizeOrNone { least, .. } => {
-                least.bytes().checked_sub(1).map(|n| n.to_string())
+            kind::ValueKind::Size { min, .. } | kind::ValueKind::SizeOrNone { min, .. } => {
+                min.bytes().checked_sub(1).map(|n| n.to_string())
             }
-            kind::ValueKind::Duration { least, .. } => {
-                (least.as_millis() > 0).then(|| format!("{}ms", least.as_millis() - 1))
+            kind::ValueKind::Duration { min, .. } => {
+                (min.as_millis() > 0).then(|| format!("{}ms", min.as_millis() - 1))
             }
             _ => None,
         };
@@ -337,7 +337,7 @@ fn flags_are_named_as_given() {
 }
 
 #[test]
-fn an_incomplete_rule_about_absent_ids_lists_its_missing_keys() {
+fn an_incomplete_negative_rule_lists_its_missing_keys() {
     insta::assert_snapshot!(load_text(
         &format!(
             "{MINIMAL_FILE}[[negative]]\npath = \"/r/{{id}}\"\nfilter = \"http://[::1]:1/sets/r\"\n\
@@ -391,7 +391,7 @@ fn a_host_has_its_own_rule_of_admission() {
     ] {
         assert!(printed.contains(line), "{printed}");
     }
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let path = folder.path().join("edge.toml");
     fs::write(&path, format!("{disk}{two}")).expect("the file is written");
     let hosts = load(Some(&path), &[])
@@ -444,7 +444,10 @@ fn each_word_of_a_choice_is_shown_unchanged() {
         };
         for word in words {
             let raw = Raw::Flag((*word).to_owned());
-            let value = key.kind.read(&raw, Path::new("")).expect("a listed word");
+            let value = key
+                .kind
+                .read(&raw, Path::new(""))
+                .expect("every listed word is valid");
             let mut draft = check::ConfigDraft::new();
             (key.set)(&mut draft, 0, value);
             assert_eq!((key.show)(&draft, 0).as_deref(), Some(*word), "{key:?}");

@@ -15,7 +15,7 @@ pub(crate) fn set_quiet(quiet: bool) {
     QUIET.store(quiet, Ordering::Relaxed);
 }
 
-/// The progress of a task. Threads share it; advancing is cheap.
+/// The progress of a task. Several threads may advance it.
 #[derive(Debug)]
 pub(crate) struct Progress {
     what: Cow<'static, str>,
@@ -98,7 +98,7 @@ impl Progress {
             ProgressView::Quiet => {}
             ProgressView::Bar(bar) => bar.set_position(done),
             ProgressView::Lines(last) => {
-                // The thread that holds the lock writes the line, so that the others need not wait.
+                // One thread holds the lock and writes the line. The other threads skip the line instead of waiting.
                 let Ok(mut last) = last.try_lock() else {
                     return;
                 };
@@ -174,7 +174,7 @@ fn write_line(line: &str) {
 
 static QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Short enough to show that the task is alive, long enough not to flood the log of a CI job.
+/// The time between two lines: short enough to show that the task runs, long enough for the log of a CI job.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A century. A longer estimate is meaningless and could overflow a `Duration`.

@@ -49,7 +49,11 @@ impl Table {
     /// If the number of cells differs from the number of columns.
     pub(crate) fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
         let cells: Vec<String> = cells.into_iter().map(Into::into).collect();
-        assert_eq!(cells.len(), self.columns.len(), "one cell a column");
+        assert_eq!(
+            cells.len(),
+            self.columns.len(),
+            "the row has one cell for each column"
+        );
         self.rows.push(cells);
     }
 }

@@ -20,11 +20,11 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     pub(crate) fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the temporary folder is created");
         let key = folder.path().join("key").display().to_string();
-        let made = run::output(&["filter", "keygen", "-o", &key]);
-        assert!(made.status.success(), "{made:?}");
-        let public = run::text(&made.stdout).trim().to_owned();
+        let keygen = run::output(&["filter", "keygen", "-o", &key]);
+        assert!(keygen.status.success(), "{keygen:?}");
+        let public = run::text(&keygen.stdout).trim().to_owned();
         Self { folder, public }
     }
 
@@ -44,21 +44,27 @@ impl Fixture {
     }
 
     pub(crate) fn client(&self, publisher: &Server, max_staleness: Duration) -> FilterClient {
-        let url = publisher.text("/listening").parse().expect("a URL");
-        let trust = Trust::Keys(vec![self.public.parse().expect("a key")]);
+        let url = publisher
+            .text("/listening")
+            .parse()
+            .expect("the publisher prints a URL");
+        let trust = Trust::Keys(vec![self.public.parse().expect("the key is valid")]);
         let config = FilterConfig::new(url, trust, max_staleness);
-        FilterClient::start(config).expect("it starts")
+        FilterClient::start(config).expect("the process starts")
     }
 
     /// A counter of the publisher's status.
     pub(crate) fn count(&self, publisher: &Server, name: &str) -> u64 {
-        let mut stream = TcpStream::connect(publisher.addr("/admin")).expect("it listens");
+        let mut stream = TcpStream::connect(publisher.addr("/admin"))
+            .expect("the server accepts the connection");
         let request = b"GET /status HTTP/1.1\r\nhost: p\r\nconnection: close\r\n\r\n";
         stream.write_all(request).expect("taken");
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer");
+        stream
+            .read_to_string(&mut answer)
+            .expect("the server responds");
         let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
-        let status: Value = serde_json::from_str(body).expect("JSON");
+        let status: Value = serde_json::from_str(body).expect("the text is JSON");
         let count = status["since_start"][name].as_u64();
         count.unwrap_or_else(|| panic!("no {name} in {status}"))
     }
@@ -78,7 +84,7 @@ pub(crate) struct Psql {
 
 impl Psql {
     pub(crate) fn of(server: &postgres::Server) -> Self {
-        let program = postgres::program("psql").expect("it comes with PostgreSQL");
+        let program = postgres::program("psql").expect("psql is installed with PostgreSQL");
         let mut process = Command::new(program)
             .args(["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1"])
             .arg(server.address())
@@ -87,8 +93,8 @@ impl Psql {
             .spawn()
             .expect("psql runs");
         Self {
-            input: process.stdin.take().expect("a pipe"),
-            output: BufReader::new(process.stdout.take().expect("a pipe")),
+            input: process.stdin.take().expect("the stream is piped"),
+            output: BufReader::new(process.stdout.take().expect("the stream is piped")),
             process,
         }
     }

@@ -25,7 +25,7 @@ use run::until;
 fn new_rows_of_sqlite_are_known_also_after_a_restart() {
     let fixture = Fixture::new();
     let path = fixture.path("shop.db");
-    let database = Connection::open(&path).expect("a new file");
+    let database = Connection::open(&path).expect("the database file is created");
     database
         .execute_batch(
             "PRAGMA journal_mode = WAL;
@@ -49,15 +49,15 @@ fn new_rows_of_sqlite_are_known_also_after_a_restart() {
     };
     let running = publisher();
     let client = fixture.client(&running, Duration::from_secs(20));
-    until("the filter is there", || {
-        let knows = client.answer(id(1)) == Answer::Maybe;
-        (knows && client.answer(id(2000)) == Answer::Absent).then_some(())
+    until("the client has the filter", || {
+        let has_row = client.answer(id(1)) == Answer::Maybe;
+        (has_row && client.answer(id(2000)) == Answer::Absent).then_some(())
     });
     let absent = |from: u64| (from..from + 100).find(|n| client.answer(id(*n)) == Answer::Absent);
-    let new = absent(10_000).expect("one of a hundred is not there");
-    let while_dead = absent(20_000).expect("one of a hundred is not there");
+    let new = absent(10_000).expect("one of a hundred ids is absent");
+    let while_dead = absent(20_000).expect("one of a hundred ids is absent");
     insert(new);
-    until("the new row is known", || {
+    until("the client answers maybe for the new row", || {
         (client.answer(id(new)) == Answer::Maybe).then_some(())
     });
     drop((running, client));
@@ -69,11 +69,11 @@ fn new_rows_of_sqlite_are_known_also_after_a_restart() {
     let running = publisher();
     let client = fixture.client(&running, Duration::from_secs(20));
     until("the filter is fresh again", || {
-        let skips = (0..100).any(|n| client.answer(id(30_000 + n)) == Answer::Absent);
+        let answers_absent = (0..100).any(|n| client.answer(id(30_000 + n)) == Answer::Absent);
         for n in [new, while_dead, 1, 999] {
             assert_ne!(client.answer(id(n)), Answer::Absent, "{n}");
         }
-        skips.then_some(())
+        answers_absent.then_some(())
     });
     until("the scan has failed", || {
         (fixture.count(&running, "scans_failed") > 0).then_some(())
@@ -90,7 +90,7 @@ fn new_rows_of_sqlite_are_known_also_after_a_restart() {
 fn a_malformed_row_does_not_hide_the_rows_after_it() {
     let fixture = Fixture::new();
     let path = fixture.path("shop.db");
-    let database = Connection::open(&path).expect("a new file");
+    let database = Connection::open(&path).expect("the database file is created");
     let sql = "PRAGMA journal_mode = WAL;
          CREATE TABLE resource (seq INTEGER PRIMARY KEY AUTOINCREMENT, id UUID);";
     database.execute_batch(sql).expect("valid SQL");
@@ -106,7 +106,7 @@ fn a_malformed_row_does_not_hide_the_rows_after_it() {
         "--changes-every=20ms",
     ]);
     let client = fixture.client(&running, Duration::from_secs(60));
-    let new = until("the filter is there", || {
+    let new = until("the client has the filter", || {
         (10_000..10_100).find(|n| client.answer(id(*n)) == Answer::Absent)
     });
     insert("not a uuid");
@@ -153,7 +153,7 @@ fn a_row_of_postgresql_is_known_to_clients_within_two_seconds() {
     ]);
     let bound = Duration::from_secs(4);
     let client = fixture.client(&running, bound);
-    until("the filter is there", || {
+    until("the client has the filter", || {
         let fresh = (0..100).any(|n| client.answer(id(n)) == Answer::Absent);
         fresh.then_some(())
     });
@@ -217,8 +217,8 @@ fn a_row_of_postgresql_is_known_to_clients_within_two_seconds() {
     drop((psql, slow));
     server.crash();
     until("no id is answered absent any more", || {
-        let skips = (0..100).any(|n| client.answer(id(n)) == Answer::Absent);
-        (!skips).then_some(())
+        let answers_absent = (0..100).any(|n| client.answer(id(n)) == Answer::Absent);
+        (!answers_absent).then_some(())
     });
     assert!(fixture.count(&running, "changes_failed") > 0);
     server.restart();
@@ -226,9 +226,9 @@ fn a_row_of_postgresql_is_known_to_clients_within_two_seconds() {
     server.sql(&format!("INSERT INTO resource (id) VALUES ('{}')", id(row)));
     until("absent ids are answered absent again", || {
         // The order matters: once an id is answered absent, the new row must be known.
-        let skips = (0..100).any(|n| client.answer(id(n)) == Answer::Absent);
+        let answers_absent = (0..100).any(|n| client.answer(id(n)) == Answer::Absent);
         let hidden = client.answer(id(row)) == Answer::Absent;
-        (skips && !hidden).then_some(())
+        (answers_absent && !hidden).then_some(())
     });
 }
 
@@ -236,7 +236,7 @@ fn a_row_of_postgresql_is_known_to_clients_within_two_seconds() {
 fn mistakes_get_an_error_with_a_hint() {
     let fixture = Fixture::new();
     let path = fixture.path("shop.db");
-    let database = Connection::open(&path).expect("a new file");
+    let database = Connection::open(&path).expect("the database file is created");
     let sql = "CREATE TABLE resource (seq INTEGER PRIMARY KEY, id UUID)";
     database.execute_batch(sql).expect("valid SQL");
     let (state, source) = (fixture.path("state"), format!("sqlite://{path}"));

@@ -29,7 +29,7 @@ fn a_mirror_through_the_edge_equals_the_site_and_the_second_one_comes_from_the_c
         return;
     };
     let edge = Edge::before(&site);
-    let work = tempfile::tempdir().expect("a temporary folder");
+    let work = tempfile::tempdir().expect("the temporary folder is created");
     let mirror = |name: &str, base: &str, edge: Option<&Edge>| {
         let folder = work.path().join(name);
         let ca = edge.map(|edge| format!("--ca-certificate={}", edge.ca_file().display()));
@@ -252,7 +252,7 @@ fn chromium_shows_a_page_with_all_its_parts_over_tcp_and_tls() {
     let edge = Edge::before(&site);
     // Each visit is a new browser, so that a repeated page comes from the edge's cache.
     for base in [edge.plain_url(), edge.tls_url(), edge.plain_url()] {
-        let profile = tempfile::tempdir().expect("a temporary folder");
+        let profile = tempfile::tempdir().expect("the temporary folder is created");
         let output = run(
             "chromium",
             [

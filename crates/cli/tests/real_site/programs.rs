@@ -99,7 +99,10 @@ impl Server {
         let deadline = Instant::now() + Duration::from_secs(20);
         for &port in ports {
             while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
-                let ended = server.child.try_wait().expect("it is our child");
+                let ended = server
+                    .child
+                    .try_wait()
+                    .expect("the server is a child of the test");
                 assert!(ended.is_none(), "{} ended: {ended:?}", program.display());
                 assert!(
                     Instant::now() < deadline,

@@ -44,7 +44,7 @@ impl Request {
 impl Site {
     /// Serves whole packages of /usr/share/doc, as many as the limits allow, with their modification times.
     pub(crate) fn of_documentation() -> Option<Self> {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let folder = tempfile::tempdir().expect("the temporary folder is created");
         let mut packages: Vec<_> = match fs::read_dir(DOCUMENTATION) {
             Ok(entries) => entries.flatten().map(|entry| entry.path()).collect(),
             Err(error) => {
@@ -66,7 +66,7 @@ impl Site {
             for (from, _) in found {
                 let relative = from
                     .strip_prefix(DOCUMENTATION)
-                    .expect("it was found below");
+                    .expect("the path starts with the folder");
                 copy(&from, &folder.path().join("www/doc").join(relative));
             }
         }
@@ -82,9 +82,9 @@ impl Site {
 
     /// Serves a page with its parts, small enough for tests of single requests.
     pub(crate) fn of_a_page() -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let folder = tempfile::tempdir().expect("the temporary folder is created");
         let page = folder.path().join("www/page");
-        fs::create_dir_all(&page).expect("a folder of our own");
+        fs::create_dir_all(&page).expect("the folder is created");
         let long: String = (0..12_500)
             .map(|line| format!("line {line:010}\n"))
             .collect();
@@ -96,7 +96,7 @@ impl Site {
             ("script.js", SCRIPT_JS),
             ("long.txt", &long),
         ] {
-            fs::write(page.join(name), text).expect("a folder of our own");
+            fs::write(page.join(name), text).expect("the file is written");
         }
         Self::serve(folder)
     }
@@ -105,7 +105,7 @@ impl Site {
         let port = free_port();
         let here = folder.path().display();
         // As root, nginx would run its workers as an unprivileged user, which cannot enter a temporary folder.
-        let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+        let is_root = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
         let user = if is_root { "user root;" } else { "" };
         let config = format!(
             "daemon off; {user} worker_processes 1; pid {here}/nginx.pid; error_log {here}/error.log;
@@ -126,7 +126,7 @@ impl Site {
             }}"
         );
         let file = folder.path().join("nginx.conf");
-        fs::write(&file, config).expect("a folder of our own");
+        fs::write(&file, config).expect("the file is written");
         let log = folder.path().join("error.log").display().to_string();
         let arguments = [
             "-e".to_owned(),
@@ -181,7 +181,7 @@ pub(crate) struct Edge {
 impl Edge {
     /// Starts the binary under test in front of `site`, with a configuration file.
     pub(crate) fn before(site: &Site) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let folder = tempfile::tempdir().expect("the temporary folder is created");
         certificates(folder.path());
         let (plain, tls) = (free_port(), free_port());
         let config = format!(
@@ -192,7 +192,7 @@ impl Edge {
             site.url()
         );
         let file = folder.path().join("edge.toml");
-        fs::write(&file, config).expect("a folder of our own");
+        fs::write(&file, config).expect("the file is written");
         let arguments = ["serve", "--config"].map(str::to_owned);
         let arguments: Vec<_> = arguments
             .into_iter()
@@ -230,25 +230,27 @@ fn certificates(folder: &Path) {
     authority
         .distinguished_name
         .push(DnType::CommonName, "authority of a test");
-    let ca_key = KeyPair::generate().expect("a key");
-    let ca = CertifiedIssuer::self_signed(authority, ca_key).expect("a certificate");
-    let key = KeyPair::generate().expect("a key");
+    let ca_key = KeyPair::generate().expect("the key pair is generated");
+    let ca = CertifiedIssuer::self_signed(authority, ca_key).expect("the certificate is signed");
+    let key = KeyPair::generate().expect("the key pair is generated");
     let names = ["127.0.0.1".to_owned(), "localhost".to_owned()];
     let edge = CertificateParams::new(names).expect("two names");
-    let edge = edge.signed_by(&key, &ca).expect("a certificate");
+    let edge = edge
+        .signed_by(&key, &ca)
+        .expect("the certificate is signed");
     for (name, pem) in [
         ("ca.pem", ca.pem()),
         ("edge.pem", edge.pem()),
         ("edge.key", key.serialize_pem()),
     ] {
-        fs::write(folder.join(name), pem).expect("a folder of our own");
+        fs::write(folder.join(name), pem).expect("the file is written");
     }
 }
 
 /// A port that was free a moment ago.
 fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports");
-    listener.local_addr().expect("it is bound").port()
+    listener.local_addr().expect("the listener is bound").port()
 }
 
 /// Lists the regular files below `path` with their sizes. Symbolic links are skipped: some lead outside, some
@@ -269,7 +271,7 @@ fn list(path: &Path, found: &mut Vec<(PathBuf, u64)>) {
 /// Copies a file with its modification time, which determines its freshness.
 fn copy(from: &Path, to: &Path) {
     let folder = to.parent().expect("a file lies in a folder");
-    fs::create_dir_all(folder).expect("a folder of our own");
+    fs::create_dir_all(folder).expect("the folder is created");
     fs::copy(from, to).unwrap_or_else(|error| panic!("{}: {error}", from.display()));
     let modified = fs::metadata(from).and_then(|metadata| metadata.modified());
     let copied = File::options().append(true).open(to);

@@ -27,7 +27,7 @@ const PATHS: [&str; 8] = [
 
 #[test]
 fn the_edge_s_own_logs_are_counted_in_both_formats() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     for form in ["json", "combined"] {
         let log = folder.path().join(format!("access.{form}"));
         let origin = Server::start(&["origin", "--json", "--listen=127.0.0.1:0"]);
@@ -80,7 +80,7 @@ fn nginx_s_logs_are_counted_by_content_and_by_format_string() {
         eprintln!("skipped: nginx is not installed");
         return;
     };
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let here = folder.path().display();
     let (port, origin) = (free_port(), free_port());
     let format = [
@@ -89,7 +89,7 @@ fn nginx_s_logs_are_counted_by_content_and_by_format_string() {
     ]
     .concat();
     // As root, nginx would run its workers as an unprivileged user, which cannot enter a temporary folder.
-    let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+    let is_root = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
     let user = if is_root { "user root;" } else { "" };
     let config = format!(
         "daemon off; {user} worker_processes 1; pid {here}/nginx.pid; error_log {here}/error.log;
@@ -115,7 +115,7 @@ fn nginx_s_logs_are_counted_by_content_and_by_format_string() {
         }}"
     );
     let config_file = folder.path().join("nginx.conf");
-    fs::write(&config_file, config).expect("a file");
+    fs::write(&config_file, config).expect("the file is written");
     let mut server = Command::new(nginx)
         .args(["-p", name(folder.path()), "-c", name(&config_file)])
         .stdout(Stdio::null())
@@ -126,7 +126,7 @@ fn nginx_s_logs_are_counted_by_content_and_by_format_string() {
     until("nginx listens", || TcpStream::connect(addr).ok());
     PATHS.iter().for_each(|path| get(addr, path));
     rustix::process::kill_process(rustix::process::Pid::from_child(&server), Signal::QUIT)
-        .expect("it runs");
+        .expect("the process runs");
     super::run::wait(&mut server);
 
     let combined = analyzed(&[name(&folder.path().join("combined.log"))]);
@@ -152,17 +152,23 @@ fn nginx_s_logs_are_counted_by_content_and_by_format_string() {
 fn analyzed(args: &[&str]) -> Value {
     let out = output(&[&["analyze", "--json"], args].concat());
     assert!(out.status.success(), "{}", text(&out.stderr));
-    serde_json::from_slice(&out.stdout).expect("JSON")
+    serde_json::from_slice(&out.stdout).expect("the text is JSON")
 }
 
 fn get(addr: SocketAddr, path: &str) {
-    let mut stream = TcpStream::connect(addr).expect("it listens");
+    let mut stream = TcpStream::connect(addr).expect("the server accepts the connection");
     let bound = Some(Duration::from_secs(55));
-    stream.set_read_timeout(bound).expect("a bound");
+    stream
+        .set_read_timeout(bound)
+        .expect("the read timeout is set");
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).expect("it reads");
+    stream
+        .write_all(request.as_bytes())
+        .expect("the request is sent");
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).expect("it answers");
+    stream
+        .read_to_end(&mut answer)
+        .expect("the server responds");
     assert!(
         answer.starts_with(b"HTTP/1.1 "),
         "{}",
@@ -171,8 +177,11 @@ fn get(addr: SocketAddr, path: &str) {
 }
 
 fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("it has one").port()
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    listener
+        .local_addr()
+        .expect("the listener has an address")
+        .port()
 }
 
 fn name(path: &Path) -> &str {

@@ -16,7 +16,7 @@ url = "http://10.0.0.7:9000"
 
 #[test]
 fn a_valid_file_is_listed_with_its_final_values() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let file = folder.path().join("edgeward.toml");
     fs::write(&file, GOOD).expect("written");
     let path = file.to_str().expect("UTF-8");
@@ -33,7 +33,7 @@ fn a_valid_file_is_listed_with_its_final_values() {
     assert_eq!(words, ["origin.url", "http://10.0.0.7:9000", "line", "6"]);
 
     let out = output(&["check-config", "--json", path]);
-    let text_found: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    let text_found: Value = serde_json::from_slice(&out.stdout).expect("the text is JSON");
     assert_eq!(text_found["ok"], true);
     let settings = text_found["settings"].as_array().expect("a list");
     assert!(
@@ -45,7 +45,7 @@ fn a_valid_file_is_listed_with_its_final_values() {
 
 #[test]
 fn an_invalid_file_is_code_1_and_every_error_names_its_line() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let file = folder.path().join("edgeward.toml");
     fs::write(&file, GOOD.replace("url", "ulr") + "timeout = 5\n").expect("written");
     let path = file.to_str().expect("UTF-8");
@@ -67,7 +67,7 @@ fn an_invalid_file_is_code_1_and_every_error_names_its_line() {
 
     let out = output(&["check-config", "--json", path]);
     assert_eq!(out.status.code(), Some(1));
-    let text_found: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    let text_found: Value = serde_json::from_slice(&out.stdout).expect("the text is JSON");
     assert_eq!(text_found["ok"], false);
     assert_eq!(text_found["problems"][0]["line"], 6);
     assert_eq!(
@@ -78,7 +78,7 @@ fn an_invalid_file_is_code_1_and_every_error_names_its_line() {
 
 #[test]
 fn a_file_that_cannot_be_read_is_code_2() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let binary = folder.path().join("binary.toml");
     fs::write(&binary, b"[hot]\n\xff\xfe").expect("written");
     let large = folder.path().join("large.toml");
@@ -138,7 +138,7 @@ fn serve_rejects_the_same_settings_as_check_config() {
 /// Relative paths of certificates start at the folder of the file, not at the working directory.
 #[test]
 fn paths_in_a_file_start_at_its_folder() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let file = folder.path().join("edgeward.toml");
     let tls = "tls_certificates = \"cert.pem\"\ntls_key = \"key.pem\"\n\n[origin]";
     fs::write(&file, GOOD.replace("\n[origin]", tls)).expect("written");

@@ -11,7 +11,7 @@ use super::run::{edgeward, output, text, until, wait};
 
 #[test]
 fn the_demo_s_measurements_match_its_predictions_and_a_page_is_written() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let path = folder.path().to_str().expect("UTF-8");
     let out = output(&[
         "demo",
@@ -25,7 +25,7 @@ fn the_demo_s_measurements_match_its_predictions_and_a_page_is_written() {
         path,
     ]);
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
-    let outcome: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    let outcome: Value = serde_json::from_slice(&out.stdout).expect("the text is JSON");
     let edges = outcome["edges"].as_array().expect("a list");
     let policies: Vec<&str> = edges
         .iter()
@@ -71,7 +71,7 @@ fn measured(edge: &Value) -> f64 {
 
 #[test]
 fn an_interrupted_demo_stops_its_children() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let mut child = edgeward(&["demo", "--requests=200000", "--report"])
         .arg(folder.path())
         .stdout(Stdio::piped())
@@ -80,13 +80,15 @@ fn an_interrupted_demo_stops_its_children() {
         .expect("the binary starts");
     let pid = child.id();
     // The origin, and an edge that is being measured.
-    let children = until("the demo has its children", || {
+    let children = until("the demo has started its child processes", || {
         let children = children(pid);
         (children.len() >= 2).then_some(children)
     });
-    kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
+    kill_process(Pid::from_child(&child), Signal::INT).expect("the process runs");
     let status = wait(&mut child);
-    let out = child.wait_with_output().expect("its output is read");
+    let out = child
+        .wait_with_output()
+        .expect("the output of the demo is read");
     assert_eq!(status.code(), Some(2));
     assert!(
         text(&out.stderr).contains("error: interrupted"),

@@ -6,7 +6,7 @@ use super::run::{edgeward, text};
 
 #[test]
 fn nearly_all_absent_lookups_are_skipped_and_the_present_one_is_found() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let mut demo = edgeward(&[
         "demo-filter",
         "--json",
@@ -21,7 +21,7 @@ fn nearly_all_absent_lookups_are_skipped_and_the_present_one_is_found() {
         .output()
         .expect("the binary runs");
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
-    let report: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    let report: Value = serde_json::from_slice(&out.stdout).expect("the text is JSON");
     let rows = report["rows"].as_array().expect("a list");
     assert_eq!(rows.len(), 3);
     for row in rows {

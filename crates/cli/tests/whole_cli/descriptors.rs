@@ -13,11 +13,11 @@ use super::run::{Server, edgeward, output, until, wait};
 
 #[test]
 fn every_server_raises_its_soft_limit_of_open_files_to_the_hard_one() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("the temporary folder is created");
     let path = |name: &str| dir.path().join(name).display().to_string();
     let made = output(&["link", "keygen", "--out", &path("keys")]);
     assert!(made.status.success(), "{made:?}");
-    fs::write(path("ids"), "1\n2\n").expect("it is written");
+    fs::write(path("ids"), "1\n2\n").expect("the file is written");
     let (keys, store) = (path("keys/gateway"), path("store"));
     let gateway = [
         "gateway",
@@ -64,9 +64,9 @@ fn idle_connections_leave_descriptors_for_hits_misses_and_the_admin_server() {
     let addr = edge.addr("/listening/0");
     assert!(get(addr, "/o/1?size=1000").starts_with("HTTP/1.1 200"));
     let idle: Vec<TcpStream> = (0..700)
-        .map(|_| TcpStream::connect(addr).expect("it listens"))
+        .map(|_| TcpStream::connect(addr).expect("the server accepts the connection"))
         .collect();
-    until("a hit", || {
+    until("the response is a hit", || {
         get(addr, "/o/1?size=1000").contains("; hit").then_some(())
     });
     for n in 2..30 {
@@ -112,7 +112,7 @@ fn a_limit_too_low_for_any_client_is_an_error_at_the_start() {
     ];
     let mut command = with_limits(40, 40, &args);
     command.stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = KilledOnDrop(command.spawn().expect("it starts"));
+    let mut child = KilledOnDrop(command.spawn().expect("the process starts"));
     assert_eq!(wait(&mut child.0).code(), Some(2));
     let mut printed = String::new();
     let stderr = child.0.stderr.as_mut().expect("stderr is piped");
@@ -130,12 +130,12 @@ fn an_edge_out_of_descriptors_closes_idle_clients_and_does_not_spin() {
     let addr = edge.addr("/listening/0");
     assert!(get(addr, "/o/1?size=1000").starts_with("HTTP/1.1 200"));
     let idle: Vec<TcpStream> = (0..50)
-        .map(|_| TcpStream::connect(addr).expect("it listens"))
+        .map(|_| TcpStream::connect(addr).expect("the server accepts the connection"))
         .collect();
-    until("the edge accepted them", || {
+    until("the edge has accepted the connections", || {
         (open_files(&edge) >= 50).then_some(())
     });
-    let pid = Pid::from_raw(i32::try_from(edge.process_id()).expect("a process id"));
+    let pid = Pid::from_raw(i32::try_from(edge.process_id()).expect("the process id fits"));
     let lowered = Rlimit {
         current: Some(open_files(&edge) - 10),
         maximum: Some(2048),
@@ -146,8 +146,8 @@ fn an_edge_out_of_descriptors_closes_idle_clients_and_does_not_spin() {
         let answer = get(addr, "/o/1?size=1000");
         assert!(answer.contains("; hit"), "request {n}: {answer:?}");
     }
-    let taken = processor_ticks(&edge) - before;
-    assert!(taken < 300, "{taken} hundredths of a second of CPU time");
+    let used = processor_ticks(&edge) - before;
+    assert!(used < 300, "{used} hundredths of a second of CPU time");
     drop(idle);
     edge.signal(Signal::TERM);
     let (_, _, printed) = edge.ended();
@@ -234,10 +234,10 @@ fn processor_ticks(server: &Server) -> u64 {
 
 /// The whole response as text, or the part that arrived.
 fn get(addr: SocketAddr, path: &str) -> String {
-    let mut stream = TcpStream::connect(addr).expect("it listens");
+    let mut stream = TcpStream::connect(addr).expect("the server accepts the connection");
     stream
         .set_read_timeout(Some(Duration::from_secs(30)))
-        .expect("a bound");
+        .expect("the read timeout is set");
     _ = write!(
         stream,
         "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"

@@ -68,11 +68,11 @@ from = "a vendor"
 
 #[test]
 fn a_plan_is_run_compared_and_reported() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let plan = folder.path().join("plan.toml");
     fs::write(&plan, PLAN).expect("the plan is written");
     let (out, caches) = (folder.path().join("out"), folder.path().join("caches"));
-    fs::create_dir(&caches).expect("a folder");
+    fs::create_dir(&caches).expect("the folder is created");
     let run = output(&[
         "lab",
         plan.to_str().expect("UTF-8"),
@@ -84,7 +84,7 @@ fn a_plan_is_run_compared_and_reported() {
     ]);
     let printed = text(&run.stderr);
     assert_eq!(run.status.code(), Some(0), "{printed}");
-    let outcome: Value = serde_json::from_slice(&run.stdout).expect("JSON");
+    let outcome: Value = serde_json::from_slice(&run.stdout).expect("the text is JSON");
     assert_eq!(outcome["unfinished"], Value::Null);
     assert_eq!(outcome["trace"]["requests"], 4000);
     let contenders = outcome["contenders"].as_array().expect("a list");
@@ -146,7 +146,7 @@ fn a_plan_is_run_compared_and_reported() {
 
 #[test]
 fn an_invalid_plan_is_rejected_with_line_key_and_hint_before_anything_starts() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     for (line, instead, expected) in [
         (
             "server = \"nginx\"",
@@ -197,7 +197,7 @@ fn an_invalid_plan_is_rejected_with_line_key_and_hint_before_anything_starts() {
 
 #[test]
 fn an_interrupted_run_keeps_its_results_and_stops_its_children() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let plan = folder.path().join("plan.toml");
     // Too slow to end before the signal.
     let slow = PLAN.replace("connections = 4", "connections = 4\nrate = 20");
@@ -206,7 +206,7 @@ fn an_interrupted_run_keeps_its_results_and_stops_its_children() {
         folder.path().join("page.html"),
         folder.path().join("caches"),
     );
-    fs::create_dir(&caches).expect("a folder");
+    fs::create_dir(&caches).expect("the folder is created");
     let mut child = edgeward(&["lab", "--report"])
         .arg(&page)
         .arg("--dir")
@@ -222,9 +222,11 @@ fn an_interrupted_run_keeps_its_results_and_stops_its_children() {
         let store = lab.join("store/edgeward.store");
         store.exists().then_some(lab)
     });
-    kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
+    kill_process(Pid::from_child(&child), Signal::INT).expect("the process runs");
     let status = wait(&mut child);
-    let out = child.wait_with_output().expect("its output is read");
+    let out = child
+        .wait_with_output()
+        .expect("the output of the lab is read");
     assert_eq!(status.code(), Some(1), "{}", text(&out.stderr));
     let printed = text(&out.stdout);
     assert!(
@@ -234,7 +236,7 @@ fn an_interrupted_run_keeps_its_results_and_stops_its_children() {
     let page = fs::read_to_string(page).expect("the page is there");
     assert!(page.contains("interrupted") && page.contains("Not the whole plan"));
     assert!(!store.exists(), "{store:?} is left behind");
-    let left = fs::read_dir("/proc")
+    let leftover = fs::read_dir("/proc")
         .expect("Linux has it")
         .flatten()
         .find(|entry| {
@@ -242,5 +244,5 @@ fn an_interrupted_run_keeps_its_results_and_stops_its_children() {
             let line = String::from_utf8_lossy(&line).into_owned();
             line.contains("serve") && line.contains(Path::new(&store).to_str().expect("UTF-8"))
         });
-    assert!(left.is_none(), "{left:?} is left behind");
+    assert!(leftover.is_none(), "{leftover:?} is left behind");
 }

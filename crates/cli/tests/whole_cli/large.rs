@@ -1,7 +1,7 @@
 //! Tests an object larger than the memory: it is streamed, stored, and served from disk, whole and by ranges.
 //!
-//! The object has 256 MiB with 16 MiB of memory; `EDGEWARD_LARGE_OBJECT=4GiB` with 256 MiB of memory takes
-//! minutes and 13 GiB of disk in `TMPDIR`.
+//! By default the object has 256 MiB and the memory tier 16 MiB. With `EDGEWARD_LARGE_OBJECT=4GiB` the memory tier
+//! has 256 MiB, and the test takes minutes and 13 GiB in `TMPDIR`.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -15,19 +15,19 @@ use socket2::SockRef;
 
 use super::run::{Server, until};
 
-/// Method: the object is fetched from the origin at the pace of the disk, then requested again, whole and by
-/// ranges; each of these responses must come from disk. Every byte is compared with the origin's function of
-/// the name. The peak of the process's memory is read from the kernel.
+/// Method: fetch the object from the origin no faster than the disk writes it. Request the object again, complete
+/// and by ranges; each of these responses must come from disk. Compare every byte with the pattern that the origin
+/// computes from the object's name. Read the peak of the edge's resident memory from `/proc`.
 #[test]
 fn an_object_larger_than_the_memory_is_stored_and_served_by_ranges() {
-    let (size, hot) = match std::env::var("EDGEWARD_LARGE_OBJECT") {
+    let (size, memory_size) = match std::env::var("EDGEWARD_LARGE_OBJECT") {
         Ok(text) => {
             let size: ByteSize = text.parse().expect("EDGEWARD_LARGE_OBJECT is a size");
             (size, ByteSize::mib(256))
         }
         Err(_) => (ByteSize::mib(256), ByteSize::mib(16)),
     };
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let origin = Server::start(&["origin", "--json", "--listen=127.0.0.1:0"]);
     let edge = Server::start(&[
         "serve",
@@ -35,7 +35,7 @@ fn an_object_larger_than_the_memory_is_stored_and_served_by_ranges() {
         "--listen=127.0.0.1:0",
         "--admin=127.0.0.1:0",
         "--workers=1",
-        &format!("--hot={}", hot.bytes()),
+        &format!("--hot={}", memory_size.bytes()),
         "--disk-admission=always",
         // An object may take at most half of the log.
         &format!("--disk-size={}", 3 * size.bytes()),
@@ -57,10 +57,10 @@ fn an_object_larger_than_the_memory_is_stored_and_served_by_ranges() {
         assert_eq!(client.device("dropped_queue_full"), 0);
         (client.device("stored_objects") == 1).then_some(())
     });
-    let again = client.fetch(None);
+    let second = client.fetch(None);
     assert!(
-        again.contains("hit") && again.contains("detail=disk"),
-        "{again}"
+        second.contains("hit") && second.contains("detail=disk"),
+        "{second}"
     );
     for (first, last) in [
         (0, 0),
@@ -76,21 +76,21 @@ fn an_object_larger_than_the_memory_is_stored_and_served_by_ranges() {
         assert!(head.contains(&range), "{range}{head}");
         assert!(head.contains("detail=disk"), "{head}");
     }
-    let most = memory_peak(edge.process_id());
-    let allowed = hot.bytes() + QUEUE_BYTES + BASE_BYTES;
+    let peak = memory_peak(edge.process_id());
+    let allowed = memory_size.bytes() + QUEUE_BYTES + BASE_BYTES;
     eprintln!(
         "{} of memory, {} allowed",
-        ByteSize(most),
+        ByteSize(peak),
         ByteSize(allowed)
     );
-    assert!(most <= allowed, "{most} bytes of memory, {allowed} allowed");
+    assert!(peak <= allowed, "{peak} bytes of memory, {allowed} allowed");
 }
 
 /// The memory for bodies that wait to be written.
 const QUEUE_BYTES: u64 = 16 << 20;
 
 /// The process itself (15 MiB by docs/explanation/memory.md, more in a debug build), the index of the disk and
-/// its table of checked blocks, and the part of the store that is mapped for a second.
+/// its table of checked blocks, and the pages of the store that are mapped for reads.
 const BASE_BYTES: u64 = 32 << 20;
 
 struct Client {
@@ -103,9 +103,10 @@ impl Client {
     /// Requests the object or a range of it, compares every byte, and returns the response head.
     fn fetch(&self, range: Option<(u64, u64)>) -> String {
         let mut stream = connect(self.addr);
-        // With a receive buffer of 32 MiB, the edge would read more from the origin than may wait for the disk.
-        let bound = SockRef::from(&stream).set_recv_buffer_size(PART_BYTES / 8);
-        bound.expect("a socket has one");
+        // The kernel would let this receive buffer grow to 32 MiB. The edge would then read more from
+        // the origin than its disk queue may hold.
+        let resized = SockRef::from(&stream).set_recv_buffer_size(PART_BYTES / 8);
+        resized.expect("the receive buffer size is set");
         let field = range.map_or_else(String::new, |(first, last)| {
             format!("Range: bytes={first}-{last}\r\n")
         });
@@ -120,29 +121,35 @@ impl Client {
         while !head.ends_with("\r\n\r\n") {
             assert_ne!(answer.read_line(&mut head).expect("a head"), 0, "{head}");
         }
-        let (mut at, end) = range.map_or((0, self.size), |(first, last)| (first, last + 1));
+        let (mut offset, end) = range.map_or((0, self.size), |(first, last)| (first, last + 1));
         let mut part = vec![0; PART_BYTES];
-        while at < end {
-            let wanted = part
+        while offset < end {
+            let part_bytes = part
                 .len()
-                .min(usize::try_from(end - at).unwrap_or(usize::MAX));
-            let part = &mut part[..wanted];
-            answer.read_exact(part).expect("the body is whole");
-            assert_eq!(Pattern::of("1").first_wrong(at, part), None, "{head}");
-            at += part.len() as u64;
+                .min(usize::try_from(end - offset).unwrap_or(usize::MAX));
+            let part = &mut part[..part_bytes];
+            answer.read_exact(part).expect("the body is complete");
+            assert_eq!(Pattern::of("1").first_wrong(offset, part), None, "{head}");
+            offset += part.len() as u64;
             // If the client were faster than the disk, the write would be dropped.
-            until("the disk takes it", || {
+            until("the disk queue has room", || {
                 (self.device("queue_bytes") < QUEUE_BYTES / 4).then_some(())
             });
         }
-        assert_eq!(answer.read(&mut part).expect("an end"), 0, "{head}");
+        assert_eq!(
+            answer
+                .read(&mut part)
+                .expect("the connection ends after the body"),
+            0,
+            "{head}"
+        );
         head.to_ascii_lowercase().replace("http/1.1", "HTTP/1.1")
     }
 
-    fn device(&self, figure: &str) -> u64 {
+    fn device(&self, counter: &str) -> u64 {
         let status = self.status();
-        let value = status["disk"]["devices"][0][figure].as_u64();
-        value.unwrap_or_else(|| panic!("{figure} in {status}"))
+        let value = status["disk"]["devices"][0][counter].as_u64();
+        value.unwrap_or_else(|| panic!("{counter} in {status}"))
     }
 
     fn status(&self) -> Value {
@@ -153,30 +160,34 @@ impl Client {
         )
         .expect("the request is sent");
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("it answers");
-        let (_, body) = answer.split_once("\r\n\r\n").expect("a head");
-        serde_json::from_str(body).expect("JSON")
+        stream
+            .read_to_string(&mut answer)
+            .expect("the admin server responds");
+        let (_, body) = answer
+            .split_once("\r\n\r\n")
+            .expect("the response has a head");
+        serde_json::from_str(body).expect("the text is JSON")
     }
 }
 
-/// Less than what may wait for the disk.
+/// The client reads this many bytes at a time. Less than [`QUEUE_BYTES`], so that one read cannot fill the queue.
 const PART_BYTES: usize = 2 << 20;
 
 fn connect(addr: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(addr).expect("it listens");
+    let stream = TcpStream::connect(addr).expect("the server accepts the connection");
     stream
         .set_read_timeout(Some(Duration::from_secs(50)))
-        .expect("a bound");
+        .expect("the read timeout is set");
     stream
 }
 
 /// The peak of the resident memory of the process.
 fn memory_peak(process: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
+    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("the process runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB"));
     let kib: u64 = kib
-        .expect("the kernel says")
+        .expect("`VmHWM` is in /proc/PID/status")
         .trim()
         .parse()
         .expect("a number");

@@ -10,15 +10,15 @@ use super::run::{output, text};
 /// An edited copy of a folder takes a few percent of its size, and an identical copy nearly nothing.
 #[test]
 fn a_newer_version_is_mostly_sent_by_reference() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let of = |version: &str| folder.path().join(version);
     let old = noise(600_000);
     let mut new = old.clone();
     new.splice(300_000..300_004, *b"other");
     for (version, body) in [("old", &old), ("new", &new)] {
-        fs::create_dir_all(of(version).join("inner")).expect("a folder");
-        fs::write(of(version).join("inner/body"), body).expect("a file");
-        fs::write(of(version).join("small"), b"a small file").expect("a file");
+        fs::create_dir_all(of(version).join("inner")).expect("the folder is created");
+        fs::write(of(version).join("inner/body"), body).expect("the file is written");
+        fs::write(of(version).join("small"), b"a small file").expect("the file is written");
     }
     let paths = [of("old"), of("new"), of("new")];
     let names = paths.each_ref().map(|path| path.display().to_string());
@@ -55,7 +55,7 @@ fn a_newer_version_is_mostly_sent_by_reference() {
 
 #[test]
 fn a_log_is_reported_with_its_repeated_bytes() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let log = folder.path().join("access.log");
     let line = |url: &str, bytes: u32| {
         format!("192.0.2.1 - - [10/Oct/2025:13:55:36 +0000] \"GET {url} HTTP/1.1\" 200 {bytes}\n")
@@ -66,7 +66,7 @@ fn a_log_is_reported_with_its_repeated_bytes() {
         line("/a", 1000),
         line("/a", 1000),
     ];
-    fs::write(&log, lines.concat()).expect("a file");
+    fs::write(&log, lines.concat()).expect("the file is written");
     let estimate = estimated(&[name(&log)]);
     let row = &estimate["logs"][0];
     assert_eq!((&row["requests"], &row["urls"]), (&4.into(), &2.into()));
@@ -82,7 +82,7 @@ fn a_log_is_reported_with_its_repeated_bytes() {
 /// A page that two clients fetch is sent once; encrypted data is not chunked. The capture has packets out of order.
 #[test]
 fn a_capture_is_reassembled_and_sent() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let page = [&b"HTTP/1.1 200 OK\r\n\r\n"[..], &noise(400_000)].concat();
     let tls = [&[22, 3, 1, 1, 0][..], &noise(50_000)].concat();
     let mut packets = Vec::new();
@@ -112,7 +112,7 @@ fn a_capture_is_reassembled_and_sent() {
         file.extend(packet);
     }
     let capture = folder.path().join("capture.pcap");
-    fs::write(&capture, &file).expect("a file");
+    fs::write(&capture, &file).expect("the file is written");
     let estimate = estimated(&[name(&capture)]);
     let [plain, tls_row] = &estimate["rows"].as_array().expect("rows")[..] else {
         panic!("{estimate:#}");
@@ -130,7 +130,7 @@ fn a_capture_is_reassembled_and_sent() {
     assert_eq!(estimate["captures"][0]["lost_bytes"], 0);
 
     // From a truncated capture, the data before the end is counted, and the error is reported.
-    fs::write(&capture, &file[..file.len() - 10]).expect("a file");
+    fs::write(&capture, &file[..file.len() - 10]).expect("the file is written");
     let out = output(&["link", "estimate", name(&capture)]);
     assert_eq!(out.status.code(), Some(2));
     assert!(text(&out.stdout).contains("port 80"));
@@ -154,10 +154,10 @@ fn segment(from: u16, to: u16, payload: &[u8], sequence: u32) -> Vec<u8> {
 
 #[test]
 fn errors_of_estimates_state_their_cause() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let missing = folder.path().join("missing");
     let there = folder.path().join("there");
-    fs::write(&there, noise(10_000)).expect("a file");
+    fs::write(&there, noise(10_000)).expect("the file is written");
     for (args, expected) in [
         (vec![name(&missing)], "missing"),
         (vec![name(&there), "--chunk=5KiB"], "not a power of two"),
@@ -180,7 +180,7 @@ fn estimated(args: &[&str]) -> Value {
         .collect();
     let out = output(&args);
     assert!(out.status.success(), "{}", text(&out.stderr));
-    serde_json::from_slice(&out.stdout).expect("JSON")
+    serde_json::from_slice(&out.stdout).expect("the text is JSON")
 }
 
 fn name(path: &Path) -> &str {

@@ -16,8 +16,8 @@ use super::run::{Server, output, text, until};
 
 /// An echo server. Its threads end with the test process.
 fn echo() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("it listens");
-    let addr = listener.local_addr().expect("an address");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("the server listens");
+    let addr = listener.local_addr().expect("the listener has an address");
     thread::spawn(move || {
         for tcp in listener.incoming().flatten() {
             thread::spawn(move || {
@@ -33,8 +33,8 @@ fn echo() -> SocketAddr {
 
 /// A server that sends `body` to each client that has shut down its sending side.
 fn serve_body(body: Vec<u8>) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("it listens");
-    let addr = listener.local_addr().expect("an address");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("the server listens");
+    let addr = listener.local_addr().expect("the listener has an address");
     thread::spawn(move || {
         for mut tcp in listener.incoming().flatten() {
             _ = tcp.read_to_end(&mut Vec::new());
@@ -77,7 +77,7 @@ struct Endpoints {
 
 impl Endpoints {
     fn new(options: &[&'static str]) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the temporary folder is created");
         let keys = folder.path().join("keys");
         let made = output(&["link", "keygen", "--out", &text_of_path(&keys)]);
         assert!(made.status.success(), "{}", text(&made.stderr));
@@ -151,7 +151,7 @@ fn status(of: &Server) -> Value {
     let admin = of.addr("/admin").to_string();
     let out = output(&["link", "status", &admin, "--json"]);
     assert!(out.status.success(), "{}", text(&out.stderr));
-    serde_json::from_slice(&out.stdout).expect("JSON")
+    serde_json::from_slice(&out.stdout).expect("the text is JSON")
 }
 
 /// The second transfer of a body is sent by reference. Both endpoints stop cleanly and keep their chunks.
@@ -162,7 +162,7 @@ fn a_forwarded_port_sends_repeated_bodies_by_reference() {
     let forward = endpoints.forward(listening(&gateway));
     let body = noise(500_000, 1);
     for _ in 0..2 {
-        let back = round_trip(forward.addr("/listening/0"), &body).expect("it comes back");
+        let back = round_trip(forward.addr("/listening/0"), &body).expect("the body is returned");
         assert!(back == body);
     }
     let report = status(&gateway);
@@ -214,8 +214,8 @@ fn a_gateway_stores_only_hashes_of_sent_chunks_unless_it_must_keep_them() {
         let gateway = endpoints.start("gateway", &args);
         let forward = endpoints.forward(listening(&gateway));
         for _ in 0..2 {
-            let came = round_trip(forward.addr("/listening/0"), b"").expect("it comes");
-            assert!(came == body);
+            let received = round_trip(forward.addr("/listening/0"), b"").expect("the body arrives");
+            assert!(received == body);
         }
         let of = |server: &Server, field: &str| {
             let status = status(server);
@@ -245,7 +245,7 @@ fn a_compressed_store_holds_more_and_opens_without_the_option() {
         let mut endpoints = Endpoints::new(&["--store-compression", method]);
         let gateway = endpoints.gateway("127.0.0.1:0");
         let forward = endpoints.forward(listening(&gateway));
-        let back = round_trip(forward.addr("/listening/0"), &body).expect("it comes back");
+        let back = round_trip(forward.addr("/listening/0"), &body).expect("the body is returned");
         assert!(back == body);
         for end in [forward, gateway] {
             end.signal(Signal::TERM);
@@ -259,7 +259,7 @@ fn a_compressed_store_holds_more_and_opens_without_the_option() {
         assert!(bytes("raw_bytes") > 2_000_000, "{store}");
         assert!(bytes("raw_bytes") > 3 * bytes("bytes"), "{store}");
         let forward = endpoints.forward(listening(&gateway));
-        let back = round_trip(forward.addr("/listening/0"), &body).expect("it comes back");
+        let back = round_trip(forward.addr("/listening/0"), &body).expect("the body is returned");
         assert!(back == body);
         let peer = &status(&gateway)["peers"][0];
         assert_eq!(peer["received"]["missing"], 0, "{peer}");
@@ -289,12 +289,12 @@ fn a_killed_endpoint_causes_no_wrong_byte() {
     for round in 0..4 {
         let port = forward.addr("/listening/0");
         thread::scope(|scope| {
-            let under_way: Vec<_> = bodies
+            let transfers: Vec<_> = bodies
                 .iter()
                 .map(|body| scope.spawn(move || (body, round_trip(port, body))))
                 .collect();
-            // Somewhere in the middle of the transfers; the exact moment does not matter.
-            until("something is under way", || {
+            // Kills an endpoint while the transfers run; the exact moment does not matter.
+            until("the gateway has received bytes", || {
                 let bytes = &status(&gateway)["peers"][0]["received"]["bytes"];
                 bytes.as_u64().filter(|bytes| *bytes > 0)
             });
@@ -303,8 +303,8 @@ fn a_killed_endpoint_causes_no_wrong_byte() {
             } else {
                 forward.signal(Signal::KILL);
             }
-            for body in under_way {
-                let (body, back) = body.join().expect("it endpoints");
+            for body in transfers {
+                let (body, back) = body.join().expect("the transfer thread ends");
                 if let Ok(back) = back {
                     // A killed forwarder cannot reset the connection: the received bytes are a prefix.
                     assert!(body.starts_with(&back), "round {round}");
@@ -378,8 +378,8 @@ fn a_proxy_port_reaches_only_permitted_targets() {
 
 /// An origin that serves one body under every path, and counts requests with another Accept-Encoding than identity.
 fn origin(body: Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("it listens");
-    let addr = listener.local_addr().expect("an address");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("the server listens");
+    let addr = listener.local_addr().expect("the listener has an address");
     let compressed = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&compressed);
     let body = Arc::new(body);
@@ -455,7 +455,7 @@ fn an_edge_s_misses_are_fetched_over_the_link() {
         );
         tcp.write_all(ask.as_bytes()).expect("sent");
         let mut bytes = Vec::new();
-        tcp.read_to_end(&mut bytes).expect("an answer");
+        tcp.read_to_end(&mut bytes).expect("the server responds");
         let end = bytes
             .windows(4)
             .position(|four| four == b"\r\n\r\n")
@@ -466,7 +466,7 @@ fn an_edge_s_misses_are_fetched_over_the_link() {
     let admin = edge.addr("/link/admin").to_string();
     let received = || {
         let out = output(&["link", "status", &admin, "--json"]);
-        let report: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+        let report: Value = serde_json::from_slice(&out.stdout).expect("the text is JSON");
         let side = &report["peers"][0]["received"];
         ["bytes", "wire_bytes"].map(|field| side[field].as_u64().expect("bytes"))
     };

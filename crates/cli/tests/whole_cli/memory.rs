@@ -99,17 +99,17 @@ fn churn(sizes: Sizes) -> (u64, u64) {
         let ended: Vec<_> = clients.into_iter().map(|client| client.join()).collect();
         done.store(true, Ordering::Relaxed);
         assert!(ended.iter().all(Result::is_ok), "every client is served");
-        watching.join().expect("it watches")
+        watching.join().expect("the measuring thread ends")
     });
     (over, HOT.bytes())
 }
 
 /// Requests new objects, and every fourth one a second time.
 fn take(addr: SocketAddr, sizes: Sizes, client: u64) {
-    let stream = TcpStream::connect(addr).expect("it listens");
+    let stream = TcpStream::connect(addr).expect("the server accepts the connection");
     stream
         .set_read_timeout(Some(Duration::from_secs(60)))
-        .expect("a timeout");
+        .expect("the timeout is set");
     let mut stream = BufReader::new(stream);
     let mut body = Vec::new();
     let mut taken = 0;
@@ -122,26 +122,31 @@ fn take(addr: SocketAddr, sizes: Sizes, client: u64) {
         stream
             .get_mut()
             .write_all(head.as_bytes())
-            .expect("it reads");
+            .expect("the connection is open");
         let mut line = String::new();
         while line != "\r\n" {
             line.clear();
             assert_ne!(stream.read_line(&mut line).expect("a head"), 0);
         }
-        body.resize(usize::try_from(bytes).expect("it fits"), 0);
+        body.resize(usize::try_from(bytes).expect("the length fits"), 0);
         stream.read_exact(&mut body).expect("a body");
         taken += bytes;
     }
 }
 
 fn status(admin: SocketAddr) -> Value {
-    let mut stream = TcpStream::connect(admin).expect("it listens");
+    let mut stream = TcpStream::connect(admin).expect("the server accepts the connection");
     let head = format!("GET /status HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n");
-    stream.write_all(head.as_bytes()).expect("it reads");
+    stream
+        .write_all(head.as_bytes())
+        .expect("the connection is open");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("text");
-    let body = answer.split_once("\r\n\r\n").expect("a head").1;
-    serde_json::from_str(body).expect("JSON")
+    let body = answer
+        .split_once("\r\n\r\n")
+        .expect("the response has a head")
+        .1;
+    serde_json::from_str(body).expect("the text is JSON")
 }
 
 fn number(status: &Value, pointer: &str) -> u64 {

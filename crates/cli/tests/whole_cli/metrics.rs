@@ -122,45 +122,45 @@ fn all_metrics_follow_the_conventions_of_prometheus() {
 
 #[test]
 fn a_metric_that_breaks_a_convention_is_found() {
-    let sound = Definition {
+    let valid = Definition {
         name: "edgeward_jobs_total",
         kind: Kind::Counter,
         labels: vec!["result"],
         help: "Jobs that ended.",
     };
-    assert_eq!(broken_rules(&sound), [""; 0]);
+    assert_eq!(broken_rules(&valid), [""; 0]);
     let broken = [
         Definition {
             name: "edgeward_jobs",
-            ..sound.clone()
+            ..valid.clone()
         },
         Definition {
             kind: Kind::Gauge,
-            ..sound.clone()
+            ..valid.clone()
         },
         Definition {
             name: "edgeward_lag_milliseconds_total",
-            ..sound.clone()
+            ..valid.clone()
         },
         Definition {
             name: "edgeward_job_count_total",
-            ..sound.clone()
+            ..valid.clone()
         },
         Definition {
             name: "edgeward_Jobs_total",
-            ..sound.clone()
+            ..valid.clone()
         },
         Definition {
             labels: vec!["Result"],
-            ..sound.clone()
+            ..valid.clone()
         },
         Definition {
             help: "Jobs that ended",
-            ..sound.clone()
+            ..valid.clone()
         },
         Definition {
             help: "Jobs. They ended.",
-            ..sound
+            ..valid
         },
     ];
     for metric in broken {
@@ -169,7 +169,7 @@ fn a_metric_that_breaks_a_convention_is_found() {
 }
 
 #[test]
-fn the_reference_of_metrics_is_fresh() {
+fn the_reference_of_metrics_is_up_to_date() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/metrics.md");
     let page = reference();
     if std::env::var_os("EDGEWARD_WRITE_REFERENCE").is_some() {
@@ -213,17 +213,17 @@ A counter only grows while the process runs. A gauge with a `state` label has on
 current state, 0 for the others.
 ";
 
-/// Method: start the three servers, read their pages, and hold each family against its definition.
+/// Method: start the three servers, read their metrics pages, and compare each metric with its definition.
 #[test]
-fn each_server_has_its_metrics_and_those_of_its_process() {
-    let dir = tempfile::tempdir().expect("a folder");
+fn each_server_exposes_its_own_metrics_and_the_process_metrics() {
+    let dir = tempfile::tempdir().expect("the temporary folder is created");
     let path = |name: &str| dir.path().join(name).display().to_string();
-    let made = output(&["link", "keygen", "--out", &path("keys")]);
-    assert!(made.status.success(), "{made:?}");
-    fs::write(path("ids"), "1\n2\n").expect("it is written");
+    let keygen = output(&["link", "keygen", "--out", &path("keys")]);
+    assert!(keygen.status.success(), "{keygen:?}");
+    fs::write(path("ids"), "1\n2\n").expect("the file is written");
     let (keys, store, device) = (path("keys/gateway"), path("store"), path("disk"));
     let (ids, state) = (path("ids"), path("state"));
-    fs::create_dir(&device).expect("a folder");
+    fs::create_dir(&device).expect("the folder is created");
     let common = ["--json", "--listen=127.0.0.1:0", "--admin=127.0.0.1:0"];
     let device = format!("--disk={device}");
     let serve = [
@@ -254,42 +254,51 @@ fn each_server_has_its_metrics_and_those_of_its_process() {
         "--state",
         &state,
     ];
-    let [of_all, of_edge, of_link, of_publisher] = servers().map(|(_, _, metrics)| metrics);
-    for (args, own, name) in [
-        (&serve[..], of_edge, "edgeward_disk_state"),
-        (&gateway[..], of_link, "edgeward_link_store_chunks"),
-        (&publish[..], of_publisher, "edgeward_publish_scans_total"),
+    let [
+        common_metrics,
+        edge_metrics,
+        link_metrics,
+        publisher_metrics,
+    ] = servers().map(|(_, _, metrics)| metrics);
+    for (args, server_metrics, name) in [
+        (&serve[..], edge_metrics, "edgeward_disk_state"),
+        (&gateway[..], link_metrics, "edgeward_link_store_chunks"),
+        (
+            &publish[..],
+            publisher_metrics,
+            "edgeward_publish_scans_total",
+        ),
     ] {
         let server = Server::start(&[args, &common[..]].concat());
         let page = scrape(server.addr("/admin"));
-        let defined: BTreeMap<_, _> = of_all
+        let defined: BTreeMap<_, _> = common_metrics
             .iter()
-            .chain(&own)
+            .chain(&server_metrics)
             .map(|metric| (metric.name, (metric.kind.name(), metric.help)))
             .collect();
-        let families = families(&page);
-        assert!(families.contains_key(name), "no {name} in {page}");
-        for (name, family) in families {
-            assert_eq!(defined.get(name), Some(&family), "{name} in {args:?}");
+        let metrics_by_name = metrics_by_name(&page);
+        assert!(metrics_by_name.contains_key(name), "no {name} in {page}");
+        for (name, metric) in metrics_by_name {
+            assert_eq!(defined.get(name), Some(&metric), "{name} in {args:?}");
         }
-        process_is_plausible(&server, &page);
+        check_process_metrics(&server, &page);
     }
 }
 
-/// Returns type and help text of each family, by name.
-fn families(page: &str) -> BTreeMap<&str, (&str, &str)> {
+/// Returns the type and the help text of each metric on a page, by name.
+fn metrics_by_name(page: &str) -> BTreeMap<&str, (&str, &str)> {
     let lines: Vec<&str> = page.lines().collect();
     let pairs = lines.windows(2).filter_map(|pair| {
         let (name, help) = pair[0].strip_prefix("# HELP ")?.split_once(' ')?;
-        let (same, kind) = pair[1].strip_prefix("# TYPE ")?.split_once(' ')?;
-        assert_eq!(name, same);
+        let (type_name, kind) = pair[1].strip_prefix("# TYPE ")?.split_once(' ')?;
+        assert_eq!(name, type_name);
         Some((name, (kind, help)))
     });
     pairs.collect()
 }
 
-/// Compares the `process_*` metrics with what this test sees of the process.
-fn process_is_plausible(server: &Server, page: &str) {
+/// Compares the `process_*` metrics with the values that `/proc` has for the process.
+fn check_process_metrics(server: &Server, page: &str) {
     let value = |series: &str| -> f64 {
         let line = page.lines().find_map(|line| line.strip_prefix(series));
         let text = line.unwrap_or_else(|| panic!("no {series} in {page}"));
@@ -314,7 +323,7 @@ fn process_is_plausible(server: &Server, page: &str) {
     assert_eq!(value("process_max_fds "), limit);
     let now = std::time::UNIX_EPOCH
         .elapsed()
-        .expect("a clock")
+        .expect("the clock is after 1970")
         .as_secs_f64();
     let age = now - value("process_start_time_seconds ");
     assert!((-1.0..120.0).contains(&age), "{age} s old");
@@ -331,12 +340,14 @@ fn process_is_plausible(server: &Server, page: &str) {
 }
 
 fn scrape(addr: SocketAddr) -> String {
-    let mut stream = TcpStream::connect(addr).expect("it listens");
+    let mut stream = TcpStream::connect(addr).expect("the server accepts the connection");
     let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    stream.write_all(request).expect("it is sent");
+    stream.write_all(request).expect("the request is sent");
     let mut response = String::new();
     stream.read_to_string(&mut response).expect("text");
-    let (head, body) = response.split_once("\r\n\r\n").expect("a head");
+    let (head, body) = response
+        .split_once("\r\n\r\n")
+        .expect("the response has a head");
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
     body.to_owned()
 }

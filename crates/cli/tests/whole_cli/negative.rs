@@ -6,10 +6,12 @@ use std::net::{SocketAddr, TcpStream};
 use super::run::{Server, until};
 
 fn ask(addr: SocketAddr, request: &str) -> String {
-    let mut stream = TcpStream::connect(addr).expect("it listens");
+    let mut stream = TcpStream::connect(addr).expect("the server accepts the connection");
     stream.write_all(request.as_bytes()).expect("taken");
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).expect("an answer");
+    stream
+        .read_to_end(&mut answer)
+        .expect("the server responds");
     String::from_utf8_lossy(&answer).into_owned()
 }
 
@@ -24,14 +26,14 @@ fn get(addr: SocketAddr, path: &str) -> String {
 /// is gone, all ids are forwarded.
 #[test]
 fn an_edge_uses_a_published_filter_and_a_file() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let path = |name: &str| folder.path().join(name).display().to_string();
     let ids: String = (0..1000).map(|id| format!("{id}\n")).collect();
     std::fs::write(path("ids"), ids).expect("written");
     std::fs::write(path("token"), "sixteen-or-more-characters").expect("written");
     let run = |args: &[&str]| super::run::output(args);
-    let made = run(&["filter", "keygen", "-o", &path("key")]);
-    let public = String::from_utf8(made.stdout).expect("text");
+    let keygen = run(&["filter", "keygen", "-o", &path("key")]);
+    let public = String::from_utf8(keygen.stdout).expect("text");
     let built = run(&[
         "filter",
         "build",
@@ -76,13 +78,13 @@ fn an_edge_uses_a_published_filter_and_a_file() {
     assert!((0..20).any(|id| is_skipped(&format!("/file/{}", 5000 + id))));
     // No 404 is stored, because each id is requested only once.
     let mut id = 1_000_000;
-    until("absent ids are skipped", || {
+    until("the edge answers 404 for absent ids", || {
         id += 1;
         is_skipped(&format!("/o/{id}")).then_some(())
     });
     assert!(get(addr, "/o/7?size=10").starts_with("HTTP/1.1 200"));
     let absent = (2_000_000..2_000_100).find(|id| is_skipped(&format!("/o/{id}")));
-    let absent = absent.expect("one of a hundred").to_string();
+    let absent = absent.expect("one of a hundred ids is absent").to_string();
     let post = format!(
         "POST /sets/r/ids HTTP/1.1\r\nhost: p\r\nconnection: close\r\ncontent-length: {}\r\n\
          authorization: Bearer sixteen-or-more-characters\r\n\r\n{absent}",

@@ -22,7 +22,7 @@ fn a_closed_stdout_ends_a_command_quietly() {
             "--quiet",
         ],
     ] {
-        let (reader, writer) = std::io::pipe().expect("a pipe");
+        let (reader, writer) = std::io::pipe().expect("the stream is piped");
         drop(reader);
         let mut child = edgeward(args)
             .stdout(writer)

@@ -90,7 +90,7 @@ impl Server {
             .split_once("://")
             .map_or(found_text, |(_, addr)| addr);
         let addr = addr.split('/').next().unwrap_or(addr);
-        addr.parse().expect("an address")
+        addr.parse().expect("the string is an address")
     }
 
     pub(crate) fn process_id(&self) -> u32 {
@@ -98,7 +98,7 @@ impl Server {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).expect("it runs");
+        kill_process(Pid::from_child(&self.child), signal).expect("the process runs");
     }
 
     /// Waits for the end. Returns the exit status, stdout after the first line, and stderr.

@@ -39,8 +39,8 @@ fn without_json_the_first_line_is_text() {
     let mut out = std::io::BufReader::new(child.stdout.take().expect("stdout is piped"));
     let mut line = String::new();
     std::io::BufRead::read_line(&mut out, &mut line).expect("UTF-8");
-    child.kill().expect("it runs");
-    child.wait().expect("it ends");
+    child.kill().expect("the process runs");
+    child.wait().expect("the process ends");
     let port = line
         .strip_prefix("listening on http://127.0.0.1:")
         .and_then(|rest| rest.split(',').next())
@@ -49,16 +49,19 @@ fn without_json_the_first_line_is_text() {
     assert!(line.contains("8 MiB") && line.contains("lru"), "{line}");
 }
 
-/// A request that is in progress at the signal gets its whole response before the edge ends.
+/// A request that is in progress at the signal gets its complete response before the edge ends.
 #[test]
 fn sigterm_lets_requests_in_progress_finish() {
     let (origin, edge) = origin_and_edge("700ms", &[]);
     let addr = edge.addr("/listening/0");
-    let asked = std::thread::spawn(move || get(addr, "/o/7?size=5000"));
-    reached(&origin);
+    let request = std::thread::spawn(move || get(addr, "/o/7?size=5000"));
+    wait_until_origin_has_request(&origin);
     edge.signal(Signal::TERM);
-    let answer = asked.join().expect("it was answered");
-    let body = answer.split_once("\r\n\r\n").expect("a head").1;
+    let answer = request.join().expect("the request thread ends");
+    let body = answer
+        .split_once("\r\n\r\n")
+        .expect("the response has a head")
+        .1;
     assert_eq!(body.chars().count(), 5000);
     let (status, _, printed) = edge.ended();
     assert_eq!(status.code(), Some(0), "{printed}");
@@ -69,23 +72,23 @@ fn sigterm_lets_requests_in_progress_finish() {
 fn a_second_signal_stops_the_edge_at_once() {
     let (origin, edge) = origin_and_edge("50s", &[]);
     let addr = edge.addr("/listening/0");
-    let asked = std::thread::spawn(move || get(addr, "/o/7?size=5000"));
-    reached(&origin);
+    let request = std::thread::spawn(move || get(addr, "/o/7?size=5000"));
+    wait_until_origin_has_request(&origin);
     let started = Instant::now();
     edge.signal(Signal::INT);
-    until("it takes no more connections", || {
+    until("the edge accepts no more connections", || {
         TcpStream::connect(addr).is_err().then_some(())
     });
     edge.signal(Signal::INT);
     let (status, _, printed) = edge.ended();
     assert_eq!(status.code(), Some(1), "{printed}");
     assert!(started.elapsed() < Duration::from_secs(30));
-    _ = asked.join();
+    _ = request.join();
 }
 
 #[test]
-fn a_port_in_use_is_code_2_with_a_hint() {
-    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+fn a_port_in_use_is_an_error_with_exit_code_2_and_a_hint() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let addr = taken.local_addr().expect("an address").to_string();
     let out = output(&["serve", "--listen", &addr, "--origin=http://127.0.0.1:9"]);
     assert_eq!(out.status.code(), Some(2));
@@ -103,9 +106,9 @@ fn a_port_in_use_is_code_2_with_a_hint() {
 /// Method: requests arrive while the origin's port is closed and then open.
 #[test]
 fn an_origin_outage_is_logged_once_when_it_starts_and_once_when_it_ends() {
-    let place = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let origin = place.local_addr().expect("an address");
-    drop(place);
+    let reserved = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let origin = reserved.local_addr().expect("an address");
+    drop(reserved);
     let url = format!("--origin=http://{origin}");
     let edge = Server::start(&[
         "serve",
@@ -150,7 +153,7 @@ fn an_origin_outage_is_logged_once_when_it_starts_and_once_when_it_ends() {
 /// Method: renames the log file, sends the signal, and expects the next line in a new file.
 #[test]
 fn hup_and_usr1_reopen_the_access_log_and_usr2_is_ignored() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let log = folder.path().join("access.log");
     let flag = format!("--access-log={}", log.display());
     let (_origin, edge) = origin_and_edge("0ms", &[&flag, "--log=info"]);
@@ -167,7 +170,9 @@ fn hup_and_usr1_reopen_the_access_log_and_usr2_is_ignored() {
         let rotated = folder.path().join(format!("access.log.{n}"));
         std::fs::rename(&log, &rotated).expect("the log is there");
         edge.signal(signal);
-        until("the log is opened again", || log.exists().then_some(()));
+        until("the edge opens the log again", || {
+            log.exists().then_some(())
+        });
         let path = format!("/o/{n}?");
         get(addr, &format!("{path}size=10"));
         let new = written(&path, &log);
@@ -209,9 +214,9 @@ fn a_second_edge_on_a_port_is_rejected_unless_it_shares_the_port() {
     let mut out = std::io::BufReader::new(second.stdout.take().expect("stdout is piped"));
     std::io::BufRead::read_line(&mut out, &mut line).expect("UTF-8");
     if !line.is_empty() {
-        second.kill().expect("it runs");
+        second.kill().expect("the process runs");
     }
-    let end = second.wait_with_output().expect("it ends");
+    let end = second.wait_with_output().expect("the process ends");
     let printed = text(&end.stderr);
     assert_eq!((end.status.code(), &*line), (Some(2), ""), "{printed}");
     assert!(
@@ -256,9 +261,9 @@ fn origin_and_edge(latency: &str, args: &[&str]) -> (Server, Server) {
 }
 
 /// Waits until a request for an object has reached the origin.
-fn reached(origin: &Server) {
+fn wait_until_origin_has_request(origin: &Server) {
     let addr = origin.addr("/listen");
-    until("the origin has a request", || {
+    until("the request has reached the origin", || {
         let status = get(addr, "/status");
         let body = status.split_once("\r\n\r\n")?.1;
         let counts: Value = serde_json::from_str(body).ok()?;
@@ -270,10 +275,10 @@ fn reached(origin: &Server) {
 
 /// The whole response as text, with one character per byte.
 fn get(addr: SocketAddr, path: &str) -> String {
-    let mut stream = TcpStream::connect(addr).expect("it listens");
+    let mut stream = TcpStream::connect(addr).expect("the server accepts the connection");
     stream
         .set_read_timeout(Some(Duration::from_secs(55)))
-        .expect("a bound");
+        .expect("the read timeout is set");
     write!(
         stream,
         "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"

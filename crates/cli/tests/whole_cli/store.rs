@@ -13,23 +13,23 @@ fn open(folder: &Path) -> DiskCache {
         segment_bytes: Some(ByteSize::mib(1)),
         ..DiskSettings::new(folder, ByteSize::mib(8))
     };
-    DiskCache::open(settings).expect("it opens").0
+    DiskCache::open(settings).expect("the store opens").0
 }
 
-fn filled(folder: &Path) {
+fn fill(folder: &Path) {
     let cache = open(folder);
     for (key, bytes) in [(1, 1000), (2, 1000), (3, 700_000)] {
-        let begun = cache.begin(KeyHash(key), &[1], "head".into(), Some(bytes));
-        let mut write = begun.expect("it begins");
+        let started = cache.begin(KeyHash(key), &[1], "head".into(), Some(bytes));
+        let mut write = started.expect("the write begins");
         write
             .push(vec![0xab; bytes as usize].into())
             .expect("there is room");
-        write.finish().expect("it is whole");
+        write.finish().expect("the body is complete");
     }
-    // A synced write: otherwise the purge would only cancel it.
-    cache.sync().expect("it syncs");
+    // Syncs the write before the purge. Otherwise the purge would only cancel the pending write.
+    cache.sync().expect("the store syncs");
     cache.purge(KeyHash(2), &[1]);
-    cache.close().expect("it closes");
+    cache.close().expect("the store closes");
 }
 
 fn json(args: &[&str]) -> (Option<i32>, Value) {
@@ -43,9 +43,9 @@ fn json(args: &[&str]) -> (Option<i32>, Value) {
 
 #[test]
 fn inspect_reports_the_contents_of_a_store() {
-    let folder = tempfile::tempdir().expect("a folder");
-    filled(folder.path());
-    let path = folder.path().to_str().expect("a plain path");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    fill(folder.path());
+    let path = folder.path().to_str().expect("the path is UTF-8");
     let (code, stores) = json(&["store", "inspect", path, "--json"]);
     assert_eq!(code, Some(0));
     assert_eq!(stores[0]["format_version"], 1);
@@ -64,9 +64,9 @@ fn inspect_reports_the_contents_of_a_store() {
 
 #[test]
 fn a_corrupt_record_is_reported_and_the_exit_code_is_1() {
-    let folder = tempfile::tempdir().expect("a folder");
-    filled(folder.path());
-    let path = folder.path().to_str().expect("a plain path");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    fill(folder.path());
+    let path = folder.path().to_str().expect("the path is UTF-8");
     let (code, stores) = json(&["store", "verify", path, "--json"]);
     assert_eq!(
         (code, &stores[0]["verification"]["problems"]),
@@ -74,13 +74,13 @@ fn a_corrupt_record_is_reported_and_the_exit_code_is_1() {
     );
 
     let file = folder.path().join(FILE_NAME);
-    let mut bytes = std::fs::read(&file).expect("it reads");
+    let mut bytes = std::fs::read(&file).expect("the file is readable");
     let body = bytes
         .windows(600)
         .position(|window| window == [0xab; 600])
-        .expect("a body is there");
+        .expect("the store file contains the body");
     bytes[body + 5] ^= 1;
-    std::fs::write(&file, bytes).expect("it writes");
+    std::fs::write(&file, bytes).expect("the file is written");
     let out = output(&["store", "verify", path]);
     assert_eq!(out.status.code(), Some(1));
     let text_found = text(&out.stdout);
@@ -92,8 +92,8 @@ fn a_corrupt_record_is_reported_and_the_exit_code_is_1() {
 
 #[test]
 fn errors_of_unreadable_stores_state_their_cause() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().to_str().expect("a plain path");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    let path = folder.path().to_str().expect("the path is UTF-8");
     let stderr = || {
         let out = output(&["store", "inspect", path]);
         assert_eq!(out.status.code(), Some(2));
@@ -107,7 +107,7 @@ fn errors_of_unreadable_stores_state_their_cause() {
         "{printed}"
     );
     drop(cache);
-    std::fs::write(folder.path().join(FILE_NAME), [7; 10_000]).expect("it writes");
+    std::fs::write(folder.path().join(FILE_NAME), [7; 10_000]).expect("the file is written");
     let printed = stderr();
     assert!(printed.contains("not an edgeward store"), "{printed}");
 }

@@ -162,22 +162,22 @@ fn build_edgeward(args: &BuildArgs) -> anyhow::Result<(SourceReader<'_>, Report)
     };
     let build = start.elapsed() - read;
     write_whole(&args.output, filter.bytes())?;
-    let facts = filter.info();
+    let info = filter.info();
     let report = Report {
         file: args.output.clone(),
-        construction: facts.construction.name(),
+        construction: info.construction.name(),
         complete_ms: reading.began_ms,
         ids_read: reading.ids,
         ids_read_before: reading.ids_before,
         ids_malformed: reading.malformed,
         setbacks: reading.setbacks,
-        ids: facts.ids,
-        capacity_ids: facts.capacity_ids,
-        bytes: facts.bytes,
-        bits_per_id: facts.bytes as f64 * 8.0 / facts.ids.max(1) as f64,
-        times_the_limit: facts.bytes as f64 / bytes_limit(facts.ids.max(1), args.fpr.share()),
+        ids: info.ids,
+        capacity_ids: info.capacity_ids,
+        bytes: info.bytes,
+        bits_per_id: info.bytes as f64 * 8.0 / info.ids.max(1) as f64,
+        times_the_limit: info.bytes as f64 / bytes_limit(info.ids.max(1), args.fpr.share()),
         asked_rate: args.fpr.share(),
-        expected_rate: facts.expected_rate,
+        expected_rate: info.expected_rate,
         measured_rate: filter.measured_rate(MEASURE_PROBES, Seed(0)),
         read_seconds: read.as_secs_f64(),
         build_seconds: build.as_secs_f64(),

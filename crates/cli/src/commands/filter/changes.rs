@@ -307,10 +307,10 @@ impl Poller {
             self.began = true;
         }
         // Taken before the query, whose result contains all ids committed by this time.
-        let asked_at = system_clock()().monotonic;
+        let poll_started = system_clock()().monotonic;
         let before = self.changes.cursor();
         let (feed, hasher) = (&self.feed, self.hasher);
-        let mut refused = None;
+        let mut feed_error = None;
         let polled = self.changes.poll_while(&mut |batch: Batch| {
             let added = batch.ids().map(|id| hasher.hash_canonical(id)).collect();
             let changes = publish::Changes {
@@ -320,7 +320,7 @@ impl Poller {
             match feed.blocking_send(changes) {
                 Ok(()) => true,
                 Err(error) => {
-                    refused = Some(error);
+                    feed_error = Some(error);
                     false
                 }
             }
@@ -329,12 +329,12 @@ impl Poller {
         if polled.is_ok() || position != before {
             // The batches before an error count too: the next poll continues after them.
             self.feed.blocking_send(publish::Changes {
-                complete: polled.is_ok().then_some(asked_at),
+                complete: polled.is_ok().then_some(poll_started),
                 position: Some(position),
                 ..publish::Changes::default()
             })?;
         }
-        match (polled, refused) {
+        match (polled, feed_error) {
             (_, Some(refused)) => Err(refused.into()),
             (Err(error), None) => Err(error.into()),
             (Ok(_), None) => Ok(()),

@@ -30,7 +30,7 @@ pub(crate) struct DiffArgs {
     #[arg(long, short, value_name = "FILE")]
     source: Option<PathBuf>,
 
-    /// Name of the CSV column with the ids; stdin is then CSV too
+    /// CSV column with the ids; the list, even stdin, is then read as CSV
     #[arg(long, value_name = "NAME", requires = "source")]
     column: Option<String>,
 
@@ -79,7 +79,7 @@ fn compare(
     examples: usize,
 ) -> anyhow::Result<AnswerCounts> {
     let mut answers = AnswerCounts::default();
-    source.checked()?.for_each(|_, id| {
+    source.to_file_source()?.for_each(|_, id| {
         answers.asked += 1;
         let kind = match (old.contains_spelling(id), new.contains_spelling(id)) {
             (true, false) => &mut answers.only_first,

@@ -70,21 +70,21 @@ pub(super) struct FilterReport {
 
 impl FilterReport {
     pub(super) fn of(filter: &Filter<Vec<u8>>, probes: u64) -> Self {
-        let facts = filter.info();
+        let info = filter.info();
         Self {
-            construction: facts.construction.name(),
-            form: facts.hasher.form.name(),
-            hash_seed: facts.hasher.seed,
-            epoch: facts.epoch,
-            built_ms: facts.built.map(|built| built.as_millis()),
-            ids: facts.ids,
-            capacity_ids: facts.capacity_ids,
-            overfilled: facts.ids > facts.capacity_ids,
-            bytes: facts.bytes,
-            bits_per_id: facts.bytes as f64 * 8.0 / facts.ids.max(1) as f64,
-            times_the_limit: facts.bytes as f64 / facts.bytes_limit.max(1.0),
-            asked_rate: facts.target_rate,
-            expected_rate: facts.expected_rate,
+            construction: info.construction.name(),
+            form: info.hasher.form.name(),
+            hash_seed: info.hasher.seed,
+            epoch: info.epoch,
+            built_ms: info.built.map(|built| built.as_millis()),
+            ids: info.ids,
+            capacity_ids: info.capacity_ids,
+            overfilled: info.ids > info.capacity_ids,
+            bytes: info.bytes,
+            bits_per_id: info.bytes as f64 * 8.0 / info.ids.max(1) as f64,
+            times_the_limit: info.bytes as f64 / info.bytes_limit.max(1.0),
+            asked_rate: info.target_rate,
+            expected_rate: info.expected_rate,
             exact_rate: filter.exact_rate(),
             measured_rate: filter.measured_rate(probes, Seed(0)),
         }

@@ -48,7 +48,7 @@ impl<'a> SourceReader<'a> {
             (IdInput::Database(Box::new(reader)), label, form, began_ms)
         } else {
             args.database.reject()?;
-            let source = args.source.checked()?;
+            let source = args.source.to_file_source()?;
             let label = source.label();
             let form = args.ids.unwrap_or_default();
             (IdInput::File(source), label, form, now_ms)

@@ -189,7 +189,7 @@ fn source(args: &ServeArgs) -> anyhow::Result<(Box<dyn IdSource>, Option<Prepare
     }
     args.changes.reject()?;
     args.database.reject()?;
-    let source = args.source.checked()?;
+    let source = args.source.to_file_source()?;
     if source.is_stdin() {
         return Err(Diagnostic::new(
             "stdin can be read only once, but a publisher scans its source repeatedly",

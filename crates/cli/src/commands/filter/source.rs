@@ -1,6 +1,6 @@
 //! Reads ids from a file or stdin: text with one id per line, or CSV with a heading.
 //!
-//! A source passes on one id after the other and stores no ids. `edgeward_idsync` reads databases.
+//! A source passes its ids on one by one and stores no ids. `edgeward_idsync` reads databases.
 
 mod csv;
 mod lines;
@@ -25,7 +25,7 @@ pub(super) struct SourceArgs {
     #[arg(long, short, value_name = "SOURCE")]
     source: PathBuf,
 
-    /// CSV column with the ids; stdin is then CSV too
+    /// CSV column with the ids; the source, even stdin, is then read as CSV
     #[arg(long, value_name = "NAME")]
     column: Option<String>,
 
@@ -34,7 +34,7 @@ pub(super) struct SourceArgs {
     line_bytes_max: usize,
 }
 
-/// A checked source.
+/// A file of ids, or stdin, whose options were checked.
 #[derive(Clone, Debug)]
 pub(super) struct FileSource {
     path: PathBuf,
@@ -55,7 +55,7 @@ pub(super) type LineNumber = u64;
 const LINE_BYTES_MAX: usize = 1 << 20;
 
 impl SourceArgs {
-    /// The options for a source without command-line arguments of its own.
+    /// Options with default limits, for a command that names its source in another flag.
     pub(super) fn new(source: PathBuf, column: Option<String>) -> Self {
         Self {
             source,
@@ -71,7 +71,7 @@ impl SourceArgs {
     }
 
     /// Checks the options of a file. Fails if the source is a database.
-    pub(super) fn checked(&self) -> anyhow::Result<FileSource> {
+    pub(super) fn to_file_source(&self) -> anyhow::Result<FileSource> {
         if self.database().is_some() {
             let message = "this command needs a file of ids, and the source is a database";
             let hint = "build a filter from the database with `edgeward filter build`";
@@ -124,27 +124,29 @@ impl FileSource {
         } else {
             let file = File::open(&self.path)
                 .map_err(|error| Diagnostic::unreadable(&self.path, "cannot open", &error))?;
-            let facts = file.metadata().ok().filter(std::fs::Metadata::is_file);
-            (Box::new(file), facts.map(|facts| facts.len()))
+            let metadata = file.metadata().ok().filter(std::fs::Metadata::is_file);
+            (Box::new(file), metadata.map(|metadata| metadata.len()))
         };
-        let read = Arc::new(AtomicU64::new(0));
+        let bytes_read = Arc::new(AtomicU64::new(0));
         let reader = CountingReader {
             input,
-            read: Arc::clone(&read),
+            bytes_read: Arc::clone(&bytes_read),
         };
         let progress = Progress::new("reading ids", "bytes", bytes);
         let mut ids = 0u64;
-        let mut counted = |line: LineNumber, id: &[u8]| {
+        let mut count_and_pass = |line: LineNumber, id: &[u8]| {
             ids += 1;
             if ids.is_multiple_of(1 << 14) {
-                progress.set(read.load(Ordering::Relaxed));
+                progress.set(bytes_read.load(Ordering::Relaxed));
             }
             each(line, id)
         };
         let input = BufReader::with_capacity(1 << 18, reader);
         match &self.format {
-            SourceFormat::Lines => lines::read(self, input, &mut counted),
-            SourceFormat::Csv { column } => csv::read(self, input, column.as_deref(), &mut counted),
+            SourceFormat::Lines => lines::read(self, input, &mut count_and_pass),
+            SourceFormat::Csv { column } => {
+                csv::read(self, input, column.as_deref(), &mut count_and_pass)
+            }
         }
     }
 }
@@ -158,16 +160,16 @@ pub(super) fn label(path: &Path) -> String {
     }
 }
 
-/// A reader that counts its bytes.
+/// A reader that counts the bytes that were read from it.
 struct CountingReader {
     input: Box<dyn Read>,
-    read: Arc<AtomicU64>,
+    bytes_read: Arc<AtomicU64>,
 }
 
 impl Read for CountingReader {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let count = self.input.read(out)?;
-        self.read.fetch_add(count as u64, Ordering::Relaxed);
+        self.bytes_read.fetch_add(count as u64, Ordering::Relaxed);
         Ok(count)
     }
 }

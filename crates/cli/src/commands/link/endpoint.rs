@@ -36,7 +36,7 @@ pub(crate) struct EndpointArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) store: PathBuf,
 
-    /// Bytes to use of it, such as 1TiB
+    /// Size of the chunk store, such as 1TiB
     #[arg(long, value_name = "SIZE", default_value = "4GiB")]
     pub(crate) store_size: ByteSize,
 
@@ -272,8 +272,8 @@ pub(crate) fn open_store(
     Ok(store)
 }
 
-/// The folder in which the knowledge of peers' chunks is persisted, next to the store. A block device has none,
-/// so that its endpoint loses this knowledge at a restart.
+/// Returns the folder, next to the store, that persists which chunks each peer has. There is no folder next to a
+/// block device, so an endpoint with its store on a block device loses this knowledge at a restart.
 pub(crate) fn knowledge_folder(store: &Path) -> Option<PathBuf> {
     if store.is_dir() {
         return Some(store.join("knowledge"));

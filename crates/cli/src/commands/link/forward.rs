@@ -1,4 +1,5 @@
-//! `edgeward link forward` and `edgeward link socks`: TCP entries to a link for other programs.
+//! `edgeward link forward` and `edgeward link socks`: local TCP listeners through which other
+//! programs use a link.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -35,7 +36,7 @@ pub(crate) struct ForwardArgs {
     link: ClientArgs,
 }
 
-/// Run a SOCKS5 and HTTP CONNECT proxy whose connections the gateway opens
+/// Run a SOCKS5 and HTTP CONNECT proxy; the gateway connects to the targets
 #[derive(Args, Debug)]
 #[command(
     after_long_help = SOCKS_EXAMPLES,
@@ -59,19 +60,24 @@ struct ClientArgs {
     #[command(flatten)]
     endpoint: EndpointArgs,
 
-    /// TCP connections to the gateway; the first is for short messages
+    /// TCP connections to the gateway; the first one carries the short messages
     #[arg(
-        long,
+        long = "connections",
         value_name = "N",
         default_value_t = 2,
         value_parser = clap::value_parser!(u8).range(1..=16),
         hide_short_help = true
     )]
-    connections: u8,
+    gateway_connections: u8,
 
-    /// Maximum of open connections of programs; further ones wait
-    #[arg(long, value_name = "N", default_value_t = 1000, hide_short_help = true)]
-    connections_max: usize,
+    /// Maximum number of local connections; further ones wait
+    #[arg(
+        long = "connections-max",
+        value_name = "N",
+        default_value_t = 1000,
+        hide_short_help = true
+    )]
+    local_connections_max: usize,
 }
 
 /// Forwards connections until a signal.
@@ -87,12 +93,12 @@ pub(crate) fn forward(args: &ForwardArgs) -> anyhow::Result<ExitCode> {
             .into());
     }
     let targets = args.to.iter().cloned().map(Target::Tcp);
-    let ways = args
+    let listeners = args
         .listen
         .iter()
         .copied()
         .zip(targets.map(ListenerTarget::Fixed));
-    serve(&args.link, ways.collect())
+    serve(&args.link, listeners.collect())
 }
 
 /// Runs the proxy until a signal.
@@ -100,24 +106,28 @@ pub(crate) fn socks(args: &SocksArgs) -> anyhow::Result<ExitCode> {
     serve(&args.link, vec![(args.listen, ListenerTarget::Proxy)])
 }
 
-fn serve(args: &ClientArgs, ways: Vec<(SocketAddr, ListenerTarget)>) -> anyhow::Result<ExitCode> {
+fn serve(
+    args: &ClientArgs,
+    listeners: Vec<(SocketAddr, ListenerTarget)>,
+) -> anyhow::Result<ExitCode> {
     let mut config = args.endpoint.config()?;
-    config.connections = usize::from(args.connections);
+    config.connections = usize::from(args.gateway_connections);
     let gateway = args.gateway.to_string();
     let start = async || {
         let client = Client::start(config, &gateway).map_err(with_hint)?;
-        let mut entries = Vec::new();
-        for (listen, way) in ways {
-            let entry =
-                LocalListener::bind(client.clone(), listen, way, args.connections_max).await;
-            entries.push(entry.map_err(with_hint)?);
+        let mut local_listeners = Vec::new();
+        for (address, target) in listeners {
+            let listener =
+                LocalListener::bind(client.clone(), address, target, args.local_connections_max)
+                    .await;
+            local_listeners.push(listener.map_err(with_hint)?);
         }
         let status_source = client.clone();
-        let report = Arc::new(move || EndpointStatus::from(&status_source));
-        let admin = admin(args.endpoint.admin, report).await?;
-        let addrs: Vec<String> = entries
+        let read_status = Arc::new(move || EndpointStatus::from(&status_source));
+        let admin = admin(args.endpoint.admin, read_status).await?;
+        let addrs: Vec<String> = local_listeners
             .iter()
-            .map(|entry| entry.local_addr().to_string())
+            .map(|listener| listener.local_addr().to_string())
             .collect();
         let text = format!(
             "listening on {}, gateway {gateway}{}",
@@ -126,17 +136,17 @@ fn serve(args: &ClientArgs, ways: Vec<(SocketAddr, ListenerTarget)>) -> anyhow::
         );
         let first_line = json!({ "listening": addrs, "gateway": gateway });
         announce(args.endpoint.json, &text, admin.as_ref(), first_line)?;
-        Ok((client, entries, admin))
+        Ok((client, local_listeners, admin))
     };
     until_signal(start, stop)?;
     Ok(ExitCode::SUCCESS)
 }
 
 async fn stop(running: (Client, Vec<LocalListener>, Option<Admin>)) -> anyhow::Result<()> {
-    let (client, entries, admin) = running;
+    let (client, local_listeners, admin) = running;
     // Accepts no new connections and lets open ones finish.
     client.drain(GRACE).await;
-    drop((entries, admin));
+    drop((local_listeners, admin));
     client.shutdown(Duration::ZERO).await?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `edgeward link`: keys, TCP entries, status and estimate. The gateway is a command of its own.
+//! `edgeward link`: keys, local listeners, status and estimate. The gateway is a command of its own.
 
 pub(crate) mod endpoint;
 mod estimate;

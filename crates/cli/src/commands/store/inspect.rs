@@ -118,10 +118,10 @@ fn show(
         }
         out.flush()?;
     }
-    let sound = reports
+    let is_valid = reports
         .iter()
         .all(|report| report.problems + report.unreadable_segments == 0);
-    Ok(if !verified || sound {
+    Ok(if !verified || is_valid {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(1)

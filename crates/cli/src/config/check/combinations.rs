@@ -1,4 +1,4 @@
-//! Checks that involve several settings: missing ones, ones that need another, duplicates.
+//! Checks that involve several settings: missing settings, settings that require another setting, duplicates.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -123,18 +123,19 @@ fn negative(
     diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
 ) {
     for (item, rule) in draft.negative.iter().enumerate() {
-        let of_rule = |one: &&RawSetting| one.item == item && one.key.path.starts_with("negative.");
-        let Some(first) = raw_settings.iter().find(of_rule) else {
+        let is_of_rule =
+            |one: &&RawSetting| one.item == item && one.key.path.starts_with("negative.");
+        let Some(first) = raw_settings.iter().find(is_of_rule) else {
             continue;
         };
         // A key with an invalid value has its own error already.
         let is_given = |path: &str| {
             raw_settings
                 .iter()
-                .filter(of_rule)
+                .filter(is_of_rule)
                 .any(|one| one.key.path == path)
         };
-        let mut lacks = |key: &str, why: &str, hint: &str| {
+        let mut require = |key: &str, why: &str, hint: &str| {
             if !is_given(key) {
                 let diagnostic = Diagnostic::new(format!(
                     "this [[negative]] has no {}: {why}",
@@ -143,24 +144,24 @@ fn negative(
                 diagnostics.push((first.source.clone(), diagnostic.hint(hint)));
             }
         };
-        lacks(
+        require(
             "negative.path",
             "the rule needs a pattern of paths",
             "add path = \"/resource/{id}\"",
         );
-        lacks(
+        require(
             "negative.filter",
             "the rule needs a filter of the ids that exist",
             "add filter = \"resource.ids\" or filter = \"https://HOST/sets/NAME\"",
         );
         if let Some(FilterLocation::Publisher(url)) = &rule.filter {
-            lacks(
+            require(
                 "negative.max_staleness",
                 "a published filter needs a bound on its age",
                 "add max_staleness = \"10s\": an id that was committed longer ago is never answered 404",
             );
             if !url.is_https() {
-                lacks(
+                require(
                     "negative.public_key",
                     "without https the filter must be signed",
                     "add the key that `edgeward filter keygen --public` prints, or use https",
@@ -177,12 +178,12 @@ fn disk(
 ) {
     let devices = &draft.disk.settings.devices;
     for one in raw_settings {
-        let of_disk = |one: &RawSetting| {
+        let needs_disk = |one: &RawSetting| {
             ["disk.", "disk_host."]
                 .iter()
                 .any(|table| one.key.path.starts_with(table))
         };
-        if devices.is_empty() && of_disk(one) {
+        if devices.is_empty() && needs_disk(one) {
             let what = format!("{} is set, but there is no disk cache", name(one));
             diagnostics.push((
                 one.source.clone(),
@@ -193,9 +194,9 @@ fn disk(
         let Some(device) = devices.get(one.item) else {
             continue;
         };
-        // An existing file or block device has a size of its own.
+        // An existing file or block device is used in its own size.
         let needs_size = device.capacity.is_none()
-            && !std::fs::metadata(&device.path).is_ok_and(|facts| !facts.is_dir());
+            && !std::fs::metadata(&device.path).is_ok_and(|metadata| !metadata.is_dir());
         let diagnostic = match one.key.path {
             "disk_device.capacity" if device.path.as_os_str().is_empty() => {
                 Diagnostic::new(format!("{} is set without the path of a device", name(one)))
@@ -217,7 +218,7 @@ fn disk_hosts(
     draft: &ConfigDraft,
     diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
 ) {
-    let mut seen = HashSet::new();
+    let mut hosts = HashSet::new();
     for (item, host) in draft.disk_hosts.iter().enumerate() {
         let find = |path: &str| {
             raw_settings
@@ -231,7 +232,7 @@ fn disk_hosts(
             (None, Some(one)) => (one, "host", "add host = \"www.example.com\""),
             (Some(one), Some(_)) => {
                 if let Some(host) = &host.host
-                    && !seen.insert(host)
+                    && !hosts.insert(host)
                 {
                     let what = format!("{} {host} is given twice", name(one));
                     let diagnostic = Diagnostic::new(what).hint("remove one of the two");
@@ -257,22 +258,22 @@ fn listeners(
             .find(|one| one.item == item && one.key.path == path)
     };
     // The flags --tls-cert and --tls-key apply to all addresses given by flags.
-    let flagged = raw_settings.iter().any(|one| {
+    let has_listen_flag = raw_settings.iter().any(|one| {
         one.key.path == "listener.address" && matches!(one.source, SettingSource::Flag(_))
     });
-    if flagged && let Some(first) = draft.listeners.first().cloned() {
+    if has_listen_flag && let Some(first) = draft.listeners.first().cloned() {
         for listener in &mut draft.listeners {
             listener.certificates.clone_from(&first.certificates);
             listener.key.clone_from(&first.key);
         }
     }
-    let mut seen = HashSet::new();
+    let mut addresses = HashSet::new();
     let items: BTreeSet<usize> = raw_settings
         .iter()
         .filter(|one| one.key.path.starts_with("listener."))
         .map(|one| one.item)
         .collect();
-    let listens_at_all = raw_settings
+    let has_address = raw_settings
         .iter()
         .any(|one| one.key.path == "listener.address");
     for item in items {
@@ -291,7 +292,7 @@ fn listeners(
                     .hint("give both: TLS needs a certificate and its key"),
             ));
         }
-        if address.is_none() && listens_at_all {
+        if address.is_none() && has_address {
             let one = certificates.or(key).expect("the item has some key");
             diagnostics.push((
                 one.source.clone(),
@@ -302,7 +303,7 @@ fn listeners(
         let bound = draft.listeners.get(item).and_then(|one| one.address);
         if let (Some(bound), Some(setting)) = (bound, address)
             && bound.port() != 0
-            && !seen.insert(bound)
+            && !addresses.insert(bound)
         {
             diagnostics.push((
                 setting.source.clone(),
@@ -326,8 +327,8 @@ fn admin(
     let (Some(one), Some(addr)) = (given, draft.edge.admin) else {
         return;
     };
-    // An unspecified address covers every address of its port.
-    let is_same = |listener: std::net::SocketAddr| {
+    // A listener on an unspecified address (0.0.0.0 or ::) accepts connections to every address with its port.
+    let is_on_same_port = |listener: std::net::SocketAddr| {
         listener.port() == addr.port()
             && addr.port() != 0
             && (listener.ip() == addr.ip()
@@ -335,7 +336,7 @@ fn admin(
                 || addr.ip().is_unspecified())
     };
     let mut listeners = draft.listeners.iter().filter_map(|one| one.address);
-    if let Some(listener) = listeners.find(|listener| is_same(*listener)) {
+    if let Some(listener) = listeners.find(|listener| is_on_same_port(*listener)) {
         let what = if listener == addr {
             format!("{} {addr} is also a listener's address", name(one))
         } else {

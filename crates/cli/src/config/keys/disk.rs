@@ -29,8 +29,8 @@ pub(super) const CAPACITY: Key = Key {
     path: "disk_device.capacity",
     flag: Some("--disk-size"),
     kind: ValueKind::Size {
-        least: ByteSize::mib(16),
-        most: ByteSize::gib(32 << 10),
+        min: ByteSize::mib(16),
+        max: ByteSize::gib(32 << 10),
     },
     doc: "The number of bytes to use. An existing store can grow but not shrink. Default: the whole block device or \
           existing file.",
@@ -62,8 +62,8 @@ pub(super) const INVALIDATION_WAIT_MAX: Key = Key {
     path: "disk.invalidation_wait_max",
     flag: None,
     kind: ValueKind::Duration {
-        least: Duration::ZERO,
-        most: Duration::from_secs(60),
+        min: Duration::ZERO,
+        max: Duration::from_secs(60),
     },
     doc: "The longest time that a response to POST, PUT, DELETE or another unsafe method waits until its \
           invalidation is durable on disk. Then the response is sent and `edgeward_invalidations_not_durable_total` \
@@ -96,8 +96,8 @@ pub(super) const EXPECTED_KEYS: Key = Key {
     path: "disk.expected_keys",
     flag: Some("--disk-expected-keys"),
     kind: ValueKind::CountOrNone {
-        least: 1,
-        most: 100_000_000_000,
+        min: 1,
+        max: 100_000_000_000,
     },
     doc: "The number of distinct keys that admission remembers. After this many keys the oldest period is forgotten. \
           `\"none\"`: one key for each 32 KiB of disk.",
@@ -116,8 +116,8 @@ pub(super) const FALSE_POSITIVES: Key = Key {
     path: "disk.false_positives_per_million",
     flag: None,
     kind: ValueKind::Count {
-        least: 1,
-        most: 500_000,
+        min: 1,
+        max: 500_000,
     },
     doc: "False positives of admission: how many of a million first requests may be counted as later ones. Each \
           causes a needless write. A lower value takes more memory.",
@@ -129,8 +129,8 @@ pub(super) const OBJECT_BYTES_MAX: Key = Key {
     path: "disk.object_bytes_max",
     flag: None,
     kind: ValueKind::SizeOrNone {
-        least: ByteSize(1),
-        most: ByteSize::gib(16 << 10),
+        min: ByteSize(1),
+        max: ByteSize::gib(16 << 10),
     },
     doc: "The largest response that is written to disk. `\"none\"`: the largest that the smallest device accepts. \
           Responses are streamed, so that memory is no limit.",
@@ -147,8 +147,8 @@ pub(super) const SEGMENT_BYTES: Key = Key {
     path: "disk.segment_bytes",
     flag: None,
     kind: ValueKind::SizeOrNone {
-        least: ByteSize::kib(256),
-        most: ByteSize::gib(2),
+        min: ByteSize::kib(256),
+        max: ByteSize::gib(2),
     },
     doc: "The size of a segment, the unit in which a device is filled and reclaimed. Applies only when a device is \
           formatted. `\"none\"`: 64 MiB, less on a small device.",
@@ -165,8 +165,8 @@ pub(super) const QUEUE_BYTES: Key = Key {
     path: "disk.queue_bytes",
     flag: None,
     kind: ValueKind::Size {
-        least: ByteSize::mib(1),
-        most: ByteSize::gib(64),
+        min: ByteSize::mib(1),
+        max: ByteSize::gib(64),
     },
     doc: "The memory per device for bodies that wait to be written, in addition to `hot.capacity`. Further writes \
           are dropped and counted; no request waits.",
@@ -201,8 +201,8 @@ pub(super) const FLUSH_INTERVAL: Key = Key {
     path: "disk.flush_interval",
     flag: None,
     kind: ValueKind::Duration {
-        least: Duration::from_millis(1),
-        most: Duration::from_secs(3600),
+        min: Duration::from_millis(1),
+        max: Duration::from_secs(3600),
     },
     doc: "How long objects are gathered before they are written, in writes of up to a mebibyte. If `sync_interval` \
           is shorter, it applies instead. Meanwhile bodies of up to a mebibyte are served from memory; larger ones \
@@ -215,8 +215,8 @@ pub(super) const SYNC_INTERVAL: Key = Key {
     path: "disk.sync_interval",
     flag: None,
     kind: ValueKind::Duration {
-        least: Duration::from_millis(10),
-        most: Duration::from_secs(3600),
+        min: Duration::from_millis(10),
+        max: Duration::from_secs(3600),
     },
     doc: "The longest time until writes and removals are durable, that is, survive a crash of the machine.",
     set: |draft, _, value| draft.disk.settings.sync_interval = value.duration(),
@@ -246,10 +246,7 @@ pub(super) const VERIFY_EVERY: Key = Key {
 pub(super) const READ_THREADS: Key = Key {
     path: "disk.read_threads",
     flag: None,
-    kind: ValueKind::Count {
-        least: 1,
-        most: 1024,
-    },
+    kind: ValueKind::Count { min: 1, max: 1024 },
     doc: "The number of threads that read from the devices. Reads from the page cache need no thread.",
     set: |draft, _, value| draft.disk.read_threads = value.nonzero(),
     show: |draft, _| Some(draft.disk.read_threads.to_string()),
@@ -259,8 +256,8 @@ pub(super) const READS_WAITING_MAX: Key = Key {
     path: "disk.reads_waiting_max",
     flag: None,
     kind: ValueKind::Count {
-        least: 1,
-        most: 1_000_000,
+        min: 1,
+        max: 1_000_000,
     },
     doc: "The maximum of lookups that wait for a read thread. A further lookup is a miss and is counted as busy.",
     set: |draft, _, value| draft.disk.reads_waiting_max = value.nonzero(),

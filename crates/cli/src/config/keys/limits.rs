@@ -9,8 +9,8 @@ pub(super) const CONNECTIONS_MAX: Key = Key {
     path: "limits.connections_max",
     flag: None,
     kind: ValueKind::Count {
-        least: 1,
-        most: 1 << 22,
+        min: 1,
+        max: 1 << 22,
     },
     doc: "The maximum of client connections of all workers. A further connection replaces the one that has been idle \
           longest, or is refused if every connection has a request in progress. At the start, the edge lowers this \
@@ -23,8 +23,8 @@ pub(super) const HEAD_BYTES_MAX: Key = Key {
     path: "limits.head_bytes_max",
     flag: None,
     kind: ValueKind::Size {
-        least: ByteSize::kib(8),
-        most: ByteSize::mib(1),
+        min: ByteSize::kib(8),
+        max: ByteSize::mib(1),
     },
     doc: "The maximum size of a message's head. A larger request head gets 431; a larger response head of the origin \
           becomes 502.",
@@ -36,8 +36,8 @@ pub(super) const TARGET_BYTES_MAX: Key = Key {
     path: "limits.target_bytes_max",
     flag: None,
     kind: ValueKind::Size {
-        least: ByteSize(256),
-        most: ByteSize::kib(60),
+        min: ByteSize(256),
+        max: ByteSize::kib(60),
     },
     doc: "The maximum length of a request target. A longer one gets 414.",
     set: |draft, _, value| draft.edge.limits.target_bytes_max = value.size(),
@@ -47,10 +47,7 @@ pub(super) const TARGET_BYTES_MAX: Key = Key {
 pub(super) const HEADERS_MAX: Key = Key {
     path: "limits.headers_max",
     flag: None,
-    kind: ValueKind::Count {
-        least: 16,
-        most: 4096,
-    },
+    kind: ValueKind::Count { min: 16, max: 4096 },
     doc: "The maximum number of header fields of a message.",
     set: |draft, _, value| draft.edge.limits.headers_max = value.nonzero(),
     show: |draft, _| Some(draft.edge.limits.headers_max.to_string()),
@@ -87,16 +84,16 @@ pub(super) const REQUEST_BODY_BYTES_MAX: Key = Key {
     path: "limits.request_body_bytes_max",
     flag: None,
     kind: ValueKind::SizeOrNone {
-        least: ByteSize(0),
-        most: ByteSize::gib(16 << 10),
+        min: ByteSize(0),
+        max: ByteSize::gib(16 << 10),
     },
     doc: "The largest request body. A larger one gets 413. Uploads are streamed and not stored.",
     set: |draft, _, value| {
         draft.edge.limits.request_body_bytes_max = value.optional(Value::size);
     },
     show: |draft, _| {
-        let most = draft.edge.limits.request_body_bytes_max;
-        Some(or_none(most.map(size_text)))
+        let max = draft.edge.limits.request_body_bytes_max;
+        Some(or_none(max.map(size_text)))
     },
 };
 
@@ -104,8 +101,8 @@ pub(super) const OBJECT_BYTES_MAX: Key = Key {
     path: "limits.object_bytes_max",
     flag: None,
     kind: ValueKind::Size {
-        least: ByteSize(1),
-        most: ByteSize::gib(1 << 10),
+        min: ByteSize(1),
+        max: ByteSize::gib(1 << 10),
     },
     doc: "The largest body that is stored in the cache, whatever the policy decides. Larger ones are streamed to the \
           client.",
@@ -117,8 +114,8 @@ pub(super) const FILL_BYTES_MAX: Key = Key {
     path: "limits.fill_bytes_max",
     flag: None,
     kind: ValueKind::Size {
-        least: ByteSize::mib(1),
-        most: ByteSize::gib(16 << 10),
+        min: ByteSize::mib(1),
+        max: ByteSize::gib(16 << 10),
     },
     doc: "The memory of all fills, in addition to `hot.capacity`: response bodies that are being read into the cache \
           or are shared by several clients. At the limit, misses are streamed without being stored.",
@@ -130,8 +127,8 @@ pub(super) const H2_STREAMS_MAX: Key = Key {
     path: "limits.h2_streams_max",
     flag: None,
     kind: ValueKind::Count {
-        least: 1,
-        most: 10_000,
+        min: 1,
+        max: 10_000,
     },
     doc: "The maximum of concurrent streams of an HTTP/2 connection. RFC 9113 §6.5.2 recommends at least 100.",
     set: |draft, _, value| draft.edge.limits.h2_streams_max = value.nonzero32(),
@@ -142,8 +139,8 @@ pub(super) const H2_RESETS_MAX: Key = Key {
     path: "limits.h2_resets_max",
     flag: None,
     kind: ValueKind::Count {
-        least: 1,
-        most: 1_000_000,
+        min: 1,
+        max: 1_000_000,
     },
     doc: "The maximum of RST_STREAM frames of an HTTP/2 connection in ten seconds. Each 16 KiB of response bytes \
           allow one more. Above it the connection is closed with ENHANCE_YOUR_CALM.",
@@ -155,8 +152,8 @@ pub(super) const H2_CONTROL_FRAMES_MAX: Key = Key {
     path: "limits.h2_control_frames_max",
     flag: None,
     kind: ValueKind::Count {
-        least: 1,
-        most: 1_000_000,
+        min: 1,
+        max: 1_000_000,
     },
     doc: "The maximum of PING, SETTINGS, PRIORITY and unknown frames of an HTTP/2 connection in ten seconds. Each 4 \
           KiB of response bytes allow one more. Above it the connection is closed with ENHANCE_YOUR_CALM.",
@@ -168,8 +165,8 @@ pub(super) const H2_WINDOW_UPDATES_MAX: Key = Key {
     path: "limits.h2_window_updates_max",
     flag: None,
     kind: ValueKind::Count {
-        least: 1,
-        most: 10_000_000,
+        min: 1,
+        max: 10_000_000,
     },
     doc: "The maximum of WINDOW_UPDATE frames of an HTTP/2 connection in ten seconds. Each 32 response bytes allow \
           one more. Above it the connection is closed with ENHANCE_YOUR_CALM.",
@@ -181,8 +178,8 @@ pub(super) const H2_HEADS_BYTES_MAX: Key = Key {
     path: "limits.h2_heads_bytes_max",
     flag: None,
     kind: ValueKind::Size {
-        least: ByteSize::kib(64),
-        most: ByteSize::gib(16),
+        min: ByteSize::kib(64),
+        max: ByteSize::gib(16),
     },
     doc: "The maximum size of the decoded heads of requests in progress on an HTTP/2 connection. A request above it \
           gets 503.",
@@ -194,8 +191,8 @@ pub(super) const HEADS_BYTES_MAX: Key = Key {
     path: "limits.heads_bytes_max",
     flag: None,
     kind: ValueKind::Size {
-        least: ByteSize::kib(64),
-        most: ByteSize::gib(16),
+        min: ByteSize::kib(64),
+        max: ByteSize::gib(16),
     },
     doc: "The maximum size of the decoded heads of all HTTP/2 requests in progress. A request above it gets 503.",
     set: |draft, _, value| draft.edge.limits.heads_bytes_max = value.size(),

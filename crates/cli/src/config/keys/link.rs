@@ -41,8 +41,8 @@ pub(super) const STORE_SIZE: Key = Key {
     path: "origin.link.store_size",
     flag: None,
     kind: ValueKind::Size {
-        least: ByteSize::mib(16),
-        most: ByteSize::gib(32 << 10),
+        min: ByteSize::mib(16),
+        max: ByteSize::gib(32 << 10),
     },
     doc: "The number of bytes to use. The index takes 0.8 GB of memory per terabyte.",
     set: |draft, _, value| draft.link.store_size = value.size(),
@@ -111,7 +111,7 @@ pub(super) const IDS: Key = Key {
 pub(super) const CONNECTIONS: Key = Key {
     path: "origin.link.connections",
     flag: None,
-    kind: ValueKind::Count { least: 1, most: 16 },
+    kind: ValueKind::Count { min: 1, max: 16 },
     doc: "The number of TCP connections to the gateway. If there are several, the first one carries short messages.",
     set: |draft, _, value| draft.link.connections = value.count(),
     show: |draft, _| Some(draft.link.connections.to_string()),
@@ -121,8 +121,8 @@ pub(super) const TIMEOUT: Key = Key {
     path: "origin.link.patience",
     flag: None,
     kind: ValueKind::Duration {
-        least: Duration::from_millis(1),
-        most: Duration::from_secs(3600),
+        min: Duration::from_millis(1),
+        max: Duration::from_secs(3600),
     },
     doc: "How long requests in progress wait while the link is down. New requests fail at once.",
     set: |draft, _, value| draft.link.timeout = value.duration(),

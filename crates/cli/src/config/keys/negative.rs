@@ -48,8 +48,8 @@ pub(super) const MAX_STALENESS: Key = Key {
     path: "negative.max_staleness",
     flag: None,
     kind: ValueKind::Duration {
-        least: Duration::from_millis(500),
-        most: Duration::from_secs(30 * 86_400),
+        min: Duration::from_millis(500),
+        max: Duration::from_secs(30 * 86_400),
     },
     doc: "An id that was committed longer ago than this is never answered 404. Required for a published filter. For \
           a file, the filter is used for this long after it was built; by default without limit.",
@@ -64,16 +64,16 @@ pub(super) const IDS: Key = Key {
     doc: "The form of the ids in the path. A filter with ids of another form is not used. `hex`: bytes as hex \
           digits. A path whose id does not have this form is forwarded to the origin. Default: the form that the \
           filter states.",
-    set: |draft, item, value| draft.negative(item).ids = Some(value.choice()),
-    show: |draft, item| Some(draft.negative.get(item)?.ids?.word().to_owned()),
+    set: |draft, item, value| draft.negative(item).id_kind = Some(value.choice()),
+    show: |draft, item| Some(draft.negative.get(item)?.id_kind?.word().to_owned()),
 };
 
 pub(super) const CLOCK_ERROR: Key = Key {
     path: "negative.clock_error",
     flag: None,
     kind: ValueKind::Duration {
-        least: Duration::ZERO,
-        most: Duration::from_secs(86_400),
+        min: Duration::ZERO,
+        max: Duration::from_secs(86_400),
     },
     doc: "The largest difference between the clocks of this machine and of the publisher, if you can guarantee one. \
           Then a manifest is trusted by its date, even from a cache. Without it the publisher itself is queried.",
@@ -86,16 +86,23 @@ pub(super) const TLS_ROOTS: Key = Key {
     flag: None,
     kind: ValueKind::InputFile,
     doc: "PEM file of the root certificates that an `https` publisher must chain to. Default: those of the system.",
-    set: |draft, item, value| draft.negative(item).roots = Some(value.file()),
-    show: |draft, item| draft.negative.get(item)?.roots.as_deref().map(path_text),
+    set: |draft, item, value| draft.negative(item).root_certificates = Some(value.file()),
+    show: |draft, item| {
+        draft
+            .negative
+            .get(item)?
+            .root_certificates
+            .as_deref()
+            .map(path_text)
+    },
 };
 
 pub(super) const SNAPSHOT_BYTES_MAX: Key = Key {
     path: "negative.snapshot_bytes_max",
     flag: None,
     kind: ValueKind::Size {
-        least: ByteSize(1024),
-        most: ByteSize::gib(64),
+        min: ByteSize(1024),
+        max: ByteSize::gib(64),
     },
     doc: "The largest published snapshot that is fetched. Default: 1 GiB.",
     set: |draft, item, value| draft.negative(item).snapshot_bytes_max = Some(value.size()),

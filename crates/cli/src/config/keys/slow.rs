@@ -8,10 +8,7 @@ use super::{DURATION, DURATION_OR_ZERO, Key};
 pub(super) const CLIENT_SHARE_PERCENT: Key = Key {
     path: "origin.client_share_percent",
     flag: None,
-    kind: ValueKind::Count {
-        least: 1,
-        most: 100,
-    },
+    kind: ValueKind::Count { min: 1, max: 100 },
     doc: "The share of a worker's connections that one client address (IPv6: one /64) may use while no other client \
           uses any. The more clients use connections, the smaller the share, so that some connections stay free. 100 \
           is no limit, for an edge that only a trusted load balancer reaches.",
@@ -22,10 +19,7 @@ pub(super) const CLIENT_SHARE_PERCENT: Key = Key {
 pub(super) const UNFINISHED_UPLOADS_PERCENT: Key = Key {
     path: "origin.unfinished_uploads_percent",
     flag: None,
-    kind: ValueKind::Count {
-        least: 0,
-        most: 100,
-    },
+    kind: ValueKind::Count { min: 0, max: 100 },
     doc: "The share of a worker's connections that requests with an incomplete body may use: bodies of unknown \
           length that stay incomplete for `limits.upload_buffer_wait`, and bodies announced with `Expect: \
           100-continue`. At least one connection. Above it, such a body is buffered like a body of known length.",
@@ -37,8 +31,8 @@ pub(super) const QUEUE_MAX: Key = Key {
     path: "origin.queue_max",
     flag: None,
     kind: ValueKind::Count {
-        least: 0,
-        most: 1 << 20,
+        min: 0,
+        max: 1 << 20,
     },
     doc: "The maximum of requests per worker that wait for a connection. Client addresses take turns. Above the \
           maximum, the address with the most waiting requests gets 503.",
@@ -69,8 +63,8 @@ pub(super) const UPLOAD_BUFFER_BYTES: Key = Key {
     path: "limits.upload_buffer_bytes",
     flag: None,
     kind: ValueKind::Size {
-        least: ByteSize(0),
-        most: ByteSize::mib(16),
+        min: ByteSize(0),
+        max: ByteSize::mib(16),
     },
     doc: "The bytes of a request body that are buffered before the request takes a connection to the origin, so that \
           a small slow upload occupies no connection.",
@@ -82,8 +76,8 @@ pub(super) const UPLOAD_BUFFERS_BYTES_MAX: Key = Key {
     path: "limits.upload_buffers_bytes_max",
     flag: None,
     kind: ValueKind::Size {
-        least: ByteSize(0),
-        most: ByteSize::gib(64),
+        min: ByteSize(0),
+        max: ByteSize::gib(64),
     },
     doc: "The memory of all upload buffers. At the limit, bodies are streamed to the origin at once.",
     set: |draft, _, value| draft.edge.limits.upload_buffers_bytes_max = value.size(),
@@ -104,8 +98,8 @@ pub(super) const UPLOAD_RATE_MIN: Key = Key {
     path: "limits.upload_rate_min",
     flag: None,
     kind: ValueKind::Size {
-        least: ByteSize(0),
-        most: ByteSize::mib(1),
+        min: ByteSize(0),
+        max: ByteSize::mib(1),
     },
     doc: "The minimum rate of an upload, in bytes per second over `rate_window`. A slower upload gets 408. Only time \
           in which the edge waits for the client counts. 0 is no limit.",
@@ -117,8 +111,8 @@ pub(super) const RESPONSE_RATE_MIN: Key = Key {
     path: "limits.response_rate_min",
     flag: None,
     kind: ValueKind::Size {
-        least: ByteSize(0),
-        most: ByteSize::mib(1),
+        min: ByteSize(0),
+        max: ByteSize::mib(1),
     },
     doc: "The minimum rate at which a client takes a response, in bytes per second. Only time in which the edge has \
           bytes that the client does not take counts, so that event streams and slow origins are not affected. 0 is \
@@ -141,8 +135,8 @@ pub(super) const READ_AHEAD_BYTES: Key = Key {
     path: "limits.read_ahead_bytes",
     flag: None,
     kind: ValueKind::Size {
-        least: ByteSize(0),
-        most: ByteSize::mib(64),
+        min: ByteSize(0),
+        max: ByteSize::mib(64),
     },
     doc: "The bytes of a response that are read from the origin and buffered while its client takes none; part of \
           `fill_bytes_max`. A body that fits frees its connection to the origin.",
@@ -154,8 +148,8 @@ pub(super) const READ_AHEAD_RATE_MAX: Key = Key {
     path: "limits.read_ahead_rate_max",
     flag: None,
     kind: ValueKind::Size {
-        least: ByteSize(0),
-        most: ByteSize::gib(64),
+        min: ByteSize(0),
+        max: ByteSize::gib(64),
     },
     doc: "The rate in bytes per second at which a worker reads bodies all of whose clients are more than 128 KiB \
           behind (1 MiB for up to 64 bodies). Clients that keep up are not limited. 0 is no limit.",

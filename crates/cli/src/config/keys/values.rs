@@ -11,7 +11,7 @@ use super::super::kind::Value;
 /// Conversions for setters. Each panics if the variant is not the one that the key's kind produces.
 impl Value {
     pub(super) fn wrong_variant(&self) -> ! {
-        unreachable!("a setter and its kind disagree about {self:?}")
+        unreachable!("the setter of a key does not accept {self:?}, which the key's kind produced")
     }
 
     pub(super) fn optional<T>(self, inner: fn(Self) -> T) -> Option<T> {
@@ -40,19 +40,19 @@ impl Value {
     }
 
     pub(super) fn number32(self) -> u32 {
-        u32::try_from(self.number()).expect("the key's bound fits")
+        u32::try_from(self.number()).expect("the key's maximum fits the type")
     }
 
     pub(super) fn count(self) -> usize {
-        usize::try_from(self.number()).expect("the key's bound fits")
+        usize::try_from(self.number()).expect("the key's maximum fits the type")
     }
 
     pub(super) fn nonzero(self) -> NonZeroUsize {
-        NonZeroUsize::new(self.count()).expect("the key's least is above zero")
+        NonZeroUsize::new(self.count()).expect("the key's minimum is above zero")
     }
 
     pub(super) fn nonzero32(self) -> NonZeroU32 {
-        NonZeroU32::new(self.number32()).expect("the key's least is above zero")
+        NonZeroU32::new(self.number32()).expect("the key's minimum is above zero")
     }
 
     pub(super) fn switch(self) -> bool {
@@ -129,7 +129,7 @@ impl Value {
 
     pub(super) fn filter(self) -> crate::negative::FilterLocation {
         match self {
-            Self::Filter(place) => place,
+            Self::Filter(location) => location,
             other => other.wrong_variant(),
         }
     }

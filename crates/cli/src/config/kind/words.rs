@@ -50,12 +50,12 @@ impl ValueKind {
     /// The minimum and the maximum, as text.
     pub(in crate::config) fn bounds(self) -> Option<(String, String)> {
         match self {
-            Self::Size { least, most } | Self::SizeOrNone { least, most } => {
-                Some((size_text(least), size_text(most)))
+            Self::Size { min, max } | Self::SizeOrNone { min, max } => {
+                Some((size_text(min), size_text(max)))
             }
-            Self::Duration { least, most } => Some((duration_text(least), duration_text(most))),
-            Self::Count { least, most } | Self::CountOrNone { least, most } => {
-                Some((least.to_string(), most.to_string()))
+            Self::Duration { min, max } => Some((duration_text(min), duration_text(max))),
+            Self::Count { min, max } | Self::CountOrNone { min, max } => {
+                Some((min.to_string(), max.to_string()))
             }
             _ => None,
         }
@@ -105,8 +105,8 @@ impl ValueKind {
         match self {
             Self::Size { .. } | Self::SizeOrNone { .. } => "\"64MiB\"".to_owned(),
             Self::Duration { .. } => "\"30s\"".to_owned(),
-            Self::Count { least, .. } | Self::CountOrNone { least, .. } => {
-                format!("a number such as {}", least.max(8))
+            Self::Count { min, .. } | Self::CountOrNone { min, .. } => {
+                format!("a number such as {}", min.max(8))
             }
             Self::Seed | Self::SeedOrNone => "a number such as 42".to_owned(),
             Self::Switch => "true or false".to_owned(),

@@ -1,17 +1,16 @@
 //! Records which objects are known to be durable on disk.
 //!
-//! An object that is served from disk was written when its response began. The next sync count that the edge
-//! reports may include a sync that began before this write, and another one may have been running. The second
-//! sync to end after the report began after the write. So an object is durable once the sync count has risen by
-//! two.
+//! An object that is served from disk was written when its response began. When the edge reports its sync
+//! count next, a sync that began before the write may still be running. The second sync that ends after the report
+//! began after the write. So an object is durable once the sync count has risen by two since the report.
 //!
-//! Invalidation makes a new object: each id has a generation, and a request records the generation that it asked for.
+//! Invalidation makes a new object: each id has a generation, and a request records the current one.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard};
 
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(super) struct DurabilityLedger {
     state: Mutex<State>,
 }
 
@@ -19,82 +18,83 @@ pub(super) struct Ledger {
 struct State {
     generations: HashMap<u64, u64>,
     /// Objects served from disk since the edge last reported its sync count.
-    written: Vec<Ticket>,
+    written: Vec<ObjectGeneration>,
     /// Objects with the sync count at which they are durable.
-    waiting: Vec<(Ticket, u64)>,
-    durable: HashSet<Ticket>,
+    waiting: Vec<(ObjectGeneration, u64)>,
+    durable: HashSet<ObjectGeneration>,
 }
 
 /// One generation of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Ticket {
+pub(super) struct ObjectGeneration {
     id: u64,
     generation: u64,
 }
 
-impl Ledger {
-    /// The current generation of an object. Called before its request.
-    pub(super) fn ask(&self, id: u64) -> Ticket {
+impl DurabilityLedger {
+    /// Returns the current generation of an object. Called before the object is requested.
+    pub(super) fn generation_of(&self, id: u64) -> ObjectGeneration {
         let generation = self.state().generations.get(&id).copied();
-        Ticket {
+        ObjectGeneration {
             id,
             generation: generation.unwrap_or(0),
         }
     }
 
     /// Starts a new generation. Called before and after an invalidation.
-    pub(super) fn invalidating(&self, id: u64) {
+    pub(super) fn record_invalidation(&self, id: u64) {
         *self.state().generations.entry(id).or_default() += 1;
     }
 
     /// Records that the object was served from disk.
-    pub(super) fn is_written(&self, ticket: Ticket) {
-        self.state().written.push(ticket);
+    pub(super) fn record_written(&self, object: ObjectGeneration) {
+        self.state().written.push(object);
     }
 
     /// Records that the object was served from disk after a restart, so that it is durable.
-    pub(super) fn is_durable(&self, ticket: Ticket) {
-        self.state().durable.insert(ticket);
+    pub(super) fn record_durable(&self, object: ObjectGeneration) {
+        self.state().durable.insert(object);
     }
 
-    /// Reads the edge's sync count. Returns `None` if the edge did not respond.
-    pub(super) fn ask_for_syncs(&self, syncs: impl FnOnce() -> Option<u64>) -> Option<()> {
+    /// Reads the edge's sync count with `syncs` and records which objects are durable by this count. Returns
+    /// `None` if the edge did not respond.
+    pub(super) fn update_durable(&self, syncs: impl FnOnce() -> Option<u64>) -> Option<()> {
         let written = std::mem::take(&mut self.state().written);
         let syncs = syncs()?;
         let mut state = self.state();
         let State {
             waiting, durable, ..
         } = &mut *state;
-        waiting.retain(|&(ticket, from)| {
-            let is_durable = from <= syncs;
+        waiting.retain(|&(object, durable_at)| {
+            let is_durable = durable_at <= syncs;
             if is_durable {
-                durable.insert(ticket);
+                durable.insert(object);
             }
             !is_durable
         });
-        waiting.extend(written.into_iter().map(|ticket| (ticket, syncs + 2)));
+        waiting.extend(written.into_iter().map(|object| (object, syncs + 2)));
         Some(())
     }
 
     /// Returns true if the object is known to be durable.
-    pub(super) fn holds(&self, ticket: Ticket) -> bool {
-        self.state().durable.contains(&ticket)
+    pub(super) fn is_known_durable(&self, object: ObjectGeneration) -> bool {
+        self.state().durable.contains(&object)
     }
 
     /// Returns the ids that were durable and not invalidated when the edge was killed, and clears the ledger.
-    pub(super) fn begin_again(&self) -> Vec<u64> {
+    pub(super) fn take_durable_ids(&self) -> Vec<u64> {
         let mut state = self.state();
         state.written.clear();
         state.waiting.clear();
         let durable = std::mem::take(&mut state.durable);
-        let current = |ticket: &Ticket| {
-            let generation = state.generations.get(&ticket.id);
-            generation.copied().unwrap_or(0) == ticket.generation
+        let current = |object: &ObjectGeneration| {
+            let generation = state.generations.get(&object.id);
+            generation.copied().unwrap_or(0) == object.generation
         };
         let mut ids: Vec<u64> = durable
             .into_iter()
             .filter(current)
-            .map(|ticket| ticket.id)
+            .map(|object| object.id)
             .collect();
         ids.sort_unstable();
         ids

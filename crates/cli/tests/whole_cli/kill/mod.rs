@@ -1,7 +1,7 @@
-//! Kills `serve --disk` at random moments under load. Afterwards every byte it serves must be correct, durable
-//! objects must be there, and purged ones must not.
+//! Kills `serve --disk` at random moments under load. After the next start, every byte that the edge serves must be
+//! correct, durable objects must be served from disk, and purged objects must not.
 //!
-//! The origin's bodies are a function of their names, so that every byte can be checked. The test kills ten times;
+//! The origin computes each body from the object's name, so that every byte can be checked. The test kills ten times;
 //! `EDGEWARD_KILLS=300` makes a long run. It prints its seed.
 
 mod ledger;
@@ -18,16 +18,16 @@ use edgeward_types::SplitMix64;
 use rustix::process::Signal;
 
 use super::run::{Server, until};
-use ledger::Ledger;
+use ledger::DurabilityLedger;
 use request::{ask, may_be_killed, size_of};
-use witness::Witness;
+use witness::PurgeClient;
 
 /// Method: clients request objects of 100 bytes to 2 MB, some by ranges; now and then a POST invalidates one. A
-/// witness purges objects of its own and reads the edge's sync count. After a random time the edge gets SIGKILL
-/// and is started on the same directory. Every body must be a prefix of the correct bytes, and whole unless the
-/// edge was killed meanwhile. After each start, all objects known to be durable are requested first: 99 of 100
-/// must come from disk. Objects purged durably must not come from disk, neither at the next start nor at the
-/// end.
+/// purge client purges objects that no other client requests, and reads the edge's sync count. After a random
+/// time the edge gets SIGKILL and is started on the same directory. Every body must be a prefix of the correct
+/// bytes, and complete unless the edge was killed meanwhile. After each start, all objects known to be durable
+/// are requested first: 99 of 100 must come from disk. Objects purged durably must not come from disk, neither
+/// at the next start nor at the end.
 #[test]
 fn an_edge_killed_under_load_serves_correct_bytes_or_none() {
     let kills: u64 = std::env::var("EDGEWARD_KILLS").map_or(10, |text| {
@@ -36,46 +36,60 @@ fn an_edge_killed_under_load_serves_correct_bytes_or_none() {
     let seed = std::env::var("EDGEWARD_SEED")
         .map_or(7, |text| text.parse().expect("EDGEWARD_SEED is a number"));
     eprintln!("{kills} kills, EDGEWARD_SEED={seed}");
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let origin = Server::start(&["origin", "--json", "--listen=127.0.0.1:0"]);
     let mut random = SplitMix64(seed);
-    let mut witness = Witness::default();
-    let ledger = Ledger::default();
-    let mut found = Totals::default();
+    let mut purge_client = PurgeClient::default();
+    let ledger = DurabilityLedger::default();
+    let mut totals = Totals::default();
     let load = Load::default();
     for kill in 0..=kills {
-        let edge = edge_on(folder.path(), &origin);
+        let edge = start_edge(folder.path(), &origin);
         let addr = edge.addr("/listening/0");
-        found.add(after_a_start(addr, &ledger, &mut witness, kill == kills));
+        totals.add(check_after_start(
+            addr,
+            &ledger,
+            &mut purge_client,
+            kill == kills,
+        ));
         let pause = Duration::from_millis(50 + random.below(400));
-        // In every other round, waits until the witness has purged something.
+        // In every other round, waits until the purge client has purged objects durably.
         let rounds = u64::from(kill % 2 == 0);
-        load.run(&edge, &mut random, &ledger, &mut witness, (rounds, pause));
+        load.run(
+            &edge,
+            &mut random,
+            &ledger,
+            &mut purge_client,
+            (rounds, pause),
+        );
         let (status, _, _) = edge.ended();
-        assert_eq!(status.code(), None, "it was killed");
-        found.evicted += witness.evicted();
+        assert_eq!(status.code(), None, "the edge was killed");
+        totals.evicted += purge_client.evicted();
     }
-    let (whole, from_disk) = (load.whole.into_inner(), load.from_disk.into_inner());
-    eprintln!("{whole} whole responses, {from_disk} of them from disk");
-    eprintln!("{found:?}");
-    assert!(whole > kills * 10, "{whole}: too few for this test");
+    let (complete, from_disk) = (load.complete.into_inner(), load.from_disk.into_inner());
+    eprintln!("{complete} complete responses, {from_disk} of them from disk");
+    eprintln!("{totals:?}");
+    assert!(
+        complete > kills * 10,
+        "{complete} complete responses: too few for this test"
+    );
     assert!(from_disk > kills, "{from_disk}: the disk served nothing");
     let Totals {
         durable,
         hits,
         evicted,
         purged,
-    } = found;
+    } = totals;
     assert!(
         durable > kills * 10 && purged > kills / 2,
-        "too few: {found:?}"
+        "too few: {totals:?}"
     );
-    assert!(evicted < durable / 2, "the disk is too small: {found:?}");
+    assert!(evicted < durable / 2, "the disk is too small: {totals:?}");
     // Objects evicted before the kill are not lost.
-    assert!(hits + evicted >= durable * 99 / 100, "lost: {found:?}");
+    assert!(hits + evicted >= durable * 99 / 100, "lost: {totals:?}");
 }
 
-fn edge_on(folder: &Path, origin: &Server) -> Server {
+fn start_edge(folder: &Path, origin: &Server) -> Server {
     Server::start(&[
         "serve",
         "--json",
@@ -118,14 +132,19 @@ impl Totals {
 }
 
 /// Requests the durable objects after a start. The memory tier is empty, so that every hit comes from disk.
-fn after_a_start(addr: SocketAddr, ledger: &Ledger, witness: &mut Witness, last: bool) -> Totals {
-    let durable = ledger.begin_again();
+fn check_after_start(
+    addr: SocketAddr,
+    ledger: &DurabilityLedger,
+    purge_client: &mut PurgeClient,
+    is_last_start: bool,
+) -> Totals {
+    let durable = ledger.take_durable_ids();
     let hits = durable.iter().filter(|&&id| {
-        let ticket = ledger.ask(id);
+        let object = ledger.generation_of(id);
         let result = ask(addr, "GET", id, None);
-        assert!(result.whole, "object {id} of {} bytes", size_of(id));
+        assert!(result.complete, "object {id} of {} bytes", size_of(id));
         if result.from_disk {
-            ledger.is_durable(ticket);
+            ledger.record_durable(object);
         }
         result.from_disk
     });
@@ -133,24 +152,24 @@ fn after_a_start(addr: SocketAddr, ledger: &Ledger, witness: &mut Witness, last:
         hits: hits.count() as u64,
         durable: durable.len() as u64,
         evicted: 0,
-        purged: witness.after_a_start(addr, last),
+        purged: purge_client.check_purged_after_start(addr, is_last_start),
     }
 }
 
 #[derive(Debug, Default)]
 struct Load {
-    whole: AtomicU64,
+    complete: AtomicU64,
     from_disk: AtomicU64,
 }
 
 impl Load {
-    /// Runs the clients until the kill, which happens `pause` after the witness has done `rounds` rounds.
+    /// Runs the clients until the kill, which happens `pause` after the purge client has done `rounds` rounds.
     fn run(
         &self,
         edge: &Server,
         random: &mut SplitMix64,
-        ledger: &Ledger,
-        witness: &mut Witness,
+        ledger: &DurabilityLedger,
+        purge_client: &mut PurgeClient,
         (rounds, pause): (u64, Duration),
     ) {
         let (addr, admin) = (edge.addr("/listening/0"), edge.addr("/admin"));
@@ -165,20 +184,21 @@ impl Load {
                 let killed = &killed;
                 scope.spawn(move || {
                     while !killed.load(Ordering::SeqCst) {
-                        let whole = self.send_one(addr, &mut random, ledger);
+                        let complete = self.send_one(addr, &mut random, ledger);
                         assert!(
-                            whole || killed.load(Ordering::SeqCst) || may_be_killed(addr),
+                            complete || killed.load(Ordering::SeqCst) || may_be_killed(addr),
                             "a body ended early while the edge ran"
                         );
                     }
                 });
             }
             scope.spawn(|| {
-                while !killed.load(Ordering::SeqCst) && witness.round(addr, admin, ledger) {
+                while !killed.load(Ordering::SeqCst) && purge_client.run_round(addr, admin, ledger)
+                {
                     done.fetch_add(1, Ordering::SeqCst);
                 }
             });
-            until("a round is done", || {
+            until("the purge client has done its rounds", || {
                 (done.load(Ordering::SeqCst) >= rounds).then_some(())
             });
             thread::sleep(pause);
@@ -186,31 +206,37 @@ impl Load {
         });
     }
 
-    /// Sends one request of a client. Returns true if the response was whole.
-    fn send_one(&self, addr: SocketAddr, random: &mut SplitMix64, ledger: &Ledger) -> bool {
+    /// Sends one request of a client. Returns true if the response was complete.
+    fn send_one(
+        &self,
+        addr: SocketAddr,
+        random: &mut SplitMix64,
+        ledger: &DurabilityLedger,
+    ) -> bool {
         let id = random.below(OBJECTS);
         let kind = random.below(20);
         let first = random.below(size_of(id));
         let last = random.below(size_of(id) - first) + first;
         let result = if kind == 0 {
-            ledger.invalidating(id);
+            ledger.record_invalidation(id);
             let result = ask(addr, "POST", id, None);
-            // Responses to requests that overlap with the POST prove nothing.
-            ledger.invalidating(id);
+            // A request that overlaps with the POST may get the old or the new object, so the second call makes
+            // its generation invalid.
+            ledger.record_invalidation(id);
             result
         } else {
-            let ticket = ledger.ask(id);
+            let object = ledger.generation_of(id);
             let result = ask(addr, "GET", id, (kind < 5).then_some((first, last)));
             if result.from_disk {
-                ledger.is_written(ticket);
+                ledger.record_written(object);
             }
             result
         };
-        self.whole
-            .fetch_add(u64::from(result.whole), Ordering::Relaxed);
+        self.complete
+            .fetch_add(u64::from(result.complete), Ordering::Relaxed);
         self.from_disk
             .fetch_add(u64::from(result.from_disk), Ordering::Relaxed);
-        result.whole
+        result.complete
     }
 }
 
@@ -234,7 +260,7 @@ const OBJECTS: u64 = 60;
 /// The edge does not sync by itself for an hour, and is killed as soon as the client has the response to its POST.
 #[test]
 fn an_invalidated_object_does_not_return_after_a_kill() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
     let origin = Server::start(&["origin", "--json", "--listen=127.0.0.1:0"]);
     let start = || {
         Server::start(&[
@@ -253,11 +279,11 @@ fn an_invalidated_object_does_not_return_after_a_kill() {
         ])
     };
     // Larger than the memory tier, so that a hit comes from disk.
-    let (invalidated, kept) = (4, 9);
+    let (invalidated, untouched) = (4, 9);
     let edge = start();
     let addr = edge.addr("/listening/0");
-    for id in [invalidated, kept] {
-        until("the object on disk", || {
+    for id in [invalidated, untouched] {
+        until("the object is served from disk", || {
             ask(addr, "GET", id, None).from_disk.then_some(())
         });
     }
@@ -266,11 +292,14 @@ fn an_invalidated_object_does_not_return_after_a_kill() {
     let edge = start();
     let addr = edge.addr("/listening/0");
     assert!(ask(addr, "GET", invalidated, None).from_disk);
-    assert!(ask(addr, "POST", invalidated, None).whole);
+    assert!(ask(addr, "POST", invalidated, None).complete);
     edge.signal(Signal::KILL);
-    assert_eq!(edge.ended().0.code(), None, "it was killed");
+    assert_eq!(edge.ended().0.code(), None, "the edge was killed");
     let edge = start();
     let addr = edge.addr("/listening/0");
-    assert!(!ask(addr, "GET", invalidated, None).from_disk, "it is back");
-    assert!(ask(addr, "GET", kept, None).from_disk);
+    assert!(
+        !ask(addr, "GET", invalidated, None).from_disk,
+        "the invalidated object is back"
+    );
+    assert!(ask(addr, "GET", untouched, None).from_disk);
 }

@@ -10,14 +10,14 @@ use edgeward_replay::Pattern;
 /// The result of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FetchResult {
-    pub(super) whole: bool,
+    pub(super) complete: bool,
     pub(super) from_disk: bool,
 }
 
 impl FetchResult {
-    /// `None` if the body was truncated; otherwise true if it came from disk.
-    pub(super) fn whole_from_disk(self) -> Option<bool> {
-        self.whole.then_some(self.from_disk)
+    /// Returns `None` if the body was truncated, and otherwise true if the body came from disk.
+    pub(super) fn was_complete_and_from_disk(self) -> Option<bool> {
+        self.complete.then_some(self.from_disk)
     }
 }
 
@@ -26,7 +26,7 @@ pub(super) fn size_of(id: u64) -> u64 {
     [100, 5_000, 70_000, 400_000, 2_000_000][(id % 5) as usize] + id
 }
 
-/// Sends a request. Panics if a byte of the body is wrong. The response to a POST counts as whole if its status
+/// Sends a request. Panics if a byte of the body is wrong. The response to a POST counts as complete if its status
 /// is 2xx.
 pub(super) fn ask(
     addr: SocketAddr,
@@ -34,8 +34,8 @@ pub(super) fn ask(
     id: u64,
     range: Option<(u64, u64)>,
 ) -> FetchResult {
-    let nothing = FetchResult {
-        whole: false,
+    let no_response = FetchResult {
+        complete: false,
         from_disk: false,
     };
     let size = size_of(id);
@@ -48,7 +48,7 @@ pub(super) fn ask(
         "{method} /o/{id}?size={size} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n{fields}\r\n"
     );
     let Some((head, body)) = exchange(addr, &request) else {
-        return nothing;
+        return no_response;
     };
     assert!(
         head.starts_with("HTTP/1.1 20"),
@@ -56,7 +56,7 @@ pub(super) fn ask(
     );
     if method == "POST" {
         return FetchResult {
-            whole: true,
+            complete: true,
             from_disk: false,
         };
     }
@@ -68,7 +68,7 @@ pub(super) fn ask(
     let wrong = Pattern::of(&id.to_string()).first_wrong(offset, &body);
     assert_eq!(wrong, None, "{id} of {size} bytes, {range:?}: {head}");
     FetchResult {
-        whole: body.len() as u64 == expected,
+        complete: body.len() as u64 == expected,
         from_disk: head.contains("detail=disk"),
     }
 }
@@ -78,17 +78,20 @@ pub(super) fn exchange(addr: SocketAddr, request: &str) -> Option<(String, Vec<u
     let mut stream = TcpStream::connect(addr).ok()?;
     stream
         .set_read_timeout(Some(Duration::from_secs(50)))
-        .expect("a bound");
+        .expect("the read timeout is set");
     stream.write_all(request.as_bytes()).ok()?;
     let mut answer = Vec::new();
     // A reset keeps the bytes that arrived before it.
     _ = stream.read_to_end(&mut answer);
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n")?;
     let body = answer.split_off(end + 4);
-    Some((String::from_utf8(answer).expect("a head is text"), body))
+    Some((
+        String::from_utf8(answer).expect("the response head is UTF-8"),
+        body,
+    ))
 }
 
-/// Returns true if the edge no longer listens. The kill precedes the setting of its flag by a moment.
+/// Returns true if the edge no longer listens. A moment passes between the kill and the setting of the flag `killed`.
 pub(super) fn may_be_killed(addr: SocketAddr) -> bool {
     thread::sleep(Duration::from_millis(20));
     TcpStream::connect(addr).is_err()

@@ -1,92 +1,108 @@
 //! Purges objects that no other client requests, and records which purges are durable.
 //!
-//! The edge writes to the disk in the order of the operations. So a purge is durable if an object requested
-//! after it is durable, which the [`Ledger`] records.
+//! The edge writes to the disk in the order of the operations. So a purge is durable once an object
+//! requested after the purge is durable. The [`DurabilityLedger`] records which objects are durable.
 
 use std::net::SocketAddr;
 
 use serde_json::Value;
 
-use super::ledger::Ledger;
+use super::ledger::DurabilityLedger;
 use super::request::{ask, exchange};
 
-/// A client whose objects have names of their own.
+/// A client that requests only objects that no other client requests.
 #[derive(Debug, Default)]
-pub(super) struct Witness {
-    names: u64,
-    /// Objects requested since the start.
+pub(super) struct PurgeClient {
+    ids_used: u64,
+    /// Objects requested since the edge started last.
     requested: Vec<u64>,
-    /// Objects that were on disk after the start.
+    /// Objects that were served from disk after the edge started last.
     on_disk: Vec<u64>,
-    /// Durably purged objects, to be requested at the next start or at the end.
-    gone: Vec<u64>,
-    gone_until_the_end: Vec<u64>,
+    /// Durably purged objects that are requested after the next start, to check that they are not served from disk.
+    purged: Vec<u64>,
+    /// Durably purged objects that are requested only after the last start.
+    purged_for_last_check: Vec<u64>,
     /// The edge's count of evicted objects when it last reported.
     evicted: u64,
 }
 
-impl Witness {
+impl PurgeClient {
     /// Purges objects and waits until the purges are durable. Returns false if the edge was killed meanwhile.
-    pub(super) fn round(&mut self, addr: SocketAddr, admin: SocketAddr, ledger: &Ledger) -> bool {
-        self.try_round(addr, admin, ledger).is_some()
+    pub(super) fn run_round(
+        &mut self,
+        addr: SocketAddr,
+        admin: SocketAddr,
+        ledger: &DurabilityLedger,
+    ) -> bool {
+        self.try_run_round(addr, admin, ledger).is_some()
     }
 
-    fn try_round(&mut self, addr: SocketAddr, admin: SocketAddr, ledger: &Ledger) -> Option<()> {
+    fn try_run_round(
+        &mut self,
+        addr: SocketAddr,
+        admin: SocketAddr,
+        ledger: &DurabilityLedger,
+    ) -> Option<()> {
         let purged = self
             .on_disk
-            .split_off(self.on_disk.len().saturating_sub(PURGES_A_ROUND));
+            .split_off(self.on_disk.len().saturating_sub(PURGES_PER_ROUND));
         for &id in &purged {
-            ask(addr, "POST", id, None).whole.then_some(())?;
+            ask(addr, "POST", id, None).complete.then_some(())?;
         }
-        // Objects to purge after the next start; they are as durable as the marker after them.
-        for kind in 0..FETCHES_A_ROUND {
-            let id = self.name(kind % 4);
-            ask(addr, "GET", id, None).whole.then_some(())?;
+        // Requests the objects that are purged after the next start. They are written before the marker, so they are
+        // durable once the marker is.
+        for kind in 0..FETCHES_PER_ROUND {
+            let id = self.next_id(kind % 4);
+            ask(addr, "GET", id, None).complete.then_some(())?;
             self.requested.push(id);
         }
-        // Larger than the memory tier, so that a hit proves that the marker is on disk.
-        let marker = self.name(4);
-        let ticket = ledger.ask(marker);
-        ask(addr, "GET", marker, None).whole.then_some(())?;
-        while !ask(addr, "GET", marker, Some((0, 99))).whole_from_disk()? {}
-        ledger.is_written(ticket);
+        // The marker is an object larger than the memory tier, so that a hit proves that it is on disk.
+        let marker = self.next_id(4);
+        let marker_generation = ledger.generation_of(marker);
+        ask(addr, "GET", marker, None).complete.then_some(())?;
+        while !ask(addr, "GET", marker, Some((0, 99))).was_complete_and_from_disk()? {}
+        ledger.record_written(marker_generation);
         loop {
-            ledger.ask_for_syncs(|| self.syncs(admin))?;
-            if ledger.holds(ticket) {
+            ledger.update_durable(|| self.read_sync_count(admin))?;
+            if ledger.is_known_durable(marker_generation) {
                 break;
             }
-            // A write, so that the next sync has something to do.
-            let id = self.name(0);
-            ask(addr, "GET", id, None).whole.then_some(())?;
+            // Causes a write: the edge syncs only after writes.
+            let id = self.next_id(0);
+            ask(addr, "GET", id, None).complete.then_some(())?;
         }
         for id in purged {
             match id % 2 {
-                0 => self.gone.push(id),
-                _ => self.gone_until_the_end.push(id),
+                0 => self.purged.push(id),
+                _ => self.purged_for_last_check.push(id),
             }
         }
         Some(())
     }
 
-    /// Requests the durably purged objects, none of which may be a hit, and returns their number. The latest
-    /// objects that are on disk are the next to be purged.
-    pub(super) fn after_a_start(&mut self, addr: SocketAddr, last: bool) -> u64 {
-        let mut gone = std::mem::take(&mut self.gone);
-        if last {
-            gone.append(&mut self.gone_until_the_end);
+    /// Requests the durably purged objects, checks that no response comes from disk, and returns their number.
+    /// Keeps the latest objects that are still on disk; the next round purges them.
+    pub(super) fn check_purged_after_start(
+        &mut self,
+        addr: SocketAddr,
+        is_last_start: bool,
+    ) -> u64 {
+        let mut purged = std::mem::take(&mut self.purged);
+        if is_last_start {
+            purged.append(&mut self.purged_for_last_check);
         }
-        for &id in &gone {
+        for &id in &purged {
             let result = ask(addr, "GET", id, None);
-            assert!(result.whole, "object {id}");
+            assert!(result.complete, "object {id}");
             assert!(!result.from_disk, "object {id} was purged and is back");
         }
-        let mut known = std::mem::take(&mut self.on_disk);
-        known.append(&mut self.requested);
-        let latest = known.len().saturating_sub(KNOWN_MAX);
-        known.drain(..latest);
-        known.retain(|&id| ask(addr, "GET", id, None).from_disk);
-        self.on_disk = known;
-        gone.len() as u64
+        let mut objects = std::mem::take(&mut self.on_disk);
+        objects.append(&mut self.requested);
+        let excess = objects.len().saturating_sub(OBJECTS_ON_DISK_MAX);
+        objects.drain(..excess);
+        objects.retain(|&id| ask(addr, "GET", id, None).from_disk);
+        self.on_disk = objects;
+        purged.len() as u64
     }
 
     /// The number of objects evicted before the kill, as last reported.
@@ -94,7 +110,7 @@ impl Witness {
         self.evicted
     }
 
-    fn syncs(&mut self, admin: SocketAddr) -> Option<u64> {
+    fn read_sync_count(&mut self, admin: SocketAddr) -> Option<u64> {
         let request = "GET /status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         let (_, body) = exchange(admin, request)?;
         let status: Value = serde_json::from_slice(&body).ok()?;
@@ -103,17 +119,17 @@ impl Witness {
         Some(device["syncs"].as_u64().expect("a count"))
     }
 
-    /// The name of an object that was not requested before, with this kind of size.
-    fn name(&mut self, kind: u64) -> u64 {
-        self.names += 1;
-        10_000 + 5 * self.names + kind
+    /// Returns an unused id whose remainder by 5 is `kind`, which selects the object's size.
+    fn next_id(&mut self, kind: u64) -> u64 {
+        self.ids_used += 1;
+        10_000 + 5 * self.ids_used + kind
     }
 }
 
-/// Few enough to be requested at each start.
-const KNOWN_MAX: usize = 16;
+/// The maximum of objects in `on_disk`: few enough to be requested after each start.
+const OBJECTS_ON_DISK_MAX: usize = 16;
 
 /// Twice the number purged in a round: a round that the kill interrupts leaves enough for the next.
-const FETCHES_A_ROUND: u64 = 6;
+const FETCHES_PER_ROUND: u64 = 6;
 
-const PURGES_A_ROUND: usize = 3;
+const PURGES_PER_ROUND: usize = 3;

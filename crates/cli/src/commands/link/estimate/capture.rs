@@ -42,12 +42,12 @@ impl Estimate {
             services: BTreeMap::new(),
         };
         let (mut count, mut not_tcp) = (0, 0);
-        let broken = loop {
+        let read_error = loop {
             match packets.next_packet() {
                 Ok(Some(packet)) => {
                     count += 1;
                     match segment(&packet) {
-                        Ok(segment) => flows.take(&segment, |heard| sender.take(heard)),
+                        Ok(segment) => flows.take(&segment, |event| sender.take(event)),
                         Err(_) => not_tcp += 1,
                     }
                 }
@@ -55,10 +55,10 @@ impl Estimate {
                 Err(error) => break Some(error),
             }
         };
-        flows.finish(|heard| sender.take(heard));
+        flows.finish(|event| sender.take(event));
         let services = sender.services;
-        // Data before the error counts.
-        if let Some(error) = broken {
+        // The data before the error is part of the result.
+        if let Some(error) = read_error {
             self.problems.push(format!("{name}: {error}"));
         }
         let mut services: Vec<(Service, Savings)> = services.into_iter().collect();
@@ -114,8 +114,8 @@ struct Flow {
 }
 
 impl FlowSender<'_> {
-    fn take(&mut self, heard: FlowEvent<'_>) {
-        match heard {
+    fn take(&mut self, event: FlowEvent<'_>) {
+        match event {
             FlowEvent::Begins {
                 flow,
                 direction,
@@ -160,7 +160,8 @@ impl FlowSender<'_> {
             return;
         };
         let side = usize::from(direction == Direction::Reverse);
-        // The first bytes of a connection reveal the protocol. Before them, at most a greeting was sent as a body.
+        // The first bytes of a connection reveal the protocol. Only a greeting of the server can be sent as a
+        // body before them.
         if entry.service.protocol == Speech::Plain && entry.bodies[side].is_none() {
             entry.service.protocol = recognise(bytes);
         }

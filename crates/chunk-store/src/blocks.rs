@@ -1,7 +1,7 @@
 //! Reads chunks of a container from the device, and decompresses their blocks.
 //!
-//! The blocks of a run of chunks are contiguous, so a run is one read, compressed or not. Chunks that are loaded
-//! one by one often share a block, so the last few blocks are cached.
+//! A run of neighbouring chunks is in contiguous blocks, so it is one read, compressed or not. Chunks that are
+//! loaded one by one often share a block, so the last few blocks are cached.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -38,8 +38,8 @@ impl Part {
     }
 }
 
-/// Returns the parts of blocks that contain the chunks in `slots`, in order; `None` if the bytes of one of them are
-/// not stored. A container without blocks stores its chunks uncompressed.
+/// Returns the parts of blocks that contain the chunks in `slots`, in order. Returns `None` if the bytes of one of
+/// these chunks are not stored. A container without a list of blocks stores its chunks uncompressed.
 pub(crate) fn parts(entries: &[Entry], blocks: &[Block], slots: Range<usize>) -> Option<Vec<Part>> {
     let all = [Block {
         chunks: u16::try_from(entries.len()).unwrap_or(u16::MAX),
@@ -105,7 +105,7 @@ impl Unpacker {
         }
     }
 
-    /// Copies the requested range of a block if the block is cached. Returns true if it is.
+    /// Copies the requested range of a block if the block is cached. Returns true if the range was copied.
     pub(crate) fn copy_cached(&self, container: u32, part: &Part, out: &mut [u8]) -> bool {
         let known =
             |block: &CachedBlock| block.container == container && block.first == part.chunks.start;
@@ -115,7 +115,7 @@ impl Unpacker {
         bytes.inspect(|bytes| out.copy_from_slice(bytes)).is_some()
     }
 
-    /// Decompresses a block whose bytes are `read`, and copies the requested range.
+    /// Decompresses a block and copies the requested range. `read` are the bytes of the block on the device.
     pub(crate) fn unpack(
         &mut self,
         container: u32,

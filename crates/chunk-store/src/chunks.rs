@@ -25,22 +25,22 @@ use crate::trailers::{Listing, Sizes, TrailerCache};
 
 /// Chunks on a device, for any number of peers and threads. Clones share the store.
 ///
-/// One lock guards the index and the open container. It is held while a full container is written, and while a
-/// trailer is read that was not [read ahead](Self::read_ahead). Chunks are read without it. The open container is
-/// lost unless [`flush`](Self::flush) is called before the end.
+/// One lock guards the index and the open container. The lock is held while a full container is written, and while a
+/// trailer is read that was not [read ahead](Self::read_ahead). Chunks are read without the lock. The open container
+/// is lost unless [`flush`](Self::flush) is called before the store is dropped.
 #[derive(Clone, Debug)]
 pub struct Chunks(Arc<Shared>);
 
 impl Chunks {
-    /// Opens the store on the device, or creates one if the device is empty, which means all zeroes.
+    /// Opens the store on the device. Creates a store if the first block of the device is all zeroes.
     ///
     /// The index is rebuilt from the trailers of all containers.
     pub fn open(device: Arc<dyn Device>, settings: ChunkSettings) -> Result<Self, OpenError> {
         Shared::open(device, settings).map(|shared| Self(Arc::new(shared)))
     }
 
-    /// Writes the open container although it is not full, and makes everything durable. For shutdown, and for idle
-    /// times.
+    /// Writes the open container although it is not full, and makes all containers durable. For shutdown, and for
+    /// idle times.
     pub fn flush(&self) -> io::Result<()> {
         let mut state = self.0.state();
         if !state.open.is_empty() {
@@ -49,15 +49,15 @@ impl Chunks {
         self.0.device.sync()
     }
 
-    /// Makes all written containers durable. Returns the number of the first container that is not covered; those
-    /// before it keep their numbers after a crash.
+    /// Makes all written containers durable. Returns the number of the first container that was not written.
+    /// Containers with lower numbers keep their numbers after a crash.
     pub fn sync(&self) -> io::Result<u32> {
         let open = self.0.state().open.number;
         self.0.device.sync().map(|()| open)
     }
 
-    /// Returns the number of the first container that is not written. [`sync`](Self::sync) makes those before it
-    /// durable.
+    /// Returns the number of the first container that is not written. [`sync`](Self::sync) makes containers with
+    /// lower numbers durable.
     pub fn written(&self) -> u32 {
         self.0.state().open.number
     }
@@ -67,14 +67,14 @@ impl Chunks {
         NonBlocking::new(&self.0)
     }
 
-    /// Performs pending reads, so that the next query finds their bytes in memory. Blocks on the device without
+    /// Performs pending reads, so that the repeated query finds the bytes in memory. Blocks on the device without
     /// holding the lock.
     pub fn fetch(&self, reads: &PendingReads) {
         reads.iter().for_each(|read| self.0.fetch(read));
     }
 
-    /// Returns reads that will probably be needed soon and are not in memory. Each is returned once. If the caller
-    /// does not perform them, a later query blocks on them.
+    /// Returns reads of trailers that will probably be needed soon and are not in memory. Each read is returned once.
+    /// If the caller does not perform a read, a later query performs it and blocks.
     pub fn read_ahead(&self) -> Option<PendingReads> {
         self.0.read_ahead()
     }
@@ -104,9 +104,9 @@ pub(crate) struct Shared {
     layout: Layout,
     pub(crate) containers: u32,
     state: Mutex<State>,
-    /// True if [`State::announced`] may not be empty. It is polled far more often than it is set.
+    /// True if [`State::announced`] may not be empty. A separate flag, because it is polled without the lock.
     pub(crate) has_announced: AtomicBool,
-    /// Has its own lock, so that decompression delays only other decompressions.
+    /// The decompressor. It has its own lock, so that decompression does not delay lookups.
     unpacker: Mutex<Unpacker>,
 }
 
@@ -193,19 +193,19 @@ impl Shared {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        // After a panic elsewhere the index has at worst a wrong hint.
+        // A poisoned lock is not an error: after a panic the index has at worst a wrong hint.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Creates the index and fills it from all trailers. A container counts only if its number belongs at its
+    /// Creates the index and fills it from all trailers. A container is ignored if its number does not belong at its
     /// position.
     fn recover(&self, chunk_bytes: u32, is_new: bool) {
         let mut guard = self.state();
         let state = &mut *guard;
         let raw_bytes = self.raw_bytes_expected(is_new, state);
-        // No chunk is shorter than a quarter of the chunker's average, except the last one of a body, so chunks are
-        // an eighth longer than the average (9.3 KB and more at 8 KiB). The index has a tenth to spare; beyond it
-        // old entries are dropped.
+        // No chunk is shorter than a quarter of the chunker's average, except the last chunk of a body. So the mean
+        // length of a chunk is an eighth more than the average (9.3 KB and more at 8 KiB). The index has a tenth
+        // more slots than expected chunks. If the chunks are more, old entries are dropped.
         state.chunks = raw_bytes / (u64::from(chunk_bytes.max(1)) * 9 / 8).max(1);
         state.index = Index::for_chunks(state.chunks);
         if is_new {
@@ -223,7 +223,8 @@ impl Shared {
             state.counters.recovered += 1;
             state.counters.count(listing.sizes(), u64::wrapping_add);
         }
-        // The highest number was the last one before a new epoch; only corruption could bring it here.
+        // A container with the highest number is followed by a new epoch, so `newest` is lower unless a trailer is
+        // corrupt. The limit keeps the next number valid even then.
         let next = newest
             .map_or(0, |newest| newest.saturating_add(1))
             .min(NUMBERS_END - 1);
@@ -232,8 +233,8 @@ impl Shared {
     }
 
     /// Returns how many bytes of uncompressed chunks the device is expected to hold. The compression ratio is
-    /// sampled from existing containers; without any it is two. Chunks that do not fit the index are dropped from
-    /// it, and found again when the store is opened the next time.
+    /// sampled from existing containers, and is at least two if new chunks are compressed. If the store gets more
+    /// chunks than expected, the index drops old entries. Their chunks are found again after the store is reopened.
     fn raw_bytes_expected(&self, is_new: bool, state: &mut State) -> u64 {
         let room = u64::from(self.containers) * self.layout.container_bytes() as u64;
         let sampled = if is_new { 0 } else { SAMPLED_MAX };
@@ -247,7 +248,7 @@ impl Shared {
             }
         }
         let least = if state.packer.is_idle() { 1.0 } else { 2.0 };
-        // A tenth more, because new chunks may compress better than the old ones.
+        // The ratio is raised by a tenth, because new chunks may compress better than the sampled ones.
         let ratio = 1.1 * raw as f64 / stored.max(1) as f64;
         let ratio = if raw > stored { ratio } else { 1.0 };
         (room as f64 * ratio.clamp(least, RAW_RATIO_MAX as f64)) as u64
@@ -287,7 +288,8 @@ impl Shared {
         }
     }
 
-    /// Like [`read_trailer`](Self::read_trailer), without the lock. `None` if it would block.
+    /// Like [`read_trailer`](Self::read_trailer), without the lock. The outer `Option` is `None` if the read would
+    /// block, the inner one if the position has no valid trailer.
     pub(crate) fn read_trailer_unlocked(
         &self,
         position: u32,
@@ -309,7 +311,7 @@ impl Shared {
             }
         }
         let trailer = Trailer::decode(self.layout, epoch, &bytes);
-        // If the size of the device has changed, containers lie at positions where their numbers do not belong.
+        // If the device had another size earlier, old containers are at positions where their numbers do not belong.
         let trailer = trailer.filter(|trailer| self.position(trailer.number) == position);
         Ok(Some(trailer.map(Listing::from)))
     }
@@ -336,7 +338,7 @@ impl Shared {
         Some(listing)
     }
 
-    /// Like [`listing`](Self::listing), if the position still has the container with this number.
+    /// Returns the trailer of the container with this number, or `None` if the container was overwritten.
     fn listing_of(
         &self,
         number: u32,
@@ -363,7 +365,8 @@ impl Shared {
         state.trailers.remove(position);
     }
 
-    /// Writes the open container, and begins the next one over the oldest.
+    /// Writes the open container, begins the next container, and removes the oldest container, which the next one
+    /// will overwrite.
     fn seal(&self, state: &mut State) -> io::Result<()> {
         let next = state.open.number + 1;
         let position = self.position(state.open.number);
@@ -393,7 +396,8 @@ impl Shared {
         written
     }
 
-    /// Raises the version of the store if the container has listed chunks, because older programs must refuse them.
+    /// Raises the version of the store if the container has listed chunks, because older programs must refuse a store
+    /// with listed chunks.
     fn raise_version(&self, trailer: &Trailer, state: &mut State) -> io::Result<()> {
         let lists = trailer.blocks.iter().any(|block| block.method.is_none());
         if !lists || state.superblock.version >= VERSION {
@@ -403,8 +407,8 @@ impl Shared {
         self.device.write_at(&state.superblock.encode(), 0)
     }
 
-    /// Writes the chunks at the beginning of the container and the trailer at its end: in one write, unless the gap
-    /// between them is large.
+    /// Writes the chunks at the beginning of the container and the trailer at its end. If the gap between chunks and
+    /// trailer is small, both are one write.
     fn write(
         &self,
         position: u32,
@@ -428,10 +432,10 @@ impl Shared {
         self.device.write_at(trailer, offset + whole as u64)
     }
 
-    /// Starts a new epoch when all numbers are used, after four petabytes: the old locations would become
-    /// ambiguous.
+    /// Starts a new epoch with container number 0 when all numbers are used, which takes four petabytes. Without a
+    /// new epoch, an old location could refer to a new container.
     fn begin_epoch(&self, state: &mut State) -> io::Result<()> {
-        // Any number but the old one; an observer of the old one must not be able to predict it.
+        // The new epoch must differ from the old one.
         let epoch = xxh3_64_with_seed(b"the next epoch", state.superblock.epoch);
         state.superblock.epoch = epoch;
         state.index = Index::for_chunks(state.chunks);
@@ -445,15 +449,15 @@ impl Shared {
     }
 
     fn unpacker(&self) -> MutexGuard<'_, Unpacker> {
-        // A panic elsewhere leaves at worst a block out of the cache.
+        // A poisoned lock is not an error: after a panic a block may be missing from the cache.
         self.unpacker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads consecutive parts of a container. If a part is corrupt, its chunks are forgotten and the result is
-    /// false.
+    /// Reads consecutive parts of a container. Returns false if the bytes are not available or a block is corrupt.
+    /// The chunks of a corrupt block are removed from the index.
     ///
-    /// The container may be overwritten meanwhile. Then the bytes are not the chunks, and the caller's hash check
-    /// fails.
+    /// The container may be overwritten during the read. Then the bytes are not those of the chunks, and the caller's
+    /// check of the chunk hash fails.
     fn read(
         &self,
         listing: &Listing,
@@ -519,7 +523,7 @@ impl Shared {
         state.counters.forgotten += self.remove_entries(number, slots, state);
     }
 
-    /// Removes chunks of a container from the index. Returns how many there were.
+    /// Removes chunks of a container from the index. Returns the number of removed chunks.
     fn remove_entries(&self, number: u32, slots: Range<usize>, state: &mut State) -> u64 {
         let position = self.position(number);
         let entries = if number == state.open.number {
@@ -548,7 +552,7 @@ impl Shared {
         listing.is_some_and(|listing| listing.is_kept(slot))
     }
 
-    /// Enters a chunk of the open container into the index, and returns its location.
+    /// Adds a chunk of the open container to the index, and returns the chunk's location.
     fn enter(&self, id: &ChunkId, slot: u16, state: &mut State) -> Place {
         let container = state.open.number;
         state.index.insert(id, self.position(container));
@@ -568,11 +572,11 @@ impl ChunkCounters {
     }
 }
 
-/// Container numbers are below this.
+/// The limit of container numbers: all numbers are lower.
 const NUMBERS_END: u32 = u32::MAX - 1;
 
-/// A gap up to this size is written along, because a second write costs more.
+/// The largest gap between chunks and trailer that is filled with zeroes, because a second write costs more.
 const GAP_BYTES_MAX: usize = 64 << 10;
 
-/// The number of trailers that are sampled for the compression ratio.
+/// The most trailers that are sampled for the compression ratio.
 const SAMPLED_MAX: u32 = 256;

@@ -1,7 +1,8 @@
-//! zstd and LZ4 for the link. Ring 0 defines only a trait, because the fast implementations are written in C.
+//! Compresses and decompresses with zstd and LZ4 for the link. `edgeward-dedup` defines only the trait `Codec`,
+//! because it has no dependencies on C code.
 //!
-//! zstd runs at level 1, where it is about twice as fast as at level 3 for a tenth more bytes. A dictionary
-//! (`dictionary`) is passed as the frame's prefix. LZ4 uses its block format without a frame, because the lengths are
+//! zstd runs at level 1, which is about twice as fast as level 3 and gives a tenth more bytes. A dictionary is
+//! passed to zstd as the prefix of the frame. LZ4 uses the block format without a frame, because the lengths are
 //! known.
 
 use std::io::Cursor;
@@ -54,11 +55,11 @@ impl std::fmt::Debug for Compressors {
 fn compressor<'a>() -> CCtx<'a> {
     let mut zstd = CCtx::create();
     let level = zstd.set_parameter(CParameter::CompressionLevel(LEVEL));
-    level.expect("every zstd has a level 1");
+    level.expect("zstd supports level 1");
     zstd
 }
 
-/// Returns a cursor after the content of `out`, with room for at least `bytes`, which need not be zeroed first.
+/// Returns a cursor after the content of `out`, with space for at least `bytes`. The space is not zeroed.
 fn cursor_after(out: &mut Vec<u8>, bytes: usize) -> Cursor<&mut Vec<u8>> {
     out.reserve(bytes);
     let held = out.len() as u64;
@@ -94,8 +95,8 @@ impl Codec for Compressors {
                 .compress2(&mut cursor_after(out, raw.len()), raw)
                 .ok(),
             Method::Zstd => {
-                // If the dictionary precedes the input in memory, zstd uses its normal loop. The loop for separate
-                // buffers takes a tenth longer, even counting the copy.
+                // The dictionary is copied in front of the input. zstd then uses its loop for one buffer. Its
+                // loop for separate buffers takes a tenth longer than the copy and the loop for one buffer.
                 self.joined.clear();
                 self.joined.extend_from_slice(dictionary);
                 self.joined.extend_from_slice(raw);
@@ -164,8 +165,8 @@ mod tests {
     const METHODS: [Method; 2] = [Method::Lz4, Method::Zstd];
 
     proptest! {
-        /// Input that becomes shorter is restored, with and without a dictionary. Input that does not leaves the
-        /// output unchanged.
+        /// Compressed input is restored, with and without a dictionary. If the input does not become shorter, the
+        /// output stays unchanged.
         #[test]
         fn compressed_bytes_are_restored(
             noise in vec(any::<u8>(), 0..3000),
@@ -199,7 +200,7 @@ mod tests {
             }
         }
 
-        /// Any input is decompressed or refused, and never to more bytes than expected.
+        /// Any input is decompressed to the expected number of bytes, or refused.
         #[test]
         fn noise_is_refused(packed in vec(any::<u8>(), 0..400), raw_bytes in 0_usize..5000) {
             let mut codec = Compressors::new();
@@ -213,7 +214,7 @@ mod tests {
         }
     }
 
-    /// Text is compressed to at most a third, and to less with a similar text as a dictionary.
+    /// Text is compressed to less than a third, and to fewer bytes with a similar text as a dictionary.
     #[test]
     fn every_method_compresses() {
         let text = |words: std::ops::Range<u32>| {
@@ -245,7 +246,7 @@ mod tests {
         }
     }
 
-    /// With the previous version as a dictionary, a body takes a twentieth of its size alone.
+    /// With its previous version as a dictionary, incompressible noise takes less than a twentieth of its size.
     #[test]
     fn a_dictionary_is_used() {
         let mut word = 1_u32;

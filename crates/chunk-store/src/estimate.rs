@@ -1,10 +1,10 @@
-//! Predicts what a link would send for some bodies: runs the link's sender against a simulated peer that accepts
-//! everything.
+//! Predicts how many bytes a link would send for some bodies: runs the link's sender against a simulated peer that
+//! acknowledges every frame.
 //!
-//! Bodies are cut, hashed, looked up, compressed alone or with similar chunks as a dictionary, and encoded as
-//! frames, as on a network that is slower than the processor. The frames are counted and discarded. The count
-//! leaves out the reverse direction (acknowledgements and credit: some ten bytes for each 64 KiB) and TLS (22 bytes
-//! for each 16 KiB).
+//! Bodies are cut into chunks, hashed, looked up, compressed alone or with similar chunks as a dictionary, and
+//! encoded as frames, as on a network that is slower than the processor. The frames are counted and discarded. The
+//! count does not include the reverse direction (acknowledgements and credit: some ten bytes for each 64 KiB) and
+//! TLS (22 bytes for each 16 KiB).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -57,13 +57,13 @@ pub struct Savings {
 }
 
 impl Savings {
-    /// Returns the sum of both.
+    /// Returns the sums of the counts of `self` and `other`.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         self.with(other, |one, other| one + other)
     }
 
-    /// Returns the counts since `before`, an earlier value.
+    /// Returns the counts of `self` minus the counts of `before`, an earlier value.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         self.with(before, |now, before| now - before)
@@ -99,7 +99,7 @@ pub struct Estimator {
 }
 
 impl Estimator {
-    /// Creates an estimator with an empty store on `device`, which should be as large as the peer's store.
+    /// Creates an estimator with an empty store on `device`. The device should have the size of the peer's store.
     ///
     /// # Errors
     ///
@@ -152,7 +152,7 @@ impl Estimator {
             debug_assert_eq!(
                 taken,
                 part.len(),
-                "credit has no end, and all was acknowledged"
+                "credit is unlimited, and all bytes were acknowledged"
             );
             self.transmit();
         }
@@ -174,7 +174,7 @@ impl Estimator {
         Ok(())
     }
 
-    /// Sends the held bytes, because no more bytes follow soon.
+    /// Sends the bytes that the sender has buffered, because no more bytes follow soon.
     pub fn flush(&mut self, stream: StreamId) {
         let (sender, mut tools) = self.parts();
         sender.flush(stream, &mut tools);
@@ -214,18 +214,18 @@ impl Estimator {
         &self.store
     }
 
-    /// Takes all frames and acknowledges them.
+    /// Takes all frames from the sender and acknowledges them.
     fn transmit(&mut self) {
         let mut frames = std::mem::take(&mut self.frames);
         loop {
             frames.clear();
             let (sender, mut tools) = self.parts();
-            // The network is assumed to be busy, which is where a link is used.
+            // The network is assumed to be busy, because links are used on slow networks.
             if !sender.transmit(Lane::Any, true, &mut tools, &mut frames) {
                 break;
             }
-            let whole = frame_length(&frames).expect("our own frame");
-            let frame = decode(&frames[..whole.unwrap_or(0)]).expect("our own frame");
+            let whole = frame_length(&frames).expect("the sender's frame is valid");
+            let frame = decode(&frames[..whole.unwrap_or(0)]).expect("the sender's frame is valid");
             let acked = match frame {
                 Frame::Plain { span, .. }
                 | Frame::Literal { span, .. }
@@ -246,7 +246,7 @@ impl Estimator {
             let acked = self
                 .sender
                 .handle(&Frame::Ack(vec![acked]), &mut self.knowledge);
-            acked.expect("only what was sent is acknowledged");
+            acked.expect("the acknowledged frame was sent");
             while self.sender.event().is_some() {}
         }
         self.frames = frames;
@@ -277,7 +277,7 @@ impl Estimator {
     }
 }
 
-/// The bytes of one write: below the limit of unacknowledged bytes of a stream.
+/// The bytes of one write to the sender: less than the limit of unacknowledged bytes of a stream.
 const WRITE_BYTES: usize = 1 << 20;
 
 /// The bytes that are compressed at a time for the comparison.
@@ -303,7 +303,7 @@ mod tests {
     fn send(estimator: &mut Estimator, body: &[u8]) -> Savings {
         let before = estimator.savings();
         let stream = estimator.begin(b"", true).expect("one at a time");
-        // The parts end at positions where no chunk does.
+        // The parts do not end at chunk boundaries.
         for part in body.chunks(70_001) {
             estimator.write(stream, part).expect("it is open");
         }
@@ -319,7 +319,8 @@ mod tests {
         (0..bytes).map(|_| next()).collect()
     }
 
-    /// Noise is sent as it is, the second time as references, and an edited copy as references and a delta.
+    /// A body of noise is sent uncompressed the first time and as references the second time. An edited copy is
+    /// sent as references and a delta.
     #[test]
     fn a_repeated_body_costs_only_references() {
         let mut estimator = estimator(true);

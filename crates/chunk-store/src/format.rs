@@ -8,15 +8,15 @@ use edgeward_dedup::id::ChunkId;
 use edgeward_dedup::store::Entry;
 use edgeward_store::disk::WRITE_ALIGN;
 
-/// The newest format: some chunks may be listed by their ids only.
+/// The newest format, in which a container may list chunks whose bytes it does not store.
 pub const VERSION: u32 = 3;
 
-/// The second format, in which containers may be compressed. A store keeps this version as long as it stores the
-/// bytes of all its chunks.
+/// The second format, in which containers may be compressed. A store with compression keeps this version until it
+/// first lists a chunk without storing its bytes.
 pub const VERSION_BLOCKS: u32 = 2;
 
-/// The first format, without compression. A store keeps this version as long as none of its chunks is compressed or
-/// only listed.
+/// The first format, without compression. A store keeps this version until it is opened with compression, or first
+/// lists a chunk without storing its bytes.
 pub const VERSION_RAW: u32 = 1;
 
 /// Bytes before the first container.
@@ -27,8 +27,10 @@ const _: () = assert!(SUPERBLOCK_BYTES as u64 == WRITE_ALIGN);
 const SUPERBLOCK_MAGIC: [u8; 8] = *b"\x89EWC\r\n\x1a\n";
 const TRAILER_MAGIC: [u8; 8] = *b"EWchunks";
 
-/// The size of a trailer's head, and of its entry for each chunk.
+/// The size of a trailer's head.
 const TRAILER_HEAD_BYTES: usize = 32;
+
+/// The size of a trailer's entry for each chunk.
 const ENTRY_BYTES: usize = 20;
 
 /// The size of a trailer's entry for each block.
@@ -52,7 +54,7 @@ pub enum SuperblockError {
     /// The device has other content, which is left unchanged.
     #[error("it has other content: use another file, or delete this one")]
     Foreign,
-    /// A newer program wrote it.
+    /// A newer program wrote the store.
     #[error(
         "its format version {0} is not supported, only 1 to {VERSION}: upgrade, or delete it to start with an empty store"
     )]
@@ -80,12 +82,13 @@ impl Layout {
         (within && container_bytes.is_power_of_two()).then_some(Self { container_bytes })
     }
 
-    /// Returns the bytes for chunks in a container.
+    /// Returns how many bytes of chunks a container has space for.
     pub fn container_bytes(self) -> usize {
         self.container_bytes as usize
     }
 
-    /// Returns the limit of chunks in a container: one for each KiB, which is the shortest chunk within a body.
+    /// Returns the limit of chunks in a container: one chunk for each KiB. Only the last chunk of a body is
+    /// shorter than a KiB.
     pub fn chunks_max(self) -> usize {
         self.container_bytes() / 1024
     }
@@ -112,7 +115,7 @@ impl Layout {
     pub fn containers(self, device_bytes: u64) -> u32 {
         let span = self.span();
         let fit = device_bytes.saturating_sub(SUPERBLOCK_BYTES as u64) / span;
-        // In the index zero is an empty slot, and the highest number is reserved.
+        // The index stores positions plus one, because zero is an empty slot. The highest number is reserved.
         u32::try_from(fit).unwrap_or(u32::MAX).min(u32::MAX - 2)
     }
 
@@ -158,7 +161,7 @@ impl Superblock {
         bytes
     }
 
-    /// Decodes the first block of a device; `None` if it is all zeroes, as on a new device.
+    /// Decodes the first block of a device. Returns `None` if the block is all zeroes, as on a new device.
     pub fn decode(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Option<Self>, SuperblockError> {
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(None);
@@ -204,7 +207,7 @@ pub struct Block {
     /// The compression method; [`Method::None`] if compression saves too little. `None` if the chunks are only
     /// listed: their bytes are not stored.
     pub method: Option<Method>,
-    /// Bytes in the container.
+    /// The bytes that the block takes in the container.
     pub stored: u32,
 }
 
@@ -262,7 +265,7 @@ impl Trailer {
         out.resize(start + layout.trailer_bytes(), 0);
     }
 
-    /// Returns the length of the trailer that begins with these bytes; `None` if they are not a trailer.
+    /// Returns the length of the trailer that begins with these bytes, or `None` if the bytes are not a trailer.
     pub fn bytes(layout: Layout, head: &[u8]) -> Option<usize> {
         let u32_at = |at: usize| {
             let bytes = head.get(at..at + 4)?.first_chunk()?;
@@ -275,7 +278,8 @@ impl Trailer {
         plausible.then(|| TRAILER_HEAD_BYTES + chunks * ENTRY_BYTES + blocks * BLOCK_BYTES)
     }
 
-    /// Decodes the trailer at the beginning of `bytes`; `None` if it is of another store, torn, or not a trailer.
+    /// Decodes the trailer at the beginning of `bytes`. Returns `None` if the bytes are not a trailer, or if
+    /// the trailer is torn or belongs to another store.
     pub fn decode(layout: Layout, epoch: u64, bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..Self::bytes(layout, bytes)?)?;
         let stored = u64::from_le_bytes(*bytes[16..].first_chunk()?);
@@ -297,8 +301,8 @@ impl Trailer {
         trailer.fits(layout).then_some(trailer)
     }
 
-    /// Returns true if the trailer is consistent: reads by it stay within the container, and use no more memory
-    /// than the layout allows.
+    /// Returns true if the trailer is consistent: reads of its chunks stay within the container, and take no
+    /// more memory than the layout allows.
     fn fits(&self, layout: Layout) -> bool {
         let raw = raw_bytes(&self.entries);
         let container = layout.container_bytes() as u64;
@@ -317,7 +321,7 @@ impl Trailer {
                 Some(Method::None) => stored == raw && stored > 0,
                 Some(Method::Lz4 | Method::Zstd) => stored < raw && stored > 0,
             };
-            // A listed chunk is charged as if it was stored.
+            // A listed chunk takes no bytes of the container, but counts as if it did: see `open`.
             taken += block.method.map_or(raw, |_| stored);
             length && !chunks.is_empty()
         });

@@ -1,14 +1,14 @@
-//! The index: which containers may have a chunk, at six bytes for each chunk.
+//! The index returns the containers that may have a chunk. It takes about six bytes of memory for each chunk.
 //!
-//! A bucket is a cache line: ten positions of four bytes, and ten tags of two. A chunk id has two possible buckets
-//! and is inserted into the emptier one. If both are full, one of their entries moves to its own alternate bucket,
-//! which is computed from its tag, as in cuckoo filters (Fan et al., CoNEXT 2014, section 3.1). So nearly all slots
-//! can be used. If no entry can move, an older entry is dropped; its chunk is sent once more some day. The trailer
-//! of the container decides whether it has the chunk.
+//! A bucket is a cache line: ten positions of four bytes, and ten tags of two bytes. A chunk id has two possible
+//! buckets and is inserted into the emptier one. If both are full, one of their entries moves to its own alternate
+//! bucket, which is computed from the entry's bucket and tag, as in cuckoo filters (Fan et al., CoNEXT 2014, section
+//! 3.1). So nearly all slots can be used. If no entry can move, an older entry is dropped, and its chunk is sent
+//! again when it is needed. The index is a hint: the trailer of a container shows if the container has the chunk.
 //!
-//! A lookup reads two cache lines anywhere in gigabytes, so its cost is mostly address translation. The table uses
-//! huge pages if the system provides them. All pages are allocated at the beginning, because a page fault at the
-//! first chunk of a page would cost as much as storing the chunk.
+//! A lookup reads two random cache lines of a table of gigabytes, so its cost is mostly address translation.
+//! The table uses huge pages if the system provides them. All pages are allocated when the index is created.
+//! Otherwise the first chunk in each page would cause a page fault, which costs as much as storing the chunk.
 
 use edgeward_dedup::id::ChunkId;
 use memmap2::{Advice, MmapMut};
@@ -18,12 +18,14 @@ pub const SLOT_BYTES: f64 = BUCKET_BYTES as f64 / SLOTS as f64;
 
 const SLOTS: usize = 10;
 
-/// A cache line.
+/// The size of a bucket: a cache line.
 const BUCKET_BYTES: usize = 64;
 
-/// Ten positions, each plus one, so that zero is an empty slot; ten tags; four unused bytes.
+/// A bucket: ten positions, ten tags, and four unused bytes. A position is stored plus one, so that zero is an empty
+/// slot.
 type Bucket = [u8; BUCKET_BYTES];
 
+/// The offset of the tags in a bucket.
 const TAGS_AT: usize = 4 * SLOTS;
 
 const _: () = assert!(TAGS_AT + 2 * SLOTS <= BUCKET_BYTES);
@@ -49,14 +51,14 @@ impl Index {
             .saturating_add(chunks / 9)
             .div_ceil(SLOTS as u64)
             .max(2);
-        let buckets = usize::try_from(buckets).expect("an index fits the memory");
+        let buckets = usize::try_from(buckets).expect("the index fits in the address space");
         let bytes = buckets.checked_mul(BUCKET_BYTES);
         let table = bytes.map(MmapMut::map_anon);
         let mut table = table
-            .expect("an index fits the memory")
-            .expect("there is memory");
-        // Without huge pages the system uses small ones. If pages cannot be populated by advice, each one is
-        // touched.
+            .expect("the index fits in the address space")
+            .expect("the memory can be allocated");
+        // Without huge pages the system uses small ones. If the system cannot allocate all pages by one call, a write
+        // to each page allocates it.
         _ = table.advise(Advice::HugePage);
         if table.advise(Advice::PopulateWrite).is_err() {
             table.iter_mut().step_by(4096).for_each(|byte| *byte = 0);
@@ -85,7 +87,7 @@ impl Index {
     pub fn candidates(&self, id: &ChunkId) -> impl Iterator<Item = u32> + use<> {
         let (pair, tag) = self.buckets_and_tag(id);
         let found = pair.map(|bucket| matching(self.bucket(bucket), tag));
-        // Both candidates may be the same bucket, whose matches must not be returned twice.
+        // Both buckets of an id may be the same bucket. Its matches must not be returned twice.
         let second = if pair[0] == pair[1] {
             [0; SLOTS]
         } else {
@@ -107,7 +109,7 @@ impl Index {
             None => self.make_room(pair).unwrap_or_else(|| {
                 self.dropped += 1;
                 self.used -= 1;
-                // The slot varies with the tag.
+                // Overwrites a slot that is chosen by the tag.
                 (bucket, usize::from(tag) % SLOTS)
             }),
         };
@@ -115,7 +117,8 @@ impl Index {
         self.used += 1;
     }
 
-    /// Moves an entry of these full buckets to its alternate bucket. Returns the slot that is now free.
+    /// Moves an entry of these full buckets to its alternate bucket. Returns the bucket and the slot that is
+    /// now free.
     fn make_room(&mut self, pair: [usize; 2]) -> Option<(usize, usize)> {
         for bucket in pair {
             for slot in 0..SLOTS {
@@ -151,7 +154,7 @@ impl Index {
         self.used
     }
 
-    /// Returns the number of entries that were dropped.
+    /// Returns the number of entries that were dropped because both buckets of a new entry were full.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -161,7 +164,7 @@ impl Index {
         self.table.len()
     }
 
-    /// Returns the two buckets and the tag of an id. Ids are already hashes.
+    /// Returns the two buckets and the tag of an id. The bits of the id are used directly, because ids are hashes.
     fn buckets_and_tag(&self, id: &ChunkId) -> ([usize; 2], u16) {
         let [front, back] = [0, 8]
             .map(|at| u64::from_le_bytes(*id.0[at..].first_chunk().expect("eight of sixteen")));
@@ -170,7 +173,8 @@ impl Index {
         ([first, self.alternate(first, tag)], tag)
     }
 
-    /// Returns the alternate bucket of an entry. The sum of both buckets is a function of the tag.
+    /// Returns the alternate bucket of an entry. The sum of both buckets, modulo the number of buckets, is a
+    /// hash of the tag, so each bucket is the alternate of the other.
     fn alternate(&self, bucket: usize, tag: u16) -> usize {
         let sum = self.bucket_of(u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let other = sum + self.buckets - bucket;
@@ -206,7 +210,7 @@ fn tag(bucket: &Bucket, slot: usize) -> u16 {
     u16::from_le_bytes(*bytes.expect("slots lie within the bucket"))
 }
 
-/// Returns the positions plus one of the slots with this tag; zero for other slots.
+/// Returns for each slot its position plus one if it has this tag, and zero otherwise.
 fn matching(bucket: &Bucket, wanted: u16) -> [u32; SLOTS] {
     std::array::from_fn(|slot| {
         if tag(bucket, slot) == wanted {
@@ -241,8 +245,8 @@ mod tests {
         ChunkId(hash.to_le_bytes())
     }
 
-    /// Up to its size the index loses no chunk, and an unknown id has a false match only once in thousands of
-    /// lookups.
+    /// The index drops no chunk until it has as many as it is sized for. An unknown id has a false match only once in
+    /// thousands of lookups.
     #[test]
     fn an_index_keeps_as_many_chunks_as_it_is_sized_for() {
         let mut index = Index::for_chunks(100_000);
@@ -258,17 +262,19 @@ mod tests {
         let wrong = strangers
             .map(|n| index.candidates(&id(n)).count())
             .sum::<usize>();
-        // Twenty slots, nine tenths of them used, over 2^16.
+        // A lookup compares 20 slots, of which nine tenths are used, with one of 2^16 tags: 27 false matches in
+        // 100 000 lookups.
         assert!(
             (10..60).contains(&wrong),
             "{wrong} of 100000 found by chance"
         );
-        // 0.85 GB per TB with an average of 8 KiB, which means chunks of 9.3 KB.
+        // 0.85 GB of memory per TB of chunks. With an average of 8 KiB, a chunk has 9.3 KB.
         let per_terabyte = index.bytes() as f64 / 100_000.0 * (1e12 / 9300.0);
         assert!(per_terabyte < 0.85e9, "{per_terabyte} bytes");
     }
 
-    /// Beyond its size old entries are dropped; the newest one is always found.
+    /// If more chunks are inserted than the index is sized for, old entries are dropped, and the newest entry
+    /// is found.
     #[test]
     fn a_full_index_keeps_the_newest() {
         let mut index = Index::for_chunks(1000);

@@ -1,18 +1,20 @@
-//! Chunks on disk: containers in the order of the bodies that they come from, found by a small index in memory.
+//! Stores chunks on disk, in containers. A container has chunks in the order in which their bodies were received. A
+//! small index in memory finds the container of a chunk.
 //!
-//! Both endpoints of a link store the chunks that they exchange in one [`Chunks`] for all peers. New chunks gather
-//! in memory until a container (1 MiB) is full. The container is then written in one piece over the oldest one. A
-//! trailer after its chunks lists the id and length of each.
+//! Each endpoint of a link stores the chunks that it sends and receives in one [`Chunks`], for all peers. New chunks
+//! are gathered in memory until a container (1 MiB) is full. The full container is written at once, over the oldest
+//! container. A trailer after the chunks lists the id and length of each chunk.
 //!
-//! The index takes six bytes of memory for each chunk: the container, and 16 bits of the id. It is a hint; the
-//! trailer has the full id and decides. A trailer that is read for one chunk also lists its neighbours, so the next
-//! chunks of the same body need no further read. A run of chunks is one read.
+//! The index takes six bytes of memory for each chunk: the container's position, and 16 bits of the id. It is a hint;
+//! the trailer has the full id, which is compared. A trailer that is read for one chunk also lists the neighbours of
+//! the chunk, so the next chunks of the same body need no further read of a trailer. A run of neighbouring chunks is
+//! loaded with one read.
 //!
 //! Compression works on blocks of neighbouring chunks, so a run of compressed chunks is one read as well.
 //!
-//! Losing chunks is harmless. Chunks that are lost in a crash (at most the open container), overwritten or corrupt
-//! are sent once more, and the caller verifies the hash of every chunk that it loads. So the store syncs only at
-//! shutdown. The format is specified in `docs/explanation/chunk-store.md`. [`codec`] has the compressors of the
+//! Losing chunks is harmless. Chunks that are lost in a crash, overwritten or corrupt are sent again, and the
+//! caller verifies the hash of every chunk that it loads. So containers need not be synced when they are
+//! written. The format is specified in `docs/explanation/chunk-store.md`. [`codec`] has the compressors of the
 //! link; [`estimate`] predicts what a link would save.
 //!
 //! ```

@@ -1,8 +1,8 @@
 //! Access to the chunks for callers that must not block on the device.
 //!
-//! Bytes in the page cache are read as usual, in one call. If a read would block, the query returns no result and
-//! records the read as pending. A caller that may block [fetches](crate::Chunks::fetch) the pending reads, and the
-//! query is repeated. Reads of a device that cannot report cached bytes do block.
+//! Bytes in the page cache are read in the same call. If a read would block, the query returns no result and records
+//! the read as pending. A thread that may block [fetches](crate::Chunks::fetch) the pending reads, and then the query
+//! is repeated. If the device cannot report which bytes are cached, a query blocks nevertheless.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub struct PendingReads(Vec<PendingRead>);
 pub(crate) enum PendingRead {
     /// The trailer of the container at this position.
     Trailer(u32),
-    /// The same as read-ahead: no query waits for it yet.
+    /// The trailer at this position, read ahead: no query waits for it yet.
     ReadAhead(u32),
     Bytes {
         offset: u64,
@@ -47,16 +47,16 @@ impl PendingReads {
     }
 }
 
-/// Says whether a query may block.
+/// Selects if a query may block.
 #[derive(Debug)]
 pub(crate) enum Access<'a> {
     Blocking,
-    /// It must not block; pending reads are added here.
+    /// The query must not block. Reads that would block are added to the list.
     NonBlocking(&'a mut PendingReads),
 }
 
 impl Access<'_> {
-    /// Returns true if a read is pending for a query so far. A blocking query always returns false.
+    /// Returns true if the list of pending reads is not empty. Returns false for a blocking query.
     pub(crate) fn has_pending(&self) -> bool {
         match self {
             Self::Blocking => false,
@@ -72,7 +72,8 @@ impl Access<'_> {
 }
 
 impl Shared {
-    /// Performs a read without holding the lock. An error is found again, and counted, by the repeated query.
+    /// Performs a read without holding the lock. An error is ignored, because the repeated query gets the same
+    /// error and counts it.
     pub(crate) fn fetch(&self, read: &PendingRead) {
         match *read {
             PendingRead::Trailer(position) => {
@@ -82,7 +83,7 @@ impl Shared {
                 self.fetch_trailer(position, TrailerCache::insert_ahead);
             }
             PendingRead::Bytes { offset, bytes } => {
-                // The purpose is to bring the bytes into the page cache.
+                // The read brings the bytes into the page cache, so the buffer is discarded.
                 _ = self.device.read_at(&mut vec![0; bytes], offset);
             }
         }
@@ -127,12 +128,13 @@ impl<'a> NonBlocking<'a> {
         Self { shared, pending }
     }
 
-    /// Returns the reads that its queries wait for.
+    /// Returns the reads that the queries of this store wait for.
     pub fn into_pending(self) -> PendingReads {
         self.pending
     }
 
-    /// Runs a query that depends only on its own pending reads, not on those of earlier queries.
+    /// Runs a query with an empty list of pending reads, because the query must not depend on the reads of earlier
+    /// queries. If the query returns no location, adds its pending reads to the list.
     fn alone(
         &mut self,
         ask: impl FnOnce(&Shared, &mut Access<'_>) -> (Option<Place>, bool),
@@ -177,7 +179,7 @@ impl ChunkStore for NonBlocking<'_> {
         self.shared.load(place, entries, out, access)
     }
 
-    /// Blocks: the index has to be searched, or a chunk might be stored twice.
+    /// Blocks on the device if necessary. Without the reads, a chunk could be stored twice.
     fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<Place> {
         let access = &mut Access::Blocking;
         self.shared.find_or_insert(id, chunk, access).0

@@ -1,11 +1,13 @@
 //! The open container, in memory until it is written in one piece.
 //!
-//! Its chunks are also kept uncompressed, so that they can be loaded. If the store compresses, neighbouring chunks
-//! are compressed as soon as they fill a block, because only then it is known how much more fits. A chunk is
-//! accepted as long as it fits even if it does not compress, nor the chunks that wait with it.
+//! Its chunks are also in memory uncompressed, so that they can be loaded. If the store compresses,
+//! neighbouring chunks are compressed as soon as they fill a block, because the free space of the container is
+//! known only after the compression. A chunk is accepted if it fits even in the worst case: neither the chunk
+//! nor the other chunks of its block become shorter.
 //!
-//! A listed chunk has only its id, in a block without bytes, which it may share with its neighbours. It is charged
-//! as if it was stored, so that a store never has more ids than its index has slots for.
+//! A *listed* chunk has an id and a length but no stored bytes. It is in a block without bytes, which neighbouring
+//! listed chunks share. It counts as if its bytes were stored, so that a store never has more ids than its index has
+//! slots for.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -25,17 +27,19 @@ pub(crate) struct OpenContainer {
     pub(crate) number: u32,
     pub(crate) entries: Vec<Entry>,
     pub(crate) slots_by_id: SlotsById,
-    /// The offset of each chunk in `raw`; `None` if it is only listed.
+    /// The offset of each chunk in `raw`, or `None` if the chunk is only listed.
     starts: Vec<Option<usize>>,
     /// The uncompressed chunks.
     raw: Vec<u8>,
-    /// The content of the container up to the last closed block; empty while that equals `raw`.
+    /// The content of the container on the device, up to the last closed block. Empty while no block is compressed,
+    /// because the content then equals `raw`.
     packed: Vec<u8>,
     blocks: Vec<Block>,
     stored_bytes: usize,
     listed_bytes: usize,
-    /// The parts of `raw` and of `entries` that are in closed blocks.
+    /// The number of bytes of `raw` that are in closed blocks.
     closed_bytes: usize,
+    /// The number of chunks that are in closed blocks.
     closed_chunks: usize,
     layout: Layout,
 }
@@ -43,8 +47,8 @@ pub(crate) struct OpenContainer {
 /// The slots of the container by chunk id, at most a thousand.
 type SlotsById = HashMap<ChunkId, u16, BuildHasherDefault<IdHasher>>;
 
-/// Chunk ids are already keyed hashes. An attacker with the key could construct ids that collide, which costs a
-/// search of a thousand entries.
+/// A hasher for chunk ids. It uses the bits of the id, because ids are already keyed hashes. An attacker who has the
+/// key could make ids that collide. A lookup would then search a thousand entries, which is harmless.
 #[derive(Debug, Default)]
 pub(crate) struct IdHasher(u64);
 
@@ -66,8 +70,8 @@ impl Hasher for IdHasher {
 pub(crate) struct Packer {
     method: Method,
     codec: Compressors,
-    /// The number of blocks to store without trying compression. It doubles after each block that did not compress,
-    /// because incompressible bytes come in large bodies.
+    /// The number of blocks that are still stored without trying compression. After each consecutive block that
+    /// did not become shorter, about twice as many blocks are skipped, because incompressible bodies are large.
     skip: u32,
     failures: u32,
 }
@@ -98,7 +102,8 @@ impl Packer {
         }
         let start = out.len();
         let shorter = self.codec.compress(self.method, &[], raw, out);
-        // Saving less than an eighth is not worth the decompression of every read.
+        // If compression saves less than an eighth, the block is stored uncompressed, so that reads need no
+        // decompression.
         if shorter && out.len() - start <= raw.len() - raw.len() / 8 {
             self.failures = 0;
             return true;
@@ -132,7 +137,7 @@ impl OpenContainer {
         self.entries.is_empty()
     }
 
-    /// Returns the sizes of its chunks; blocks that are not closed count uncompressed.
+    /// Returns the sizes of the container's chunks. A block that is not closed counts uncompressed.
     pub(crate) fn sizes(&self) -> Sizes {
         Sizes {
             raw: self.raw.len() as u64,
@@ -148,7 +153,7 @@ impl OpenContainer {
             && self.entries.len() < self.layout.chunks_max()
     }
 
-    /// Returns true if another block may begin. The block that is being filled has its entry already.
+    /// Returns true if another block may begin. A block that is being filled counts as a block.
     fn can_add_block(&self) -> bool {
         self.blocks.len() + usize::from(self.waiting() > 0) < self.layout.blocks_max()
     }
@@ -229,7 +234,7 @@ impl OpenContainer {
         let (method, stored) = if packer.pack(raw, &mut self.packed) {
             let stored = self.packed.len() - before;
             if before == 0 {
-                // The first block that is compressed: the ones before it are copied.
+                // This is the first compressed block, so the uncompressed blocks before it are copied to `packed`.
                 self.packed.splice(..0, closed.iter().copied());
             }
             (Some(packer.method), stored)
@@ -262,7 +267,7 @@ impl OpenContainer {
         }
     }
 
-    /// Returns the bytes for the beginning of the container, and its trailer. The caller then calls
+    /// Closes the container. Returns the bytes of its blocks and its trailer. The caller writes them, and then calls
     /// [`begin`](Self::begin).
     pub(crate) fn finish(&mut self, packer: &mut Packer) -> (Vec<u8>, Trailer) {
         if self.waiting() > 0 {
@@ -274,7 +279,7 @@ impl OpenContainer {
             &mut self.packed
         };
         let mut blocks = std::mem::take(&mut self.blocks);
-        // Without blocks, uncompressed chunks can be read one by one.
+        // If all chunks are uncompressed, the trailer lists no blocks.
         if let [one] = blocks[..]
             && one.method == Some(Method::None)
         {
@@ -288,7 +293,7 @@ impl OpenContainer {
         (std::mem::take(bytes), trailer)
     }
 
-    /// Begins the next container in the memory of the last one, whose bytes were `written`.
+    /// Begins the next container. Reuses the memory of the last container, which is in `written`.
     pub(crate) fn begin(&mut self, number: u32, mut written: Vec<u8>) {
         let free = if self.raw.capacity() == 0 {
             &mut self.raw
@@ -314,8 +319,9 @@ fn block_bytes(layout: Layout) -> usize {
     BLOCK_BYTES.max(container / 32).min(container / 8)
 }
 
-/// Loading a single chunk costs reading a block.
+/// The usual target size of a block. A larger block would compress better, but a single chunk is loaded by
+/// reading its whole block.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// Compression is tried again after at most 31 blocks, which are 2 MiB.
+/// The limit of `Packer::failures`: at most 2^5 - 1 = 31 blocks (2 MiB) are stored before compression is tried again.
 const SKIP_LOG2_MAX: u32 = 5;

@@ -1,8 +1,10 @@
-//! Read-ahead of trailers.
+//! Predicts which trailers are needed soon, so that a caller can read them ahead.
 //!
-//! The next containers to be overwritten are known, and a body whose chunks were found in two consecutive
-//! containers continues in the third. A query for a trailer that is not in memory would block under the lock. So
-//! such trailers are announced early, for a caller that can [fetch](crate::Chunks::fetch) them.
+//! Two kinds of trailers are predictable: those of the containers that are overwritten next, and the next
+//! trailer of a body whose chunks were found in two consecutive containers. A query for a trailer that is not
+//! in memory would block while it holds the lock. So predicted trailers are announced early, and a caller that
+//! may block
+//! [fetches](crate::Chunks::fetch) them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +13,8 @@ use crate::chunks::{Shared, State};
 use crate::non_blocking::{Access, PendingRead, PendingReads};
 
 impl Shared {
-    /// Announces the trailer after this one, because this one followed the previous one.
+    /// Announces the trailer after this position. The caller has just read the trailers of this position and of the
+    /// previous one.
     pub(crate) fn announce_next(&self, position: u32, state: &mut State) {
         self.announce((position + 1) % self.containers, state);
     }
@@ -20,7 +23,7 @@ impl Shared {
     pub(crate) fn announce_evictions(&self, state: &mut State) {
         let open = state.open.number;
         for number in (1..=EVICTIONS).filter_map(|nth| open.checked_add(nth)) {
-            // In the first lap no container is overwritten.
+            // Until all positions were written once, no container is overwritten.
             if number >= self.containers {
                 self.announce(self.position(number), state);
             }
@@ -61,8 +64,10 @@ impl Shared {
     }
 }
 
-/// Two containers take 16 ms to fill at one gigabit per second, about as long as a disk takes to read.
+/// The number of containers whose trailers are announced before they are overwritten. At one gigabit per second two
+/// containers are filled in 16 ms, about as long as a disk takes for a read.
 const EVICTIONS: u32 = 2;
 
-/// Few bodies are received at the same time. Without a caller that performs the reads, no more need be remembered.
+/// The most announced trailers. Few bodies are received at the same time, so more are not needed. The limit
+/// also bounds the list if no caller performs the reads.
 const ANNOUNCED_MAX: usize = 32;

@@ -65,7 +65,8 @@ impl Device for ScratchDevice {
         Ok(0)
     }
 
-    /// Bytes written recently are in the page cache; reads of others may block.
+    /// Returns false, so that every read is a blocking one. Most bytes were written recently and are in the
+    /// page cache.
     fn supports_read_now(&self) -> bool {
         false
     }

@@ -19,8 +19,8 @@ pub struct ChunkSettings {
     pub epoch: u64,
     /// The compression method of chunks written from now on. A store may have containers with different methods.
     pub compression: Method,
-    /// The limit of trailers in memory. Each takes 20 bytes for each of its chunks, and 28 once the chunks were
-    /// read or recognised.
+    /// The most trailers in memory. A trailer takes 20 bytes for each of its chunks, and 28 bytes after chunks
+    /// of it were read or recognised, because it then also has fingerprints.
     pub trailers_max: usize,
 }
 
@@ -50,7 +50,7 @@ pub enum OpenError {
         /// The error of the system.
         source: io::Error,
     },
-    /// The device is not a chunk store, or of another version.
+    /// The device is not a chunk store, or the store has another version.
     #[error("cannot open the chunk store {name}")]
     Superblock {
         /// The name of the device.
@@ -58,7 +58,7 @@ pub enum OpenError {
         /// The reason.
         source: SuperblockError,
     },
-    /// A store needs two containers: one that is written, and one to read from.
+    /// The device has no space for two containers: one that is written, and one that is read.
     #[error("the chunk store {name} has {bytes} bytes, which is less than two containers")]
     TooSmall {
         /// The name of the device.
@@ -79,9 +79,9 @@ pub struct ChunkCounters {
     pub evicted: u64,
     /// Trailers read from the device.
     pub trailers_read: u64,
-    /// The part of `trailers_read` that was read because of a tag of another chunk.
+    /// Lookups in a trailer without the chunk, because another chunk of the container has the same tag in the index.
     pub false_tags: u64,
-    /// Chunks that were corrupt.
+    /// Chunks that were removed from the index because they were corrupt.
     pub forgotten: u64,
     /// Reads and writes that failed.
     pub errors: u64,
@@ -93,8 +93,8 @@ pub struct ChunkCounters {
     pub index_bytes: u64,
     /// Bytes of the stored chunks, uncompressed.
     pub raw_bytes: u64,
-    /// Bytes that they take on the device, without the free space at the ends of containers.
+    /// Bytes that the stored chunks take on the device, without the free space at the ends of containers.
     pub stored_bytes: u64,
-    /// Bytes of the chunks that are only listed. The device does not have them, but they are charged as if it did.
+    /// Bytes of the chunks that are only listed. They are not on the device, but count against its capacity.
     pub listed_bytes: u64,
 }

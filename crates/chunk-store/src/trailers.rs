@@ -1,8 +1,8 @@
 //! A cache of trailers.
 //!
-//! A trailer that was read for one chunk also lists its neighbours, which are requested next. The least recently
-//! used trailers are evicted first. A cached trailer also has the fingerprints of its chunks that were read or
-//! recognised in this process.
+//! A trailer that was read for one chunk also lists the neighbours of the chunk, which are probably requested next.
+//! The least recently used trailers are evicted first. A cached trailer also has the fingerprints of those of its
+//! chunks that were read or recognised since it was cached.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -22,12 +22,12 @@ pub(crate) struct Listing {
     pub(crate) number: u32,
     pub(crate) entries: Vec<Entry>,
     blocks: Vec<Block>,
-    /// The slot after the chunk that was found last: nearly always the next one requested.
+    /// The slot after the chunk that was found last. The next requested chunk is nearly always in this slot.
     next: AtomicUsize,
 }
 
 impl Listing {
-    /// Returns the slot of a chunk. If it was first listed and later stored, the slot with its bytes.
+    /// Returns the slot of a chunk. If the chunk was first listed and later stored, returns the slot with its bytes.
     pub(crate) fn slot(&self, id: &ChunkId) -> Option<u16> {
         let is_it = |entry: &Entry| entry.id == *id;
         let next = self.next.load(Ordering::Relaxed);
@@ -43,7 +43,7 @@ impl Listing {
         u16::try_from(slot).ok()
     }
 
-    /// Returns the parts of blocks that contain the chunks, if all are stored.
+    /// Returns the parts of blocks that contain the chunks, or `None` if the bytes of a chunk are not stored.
     pub(crate) fn parts(&self, slots: Range<usize>) -> Option<Vec<Part>> {
         blocks::parts(&self.entries, &self.blocks, slots)
     }
@@ -53,7 +53,7 @@ impl Listing {
         self.are_kept(slot..slot + 1)
     }
 
-    /// Like [`is_kept`](Self::is_kept), for all of these chunks.
+    /// Returns true if the bytes of all of these chunks are stored.
     pub(crate) fn are_kept(&self, slots: Range<usize>) -> bool {
         let mut end = 0;
         let mut listed = self.blocks.iter().filter(|block| {
@@ -108,7 +108,7 @@ impl From<Trailer> for Listing {
 
 #[derive(Debug)]
 pub(crate) struct TrailerCache {
-    /// By position.
+    /// The cached trailers by their container's position.
     listings: HashMap<u32, CachedTrailer>,
     max: usize,
     clock: u64,
@@ -120,10 +120,10 @@ pub(crate) struct TrailerCache {
 struct CachedTrailer {
     /// The value of the clock at the last request.
     used_at: u64,
-    /// True if it was read ahead and not requested yet.
+    /// True if the trailer was read ahead and not requested yet.
     is_ahead: bool,
     listing: Arc<Listing>,
-    /// One element for each chunk, or empty.
+    /// The fingerprints: one element for each chunk, or empty if no chunk has a fingerprint.
     marks: Vec<Option<Mark>>,
 }
 
@@ -157,7 +157,8 @@ impl TrailerCache {
         self.read_ahead_hit.take()
     }
 
-    /// Appends the chunks in these slots with their fingerprints, if the trailer of this container is cached.
+    /// Appends the chunks in these slots with their fingerprints to `out`, if the trailer of this container is
+    /// cached.
     pub(crate) fn familiar(
         &self,
         position: u32,
@@ -181,7 +182,8 @@ impl TrailerCache {
         );
     }
 
-    /// Records the fingerprint of a chunk, if the trailer is cached, lists the chunk, and has no fingerprint of it.
+    /// Records the fingerprint of a chunk, if the trailer is cached, lists the chunk in this slot, and has no
+    /// fingerprint of the chunk yet. Only then `mark` is called.
     pub(crate) fn note(
         &mut self,
         position: u32,
@@ -216,7 +218,8 @@ impl TrailerCache {
 
     fn keep(&mut self, position: u32, listing: Arc<Listing>, is_ahead: bool) {
         if self.listings.len() >= self.max {
-            // Evicts half at once: searching the oldest each time would cost as much as reading.
+            // Evicts the older half at once, because a search for the oldest trailer at each insertion would
+            // cost as much as reading a trailer.
             let mut uses: Vec<u64> = self
                 .listings
                 .values()
@@ -267,7 +270,7 @@ mod tests {
             assert!(trailers.get(number).is_some());
             assert!(
                 number == 0 || trailers.get(0).is_some(),
-                "{number}: it is asked for all the time"
+                "{number}: trailer 0 is requested each time"
             );
         }
         assert!(trailers.get(50).is_none());
@@ -304,13 +307,15 @@ mod tests {
         let (this, other) = (entries[2].id, entries[1].id);
         for (number, slot, id) in [(205, 2, this), (105, 2, other), (105, 3, this)] {
             trailers.note(5, number, (slot, &id), || {
-                unreachable!("there is no such chunk")
+                unreachable!("the trailer does not list the chunk in this slot")
             });
         }
         trailers.note(5, 105, (2, &this), || Some(mark));
         assert_eq!(marks(&trailers, 105), [None, Some(mark)]);
         assert_eq!(marks(&trailers, 205), []);
-        trailers.note(5, 105, (2, &this), || unreachable!("it has one"));
+        trailers.note(5, 105, (2, &this), || {
+            unreachable!("the chunk has a fingerprint already")
+        });
         trailers.insert(5, trailer(205));
         assert_eq!(marks(&trailers, 205), [None, None]);
     }

@@ -43,7 +43,7 @@ impl Shared {
             if listing.is_kept(usize::from(slot)) {
                 return Some(place);
             }
-            // A later candidate may have its bytes.
+            // A later candidate may have the bytes of the chunk.
             listed = Some(place);
         }
         listed
@@ -74,7 +74,7 @@ impl Shared {
     ) -> bool {
         let slots = usize::from(place.slot)..usize::from(place.slot) + entries.len();
         let bytes = bytes_of(entries);
-        assert_eq!(out.len(), bytes, "room for what is asked for");
+        assert_eq!(out.len(), bytes, "the buffer has the size of the chunks");
         let mut state = self.state();
         if place.container == state.open.number {
             let is_it = state.open.entries.get(slots.clone()) == Some(entries);
@@ -90,8 +90,8 @@ impl Shared {
         parts.is_some_and(|parts| self.read(&listing, &parts, out, access))
     }
 
-    /// Chunks that were just recognised have their trailer in memory. If the trailer is not there, the answer is
-    /// not worth a read.
+    /// Returns true if the chunks are stored and will not be overwritten soon. Chunks that were just recognised have
+    /// their trailer in memory. If the trailer is not in memory, returns false, to save a read.
     pub(crate) fn stays(&self, place: Place, chunks: usize) -> bool {
         let mut state = self.state();
         let slots = usize::from(place.slot)..usize::from(place.slot) + chunks;
@@ -105,7 +105,8 @@ impl Shared {
         listing.is_some_and(|listing| listing.are_kept(slots))
     }
 
-    /// Chunks of the open container have no fingerprints: they are a small part of the store.
+    /// Appends chunks with their fingerprints. Returns no chunks of the open container, which is a small part of the
+    /// store and has no fingerprints.
     pub(crate) fn familiar(
         &self,
         place: Place,
@@ -116,7 +117,7 @@ impl Shared {
         let mut state = self.state();
         if place.container != state.open.number {
             let position = self.position(place.container);
-            // The trailer may have to be read.
+            // Reads the trailer if it is not cached.
             _ = self.listing(position, &mut state, access);
             let slot = usize::from(place.slot);
             let slots = slot..slot + most;
@@ -151,7 +152,7 @@ impl Shared {
             return (None, false);
         }
         if let Some(place) = place {
-            // Replaces the entry that has only its id.
+            // The chunk is only listed. Its entry is removed, and the chunk is stored below.
             let slot = usize::from(place.slot);
             self.remove_entries(place.container, slot..slot + 1, state);
         }
@@ -159,7 +160,8 @@ impl Shared {
             return (None, false);
         }
         if !state.open.make_room(chunk.len(), &mut state.packer) {
-            // A failed write is counted and its chunks are forgotten; the next container may succeed.
+            // If the write fails, the error is counted and the chunks are removed from the index. The chunk is then
+            // added to the next container.
             _ = self.seal(state);
         }
         let slot = state.open.push(id, chunk);
@@ -246,5 +248,5 @@ impl ChunkStore for Chunks {
     }
 }
 
-/// The oldest containers, one in this many, may be overwritten soon by chunks of other streams.
+/// The oldest eighth of the containers may be overwritten soon by chunks of other streams.
 const LEAVE_SOON: u32 = 8;

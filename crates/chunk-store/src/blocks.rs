@@ -23,15 +23,15 @@ pub(crate) struct Part {
     /// The length of the decompressed block.
     pub(crate) raw_bytes: usize,
     /// The requested range of the decompressed block.
-    pub(crate) wanted: Range<usize>,
+    pub(crate) requested: Range<usize>,
 }
 
 impl Part {
     /// Returns the range of the container that has to be read.
-    pub(crate) fn to_read(&self) -> Range<usize> {
+    pub(crate) fn read_range(&self) -> Range<usize> {
         match self.method {
             Method::None => {
-                self.stored.start + self.wanted.start..self.stored.start + self.wanted.end
+                self.stored.start + self.requested.start..self.stored.start + self.requested.end
             }
             Method::Lz4 | Method::Zstd => self.stored.clone(),
         }
@@ -63,13 +63,13 @@ pub(crate) fn parts(entries: &[Entry], blocks: &[Block], slots: Range<usize>) ->
         };
         let first = slots.start.max(chunks.start);
         let start = bytes(chunks.start..first);
-        let wanted = start..start + bytes(first..slots.end.min(chunks.end));
+        let requested = start..start + bytes(first..slots.end.min(chunks.end));
         parts.push(Part {
             method: block.method?,
             raw_bytes: bytes(chunks.clone()),
             chunks,
             stored,
-            wanted,
+            requested,
         });
     }
     Some(parts)
@@ -107,11 +107,11 @@ impl Unpacker {
 
     /// Copies the requested range of a block if the block is cached. Returns true if the range was copied.
     pub(crate) fn copy_cached(&self, container: u32, part: &Part, out: &mut [u8]) -> bool {
-        let known =
+        let is_block =
             |block: &CachedBlock| block.container == container && block.first == part.chunks.start;
         // Nearly always the newest block matches.
-        let block = self.cached.iter().rev().find(|block| known(block));
-        let bytes = block.and_then(|block| block.bytes.get(part.wanted.clone()));
+        let block = self.cached.iter().rev().find(|block| is_block(block));
+        let bytes = block.and_then(|block| block.bytes.get(part.requested.clone()));
         bytes.inspect(|bytes| out.copy_from_slice(bytes)).is_some()
     }
 
@@ -132,10 +132,12 @@ impl Unpacker {
         let unpacked = self
             .codec
             .decompress(part.method, &[], read, part.raw_bytes, &mut bytes);
-        let wanted = bytes.get(part.wanted.clone()).filter(|_| unpacked.is_ok());
-        let wanted = wanted.ok_or(CorruptBlock)?;
-        out.copy_from_slice(wanted);
-        if part.wanted == (0..part.raw_bytes) {
+        let requested = bytes
+            .get(part.requested.clone())
+            .filter(|_| unpacked.is_ok());
+        let requested = requested.ok_or(CorruptBlock)?;
+        out.copy_from_slice(requested);
+        if part.requested == (0..part.raw_bytes) {
             self.spare = bytes;
             return Ok(());
         }
@@ -145,7 +147,7 @@ impl Unpacker {
             first,
             bytes,
         });
-        if self.cached.len() > CACHED_MAX {
+        if self.cached.len() > CACHED_BLOCKS_MAX {
             self.spare = self
                 .cached
                 .pop_front()
@@ -160,4 +162,4 @@ impl Unpacker {
 }
 
 /// The number of cached blocks: a MiB, unless a block is a single longer chunk.
-const CACHED_MAX: usize = 16;
+const CACHED_BLOCKS_MAX: usize = 16;

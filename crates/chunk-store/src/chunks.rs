@@ -147,7 +147,7 @@ impl Shared {
             source,
         })?;
         let is_new = superblock.is_none();
-        let before = superblock.unwrap_or(Superblock {
+        let found = superblock.unwrap_or(Superblock {
             version: VERSION_RAW,
             epoch: settings.epoch,
             layout: settings.layout,
@@ -155,19 +155,19 @@ impl Shared {
         let packer = Packer::new(settings.compression);
         // Programs of version 1 must refuse the store before it contains blocks.
         let superblock = Superblock {
-            version: if packer.is_idle() {
-                before.version
+            version: if packer.stores_uncompressed() {
+                found.version
             } else {
-                before.version.max(VERSION_BLOCKS)
+                found.version.max(VERSION_BLOCKS)
             },
-            ..before
+            ..found
         };
         let layout = superblock.layout;
         let containers = layout.containers(bytes);
         if containers < 2 {
             return Err(too_small());
         }
-        if is_new || superblock != before {
+        if is_new || superblock != found {
             device.write_at(&superblock.encode(), 0).map_err(failed)?;
             device.sync().map_err(failed)?;
         }
@@ -227,7 +227,7 @@ impl Shared {
         // corrupt. The limit keeps the next number valid even then.
         let next = newest
             .map_or(0, |newest| newest.saturating_add(1))
-            .min(NUMBERS_END - 1);
+            .min(CONTAINER_NUMBERS_END - 1);
         state.open = OpenContainer::new(next, self.layout);
         self.evict(self.position(next), state);
     }
@@ -236,9 +236,9 @@ impl Shared {
     /// sampled from existing containers, and is at least two if new chunks are compressed. If the store gets more
     /// chunks than expected, the index drops old entries. Their chunks are found again after the store is reopened.
     fn raw_bytes_expected(&self, is_new: bool, state: &mut State) -> u64 {
-        let room = u64::from(self.containers) * self.layout.container_bytes() as u64;
-        let sampled = if is_new { 0 } else { SAMPLED_MAX };
-        let step = (self.containers / SAMPLED_MAX).max(1) as usize;
+        let capacity = u64::from(self.containers) * self.layout.container_bytes() as u64;
+        let sampled = if is_new { 0 } else { SAMPLED_TRAILERS_MAX };
+        let step = (self.containers / SAMPLED_TRAILERS_MAX).max(1) as usize;
         let (mut raw, mut stored) = (0, 0);
         for position in (0..self.containers).step_by(step).take(sampled as usize) {
             if let Some(listing) = self.read_trailer(position, state, &mut Access::Blocking) {
@@ -247,11 +247,15 @@ impl Shared {
                 stored += sizes.stored + sizes.listed;
             }
         }
-        let least = if state.packer.is_idle() { 1.0 } else { 2.0 };
+        let ratio_min = if state.packer.stores_uncompressed() {
+            1.0
+        } else {
+            2.0
+        };
         // The ratio is raised by a tenth, because new chunks may compress better than the sampled ones.
         let ratio = 1.1 * raw as f64 / stored.max(1) as f64;
         let ratio = if raw > stored { ratio } else { 1.0 };
-        (room as f64 * ratio.clamp(least, RAW_RATIO_MAX as f64)) as u64
+        (capacity as f64 * ratio.clamp(ratio_min, RAW_RATIO_MAX as f64)) as u64
     }
 
     pub(crate) fn position(&self, number: u32) -> u32 {
@@ -278,7 +282,7 @@ impl Shared {
         match self.read_trailer_unlocked(position, state.superblock.epoch, access) {
             Ok(Some(listing)) => listing,
             Ok(None) => {
-                access.add(PendingRead::Trailer(position));
+                access.add_pending(PendingRead::Trailer(position));
                 None
             }
             Err(_) => {
@@ -388,7 +392,7 @@ impl Shared {
                 .for_each(|entry| state.index.remove(&entry.id, position));
         }
         state.open.begin(next, bytes);
-        if next == NUMBERS_END {
+        if next == CONTAINER_NUMBERS_END {
             self.begin_epoch(state)?;
         }
         self.evict(self.position(state.open.number), state);
@@ -418,11 +422,11 @@ impl Shared {
     ) -> io::Result<()> {
         let (offset, whole) = (self.layout.offset(position), self.layout.container_bytes());
         let filled = bytes.len().next_multiple_of(SUPERBLOCK_BYTES);
-        let is_one = whole - filled <= GAP_BYTES_MAX;
-        let end = if is_one { whole } else { filled };
+        let is_one_write = whole - filled <= GAP_BYTES_MAX;
+        let end = if is_one_write { whole } else { filled };
         bytes.resize(end, 0);
         trailer.encode(self.layout, epoch, bytes);
-        if is_one {
+        if is_one_write {
             return self.device.write_at(bytes, offset);
         }
         let (chunks, trailer) = bytes.split_at(end);
@@ -475,9 +479,9 @@ impl Shared {
         let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
             return true;
         };
-        let from = first.to_read().start;
-        let length = last.to_read().end - from;
-        let offset = self.layout.offset(self.position(number)) + from as u64;
+        let start = first.read_range().start;
+        let length = last.read_range().end - start;
+        let offset = self.layout.offset(self.position(number)) + start as u64;
         if let [part] = parts
             && part.method == Method::None
         {
@@ -489,11 +493,11 @@ impl Shared {
         }
         let (mut unpacker, mut rest) = (self.unpacker(), out);
         for part in parts {
-            let range = part.to_read();
-            let read = &bytes[range.start - from..range.end - from];
-            let (wanted, others) = rest.split_at_mut(part.wanted.len());
+            let range = part.read_range();
+            let read = &bytes[range.start - start..range.end - start];
+            let (requested, others) = rest.split_at_mut(part.requested.len());
             rest = others;
-            if unpacker.unpack(number, part, read, wanted).is_err() {
+            if unpacker.unpack(number, part, read, requested).is_err() {
                 drop(unpacker);
                 self.forget(number, part.chunks.clone(), &mut self.state());
                 return false;
@@ -508,7 +512,7 @@ impl Shared {
             Ok(true) => true,
             Ok(false) => {
                 let bytes = out.len();
-                access.add(PendingRead::Bytes { offset, bytes });
+                access.add_pending(PendingRead::Bytes { offset, bytes });
                 false
             }
             Err(_) => {
@@ -573,10 +577,10 @@ impl ChunkCounters {
 }
 
 /// The limit of container numbers: all numbers are lower.
-const NUMBERS_END: u32 = u32::MAX - 1;
+const CONTAINER_NUMBERS_END: u32 = u32::MAX - 1;
 
 /// The largest gap between chunks and trailer that is filled with zeroes, because a second write costs more.
 const GAP_BYTES_MAX: usize = 64 << 10;
 
 /// The most trailers that are sampled for the compression ratio.
-const SAMPLED_MAX: u32 = 256;
+const SAMPLED_TRAILERS_MAX: u32 = 256;

@@ -69,16 +69,16 @@ impl Savings {
         self.with(before, |now, before| now - before)
     }
 
-    fn with(&self, other: &Self, of: impl Fn(u64, u64) -> u64) -> Self {
+    fn with(&self, other: &Self, combine: impl Fn(u64, u64) -> u64) -> Self {
         Self {
-            bodies: of(self.bodies, other.bodies),
-            bytes: of(self.bytes, other.bytes),
-            wire: of(self.wire, other.wire),
-            compressed: of(self.compressed, other.compressed),
-            named: of(self.named, other.named),
-            delta: of(self.delta, other.delta),
-            literal: of(self.literal, other.literal),
-            plain: of(self.plain, other.plain),
+            bodies: combine(self.bodies, other.bodies),
+            bytes: combine(self.bytes, other.bytes),
+            wire: combine(self.wire, other.wire),
+            compressed: combine(self.compressed, other.compressed),
+            named: combine(self.named, other.named),
+            delta: combine(self.delta, other.delta),
+            literal: combine(self.literal, other.literal),
+            plain: combine(self.plain, other.plain),
         }
     }
 }
@@ -157,20 +157,20 @@ impl Estimator {
             self.transmit();
         }
         self.counted.bytes += bytes.len() as u64;
-        let Some(mut waiting) = self.bodies.remove(&stream) else {
+        let Some(mut uncompressed) = self.bodies.remove(&stream) else {
             return Err(SendError::NoStream(stream));
         };
         let mut rest = bytes;
         while !rest.is_empty() {
-            let taken = rest.len().min(COMPARISON_BYTES - waiting.len());
-            waiting.extend_from_slice(&rest[..taken]);
+            let taken = rest.len().min(COMPARISON_BYTES - uncompressed.len());
+            uncompressed.extend_from_slice(&rest[..taken]);
             rest = &rest[taken..];
-            if waiting.len() == COMPARISON_BYTES {
-                self.compress_alone(&waiting);
-                waiting.clear();
+            if uncompressed.len() == COMPARISON_BYTES {
+                self.compress_alone(&uncompressed);
+                uncompressed.clear();
             }
         }
-        self.bodies.insert(stream, waiting);
+        self.bodies.insert(stream, uncompressed);
         Ok(())
     }
 
@@ -190,8 +190,8 @@ impl Estimator {
         let (sender, mut tools) = self.parts();
         sender.close(stream, &mut tools)?;
         self.transmit();
-        if let Some(waiting) = self.bodies.remove(&stream) {
-            self.compress_alone(&waiting);
+        if let Some(uncompressed) = self.bodies.remove(&stream) {
+            self.compress_alone(&uncompressed);
         }
         Ok(())
     }

@@ -216,9 +216,9 @@ const LISTED: u8 = 0xff;
 
 impl Block {
     fn decode(bytes: &[u8; BLOCK_BYTES]) -> Option<Self> {
-        let [stored @ .., one, other, method, _] = *bytes;
+        let [stored @ .., c0, c1, method, _] = *bytes;
         Some(Self {
-            chunks: u16::from_le_bytes([one, other]),
+            chunks: u16::from_le_bytes([c0, c1]),
             method: match method {
                 LISTED => None,
                 code => Some(Method::from_code(code)?),
@@ -272,10 +272,10 @@ impl Trailer {
             Some(u32::from_le_bytes(*bytes) as usize)
         };
         let (chunks, blocks) = (u32_at(12)?, u32_at(24)?);
-        let plausible = head.starts_with(&TRAILER_MAGIC)
+        let is_plausible = head.starts_with(&TRAILER_MAGIC)
             && chunks <= layout.chunks_max()
             && blocks <= layout.blocks_max();
-        plausible.then(|| TRAILER_HEAD_BYTES + chunks * ENTRY_BYTES + blocks * BLOCK_BYTES)
+        is_plausible.then(|| TRAILER_HEAD_BYTES + chunks * ENTRY_BYTES + blocks * BLOCK_BYTES)
     }
 
     /// Decodes the trailer at the beginning of `bytes`. Returns `None` if the bytes are not a trailer, or if
@@ -283,9 +283,9 @@ impl Trailer {
     pub fn decode(layout: Layout, epoch: u64, bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..Self::bytes(layout, bytes)?)?;
         let stored = u64::from_le_bytes(*bytes[16..].first_chunk()?);
-        let mut unsigned = bytes.to_vec();
-        unsigned[16..24].fill(0);
-        if stored != checksum(&unsigned, epoch) {
+        let mut zeroed = bytes.to_vec();
+        zeroed[16..24].fill(0);
+        if stored != checksum(&zeroed, epoch) {
             return None;
         }
         let number = u32::from_le_bytes(*bytes[8..].first_chunk()?);
@@ -309,23 +309,26 @@ impl Trailer {
         if self.blocks.is_empty() {
             return raw <= container;
         }
-        let (mut rest, mut taken) = (&self.entries[..], 0);
-        let whole = self.blocks.iter().all(|block| {
+        let (mut rest, mut charged) = (&self.entries[..], 0);
+        let blocks_are_valid = self.blocks.iter().all(|block| {
             let Some((chunks, others)) = rest.split_at_checked(usize::from(block.chunks)) else {
                 return false;
             };
             rest = others;
             let (raw, stored) = (raw_bytes(chunks), u64::from(block.stored));
-            let length = match block.method {
+            let is_length_valid = match block.method {
                 None => stored == 0,
                 Some(Method::None) => stored == raw && stored > 0,
                 Some(Method::Lz4 | Method::Zstd) => stored < raw && stored > 0,
             };
             // A listed chunk takes no bytes of the container, but counts as if it did: see `open`.
-            taken += block.method.map_or(raw, |_| stored);
-            length && !chunks.is_empty()
+            charged += block.method.map_or(raw, |_| stored);
+            is_length_valid && !chunks.is_empty()
         });
-        whole && rest.is_empty() && taken <= container && raw <= layout.raw_bytes_max() as u64
+        blocks_are_valid
+            && rest.is_empty()
+            && charged <= container
+            && raw <= layout.raw_bytes_max() as u64
     }
 }
 

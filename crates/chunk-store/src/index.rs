@@ -74,19 +74,19 @@ impl Index {
     /// Loads the buckets of these ids into the processor's cache, in parallel, because they will be read or
     /// changed.
     pub fn prefetch<'a>(&self, ids: impl IntoIterator<Item = &'a ChunkId>) {
-        let mut any = 0;
+        let mut loaded = 0;
         for id in ids {
             let (pair, _) = self.buckets_and_tag(id);
-            any |= self.bucket(pair[0])[0] | self.bucket(pair[1])[0];
+            loaded |= self.bucket(pair[0])[0] | self.bucket(pair[1])[0];
         }
         // The loads do not depend on each other. `black_box` keeps the compiler from removing them.
-        std::hint::black_box(any);
+        std::hint::black_box(loaded);
     }
 
     /// Returns the positions of containers that may have the chunk.
     pub fn candidates(&self, id: &ChunkId) -> impl Iterator<Item = u32> + use<> {
         let (pair, tag) = self.buckets_and_tag(id);
-        let found = pair.map(|bucket| matching(self.bucket(bucket), tag));
+        let found = pair.map(|bucket| matching_positions(self.bucket(bucket), tag));
         // Both buckets of an id may be the same bucket. Its matches must not be returned twice.
         let second = if pair[0] == pair[1] {
             [0; SLOTS]
@@ -106,7 +106,7 @@ impl Index {
         let bucket = pair[usize::from(free[1] > free[0])];
         let (bucket, slot) = match first_free(self.bucket(bucket)) {
             Some(slot) => (bucket, slot),
-            None => self.make_room(pair).unwrap_or_else(|| {
+            None => self.move_entry(pair).unwrap_or_else(|| {
                 self.dropped += 1;
                 self.used -= 1;
                 // Overwrites a slot that is chosen by the tag.
@@ -119,11 +119,11 @@ impl Index {
 
     /// Moves an entry of these full buckets to its alternate bucket. Returns the bucket and the slot that is
     /// now free.
-    fn make_room(&mut self, pair: [usize; 2]) -> Option<(usize, usize)> {
+    fn move_entry(&mut self, pair: [usize; 2]) -> Option<(usize, usize)> {
         for bucket in pair {
             for slot in 0..SLOTS {
-                let full = self.bucket(bucket);
-                let (moved, its_tag) = (position(full, slot), tag(full, slot));
+                let bucket_content = self.bucket(bucket);
+                let (moved, its_tag) = (position(bucket_content, slot), tag(bucket_content, slot));
                 let other = self.alternate(bucket, its_tag);
                 if let Some(free) = first_free(self.bucket(other)) {
                     set_slot(self.bucket_mut(other), free, moved, its_tag);
@@ -140,7 +140,7 @@ impl Index {
         let (pair, tag) = self.buckets_and_tag(id);
         for bucket in pair {
             let bucket = self.bucket_mut(bucket);
-            let found = matching(bucket, tag);
+            let found = matching_positions(bucket, tag);
             if let Some(slot) = found.iter().position(|found| *found == position + 1) {
                 set_slot(bucket, slot, 0, 0);
                 self.used -= 1;
@@ -211,7 +211,7 @@ fn tag(bucket: &Bucket, slot: usize) -> u16 {
 }
 
 /// Returns for each slot its position plus one if it has this tag, and zero otherwise.
-fn matching(bucket: &Bucket, wanted: u16) -> [u32; SLOTS] {
+fn matching_positions(bucket: &Bucket, wanted: u16) -> [u32; SLOTS] {
     std::array::from_fn(|slot| {
         if tag(bucket, slot) == wanted {
             position(bucket, slot)
@@ -258,15 +258,15 @@ mod tests {
                 .any(|position| u64::from(position) == n / 100)
         };
         assert!((0..100_000).all(found));
-        let strangers = 100_000..200_000;
-        let wrong = strangers
+        let unknown_ids = 100_000..200_000;
+        let false_matches = unknown_ids
             .map(|n| index.candidates(&id(n)).count())
             .sum::<usize>();
         // A lookup compares 20 slots, of which nine tenths are used, with one of 2^16 tags: 27 false matches in
         // 100 000 lookups.
         assert!(
-            (10..60).contains(&wrong),
-            "{wrong} of 100000 found by chance"
+            (10..60).contains(&false_matches),
+            "{false_matches} false matches in 100000 lookups"
         );
         // 0.85 GB of memory per TB of chunks. With an average of 8 KiB, a chunk has 9.3 KB.
         let per_terabyte = index.bytes() as f64 / 100_000.0 * (1e12 / 9300.0);

@@ -31,7 +31,7 @@ pub(crate) enum PendingRead {
 }
 
 impl PendingReads {
-    pub(crate) fn add(&mut self, read: PendingRead) {
+    pub(crate) fn add_pending(&mut self, read: PendingRead) {
         if !self.0.contains(&read) {
             self.0.push(read);
         }
@@ -64,9 +64,9 @@ impl Access<'_> {
         }
     }
 
-    pub(crate) fn add(&mut self, read: PendingRead) {
+    pub(crate) fn add_pending(&mut self, read: PendingRead) {
         if let Self::NonBlocking(pending) = self {
-            pending.add(read);
+            pending.add_pending(read);
         }
     }
 }
@@ -80,7 +80,7 @@ impl Shared {
                 self.fetch_trailer(position, TrailerCache::insert);
             }
             PendingRead::ReadAhead(position) => {
-                self.fetch_trailer(position, TrailerCache::insert_ahead);
+                self.fetch_trailer(position, TrailerCache::insert_read_ahead);
             }
             PendingRead::Bytes { offset, bytes } => {
                 // The read brings the bytes into the page cache, so the buffer is discarded.
@@ -92,10 +92,10 @@ impl Shared {
     fn fetch_trailer(
         &self,
         position: u32,
-        keep: impl FnOnce(&mut TrailerCache, u32, Arc<Listing>),
+        insert: impl FnOnce(&mut TrailerCache, u32, Arc<Listing>),
     ) {
         let state = self.state();
-        let (epoch, before) = (state.superblock.epoch, state.open.number);
+        let (epoch, open_before) = (state.superblock.epoch, state.open.number);
         if state.trailers.contains(position) {
             return;
         }
@@ -103,14 +103,14 @@ impl Shared {
         let listing = self.read_trailer_unlocked(position, epoch, &Access::Blocking);
         let mut state = self.state();
         // Meanwhile the container may have been overwritten, or another caller may have read the trailer.
-        let is_news = state.superblock.epoch == epoch
-            && (before..=state.open.number).all(|number| self.position(number) != position)
+        let is_missing = state.superblock.epoch == epoch
+            && (open_before..=state.open.number).all(|number| self.position(number) != position)
             && !state.trailers.contains(position);
         if let Ok(Some(Some(listing))) = listing
-            && is_news
+            && is_missing
         {
             state.counters.trailers_read += 1;
-            keep(&mut state.trailers, position, Arc::new(listing));
+            insert(&mut state.trailers, position, Arc::new(listing));
         }
     }
 }
@@ -135,17 +135,17 @@ impl<'a> NonBlocking<'a> {
 
     /// Runs a query with an empty list of pending reads, because the query must not depend on the reads of earlier
     /// queries. If the query returns no location, adds its pending reads to the list.
-    fn alone(
+    fn query_separately(
         &mut self,
-        ask: impl FnOnce(&Shared, &mut Access<'_>) -> (Option<Place>, bool),
+        query: impl FnOnce(&Shared, &mut Access<'_>) -> (Option<Place>, bool),
     ) -> (Option<Place>, bool) {
         let mut pending = PendingReads::default();
-        let (place, found) = ask(self.shared, &mut Access::NonBlocking(&mut pending));
+        let (place, found) = query(self.shared, &mut Access::NonBlocking(&mut pending));
         if place.is_none() {
             pending
                 .0
                 .into_iter()
-                .for_each(|read| self.pending.add(read));
+                .for_each(|read| self.pending.add_pending(read));
         }
         (place, found)
     }
@@ -186,11 +186,11 @@ impl ChunkStore for NonBlocking<'_> {
     }
 
     fn find_or_insert(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<Place>, bool) {
-        self.alone(|shared, access| shared.find_or_insert(id, chunk, access))
+        self.query_separately(|shared, access| shared.find_or_insert(id, chunk, access))
     }
 
     fn find_or_list(&mut self, entry: Entry) -> (Option<Place>, bool) {
-        self.alone(|shared, access| shared.find_or_list(entry, access))
+        self.query_separately(|shared, access| shared.find_or_list(entry, access))
     }
 
     fn is_kept(&mut self, place: Place) -> bool {

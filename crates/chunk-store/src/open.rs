@@ -72,8 +72,8 @@ pub(crate) struct Packer {
     codec: Compressors,
     /// The number of blocks that are still stored without trying compression. After each consecutive block that
     /// did not become shorter, about twice as many blocks are skipped, because incompressible bodies are large.
-    skip: u32,
-    failures: u32,
+    blocks_to_skip: u32,
+    consecutive_failures: u32,
 }
 
 impl Packer {
@@ -81,23 +81,23 @@ impl Packer {
         Self {
             method,
             codec: Compressors::new(),
-            skip: 0,
-            failures: 0,
+            blocks_to_skip: 0,
+            consecutive_failures: 0,
         }
     }
 
-    pub(crate) fn is_idle(&self) -> bool {
+    pub(crate) fn stores_uncompressed(&self) -> bool {
         self.method == Method::None
     }
 
     /// Appends the compressed bytes of a block and returns true if compression saves enough. Otherwise appends
     /// nothing.
     fn pack(&mut self, raw: &[u8], out: &mut Vec<u8>) -> bool {
-        if self.is_idle() {
+        if self.stores_uncompressed() {
             return false;
         }
-        if self.skip > 0 {
-            self.skip -= 1;
+        if self.blocks_to_skip > 0 {
+            self.blocks_to_skip -= 1;
             return false;
         }
         let start = out.len();
@@ -105,12 +105,12 @@ impl Packer {
         // If compression saves less than an eighth, the block is stored uncompressed, so that reads need no
         // decompression.
         if shorter && out.len() - start <= raw.len() - raw.len() / 8 {
-            self.failures = 0;
+            self.consecutive_failures = 0;
             return true;
         }
         out.truncate(start);
-        self.failures = (self.failures + 1).min(SKIP_LOG2_MAX);
-        self.skip = (1 << self.failures) - 1;
+        self.consecutive_failures = (self.consecutive_failures + 1).min(SKIP_LOG2_MAX);
+        self.blocks_to_skip = (1 << self.consecutive_failures) - 1;
         false
     }
 }
@@ -141,24 +141,24 @@ impl OpenContainer {
     pub(crate) fn sizes(&self) -> Sizes {
         Sizes {
             raw: self.raw.len() as u64,
-            stored: (self.stored_bytes + self.waiting()) as u64,
+            stored: (self.stored_bytes + self.open_block_bytes()) as u64,
             listed: self.listed_bytes as u64,
         }
     }
 
     /// Returns true if a chunk of this many bytes fits the container on the device.
     fn fits(&self, bytes: usize) -> bool {
-        let taken = self.stored_bytes + self.waiting() + self.listed_bytes;
+        let taken = self.stored_bytes + self.open_block_bytes() + self.listed_bytes;
         taken + bytes <= self.layout.container_bytes()
             && self.entries.len() < self.layout.chunks_max()
     }
 
     /// Returns true if another block may begin. A block that is being filled counts as a block.
     fn can_add_block(&self) -> bool {
-        self.blocks.len() + usize::from(self.waiting() > 0) < self.layout.blocks_max()
+        self.blocks.len() + usize::from(self.open_block_bytes() > 0) < self.layout.blocks_max()
     }
 
-    fn waiting(&self) -> usize {
+    fn open_block_bytes(&self) -> usize {
         self.raw.len() - self.closed_bytes
     }
 
@@ -179,19 +179,19 @@ impl OpenContainer {
 
     /// Returns true if there is room for a chunk of this many bytes. Closes the current block if that is necessary.
     pub(crate) fn make_room(&mut self, bytes: usize, packer: &mut Packer) -> bool {
-        let of_block = self.waiting() + bytes;
-        let is_long = of_block > block_bytes(self.layout) || !self.fits(bytes);
-        if !packer.is_idle() && self.waiting() > 0 && is_long {
+        let block_after = self.open_block_bytes() + bytes;
+        let is_long = block_after > block_bytes(self.layout) || !self.fits(bytes);
+        if !packer.stores_uncompressed() && self.open_block_bytes() > 0 && is_long {
             self.close_block(packer);
         }
         self.fits(bytes)
-            && (self.waiting() > 0 || self.can_add_block())
+            && (self.open_block_bytes() > 0 || self.can_add_block())
             && self.raw.len() + bytes <= self.layout.raw_bytes_max()
     }
 
     /// Returns true if there is room to list a chunk of this many bytes.
     pub(crate) fn has_room_to_list(&self, bytes: usize) -> bool {
-        let last = self.blocks.last().filter(|_| self.waiting() == 0);
+        let last = self.blocks.last().filter(|_| self.open_block_bytes() == 0);
         let joins = last.is_some_and(|block| block.method.is_none());
         self.fits(bytes) && (joins || self.can_add_block())
     }
@@ -206,7 +206,7 @@ impl OpenContainer {
 
     /// Lists a chunk that fits, and returns its slot.
     pub(crate) fn list(&mut self, entry: Entry, packer: &mut Packer) -> u16 {
-        if self.waiting() > 0 {
+        if self.open_block_bytes() > 0 {
             self.close_block(packer);
         }
         let slot = self.enter(entry, None);
@@ -270,7 +270,7 @@ impl OpenContainer {
     /// Closes the container. Returns the bytes of its blocks and its trailer. The caller writes them, and then calls
     /// [`begin`](Self::begin).
     pub(crate) fn finish(&mut self, packer: &mut Packer) -> (Vec<u8>, Trailer) {
-        if self.waiting() > 0 {
+        if self.open_block_bytes() > 0 {
             self.close_block(packer);
         }
         let bytes = if self.packed.is_empty() {
@@ -295,12 +295,12 @@ impl OpenContainer {
 
     /// Begins the next container. Reuses the memory of the last container, which is in `written`.
     pub(crate) fn begin(&mut self, number: u32, mut written: Vec<u8>) {
-        let free = if self.raw.capacity() == 0 {
+        let unused = if self.raw.capacity() == 0 {
             &mut self.raw
         } else {
             &mut self.packed
         };
-        std::mem::swap(free, &mut written);
+        std::mem::swap(unused, &mut written);
         self.raw.clear();
         self.packed.clear();
         self.slots_by_id.clear();
@@ -323,5 +323,6 @@ fn block_bytes(layout: Layout) -> usize {
 /// reading its whole block.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// The limit of `Packer::failures`: at most 2^5 - 1 = 31 blocks (2 MiB) are stored before compression is tried again.
+/// The limit of `Packer::consecutive_failures`: at most 2^5 - 1 = 31 blocks (2 MiB) are stored before
+/// compression is tried again.
 const SKIP_LOG2_MAX: u32 = 5;

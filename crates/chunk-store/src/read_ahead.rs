@@ -22,7 +22,7 @@ impl Shared {
     /// Announces the trailers of the containers that are overwritten after the open one.
     pub(crate) fn announce_evictions(&self, state: &mut State) {
         let open = state.open.number;
-        for number in (1..=EVICTIONS).filter_map(|nth| open.checked_add(nth)) {
+        for number in (1..=ANNOUNCED_EVICTIONS).filter_map(|nth| open.checked_add(nth)) {
             // Until all positions were written once, no container is overwritten.
             if number >= self.containers {
                 self.announce(self.position(number), state);
@@ -31,8 +31,8 @@ impl Shared {
     }
 
     fn announce(&self, position: u32, state: &mut State) {
-        let is_news = !state.trailers.contains(position) && !state.announced.contains(&position);
-        if is_news && state.announced.len() < ANNOUNCED_MAX && self.device.supports_read_now() {
+        let is_missing = !state.trailers.contains(position) && !state.announced.contains(&position);
+        if is_missing && state.announced.len() < ANNOUNCED_MAX && self.device.supports_read_now() {
             state.announced.push(position);
             self.has_announced.store(true, Ordering::Relaxed);
         }
@@ -55,9 +55,11 @@ impl Shared {
                 self.read_trailer(position, state, &mut Access::NonBlocking(&mut unread))
             {
                 state.counters.trailers_read += 1;
-                state.trailers.insert_ahead(position, Arc::new(listing));
+                state
+                    .trailers
+                    .insert_read_ahead(position, Arc::new(listing));
             } else if !unread.is_empty() {
-                pending.add(PendingRead::ReadAhead(position));
+                pending.add_pending(PendingRead::ReadAhead(position));
             }
         }
         (!pending.is_empty()).then_some(pending)
@@ -66,7 +68,7 @@ impl Shared {
 
 /// The number of containers whose trailers are announced before they are overwritten. At one gigabit per second two
 /// containers are filled in 16 ms, about as long as a disk takes for a read.
-const EVICTIONS: u32 = 2;
+const ANNOUNCED_EVICTIONS: u32 = 2;
 
 /// The most announced trailers. Few bodies are received at the same time, so more are not needed. The limit
 /// also bounds the list if no caller performs the reads.

@@ -29,15 +29,15 @@ pub(crate) struct Listing {
 impl Listing {
     /// Returns the slot of a chunk. If the chunk was first listed and later stored, returns the slot with its bytes.
     pub(crate) fn slot(&self, id: &ChunkId) -> Option<u16> {
-        let is_it = |entry: &Entry| entry.id == *id;
+        let is_chunk = |entry: &Entry| entry.id == *id;
         let next = self.next.load(Ordering::Relaxed);
-        let slot = if self.entries.get(next).is_some_and(is_it) {
+        let slot = if self.entries.get(next).is_some_and(is_chunk) {
             next
         } else {
-            self.entries.iter().position(is_it)?
+            self.entries.iter().position(is_chunk)?
         };
         let mut later = slot..self.entries.len();
-        let kept = later.find(|&later| self.is_kept(later) && is_it(&self.entries[later]));
+        let kept = later.find(|&later| self.is_kept(later) && is_chunk(&self.entries[later]));
         let slot = kept.unwrap_or(slot);
         self.next.store(slot + 1, Ordering::Relaxed);
         u16::try_from(slot).ok()
@@ -119,9 +119,9 @@ pub(crate) struct TrailerCache {
 #[derive(Debug)]
 struct CachedTrailer {
     /// The value of the clock at the last request.
-    used_at: u64,
+    last_use: u64,
     /// True if the trailer was read ahead and not requested yet.
-    is_ahead: bool,
+    was_read_ahead: bool,
     listing: Arc<Listing>,
     /// The fingerprints: one element for each chunk, or empty if no chunk has a fingerprint.
     marks: Vec<Option<Mark>>,
@@ -140,8 +140,8 @@ impl TrailerCache {
     pub(crate) fn get(&mut self, position: u32) -> Option<Arc<Listing>> {
         self.clock += 1;
         let cached = self.listings.get_mut(&position)?;
-        cached.used_at = self.clock;
-        if std::mem::take(&mut cached.is_ahead) {
+        cached.last_use = self.clock;
+        if std::mem::take(&mut cached.was_read_ahead) {
             self.read_ahead_hit = Some(position);
         }
         Some(Arc::clone(&cached.listing))
@@ -208,32 +208,32 @@ impl TrailerCache {
     }
 
     pub(crate) fn insert(&mut self, position: u32, listing: Arc<Listing>) {
-        self.keep(position, listing, false);
+        self.insert_with(position, listing, false);
     }
 
     /// Like [`insert`](Self::insert), for a trailer that was read ahead.
-    pub(crate) fn insert_ahead(&mut self, position: u32, listing: Arc<Listing>) {
-        self.keep(position, listing, true);
+    pub(crate) fn insert_read_ahead(&mut self, position: u32, listing: Arc<Listing>) {
+        self.insert_with(position, listing, true);
     }
 
-    fn keep(&mut self, position: u32, listing: Arc<Listing>, is_ahead: bool) {
+    fn insert_with(&mut self, position: u32, listing: Arc<Listing>, was_read_ahead: bool) {
         if self.listings.len() >= self.max {
             // Evicts the older half at once, because a search for the oldest trailer at each insertion would
             // cost as much as reading a trailer.
             let mut uses: Vec<u64> = self
                 .listings
                 .values()
-                .map(|cached| cached.used_at)
+                .map(|cached| cached.last_use)
                 .collect();
             let middle = uses.len() / 2;
             let (_, median, _) = uses.select_nth_unstable(middle);
             let median = *median;
-            self.listings.retain(|_, cached| cached.used_at >= median);
+            self.listings.retain(|_, cached| cached.last_use >= median);
         }
         self.clock += 1;
         let cached = CachedTrailer {
-            used_at: self.clock,
-            is_ahead,
+            last_use: self.clock,
+            was_read_ahead,
             listing,
             marks: Vec::new(),
         };

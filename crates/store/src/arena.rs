@@ -168,7 +168,7 @@ impl Arena {
         // page, the kernel would clear a part of this page in place, although the page may be in a socket
         // buffer.
         let bytes = bytes.next_multiple_of(self.page_bytes);
-        let class = Class::for_bytes(bytes);
+        let class = SizeClass::for_bytes(bytes);
         let offset = {
             let mut extents = self.extents.lock();
             match extents.free[class.index()].pop() {
@@ -204,7 +204,7 @@ const ADDRESSES_PER_BYTE: u64 = 16;
 #[derive(Debug)]
 struct FreeExtents {
     /// For each size class, the offsets of freed extents.
-    free: [Vec<u64>; Class::COUNT],
+    free: [Vec<u64>; SizeClass::COUNT],
     /// The offset from which on the file was never allocated.
     end: u64,
 }
@@ -212,7 +212,7 @@ struct FreeExtents {
 impl Default for FreeExtents {
     fn default() -> Self {
         Self {
-            free: [const { Vec::new() }; Class::COUNT],
+            free: [const { Vec::new() }; SizeClass::COUNT],
             end: 0,
         }
     }
@@ -220,9 +220,9 @@ impl Default for FreeExtents {
 
 /// A size class: the extents whose size, rounded up to a power of two, is the same. They share a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Class(u32);
+struct SizeClass(u32);
 
-impl Class {
+impl SizeClass {
     const COUNT: usize = 64;
 
     fn for_bytes(bytes: u64) -> Self {
@@ -245,7 +245,7 @@ struct Extent {
     offset: u64,
     /// A multiple of the page size.
     bytes: u64,
-    class: Class,
+    class: SizeClass,
 }
 
 impl Drop for Extent {

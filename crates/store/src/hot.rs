@@ -14,10 +14,10 @@
 //! let cache = HotCache::<String>::new(HotConfig::new(ByteSize::mib(1)));
 //! let (key, value) = (KeyHash(7), "a body".to_owned());
 //! let charge = charge_bytes(value.len() as u64, HotCache::<String>::OBJECT_OVERHEAD_BYTES);
-//! let seen = cache.version(key);
+//! let version = cache.version(key);
 //! if let Offer::Admit(reservation) = cache.offer(key, charge) {
 //!     // The body arrives. If it is incomplete, dropping the reservation releases the space.
-//!     reservation.commit(Arc::new(value), seen);
+//!     reservation.commit(Arc::new(value), version);
 //! }
 //! assert_eq!(cache.lookup(key).as_deref(), Some(&"a body".to_owned()));
 //! ```
@@ -184,13 +184,13 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         self.offer_with(key, charge_bytes, |_, _, _| ())
     }
 
-    /// Like [`offer`](Self::offer). Calls `left` with each evicted value and the version of its key at the
+    /// Like [`offer`](Self::offer). Calls `on_evicted` with each evicted value and the version of its key at the
     /// eviction. No lock is held during the call.
     pub fn offer_with(
         &self,
         key: KeyHash,
         charge_bytes: u64,
-        mut left: impl FnMut(&Evicted, Version, Arc<V>),
+        mut on_evicted: impl FnMut(&Evicted, Version, Arc<V>),
     ) -> Offer<V> {
         let object = Object {
             key,
@@ -205,8 +205,8 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         let mut rounds_left = PINNED_ROUNDS_MAX;
         let verdict = loop {
             let mut tier = shared.tier.lock();
-            let room = shared.make_room_for_pinned(&mut tier, &mut evicted);
-            let verdict = match room {
+            let pinned_room = shared.make_room_for_pinned(&mut tier, &mut evicted);
+            let verdict = match pinned_room {
                 PinnedRoom::Fits => Some(tier.offer(&object, &mut evicted)),
                 PinnedRoom::Shrunk | PinnedRoom::Exceeded => None,
             };
@@ -214,36 +214,36 @@ impl<V: Send + Sync + 'static> HotCache<V> {
             // The charge is added under the lock, so that the charged bytes are never less than the bytes of all
             // slots.
             let verdict = verdict.map(|verdict| match verdict {
-                Verdict::Admit(slot) => Ok((slot, shared.ledger.hold(charge_bytes))),
+                Verdict::Admit(slot) => Ok((slot, shared.ledger.charge(charge_bytes))),
                 Verdict::Reject(refusal) => Err(refusal),
             });
             drop(tier);
             // Bodies are freed here, with no lock held. `removed` is in the order of `evicted` but may lack
             // objects, because an object whose fill is still in progress has no value.
-            let mut gone = evicted.drain(..);
-            for (slot, seen, value) in removed.drain(..) {
-                if let Some(gone) = gone.find(|gone| gone.slot == slot) {
-                    left(&gone, seen, value);
+            let mut evicted_in_order = evicted.drain(..);
+            for (slot, version, value) in removed.drain(..) {
+                if let Some(evicted) = evicted_in_order.find(|evicted| evicted.slot == slot) {
+                    on_evicted(&evicted, version, value);
                 }
             }
-            drop(gone);
+            drop(evicted_in_order);
             // Readers may still reference some of the evicted values. The other evicted values are freed now, so
             // the next round computes the new number of pinned bytes.
-            if room != PinnedRoom::Shrunk || rounds_left == 0 {
+            if pinned_room != PinnedRoom::Shrunk || rounds_left == 0 {
                 break verdict;
             }
             rounds_left -= 1;
         };
         let counters = &self.shared.counters;
         match verdict {
-            Some(Ok((slot, hold))) => {
+            Some(Ok((slot, charge))) => {
                 counters.admitted.fetch_add(1, Relaxed);
                 Offer::Admit(Reservation {
                     shared: Arc::clone(&self.shared),
                     key,
                     slot,
                     charge_bytes,
-                    hold: Some(hold),
+                    charge: Some(charge),
                     committed: false,
                 })
             }
@@ -269,14 +269,14 @@ impl<V: Send + Sync + 'static> HotCache<V> {
     }
 
     /// Returns true if the key has not changed since the version.
-    pub fn is_current(&self, seen: Version) -> bool {
-        self.shared.versions.is_current(seen)
+    pub fn is_current(&self, version: Version) -> bool {
+        self.shared.versions.is_current(version)
     }
 
     /// Returns a recent version of the same content, or `None` if the key has changed. An old version becomes
     /// outdated after many changes of other keys; a recent version lasts longer.
-    pub fn renewed(&self, seen: Version) -> Option<Version> {
-        self.shared.versions.renewed(seen)
+    pub fn renewed(&self, version: Version) -> Option<Version> {
+        self.shared.versions.renewed(version)
     }
 
     /// Marks a key as changing until the returned guard is dropped. The caller makes the guard before the change,
@@ -288,11 +288,11 @@ impl<V: Send + Sync + 'static> HotCache<V> {
     /// Replaces `before` by `value`, which has the same body and the same charge. If the key has another value,
     /// removes that value. Returns true if `value` is stored. If the key has changed since the version, returns
     /// `None` and changes nothing.
-    pub fn refresh(&self, seen: Version, before: &Arc<V>, value: Arc<V>) -> Option<bool> {
+    pub fn refresh(&self, version: Version, before: &Arc<V>, value: Arc<V>) -> Option<bool> {
         let mut tier = self.shared.tier.lock();
-        self.shared.versions.advance(seen)?;
-        let swapped = self.shared.index.swap(seen.key(), before, value);
-        let removed = (!swapped).then(|| self.shared.remove_value(&mut tier, seen.key()));
+        self.shared.versions.advance(version)?;
+        let swapped = self.shared.index.swap(version.key(), before, value);
+        let removed = (!swapped).then(|| self.shared.remove_value(&mut tier, version.key()));
         drop(tier);
         drop(removed);
         Some(swapped)
@@ -307,13 +307,13 @@ impl<V: Send + Sync + 'static> HotCache<V> {
 
     /// Removes the value of the key and returns the new version. If the key has changed since the given version,
     /// returns `None` and changes nothing.
-    pub fn remove(&self, seen: Version) -> Option<Version> {
+    pub fn remove(&self, version: Version) -> Option<Version> {
         let mut tier = self.shared.tier.lock();
-        let made = self.shared.versions.advance(seen)?;
-        let removed = self.shared.remove_value(&mut tier, seen.key());
+        let new_version = self.shared.versions.advance(version)?;
+        let removed = self.shared.remove_value(&mut tier, version.key());
         drop(tier);
         drop(removed);
-        Some(made)
+        Some(new_version)
     }
 
     /// Makes all earlier versions of the key outdated, and removes its value if `is_ours` returns true for it.
@@ -330,8 +330,8 @@ impl<V: Send + Sync + 'static> HotCache<V> {
     }
 
     /// Charges the budget for memory that has no slot, until the returned guard is dropped.
-    pub fn hold(&self, bytes: u64) -> ChargeGuard {
-        self.shared.ledger.hold(bytes)
+    pub fn charge(&self, bytes: u64) -> ChargeGuard {
+        self.shared.ledger.charge(bytes)
     }
 
     /// Returns the counter for memory that is freed outside the cache. Returns `None` if freed pages have no
@@ -411,7 +411,7 @@ pub struct Reservation<V: Send + Sync + 'static> {
     key: KeyHash,
     slot: Slot,
     charge_bytes: u64,
-    hold: Option<ChargeGuard>,
+    charge: Option<ChargeGuard>,
     committed: bool,
 }
 
@@ -424,26 +424,26 @@ impl<V: Send + Sync + 'static> Reservation<V> {
     /// Takes the guard of the value's charge. The caller keeps it with the value's memory, so that the memory
     /// counts against the budget even after the value has left the cache. Returns `None` the second time.
     pub fn take_charge(&mut self) -> Option<ChargeGuard> {
-        self.hold.take()
+        self.charge.take()
     }
 
     /// Stores `value` under the key, and makes a new version.
-    pub fn commit(self, value: Arc<V>, seen: Version) -> Commit {
-        self.publish(value, |shared, _| shared.versions.advance(seen))
+    pub fn commit(self, value: Arc<V>, version: Version) -> Commit {
+        self.publish(value, |shared, _| shared.versions.advance(version))
     }
 
     /// Like [`commit`](Self::commit), for a value that was read from disk at this version. Makes no new version
     /// and replaces no value.
-    pub fn promote(self, value: Arc<V>, seen: Version) -> Commit {
+    pub fn promote(self, value: Arc<V>, version: Version) -> Commit {
         self.publish(value, |shared, is_present| {
-            (!is_present && shared.versions.is_current(seen)).then_some(seen)
+            (!is_present && shared.versions.is_current(version)).then_some(version)
         })
     }
 
     fn publish(
         mut self,
         value: Arc<V>,
-        version: impl FnOnce(&Shared<V>, bool) -> Option<Version>,
+        new_version: impl FnOnce(&Shared<V>, bool) -> Option<Version>,
     ) -> Commit {
         self.committed = true;
         let shared = Arc::clone(&self.shared);
@@ -451,7 +451,7 @@ impl<V: Send + Sync + 'static> Reservation<V> {
         if !tier.holds(self.slot) {
             return Commit::Lost;
         }
-        let Some(version) = version(&shared, shared.index.contains(self.key)) else {
+        let Some(version) = new_version(&shared, shared.index.contains(self.key)) else {
             tier.remove(self.slot);
             return Commit::Outdated;
         };
@@ -573,14 +573,14 @@ impl<V> Shared<V> {
     /// outside the lock.
     fn unlink(&self, evicted: &[Evicted], removed: &mut Vec<(Slot, Version, Arc<V>)>) {
         let mut bytes = 0;
-        for gone in evicted {
-            bytes += gone.object.size_bytes;
+        for object in evicted {
+            bytes += object.object.size_bytes;
             // If the fill is still in progress, the index has no value of this slot. If the key was filled twice,
             // the index may have the value of the other slot, which stays.
-            let value = self.index.remove(gone.object.key, Some(gone.slot));
+            let value = self.index.remove(object.object.key, Some(object.slot));
             removed.extend(value.map(|(slot, value)| {
-                let seen = self.versions.current(gone.object.key);
-                (slot, seen, value)
+                let version = self.versions.current(object.object.key);
+                (slot, version, value)
             }));
         }
         if !evicted.is_empty() {

@@ -56,7 +56,7 @@ use crate::sync::Mutex;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
     key: KeyHash,
-    /// The number of changes that were made in the stripe before that moment.
+    /// The number of changes that were new_version in the stripe before that moment.
     position: u64,
 }
 
@@ -103,21 +103,25 @@ impl Versions {
     }
 
     /// Returns true if the key has not changed since the version.
-    pub(crate) fn is_current(&self, seen: Version) -> bool {
-        self.stripe(seen.key).lock().is_current(seen)
+    pub(crate) fn is_current(&self, version: Version) -> bool {
+        self.stripe(version.key).lock().is_current(version)
     }
 
     /// Returns a version of the same content at the end of the log, or `None` if the key has changed.
-    pub(crate) fn renewed(&self, seen: Version) -> Option<Version> {
-        let stripe = self.stripe(seen.key).lock();
-        stripe.is_current(seen).then(|| stripe.version(seen.key))
+    pub(crate) fn renewed(&self, version: Version) -> Option<Version> {
+        let stripe = self.stripe(version.key).lock();
+        stripe
+            .is_current(version)
+            .then(|| stripe.version(version.key))
     }
 
     /// Makes and returns a new version, or returns `None` if the key has changed since the given version. The RAM
     /// tier calls this function under its lock.
-    pub(crate) fn advance(&self, seen: Version) -> Option<Version> {
-        let mut stripe = self.stripe(seen.key).lock();
-        stripe.is_current(seen).then(|| stripe.change(seen.key))
+    pub(crate) fn advance(&self, version: Version) -> Option<Version> {
+        let mut stripe = self.stripe(version.key).lock();
+        stripe
+            .is_current(version)
+            .then(|| stripe.change(version.key))
     }
 
     /// Makes and returns a new version, regardless of earlier changes. The RAM tier calls this function under its
@@ -159,13 +163,13 @@ impl Stripe {
         Version { key, position }
     }
 
-    fn is_current(&self, seen: Version) -> bool {
-        let since = self.length - seen.position;
+    fn is_current(&self, version: Version) -> bool {
+        let since = self.length - version.position;
         if since == 0 || since > LOG_KEYS as u64 {
             return since == 0;
         }
-        let (start, end) = (log_slot(seen.position), log_slot(self.length));
-        let tag = tag(seen.key);
+        let (start, end) = (log_slot(version.position), log_slot(self.length));
+        let tag = tag(version.key);
         match start < end {
             true => !self.log[start..end].contains(&tag),
             false => !self.log[start..].contains(&tag) && !self.log[..end].contains(&tag),
@@ -183,7 +187,7 @@ impl Drop for Changing<'_> {
     fn drop(&mut self) {
         let changing = &mut self.versions.stripe(self.key).lock().changing;
         let index = changing.iter().position(|key| *key == self.key);
-        changing.swap_remove(index.expect("the key was added when this value was made"));
+        changing.swap_remove(index.expect("the key was added when this value was new_version"));
     }
 }
 
@@ -219,27 +223,27 @@ mod tests {
     fn the_second_of_two_changes_with_the_same_version_is_dropped() {
         let versions = Versions::default();
         let (first, second) = (versions.current(KEY), versions.current(KEY));
-        let made = versions.advance(first).expect("no change came before");
+        let new_version = versions.advance(first).expect("no change came before");
         assert_eq!(versions.advance(second), None);
-        assert!(versions.is_current(made));
+        assert!(versions.is_current(new_version));
         versions.change(KEY);
-        assert!(!versions.is_current(made));
+        assert!(!versions.is_current(new_version));
     }
 
     /// Tests both sides of the log's capacity.
     #[test]
     fn a_version_stays_current_until_the_log_has_overwritten_it_or_longer_if_it_is_renewed() {
         let versions = Versions::default();
-        let seen = versions.current(KEY);
+        let version = versions.current(KEY);
         for n in 0..LOG_KEYS as u64 {
-            assert!(versions.is_current(seen));
+            assert!(versions.is_current(version));
             versions.change(other(n));
         }
-        assert!(versions.is_current(seen));
-        let renewed = versions.renewed(seen).expect("the key did not change");
+        assert!(versions.is_current(version));
+        let renewed = versions.renewed(version).expect("the key did not change");
         versions.change(other(0));
         assert!(
-            !versions.is_current(seen),
+            !versions.is_current(version),
             "the log has overwritten the position"
         );
         assert!(versions.is_current(renewed));

@@ -77,16 +77,16 @@ impl Shared {
         assert_eq!(out.len(), bytes, "the buffer has the size of the chunks");
         let mut state = self.state();
         if place.container == state.open.number {
-            let is_it = state.open.entries.get(slots.clone()) == Some(entries);
-            let there = state.open.chunks(slots).filter(|_| is_it);
-            return there.inspect(|there| out.copy_from_slice(there)).is_some();
+            let matches = state.open.entries.get(slots.clone()) == Some(entries);
+            let bytes = state.open.chunks(slots).filter(|_| matches);
+            return bytes.inspect(|bytes| out.copy_from_slice(bytes)).is_some();
         }
         let Some(listing) = self.listing_of(place.container, &mut state, access) else {
             return false;
         };
         drop(state);
-        let is_it = listing.entries.get(slots.clone()) == Some(entries);
-        let parts = listing.parts(slots).filter(|_| is_it);
+        let matches = listing.entries.get(slots.clone()) == Some(entries);
+        let parts = listing.parts(slots).filter(|_| matches);
         parts.is_some_and(|parts| self.read(&listing, &parts, out, access))
     }
 
@@ -99,9 +99,11 @@ impl Shared {
             return slots.into_iter().all(|slot| state.open.is_kept(slot));
         }
         let newer = state.open.number.saturating_sub(place.container);
-        let leaves_soon = newer >= self.containers - 1 - self.containers / LEAVE_SOON;
+        let is_overwritten_soon =
+            newer >= self.containers - 1 - self.containers / OVERWRITTEN_SOON_SHARE;
         let listing = state.trailers.get(self.position(place.container));
-        let listing = listing.filter(|listing| listing.number == place.container && !leaves_soon);
+        let listing =
+            listing.filter(|listing| listing.number == place.container && !is_overwritten_soon);
         listing.is_some_and(|listing| listing.are_kept(slots))
     }
 
@@ -249,4 +251,4 @@ impl ChunkStore for Chunks {
 }
 
 /// The oldest eighth of the containers may be overwritten soon by chunks of other streams.
-const LEAVE_SOON: u32 = 8;
+const OVERWRITTEN_SOON_SHARE: u32 = 8;

@@ -36,7 +36,7 @@ impl Holding {
             PieceMemory::Uncounted => return None,
             _ if bytes.is_empty() => return None,
             PieceMemory::Cached { .. } => None,
-            PieceMemory::Private => Some(hot.hold(bytes.len() as u64)),
+            PieceMemory::Private => Some(hot.charge(bytes.len() as u64)),
         };
         let piece = UnsentPiece {
             memory,

@@ -91,7 +91,7 @@ impl Cache {
             return;
         }
         // Both copies are charged until the last reader of the old one has left.
-        let hold = self.hot.hold(stored.charge_bytes());
+        let hold = self.hot.charge(stored.charge_bytes());
         if let Some(body) = arena.insert_with(body, hold) {
             let response = StoredResponse {
                 body: StoredBody::Memory(body),

@@ -28,7 +28,7 @@ fn are_disabled_in(settings: &Path) -> io::Result<()> {
         let Ok(setting) = fs::read_to_string(&file) else {
             continue;
         };
-        if !is_off(&setting) {
+        if !disables_huge_pages(&setting) {
             return Err(io::Error::other(format!(
                 "{} is set to {}: large bodies need files without huge pages (set it to never or advise)",
                 file.display(),
@@ -40,7 +40,7 @@ fn are_disabled_in(settings: &Path) -> io::Result<()> {
 }
 
 /// Returns true if a setting disables huge pages. The active choice is in brackets.
-fn is_off(setting: &str) -> bool {
+fn disables_huge_pages(setting: &str) -> bool {
     let chosen = setting
         .split_whitespace()
         .find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
@@ -63,7 +63,7 @@ mod tests {
             ("always [inherit] within_size advise never\n", true),
             ("nonsense\n", false),
         ] {
-            assert_eq!(is_off(setting), off, "{setting}");
+            assert_eq!(disables_huge_pages(setting), off, "{setting}");
         }
     }
 

@@ -98,7 +98,7 @@ impl DiskCache {
         settings: DiskSettings,
         devices: Vec<Arc<dyn Device>>,
     ) -> Result<(Self, RecoveryReport), OpenError> {
-        check(&settings, devices.len())?;
+        check_settings(&settings, devices.len())?;
         let mut report = RecoveryReport::default();
         let mut opened: Vec<(Volume, _)> = Vec::new();
         let contents = contents_of(devices.iter().map(|device| &**device))?;
@@ -285,7 +285,7 @@ impl DiskCache {
     /// once. It survives a crash after the next sync, at the latest after the `sync_interval` of the settings.
     pub fn purge(&self, hash: KeyHash, _key: &[u8]) {
         let volume = self.volume_of(hash);
-        volume.forget(hash);
+        volume.remove_key(hash);
         volume.counters.purges.increment();
         volume.purges_pending.fetch_add(1, Ordering::SeqCst);
         if volume
@@ -293,7 +293,7 @@ impl DiskCache {
             .push_unbounded(Message::Tombstone { hash })
             .is_err()
         {
-            volume.purge_ended();
+            volume.count_purge_ended();
             volume.counters.purges_not_durable.increment();
         }
     }
@@ -310,7 +310,7 @@ impl DiskCache {
     ) {
         let volume = self.volume_of(hash);
         volume.counters.purges.increment();
-        if !volume.forget(hash) {
+        if !volume.remove_key(hash) {
             done(Ok(()));
             return;
         }
@@ -323,7 +323,7 @@ impl DiskCache {
             .push_first(Message::Purge { hash, done })
             .is_err()
         {
-            volume.purge_ended();
+            volume.count_purge_ended();
             volume.counters.purges_not_durable.increment();
         }
     }
@@ -335,7 +335,7 @@ impl DiskCache {
     /// Fails if durability is not certain. The purge is nevertheless in force until the process ends.
     pub fn purge_synced(&self, hash: KeyHash, key: &[u8]) -> Result<(), SyncError> {
         self.purge(hash, key);
-        wait(&send(self.volume_of(hash), |done| Message::Sync { done })?)
+        wait_for_result(&send(self.volume_of(hash), |done| Message::Sync { done })?)
     }
 
     /// Replaces the head of an object. For an object in pieces only the commit record is written again, for a
@@ -362,7 +362,7 @@ impl DiskCache {
             volume.counters.dropped_queue_full.increment();
             return Err(WriteError::QueueFull);
         }
-        let write = WriteState::new(object.hash(), volume.object_id(), key, head);
+        let write = WriteState::new(object.hash(), volume.next_object_id(), key, head);
         volume.register(&write);
         let message = Message::Rewrite {
             write: Arc::clone(&write),
@@ -451,7 +451,10 @@ impl DiskCache {
             .iter()
             .map(|volume| send(volume, &message))
             .collect();
-        let results: Vec<_> = sent.into_iter().map(|result| wait(&result?)).collect();
+        let results: Vec<_> = sent
+            .into_iter()
+            .map(|result| wait_for_result(&result?))
+            .collect();
         results.into_iter().collect()
     }
 }
@@ -488,7 +491,7 @@ fn send(
     Ok(answer)
 }
 
-fn wait(answer: &SyncResult) -> Result<(), SyncError> {
+fn wait_for_result(answer: &SyncResult) -> Result<(), SyncError> {
     answer.recv().map_err(|_| SyncError::Closed)?
 }
 
@@ -522,7 +525,7 @@ fn contents_of<'a>(
     Ok(contents)
 }
 
-fn check(settings: &DiskSettings, devices: usize) -> Result<(), OpenError> {
+fn check_settings(settings: &DiskSettings, devices: usize) -> Result<(), OpenError> {
     let wrong = |problem| Err(OpenError::Settings(problem));
     if devices == 0 {
         return Err(OpenError::NoDevice);

@@ -93,7 +93,7 @@ pub(super) fn read(
 }
 
 fn area_at(superblock: &Superblock, area: u64) -> u64 {
-    superblock.checkpoint_at + area * superblock.checkpoint_bytes
+    superblock.checkpoint_offset + area * superblock.checkpoint_bytes
 }
 
 /// Returns the headers of both areas, if they are valid.

@@ -157,8 +157,8 @@ pub struct DiskCounters {
 
 impl DiskCounters {
     /// Returns the sum of one field over all devices.
-    pub fn total(&self, of: impl Fn(&DeviceCounters) -> u64) -> u64 {
-        self.devices.iter().map(of).sum()
+    pub fn total(&self, field: impl Fn(&DeviceCounters) -> u64) -> u64 {
+        self.devices.iter().map(field).sum()
     }
 }
 

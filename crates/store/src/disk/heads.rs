@@ -77,13 +77,13 @@ mod tests {
             kind: Kind::Object,
             key_bytes: 3,
             head_bytes,
-            items: 0,
+            item_count: 0,
             hash: at,
-            object: 1,
+            object_id: 1,
             epoch,
             body_bytes: 0,
             body_offset: 0,
-            written_secs: 0,
+            written_unix_secs: 0,
         };
         let mut bytes = vec![7; header.meta_bytes() + 100];
         header.seal(&mut bytes[..header.meta_bytes()], ChecksumSeed(1));

@@ -47,7 +47,7 @@ use edgeward_types::{ByteSize, KeyHash};
 
 use super::Location;
 use crate::sync::Mutex;
-use bucket::{HITS_SHIFT, READ_ATTEMPTS, SLOTS, settled};
+use bucket::{HITS_SHIFT, READ_ATTEMPTS, SLOTS, is_settled};
 use geometry::{Geometry, Identity, Shape};
 use insertion::Writer;
 use table::Table;
@@ -282,7 +282,8 @@ impl Index {
                 .or_else(|| second.line().find(mask, wanted));
             let after = [first.version_after(), second.version_after()];
             // An entry may have moved between the two buckets, or into a new layer.
-            if before == after && before.into_iter().all(settled) && self.table.shape() == shape {
+            if before == after && before.into_iter().all(is_settled) && self.table.shape() == shape
+            {
                 break;
             }
             std::hint::spin_loop();

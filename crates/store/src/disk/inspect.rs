@@ -12,7 +12,7 @@ use edgeward_policy::log::SegmentId;
 use super::device::{Device, FileDevice};
 use super::error::OpenError;
 use super::format::{
-    Entry, Extent, FORMAT_VERSION, Kind, Superblock, SuperblockError, Unformatted,
+    Entry, Extent, FORMAT_VERSION, Kind, NoValidSuperblock, Superblock, SuperblockError,
 };
 use super::location::Location;
 use super::recovery;
@@ -75,8 +75,8 @@ pub struct SegmentInspection {
 
 impl Inspection {
     /// Returns the sum of one field over all segments in use.
-    pub fn total(&self, of: impl Fn(&SegmentInspection) -> u64) -> u64 {
-        self.in_use.iter().map(of).sum()
+    pub fn total(&self, field: impl Fn(&SegmentInspection) -> u64) -> u64 {
+        self.in_use.iter().map(field).sum()
     }
 }
 
@@ -118,24 +118,24 @@ pub fn verify(
 
 fn inspect_path(
     path: &Path,
-    check: bool,
+    verify_bodies: bool,
     progress: impl FnMut(InspectionProgress),
 ) -> Result<Inspection, OpenError> {
     let device = FileDevice::open_to_read(path).map_err(|source| OpenError::Device {
         path: path.to_owned(),
         source,
     })?;
-    inspect_device(&device, check, progress)
+    inspect_device(&device, verify_bodies, progress)
 }
 
-/// Like [`inspect`], or like [`verify`] if `check` is true, for a device that the caller opened.
+/// Like [`inspect`], or like [`verify`] if `verify_bodies` is true, for a device that the caller opened.
 ///
 /// # Errors
 ///
 /// Like [`inspect`].
 pub fn inspect_device(
     device: &dyn Device,
-    check: bool,
+    verify_bodies: bool,
     mut progress: impl FnMut(InspectionProgress),
 ) -> Result<Inspection, OpenError> {
     let failed = |source| OpenError::Io {
@@ -148,11 +148,11 @@ pub fn inspect_device(
     };
     let superblock = match recovery::read_superblock(device).map_err(failed)? {
         Ok(superblock) => superblock,
-        Err(Unformatted::Blank) => return Err(rejected(SuperblockError::Foreign)),
-        Err(Unformatted::Broken(problem)) => return Err(rejected(problem)),
+        Err(NoValidSuperblock::Blank) => return Err(rejected(SuperblockError::Foreign)),
+        Err(NoValidSuperblock::Invalid(problem)) => return Err(rejected(problem)),
     };
     let count = recovery::segments_on(device, &superblock, 0)?;
-    let segments = SegmentTable::new(superblock.segments_at, superblock.segment_bytes, count);
+    let segments = SegmentTable::new(superblock.segments_offset, superblock.segment_bytes, count);
     let mut inspector = Inspector {
         scan: Scan {
             device,
@@ -161,19 +161,19 @@ pub fn inspect_device(
             seed: superblock.checksum_seed,
         },
         report: new_report(device, &superblock, count),
-        sound_pieces: HashSet::new(),
+        valid_pieces: HashSet::new(),
         extents: Vec::new(),
     };
-    let live = inspector.live();
+    let live = inspector.live_segments();
     let total = live.len() as u64;
     for (done, (segment, epoch)) in (1..).zip(live) {
-        inspector.segment(segment, epoch, check);
+        inspector.inspect_segment(segment, epoch, verify_bodies);
         progress(InspectionProgress {
             segments_done: done,
             segments: total,
         });
     }
-    if check {
+    if verify_bodies {
         inspector.check_extents();
     }
     Ok(inspector.report)
@@ -184,7 +184,7 @@ fn new_report(device: &dyn Device, superblock: &Superblock, segments: u32) -> In
         device: device.name(),
         format_version: FORMAT_VERSION,
         device_id: superblock.device_id,
-        created_secs: superblock.created_secs,
+        created_secs: superblock.created_unix_secs,
         device_bytes: device.len(),
         segment_bytes: superblock.segment_bytes,
         segments: u64::from(segments),
@@ -196,13 +196,13 @@ struct Inspector<'a> {
     scan: Scan<'a>,
     report: Inspection,
     /// The offsets of pieces that match their checksum.
-    sound_pieces: HashSet<u64>,
+    valid_pieces: HashSet<u64>,
     /// For every extent of a commit record: the location of the record, and the extent.
     extents: Vec<(Location, Extent)>,
 }
 
 impl Inspector<'_> {
-    fn live(&mut self) -> Vec<(SegmentId, u64)> {
+    fn live_segments(&mut self) -> Vec<(SegmentId, u64)> {
         let mut unreadable = 0;
         let live = recovery::live_segments(&self.scan, &mut unreadable);
         self.report.unreadable_segments = u64::from(unreadable);
@@ -211,32 +211,32 @@ impl Inspector<'_> {
             .collect()
     }
 
-    fn segment(&mut self, segment: SegmentId, epoch: u64, check: bool) {
-        let mut of = SegmentInspection {
+    fn inspect_segment(&mut self, segment: SegmentId, epoch: u64, verify_bodies: bool) {
+        let mut inspection = SegmentInspection {
             segment: segment.0,
             epoch,
             ..SegmentInspection::default()
         };
         if let Ok(Some(header)) = self.scan.header(segment) {
-            of.opened_secs = header.opened_secs;
+            inspection.opened_secs = header.opened_unix_secs;
         }
         let result = match self.scan.footer(segment, epoch) {
             Ok(Some(entries)) => {
-                of.sealed = true;
-                entries.iter().for_each(|entry| of.count(entry));
-                if check {
+                inspection.sealed = true;
+                entries.iter().for_each(|entry| inspection.count(entry));
+                if verify_bodies {
                     self.check_entries(segment, epoch, &entries)
                 } else {
                     Ok(())
                 }
             }
-            Ok(None) => self.search(segment, epoch, check, &mut of),
+            Ok(None) => self.search(segment, epoch, verify_bodies, &mut inspection),
             Err(error) => Err(error),
         };
         if let Err(error) = result {
-            self.problem(format!("segment {} cannot be read: {error}", segment.0));
+            self.report_problem(format!("segment {} cannot be read: {error}", segment.0));
         }
-        self.report.in_use.push(of);
+        self.report.in_use.push(inspection);
     }
 
     /// Checks that the segment has every record that its footer lists.
@@ -257,7 +257,7 @@ impl Inspector<'_> {
                     .scan
                     .segments
                     .location(segment, u64::from(entry.offset));
-                self.problem(format!("record at {at} does not match its checksum"));
+                self.report_problem(format!("record at {at} does not match its checksum"));
             }
         }
         Ok(())
@@ -274,12 +274,12 @@ impl Inspector<'_> {
         let scan = self.scan;
         scan.search(segment, epoch, true, |found| {
             self.report.verified_bytes += found.header.record_bytes();
-            if !found.body_is_sound {
+            if !found.has_valid_body {
                 return;
             }
             let at = scan.segments.location(segment, found.offset);
             match found.header.kind {
-                Kind::Piece => _ = self.sound_pieces.insert(at.offset()),
+                Kind::Piece => _ = self.valid_pieces.insert(at.offset()),
                 Kind::Commit => self
                     .extents
                     .extend(found.extents().map(|extent| (at, extent))),
@@ -295,16 +295,19 @@ impl Inspector<'_> {
         &mut self,
         segment: SegmentId,
         epoch: u64,
-        check: bool,
-        of: &mut SegmentInspection,
+        verify_bodies: bool,
+        inspection: &mut SegmentInspection,
     ) -> io::Result<()> {
         let scan = self.scan;
-        scan.search(segment, epoch, check, |found| {
-            if found.body_is_sound {
-                found.entries().iter().for_each(|entry| of.count(entry));
+        scan.search(segment, epoch, verify_bodies, |found| {
+            if found.has_valid_body {
+                found
+                    .entries()
+                    .iter()
+                    .for_each(|entry| inspection.count(entry));
             }
         })?;
-        if check {
+        if verify_bodies {
             self.visit(segment, epoch, &mut |_| {})?;
         }
         Ok(())
@@ -314,23 +317,25 @@ impl Inspector<'_> {
     fn check_extents(&mut self) {
         let live: HashSet<(u32, u64)> = {
             let in_use = self.report.in_use.iter();
-            in_use.map(|of| (of.segment, of.epoch)).collect()
+            in_use
+                .map(|inspection| (inspection.segment, inspection.epoch))
+                .collect()
         };
         let mut broken: Option<Location> = None;
         for (commit, extent) in std::mem::take(&mut self.extents) {
             let segment = self.scan.segments.segment_at(extent.at);
-            let counts = segment.is_some_and(|segment| live.contains(&(segment.0, extent.epoch)));
-            if counts && !self.sound_pieces.contains(&extent.at) && broken != Some(commit) {
+            let is_live = segment.is_some_and(|segment| live.contains(&(segment.0, extent.epoch)));
+            if is_live && !self.valid_pieces.contains(&extent.at) && broken != Some(commit) {
                 broken = Some(commit);
                 let at = extent.at;
-                self.problem(format!(
+                self.report_problem(format!(
                     "object at {commit}: its piece at {at:#x} is missing"
                 ));
             }
         }
     }
 
-    fn problem(&mut self, description: String) {
+    fn report_problem(&mut self, description: String) {
         self.report.problems += 1;
         if self.report.problems_shown.len() < PROBLEMS_SHOWN_MAX {
             self.report.problems_shown.push(description);

@@ -48,8 +48,8 @@ impl Mapping {
 
     /// Returns how many bytes of the range, from its start on, are in memory without a gap. Checks at most one
     /// mebibyte.
-    pub(crate) fn resident(&self, range: Range<u64>) -> u64 {
-        let Some((start, length)) = self.within(&range) else {
+    pub(crate) fn resident_bytes(&self, range: Range<u64>) -> u64 {
+        let Some((start, length)) = self.checked_range(&range) else {
             return 0;
         };
         let first = start / self.page_bytes * self.page_bytes;
@@ -57,8 +57,8 @@ impl Mapping {
             .div_ceil(self.page_bytes)
             .min(PAGES_MAX);
         let mut states = [0_u8; PAGES_MAX];
-        // SAFETY: `within` checked that the pages are in the mapping, which lives as long as `self`. `states` has
-        // a byte for each page of the query.
+        // SAFETY: `checked_range` checked that the pages are in the mapping, which lives as long as `self`.
+        // `states` has a byte for each page of the query.
         let status = unsafe {
             libc::mincore(
                 self.memory.as_mut_ptr().add(first).cast(),
@@ -79,18 +79,18 @@ impl Mapping {
     ///
     /// # Errors
     ///
-    /// Returns `WouldBlock` if the socket accepts no byte now, `EFAULT` (see [`is_gone`]) if the range cannot be
-    /// read, and otherwise the socket's error.
+    /// Returns `WouldBlock` if the socket accepts no byte now, `EFAULT` (see [`is_unreadable`]) if the range
+    /// cannot be read, and otherwise the socket's error.
     pub(crate) fn send(
         &self,
         to: BorrowedFd<'_>,
         before: &[u8],
         range: Range<u64>,
     ) -> io::Result<usize> {
-        let Some((start, length)) = self.within(&range) else {
-            return Err(gone());
+        let Some((start, length)) = self.checked_range(&range) else {
+            return Err(unreadable_error());
         };
-        // SAFETY: `within` checked that the offset is in the mapping.
+        // SAFETY: `checked_range` checked that the offset is in the mapping.
         let address = unsafe { self.memory.as_mut_ptr().add(start) };
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         loop {
@@ -143,7 +143,7 @@ impl Mapping {
     }
 
     /// Returns the range as offset and length. Returns `None` if the range is empty or not within the mapping.
-    fn within(&self, range: &Range<u64>) -> Option<(usize, usize)> {
+    fn checked_range(&self, range: &Range<u64>) -> Option<(usize, usize)> {
         let start = usize::try_from(range.start).ok()?;
         let end = usize::try_from(range.end).ok()?;
         (start < end && end <= self.memory.len()).then(|| (start, end - start))
@@ -174,12 +174,12 @@ fn page_bytes() -> io::Result<usize> {
 }
 
 /// The error that a system call returns for bytes that cannot be read.
-pub(crate) fn gone() -> io::Error {
+pub(crate) fn unreadable_error() -> io::Error {
     io::Error::from_raw_os_error(libc::EFAULT)
 }
 
 /// Returns true if the bytes to send could not be read: the file was truncated, or the device fails.
-pub(crate) fn is_gone(error: &io::Error) -> bool {
+pub(crate) fn is_unreadable(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EFAULT)
 }
 
@@ -203,7 +203,7 @@ mod tests {
     fn written_bytes_are_resident_and_are_sent_after_the_head() {
         let bytes: Vec<u8> = (0..20_000_u32).map(|n| (n % 251) as u8).collect();
         let (_file, mapping) = mapped(&bytes);
-        assert_eq!(mapping.resident(5000..20_000), 15_000);
+        assert_eq!(mapping.resident_bytes(5000..20_000), 15_000);
         let (ours, mut theirs) = UnixStream::pair().expect("sockets");
         for before in [&b"head"[..], b""] {
             let sent = mapping.send(ours.as_fd(), before, 5000..9000);
@@ -219,9 +219,9 @@ mod tests {
         let (_file, mapping) = mapped(&[1; 8192]);
         let (ours, _theirs) = UnixStream::pair().expect("sockets");
         for range in [0..0, 8192..8193, 4096..8193, u64::MAX - 1..u64::MAX] {
-            assert_eq!(mapping.resident(range.clone()), 0);
+            assert_eq!(mapping.resident_bytes(range.clone()), 0);
             let error = mapping.send(ours.as_fd(), b"", range).expect_err("refused");
-            assert!(is_gone(&error), "{error}");
+            assert!(is_unreadable(&error), "{error}");
         }
     }
 
@@ -259,11 +259,11 @@ mod tests {
         file.set_len(4096).expect("cuts");
         let (ours, _theirs) = UnixStream::pair().expect("sockets");
         let error = mapping.send(ours.as_fd(), b"", 8192..10_000);
-        assert!(is_gone(&error.expect_err("it is truncated")));
+        assert!(is_unreadable(&error.expect_err("it is truncated")));
         match mapping.send(ours.as_fd(), b"head", 8192..10_000) {
             // The socket accepted `head` before the kernel noticed the error.
             Ok(sent) => assert_eq!(sent, 4),
-            Err(error) => assert!(is_gone(&error), "{error}"),
+            Err(error) => assert!(is_unreadable(&error), "{error}"),
         }
     }
 

@@ -25,7 +25,7 @@ use super::writer::{AppendError, Draft, Move, Writer, table_of};
 #[derive(Debug)]
 struct Resident {
     hash: KeyHash,
-    object: u64,
+    object_id: u64,
     /// The location in the index: the object's only record or its commit record.
     at: Location,
     hits: u8,
@@ -58,14 +58,14 @@ impl Writer {
         for number in chosen {
             reinserted[number] = self.reinsert(&residents[number], victim)?;
             if reinserted[number] {
-                let ordinal = volume.ordinal(residents[number].object);
+                let ordinal = volume.ordinal_of(residents[number].object_id);
                 self.record_decision(|digest| digest.reinserted(ordinal));
             }
         }
         for (resident, reinserted) in residents.iter().zip(reinserted) {
             if !reinserted && volume.index.remove(resident.hash, resident.at) {
                 volume.counters.evicted_objects.increment();
-                let ordinal = volume.ordinal(resident.object);
+                let ordinal = volume.ordinal_of(resident.object_id);
                 self.record_decision(|digest| digest.evicted(ordinal));
             }
         }
@@ -157,11 +157,11 @@ fn draft_of<'a>(record: &'a Record, head: &'a [u8]) -> Draft<'a> {
     Draft {
         kind: header.kind,
         hash: KeyHash(header.hash),
-        object: header.object,
+        object_id: header.object_id,
         key: record.key(),
         head,
         table: &[],
-        items: header.items,
+        item_count: header.item_count,
         body_bytes: header.body_bytes,
         body_offset: header.body_offset,
     }
@@ -181,7 +181,7 @@ fn residents_of(volume: &Volume, victim: SegmentId) -> Vec<Resident> {
                 if let Some(hits) = volume.index.hits(hash, at) {
                     residents.push(Resident {
                         hash,
-                        object: entry.object,
+                        object_id: entry.object_id,
                         at,
                         hits,
                         bytes: u64::from(entry.record_bytes),
@@ -190,7 +190,7 @@ fn residents_of(volume: &Volume, victim: SegmentId) -> Vec<Resident> {
                 }
                 continue;
             }
-            Kind::Piece | Kind::Commit => *by_number.entry(entry.object).or_insert_with(|| {
+            Kind::Piece | Kind::Commit => *by_number.entry(entry.object_id).or_insert_with(|| {
                 let resident = resident_in_pieces(volume, &entry)?;
                 residents.push(resident);
                 Some(residents.len() - 1)
@@ -215,13 +215,13 @@ fn resident_in_pieces(volume: &Volume, entry: &Entry) -> Option<Resident> {
     let commit = volume.load_record(at, first).ok()?;
     let is_same_object = commit.header.kind == Kind::Commit
         && commit.header.hash == entry.hash
-        && commit.header.object == entry.object;
+        && commit.header.object_id == entry.object_id;
     if !is_same_object {
         return None;
     }
     Some(Resident {
         hash,
-        object: entry.object,
+        object_id: entry.object_id,
         at,
         hits: volume.index.hits(hash, at)?,
         bytes: commit.header.record_bytes(),

@@ -18,8 +18,8 @@ use super::checkpoint;
 use super::device::Device;
 use super::error::{DamagedDevice, OpenError};
 use super::format::{
-    ChecksumSeed, Entry, Extent, Kind, SEGMENT_HEADER_BYTES, SUPERBLOCK_BYTES, SegmentHeader,
-    Superblock, SuperblockError, Unformatted, looks_like_segment_header,
+    ChecksumSeed, Entry, Extent, Kind, NoValidSuperblock, SEGMENT_HEADER_BYTES, SUPERBLOCK_BYTES,
+    SegmentHeader, Superblock, SuperblockError, looks_like_segment_header,
 };
 use super::index::{Index, IndexConfig};
 use super::location::Location;
@@ -96,12 +96,12 @@ pub(super) fn content_of(device: &dyn Device) -> Result<Content, OpenError> {
     };
     let problem = match read_superblock(device).map_err(failed)? {
         Ok(superblock) => return Ok(Content::Store(superblock)),
-        Err(Unformatted::Broken(SuperblockError::Foreign)) => Some(SuperblockError::Foreign),
-        Err(Unformatted::Broken(SuperblockError::Corrupt)) => {
+        Err(NoValidSuperblock::Invalid(SuperblockError::Foreign)) => Some(SuperblockError::Foreign),
+        Err(NoValidSuperblock::Invalid(SuperblockError::Corrupt)) => {
             return Ok(Content::Damaged(damaged(device)));
         }
-        Err(Unformatted::Broken(problem)) => return rejected(problem),
-        Err(Unformatted::Blank) => None,
+        Err(NoValidSuperblock::Invalid(problem)) => return rejected(problem),
+        Err(NoValidSuperblock::Blank) => None,
     };
     let foreign = blank::foreign_data(device).map_err(failed)?;
     // If data with a known signature is found, it was written over an earlier store, so the device is not a
@@ -153,8 +153,8 @@ fn was_store(device: &dyn Device) -> io::Result<bool> {
 /// Returns the last offset at which the first segment of a store on this device may begin.
 fn segment_headers_end(device: &dyn Device) -> u64 {
     let bytes = device.len().min(Location::DEVICE_BYTES_MAX);
-    let (checkpoint_at, checkpoint_bytes) = checkpoints_on(bytes);
-    (checkpoint_at + 2 * checkpoint_bytes).next_multiple_of(FOLIO_BYTES_MAX)
+    let (checkpoint_offset, checkpoint_bytes) = checkpoints_on(bytes);
+    (checkpoint_offset + 2 * checkpoint_bytes).next_multiple_of(FOLIO_BYTES_MAX)
 }
 
 /// Returns the offset of the first checkpoint area of a store of this size, and the length of each area.
@@ -180,12 +180,14 @@ pub(super) fn format_blank(
 }
 
 /// Reads the superblock. One valid copy is sufficient. A device may be blank only if both copies are blank.
-pub(super) fn read_superblock(device: &dyn Device) -> io::Result<Result<Superblock, Unformatted>> {
+pub(super) fn read_superblock(
+    device: &dyn Device,
+) -> io::Result<Result<Superblock, NoValidSuperblock>> {
     if device.len() < 2 * SUPERBLOCK_BYTES as u64 {
         return Ok(Err(if device.is_empty() {
-            Unformatted::Blank
+            NoValidSuperblock::Blank
         } else {
-            Unformatted::Broken(SuperblockError::Foreign)
+            NoValidSuperblock::Invalid(SuperblockError::Foreign)
         }));
     }
     let mut bytes = [0; SUPERBLOCK_BYTES];
@@ -198,15 +200,20 @@ pub(super) fn read_superblock(device: &dyn Device) -> io::Result<Result<Superblo
     Ok(match (first, second) {
         (Ok(superblock), _) | (_, Ok(superblock)) => Ok(superblock),
         // The device is new, or a crash interrupted its formatting before an object was stored.
-        (Err(Unformatted::Blank), Err(Unformatted::Blank)) => Err(Unformatted::Blank),
-        (Err(Unformatted::Broken(first)), Err(Unformatted::Broken(second))) => {
+        (Err(NoValidSuperblock::Blank), Err(NoValidSuperblock::Blank)) => {
+            Err(NoValidSuperblock::Blank)
+        }
+        (Err(NoValidSuperblock::Invalid(first)), Err(NoValidSuperblock::Invalid(second))) => {
             // An unknown version is the more helpful error: another version of the program wrote the store.
             let is_version = matches!(second, SuperblockError::Version { .. });
-            Err(Unformatted::Broken(if is_version { second } else { first }))
+            Err(NoValidSuperblock::Invalid(if is_version {
+                second
+            } else {
+                first
+            }))
         }
-        (Err(Unformatted::Broken(problem)), _) | (_, Err(Unformatted::Broken(problem))) => {
-            Err(Unformatted::Broken(problem))
-        }
+        (Err(NoValidSuperblock::Invalid(problem)), _)
+        | (_, Err(NoValidSuperblock::Invalid(problem))) => Err(NoValidSuperblock::Invalid(problem)),
     })
 }
 
@@ -221,17 +228,17 @@ fn divide(
         Some(size) => size.bytes(),
         None => LogShape::segment_bytes_for(bytes),
     };
-    let (checkpoint_at, checkpoint_bytes) = checkpoints_on(bytes);
+    let (checkpoint_offset, checkpoint_bytes) = checkpoints_on(bytes);
     let superblock = Superblock {
         device_id: random(),
         key_seed,
         checksum_seed: ChecksumSeed(random()),
         segment_bytes,
-        segments_at: (checkpoint_at + 2 * checkpoint_bytes)
+        segments_offset: (checkpoint_offset + 2 * checkpoint_bytes)
             .next_multiple_of(segments_align(segment_bytes)),
-        checkpoint_at,
+        checkpoint_offset,
         checkpoint_bytes,
-        created_secs: unix_secs(),
+        created_unix_secs: unix_secs(),
     };
     segments_on(device, &superblock, settings.reserve_segments)?;
     Ok(superblock)
@@ -272,14 +279,14 @@ pub(super) fn segments_on(
     reserve: u32,
 ) -> Result<u32, OpenError> {
     let bytes = device.len().min(Location::DEVICE_BYTES_MAX);
-    let segments = bytes.saturating_sub(superblock.segments_at) / superblock.segment_bytes;
+    let segments = bytes.saturating_sub(superblock.segments_offset) / superblock.segment_bytes;
     let segments = u32::try_from(segments).unwrap_or(u32::MAX);
     let segments_min = SegmentLog::segments_min(reserve);
     if segments < segments_min {
         return Err(OpenError::TooSmall {
             device: device.name(),
             bytes: device.len(),
-            needed: superblock.segments_at + u64::from(segments_min) * superblock.segment_bytes,
+            needed: superblock.segments_offset + u64::from(segments_min) * superblock.segment_bytes,
             segments: segments_min,
         });
     }
@@ -295,7 +302,7 @@ pub(super) fn recover(
 ) -> Result<(Volume, SegmentLog, DeviceRecovery), OpenError> {
     let started = Instant::now();
     let count = segments_on(&*device, &superblock, settings.reserve_segments)?;
-    let segments = SegmentTable::new(superblock.segments_at, superblock.segment_bytes, count);
+    let segments = SegmentTable::new(superblock.segments_offset, superblock.segment_bytes, count);
     let scan = Scan {
         device: &*device,
         segments: &segments,
@@ -323,7 +330,8 @@ pub(super) fn recover(
         return Err(OpenError::Shrunk {
             device: device.name(),
             bytes: device.len(),
-            needed: superblock.segments_at + u64::from(segments_before) * superblock.segment_bytes,
+            needed: superblock.segments_offset
+                + u64::from(segments_before) * superblock.segment_bytes,
         });
     }
     let live: Vec<_> = found
@@ -341,7 +349,7 @@ pub(super) fn recover(
         begin_epoch: epoch,
         live: &live,
         searched: HashSet::new(),
-        sound_pieces: HashSet::new(),
+        valid_pieces: HashSet::new(),
     }
     .run(&mut report);
     for &(segment, epoch) in &live {
@@ -373,18 +381,18 @@ pub(super) fn recover(
 /// Returns the headers of the segments in use, oldest first.
 pub(super) fn live_segments(scan: &Scan<'_>, unreadable: &mut u32) -> Vec<SegmentHeader> {
     let mut live = Vec::new();
-    let mut tail_epoch = 0;
+    let mut oldest_used_epoch = 0;
     for number in 0..scan.segments.count() {
         match scan.header(SegmentId(number)) {
             Ok(Some(header)) => {
-                tail_epoch = tail_epoch.max(header.tail_epoch);
+                oldest_used_epoch = oldest_used_epoch.max(header.oldest_used_epoch);
                 live.push(header);
             }
             Ok(None) => {}
             Err(_) => *unreadable += 1,
         }
     }
-    live.retain(|header| header.epoch >= tail_epoch);
+    live.retain(|header| header.epoch >= oldest_used_epoch);
     live.sort_unstable_by_key(|header| header.epoch);
     live
 }
@@ -399,7 +407,7 @@ struct Replay<'a> {
     /// Segments without a footer.
     searched: HashSet<SegmentId>,
     /// The offsets of pieces with valid bodies in the searched segments.
-    sound_pieces: HashSet<u64>,
+    valid_pieces: HashSet<u64>,
 }
 
 impl Replay<'_> {
@@ -445,15 +453,15 @@ impl Replay<'_> {
         self.searched.insert(segment);
         let scan = self.scan;
         scan.search(segment, epoch, true, |found| {
-            if !found.body_is_sound {
+            if !found.has_valid_body {
                 return;
             }
             if found.header.kind == Kind::Piece {
-                self.sound_pieces
+                self.valid_pieces
                     .insert(scan.segments.start(segment) + found.offset);
             }
             if found.header.kind == Kind::Commit
-                && !found.extents().all(|extent| self.is_sound(&extent))
+                && !found.extents().all(|extent| self.is_piece_stored(&extent))
             {
                 return;
             }
@@ -466,7 +474,7 @@ impl Replay<'_> {
 
     /// Returns true if a piece is stored: its segment is in use and, if the segment was searched, the body is
     /// valid.
-    fn is_sound(&self, extent: &Extent) -> bool {
+    fn is_piece_stored(&self, extent: &Extent) -> bool {
         let Some(segment) = self.scan.segments.segment_at(extent.at) else {
             return false;
         };
@@ -474,7 +482,7 @@ impl Replay<'_> {
             .live
             .binary_search_by_key(&extent.epoch, |&(_, epoch)| epoch)
             .is_ok_and(|at| self.live[at].0 == segment);
-        counts && (!self.searched.contains(&segment) || self.sound_pieces.contains(&extent.at))
+        counts && (!self.searched.contains(&segment) || self.valid_pieces.contains(&extent.at))
     }
 }
 

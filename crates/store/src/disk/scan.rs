@@ -29,7 +29,7 @@ pub(crate) struct FoundRecord<'a> {
     pub(crate) offset: u64,
     meta: &'a [u8],
     /// True if every block of the body matches its checksum.
-    pub(crate) body_is_sound: bool,
+    pub(crate) has_valid_body: bool,
 }
 
 impl FoundRecord<'_> {
@@ -41,7 +41,7 @@ impl FoundRecord<'_> {
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let entry = |hash| Entry {
             hash,
-            object: self.header.object,
+            object_id: self.header.object_id,
             offset: u32::try_from(self.offset).expect("within a segment"),
             record_bytes: u32::try_from(self.header.record_bytes()).expect("within a segment"),
             kind: self.header.kind,
@@ -165,7 +165,7 @@ impl Scan<'_> {
         }
         let has_body = matches!(header.kind, Kind::Object | Kind::Piece);
         let checksums = meta[header.table_range()].chunks_exact(8);
-        let body_is_sound = !has_body
+        let has_valid_body = !has_body
             || !check_bodies
             || checksums
                 .zip(body.chunks(BLOCK_BYTES as usize))
@@ -174,7 +174,7 @@ impl Scan<'_> {
             header,
             offset,
             meta,
-            body_is_sound,
+            has_valid_body,
         });
         Ok(header.record_bytes().next_multiple_of(Location::UNIT_BYTES))
     }

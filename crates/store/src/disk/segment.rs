@@ -17,7 +17,7 @@ use super::location::Location;
 /// The positions of the segments on a device, and the state of each that readers need.
 #[derive(Debug)]
 pub(crate) struct SegmentTable {
-    segments_at: u64,
+    segments_offset: u64,
     segment_bytes: u64,
     slots: Box<[Slot]>,
 }
@@ -35,9 +35,9 @@ struct Slot {
 }
 
 impl SegmentTable {
-    pub(crate) fn new(segments_at: u64, segment_bytes: u64, segments: u32) -> Self {
+    pub(crate) fn new(segments_offset: u64, segment_bytes: u64, segments: u32) -> Self {
         Self {
-            segments_at,
+            segments_offset,
             segment_bytes,
             slots: (0..segments).map(|_| Slot::default()).collect(),
         }
@@ -49,7 +49,7 @@ impl SegmentTable {
 
     /// Returns the start of a segment, in bytes from the device's start.
     pub(crate) fn start(&self, segment: SegmentId) -> u64 {
-        self.segments_at + u64::from(segment.0) * self.segment_bytes
+        self.segments_offset + u64::from(segment.0) * self.segment_bytes
     }
 
     /// Returns the end of a segment, in bytes from the device's start.
@@ -63,7 +63,7 @@ impl SegmentTable {
 
     /// Returns the segment that contains a byte of the device, or `None` if the byte is in no segment.
     pub(crate) fn segment_at(&self, offset: u64) -> Option<SegmentId> {
-        let number = offset.checked_sub(self.segments_at)? / self.segment_bytes;
+        let number = offset.checked_sub(self.segments_offset)? / self.segment_bytes;
         let number = u32::try_from(number).ok()?;
         (number < self.count()).then_some(SegmentId(number))
     }

@@ -80,7 +80,7 @@ impl Verified {
     }
 
     /// Returns an empty table of blocks in the page cache. Its entries expire after one or two seconds.
-    pub(crate) fn of_residents(seed: u64) -> Self {
+    pub(crate) fn for_resident_blocks(seed: u64) -> Self {
         Self::with_slots(RESIDENT_SLOTS, RESIDENT_LIFETIME, seed)
     }
 
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_resident_block_is_remembered_for_two_seconds() {
-        let residents = Verified::of_residents(7);
+        let residents = Verified::for_resident_blocks(7);
         residents.tick(Timestamp::from_secs(1000));
         residents.insert(block(1));
         for (secs, known) in [(1000, true), (1001, true), (1002, false)] {

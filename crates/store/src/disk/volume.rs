@@ -84,7 +84,7 @@ impl Volume {
         let verified = Verified::new(parts.device.len(), parts.settings.verify_every, seed);
         Self {
             verified,
-            residents: Verified::of_residents(seed),
+            residents: Verified::for_resident_blocks(seed),
             heads: Heads::new(seed),
             unwritten: Unwritten::new(),
             device: parts.device,
@@ -108,13 +108,13 @@ impl Volume {
         }
     }
 
-    pub(crate) fn object_id(&self) -> u64 {
+    pub(crate) fn next_object_id(&self) -> u64 {
         self.object_next.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Returns the number of objects that were begun after the device was opened and before this object. The result
     /// is arbitrary for an object of an earlier process.
-    pub(crate) fn ordinal(&self, object: u64) -> u64 {
+    pub(crate) fn ordinal_of(&self, object: u64) -> u64 {
         object.wrapping_sub(self.object_first)
     }
 
@@ -166,7 +166,7 @@ impl Volume {
 
     /// Removes a key from the index and stops writes of the key that are in progress. Returns false if the device
     /// certainly has no object under the key, so that recovery after a crash would not find one either.
-    pub(crate) fn forget(&self, hash: KeyHash) -> bool {
+    pub(crate) fn remove_key(&self, hash: KeyHash) -> bool {
         let in_progress = self.in_progress.lock();
         let writes = in_progress.get(&hash.0);
         for write in writes.into_iter().flatten() {
@@ -183,7 +183,7 @@ impl Volume {
     }
 
     /// Counts a purge as durable or failed.
-    pub(crate) fn purge_ended(&self) {
+    pub(crate) fn count_purge_ended(&self) {
         self.purges_pending.fetch_sub(1, Ordering::SeqCst);
     }
 
@@ -201,16 +201,18 @@ impl Volume {
         counter.increment();
     }
 
-    pub(crate) fn read_succeeded(&self) {
-        self.health.read_errors_in_row.store(0, Ordering::Relaxed);
+    pub(crate) fn record_read_success(&self) {
+        self.health
+            .consecutive_read_errors
+            .store(0, Ordering::Relaxed);
     }
 
     /// Counts a failed read. After many consecutive failures the device is out of service.
-    pub(crate) fn read_failed(&self, error: &io::Error) {
+    pub(crate) fn record_read_failure(&self, error: &io::Error) {
         self.counters.read_errors.increment();
-        let in_row = &self.health.read_errors_in_row;
-        if in_row.fetch_add(1, Ordering::Relaxed) + 1 >= READ_ERRORS_IN_ROW_MAX
-            && self.health.change(DeviceState::OutOfService)
+        let consecutive = &self.health.consecutive_read_errors;
+        if consecutive.fetch_add(1, Ordering::Relaxed) + 1 >= CONSECUTIVE_READ_ERRORS_MAX
+            && self.health.set_state(DeviceState::OutOfService)
         {
             self.settings.on_event.send(&DiskEvent::OutOfService {
                 device: self.device.name(),
@@ -220,10 +222,10 @@ impl Volume {
     }
 
     /// Counts a failed write. The device is read-only from now on.
-    pub(crate) fn write_failed(&self, error: &io::Error) {
+    pub(crate) fn record_write_failure(&self, error: &io::Error) {
         self.counters.write_errors.increment();
         if self.health.state() == DeviceState::InService
-            && self.health.change(DeviceState::ReadOnly)
+            && self.health.set_state(DeviceState::ReadOnly)
         {
             self.settings.on_event.send(&DiskEvent::ReadOnly {
                 device: self.device.name(),
@@ -233,9 +235,9 @@ impl Volume {
     }
 
     /// Ends the read-only state after a successful write.
-    pub(crate) fn write_succeeded(&self) {
+    pub(crate) fn record_write_success(&self) {
         if self.health.state() == DeviceState::ReadOnly
-            && self.health.change(DeviceState::InService)
+            && self.health.set_state(DeviceState::InService)
         {
             self.settings.on_event.send(&DiskEvent::Writable {
                 device: self.device.name(),
@@ -287,12 +289,12 @@ fn remove_write(in_progress: &mut HashMap<u64, Vec<Arc<WriteState>>>, write: &Wr
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     state: AtomicU8,
-    read_errors_in_row: AtomicU32,
+    consecutive_read_errors: AtomicU32,
     corruption_reported: AtomicBool,
 }
 
 /// A single bad sector is a miss; a device with this many consecutive failures is broken.
-const READ_ERRORS_IN_ROW_MAX: u32 = 16;
+const CONSECUTIVE_READ_ERRORS_MAX: u32 = 16;
 
 impl Health {
     pub(crate) fn state(&self) -> DeviceState {
@@ -304,8 +306,8 @@ impl Health {
     }
 
     /// Returns true if the state has changed.
-    fn change(&self, to: DeviceState) -> bool {
-        let code = match to {
+    fn set_state(&self, state: DeviceState) -> bool {
+        let code = match state {
             DeviceState::InService => 0,
             DeviceState::ReadOnly => 1,
             DeviceState::OutOfService => 2,

@@ -125,7 +125,7 @@ impl DiskWrite {
             volume.counters.dropped_queue_full.increment();
             return Err(BeginError::QueueFull);
         }
-        let state = WriteState::new(hash, volume.object_id(), key, head);
+        let state = WriteState::new(hash, volume.next_object_id(), key, head);
         volume.register(&state);
         Ok(Self {
             volume: Arc::clone(volume),

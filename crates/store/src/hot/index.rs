@@ -19,14 +19,14 @@ impl<V> Index<V> {
     #[inline]
     pub(super) fn find(&self, key: KeyHash) -> Option<(Slot, Arc<V>)> {
         let shard = self.shard(key).read();
-        let resident = shard.find(spread(key), |resident| resident.key == key)?;
+        let resident = shard.find(rehash(key), |resident| resident.key == key)?;
         Some((resident.slot, Arc::clone(&resident.value)))
     }
 
     pub(super) fn contains(&self, key: KeyHash) -> bool {
         let shard = self.shard(key).read();
         shard
-            .find(spread(key), |resident| resident.key == key)
+            .find(rehash(key), |resident| resident.key == key)
             .is_some()
     }
 
@@ -35,9 +35,9 @@ impl<V> Index<V> {
         let resident = Resident { key, slot, value };
         let mut shard = self.shard(key).write();
         match shard.entry(
-            spread(key),
+            rehash(key),
             |there| there.key == key,
-            |there| spread(there.key),
+            |there| rehash(there.key),
         ) {
             Entry::Occupied(mut there) => {
                 let before = std::mem::replace(there.get_mut(), resident);
@@ -53,7 +53,7 @@ impl<V> Index<V> {
     /// Replaces the value under `key` in the same slot, if the current value is `before`.
     pub(super) fn swap(&self, key: KeyHash, before: &Arc<V>, value: Arc<V>) -> bool {
         let mut shard = self.shard(key).write();
-        let there = shard.find_mut(spread(key), |resident| {
+        let there = shard.find_mut(rehash(key), |resident| {
             resident.key == key && Arc::ptr_eq(&resident.value, before)
         });
         let Some(resident) = there else {
@@ -69,7 +69,7 @@ impl<V> Index<V> {
     pub(super) fn remove(&self, key: KeyHash, slot: Option<Slot>) -> Option<(Slot, Arc<V>)> {
         let mut shard = self.shard(key).write();
         let entry = shard
-            .find_entry(spread(key), |there| {
+            .find_entry(rehash(key), |there| {
                 there.key == key && slot.is_none_or(|slot| there.slot == slot)
             })
             .ok()?;
@@ -81,7 +81,7 @@ impl<V> Index<V> {
     fn shard(&self, key: KeyHash) -> &Shard<V> {
         // The hash table uses the low bits for the bucket and the top 7 bits for its tag. The shard number uses
         // bits between.
-        &self.shards[(spread(key) >> 40) as usize % SHARDS]
+        &self.shards[(rehash(key) >> 40) as usize % SHARDS]
     }
 }
 
@@ -126,7 +126,7 @@ struct Resident<V> {
 /// Returns a hash of a key hash, by one multiplication. Key hashes in tests and in the simulator may be
 /// consecutive numbers, which would fill the shards unevenly.
 #[inline]
-fn spread(key: KeyHash) -> u64 {
+fn rehash(key: KeyHash) -> u64 {
     let wide = u128::from(key.0 ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93_u128;
     (wide as u64) ^ ((wide >> 64) as u64)
 }

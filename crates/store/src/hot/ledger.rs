@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// The sum of all charges, with and without a slot.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    held_bytes: AtomicU64,
+    charged_bytes: AtomicU64,
 }
 
 impl Ledger {
-    pub(super) fn hold(self: &Arc<Self>, bytes: u64) -> ChargeGuard {
-        self.held_bytes.fetch_add(bytes, Relaxed);
+    pub(super) fn charge(self: &Arc<Self>, bytes: u64) -> ChargeGuard {
+        self.charged_bytes.fetch_add(bytes, Relaxed);
         ChargeGuard {
             ledger: Arc::clone(self),
             bytes,
@@ -25,7 +25,7 @@ impl Ledger {
 
     /// Returns the charged bytes without a slot, given that all slots together have `used_bytes`.
     pub(super) fn pinned_bytes(&self, used_bytes: u64) -> u64 {
-        self.held_bytes.load(Relaxed).saturating_sub(used_bytes)
+        self.charged_bytes.load(Relaxed).saturating_sub(used_bytes)
     }
 }
 
@@ -39,7 +39,7 @@ pub struct ChargeGuard {
 
 impl Drop for ChargeGuard {
     fn drop(&mut self) {
-        self.ledger.held_bytes.fetch_sub(self.bytes, Relaxed);
+        self.ledger.charged_bytes.fetch_sub(self.bytes, Relaxed);
     }
 }
 

@@ -57,7 +57,7 @@ enum Worker {
 impl Tuning {
     pub(super) fn start<V: Send + Sync + 'static>(
         tuner: Tuner,
-        place: TunerMode,
+        mode: TunerMode,
         shared: Arc<Shared<V>>,
     ) -> Self {
         let status = Arc::new(Mutex::new(TuningStatus {
@@ -69,7 +69,7 @@ impl Tuning {
             shared,
             status: Arc::clone(&status),
         };
-        let worker = match place {
+        let worker = match mode {
             TunerMode::Inline => Worker::Inline(Arc::new(Mutex::new(step))),
             TunerMode::Thread => Worker::spawn(step),
         };

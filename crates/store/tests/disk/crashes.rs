@@ -12,12 +12,11 @@ use crate::workload::{Bench, DISK_BYTES, Synced, open_on, seed, settings};
 /// reordered. Every object that is served is complete, no synced purge is undone, and 99 of 100 synced objects
 /// are hits again.
 ///
-/// Method: one run of a random workload that fills the log more than twice and ends with a shutdown, and some
-/// hundreds of crashes at random boundaries of this run. With `EDGEWARD_CRASH_SWEEP` every boundary is tested
-/// with every kind of damage. After each crash the cache is opened on the remaining bytes and every key is read
+/// Method: run a random workload that fills the log more than twice and ends with a shutdown. Simulate some hundreds
+/// of crashes at random boundaries of this run. With `EDGEWARD_CRASH_SWEEP` every boundary is tested with every
+/// kind of damage. After each crash the cache is opened on the remaining bytes and every key is read
 /// completely. An object counts as synced if it was stored at the syncs before and after the crash, and was not
 /// changed in between.
-/// there at the syncs before and after the crash, and nothing was done to it in between.
 #[test]
 fn synced_objects_survive_a_crash_and_no_wrong_byte_is_served() {
     let seed = seed();
@@ -101,8 +100,8 @@ fn synced_across(syncs: &[Synced], at: usize) -> BTreeMap<u64, usize> {
 /// After repeated crashes no purged object is served again, no wrong byte is served, and the cache still stores
 /// objects.
 ///
-/// Method: thirty lives of one cache. Each begins with the bytes that the previous one left, runs some
-/// operations, and ends at a random boundary or with a shutdown.
+/// Method: open one cache thirty times. Each run begins with the bytes that the previous run left on the disk, makes
+/// some operations, and ends with a crash at a random boundary or with a shutdown.
 #[test]
 fn a_cache_that_crashes_repeatedly_serves_no_wrong_byte() {
     let seed = seed();
@@ -119,7 +118,7 @@ fn a_cache_that_crashes_repeatedly_serves_no_wrong_byte() {
             let found = bench.history.check(&bench.cache, key, 0, &context);
             served += usize::from(found.is_some());
         }
-        // Most lives are short; some fill the log once.
+        // Most runs are short; some fill the log once.
         let steps = if life % 5 == 4 { 600 } else { 80 };
         for _ in 0..draws.below(steps) {
             bench.step();
@@ -178,5 +177,5 @@ const STEPS: usize = 1200;
 const CRASHES: usize = 300;
 const LIVES: u64 = 30;
 
-/// Two copies of the superblock, each written and synced.
+/// The operations of formatting: two copies of the superblock, each written and synced.
 const FORMAT_OPERATIONS: usize = 4;

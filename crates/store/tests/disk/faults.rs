@@ -58,7 +58,7 @@ impl Bench {
     }
 }
 
-/// Flipped bits make misses of the objects that they change, and of no others.
+/// An object with a flipped bit is a miss. All other objects are hits.
 #[test]
 fn flipped_bits_are_misses_and_reported_once() {
     let seed = seed();
@@ -92,7 +92,7 @@ fn flipped_bits_are_misses_and_reported_once() {
 }
 
 /// Bits flip while the cache is stopped, at any offset: superblock, checkpoint of the index, headers, footers,
-/// records. The next start serves no wrong byte, and most of the objects.
+/// records. After the next start no wrong byte is served, and most objects are hits.
 ///
 /// Method: flip one bit at a random offset, open, read all objects, and repeat. A third of the flips are in the
 /// first 128 KiB.
@@ -117,7 +117,7 @@ fn a_start_from_a_damaged_disk_serves_no_wrong_byte() {
         hits += damaged.hits(&format!("bit {bit:#x} of byte {at} flipped"));
         rounds += 1;
     }
-    // One bit makes one object corrupt, or the footer of one segment, which is then searched.
+    // A flipped bit makes one object corrupt, or the footer of one segment. That segment is then searched.
     assert!(
         hits >= rounds * (OBJECTS - 1),
         "{hits} hits in {rounds} rounds"
@@ -127,7 +127,8 @@ fn a_start_from_a_damaged_disk_serves_no_wrong_byte() {
 /// A disk that rejects writes is still read. The failure is reported once and counted, and writes resume when
 /// the disk recovers.
 ///
-/// Method: inject each kind of write error into a cache with objects; then the disk recovers; then power fails.
+/// Method: inject each kind of write error into a cache with objects. Then let the disk recover, and then let the
+/// power fail.
 #[test]
 fn a_disk_that_rejects_writes_is_read_and_recovers() {
     let seed = seed();

@@ -145,7 +145,7 @@ impl History {
         for change in history.keys.values_mut().flat_map(|key| &mut key.changes) {
             let durable = change.durable_at.is_some_and(|at| at <= boundary);
             change.durable_at = durable.then_some(0);
-            // A change that was not durable was lost or not, and no later sync decides that.
+            // A change that was not durable may have been lost in the crash. A later sync does not change this.
             change.certain &= durable;
         }
         history

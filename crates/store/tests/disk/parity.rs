@@ -55,7 +55,7 @@ fn the_store_and_the_simulator_make_the_same_decisions() {
 
 /// A tier under test.
 trait Tier {
-    /// Returns true if the object is stored, and counts a hit then.
+    /// Returns true and counts a hit if the object is stored.
     fn hit(&mut self, key: u64) -> bool;
 
     fn insert(&mut self, key: u64, bytes: u64);
@@ -218,7 +218,7 @@ fn traffic(seed: u64, requests: u64) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// Small, because the test waits until the writer has each object.
+/// The number of requests. It is small, because the test waits until the writer has each object.
 const DISK_BYTES: usize = 4 << 20;
 const SEGMENT_BYTES: u64 = 256 << 10;
 const WRITE_BYTES: u64 = 32 << 10;

@@ -5,7 +5,7 @@ use super::{ChecksumSeed, Fields};
 /// The header of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CheckpointHeader {
-    /// The number of the checkpoint. Of two checkpoints, the newer has the greater number.
+    /// The number of the checkpoint. A newer checkpoint has a greater number.
     pub(crate) sequence: u64,
     /// The first epoch whose records the checkpoint may lack.
     pub(crate) epoch: u64,

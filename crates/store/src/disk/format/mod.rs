@@ -17,14 +17,14 @@ use edgeward_types::xxh3::xxh3_64_with_seed;
 
 pub(crate) use checkpoint::{CHECKPOINT_HEADER_BYTES, CheckpointHeader};
 pub(crate) use record::{
-    BLOCK_BYTES, Extent, Kind, RECORD_HEADER_BYTES, RecordError, RecordHeader, blocks_of,
+    BLOCK_BYTES, Extent, Kind, RECORD_HEADER_BYTES, RecordError, RecordHeader, block_count_of,
 };
 pub(crate) use segment::{
     ENTRY_BYTES, Entry, SEGMENT_HEADER_BYTES, SegmentHeader, TRAILER_BYTES, Trailer,
     looks_like_segment_header,
 };
 pub use superblock::{FORMAT_VERSION, SuperblockError};
-pub(crate) use superblock::{SUPERBLOCK_BYTES, Superblock, Unformatted, is_segment_size};
+pub(crate) use superblock::{NoValidSuperblock, SUPERBLOCK_BYTES, Superblock, is_segment_size};
 
 /// The seed of a device's checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -47,10 +47,10 @@ pub(crate) struct RecordHeader {
     pub(crate) key_bytes: u16,
     pub(crate) head_bytes: u32,
     /// The number of items in the table.
-    pub(crate) items: u32,
+    pub(crate) item_count: u32,
     pub(crate) hash: u64,
     /// The number of the object, unique among all objects ever written to the device.
-    pub(crate) object: u64,
+    pub(crate) object_id: u64,
     /// The epoch of the segment.
     pub(crate) epoch: u64,
     /// The length of this record's body. In a commit record: the length of the whole object's body.
@@ -58,7 +58,7 @@ pub(crate) struct RecordHeader {
     /// The offset of a piece in the object's body.
     pub(crate) body_offset: u64,
     /// The Unix time at which the record was written.
-    pub(crate) written_secs: u64,
+    pub(crate) written_unix_secs: u64,
 }
 
 /// The bytes of a header, including the checksum of the metadata.
@@ -71,13 +71,13 @@ const MAGIC: [u8; 4] = *b"EWrc";
 const CHECKSUM_AT: usize = RECORD_HEADER_BYTES - 8;
 
 /// Returns the number of blocks of a body. Each block has a checksum.
-pub(crate) const fn blocks_of(body_bytes: u64) -> u64 {
+pub(crate) const fn block_count_of(body_bytes: u64) -> u64 {
     body_bytes.div_ceil(BLOCK_BYTES)
 }
 
 impl RecordHeader {
     pub(crate) fn table_bytes(&self) -> usize {
-        self.items as usize * self.kind.item_bytes()
+        self.item_count as usize * self.kind.item_bytes()
     }
 
     /// The bytes before the body.
@@ -118,14 +118,14 @@ impl RecordHeader {
         meta[5] = 0;
         meta[6..8].copy_from_slice(&self.key_bytes.to_le_bytes());
         meta[8..12].copy_from_slice(&self.head_bytes.to_le_bytes());
-        meta[12..16].copy_from_slice(&self.items.to_le_bytes());
+        meta[12..16].copy_from_slice(&self.item_count.to_le_bytes());
         let fields = [
             self.hash,
-            self.object,
+            self.object_id,
             self.epoch,
             self.body_bytes,
             self.body_offset,
-            self.written_secs,
+            self.written_unix_secs,
         ];
         for (n, field) in fields.into_iter().enumerate() {
             meta[16 + n * 8..][..8].copy_from_slice(&field.to_le_bytes());
@@ -147,21 +147,21 @@ impl RecordHeader {
             kind: kind.ok_or(RecordError::NoRecord)?,
             key_bytes: fields.u16(),
             head_bytes: fields.u32(),
-            items: fields.u32(),
+            item_count: fields.u32(),
             hash: fields.u64(),
-            object: fields.u64(),
+            object_id: fields.u64(),
             epoch: fields.u64(),
             body_bytes: fields.u64(),
             body_offset: fields.u64(),
-            written_secs: fields.u64(),
+            written_unix_secs: fields.u64(),
         };
         let items_fit = match header.kind {
             Kind::Object | Kind::Piece => {
                 header.body_bytes <= segment_bytes
-                    && u64::from(header.items) == blocks_of(header.body_bytes)
+                    && u64::from(header.item_count) == block_count_of(header.body_bytes)
             }
             Kind::Commit | Kind::Tombstones => {
-                u64::from(header.items) <= segment_bytes / header.kind.item_bytes() as u64
+                u64::from(header.item_count) <= segment_bytes / header.kind.item_bytes() as u64
             }
         };
         let fits = reserved == 0

@@ -17,9 +17,9 @@ pub(crate) struct SegmentHeader {
     pub(crate) epoch: u64,
     /// The epoch of the oldest segment in use when this segment was opened. Segments with a lower epoch were free,
     /// regardless of their content.
-    pub(crate) tail_epoch: u64,
+    pub(crate) oldest_used_epoch: u64,
     /// The Unix time of the opening.
-    pub(crate) opened_secs: u64,
+    pub(crate) opened_unix_secs: u64,
     /// The number of segments of the device at that time. If the device has fewer segments now, segments in use
     /// are missing.
     pub(crate) segments: u32,
@@ -37,8 +37,8 @@ impl SegmentHeader {
         bytes[..4].copy_from_slice(&HEADER_MAGIC);
         bytes[4..8].copy_from_slice(&self.segment.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.epoch.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.tail_epoch.to_le_bytes());
-        bytes[24..32].copy_from_slice(&self.opened_secs.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.oldest_used_epoch.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.opened_unix_secs.to_le_bytes());
         bytes[32..36].copy_from_slice(&self.segments.to_le_bytes());
         let checksum = seed.checksum(&bytes[..HEADER_CHECKSUM_AT]);
         bytes[HEADER_CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
@@ -59,15 +59,15 @@ impl SegmentHeader {
         let header = Self {
             segment: fields.u32(),
             epoch: fields.u64(),
-            tail_epoch: fields.u64(),
-            opened_secs: fields.u64(),
+            oldest_used_epoch: fields.u64(),
+            opened_unix_secs: fields.u64(),
             segments: fields.u32(),
         };
         let stored = Fields(&bytes[HEADER_CHECKSUM_AT..]).u64();
         let is_valid = stored == seed.checksum(&bytes[..HEADER_CHECKSUM_AT])
             && header.segment == segment
             && header.epoch > 0
-            && header.tail_epoch <= header.epoch;
+            && header.oldest_used_epoch <= header.epoch;
         is_valid.then_some(header)
     }
 }
@@ -81,11 +81,11 @@ pub(crate) fn looks_like_segment_header(bytes: &[u8; SEGMENT_HEADER_BYTES]) -> b
     }
     let segment = fields.u32();
     let epoch = fields.u64();
-    let tail_epoch = fields.u64();
+    let oldest_used_epoch = fields.u64();
     _ = fields.u64();
     let segments = fields.u32();
     epoch > 0
-        && tail_epoch <= epoch
+        && oldest_used_epoch <= epoch
         && segment < segments
         && bytes[36..HEADER_CHECKSUM_AT].iter().all(|&byte| byte == 0)
 }
@@ -94,7 +94,7 @@ pub(crate) fn looks_like_segment_header(bytes: &[u8; SEGMENT_HEADER_BYTES]) -> b
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) hash: u64,
-    pub(crate) object: u64,
+    pub(crate) object_id: u64,
     /// The offset from the segment's start, a multiple of the location's unit.
     pub(crate) offset: u32,
     pub(crate) record_bytes: u32,
@@ -108,7 +108,7 @@ impl Entry {
     pub(crate) fn to_bytes(self) -> [u8; ENTRY_BYTES] {
         let mut bytes = [0; ENTRY_BYTES];
         bytes[..8].copy_from_slice(&self.hash.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.object.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.object_id.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.offset.to_le_bytes());
         bytes[20..24].copy_from_slice(&self.record_bytes.to_le_bytes());
         bytes[24] = self.kind as u8;
@@ -120,7 +120,7 @@ impl Entry {
         let mut fields = Fields(bytes);
         Some(Self {
             hash: fields.u64(),
-            object: fields.u64(),
+            object_id: fields.u64(),
             offset: fields.u32(),
             record_bytes: fields.u32(),
             kind: Kind::from_byte(fields.u8())?,

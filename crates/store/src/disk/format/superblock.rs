@@ -16,13 +16,13 @@ pub(crate) struct Superblock {
     pub(crate) checksum_seed: ChecksumSeed,
     pub(crate) segment_bytes: u64,
     /// The offset of the first segment. The others follow without gaps.
-    pub(crate) segments_at: u64,
+    pub(crate) segments_offset: u64,
     /// The offset of the first of two checkpoint areas. The second follows.
-    pub(crate) checkpoint_at: u64,
+    pub(crate) checkpoint_offset: u64,
     /// The bytes of each checkpoint area.
     pub(crate) checkpoint_bytes: u64,
     /// The Unix time at which the device was formatted.
-    pub(crate) created_secs: u64,
+    pub(crate) created_unix_secs: u64,
 }
 
 /// The size of one copy. The first copy is at offset 0, the second copy at this offset.
@@ -59,10 +59,10 @@ impl Superblock {
             self.key_seed,
             self.checksum_seed.0,
             self.segment_bytes,
-            self.segments_at,
-            self.checkpoint_at,
+            self.segments_offset,
+            self.checkpoint_offset,
             self.checkpoint_bytes,
-            self.created_secs,
+            self.created_unix_secs,
         ];
         for (n, field) in fields.into_iter().enumerate() {
             bytes[16 + n * 8..][..8].copy_from_slice(&field.to_le_bytes());
@@ -73,23 +73,23 @@ impl Superblock {
     }
 
     /// Parses one copy.
-    pub(crate) fn parse(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Self, Unformatted> {
+    pub(crate) fn parse(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Self, NoValidSuperblock> {
         if bytes.iter().all(|&byte| byte == 0) {
-            return Err(Unformatted::Blank);
+            return Err(NoValidSuperblock::Blank);
         }
         let mut fields = Fields(bytes);
         if fields.bytes() != MAGIC {
-            return Err(Unformatted::Broken(SuperblockError::Foreign));
+            return Err(NoValidSuperblock::Invalid(SuperblockError::Foreign));
         }
         let version = fields.u32();
         // The version is checked before the checksum, because a later format may have another checksum.
         if version != FORMAT_VERSION {
             let error = SuperblockError::Version { found: version };
-            return Err(Unformatted::Broken(error));
+            return Err(NoValidSuperblock::Invalid(error));
         }
         let stored = Fields(&bytes[CHECKSUM_AT..]).u64();
         if stored != UNSEEDED.checksum(&bytes[..CHECKSUM_AT]) {
-            return Err(Unformatted::Broken(SuperblockError::Corrupt));
+            return Err(NoValidSuperblock::Invalid(SuperblockError::Corrupt));
         }
         fields.u32();
         let superblock = Self {
@@ -97,15 +97,15 @@ impl Superblock {
             key_seed: fields.u64(),
             checksum_seed: ChecksumSeed(fields.u64()),
             segment_bytes: fields.u64(),
-            segments_at: fields.u64(),
-            checkpoint_at: fields.u64(),
+            segments_offset: fields.u64(),
+            checkpoint_offset: fields.u64(),
             checkpoint_bytes: fields.u64(),
-            created_secs: fields.u64(),
+            created_unix_secs: fields.u64(),
         };
         superblock
             .is_valid()
             .then_some(superblock)
-            .ok_or(Unformatted::Broken(SuperblockError::Corrupt))
+            .ok_or(NoValidSuperblock::Invalid(SuperblockError::Corrupt))
     }
 
     fn is_valid(&self) -> bool {
@@ -113,23 +113,23 @@ impl Superblock {
         let checkpoints_end = self
             .checkpoint_bytes
             .checked_mul(2)
-            .and_then(|bytes| bytes.checked_add(self.checkpoint_at));
+            .and_then(|bytes| bytes.checked_add(self.checkpoint_offset));
         is_segment_size(self.segment_bytes)
-            && self.segments_at.is_multiple_of(block)
-            && self.checkpoint_at.is_multiple_of(block)
+            && self.segments_offset.is_multiple_of(block)
+            && self.checkpoint_offset.is_multiple_of(block)
             && self.checkpoint_bytes.is_multiple_of(block)
-            && self.checkpoint_at >= 2 * block
-            && checkpoints_end.is_some_and(|end| end <= self.segments_at)
+            && self.checkpoint_offset >= 2 * block
+            && checkpoints_end.is_some_and(|end| end <= self.segments_offset)
     }
 }
 
 /// Why a device cannot be used as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unformatted {
+pub(crate) enum NoValidSuperblock {
     /// The device is blank.
     Blank,
     /// The device has data that is not a valid store.
-    Broken(SuperblockError),
+    Invalid(SuperblockError),
 }
 
 /// The problem with the first block of a device.

@@ -28,13 +28,13 @@ fn header(kind: Kind, key_bytes: u16, head_bytes: u32, body_bytes: u64) -> Recor
         kind,
         key_bytes,
         head_bytes,
-        items: u32::try_from(blocks_of(body_bytes)).expect("small"),
+        item_count: u32::try_from(block_count_of(body_bytes)).expect("small"),
         hash: 1,
-        object: 2,
+        object_id: 2,
         epoch: 3,
         body_bytes,
         body_offset: 4,
-        written_secs: 5,
+        written_unix_secs: 5,
     }
 }
 
@@ -44,10 +44,10 @@ fn superblock() -> Superblock {
         key_seed: 2,
         checksum_seed: SEED,
         segment_bytes: SEGMENT_BYTES,
-        segments_at: 1 << 16,
-        checkpoint_at: 8192,
+        segments_offset: 1 << 16,
+        checkpoint_offset: 8192,
         checkpoint_bytes: 8192,
-        created_secs: 3,
+        created_unix_secs: 3,
     }
 }
 
@@ -60,8 +60,8 @@ fn every_structure_reads_back_as_written() {
     let header = SegmentHeader {
         segment: 7,
         epoch: 9,
-        tail_epoch: 4,
-        opened_secs: 1,
+        oldest_used_epoch: 4,
+        opened_unix_secs: 1,
         segments: 12,
     };
     let bytes = header.to_bytes(SEED);
@@ -123,9 +123,9 @@ fn a_flipped_bit_is_detected() {
         flipped[bit / 8] ^= 1 << (bit % 8);
         assert!(Superblock::parse(&flipped).is_err(), "bit {bit}");
     }
-    let sound = header(Kind::Object, 3, 4, 10);
-    let mut meta = vec![7; sound.meta_bytes()];
-    sound.seal(&mut meta, SEED);
+    let header = header(Kind::Object, 3, 4, 10);
+    let mut meta = vec![7; header.meta_bytes()];
+    header.seal(&mut meta, SEED);
     for bit in 0..meta.len() * 8 {
         let mut flipped = meta.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
@@ -142,21 +142,21 @@ fn a_flipped_bit_is_detected() {
 #[test]
 fn an_invalid_superblock_is_rejected_with_its_cause() {
     let blank = [0; SUPERBLOCK_BYTES];
-    assert_eq!(Superblock::parse(&blank), Err(Unformatted::Blank));
+    assert_eq!(Superblock::parse(&blank), Err(NoValidSuperblock::Blank));
     let mut foreign = blank;
     foreign[0] = 1;
-    let broken = |error| Err(Unformatted::Broken(error));
+    let invalid = |error| Err(NoValidSuperblock::Invalid(error));
     assert_eq!(
         Superblock::parse(&foreign),
-        broken(SuperblockError::Foreign)
+        invalid(SuperblockError::Foreign)
     );
     let mut later = superblock().to_bytes();
     later[8] = 2;
     let version = SuperblockError::Version { found: 2 };
-    assert_eq!(Superblock::parse(&later), broken(version));
+    assert_eq!(Superblock::parse(&later), invalid(version));
     let mut torn = superblock().to_bytes();
     torn[40..512].fill(0);
-    assert_eq!(Superblock::parse(&torn), broken(SuperblockError::Corrupt));
+    assert_eq!(Superblock::parse(&torn), invalid(SuperblockError::Corrupt));
     for impossible in [
         Superblock {
             segment_bytes: 0,
@@ -167,7 +167,7 @@ fn an_invalid_superblock_is_rejected_with_its_cause() {
             ..superblock()
         },
         Superblock {
-            segments_at: 8192,
+            segments_offset: 8192,
             ..superblock()
         },
         Superblock {
@@ -175,12 +175,12 @@ fn an_invalid_superblock_is_rejected_with_its_cause() {
             ..superblock()
         },
         Superblock {
-            checkpoint_at: 0,
+            checkpoint_offset: 0,
             ..superblock()
         },
     ] {
         let parsed = Superblock::parse(&impossible.to_bytes());
-        assert_eq!(parsed, broken(SuperblockError::Corrupt), "{impossible:?}");
+        assert_eq!(parsed, invalid(SuperblockError::Corrupt), "{impossible:?}");
     }
 }
 

@@ -63,7 +63,7 @@ impl Bucket {
         for _ in 0..READ_ATTEMPTS {
             let before = self.version();
             line = self.line();
-            if settled(before) && self.version_after() == before {
+            if is_settled(before) && self.version_after() == before {
                 break;
             }
             std::hint::spin_loop();
@@ -201,7 +201,7 @@ impl CacheLine {
 }
 
 #[inline]
-pub(super) fn settled(version: u8) -> bool {
+pub(super) fn is_settled(version: u8) -> bool {
     version.is_multiple_of(2)
 }
 

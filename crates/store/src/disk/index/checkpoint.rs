@@ -52,25 +52,25 @@ impl Index {
             block.clear();
             entries += self.copy_block(start, buckets, &mut block);
             out.write_all(&block)?;
-            out.write_all(&sum(&block, epoch, start))?;
+            out.write_all(&checksum_bytes(&block, epoch, start))?;
         }
 
-        let loose = self.take_loose();
+        let moved_entries = self.take_moved_entries();
         block.clear();
         block.extend(TRAILER_MAGIC);
-        block.extend((loose.len() as u64).to_le_bytes());
+        block.extend((moved_entries.len() as u64).to_le_bytes());
         out.write_all(&block)?;
-        out.write_all(&sum(&block, epoch, TRAILER_HEAD))?;
+        out.write_all(&checksum_bytes(&block, epoch, TRAILER_HEAD))?;
         block.clear();
-        for &(base, slot) in &loose {
+        for &(base, slot) in &moved_entries {
             block.extend(base.to_le_bytes());
             block.extend(slot.to_le_bytes());
         }
         out.write_all(&block)?;
-        out.write_all(&sum(&block, epoch, TRAILER_BODY))?;
+        out.write_all(&checksum_bytes(&block, epoch, TRAILER_BODY))?;
         Ok(SaveSummary {
             bytes: out.bytes,
-            entries: entries + loose.len() as u64,
+            entries: entries + moved_entries.len() as u64,
         })
     }
 
@@ -129,10 +129,10 @@ impl Index {
         )?;
         let (magic, count) = head.split_at(8);
         let count = u64::from_le_bytes(count.try_into().expect("eight bytes"));
-        if magic != TRAILER_MAGIC || count > config.loose_max() as u64 {
+        if magic != TRAILER_MAGIC || count > config.moved_entries_max() as u64 {
             return Err(LoadError::Invalid { bucket: buckets });
         }
-        block.resize(count as usize * LOOSE_BYTES, 0);
+        block.resize(count as usize * MOVED_ENTRY_BYTES, 0);
         read_part(
             input,
             &mut block,
@@ -140,13 +140,13 @@ impl Index {
             TRAILER_BODY,
             CheckpointPart::Trailer,
         )?;
-        for pair in block.as_chunks::<LOOSE_BYTES>().0 {
+        for pair in block.as_chunks::<MOVED_ENTRY_BYTES>().0 {
             let word = |at: usize| u64::from_le_bytes(pair[at..at + 8].try_into().expect("eight"));
             let (base, slot) = (word(0), word(8));
             if base >= geometry.bases || !valid(slot) || slot >> SLOT_BITS != 0 {
                 return Err(LoadError::Invalid { bucket: buckets });
             }
-            index.add_loose(base, slot);
+            index.add_moved_entry(base, slot);
         }
         Ok((index, epoch))
     }
@@ -156,10 +156,10 @@ impl Index {
         let buckets = config.buckets_max();
         HEADER_BYTES as u64
             + buckets * BUCKET_BYTES as u64
-            + buckets.div_ceil(BLOCK_BUCKETS) * SUM_BYTES
+            + buckets.div_ceil(BLOCK_BUCKETS) * CHECKSUM_BYTES
             + 16
-            + (config.loose_max() * LOOSE_BYTES) as u64
-            + 2 * SUM_BYTES
+            + (config.moved_entries_max() * MOVED_ENTRY_BYTES) as u64
+            + 2 * CHECKSUM_BYTES
     }
 
     /// Appends one block of buckets, from `start` on. Returns its number of entries.
@@ -177,14 +177,14 @@ impl Index {
         entries
     }
 
-    fn take_loose(&self) -> Vec<(u64, u64)> {
+    fn take_moved_entries(&self) -> Vec<(u64, u64)> {
         let mut writer = self.writer.lock();
         let saving = writer.saving.as_mut().expect("a save is in progress");
-        std::mem::take(&mut saving.loose)
+        std::mem::take(&mut saving.moved_entries)
     }
 
     /// Adds an entry from the trailer, unless a bucket has an entry of the same identity.
-    fn add_loose(&self, base: u64, slot: u64) {
+    fn add_moved_entry(&self, base: u64, slot: u64) {
         let tag = self.tag(slot);
         let identity = Identity { base, tag };
         let mut writer = self.writer.lock();
@@ -200,8 +200,9 @@ impl IndexConfig {
     }
 
     /// The most entries in the trailer: four bytes per bucket.
-    pub(super) fn loose_max(&self) -> usize {
-        usize::try_from(self.buckets_max() / 4).map_or(LOOSE_MAX, |share| share.min(LOOSE_MAX))
+    pub(super) fn moved_entries_max(&self) -> usize {
+        usize::try_from(self.buckets_max() / 4)
+            .map_or(MOVED_ENTRIES_MAX, |share| share.min(MOVED_ENTRIES_MAX))
     }
 }
 
@@ -334,8 +335,8 @@ impl<'a> SaveInProgress<'a> {
         writer.saving = Some(Saving {
             next: 0,
             end: shape.buckets(index.geometry.bases),
-            loose: Vec::new(),
-            loose_max: index.config.loose_max(),
+            moved_entries: Vec::new(),
+            moved_entries_max: index.config.moved_entries_max(),
         });
         Ok((Self(index), shape))
     }
@@ -441,7 +442,7 @@ impl<W: Write> CountingWriter<'_, W> {
     }
 }
 
-fn sum(bytes: &[u8], epoch: u64, part: u64) -> [u8; 8] {
+fn checksum_bytes(bytes: &[u8], epoch: u64, part: u64) -> [u8; 8] {
     xxh3_64_with_seed(bytes, seed(epoch, part)).to_le_bytes()
 }
 
@@ -498,8 +499,8 @@ const MAGIC: [u8; 8] = *b"EDGEWIDX";
 const TRAILER_MAGIC: [u8; 8] = *b"XDIWEGDE";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 64;
-const SUM_BYTES: u64 = 8;
-const LOOSE_BYTES: usize = 16;
+const CHECKSUM_BYTES: u64 = 8;
+const MOVED_ENTRY_BYTES: usize = 16;
 const BLOCK_BYTES_MAX: usize = BLOCK_BUCKETS as usize * BUCKET_BYTES;
 const SLOT_BITS: u32 = 56;
 
@@ -508,6 +509,6 @@ const TRAILER_HEAD: u64 = u64::MAX;
 const TRAILER_BODY: u64 = u64::MAX - 1;
 
 /// The most entries in a trailer: 16 MiB. This is more than the insertions of one second move.
-const LOOSE_MAX: usize = 1 << 20;
+const MOVED_ENTRIES_MAX: usize = 1 << 20;
 
 const _: () = assert!(EMPTY == 0, "an empty slot saves as zeroes");

@@ -49,7 +49,7 @@ impl Geometry {
 
     #[inline]
     pub(super) fn identify(self, key: KeyHash) -> Identity {
-        let hash = spread(key);
+        let hash = rehash(key);
         // The base uses the top bits, the tag the low ones.
         Identity {
             base: scale(hash, self.bases),
@@ -152,7 +152,7 @@ fn scale(hash: u64, limit: u64) -> u64 {
 /// Returns a hash of a key hash, by one wide multiplication. Key hashes in tests and simulations may be consecutive
 /// numbers, which would fill the buckets unevenly.
 #[inline]
-fn spread(key: KeyHash) -> u64 {
+fn rehash(key: KeyHash) -> u64 {
     let wide = u128::from(key.0 ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93_u128;
     mix((wide as u64) ^ ((wide >> 64) as u64))
 }

@@ -45,19 +45,23 @@ pub(super) struct Saving {
     pub(super) next: u64,
     pub(super) end: u64,
     /// Entries that moved from an unsaved bucket to a bucket that will not be saved again: base and slot.
-    pub(super) loose: Vec<(u64, u64)>,
-    /// The most entries in `loose`. Further entries are not saved, so their objects may be misses after a restart.
-    pub(super) loose_max: usize,
+    pub(super) moved_entries: Vec<(u64, u64)>,
+    /// The most entries in `moved_entries`. Further entries are not saved, so their objects may be misses after
+    /// a restart.
+    pub(super) moved_entries_max: usize,
 }
 
 impl Saving {
-    fn is_ahead(&self, bucket: u64) -> bool {
+    fn is_unsaved(&self, bucket: u64) -> bool {
         (self.next..self.end).contains(&bucket)
     }
 
-    fn moved(&mut self, from: u64, to: u64, bases: u64, slot: u64) {
-        if self.is_ahead(from) && !self.is_ahead(to) && self.loose.len() < self.loose_max {
-            self.loose.push((to % bases, slot));
+    fn record_move(&mut self, from: u64, to: u64, bases: u64, slot: u64) {
+        if self.is_unsaved(from)
+            && !self.is_unsaved(to)
+            && self.moved_entries.len() < self.moved_entries_max
+        {
+            self.moved_entries.push((to % bases, slot));
         }
     }
 }
@@ -130,7 +134,7 @@ impl Index {
         identity: Identity,
         slot: u64,
     ) -> Option<Location> {
-        self.grow_if_due(writer);
+        self.grow_if_loaded(writer);
         let pair = self.pair(identity, self.table.shape());
         let [first, second] = pair.map(|number| self.table.bucket(number).line());
         let (emptier, line) = if second.occupied() < first.occupied() {
@@ -245,7 +249,7 @@ impl Index {
             let slot = self.table.bucket(from.bucket).line().slot(to.slot);
             self.move_slot((from.bucket, to.slot), (to.bucket, free), slot);
             if let Some(saving) = &mut writer.saving {
-                saving.moved(from.bucket, to.bucket, self.geometry.bases, slot);
+                saving.record_move(from.bucket, to.bucket, self.geometry.bases, slot);
             }
             self.counters.moved.fetch_add(1, Relaxed);
             (to, free) = (from, to.slot);
@@ -285,22 +289,22 @@ impl Index {
 
     /// Adds buckets until the load is below its limit, but at most [`SPLITS_MAX`], so that an insertion does not take
     /// long.
-    fn grow_if_due(&self, writer: &mut Writer) {
+    fn grow_if_loaded(&self, writer: &mut Writer) {
         for _ in 0..SPLITS_MAX {
-            if !self.is_loaded() || self.table.is_at_limit() {
+            if !self.is_load_above_limit() || self.table.is_at_limit() {
                 return;
             }
             self.split(writer);
         }
     }
 
-    fn is_loaded(&self) -> bool {
+    fn is_load_above_limit(&self) -> bool {
         let slots = self.table.buckets() * SLOTS as u64;
         self.counters.entries.load(Relaxed) * 100 >= slots * LOAD_PERCENT_MAX
     }
 
     fn is_full(&self) -> bool {
-        self.table.is_at_limit() && self.is_loaded()
+        self.table.is_at_limit() && self.is_load_above_limit()
     }
 
     /// Adds one bucket and moves to it the entries of its parent that now belong there.
@@ -327,7 +331,7 @@ impl Index {
             let Some(slot) = slot else { continue };
             source.write_slot(at, EMPTY);
             if let Some(saving) = &mut writer.saving {
-                saving.moved(old, new, bases, slot);
+                saving.record_move(old, new, bases, slot);
             }
         }
         source.end();

@@ -253,13 +253,13 @@ fn lookups_during_insertions_find_every_entry() {
 }
 
 /// A writer that inserts into the index while the checkpoint is written.
-struct Busy<'a> {
+struct InsertingWriter<'a> {
     bytes: Vec<u8>,
     index: &'a Index,
     next: u64,
 }
 
-impl Write for Busy<'_> {
+impl Write for InsertingWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.bytes.extend(bytes);
         for _ in 0..400 {
@@ -291,7 +291,7 @@ fn a_checkpoint_during_insertions_contains_every_earlier_entry() {
     for n in 0..before {
         assert_eq!(index.insert(KeyHash(n), at(n + 1)), InsertOutcome::New);
     }
-    let mut out = Busy {
+    let mut out = InsertingWriter {
         bytes: Vec::new(),
         index: &index,
         next: before,

@@ -95,7 +95,7 @@ impl Inner {
             Layout::Unwritten(_) => return Ok(None),
             Layout::Single(body) => then(body, range),
             Layout::Pieces {
-                object,
+                object_id,
                 extents,
                 starts,
                 last,
@@ -108,14 +108,14 @@ impl Inner {
                 let body = match cached {
                     Some((_, body)) => Ok(body),
                     None => self
-                        .open_piece(*object, &extents[number], start, &within, wait)
+                        .open_piece(*object_id, &extents[number], start, &within, wait)
                         .inspect(|body| *last.lock() = Some((number, body.clone()))),
                 };
                 body.and_then(|body| then(&body, within))
             }
         };
         if let Err(NotRead::Miss(miss)) = result {
-            self.volume.lost(self.hash, self.location, miss);
+            self.volume.handle_miss(self.hash, self.location, miss);
         }
         result.map(Some)
     }
@@ -124,7 +124,7 @@ impl Inner {
     /// same read returns the requested blocks.
     fn open_piece(
         &self,
-        object: u64,
+        object_id: u64,
         extent: &Extent,
         start: u64,
         requested: &Range<u64>,
@@ -145,7 +145,7 @@ impl Inner {
         let header = &record.header;
         let matches = header.kind == Kind::Piece
             && header.hash == self.hash.0
-            && header.object == object
+            && header.object_id == object_id
             && header.epoch == extent.epoch
             && header.body_offset == start
             && header.body_bytes == u64::from(extent.body_bytes);

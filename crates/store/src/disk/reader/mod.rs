@@ -60,7 +60,7 @@ enum Layout {
     Single(Body),
     /// The body is in pieces.
     Pieces {
-        object: u64,
+        object_id: u64,
         extents: Vec<Extent>,
         /// The offset of each piece in the body.
         starts: Vec<u64>,

@@ -99,7 +99,7 @@ impl Volume {
                 self.index.note_false_match();
                 self.counters.strangers.increment();
             }
-            Err(NotRead::Miss(miss)) => self.lost(hash, location, *miss),
+            Err(NotRead::Miss(miss)) => self.handle_miss(hash, location, *miss),
         }
         opened
     }
@@ -148,7 +148,7 @@ impl Volume {
                     return Err(Miss::Corrupt.into());
                 }
                 Layout::Pieces {
-                    object: record.header.object,
+                    object_id: record.header.object_id,
                     extents,
                     starts,
                     last: Mutex::default(),
@@ -178,7 +178,7 @@ impl Volume {
     }
 
     /// Counts an object that could not be read, and removes it from the index unless the device may recover.
-    pub(super) fn lost(&self, hash: KeyHash, location: Location, miss: Miss) {
+    pub(super) fn handle_miss(&self, hash: KeyHash, location: Location, miss: Miss) {
         match miss {
             // The error was counted when the read failed. The device may recover.
             Miss::Device(_) | Miss::OutOfService => return,

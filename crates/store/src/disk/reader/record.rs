@@ -167,14 +167,14 @@ impl Volume {
         match read {
             Ok(0) if wait == Wait::Never && bytes > 0 => Err(NotRead::WouldBlock),
             Ok(filled) => {
-                self.read_succeeded();
+                self.record_read_success();
                 self.counters.read_bytes.add(filled as u64);
                 self.counters.read_ops.increment();
                 buffer.truncate(filled);
                 Ok(Bytes::from(buffer))
             }
             Err(error) => {
-                self.read_failed(&error);
+                self.record_read_failure(&error);
                 Err(Miss::Device(error.kind()).into())
             }
         }

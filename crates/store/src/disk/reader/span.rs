@@ -19,7 +19,7 @@ use super::DiskObject;
 use super::body::Body;
 use crate::disk::error::Miss;
 use crate::disk::format::BLOCK_BYTES;
-use crate::disk::mapping::{Mapping, gone, is_gone};
+use crate::disk::mapping::{Mapping, is_unreadable, unreadable_error};
 use crate::disk::page_replacement::{self, FOLIO_BYTES_MAX};
 use crate::disk::verified::BlockId;
 use crate::disk::volume::Volume;
@@ -116,7 +116,7 @@ impl Span {
             unreachable!("a span is made only for a device with a mapping");
         };
         let Some(guard) = volume.segments.block_overwrite(self.segment, self.epoch) else {
-            return Err(SendError::Lost(self.lost(Miss::Reclaimed)));
+            return Err(SendError::Lost(self.handle_miss(Miss::Reclaimed)));
         };
         let range = self.range.clone();
         let length = usize::try_from(self.len()).unwrap_or(usize::MAX);
@@ -126,7 +126,7 @@ impl Span {
                 volume.segments.set_pages_in_sockets(self.segment);
                 page_replacement::send(to, before, file, range.start, length).and_then(|sent| {
                     match sent {
-                        0 => Err(gone()),
+                        0 => Err(unreadable_error()),
                         sent => Ok(sent),
                     }
                 })
@@ -140,8 +140,8 @@ impl Span {
         drop(guard);
         match sent {
             Ok(sent) => Ok(sent),
-            Err(error) if is_gone(&error) => {
-                volume.read_failed(&error);
+            Err(error) if is_unreadable(&error) => {
+                volume.record_read_failure(&error);
                 for block in blocks(self.body_at, self.epoch, &self.range) {
                     volume.verified.remove(block);
                     volume.residents.remove(block);
@@ -167,9 +167,9 @@ impl Span {
         range.end - range.start >= SENDFILE_BYTES_MIN && range.start >= first && range.end <= last
     }
 
-    fn lost(&self, miss: Miss) -> Miss {
+    fn handle_miss(&self, miss: Miss) -> Miss {
         let inner = &self.object.inner;
-        inner.volume.lost(inner.hash, inner.location, miss);
+        inner.volume.handle_miss(inner.hash, inner.location, miss);
         miss
     }
 }
@@ -193,7 +193,7 @@ impl Volume {
             }
             end = requested.end.min(block.at + BLOCK_BYTES);
         }
-        let resident = self.resident(mapping, body, requested.start..end);
+        let resident = self.resident_bytes(mapping, body, requested.start..end);
         if resident == 0 {
             return None;
         }
@@ -211,12 +211,12 @@ impl Volume {
 
 impl Volume {
     /// Returns how many bytes from `range.start` on are in memory, or were in memory a moment ago.
-    fn resident(&self, mapping: &Mapping, body: &Body, range: Range<u64>) -> u64 {
+    fn resident_bytes(&self, mapping: &Mapping, body: &Body, range: Range<u64>) -> u64 {
         let blocks = || blocks(body.at, body.epoch, &range);
         if !range.is_empty() && blocks().all(|block| self.residents.contains(block)) {
             return range.end - range.start;
         }
-        let resident = mapping.resident(range.clone());
+        let resident = mapping.resident_bytes(range.clone());
         if resident == range.end - range.start {
             // Parts of the first and the last block were not queried, but pages are usually cached together
             // with their neighbours.

@@ -1,5 +1,5 @@
-//! The current code opens a store of format version 1. A later version that cannot do so must reject it by its
-//! version number.
+//! The current code opens a store of format version 1. Later code that cannot open this store must reject it with an
+//! error that states the version number.
 //!
 //! The fixture contains the blocks of a file that are not zero: for each its number in eight bytes and its 4096
 //! bytes.
@@ -40,8 +40,8 @@ fn unpack(packed: &Path, folder: &Path) {
     }
 }
 
-/// The fixture contains small objects, one in pieces, one purged, one replaced, one with a new head; a sealed
-/// segment covered by the checkpoint, and later records.
+/// The fixture contains small objects, an object in pieces, a purged object, a replaced object and an object with a
+/// new head. It has a sealed segment that the checkpoint covers, and later records.
 #[test]
 fn a_store_of_version_1_opens() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -51,10 +51,10 @@ fn a_store_of_version_1_opens() {
     let (cache, report) = DiskCache::open(settings_of(folder.path())).expect("version 1");
     assert!(report.devices[0].checkpoint, "{report:?}");
     assert_eq!(report.devices[0].searched, 1, "{report:?}");
-    holds_what_was_written(&cache);
+    check_stored_objects(&cache);
 }
 
-fn holds_what_was_written(cache: &DiskCache) {
+fn check_stored_objects(cache: &DiskCache) {
     assert_eq!(cache.key_seed(), 0xfeed);
     for key in 0..12 {
         let length = match key {
@@ -115,5 +115,5 @@ fn a_store_of_this_version_opens_after_a_crash() {
     let found = verify(crashed.path(), |_| {}).expect("this version");
     assert_eq!(found.problems, 0, "{found:?}");
     let (cache, _) = DiskCache::open(settings_of(crashed.path())).expect("this version");
-    holds_what_was_written(&cache);
+    check_stored_objects(&cache);
 }

@@ -29,7 +29,7 @@ fn opened(folder: &Path) -> Result<(), String> {
     }
 }
 
-/// Method: write only the signature of each kind at its offset. The front of most devices stays blank.
+/// Method: for each kind of data, write only its signature at its offset, so that the rest of the device is blank.
 #[test]
 fn data_of_other_programs_is_named_and_not_changed() {
     let end = DEVICE_BYTES;
@@ -82,7 +82,7 @@ fn a_device_with_a_byte_in_its_first_or_last_mebibyte_is_rejected() {
     }
 }
 
-/// The instruction in the message works, also for a former store.
+/// The instruction in the error message is sufficient to make a former store blank.
 #[test]
 fn a_store_whose_first_and_last_mebibyte_are_zeroed_is_blank() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -92,7 +92,7 @@ fn a_store_whose_first_and_last_mebibyte_are_zeroed_is_blank() {
         .open(folder.path().join(FILE_NAME))
         .expect("opens");
     file.write_all_at(&[0; 8192], 0).expect("writes");
-    // The front alone is not enough if other data remains: a log may belong to another store.
+    // A zeroed first mebibyte is not enough, because the last mebibyte still has data.
     file.write_all_at(b"EWsg", DEVICE_BYTES - 100)
         .expect("writes");
     assert!(opened(folder.path()).is_err());
@@ -115,7 +115,7 @@ fn a_small_device_is_checked_completely() {
     assert!(error.contains("too few"), "{error}");
 }
 
-/// Configured with a capacity that is larger than the file.
+/// Method: configure a capacity that is larger than the file, so that an accepted file would grow.
 #[test]
 fn a_rejected_file_keeps_its_size_and_its_bytes() {
     let (folder, other) = (tempfile::tempdir(), tempfile::tempdir());
@@ -153,7 +153,7 @@ fn a_rejected_file_keeps_its_size_and_its_bytes() {
     }
 }
 
-/// Two devices with objects on each; then the first 64 KiB of the first device are overwritten.
+/// Method: store objects on two devices, then overwrite the first 64 KiB of the first device.
 #[test]
 fn a_store_without_superblock_is_not_changed_and_other_devices_are_used() {
     for noise in [0, 0xa5] {
@@ -171,7 +171,7 @@ fn a_store_without_superblock_is_not_changed_and_other_devices_are_used() {
         let file = File::options().write(true).open(&path).expect("opens");
         file.write_all_at(&[noise; 64 << 10], 0).expect("writes");
         let before = front(&path);
-        let (cache, report) = DiskCache::open(both).expect("the other one is sound");
+        let (cache, report) = DiskCache::open(both).expect("the other device is a valid store");
         assert_eq!(report.damaged.len(), 1, "{report:?}");
         assert_eq!(report.damaged[0].device, path.display().to_string());
         assert_eq!(report.devices.len(), 1);

@@ -176,7 +176,7 @@ fn a_purge_stops_a_write_in_progress() {
     assert!(cache.lookup(KeyHash(1)).is_some());
 }
 
-/// Method: a copy of the file after `purge_synced` is the state after a crash at this moment.
+/// Method: copy the file after `purge_synced` and open the copy. The copy is the state after a crash at this moment.
 #[test]
 fn a_synced_purge_survives_a_crash() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -328,7 +328,7 @@ fn a_store_grows_and_does_not_shrink() {
 }
 
 #[test]
-fn keys_are_shared_among_devices_and_found_again() {
+fn keys_are_distributed_among_devices_and_found_after_a_restart() {
     let folders = [(); 3].map(|()| tempfile::tempdir().expect("a folder"));
     let settings = || DiskSettings {
         segment_bytes: Some(ByteSize::kib(256)),
@@ -356,7 +356,7 @@ fn keys_are_shared_among_devices_and_found_again() {
     assert!((0..60).all(|key| get(&cache, key).is_some()));
 }
 
-/// Method: one object is read repeatedly while ten times the device's capacity is written.
+/// Method: read one object repeatedly while ten times the device's capacity is written.
 #[test]
 fn an_object_that_is_read_stays_in_one_record_or_in_pieces() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -377,7 +377,7 @@ fn an_object_that_is_read_stays_in_one_record_or_in_pieces() {
     assert!(counters.evicted_objects > 400, "{counters:?}");
 }
 
-/// Method: for an hour no timer triggers a write.
+/// Method: set the timers to an hour, so that no timer triggers a write.
 #[test]
 fn an_unwritten_object_is_found_and_read() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -390,7 +390,7 @@ fn an_unwritten_object_is_found_and_read() {
     let (short, newer, cut) = (pattern(1, 50_000), pattern(9, 60_000), pattern(2, 150_000));
     put(&cache, 1, &short, true);
     put(&cache, 2, &cut, true);
-    taken(&cache);
+    wait_until_messages_are_taken(&cache);
     let writes = |cache: &DiskCache| cache.counters().total(|device| device.write_ops);
     let before = writes(&cache);
     assert!(get(&cache, 1) == Some(short.clone()));
@@ -425,13 +425,13 @@ fn an_unwritten_object_is_found_and_read() {
             .expect("it begins");
         write.push(body.to_vec().into()).expect("it is taken");
         write.finish().expect("it is whole");
-        taken(&cache);
+        wait_until_messages_are_taken(&cache);
     };
     body(1, &newer);
     assert!(get(&cache, 1) == Some(newer));
     let updated = cache.update_head(&object(&cache, 1), &1_u64.to_le_bytes(), "new".into());
     updated.expect("the queue has room");
-    taken(&cache);
+    wait_until_messages_are_taken(&cache);
     assert_eq!(object(&cache, 1).head(), "new");
     cache.purge(KeyHash(1), b"");
     assert_eq!(cache.lookup(KeyHash(1)), None);
@@ -440,7 +440,7 @@ fn an_unwritten_object_is_found_and_read() {
 }
 
 /// Waits until the writer has taken all messages.
-fn taken(cache: &DiskCache) {
+fn wait_until_messages_are_taken(cache: &DiskCache) {
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while cache.counters().total(|device| device.queue_bytes) > 0 {
         assert!(std::time::Instant::now() < deadline, "the writer is stuck");
@@ -461,18 +461,18 @@ fn an_object_hit_before_it_was_written_is_reinserted() {
     for key in 0..2 {
         put(&cache, key, &pattern(key, 3000), true);
     }
-    taken(&cache);
+    wait_until_messages_are_taken(&cache);
     (0..2).for_each(|_| assert!(get(&cache, 0).is_some()));
     for key in 2..60 {
         put(&cache, key, &pattern(key, 50_000), true);
-        taken(&cache);
+        wait_until_messages_are_taken(&cache);
     }
     assert!(cache.counters().total(|device| device.evicted_objects) > 10);
     assert!(get(&cache, 0).is_some(), "hit twice");
     assert!(get(&cache, 1).is_none(), "never hit");
 }
 
-/// Method: no write is ever large or old enough; only the sync interval passes.
+/// Method: configure writes so large, and a flush interval so long, that only the sync interval triggers a write.
 #[test]
 fn an_unwritten_object_is_durable_after_the_sync_interval() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -490,7 +490,7 @@ fn an_unwritten_object_is_durable_after_the_sync_interval() {
     }
 }
 
-/// Method: the newer object is in the writer's buffer when the new head for the old one arrives.
+/// Method: send the new head for the old object while the newer object is in the writer's buffer.
 #[test]
 fn a_new_head_for_an_old_object_does_not_replace_a_newer_object() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -506,7 +506,8 @@ fn a_new_head_for_an_old_object_does_not_replace_a_newer_object() {
     assert_eq!(cache.counters().devices[0].dropped_reclaimed, 1);
 }
 
-/// The store does not sync by itself in this test, and a copy of its file is opened, as after a kill.
+/// Method: configure the store so that no timer triggers a sync. Open a copy of its file, which is the state after
+/// the process is killed.
 #[test]
 fn a_completed_purge_survives_a_crash_and_syncs_only_if_the_key_may_be_stored() {
     let folder = tempfile::tempdir().expect("a folder");

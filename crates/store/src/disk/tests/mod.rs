@@ -1,5 +1,4 @@
-//! Tests of the disk store through its public calls, in a folder of its own: properties, invalid inputs and a
-//! fixture.
+//! Tests of the disk store through its public interface, each in a temporary folder.
 
 use edgeward_types::{ByteSize, KeyHash};
 

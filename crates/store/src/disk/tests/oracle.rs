@@ -1,7 +1,8 @@
-//! Random operations on a cache with tiny segments, compared with a map that forgets nothing.
+//! Compares a cache with tiny segments with a map that keeps all objects, after random operations.
 //!
-//! The property: the cache returns the newest finished object of the key, byte for byte, or a miss; after a
-//! purge a miss, until the key is written again. It holds across restarts, with and without the checkpoint.
+//! The property: the cache returns the newest finished object of the key, byte for byte, or a miss. After a purge it
+//! returns a miss until the key is written again. The property holds across restarts, with and without the
+//! checkpoint.
 
 use std::collections::HashMap;
 use std::path::Path;

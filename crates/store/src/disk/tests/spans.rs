@@ -1,5 +1,5 @@
-//! Tests of bodies that are sent from the page cache without being read: only verified bytes are sent, never
-//! overwritten ones.
+//! Tests of bodies that are sent from the page cache without being read: only bytes of verified blocks are sent, and
+//! no bytes of an overwritten segment.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -47,7 +47,7 @@ fn piece(object: &DiskObject, range: std::ops::Range<u64>) -> Piece {
 }
 
 /// Returns the bytes that a receiver gets from a span.
-fn sent(mut span: Span) -> Result<Vec<u8>, SendError> {
+fn send_span(mut span: Span) -> Result<Vec<u8>, SendError> {
     let (ours, mut theirs) = UnixStream::pair().expect("sockets");
     let mut got = Vec::new();
     while !span.is_empty() {
@@ -61,7 +61,7 @@ fn sent(mut span: Span) -> Result<Vec<u8>, SendError> {
 }
 
 /// Returns the body, and how many of its bytes were in spans.
-fn whole(object: &DiskObject) -> (Vec<u8>, u64) {
+fn read_all(object: &DiskObject) -> (Vec<u8>, u64) {
     let (mut got, mut in_spans) = (Vec::new(), 0);
     while (got.len() as u64) < object.length() {
         let rest = got.len() as u64..object.length();
@@ -73,14 +73,14 @@ fn whole(object: &DiskObject) -> (Vec<u8>, u64) {
             NonBlockingRead::Miss(miss) => panic!("{miss:?}"),
             NonBlockingRead::Ready(Piece::Span(span)) => {
                 in_spans += span.len();
-                got.extend_from_slice(&sent(span).expect("it is there"));
+                got.extend_from_slice(&send_span(span).expect("it is there"));
             }
         }
     }
     (got, in_spans)
 }
 
-/// Method: bodies of less than one block, of several, and in pieces, read twice and in parts.
+/// Method: store bodies of less than one block, of several blocks, and in pieces. Read each body twice and in parts.
 #[test]
 fn a_body_is_sent_from_the_cache_after_its_first_read_until_the_verification_expires() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -90,23 +90,23 @@ fn a_body_is_sent_from_the_cache_after_its_first_read_until_the_verification_exp
         put(&cache, key, &body, true);
         cache.sync().expect("it is durable");
         cache.tick(Timestamp::from_secs(1000));
-        let (first, in_spans) = whole(&object(&cache, key));
+        let (first, in_spans) = read_all(&object(&cache, key));
         assert!(first == body);
         assert_eq!(in_spans, 0, "{length}: no block is verified yet");
-        let (second, in_spans) = whole(&object(&cache, key));
+        let (second, in_spans) = read_all(&object(&cache, key));
         assert!(second == body);
         assert_eq!(in_spans, length as u64);
         let Piece::Span(part) = piece(&object(&cache, key), 10_000..length as u64) else {
             panic!("{length}: a part is a span as well");
         };
-        let part = sent(part).expect("it is there");
+        let part = send_span(part).expect("it is there");
         assert!(body[10_000..].starts_with(&part) && !part.is_empty());
     }
     cache.tick(Timestamp::from_secs(1599));
-    assert_eq!(whole(&object(&cache, 1)).1, 20_000);
+    assert_eq!(read_all(&object(&cache, 1)).1, 20_000);
     cache.tick(Timestamp::from_secs(1600));
-    assert_eq!(whole(&object(&cache, 1)).1, 0);
-    assert_eq!(whole(&object(&cache, 1)).1, 20_000, "verified again");
+    assert_eq!(read_all(&object(&cache, 1)).1, 0);
+    assert_eq!(read_all(&object(&cache, 1)).1, 20_000, "verified again");
     let counters = &cache.counters().devices[0];
     assert!(counters.mapped_bytes > 380_000, "{counters:?}");
     assert!(counters.read_bytes > counters.mapped_bytes + 380_000);
@@ -121,10 +121,10 @@ fn a_small_body_is_read_with_its_head_and_then_sent_from_the_cache() {
     cache.sync().expect("it is durable");
     let reads = || cache.counters().total(|device| device.read_ops);
     let before = reads();
-    assert_eq!(whole(&object(&cache, 1)), (body.clone(), 0));
+    assert_eq!(read_all(&object(&cache, 1)), (body.clone(), 0));
     assert_eq!(reads(), before + 1);
     // The metadata is cached now, so no body bytes are read with it: only the span is read.
-    assert_eq!(whole(&object(&cache, 1)), (body, 1000));
+    assert_eq!(read_all(&object(&cache, 1)), (body, 1000));
     assert_eq!(reads(), before + 2);
 }
 
@@ -144,7 +144,7 @@ fn no_span_is_returned_without_a_time_or_with_verify_every_zero() {
         put(&cache, 1, &body, true);
         cache.sync().expect("it is durable");
         for _ in 0..2 {
-            assert_eq!(whole(&object(&cache, 1)), (body.clone(), 0));
+            assert_eq!(read_all(&object(&cache, 1)), (body.clone(), 0));
         }
     }
 }
@@ -178,9 +178,9 @@ fn a_flipped_bit_is_detected_at_the_first_read_and_after_the_verification_expire
     ));
     assert_eq!(cache.lookup(KeyHash(1)), None);
 
-    assert_eq!(whole(&late), (pattern(2, 30_000), 0));
+    assert_eq!(read_all(&late), (pattern(2, 30_000), 0));
     flip(folder.path(), late.location().offset() + 25_000);
-    let (served, in_spans) = whole(&late);
+    let (served, in_spans) = read_all(&late);
     assert_eq!(in_spans, 30_000);
     assert!(
         served != pattern(2, 30_000),
@@ -201,7 +201,7 @@ fn a_span_of_a_truncated_file_is_lost_and_counted() {
     put(&cache, 1, &pattern(1, 100_000), true);
     cache.sync().expect("it is durable");
     let object = object(&cache, 1);
-    whole(&object);
+    read_all(&object);
     let Piece::Span(span) = piece(&object, 0..100_000) else {
         panic!("it was verified");
     };
@@ -228,11 +228,11 @@ fn a_span_of_an_overwritten_segment_is_lost() {
     put(&cache, 0, &pattern(0, 30_000), true);
     cache.sync().expect("it is durable");
     let old = object(&cache, 0);
-    whole(&old);
+    read_all(&old);
     let Piece::Span(span) = piece(&old, 0..30_000) else {
         panic!("it was verified");
     };
-    // A pin is only a request: if every other segment is pinned as well, this one is overwritten.
+    // A pin is only a request: if every other segment is pinned as well, this segment is overwritten.
     let mut pinned = vec![old];
     let mut key = 1;
     let lost = loop {
@@ -250,8 +250,8 @@ fn a_span_of_an_overwritten_segment_is_lost() {
     assert_eq!(cache.counters().total(|device| device.reclaimed_reads), 1);
 }
 
-/// Method: one thread writes thirty times the device's capacity; three look objects up, keep their spans for a
-/// while and send them. Every object has bytes of its own, so one byte of another epoch of the segment would be
+/// Method: one thread writes thirty times the device's capacity. Three threads look objects up, keep their
+/// spans for a while and send the spans. Each object has different bytes, so a byte of another object would be
 /// detected.
 #[test]
 fn spans_are_correct_or_lost_while_segments_are_overwritten() {
@@ -296,7 +296,7 @@ fn check_spans_while_segments_are_overwritten(direct_writes: DirectWrites) {
                             continue;
                         };
                         let expected = pattern(key, 90_000);
-                        // The second or third read finds it verified and in memory.
+                        // The second or third read finds the body verified and in memory.
                         for _ in 0..3 {
                             match object.piece_now(0..90_000) {
                                 NonBlockingRead::Ready(Piece::Bytes(bytes)) => {
@@ -316,7 +316,7 @@ fn check_spans_while_segments_are_overwritten(direct_writes: DirectWrites) {
                         // Some spans are sent at once, others only after many segments were overwritten.
                         while kept.len() > (turn >> 40) as usize % 60 {
                             let (span, expected) = kept.pop_front().expect("not empty");
-                            match sent(span) {
+                            match send_span(span) {
                                 Ok(bytes) => {
                                     assert!(expected.starts_with(&bytes), "{key}");
                                     right += 1;
@@ -346,9 +346,9 @@ fn check_spans_while_segments_are_overwritten(direct_writes: DirectWrites) {
     assert!(right > 50, "{right} spans sent, {refused} refused");
 }
 
-/// Method: every object of a full device is sent to a client of its own that does not read yet. Objects in the
-/// middle of a segment are sent as pages; objects at its edges are copied. Then the device is overwritten
-/// twice, and the clients read.
+/// Method: send every object of a full device to its own client, which does not read yet. Objects in the middle of a
+/// segment are sent as pages; objects at its edges are copied. Then overwrite the device twice, and let the clients
+/// read.
 #[test]
 fn bytes_in_sockets_survive_an_overwrite_of_their_segment() {
     check_overwrite_of_sent_segments(DirectWrites::Never);
@@ -387,7 +387,7 @@ fn check_overwrite_of_sent_segments(direct_writes: DirectWrites) {
         let Ok(object) = cache.read_head(&candidate, &key.to_le_bytes()) else {
             continue;
         };
-        assert_eq!(whole(&object), (pattern(key, 400_000), 0));
+        assert_eq!(read_all(&object), (pattern(key, 400_000), 0));
         let Piece::Span(span) = piece(&object, 0..body_bytes) else {
             panic!("it was verified");
         };

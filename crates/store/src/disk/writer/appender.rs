@@ -94,13 +94,13 @@ impl Writer {
             kind: draft.kind,
             key_bytes: u16::try_from(draft.key.len()).expect("checked when the write began"),
             head_bytes: u32::try_from(draft.head.len()).expect("checked when the write began"),
-            items: draft.items,
+            item_count: draft.item_count,
             hash: draft.hash.0,
-            object: draft.object,
+            object_id: draft.object_id,
             epoch,
             body_bytes: draft.body_bytes,
             body_offset: draft.body_offset,
-            written_secs: unix_secs(),
+            written_unix_secs: unix_secs(),
         };
         let start = usize::try_from(position.offset - self.flushed).expect("within the buffer");
         self.buffer.resize_with_zeros(start + RECORD_HEADER_BYTES);
@@ -128,7 +128,7 @@ impl Writer {
         let offset = u32::try_from(position.offset).expect("less than a segment");
         let entry = |hash| Entry {
             hash,
-            object: draft.object,
+            object_id: draft.object_id,
             offset,
             record_bytes,
             kind: draft.kind,
@@ -157,11 +157,11 @@ impl Writer {
             let draft = Draft {
                 kind: Kind::Tombstones,
                 hash: KeyHash(0),
-                object: 0,
+                object_id: 0,
                 key: &[],
                 head: &[],
                 table: &table,
-                items: u32::try_from(count).expect("bounded above"),
+                item_count: u32::try_from(count).expect("bounded above"),
                 body_bytes: 0,
                 body_offset: 0,
             };
@@ -207,7 +207,7 @@ impl Writer {
         self.buffer.clear();
         self.buffered_since = None;
         self.pieces_pending.clear();
-        self.volume.publish(&mut self.pending);
+        self.volume.publish(&mut self.records_pending);
         for Move { hash, from, to } in self.moves_pending.drain(..) {
             if self.volume.index.relocate(hash, from, to) {
                 self.volume.counters.reinserted_objects.increment();
@@ -220,7 +220,7 @@ impl Writer {
         let bytes = self.buffer.len() as u64;
         let direct = match self.volume.settings.direct_writes {
             DirectWrites::Never => false,
-            DirectWrites::Auto => self.pace.is_fast_with(bytes, Instant::now()),
+            DirectWrites::Auto => self.pace.add_write(bytes, Instant::now()),
             DirectWrites::Always => true,
         };
         let device = &self.volume.device;
@@ -254,7 +254,7 @@ impl Writer {
         self.unsynced_bytes = 0;
         self.unsynced_since = None;
         for _ in self.tombstones_unsynced.drain(..) {
-            self.volume.purge_ended();
+            self.volume.count_purge_ended();
         }
         Ok(())
     }
@@ -333,8 +333,8 @@ impl Writer {
         let header = SegmentHeader {
             segment: opened.segment.0,
             epoch: opened.epoch,
-            tail_epoch: self.log.tail_epoch(),
-            opened_secs: unix_secs(),
+            oldest_used_epoch: self.log.tail_epoch(),
+            opened_unix_secs: unix_secs(),
             segments: volume.segments.count(),
         };
         let header = header.to_bytes(volume.superblock.checksum_seed);
@@ -357,7 +357,7 @@ impl Writer {
 impl Draft<'_> {
     pub(in crate::disk) fn record_bytes(&self) -> u64 {
         let table = if self.table.is_empty() {
-            u64::from(self.items) * 8
+            u64::from(self.item_count) * 8
         } else {
             self.table.len() as u64
         };
@@ -372,7 +372,7 @@ impl Draft<'_> {
     /// The number of footer entries of this record.
     fn entries(&self) -> u64 {
         if self.kind == Kind::Tombstones {
-            u64::from(self.items)
+            u64::from(self.item_count)
         } else {
             1
         }

@@ -33,11 +33,11 @@ use edgeward_policy::log::SegmentLog;
 use edgeward_types::{KeyHash, Timestamp};
 
 use self::buffer::PageBuffer;
-use self::pace::Pace;
+use self::pace::WriteRate;
 use super::checkpoint;
 use super::counters::DeviceState;
 use super::error::{SyncError, WriteError};
-use super::format::{Entry, Extent, Kind, blocks_of};
+use super::format::{Entry, Extent, Kind, block_count_of};
 use super::location::Location;
 use super::settings::DirectWrites;
 use super::volume::Volume;
@@ -107,7 +107,7 @@ pub(crate) struct Writer {
     /// The entries for the footer of the open segment.
     entries: Vec<Entry>,
     /// Objects whose only or commit record is in the buffer.
-    pending: Vec<(Arc<WriteState>, Location)>,
+    records_pending: Vec<(Arc<WriteState>, Location)>,
     /// Objects with a piece in the buffer.
     pieces_pending: Vec<Arc<WriteState>>,
     /// Index entries that move when the buffer is written.
@@ -117,7 +117,7 @@ pub(crate) struct Writer {
     /// Purges in records that are not durable yet.
     tombstones_unsynced: Vec<u64>,
     unsynced_bytes: u64,
-    pace: Pace,
+    pace: WriteRate,
     /// The time when the oldest record in the buffer was appended.
     buffered_since: Option<Instant>,
     /// The time when the oldest data that is not durable was appended.
@@ -143,12 +143,12 @@ pub(super) struct Move {
 pub(super) struct Draft<'a> {
     pub(super) kind: Kind,
     pub(super) hash: KeyHash,
-    pub(super) object: u64,
+    pub(super) object_id: u64,
     pub(super) key: &'a [u8],
     pub(super) head: &'a [u8],
     /// Empty for an object or a piece, whose checksums are computed.
     pub(super) table: &'a [u8],
-    pub(super) items: u32,
+    pub(super) item_count: u32,
     pub(super) body_bytes: u64,
     pub(super) body_offset: u64,
 }
@@ -184,13 +184,13 @@ impl Writer {
             buffer: PageBuffer::default(),
             flushed: 0,
             entries: Vec::new(),
-            pending: Vec::new(),
+            records_pending: Vec::new(),
             pieces_pending: Vec::new(),
             moves_pending: Vec::new(),
             tombstones: Vec::new(),
             tombstones_unsynced: Vec::new(),
             unsynced_bytes: 0,
-            pace: Pace::default(),
+            pace: WriteRate::default(),
             buffered_since: None,
             unsynced_since: None,
             retry_at: None,
@@ -213,7 +213,7 @@ impl Writer {
         loop {
             let message = self.volume.queue.pop(self.timeout());
             if let Some(message) = message {
-                if self.handle(message) {
+                if self.handle_message(message) {
                     return;
                 }
             } else if self.volume.queue.is_closed() {
@@ -256,7 +256,7 @@ impl Writer {
         let flush_due = due(self.buffered_since, flush_interval);
         let sync_due = due(self.unsynced_since, sync_interval) || self.unsynced_bytes >= sync_bytes;
         let result = if self.volume.health.state() == DeviceState::ReadOnly {
-            self.probe()
+            self.try_write()
         } else if sync_due {
             self.sync()
         } else if flush_due {
@@ -272,7 +272,7 @@ impl Writer {
     }
 
     /// Tests if the device can be written again: opens a segment if necessary, and writes pending purges.
-    fn probe(&mut self) -> Result<(), AppendError> {
+    fn try_write(&mut self) -> Result<(), AppendError> {
         if self.log.open().is_none() {
             self.open_segment()?;
         }
@@ -280,7 +280,7 @@ impl Writer {
     }
 
     /// Returns true if this was the last message.
-    fn handle(&mut self, message: Message) -> bool {
+    fn handle_message(&mut self, message: Message) -> bool {
         let volume = Arc::clone(&self.volume);
         let key_and_head_bytes = |write: &WriteState| (write.key.len() + write.head.len()) as u64;
         match message {
@@ -314,7 +314,7 @@ impl Writer {
             Message::Purge { hash, done } => self.purge_durably(hash, done),
             Message::Sync { done } => {
                 // The caller may have stopped waiting.
-                _ = done.send(self.sync_now());
+                _ = done.send(self.sync_or_report());
             }
             Message::Close { done } => {
                 _ = done.send(self.close());
@@ -327,7 +327,7 @@ impl Writer {
     /// Stores a purge for the next tombstone record. Returns false if too many purges are stored already.
     fn add_tombstone(&mut self, hash: KeyHash) -> bool {
         if self.tombstones.len() >= TOMBSTONES_PENDING_MAX {
-            self.volume.purge_ended();
+            self.volume.count_purge_ended();
             self.volume.counters.purges_not_durable.increment();
             return false;
         }
@@ -360,18 +360,18 @@ impl Writer {
         // A device whose last write failed is not written for a while, even if callers wait.
         let result = match self.is_paused() {
             true => Err(SyncError::NotWritable),
-            false => self.sync_now(),
+            false => self.sync_or_report(),
         };
         for done in waiting {
             (done.0)(result);
         }
     }
 
-    fn sync_now(&mut self) -> Result<(), SyncError> {
+    fn sync_or_report(&mut self) -> Result<(), SyncError> {
         self.retry_at = None;
         // Without data to write, a sync would succeed on a device that is not writable.
         let result = if self.volume.health.state() == DeviceState::ReadOnly {
-            self.probe()
+            self.try_write()
         } else {
             self.sync()
         };
@@ -383,7 +383,7 @@ impl Writer {
     fn close(&mut self) -> Result<(), SyncError> {
         self.retry_at = None;
         let sealed = if self.volume.health.state() == DeviceState::ReadOnly {
-            self.probe().and_then(|()| self.seal())
+            self.try_write().and_then(|()| self.seal())
         } else {
             self.seal()
         };
@@ -421,7 +421,7 @@ impl Writer {
         match result {
             Ok(()) => {
                 if self.retry_at.is_none() && self.unsynced_since.is_none() {
-                    self.volume.write_succeeded();
+                    self.volume.record_write_success();
                 }
                 true
             }
@@ -436,11 +436,11 @@ impl Writer {
     /// Handles a failed write: drops the data that was not written, and pauses writing.
     fn handle_failure(&mut self, error: &io::Error) {
         let volume = Arc::clone(&self.volume);
-        volume.write_failed(error);
+        volume.record_write_failure(error);
         for write in self.pieces_pending.drain(..) {
             write.drop_as(WriteError::NotWritable);
         }
-        for (write, _) in std::mem::take(&mut self.pending) {
+        for (write, _) in std::mem::take(&mut self.records_pending) {
             write.drop_as(WriteError::NotWritable);
             self.end_dropped(&write);
         }
@@ -457,7 +457,7 @@ impl Writer {
         let carried = self.tombstones_unsynced.len().min(space);
         let lost = self.tombstones_unsynced.len() - carried;
         volume.counters.purges_not_durable.add(lost as u64);
-        (0..lost).for_each(|_| volume.purge_ended());
+        (0..lost).for_each(|_| volume.count_purge_ended());
         self.tombstones
             .extend(self.tombstones_unsynced.drain(..).take(carried));
         self.retry_at = Some(Instant::now() + volume.settings.retry_interval);
@@ -509,7 +509,7 @@ pub(super) fn table_of(extents: &[Extent]) -> Vec<u8> {
 }
 
 fn block_count(body_bytes: u64) -> u32 {
-    u32::try_from(blocks_of(body_bytes)).expect("a body in a record is less than a segment")
+    u32::try_from(block_count_of(body_bytes)).expect("a body in a record is less than a segment")
 }
 
 pub(super) fn unix_secs() -> u64 {

@@ -20,11 +20,11 @@ impl Writer {
         let draft = Draft {
             kind: Kind::Object,
             hash: write.hash,
-            object: write.id,
+            object_id: write.id,
             key: &write.key,
             head: &write.head,
             table: &[],
-            items: block_count(body_bytes),
+            item_count: block_count(body_bytes),
             body_bytes,
             body_offset: 0,
         };
@@ -49,11 +49,11 @@ impl Writer {
         let draft = Draft {
             kind: Kind::Piece,
             hash: write.hash,
-            object: write.id,
+            object_id: write.id,
             key: &[],
             head: &[],
             table: &[],
-            items: block_count(body_bytes),
+            item_count: block_count(body_bytes),
             body_bytes,
             body_offset,
         };
@@ -79,7 +79,7 @@ impl Writer {
     pub(super) fn write_commit_of(
         &mut self,
         write: &Arc<WriteState>,
-        object: u64,
+        object_id: u64,
         extents: &[Extent],
     ) {
         if !self.all_live(extents) {
@@ -90,11 +90,11 @@ impl Writer {
         let draft = Draft {
             kind: Kind::Commit,
             hash: write.hash,
-            object,
+            object_id,
             key: &write.key,
             head: &write.head,
             table: &table,
-            items: u32::try_from(extents.len()).unwrap_or(u32::MAX),
+            item_count: u32::try_from(extents.len()).unwrap_or(u32::MAX),
             body_bytes: write.body_bytes(),
             body_offset: 0,
         };
@@ -112,7 +112,7 @@ impl Writer {
     /// Writes a new head. A body in pieces is not written again; a body in a single record is copied.
     pub(super) fn write_new_head(&mut self, write: &Arc<WriteState>, from: Location) {
         if self
-            .pending
+            .records_pending
             .iter()
             .any(|(other, at)| *at == from || other.hash == write.hash)
         {
@@ -137,7 +137,7 @@ impl Writer {
             Kind::Commit => {
                 let extents: Vec<_> = Extent::parse_all(&old.table()).collect();
                 // The pieces have the old object's number.
-                self.write_commit_of(write, old.header.object, &extents);
+                self.write_commit_of(write, old.header.object_id, &extents);
             }
             _ => {
                 let body = old.body();
@@ -166,7 +166,7 @@ impl Writer {
                 if draft.kind == Kind::Object {
                     self.volume.unwritten.insert(write, location, body);
                 }
-                self.pending.push((Arc::clone(write), location));
+                self.records_pending.push((Arc::clone(write), location));
                 self.record_decision(|digest| digest.admitted(write.body_bytes()));
                 let result = self.flush_if_full();
                 self.record_outcome(result);

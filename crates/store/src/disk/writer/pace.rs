@@ -7,23 +7,23 @@ use std::time::Instant;
 /// At a lower rate, the kernel's work for the writes takes only a hundredth of a processor, and new objects are in
 /// the page cache when they are requested next. At a higher rate, this work delays requests (measured in
 /// docs/explanation/disk-cache.md), and the writes evict pages that are read.
-const FAST: f64 = (32 << 20) as f64;
+const HIGH_RATE: f64 = (32 << 20) as f64;
 
-/// A leaky bucket: writes fill it, and it drains at [`FAST`].
+/// A leaky bucket: writes fill it, and it drains at [`HIGH_RATE`].
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct WriteRate {
     bytes: f64,
     at: Option<Instant>,
 }
 
-impl Pace {
-    /// Adds a write. Returns true if the bucket then has more than the bytes of one second at [`FAST`]. The bucket
-    /// has space for the bytes of two seconds.
-    pub(super) fn is_fast_with(&mut self, bytes: u64, now: Instant) -> bool {
+impl WriteRate {
+    /// Adds a write. Returns true if the bucket then has more than the bytes of one second at [`HIGH_RATE`].
+    /// The bucket has space for the bytes of two seconds.
+    pub(super) fn add_write(&mut self, bytes: u64, now: Instant) -> bool {
         let before = self.at.replace(now).unwrap_or(now);
-        let emptied = FAST * now.saturating_duration_since(before).as_secs_f64();
-        self.bytes = ((self.bytes - emptied).max(0.0) + bytes as f64).min(2.0 * FAST);
-        self.bytes > FAST
+        let emptied = HIGH_RATE * now.saturating_duration_since(before).as_secs_f64();
+        self.bytes = ((self.bytes - emptied).max(0.0) + bytes as f64).min(2.0 * HIGH_RATE);
+        self.bytes > HIGH_RATE
     }
 }
 
@@ -34,21 +34,21 @@ mod tests {
     use super::*;
 
     /// Simulates writes of 1 MiB, `per_second` writes a second. Returns for each write if it counted as fast.
-    fn run(pace: &mut Pace, start: Instant, per_second: u32, seconds: u32) -> Vec<bool> {
+    fn run(pace: &mut WriteRate, start: Instant, per_second: u32, seconds: u32) -> Vec<bool> {
         let gap = Duration::from_secs(1) / per_second;
         let times = (0..per_second * seconds).map(|write| start + gap * write);
-        times.map(|now| pace.is_fast_with(1 << 20, now)).collect()
+        times.map(|now| pace.add_write(1 << 20, now)).collect()
     }
 
     #[test]
     fn a_device_that_is_written_slowly_never_counts_as_fast() {
-        let fast = run(&mut Pace::default(), Instant::now(), 30, 100);
+        let fast = run(&mut WriteRate::default(), Instant::now(), 30, 100);
         assert!(fast.iter().all(|&fast| !fast));
     }
 
     #[test]
     fn a_device_that_is_written_fast_counts_as_fast_after_a_second() {
-        let fast = run(&mut Pace::default(), Instant::now(), 100, 10);
+        let fast = run(&mut WriteRate::default(), Instant::now(), 100, 10);
         let since = fast
             .iter()
             .position(|&fast| fast)
@@ -60,10 +60,10 @@ mod tests {
     #[test]
     fn a_device_is_slow_again_two_seconds_after_the_last_write() {
         let start = Instant::now();
-        let mut pace = Pace::default();
+        let mut pace = WriteRate::default();
         run(&mut pace, start, 1000, 60);
         let second = Duration::from_secs(1);
-        assert!(pace.is_fast_with(4096, start + 60 * second));
-        assert!(!pace.is_fast_with(4096, start + 62 * second));
+        assert!(pace.add_write(4096, start + 60 * second));
+        assert!(!pace.add_write(4096, start + 62 * second));
     }
 }

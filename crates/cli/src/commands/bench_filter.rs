@@ -1,9 +1,9 @@
 //! `edgeward bench-filter`: compares id filters with a hash set and, if Java is available, with Guava.
 //!
-//! Ids are random UUIDs as text; one half is inserted, the other half is absent. Each figure is the CPU time of one
-//! thread, best of several rounds, from the bytes of the id, so that it includes hashing. Times without hashing are
-//! listed separately, because a proxy hashes an id once for all filters, and so are times of batch calls. Each round
-//! queries the same 100,000 ids, which stay in the CPU cache; the filter stays there if its memory is small enough.
+//! Ids are random UUIDs as text; one half is inserted, the other half is absent. Each time is the CPU time of one
+//! thread in the fastest of several rounds. It includes hashing the bytes of the id. Times without hashing have their
+//! own columns, because a proxy hashes an id once for all filters. Times of batch calls have their own columns too.
+//! Each round queries the same 100,000 ids, which stay in the CPU cache. A small filter stays in the CPU cache too.
 
 mod guava;
 mod subjects;
@@ -39,7 +39,7 @@ pub(crate) struct BenchFilterArgs {
     #[arg(long, value_name = "RATE", default_value = "1%")]
     fpr: Rate,
 
-    /// Rounds; the best one counts
+    /// Rounds; the fastest one is reported
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
 
@@ -95,15 +95,15 @@ struct Bench {
 struct Row {
     name: String,
     insert_ns: f64,
-    /// Without hashing, if the structure can be measured so.
+    /// The time without hashing, if the structure has a query that takes a hash.
     insert_hashed_ns: Option<f64>,
-    /// Without hashing, in batches.
+    /// The time without hashing, in batches.
     insert_many_ns: Option<f64>,
     present_ns: f64,
     absent_ns: f64,
-    /// Without hashing; the mean over present and absent ids.
+    /// The time without hashing; the mean over present and absent ids.
     query_hashed_ns: Option<f64>,
-    /// Without hashing, in batches.
+    /// The time without hashing, in batches.
     query_many_ns: Option<f64>,
     bytes: u64,
     /// The share of absent ids that the filter reported as present.

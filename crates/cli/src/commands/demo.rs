@@ -1,7 +1,7 @@
 //! `edgeward demo`: LRU, AdaptSize and GDSF over real HTTP, predicted and measured.
 //!
-//! The demo starts one synthetic origin and one edge at a time, each in a process of its own, so that its CPU
-//! time and memory can be measured. All use free loopback ports. A generated trace is first simulated and then
+//! The demo starts one synthetic origin and one edge at a time. Each has its own process, so that its CPU time and
+//! memory can be measured. All use free loopback ports. A generated trace is first simulated and then
 //! replayed through the edge. The edges run one after the other, because on a small machine they would compete
 //! for cores.
 
@@ -85,7 +85,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, default_value = "40", value_name = "N", hide_short_help = true)]
     connections: NonZeroUsize,
 
-    /// Requests between two runs of AdaptSize's tuner; few, so that a short run shows some
+    /// Requests between two runs of AdaptSize's tuner; few, so that a short demo has several
     #[arg(
         long,
         default_value = "50000",

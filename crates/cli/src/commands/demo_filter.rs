@@ -5,8 +5,8 @@
 //! the edge answers absent ids by the filter; in the third, the clients query the filter themselves. All parts
 //! run in one process, on loopback ports.
 //!
-//! The experiment repeats a published one with a Dropwizard service over Cassandra and a filter of Guava. The
-//! table lists its published figures too.
+//! The demo repeats a published experiment with a Dropwizard service, Cassandra and a Guava filter. The table
+//! also lists the figures of that publication.
 
 mod database;
 mod load;
@@ -273,7 +273,7 @@ fn row(
         lookups: lookups.len() as u64,
         skipped: outcome.skipped,
         service_requests,
-        // Lookups that the filter passed although the id is absent.
+        // Lookups of absent ids for which the filter answered *maybe*.
         false_positives: if rate.is_some() {
             service_requests - outcome.found
         } else {
@@ -355,7 +355,7 @@ impl Report {
     }
 }
 
-/// The figures of the published experiment, on another machine; its service's delay is unknown.
+/// The figures of the published experiment. It ran on another machine, and the delay of its service is unknown.
 const PUBLISHED: [(&str, &str, &str, &str, &str, &str); 3] = [
     ("published: not used", "", "", "", "", "36.6"),
     (
@@ -389,7 +389,7 @@ impl Drop for TemporaryFolder {
     }
 }
 
-/// Longer than the demo, which scans only once.
+/// The time between two scans: longer than the demo, so that the publisher scans only once.
 const MAX_STALENESS: Duration = Duration::from_secs(3600);
 const TIMEOUT: Duration = Duration::from_secs(120);
 

@@ -177,7 +177,7 @@ fn load_deny_list(args: &GatewayArgs) -> anyhow::Result<Option<DenyList>> {
 async fn stop(running: (Arc<Gateway>, Option<Admin>)) -> anyhow::Result<()> {
     let (gateway, admin) = running;
     gateway.drain(GRACE).await;
-    // The admin server holds a reference to the gateway until its last request has ended.
+    // The admin server has a reference to the gateway until its last request has ended.
     drop(admin);
     while Arc::strong_count(&gateway) > 1 {
         tokio::task::yield_now().await;

@@ -1,8 +1,8 @@
 //! `edgeward lab`: runs an experiment by plan: replays one trace through edges and other servers.
 //!
 //! The settings that the plan gives to edges are checked against the list of keys of `serve`; then
-//! `edgeward_lab` runs the plan. After each contender the report and the results so far are written, so that
-//! they remain if the run stops.
+//! `edgeward_lab` runs the plan. After each contender, the report and the results so far are written, so that
+//! the results remain if the run stops.
 
 mod plans;
 mod text;
@@ -339,7 +339,7 @@ fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 struct RunObserver {
     progress: Mutex<Option<Progress>>,
     results: ResultFiles,
-    /// The number of contenders whose end was printed.
+    /// The number of contenders that have ended and are printed.
     printed: Mutex<usize>,
     /// The first error of writing the results.
     write_error: Mutex<Option<anyhow::Error>>,

@@ -94,7 +94,7 @@ pub(crate) fn run(args: OriginArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    // Signals are handled before the address is printed, so that a signal sent at once is not lost.
+    // Handles signals before the address is printed, so that a signal sent at once is not lost.
     let stopped = {
         let _entered = runtime.enter();
         stop_signal()?

@@ -58,7 +58,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, default_value = "0", value_name = "SHARE")]
     warmup: Warmup,
 
-    /// Request each object in the size of each trace record instead of the size of its first
+    /// Request each object with the size of the trace record instead of the size of its first record
     #[arg(long, hide_short_help = true)]
     sizes_as_recorded: bool,
 
@@ -66,7 +66,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, default_value = "30s", value_parser = duration, value_name = "TIME", hide_short_help = true)]
     timeout: Duration,
 
-    /// Stop after so many consecutive failures
+    /// Stop after this number of consecutive failures
     #[arg(long, default_value = "1000", value_name = "N", hide_short_help = true)]
     max_failures: NonZeroU64,
 
@@ -179,7 +179,7 @@ fn replay(plan: &ReplayPlan, inputs: &Inputs, total: Option<u64>) -> anyhow::Res
     });
     match result {
         Ok(Ok(report)) => Ok(report),
-        // The error of the reader says more than the library's wrapper.
+        // Returns the error of the reader, which has a location and a hint, without the library's wrapper.
         Ok(Err(ReplayError::Trace { requests, source })) => {
             let error = match source.downcast::<TraceReadError>() {
                 Ok(error) => error.0,

@@ -207,7 +207,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let link = checked.link.as_ref().map(EdgeLink::start).transpose()?;
     edge_config.origin.dial = link.as_ref().map(EdgeLink::dial);
     let drain = edge_config.drain_timeout;
-    // Signals are handled before the first line is printed, because its reader may send one at once.
+    // Handles signals before the first line is printed, because the reader of this line may send a signal at once.
     let mut signals = Signals::of_server()?;
     let edge = Edge::start(edge_config.clone()).map_err(with_hint)?;
     if let Some(reopener) = edge.log_reopener() {
@@ -223,7 +223,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let (drained, done) = tokio::sync::oneshot::channel();
     let waiting = std::thread::spawn(move || {
         let joined = stopping.join();
-        // After a second signal the receiver is gone.
+        // After a second signal, `run` has returned and dropped the receiver.
         _ = drained.send(());
         joined
     });

@@ -125,7 +125,7 @@ impl SimulateArgs {
     }
 }
 
-/// Reads the trace once for the figures that shares refer to.
+/// Reads the trace once for its number of requests and its footprint, to which shares refer.
 fn measure(inputs: &Inputs) -> anyhow::Result<TraceFacts> {
     if inputs.contains_stdin() {
         return Err(Diagnostic::new(
@@ -310,7 +310,7 @@ impl TimedRun {
     }
 }
 
-/// The number of points of a series over time, as many as a plot can show.
+/// The number of points of a series over time: as many as a plot can show.
 const INTERVALS: u64 = 200;
 
 /// The length of an interval if the length of the trace is unknown.

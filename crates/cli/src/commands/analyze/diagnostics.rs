@@ -75,7 +75,7 @@ pub(super) fn find_error(error: FindError) -> Diagnostic {
     Diagnostic::from_error(&error).hint(hint)
 }
 
-/// Describes why there is no result: the first error of a log.
+/// Describes why an analysis has no result, by the first error of a log.
 pub(super) fn no_result(files: &[FileReport]) -> Diagnostic {
     if let Some(file) = files.iter().find(|file| file.problem.is_some()) {
         return diagnostic_about(file);

@@ -35,14 +35,14 @@ pub(super) struct Document {
     pub(super) temp_bytes: u64,
 }
 
-/// `urls` URLs were requested exactly `requests` times.
+/// States that `urls` URLs were requested exactly `requests` times.
 #[derive(Debug, Serialize)]
 pub(super) struct CountRow {
     pub(super) requests: u64,
     pub(super) urls: u64,
 }
 
-/// URLs with `from` to `to` requests, both inclusive.
+/// The URLs that have from `from` to `to` requests, both inclusive.
 #[derive(Debug)]
 pub(super) struct Bin {
     pub(super) from: u64,
@@ -140,7 +140,7 @@ pub(super) struct HourRow {
     pub(super) share: ShareRow,
 }
 
-/// The requests with one name, or of one hour.
+/// The requests of one hour, or with one name, such as a status code or a host.
 #[derive(Debug, Serialize)]
 pub(super) struct ShareRow {
     pub(super) requests: u64,

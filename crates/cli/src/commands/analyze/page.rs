@@ -323,7 +323,7 @@ fn shares_section(page: &mut Page, full: &FullFigures) {
         ("type", &full.types),
         ("machine", &full.machines),
     ] {
-        // A single name equals the whole.
+        // With a single name, its row would repeat the totals.
         if names.top.len() + usize::from(names.others.is_some()) > 1 {
             page.table(names_table(heading, names));
         }

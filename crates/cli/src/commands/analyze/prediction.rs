@@ -85,7 +85,7 @@ impl Prediction {
             lru: curve
                 .points
                 .iter()
-                // Caches of a few bytes hold only empty objects.
+                // A cache of a few bytes has space only for empty objects.
                 .skip_while(|point| point.object_hit_ratio < LRU_HIT_RATIO_MIN)
                 .map(|point| LruRow {
                     cache_bytes: point.cache_bytes,
@@ -267,22 +267,23 @@ fn config(sizes: CacheSizes, caches: &[CacheRow], keys_a_day: u64) -> String {
     text
 }
 
-/// Fewer requests give no meaningful prediction.
+/// The minimum number of requests for a meaningful prediction.
 const REQUESTS_MIN: usize = 1000;
 
-/// The hit ratio at which the curve starts.
+/// The lowest hit ratio on the curve of LRU caches.
 const LRU_HIT_RATIO_MIN: f64 = 0.001;
 
-/// The server's minimum, and the most that a machine has.
+/// The bounds of the suggested sizes: the minimum of `edgeward serve`, and more than a machine has.
 const RAM_MIN: u64 = 1 << 20;
 const RAM_MAX: u64 = 1 << 40;
 const DISK_MIN: u64 = 16 << 20;
 const DISK_MAX: u64 = 1 << 45;
 
-/// The server's default.
+/// The default reinsertion of `edgeward serve`.
 const EVICTION: Reinsertion = Reinsertion::Hit { hits_min: 2 };
 
-/// RAM for two thirds of the possible hits; a percentage point of bytes for a doubling of the disk.
+/// The suggested RAM gives this share of the hits of an unlimited cache. The suggested disk is doubled while a
+/// doubling adds this much to the byte hit ratio.
 const RAM_SHARE: f64 = 2.0 / 3.0;
 const DISK_GAIN: f64 = 0.01;
 
@@ -290,7 +291,7 @@ const DISK_GAIN: f64 = 0.01;
 const WINDOW_REQUESTS: f64 = 250_000.0;
 const WINDOW_REQUESTS_MIN: f64 = 5_000.0;
 
-/// 65,536 keys take 200 KiB; a smaller table saves nothing.
+/// The minimum number of keys that admission remembers. 65,536 keys take only 200 KiB.
 const KEYS_MIN: u64 = 1 << 16;
 
 #[cfg(test)]

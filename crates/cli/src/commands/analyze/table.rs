@@ -36,7 +36,7 @@ pub(super) fn print(document: &Document) -> anyhow::Result<()> {
             ("Machines", "machine", &full.machines),
         ] {
             let rows = names.top.len() + usize::from(names.others.is_some());
-            // A single name equals the whole.
+            // With a single name, its row would repeat the totals.
             if rows > 1 {
                 section(&mut out, heading, &names_table(column, names))?;
             }

@@ -47,8 +47,8 @@ impl Subjects<'_> {
             set.extend(ids.iter().map(|id| Box::<[u8]>::from(&id[..])));
         });
         let (present_ns, absent_ns, passed) = self.query(|id| set.contains(&id[..]));
-        // hashbrown: 8/7 buckets per id, rounded up to a power of two, with 16 bytes and a control byte each. The
-        // allocator rounds the 36 bytes of an id to 48.
+        // hashbrown has 8/7 buckets per id, rounded up to a power of two. A bucket takes 16 bytes and a control
+        // byte. The allocator rounds the 36 bytes of an id to 48.
         let buckets = (set.capacity() as u64 * 8 / 7).next_power_of_two();
         Row {
             name: "hash set (std)".to_owned(),
@@ -185,7 +185,7 @@ impl Subjects<'_> {
         (measure(self.present), measure(self.absent), passed)
     }
 
-    /// The CPU nanoseconds per item, best of the rounds.
+    /// The CPU nanoseconds per item in the fastest round.
     fn best<T>(&self, items: &[T], mut work: impl FnMut(&[T])) -> f64 {
         let rounds = (0..self.args.rounds).map(|_| {
             let start = cpu_time();
@@ -232,11 +232,11 @@ fn hashes(ids: &[Id]) -> Vec<IdHash> {
     ids.iter().map(|id| hasher().hash_canonical(id)).collect()
 }
 
-/// The number of ids in a round. They stay in the CPU cache from round to round, like an id just read from a request;
-/// otherwise the time to load them from memory would be measured too.
+/// The number of ids in a round. So few ids stay in the CPU cache from round to round, like an id just read from a
+/// request. With more ids, the time to load the ids from memory would be measured too.
 pub(super) const QUERIES_PER_ROUND: usize = 100_000;
 
-/// The n-th UUID: pseudo-random and unique.
+/// Returns the n-th UUID, which is pseudo-random and unique.
 fn id(n: u64) -> Id {
     let high = scramble(n);
     let low = scramble(!n);

@@ -62,7 +62,7 @@ fn hit_ratios(outcome: &Outcome) -> Plot {
     for (n, edge) in outcome.edges.iter().enumerate() {
         plot.add(Series::line(&edge.policy, measured(edge, outcome)).colour(n));
         let predicted = edge.predicted.series.iter();
-        // The last, shorter interval would be noisy.
+        // Omits the last interval: it is shorter, so its ratio would be noisy.
         let whole = outcome.trace.requests / super::INTERVALS * super::INTERVALS;
         let predicted = predicted.take_while(|interval| interval.requests_end <= whole);
         let points = predicted.map(|i| (i.requests_end as f64, i.object_hit_ratio));
@@ -73,7 +73,7 @@ fn hit_ratios(outcome: &Outcome) -> Plot {
     plot
 }
 
-/// The horizontal axis of all plots over the run; the same range, so that they are comparable.
+/// The horizontal axis of all plots over the run. All plots have the same range, so that they are comparable.
 fn requests_axis(outcome: &Outcome) -> Axis {
     Axis::new("requests so far", Unit::Count).range(0.0, outcome.trace.requests as f64)
 }

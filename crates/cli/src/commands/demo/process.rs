@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// A running child. Dropping it sends SIGTERM, and SIGKILL if the child does not end in time.
+/// A running child process. Dropping the value sends SIGTERM, and SIGKILL if the child does not end in time.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
@@ -33,13 +33,13 @@ impl Process {
             .with_context(|| format!("cannot start `edgeward {name}`"))?;
         let stdout = child.stdout.take().expect("stdout is piped");
         let (send, received) = mpsc::sync_channel(1);
-        // Reads on after the first line, so that the child never blocks on a full pipe. The thread ends with
-        // the child's stdout.
+        // Reads all lines, even after the first one, so that the child never blocks on a full pipe. The thread
+        // ends with the child's stdout.
         thread::Builder::new()
             .name("demo-reader".to_owned())
             .spawn(move || {
                 let mut lines = BufReader::new(stdout).lines();
-                // The parent may have timed out.
+                // If the parent has timed out, the receiver is dropped and the error is ignored.
                 _ = send.send(lines.next());
                 lines.for_each(drop);
             })?;
@@ -59,7 +59,7 @@ impl Process {
         Ok(process)
     }
 
-    /// Returns a string of the first line, by its JSON pointer.
+    /// Returns the string at a JSON pointer in the first line.
     pub(super) fn first_line_text(&self, pointer: &str) -> anyhow::Result<&str> {
         self.start_line
             .pointer(pointer)
@@ -88,8 +88,8 @@ impl Drop for Process {
     }
 }
 
-/// Far more than a start takes on a busy machine.
+/// The longest time that a child may take to start: far more than it takes on a busy machine.
 const START_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// Longer than the drain timeout of the children.
+/// The time from SIGTERM to SIGKILL: longer than the drain timeout of the children.
 const END_TIME_MAX: Duration = Duration::from_secs(5);

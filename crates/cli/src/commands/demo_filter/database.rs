@@ -20,7 +20,7 @@ pub(super) struct IdTable {
 /// Creates the table.
 pub(super) fn create(path: &Path, ids: u64, seed: u64) -> anyhow::Result<IdTable> {
     let mut connection = Connection::open(path).context("SQLite cannot create its file")?;
-    // The table need not survive a crash.
+    // Writes without syncs: the table need not survive a crash.
     connection.execute_batch(
         "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;
          CREATE TABLE resource (id TEXT NOT NULL);",
@@ -47,7 +47,7 @@ impl IdTable {
         (0..self.ids).map(move |n| uuid(seed, n))
     }
 
-    /// `absent` ids that are not in the table, and one that is.
+    /// Returns `absent` ids that are not in the table, and one id that is in the table.
     pub(super) fn lookups(&self, absent: u64) -> Vec<String> {
         let first = self.ids;
         let mut lookups: Vec<_> = (first..first + absent)
@@ -65,7 +65,7 @@ impl IdTable {
     }
 }
 
-/// The table, which each scan reads again.
+/// The source of a scan: reads the whole table each time.
 pub(super) struct Rows(Arc<dyn edgeward_idsync::Source>);
 
 impl IdSource for Rows {

@@ -12,13 +12,13 @@ use tokio::task::JoinSet;
 
 use edgeward_filter_client::FilterClient;
 
-/// The lookups to send, and how.
+/// The lookups to send, and the settings of the connections.
 #[derive(Clone)]
 pub(super) struct Load {
     pub(super) addr: SocketAddr,
     pub(super) connections: usize,
     pub(super) lookups: Arc<Vec<String>>,
-    /// Queried before each request, if given.
+    /// The filter that a client queries before each request. `None`: the client sends a request for each lookup.
     pub(super) client: Option<Arc<FilterClient>>,
 }
 

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
-/// A service on a thread of its own. Dropping it stops it.
+/// A running service with its own thread. Dropping the value stops the service.
 pub(super) struct Service {
     addr: SocketAddr,
     requests: Arc<AtomicU64>,

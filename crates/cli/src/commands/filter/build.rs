@@ -125,7 +125,7 @@ fn build_edgeward(args: &BuildArgs) -> anyhow::Result<(SourceReader<'_>, Report)
     let request = FilterParams {
         hasher,
         epoch: args.epoch.unwrap_or(reading.began_ms / 1000),
-        // Ids added after this time may be missing, however long the reading took.
+        // Takes the time before the source is read: ids added later may be missing.
         built: Some(Timestamp::from_secs(reading.began_ms / 1000)),
         ids_max: args.ids_max.max(args.capacity.unwrap_or(0)),
         ..FilterParams::with_rate(args.fpr)
@@ -384,7 +384,8 @@ impl Report {
     }
 }
 
-/// Measures a rate of 1 % with a relative error of a hundredth; takes at most a tenth of a second.
+/// The number of queries of a measurement. They measure a rate of 1 % with a relative error of a hundredth in
+/// at most a tenth of a second.
 const MEASURE_PROBES: u64 = 1_000_000;
 
 const EXAMPLES: &str = "\

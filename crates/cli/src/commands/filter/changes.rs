@@ -1,9 +1,9 @@
 //! Polls a database for added ids between two scans, and feeds them to the publisher.
 //!
 //! A thread runs the changes query periodically. The ids of a poll are in the publisher's journal before the
-//! next poll starts; only then does the time advance up to which the published set is complete. While the
-//! database is unavailable or the journal is full, this time does not advance: clients then forward requests
-//! instead of answering 404.
+//! next poll starts. Then the publisher states that the set is complete up to the start of the poll. While the
+//! database is unavailable or the journal is full, the publisher states no later time, and clients forward
+//! requests instead of answering 404.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -225,7 +225,7 @@ struct Poller {
     malformed: MalformedLog,
     every: Duration,
     hasher: IdHasher,
-    /// True once the publisher has been told that changes are fed.
+    /// True once this thread has announced to the publisher that it feeds changes.
     began: bool,
 }
 
@@ -300,13 +300,13 @@ impl Poller {
         if !self.began {
             match self.feed.position() {
                 Some(position) => self.changes.seek(position),
-                // Existing ids are found by the scan that begins after this.
+                // The next scan begins after this point and finds the ids that exist now.
                 None => _ = self.changes.skip_to_head()?,
             }
             self.feed.begin()?;
             self.began = true;
         }
-        // Taken before the query, whose result contains all ids committed by this time.
+        // Taken before the query, so that the result has all ids committed by this time.
         let poll_started = system_clock()().monotonic;
         let before = self.changes.cursor();
         let (feed, hasher) = (&self.feed, self.hasher);
@@ -327,7 +327,7 @@ impl Poller {
         });
         let position = self.changes.cursor();
         if polled.is_ok() || position != before {
-            // The batches before an error count too: the next poll continues after them.
+            // The batches before an error are in the journal, so the next poll continues after them.
             self.feed.blocking_send(publish::Changes {
                 complete: polled.is_ok().then_some(poll_started),
                 position: Some(position),
@@ -386,7 +386,8 @@ impl MalformedLog {
 /// The shortest time between two log lines about malformed rows. The counter includes every row.
 const LOG_PAUSE: Duration = Duration::from_secs(60);
 
-/// A shorter interval loads the database without benefit: clients receive changes some milliseconds later.
+/// The shortest interval between polls. Clients receive changes some milliseconds after a poll, so a shorter interval
+/// would only load the database.
 const EVERY_MIN: Duration = Duration::from_millis(10);
 
 /// The longest wait for the database at the start.

@@ -149,7 +149,7 @@ impl DatabaseReader {
         self.scan.progress()
     }
 
-    /// Passes the hash of every id to `insert`, those in the checkpoint first.
+    /// Passes the hash of every id to `insert`: first the hashes in the checkpoint, then those of the scan.
     pub(super) fn for_each<const N: usize>(
         &mut self,
         hash: impl Fn(&[u8]) -> anyhow::Result<[u64; N]>,
@@ -205,7 +205,7 @@ impl DatabaseReader {
     }
 }
 
-/// A thread that shows the progress of a scan, also while the scan waits for the database.
+/// A thread that shows the progress of a scan, even while the scan waits for the database.
 struct ProgressThread {
     stop: Option<mpsc::Sender<()>>,
     thread: Option<thread::JoinHandle<()>>,
@@ -219,7 +219,7 @@ impl ProgressThread {
             let mut setbacks = 0;
             while stopped.recv_timeout(PROGRESS_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 let progress = watch.progress();
-                // Rows of an earlier run would distort the rate.
+                // Counts no rows of an earlier run, which would distort the displayed rate.
                 if let Some(rows) = progress.rows_estimated {
                     bar.expect(rows.saturating_sub(progress.rows_before));
                 }
@@ -278,5 +278,5 @@ fn checkpoint_error(path: &Path, error: CheckpointError) -> anyhow::Error {
     diagnostic.in_file(path).hint(hint).into()
 }
 
-/// Short enough for a bar that moves smoothly.
+/// The time between two updates of the progress: short enough for a bar that moves smoothly.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);

@@ -93,7 +93,7 @@ fn compare(
         }
         Ok(())
     })?;
-    // Only differences need examples.
+    // Examples are printed for differences only.
     answers.both.examples.clear();
     answers.neither.examples.clear();
     Ok(answers)

@@ -53,7 +53,8 @@ pub(super) fn open_edgeward(path: &Path) -> anyhow::Result<Filter<Vec<u8>>> {
     })
 }
 
-/// Reads the header first and then as many bytes as it states, because a file that is not a filter may be endless.
+/// Reads the header first and then the number of bytes that the header states, because a file that is not a
+/// filter may be endless.
 fn read_filter(from: &mut impl Read) -> std::io::Result<Result<Filter<Vec<u8>>, OpenError>> {
     let mut bytes = Vec::new();
     from.by_ref().take(FRONT_BYTES).read_to_end(&mut bytes)?;
@@ -65,7 +66,7 @@ fn read_filter(from: &mut impl Read) -> std::io::Result<Result<Filter<Vec<u8>>, 
     Ok(Filter::open(bytes))
 }
 
-/// More than a header, and quick to read.
+/// The number of bytes to read first: more than a header, and quick to read.
 const FRONT_BYTES: u64 = 4096;
 
 /// Opens a filter, in Guava's format if `guava` is given.

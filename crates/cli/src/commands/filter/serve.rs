@@ -135,7 +135,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = 4096, hide_short_help = true)]
     connections_max: usize,
 
-    /// Maximum of these per IPv4 address or IPv6 network of 64 bits [default: half]
+    /// Maximum of open connections per IPv4 address or IPv6 /64 network [default: half]
     #[arg(long, value_name = "N", hide_short_help = true)]
     connections_per_client: Option<usize>,
 
@@ -161,7 +161,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let config = config(args)?;
     let hasher = config.hasher;
     let (source, changes) = source(args)?;
-    // Signals are handled before the first line is printed, because its reader may send one at once.
+    // Handles signals before the first line is printed, because the reader of this line may send a signal at once.
     let mut signals = Signals::of_server()?;
     let public = config
         .signer
@@ -232,7 +232,7 @@ fn config(args: &ServeArgs) -> anyhow::Result<PublishConfig> {
     if polled {
         config.feed_wait = FEED_WAIT;
         if config.token.is_none() {
-            // Polls return only committed ids, and without a token no writer can post others.
+            // Polls return only committed ids, and without a token no writer can post uncommitted ids.
             config.commit_within = Duration::ZERO;
         }
     }

@@ -64,7 +64,7 @@ fn cells(one: &ContenderOutcome, totals: &Totals) -> [String; 9] {
     ]
 }
 
-/// The result of one contender, printed when it ends.
+/// Returns the line about one contender that is printed when the contender ends.
 pub(super) fn line(one: &ContenderOutcome) -> String {
     let ended = match &one.end {
         End::Whole => String::new(),

@@ -145,7 +145,7 @@ pub(crate) enum Compression {
 }
 
 impl Compression {
-    /// The method with this name.
+    /// Returns the compression method.
     pub(crate) fn method(self) -> Method {
         match self {
             Self::Zstd => Method::Zstd,
@@ -306,7 +306,8 @@ pub(crate) fn until_signal<T, S: Future<Output = anyhow::Result<()>>>(
         .build()
         .context("cannot start the runtime")?;
     runtime.block_on(async {
-        // Signals are handled before the first line is printed, because its reader may send one at once.
+        // Handles signals before the first line is printed, because the reader of this line may send a signal
+        // at once.
         let mut signals = AsyncSignals::of_server()?;
         let running = start().await?;
         let name = signals.wait_for_stop().await;

@@ -1,7 +1,7 @@
 //! `edgeward link estimate`: predicts the savings of a link.
 //!
 //! Files go through the link's own sender in the order of the arguments, so that a newer version is
-//! deduplicated against an older one. From a capture, the data of its TCP connections is sent. An access log
+//! deduplicated against an older one. For a capture, the data of its TCP connections is sent. An access log
 //! has no bodies: only the bytes of repeated URLs are counted.
 
 mod bodies;

@@ -172,7 +172,8 @@ fn failures(report: &ReplayReport) -> Table {
     table
 }
 
-/// Hit ratios between two samples instead of since the start, so that changes are visible at their time.
+/// Returns the hit ratios between consecutive samples, not since the start, so that a change is visible when it
+/// happens.
 fn hit_ratios(series: &[Sample]) -> Plot {
     let mut plot = Plot::new(
         "Hit ratios between samples",
@@ -205,7 +206,7 @@ fn rate(title: &str, unit: Unit, series: &[Sample], counters: &[Counter]) -> Plo
         let points = series.windows(2).filter_map(|pair| {
             let gained = counter(&pair[1])? - counter(&pair[0])?;
             let seconds = pair[1].seconds - pair[0].seconds;
-            // The last sample can directly follow the one before; the rate over so short a time is noise.
+            // The last sample may follow the previous one after a very short time, over which a rate is noise.
             (seconds > 0.05).then_some((pair[1].seconds, gained / seconds))
         });
         plot.add(Series::line(name, points));

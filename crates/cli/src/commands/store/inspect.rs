@@ -32,7 +32,7 @@ pub(crate) struct InspectArgs {
 /// Read every record of a disk cache and verify its checksums
 ///
 /// Exits with 1 if a record is corrupt. The server treats a corrupt record as a miss, so that no repair is
-/// needed; replace a device with many of them. Writes nothing. The server that uses the store must be stopped
+/// needed; replace a device with many corrupt records. Writes nothing. The server that uses the store must be stopped
 /// first.
 #[derive(Args, Debug)]
 #[command(after_long_help = VERIFY_EXAMPLES)]

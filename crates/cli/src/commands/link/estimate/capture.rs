@@ -213,7 +213,7 @@ fn port(endpoints: &Endpoints) -> u16 {
     endpoints.from.port().min(endpoints.to.port())
 }
 
-/// A reader that reports its progress.
+/// A reader that reports to a progress bar how many bytes were read.
 struct ProgressReader<'p, R> {
     input: R,
     progress: &'p Progress,

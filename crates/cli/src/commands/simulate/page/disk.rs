@@ -7,8 +7,8 @@ use edgeward_types::ByteSize;
 use crate::commands::simulate::disk::with_disk;
 use crate::output;
 
-/// Compares `always` with the rule of the highest hit ratio among those that write less, for the first policy
-/// and sizes with both.
+/// Returns a sentence that compares `always` with another rule: the rule with the highest hit ratio among those that
+/// write fewer bytes. Compares runs of the first policy and sizes for which both rules ran.
 pub(super) fn finding(runs: &[RunReport]) -> Option<String> {
     let same = |a: &(&RunReport, &DiskReport), b: &(&RunReport, &DiskReport)| {
         (

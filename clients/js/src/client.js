@@ -70,7 +70,7 @@ export class FilterClient {
   }
 
   /**
-   * `"absent"`: skip the request. `"maybe"`: send it. `"ask"`: send it, because the client has no fresh filter.
+   * Returns `"absent"`: do not send the request; `"maybe"`: send it; or `"ask"`: send it, because the filter is not fresh.
    *
    * @param {string | number | bigint | Uint8Array} id
    */
@@ -78,7 +78,7 @@ export class FilterClient {
     return this.#state.answer(this.#options.now(), id);
   }
 
-  /** Returns false only if a request for the id can be skipped. */
+  /** Returns false only if no request for the id is needed, because the id does not exist. */
   mayExist(id) {
     return this.answer(id) !== "absent";
   }
@@ -114,7 +114,7 @@ export class FilterClient {
     });
   }
 
-  /** Resolves to true when absent ids are skipped, to false after `ms`. */
+  /** Resolves to true when the filter is fresh, to false after `ms`. */
   waitFresh(ms) {
     return this.waitUntil(ms, (status) => status.fresh);
   }

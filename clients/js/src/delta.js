@@ -1,6 +1,6 @@
 // Deltas, and the table of the ids in them.
 
-import { hi, mix } from "./u64.js";
+import { lastHigh, mix } from "./u64.js";
 import { xxh3BigInt } from "./xxh3.js";
 import { FilterError } from "./filter.js";
 
@@ -104,7 +104,7 @@ export class IdTable {
   /** Returns the slot of the id, or the slot for it. */
   #place(idHi, idLo) {
     const mask = this.#used.length - 1;
-    let at = (mix(idHi, idLo, this.#seedHi, this.#seedLo) ^ hi) & mask;
+    let at = (mix(idHi, idLo, this.#seedHi, this.#seedLo) ^ lastHigh) & mask;
     while (
       this.#used[at] === 1 &&
       (this.#lo[at] !== idLo >>> 0 || this.#hi[at] !== idHi >>> 0)

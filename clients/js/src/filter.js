@@ -4,8 +4,8 @@
 // cannot cause allocations (docs/reference/filter-format.md).
 
 import { FORMS, hashOf } from "./id.js";
-import { hi, mix, mul, mul32 } from "./u64.js";
-import { upper, xxh3BigInt } from "./xxh3.js";
+import { lastHigh, mix, mul, mul32 } from "./u64.js";
+import { lastHashHigh, xxh3BigInt } from "./xxh3.js";
 
 /** The bytes are not a valid filter. */
 export class FilterError extends Error {
@@ -34,7 +34,7 @@ export class Filter {
   #seedHi;
   #seedLo;
   #view;
-  // Only one of the two fields is set.
+  // Exactly one of the two fields is set: `#blocks` of an updatable filter, `#shards` of a static filter.
   #blocks = 0;
   #shards = null;
 
@@ -70,13 +70,13 @@ export class Filter {
       throw new FilterError("the filter's header is corrupt: its checksum does not match");
     }
     const [kind, form] = [bytes[10], bytes[11]];
-    const whole = BigInt(HEADER_BYTES) + view.getBigUint64(64, true);
+    const expectedBytes = BigInt(HEADER_BYTES) + view.getBigUint64(64, true);
     const reserved = bytes.subarray(80, 120).some((byte) => byte !== 0);
     if ((kind !== 1 && kind !== 2) || form >= FORMS.length || reserved) {
       throw new FilterError("the filter's header has a value that format version 1 does not define");
     }
-    if (BigInt(bytes.length) !== whole) {
-      throw new FilterError(`the filter has ${bytes.length} bytes where its header says ${whole}`);
+    if (BigInt(bytes.length) !== expectedBytes) {
+      throw new FilterError(`the filter has ${bytes.length} bytes where its header says ${expectedBytes}`);
     }
     const payload = bytes.subarray(HEADER_BYTES);
     if (view.getBigUint64(72, true) !== xxh3BigInt(payload)) {
@@ -84,17 +84,17 @@ export class Filter {
     }
     const rate = view.getFloat64(56, true);
     if (!(rate > 0 && rate < 1)) {
-      throw new FilterError("the filter's header is inconsistent in: rate");
+      throw new FilterError("the filter's header has an invalid rate");
     }
     const parts = view.getUint32(12, true);
-    const room = new DataView(payload.buffer, payload.byteOffset, payload.byteLength);
+    const payloadView = new DataView(payload.buffer, payload.byteOffset, payload.byteLength);
     let [blocks, shards] = [0, null];
     if (kind === 1) {
-      shards = readShards(room, parts);
+      shards = readShards(payloadView, parts);
     } else {
       blocks = parts;
       if (blocks === 0 || payload.length !== blocks * BLOCK_BYTES) {
-        throw new FilterError("the filter's header is inconsistent in: blocks");
+        throw new FilterError("the filter's header has an invalid block count");
       }
     }
     const facts = {
@@ -108,7 +108,7 @@ export class Filter {
       rate,
       bytes: bytes.length,
     };
-    return new Filter(facts, room, blocks, shards);
+    return new Filter(facts, payloadView, blocks, shards);
   }
 
   /** The fields of the header. */
@@ -123,15 +123,18 @@ export class Filter {
    */
   mayContain(id) {
     const lo = hashOf(id, this.#form, this.#seedHi, this.#seedLo);
-    return this.mayContainHash(upper(), lo);
+    return this.mayContainHash(lastHashHigh(), lo);
   }
 
-  /** Returns the lower half of the id's hash; the upper half is `upper()`. For lookups in other tables. */
+  /**
+   * Returns the lower half of the id's hash; the lastHashHigh half is `lastHashHigh()`. Lets a caller look up the
+   * hash in its own table, such as the ids that were added since the snapshot.
+   */
   hash(id) {
     return hashOf(id, this.#form, this.#seedHi, this.#seedLo);
   }
 
-  /** Like the above, for a hash in two halves. */
+  /** Like `mayContain`, for a hash that is already computed, given as two halves. */
   mayContainHash(hashHi, hashLo) {
     return this.#shards === null
       ? this.#inBlocks(hashHi, hashLo)
@@ -140,7 +143,7 @@ export class Filter {
 
   #inBlocks(hashHi, hashLo) {
     mul32(hashHi, this.#blocks);
-    const at = (hi >>> 0) * BLOCK_BYTES;
+    const at = (lastHigh >>> 0) * BLOCK_BYTES;
     for (let lane = 0; lane < 8; lane++) {
       const bit = Math.imul(hashLo, SALTS[lane]) >>> 27;
       if (((this.#view.getUint32(at + 4 * lane, true) >>> bit) & 1) === 0) return false;
@@ -154,22 +157,23 @@ export class Filter {
     if (shards.length > 1) {
       // (hash · shards) >> 64
       mul32(hashLo, shards.length);
-      const carried = hi;
+      const carried = lastHigh;
       const low = mul32(hashHi, shards.length);
-      number = (hi >>> 0) + ((low >>> 0) + (carried >>> 0) > 0xffffffff ? 1 : 0);
+      number = (lastHigh >>> 0) + ((low >>> 0) + (carried >>> 0) > 0xffffffff ? 1 : 0);
     }
     const shard = shards[number];
-    if (shard.starts === 0) return false;
+    if (shard.firstSlotCount === 0) return false;
+    // Names as in docs/reference/filter-format.md: `m` is the mixed hash, `w` the second number.
     const mLo = mix(hashHi, hashLo, shard.seedHi, shard.seedLo);
-    const mHi = hi;
+    const mHi = lastHigh;
     let wLo = mul(mHi, mLo, 0x9e3779b9, 0x7f4a7c15);
-    const wHi = hi;
+    const wHi = lastHigh;
     wLo ^= wHi;
     const { segment } = shard;
     const mask = segment - 1;
-    mul32(mHi, shard.starts);
-    const start = hi;
-    // Bits 0 to 31 of the sum, and bit 32 of the one width that has it.
+    mul32(mHi, shard.firstSlotCount);
+    const start = lastHigh;
+    // `sum` has bits 0 to 31 of the XOR of the four slots. `top` has bit 32, which exists only in slots 33 bits wide.
     const view = this.#view;
     let sum = 0;
     let top = 0;
@@ -178,16 +182,16 @@ export class Filter {
       if (n === 1) slot ^= mLo & mask;
       else if (n === 2) slot ^= (mLo >>> 16) & mask;
       else if (n === 3) slot ^= wLo & mask;
-      // The value has more than 32 bits, which a double represents exactly.
-      const bit = slot * shard.bits + (slot > shard.wideFrom ? slot - shard.wideFrom : 0);
+      // The bit offset may exceed 32 bits; a double represents it exactly.
+      const bit = slot * shard.bits + (slot > shard.firstWideSlot ? slot - shard.firstWideSlot : 0);
       const shift = bit % 8;
-      const at = shard.from + (bit - shift) / 8;
+      const at = shard.offset + (bit - shift) / 8;
       const word = view.getUint32(at, true);
       const next = view.getUint8(at + 4);
       sum ^= shift === 0 ? word : (word >>> shift) | (next << (32 - shift));
       top ^= next >>> shift;
     }
-    const width = shard.bits + (start >= shard.wideFrom ? 1 : 0);
+    const width = shard.bits + (start >= shard.firstWideSlot ? 1 : 0);
     if (width <= 32) {
       sum ^= wHi >>> (32 - width);
       return width === 32 ? sum === 0 : (sum & ((1 << width) - 1)) === 0;
@@ -199,50 +203,50 @@ export class Filter {
 function readShards(view, count) {
   const directoryBytes = count * SHARD_BYTES;
   if (count === 0 || directoryBytes > view.byteLength) {
-    throw new FilterError("the filter's header is inconsistent in: shards");
+    throw new FilterError("the filter's header has an invalid shard count");
   }
   const shards = [];
   let next = directoryBytes;
   for (let number = 0; number < count; number++) {
     const at = number * SHARD_BYTES;
-    const from = view.getBigUint64(at, true);
-    const segments = view.getUint32(at + 16, true);
-    const wideFrom = view.getUint32(at + 20, true);
+    const offset = view.getBigUint64(at, true);
+    const startSegments = view.getUint32(at + 16, true);
+    const firstWideSlot = view.getUint32(at + 20, true);
     const log2 = view.getUint8(at + 24);
     const bits = view.getUint8(at + 25);
     const spare = view.getUint32(at + 26, true) | view.getUint16(at + 30, true);
-    let sound = from === BigInt(next) && spare === 0;
+    let isValid = offset === BigInt(next) && spare === 0;
     let bytes = 0;
-    if (segments === 0) {
-      sound = sound && wideFrom === 0 && log2 === 0 && bits === 1;
+    if (startSegments === 0) {
+      isValid = isValid && firstWideSlot === 0 && log2 === 0 && bits === 1;
     } else {
-      const slots = (segments + 3) * 2 ** log2;
-      sound =
-        sound &&
+      const slots = (startSegments + 3) * 2 ** log2;
+      isValid =
+        isValid &&
         bits >= 1 &&
         bits <= 32 &&
         log2 <= SEGMENT_LOG2_MAX &&
         slots <= SLOTS_MAX &&
-        wideFrom <= slots;
-      bytes = Math.ceil((slots * bits + slots - wideFrom) / 8) + PADDING_BYTES;
+        firstWideSlot <= slots;
+      bytes = Math.ceil((slots * bits + slots - firstWideSlot) / 8) + PADDING_BYTES;
     }
-    if (!sound || next + bytes > view.byteLength) {
+    if (!isValid || next + bytes > view.byteLength) {
       throw new FilterError(`shard ${number} of the filter has an invalid size or offset`);
     }
     const shard = {
-      from: next,
+      offset: next,
       seedHi: view.getInt32(at + 12, true),
       seedLo: view.getInt32(at + 8, true),
-      starts: segments === 0 ? 0 : segments * 2 ** log2,
+      firstSlotCount: startSegments === 0 ? 0 : startSegments * 2 ** log2,
       segment: 2 ** log2,
-      wideFrom,
+      firstWideSlot,
       bits,
     };
     shards.push(shard);
     next += bytes;
   }
   if (next !== view.byteLength) {
-    throw new FilterError("the filter's header is inconsistent in: length of the shards");
+    throw new FilterError("the filter's shards do not fill the payload");
   }
   return shards;
 }

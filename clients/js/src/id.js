@@ -1,19 +1,19 @@
 // The canonical form of an id, and its hash for filters (docs/reference/filter-format.md).
 
-import { upper, xxh3 } from "./xxh3.js";
+import { lastHashHigh, xxh3 } from "./xxh3.js";
 
 /** The forms of ids, in the order of the format's numbers. */
 export const FORMS = ["text", "uuid", "integer"];
 
 const encoder = new TextEncoder();
-// A buffer for the canonical bytes of an id. Longer ids get a buffer of their own.
+// A buffer for the canonical bytes of an id. A longer id gets a new buffer.
 const scratch = new Uint8Array(1024);
 
 let canonical = scratch;
 let canonicalBytes = 0;
 
 /**
- * Hashes an id. Returns the lower half of the hash; the upper half is `upper()` of xxh3.js. Text that is not an
+ * Hashes an id. Returns the lower half of the hash; the upper half is `lastHashHigh()` of xxh3.js. Text that is not an
  * id of the form is hashed unchanged; the filter will almost certainly report it as absent.
  *
  * @param {string | number | bigint | Uint8Array} id
@@ -50,7 +50,7 @@ export function hashOf(id, form, seedHi, seedLo) {
 /** Returns the hash as a BigInt. */
 export function hashBigInt(id, form, seed = 0n) {
   const lo = hashOf(id, FORMS.indexOf(form), Number(seed >> 32n), Number(seed & 0xffffffffn));
-  return (BigInt(upper() >>> 0) << 32n) | BigInt(lo >>> 0);
+  return (BigInt(lastHashHigh() >>> 0) << 32n) | BigInt(lo >>> 0);
 }
 
 function latin1(bytes) {

@@ -61,7 +61,7 @@ export async function importKeys(keys) {
 }
 
 /**
- * Reads a manifest line. `keys` are those of `importKeys`; null believes whoever answers.
+ * Reads a manifest line. `keys` is the result of `importKeys`; null trusts any server that answers.
  */
 export async function readManifest(line, keys) {
   const manifest = shape(await believe(line, keys, "edgeward filter manifest 1"), MANIFEST);

@@ -1,14 +1,14 @@
 // Decides when a client may rely on its filter. It does no input or output and reads no clock: the caller passes
 // documents, files and times.
 //
-// The guarantee: an id that was committed more than `maxStalenessMs` ago is never skipped. A client
+// The guarantee: for an id that was committed more than `maxStalenessMs` ago, the answer is never "absent". A client
 // answers "absent" only before a deadline. A deadline comes from a statement of the publisher whose snapshot and
 // ids have all arrived. The statement is a proof, which contains random bytes of this client's request and so was
 // made after the request, or a manifest's date if the operator guarantees the clocks
 // (docs/explanation/id-filter.md, "Freshness"). `vectors/filter/scripts.json` compares it with the Rust client.
 
 import { IdTable, readDelta } from "./delta.js";
-import { upper } from "./xxh3.js";
+import { lastHashHigh } from "./xxh3.js";
 
 /** Received data was not used; `reason` is the code. The previous data stays in use. */
 export class Refused extends Error {
@@ -23,13 +23,13 @@ export class Refused extends Error {
 const CHALLENGES_MAX = 8;
 /** The most statements whose ids have not all arrived. */
 const PENDING_MAX = 16;
-/** The most deltas that are remembered: those of the newest manifest and as many that were merged. */
+/** The most listed deltas that are stored: those of the newest manifest and the same number of merged ones. */
 const LISTED_MAX = 256;
-/** More than the rounding error between two readings of two clocks. */
+/** The largest difference between two clocks that counts as a rounding error. */
 const JITTER_MS = 50;
 
 /**
- * One time from two clocks that may both be wrong: it advances with the faster one. When the clocks diverge, the
+ * One time from two clocks that may both be wrong. The time advances with the faster clock. When the clocks diverge, the
  * anchor is reset, so that a step back does not hide a later sleep.
  */
 class Clock {
@@ -79,21 +79,21 @@ export class FilterState {
     this.#highest = { serial: this.#config.serialMin, lineage: null, head: 0n, epochMin: 0n };
   }
 
-  /** `"absent"`, `"maybe"`, or `"ask"` without a fresh filter. */
+  /** Returns `"absent"`, `"maybe"`, or `"ask"` if the filter is not fresh. */
   answer(now, id) {
     const holding = this.#holding;
     if (holding === null || !this.isFresh(now)) return "ask";
     const lo = holding.filter.hash(id);
-    const hi = upper();
+    const hi = lastHashHigh();
     return holding.filter.mayContainHash(hi, lo) || holding.overlay.has(hi, lo) ? "maybe" : "absent";
   }
 
-  /** Returns true while absent ids are skipped. */
+  /** Returns true while the filter is fresh, so that an answer may be `"absent"`. */
   isFresh(now) {
     return this.#holding !== null && this.#clock.moment(now) <= this.#deadline;
   }
 
-  /** The time for which they will be skipped without further news. */
+  /** The time until the filter becomes stale, if no further statement arrives. */
   freshForMs(now) {
     return Math.max(0, this.#deadline - this.#clock.moment(now));
   }
@@ -103,7 +103,7 @@ export class FilterState {
     return this.#holding?.filter ?? null;
   }
 
-  /** The ids in addition to the snapshot. */
+  /** The number of ids that were added since the snapshot. */
   get overlayIds() {
     return this.#holding?.overlay.size ?? 0;
   }
@@ -120,7 +120,7 @@ export class FilterState {
     return this.#newest?.serial ?? this.#config.serialMin;
   }
 
-  /** Updates the time. Every other change does so too. */
+  /** Updates the time. Every method that changes the state does so too. */
   observe(now) {
     this.#clock.observe(now);
   }
@@ -163,7 +163,7 @@ export class FilterState {
   /**
    * Adopts the snapshot in use for a new lineage, if the manifest lists the same file: the publisher
    * was restarted. The added ids and the deadline stay. The next snapshot of the new lineage comes from a
-   * scan that began after the restart, so it has all ids committed before.
+   * scan that began after the restart, so it has all ids committed before the restart.
    */
   #adopt({ lineage, snapshot }) {
     const holding = this.#holding;
@@ -238,12 +238,12 @@ export class FilterState {
       if (old.epoch >= named.epoch || old.base > named.base || !sameHash) {
         throw new Refused("older", "the snapshot is not newer than the one in use");
       }
-      // The ids added after the new base are complete up to the old position.
+      // The table has all ids from the new base up to the old position.
       if (old.applied > holding.applied) holding.applied = old.applied;
       holding.overlay = old.overlay;
       holding.overlay.forgetUpTo(named.base);
     } else {
-      // A deadline for another journal is not valid for this one.
+      // The deadline was computed for another lineage.
       this.#deadline = -Infinity;
     }
     this.#holding = holding;
@@ -271,7 +271,7 @@ export class FilterState {
       delta.seed === holding.filter.facts.seed;
     if (!told) throw contradiction();
     if (entry.from > holding.applied) throw early();
-    // A duplicate, or covered by another delta: ignored.
+    // The delta is a duplicate, or another delta has the same ids.
     if (entry.to <= holding.applied) return;
     const { ids } = delta;
     const { overlayIdsMax } = this.#config;
@@ -302,7 +302,7 @@ export class FilterState {
     return wants;
   }
 
-  /** An error if the newest snapshot is needed but is larger than allowed, otherwise null. */
+  /** Returns an error if the newest snapshot is needed but is larger than allowed, otherwise null. */
   get snapshotRefused() {
     const manifest = this.#newest;
     if (manifest === null || !this.#isWanted(manifest)) return null;
@@ -330,7 +330,7 @@ export class FilterState {
     }
   }
 
-  /** A manifest's date makes the filter fresh if the operator guarantees the clocks' error. */
+  /** Adds the statement of a manifest's date, if the operator guarantees the largest error of the clocks. */
   #considerDate(now, manifest) {
     const { clockErrorMs, maxStalenessMs } = this.#config;
     if (clockErrorMs === null) return;
@@ -341,7 +341,7 @@ export class FilterState {
     this.#state(manifest, moment + maxStalenessMs - age);
   }
 
-  /** Remembers a statement until its ids have arrived. Jitter in both directions can hide time. */
+  /** Stores a statement until its ids have arrived. Its deadline is reduced, because jitter can hide elapsed time. */
   #state({ lineage, head, epoch_min: epochMin }, until) {
     const deadline = until - 2 * JITTER_MS;
     const known = this.#pending.find(

@@ -1,10 +1,10 @@
 // Numbers of 64 bits as two halves of 32, for code in which BigInt would allocate.
 //
-// A function returns the lower half and stores the upper half in `hi`, which must be read before the next call.
+// A function returns the lower half and sets `lastHigh` to the upper half. Callers must read `lastHigh` before the next call.
 // Halves are 32-bit integers, signed or unsigned: only their bits matter.
 
 /** The upper half of the last result. */
-export let hi = 0;
+export let lastHigh = 0;
 
 /** Returns all 64 bits of a product of two halves. */
 export function mul32(a, b) {
@@ -15,56 +15,56 @@ export function mul32(a, b) {
   // Each sum stays below 2^32: (2^16 - 1)^2 + 2 · (2^16 - 1) = 2^32 - 1.
   const middle = a1 * b0 + ((a0 * b0) >>> 16);
   const low = a0 * b1 + (middle & 0xffff);
-  hi = (a1 * b1 + (middle >>> 16) + (low >>> 16)) | 0;
+  lastHigh = (a1 * b1 + (middle >>> 16) + (low >>> 16)) | 0;
   return Math.imul(a, b);
 }
 
 /** Returns the lower 64 bits of a product. */
 export function mul(aHi, aLo, bHi, bLo) {
   const lo = mul32(aLo, bLo);
-  hi = (hi + Math.imul(aHi, bLo) + Math.imul(aLo, bHi)) | 0;
+  lastHigh = (lastHigh + Math.imul(aHi, bLo) + Math.imul(aLo, bHi)) | 0;
   return lo;
 }
 
-/** A sum. */
+/** Returns a sum. */
 export function add(aHi, aLo, bHi, bLo) {
   const lo = (aLo + bLo) | 0;
-  hi = (aHi + bHi + (lo >>> 0 < aLo >>> 0 ? 1 : 0)) | 0;
+  lastHigh = (aHi + bHi + (lo >>> 0 < aLo >>> 0 ? 1 : 0)) | 0;
   return lo;
 }
 
-/** A difference. */
+/** Returns a difference. */
 export function sub(aHi, aLo, bHi, bLo) {
-  hi = (aHi - bHi - (aLo >>> 0 < bLo >>> 0 ? 1 : 0)) | 0;
+  lastHigh = (aHi - bHi - (aLo >>> 0 < bLo >>> 0 ? 1 : 0)) | 0;
   return (aLo - bLo) | 0;
 }
 
 /** Returns the XOR of the upper and the lower half of a product's 128 bits. */
 export function mulFold(aHi, aLo, bHi, bLo) {
   const w0 = mul32(aLo, bLo);
-  let w1 = hi;
+  let w1 = lastHigh;
   let w2 = 0;
   let w3 = 0;
   let part = mul32(aHi, bLo);
-  let carry = hi;
+  let carry = lastHigh;
   let sum = (w1 >>> 0) + (part >>> 0);
   w1 = sum | 0;
   sum = (carry >>> 0) + (sum > 0xffffffff ? 1 : 0);
   w2 = sum | 0;
   w3 = sum > 0xffffffff ? 1 : 0;
   part = mul32(aLo, bHi);
-  carry = hi;
+  carry = lastHigh;
   sum = (w1 >>> 0) + (part >>> 0);
   w1 = sum | 0;
   sum = (w2 >>> 0) + (carry >>> 0) + (sum > 0xffffffff ? 1 : 0);
   w2 = sum | 0;
   w3 += sum > 0xffffffff ? 1 : 0;
   part = mul32(aHi, bHi);
-  carry = hi;
+  carry = lastHigh;
   sum = (w2 >>> 0) + (part >>> 0);
   w2 = sum | 0;
   w3 = (w3 + carry + (sum > 0xffffffff ? 1 : 0)) | 0;
-  hi = w1 ^ w3;
+  lastHigh = w1 ^ w3;
   return w0 ^ w2;
 }
 
@@ -75,10 +75,10 @@ export function mix(hHi, hLo, sHi, sLo) {
   // x ^ (x >> 33) touches the lower half only.
   lower ^= upper >>> 1;
   lower = mul(upper, lower, 0xff51afd7, 0xed558ccd);
-  upper = hi;
+  upper = lastHigh;
   lower ^= upper >>> 1;
   lower = mul(upper, lower, 0xc4ceb9fe, 0x1a85ec53);
-  upper = hi;
-  hi = upper;
+  upper = lastHigh;
+  lastHigh = upper;
   return lower ^ (upper >>> 1);
 }

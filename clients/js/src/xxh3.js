@@ -1,6 +1,6 @@
 // XXH3 with 64 bits (Yann Collet), after its specification: a separate algorithm for each range of lengths.
 
-import { add, hi, mul, mul32, mulFold, sub } from "./u64.js";
+import { add, lastHigh, mul, mul32, mulFold, sub } from "./u64.js";
 
 const SECRET = Uint8Array.from(
   (
@@ -26,7 +26,7 @@ const P32_2 = 0x85ebca77;
 const P32_3 = 0xc2b2ae3d;
 
 /**
- * Hashes `bytes[from..to]`. Returns the lower half; the upper half is `upper()`.
+ * Hashes `bytes[from..to]`. Returns the lower half; the upper half is `lastHashHigh()`.
  *
  * @param {Uint8Array} bytes
  * @param {number} from
@@ -50,8 +50,8 @@ export function xxh3(bytes, from, to, sHi, sLo) {
 
 let resultHi = 0;
 
-/** Returns the upper half of the last hash. */
-export function upper() {
+/** Returns the upper half of the last hash that this module computed. */
+export function lastHashHigh() {
   return resultHi;
 }
 
@@ -78,11 +78,11 @@ function finish(upperHalf, lowerHalf) {
 function avalanche64(h, l) {
   l ^= h >>> 1;
   l = mul(h, l, 0xc2b2ae3d, 0x27d4eb4f);
-  h = hi;
+  h = lastHigh;
   l ^= (l >>> 29) | (h << 3);
   h ^= h >>> 29;
   l = mul(h, l, 0x165667b1, 0x9e3779f9);
-  h = hi;
+  h = lastHigh;
   return finish(h, l ^ h);
 }
 
@@ -90,7 +90,7 @@ function avalanche64(h, l) {
 function avalanche(h, l) {
   l ^= h >>> 5;
   l = mul(h, l, 0x16566791, 0x9e3779f9);
-  h = hi;
+  h = lastHigh;
   return finish(h, l ^ h);
 }
 
@@ -98,7 +98,7 @@ function upTo3(bytes, from, length, sHi, sLo) {
   const combined =
     (bytes[from] << 16) | (bytes[from + (length >> 1)] << 24) | bytes[from + length - 1] | (length << 8);
   const l = add(sHi, sLo, 0, KEY[0] ^ KEY[4]);
-  return avalanche64(hi, l ^ combined);
+  return avalanche64(lastHigh, l ^ combined);
 }
 
 function upTo8(bytes, from, length, sHi, sLo) {
@@ -109,7 +109,7 @@ function upTo8(bytes, from, length, sHi, sLo) {
     seedHi,
     sLo,
   );
-  let h = hi ^ read32(bytes, from);
+  let h = lastHigh ^ read32(bytes, from);
   l ^= read32(bytes, from + length - 4);
   // x ^ rotl(x, 49) ^ rotl(x, 24)
   const h49 = (l << 17) | (h >>> 15);
@@ -119,11 +119,11 @@ function upTo8(bytes, from, length, sHi, sLo) {
   h ^= h49 ^ h24;
   l ^= l49 ^ l24;
   l = mul(h, l, 0x9fb21c65, 0x1e98df25);
-  h = hi;
-  // x ^ ((x >> 35) + length): what is added to is below 2^29.
+  h = lastHigh;
+  // x ^ ((x >> 35) + length): the first summand is below 2^29.
   l ^= (h >>> 3) + length;
   l = mul(h, l, 0x9fb21c65, 0x1e98df25);
-  h = hi;
+  h = lastHigh;
   return finish(h ^ (h >>> 28), l ^ ((l >>> 28) | (h << 4)));
 }
 
@@ -134,7 +134,7 @@ function upTo16(bytes, from, length, sHi, sLo) {
     sHi,
     sLo,
   );
-  const h1 = hi ^ read32(bytes, from + 4);
+  const h1 = lastHigh ^ read32(bytes, from + 4);
   l1 ^= read32(bytes, from);
   let l2 = sub(
     KEY[44] ^ KEY[52],
@@ -143,35 +143,35 @@ function upTo16(bytes, from, length, sHi, sLo) {
     sLo,
   );
   const end = from + length;
-  const h2 = hi ^ read32(bytes, end - 4);
+  const h2 = lastHigh ^ read32(bytes, end - 4);
   l2 ^= read32(bytes, end - 8);
   let l = add(0, length, swap32(l1), swap32(h1));
-  l = add(hi, l, h2, l2);
-  const sumHi = hi;
+  l = add(lastHigh, l, h2, l2);
+  const sumHi = lastHigh;
   const fold = mulFold(h1, l1, h2, l2);
-  l = add(sumHi, l, hi, fold);
-  return avalanche(hi, l);
+  l = add(sumHi, l, lastHigh, fold);
+  return avalanche(lastHigh, l);
 }
 
-// The sum to which `mix16` adds.
+// The running sum of `mix16`.
 let sumHi = 0;
 let sumLo = 0;
 
 function begin(length) {
   sumLo = mul(0, length, 0x9e3779b1, 0x85ebca87);
-  sumHi = hi;
+  sumHi = lastHigh;
 }
 
 function mix16(bytes, at, key, sHi, sLo) {
   const keyLo = add(KEY[key + 4], KEY[key], sHi, sLo);
-  const aHi = read32(bytes, at + 4) ^ hi;
+  const aHi = read32(bytes, at + 4) ^ lastHigh;
   const aLo = read32(bytes, at) ^ keyLo;
   const otherLo = sub(KEY[key + 12], KEY[key + 8], sHi, sLo);
-  const bHi = read32(bytes, at + 12) ^ hi;
+  const bHi = read32(bytes, at + 12) ^ lastHigh;
   const bLo = read32(bytes, at + 8) ^ otherLo;
   const fold = mulFold(aHi, aLo, bHi, bLo);
-  sumLo = add(sumHi, sumLo, hi, fold);
-  sumHi = hi;
+  sumLo = add(sumHi, sumLo, lastHigh, fold);
+  sumHi = lastHigh;
 }
 
 function upTo128(bytes, from, length, sHi, sLo) {
@@ -211,9 +211,9 @@ function secretOf(sHi, sLo) {
   const view = new DataView(secret.buffer);
   for (let at = 0; at < SECRET_BYTES; at += 16) {
     view.setInt32(at, add(KEY[at + 4], KEY[at], sHi, sLo), true);
-    view.setInt32(at + 4, hi, true);
+    view.setInt32(at + 4, lastHigh, true);
     view.setInt32(at + 8, sub(KEY[at + 12], KEY[at + 8], sHi, sLo), true);
-    view.setInt32(at + 12, hi, true);
+    view.setInt32(at + 12, lastHigh, true);
   }
   return secret;
 }
@@ -230,13 +230,13 @@ function long(bytes, from, length, sHi, sLo) {
       const dataHi = read32(bytes, at + 8 * n + 4);
       const other = n ^ 1;
       accLo[other] = add(accHi[other], accLo[other], dataHi, dataLo);
-      accHi[other] = hi;
+      accHi[other] = lastHigh;
       const product = mul32(
         dataLo ^ read32(secret, key + 8 * n),
         dataHi ^ read32(secret, key + 8 * n + 4),
       );
-      accLo[n] = add(accHi[n], accLo[n], hi, product);
-      accHi[n] = hi;
+      accLo[n] = add(accHi[n], accLo[n], lastHigh, product);
+      accHi[n] = lastHigh;
     }
   };
   const scramble = () => {
@@ -245,7 +245,7 @@ function long(bytes, from, length, sHi, sLo) {
       const h = accHi[n] ^ read32(secret, key + 8 * n + 4);
       const l = accLo[n] ^ (accHi[n] >>> 15) ^ read32(secret, key + 8 * n);
       accLo[n] = mul(h, l, 0, P32_1);
-      accHi[n] = hi;
+      accHi[n] = lastHigh;
     }
   };
   const blocks = Math.floor((length - 1) / BLOCK_BYTES);
@@ -262,7 +262,7 @@ function long(bytes, from, length, sHi, sLo) {
   accumulate(from + length - STRIPE_BYTES, SECRET_BYTES - STRIPE_BYTES - 7);
   // The length may have more than 32 bits.
   let l = mul(Math.floor(length / 4294967296), length | 0, 0x9e3779b1, 0x85ebca87);
-  let h = hi;
+  let h = lastHigh;
   for (let n = 0; n < 8; n += 2) {
     const key = 11 + 8 * n;
     const fold = mulFold(
@@ -271,8 +271,8 @@ function long(bytes, from, length, sHi, sLo) {
       accHi[n + 1] ^ read32(secret, key + 12),
       accLo[n + 1] ^ read32(secret, key + 8),
     );
-    l = add(h, l, hi, fold);
-    h = hi;
+    l = add(h, l, lastHigh, fold);
+    h = lastHigh;
   }
   return avalanche(h, l);
 }

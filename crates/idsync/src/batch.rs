@@ -23,7 +23,7 @@ pub struct SpanProgress {
     pub rows: u64,
     /// The number of rows skipped because they are malformed.
     pub malformed: u64,
-    /// The position at which reading continues once these ids are persisted.
+    /// The position at which the next attempt begins once these ids are persisted.
     pub position: Option<Vec<u8>>,
     /// True if the span ends with these rows.
     pub ends_span: bool,
@@ -75,7 +75,8 @@ pub struct BatchBuilder {
     batch: Batch,
     rules: Rules,
     rows: u64,
-    /// Describes the range that row numbers count from, if not the whole scan. For messages.
+    /// The text for messages that describes the range in which rows are numbered. `None` if the range is the whole
+    /// scan.
     counted_from: String,
     column: String,
 }
@@ -140,7 +141,7 @@ impl BatchBuilder {
     }
 }
 
-/// Limits the size of a batch with long ids. Fits 16 ids of the maximum length, or 28,000 UUIDs.
+/// The largest size of a batch: 16 ids of the maximum length, or 28,000 UUIDs.
 const BATCH_BYTES: usize = 1 << 20;
 const _: () = assert!(BATCH_BYTES >= 16 * ID_BYTES_MAX);
 

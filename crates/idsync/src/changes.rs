@@ -5,13 +5,15 @@
 //!
 //! **Numbers are assigned before their rows are committed**, so a row can appear with a smaller number than
 //! rows already read. Example: transaction A takes 7, B takes 8 and commits, a poll reads 8, A commits 7. Each
-//! poll therefore begins [`ChangesConfig::overlap`] below the highest number read. A row is missed only if more
-//! numbers than that were assigned while its transaction was open. The overlap must cover the longest
-//! transaction that writes ids. If the column is a time, [`ChangesConfig::overlap_time`] is used.
+//! poll therefore looks back: it begins [`ChangesConfig::overlap`] below the highest number read. A row is missed
+//! only if more numbers than this look-back were assigned while its transaction was open. The look-back must
+//! cover the longest transaction that writes ids. If the column is a time,
+//! [`ChangesConfig::overlap_time`] is used.
 //!
-//! A poll is one statement and reads one state of the database, however many rows it returns. If a long backlog
-//! were read with several statements, rows committed between two of them could lie before the overlap. The rows
-//! are delivered in batches, so memory is bounded. Rows within the overlap are remembered and delivered once.
+//! A poll is one statement and reads one state of the database, for any number of rows. If a long backlog were
+//! read with several statements, rows committed between two statements could lie before the look-back. The rows
+//! are delivered in batches, so memory is bounded. The poller stores the rows of the look-back, so that each row
+//! is delivered only once.
 //!
 //! **A malformed row does not stop the polls.** A row whose id does not have the set's form would otherwise
 //! fail every poll and block all later changes. Such a row is skipped and counted
@@ -58,18 +60,18 @@ pub enum Unit {
         per_second: i64,
         /// The zero of the column's times, in seconds after 1970.
         zero: i64,
-        /// How far valid times can be ahead of UTC, if they are in an unknown time zone.
+        /// The largest difference by which valid times can be ahead of UTC. Not 0 if their time zone is unknown.
         ahead: Duration,
     },
 }
 
 impl Unit {
-    /// Returns how far below the highest number a poll begins.
+    /// Returns the look-back: the difference between the highest number read and the start of a poll.
     fn overlap(self, config: &ChangesConfig) -> i64 {
         let overlap = match self {
             Self::Number => config.overlap.into(),
             Self::Time { per_second, .. } => {
-                // Rounded up, so that the whole time is covered.
+                // Rounded up, so that the look-back is not shorter than configured.
                 let nanos = config.overlap_time.as_nanos();
                 let ticks = nanos.saturating_mul(u128::from(per_second.unsigned_abs()));
                 ticks.div_ceil(1_000_000_000)
@@ -102,9 +104,9 @@ pub struct ChangesConfig {
     pub query: String,
     /// The form of the ids. Default: by the type of their column.
     pub form: Option<IdForm>,
-    /// How far below the highest number a poll begins.
+    /// The look-back in numbers: a poll begins at the highest number read minus this value.
     pub overlap: u64,
-    /// How far below the highest time a poll begins, if the column is a time.
+    /// The look-back in time, if the column is a time: a poll begins at the highest time read minus this duration.
     pub overlap_time: Duration,
     /// A poll fails if no row arrives for this long, because the connection may be dead.
     pub stall: Duration,
@@ -113,7 +115,7 @@ pub struct ChangesConfig {
 }
 
 impl ChangesConfig {
-    /// Returns the configuration for a query, with an overlap of 10,000 numbers or 5 s. Adjust the overlap to
+    /// Returns the configuration for a query, with a look-back of 10,000 numbers or 5 s. Adjust the look-back to
     /// the longest transaction.
     pub fn new(query: impl Into<String>) -> Self {
         Self {
@@ -138,7 +140,8 @@ pub struct PollResult {
     pub malformed: u64,
     /// The highest number read so far, where a later run begins.
     pub cursor: i64,
-    /// The time at which the poll began. All rows committed before are delivered, if the overlap covers them.
+    /// The time at which the poll began. All rows committed before this time are delivered, unless the
+    /// look-back is too short.
     pub as_of: SystemTime,
 }
 
@@ -147,7 +150,7 @@ pub struct PollResult {
 pub struct MalformedRows {
     /// The number of rows.
     pub rows: u64,
-    /// The first of them.
+    /// The first malformed row.
     pub first: Option<MalformedRow>,
 }
 
@@ -160,7 +163,7 @@ pub struct MalformedRow {
     pub error: String,
 }
 
-/// Polls a source for changes. Blocks; must not be used within a runtime.
+/// Polls a source for changes. Its methods block and must not be called within an async runtime.
 pub struct Changes {
     source: Arc<dyn Source>,
     config: ChangesConfig,
@@ -208,13 +211,13 @@ impl Changes {
         Stopper(Arc::clone(&self.stop))
     }
 
-    /// The highest number read so far. The next poll begins the overlap before it.
+    /// The highest number read so far. The next poll begins at this number minus the look-back.
     pub fn cursor(&self) -> i64 {
         self.cursor
     }
 
-    /// Returns the malformed rows of all polls since the last call, also of polls that failed. A row within the
-    /// overlap counts once.
+    /// Returns the malformed rows of all polls since the last call, also of polls that failed. A row that several
+    /// polls read within the look-back counts once.
     pub fn take_malformed(&mut self) -> MalformedRows {
         std::mem::take(&mut self.malformed)
     }
@@ -225,8 +228,8 @@ impl Changes {
         self.recent = RecentRows::default();
     }
 
-    /// Connects if necessary, and prepares the query. A poll does the same; this reports a configuration error
-    /// early.
+    /// Connects if necessary, and prepares the query. Calling this before the first poll reports a configuration
+    /// error early.
     pub fn connect(&mut self, timeout: Duration) -> Result<Unit, SourceError> {
         let source = Arc::clone(&self.source);
         let (query, connected) = (&self.config.query, self.feed.take());
@@ -320,8 +323,8 @@ impl Changes {
         })
     }
 
-    /// Skips all present rows, so that the next poll returns later ones. Call it before a scan begins, so that
-    /// no row falls between the two.
+    /// Skips all present rows, so that the next poll returns only later rows. The caller must call this before it
+    /// begins a scan, so that each row is read by the scan or by a poll.
     pub fn skip_to_head(&mut self) -> Result<PollResult, SourceError> {
         self.poll(&mut |_| ())
     }
@@ -363,7 +366,7 @@ pub struct Rows<'a> {
     recent: &'a mut RecentRows,
     each: &'a mut dyn FnMut(Batch) -> bool,
     batch: Batch,
-    /// The rows of the current batch, to be remembered once it is accepted.
+    /// The rows of the current batch. They count as delivered once the batch is accepted.
     pending: Vec<(i64, u64)>,
     last: Option<i64>,
     /// The last number with a plausible time.
@@ -382,7 +385,7 @@ impl Rows<'_> {
         if self.last.is_some_and(|last| number < last) {
             return Err(SourceError::Unordered { number });
         }
-        // A blocking client is stopped here.
+        // SQLite's client blocks its thread, so a cancellation is checked at each row.
         if self.read.get().is_multiple_of(1024) && *self.stopping.borrow() {
             return Err(SourceError::Cancelled);
         }
@@ -399,8 +402,9 @@ impl Rows<'_> {
 
     /// Adds a row whose number is missing or has another type, as `error` says.
     ///
-    /// The id is delivered, because it may be valid. The position stays. Depending on the query, such a row is
-    /// returned by every poll or never again, so it is remembered for the lifetime of this process.
+    /// The id is delivered, because it may be valid. The position of the poll stays the same. Depending on the query,
+    /// every later poll returns this row or no poll does, so the row is stored as delivered for the lifetime of
+    /// this process.
     pub fn row_without_number(&mut self, id: Value<'_>, error: &str) -> Result<(), SourceError> {
         self.read.set(self.read.get() + 1);
         if self.take(id, i64::MAX, None) {
@@ -466,7 +470,7 @@ impl Rows<'_> {
     }
 }
 
-/// The rows within the overlap that were already delivered.
+/// The rows within the look-back that were already delivered.
 #[derive(Debug, Default)]
 struct RecentRows {
     /// Numbers and keyed hashes of ids. The random key prevents chosen collisions.
@@ -503,8 +507,7 @@ impl RecentRows {
     }
 }
 
-/// The largest number of remembered rows, about 20 MB. Further rows of the overlap are delivered again by each
-/// poll.
+/// The largest number of stored rows, about 20 MB. Each poll delivers further rows of the look-back again.
 const RECENT_ROWS_MAX: usize = 1 << 20;
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! The checkpoint of a scan: a file that lets the next run of a program continue the scan.
 //!
 //! The file contains the plan of spans and, for each batch, the hashes of its ids and the progress of its span.
-//! Records are only appended. If a crash left an invalid record, the file ends before it, and the rest is read
-//! again from the database. Each checksum includes the previous one, so that a missing block in the middle of
-//! the file also ends it.
+//! Records are only appended. If a crash left an invalid record, this record and all later ones are ignored, and
+//! their rows are read again from the database. Each checksum includes the previous checksum, so that records
+//! after a missing block in the middle of the file are invalid too.
 //!
 //! Only the version of edgeward that wrote the file reads it. A file belongs to one scan: another source, query
 //! or kind of hash is refused.
@@ -43,7 +43,7 @@ pub struct Checkpoint {
     file: File,
     path: PathBuf,
     identity: Identity,
-    /// The checksum that the next record continues.
+    /// The checksum of the last record. The checksum of the next record includes it.
     chain: u64,
     form: Option<IdForm>,
     unsynced_bytes: usize,
@@ -54,7 +54,7 @@ pub struct Checkpoint {
 pub struct Resumed {
     /// The progress of the scan; empty for a new checkpoint.
     pub ledger: Ledger,
-    /// When the scan began, in milliseconds since 1970. Ids added later may be missing.
+    /// The time at which the scan began, in milliseconds since 1970. Ids added later may be missing.
     pub began_ms: u64,
     /// The number of bytes after the last valid record, which were removed.
     pub torn_bytes: u64,
@@ -197,7 +197,7 @@ impl Checkpoint {
     }
 }
 
-/// The bytes between two syncs. A power failure costs at most about a second of scanning.
+/// The number of bytes between two syncs. A power failure loses at most about a second of scanning.
 const SYNC_BYTES: usize = 8 << 20;
 
 #[cfg(test)]
@@ -301,7 +301,7 @@ mod tests {
         assert_ne!(Identity::new(&["ab", "c"]), Identity::new(&["a", "bc"]));
     }
 
-    /// Truncated at any length, the file contains exactly the complete records.
+    /// Method: truncate the file at many lengths. Exactly the complete records are read.
     #[test]
     fn a_truncated_file_ends_with_its_last_complete_record() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -62,7 +62,7 @@ pub enum SourceError {
     /// A value is not an id.
     #[error("{row}, column `{column}`: {what}")]
     NotAnId {
-        /// The number of the row, and the range that it counts from.
+        /// The number of the row, and the range in which rows are numbered.
         row: String,
         /// The name of the column.
         column: String,
@@ -84,7 +84,7 @@ pub enum SourceError {
         /// The number that is too small.
         number: i64,
     },
-    /// The receiver could not accept the changes now. They are delivered again.
+    /// The receiver could not accept the changes now. The next poll delivers them again.
     #[error("the changes were not accepted")]
     NotAccepted,
     /// The caller cancelled the operation.

@@ -1,9 +1,9 @@
-//! The ledger of a scan: which parts are read.
+//! The ledger of a scan: its parts (spans) and their progress.
 //!
 //! A scan consists of spans: one for a query that is read in order, or one for each token range of a ring. A
 //! span is read from its start or from its last position. Reading ids twice is harmless, because a filter
-//! contains an id once; omitting ids is not. A position therefore means that all ids before it were delivered.
-//! If this is uncertain, reading restarts.
+//! contains an id once, but an omitted id would be answered "absent". A position therefore means that all ids
+//! before it were delivered. If this is uncertain, the span is read again from its start.
 
 use crate::batch::SpanProgress;
 
@@ -42,7 +42,7 @@ impl Ledger {
 
     /// Returns the ledger with one span read up to `position`.
     ///
-    /// If there is no span with this index.
+    /// Panics if the ledger has no span with this index.
     #[must_use]
     pub fn at(mut self, span: usize, position: Vec<u8>) -> Self {
         self.spans[span].position = Some(position);
@@ -61,7 +61,7 @@ impl Ledger {
 
     /// Records the progress of a batch.
     ///
-    /// If the batch belongs to no span of this ledger.
+    /// Panics if the batch belongs to no span of this ledger.
     pub(crate) fn record(&mut self, reached: &SpanProgress) {
         let span = &mut self.spans[reached.span];
         // A forged checkpoint may contain any number.

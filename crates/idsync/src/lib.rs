@@ -6,7 +6,7 @@
 //!   Its [`Ledger`] records which parts are read.
 //! - A [`Checkpoint`] stores the ledger and the hashes of the ids in a file, so that the next run of a program
 //!   continues where a crash ended the last one.
-//! - [`Changes`] polls the database for the ids added since.
+//! - [`Changes`] polls the database for the ids that were added after the scan began.
 //!
 //! All functions block the calling thread. Database clients run their tasks on separate threads.
 #![forbid(unsafe_code)]

@@ -67,8 +67,8 @@ impl Postgres {
             }
         };
         let session = Session { client, driver };
-        // With the first setting, only quotes need escaping in a literal. The second one prevents writes by any
-        // query.
+        // With the first setting, only quotes need escaping in a literal. The second setting prevents writes by
+        // the configured query.
         let settings =
             "SET standard_conforming_strings = on; SET default_transaction_read_only = on";
         let set = session.client.batch_execute(settings).await;

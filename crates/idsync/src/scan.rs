@@ -1,14 +1,14 @@
 //! A scan reads every id of a source in batches, and survives outages of the database.
 //!
 //! [`Scan::begin`] connects and prepares the query, so that a wrong password or an invalid query is reported
-//! immediately. Afterwards a separate thread reads, and the caller takes batches from a bounded queue. If the
-//! caller is slow, the database waits. If an attempt fails with a temporary error (the server restarts, the
+//! immediately. After `begin` returns, a separate thread reads, and the caller takes batches from a bounded queue. If
+//! the caller is slow, the database waits. If an attempt fails with a temporary error (the server restarts, the
 //! network is down), another attempt continues at the last position. The scan fails when no row arrived for
 //! [`Retry::give_up_after`].
 //!
-//! **Guarantee**: every id that was committed before the scan began and was not removed since is delivered at
-//! least once. Ids added during the scan may be delivered. This holds for any number of attempts, because each
-//! reads a later state of the database.
+//! **Guarantee**: every id that was committed before the scan began and was not removed since then is delivered
+//! at least once. Ids added during the scan may be delivered. The guarantee holds for any number of attempts,
+//! because each attempt reads a later state of the database.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -64,8 +64,8 @@ pub struct ScanConfig {
     pub form: Option<IdForm>,
     /// True to skip and count malformed rows instead of failing.
     pub skip_malformed: bool,
-    /// The number of ids in a batch. With several thousand, passing a batch on is cheap compared with reading
-    /// it.
+    /// The number of ids in a batch. With several thousand ids, passing a batch to the caller takes little time
+    /// compared with reading it.
     pub batch_ids: usize,
     /// The largest number of batches in the queue. With 16 batches of at most 1 MiB, a scan uses at most 17
     /// MiB.
@@ -126,7 +126,7 @@ pub struct Progress {
     pub rows_before: u64,
     /// The number of rows skipped because they are malformed.
     pub malformed: u64,
-    /// The estimated total number of rows, once known.
+    /// The estimated total number of rows. `None` if the source cannot estimate it.
     pub rows_estimated: Option<u64>,
     /// The number of completed spans, and of all spans.
     pub spans: (usize, usize),
@@ -136,7 +136,7 @@ pub struct Progress {
     pub waiting: Option<String>,
 }
 
-/// A running scan. Dropping it ends it.
+/// A running scan. The scan ends when this value is dropped.
 #[derive(Debug)]
 pub struct Scan {
     batches: mpsc::Receiver<Batch>,
@@ -290,7 +290,7 @@ impl Drop for Scan {
         self.watch.cancel();
         self.batches.close();
         if let Some(thread) = self.thread.take() {
-            // The error is no longer needed, and a panic was already printed.
+            // The error is not needed any more, and the panic hook has logged a panic.
             _ = thread.join();
         }
     }

@@ -1,8 +1,8 @@
 //! Reads ids from a SQLite file, opened read-only.
 //!
-//! One statement reads all rows, so it sees one state of the file however long it takes. A database in WAL mode
-//! can be written meanwhile. SQLite's client blocks its thread, which is the scan's own. A progress handler
-//! checks for cancellation every few thousand SQLite instructions.
+//! One statement reads all rows, so the scan reads one state of the file for any duration. In WAL mode other
+//! programs can write to the database during the scan. SQLite's client blocks its thread, so each scan has its
+//! own thread. A progress handler checks for cancellation every few thousand SQLite instructions.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -47,9 +47,9 @@ impl Sqlite {
             | OpenFlags::SQLITE_OPEN_URI
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let opened = Connection::open_with_flags(&self.file, flags).and_then(|connection| {
-            // Longer than any checkpoint or commit should lock the file.
+            // Longer than a checkpoint or a commit usually locks the file.
             connection.busy_timeout(std::time::Duration::from_secs(10))?;
-            // Opening does not read the file; this does.
+            // `open` does not read the file; this statement does.
             connection.query_row("PRAGMA schema_version", [], |_| Ok(()))?;
             Ok(connection)
         });
@@ -344,6 +344,6 @@ impl ToSql for Position {
 /// SQLite instructions between two progress callbacks, about 100 µs.
 const STEPS_PER_LOOK: i32 = 10_000;
 
-/// The largest number of progress callbacks while counting rows, about 100 ms: the count only improves a
-/// progress bar.
+/// The largest number of progress callbacks while counting rows, about 100 ms. The limit is low because the count
+/// only improves a progress bar.
 const COUNT_LOOKS: u64 = 1000;

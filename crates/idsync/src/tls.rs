@@ -10,7 +10,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, Signatur
 /// PEM files, each with the name of the setting that contains it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Files<'a> {
-    /// Root certificates. Default: the system's.
+    /// Root certificates. Default: the root certificates of the system.
     pub(crate) roots: Option<(&'a str, &'a str)>,
     /// The client certificate, with its intermediate certificates.
     pub(crate) certificate: Option<(&'a str, &'a str)>,
@@ -91,7 +91,7 @@ fn certificates(setting: &str, file: &str) -> Result<Vec<CertificateDer<'static>
     Ok(certificates)
 }
 
-/// Verifies a server whose expected name is not that of the connection.
+/// Verifies a server whose expected name differs from the name of the connection.
 #[derive(Debug)]
 struct Verifier {
     expected: Expected,

@@ -1,9 +1,10 @@
 //! The address of a Cassandra cluster and its settings:
 //! `cassandra://user:password@node:9042,other/keyspace?consistency=local_one&dc=…`.
 //!
-//! With `tls=on` the nodes' certificates and addresses are verified. Nodes are known by address only; if
-//! certificates contain a name, `tls_name` states it. `tls=ca` accepts any certificate of the authority, like
-//! Cassandra's own shell. A password is not sent unencrypted unless `tls=off` allows it.
+//! With `tls=on` the nodes' certificates and addresses are verified. A client knows the nodes only by their
+//! addresses; if their certificates contain a name instead, `tls_name` must state this name. `tls=ca` accepts any
+//! certificate of the authority, like Cassandra's own shell. A password is not sent unencrypted unless `tls=off`
+//! allows it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ pub(super) struct ClusterAddress {
     pub(super) page_rows: i32,
     /// The smallest number of ranges into which the ring is divided.
     pub(super) ranges: u32,
-    /// `None`: without TLS.
+    /// `None` if the connection does not use TLS.
     pub(super) tls: Option<Arc<ClientConfig>>,
 }
 

@@ -43,7 +43,7 @@ fn words(query: &str) -> Vec<(usize, &str)> {
     for (at, character) in query.char_indices() {
         let part_of_word = character.is_alphanumeric() || character == '_';
         if let Some(closing) = quote {
-            // A doubled quote closes and opens the text again, with the same result.
+            // A doubled quote is read as the end of the text and the start of another, with the same result.
             if character == closing {
                 quote = None;
             }

@@ -34,8 +34,8 @@ impl fmt::Display for Range {
 /// Divides the ring at the boundaries of its nodes' ranges, and divides ranges longer than `1 / ranges_min` of the
 /// ring.
 ///
-/// The first range begins after the smallest number, which is not a valid token: Cassandra's partitioner
-/// replaces it by the greatest.
+/// The first range begins after the smallest number. This number is not a valid token, because Cassandra's
+/// partitioner replaces it by the greatest number.
 pub(super) fn ranges(tokens: impl IntoIterator<Item = i64>, ranges_min: u32) -> Vec<Range> {
     let mut ends: Vec<i64> = tokens.into_iter().collect();
     ends.push(i64::MAX);

@@ -66,8 +66,8 @@ fn poll(changes: &mut Changes) -> Vec<i64> {
 }
 
 proptest! {
-    /// Rows are committed in an order that differs from their numbers by less than the overlap, and polls
-    /// happen at any time: each id is delivered exactly once.
+    /// Rows are committed in an order that differs from their numbers by less than the look-back. Polls happen at
+    /// any time. Each id is delivered exactly once.
     #[test]
     fn late_commits_within_the_overlap_are_delivered_once(
         order in prop::collection::vec((0i64..20, prop::bool::ANY), 1..200),
@@ -91,7 +91,7 @@ proptest! {
     }
 }
 
-/// Method: commit rows on both sides of the overlap's edge.
+/// Method: commit rows on both sides of the look-back's limit.
 #[test]
 fn a_commit_later_than_the_overlap_is_missed() {
     for (late, found) in [(89, vec![]), (90, vec![]), (91, vec![7])] {
@@ -168,8 +168,8 @@ impl Feed for FailingConnection {
 }
 
 proptest! {
-    /// With commits out of order within the overlap, connections that fail during a poll, rejected batches, and
-    /// restarts at the persisted position: no id is missed, and ids are delivered twice only after failures.
+    /// Method: commit rows out of order within the look-back, let connections fail during a poll, reject batches,
+    /// and restart at the persisted position. No id is missed, and ids are delivered twice only after failures.
     #[test]
     fn no_failure_makes_a_poll_miss_an_id(
         order in prop::collection::vec((0i64..20, 0u8..8, 0usize..9), 1..150),
@@ -221,8 +221,8 @@ proptest! {
     }
 }
 
-/// A row with a time in the future is delivered, and later rows with correct times are too. The overlap uses
-/// the column's unit.
+/// A row with a time in the future is delivered, and later rows with correct times are delivered too. The look-back
+/// is computed in the column's unit.
 #[test]
 fn a_time_in_the_future_hides_no_later_row() {
     let unit = Unit::Time {

@@ -38,7 +38,7 @@ fn length(length: usize) -> [u8; 4] {
     length.to_le_bytes()
 }
 
-/// Returns a record and its checksum, which the next record continues.
+/// Returns a record and its checksum, which the checksum of the next record includes.
 pub(super) fn record(kind: Kind, payload: &[u8], chain: u64) -> (Vec<u8>, u64) {
     let mut record = Vec::with_capacity(payload.len() + 13);
     record.push(kind as u8);
@@ -154,7 +154,7 @@ fn next_record(
     if payload > RECORD_BYTES_MAX {
         return Ok(None);
     }
-    // Allocates no more than the file contains.
+    // Allocates at most as many bytes as the file contains.
     Read::take(&mut *input, payload as u64).read_to_end(record)?;
     let mut check = Vec::with_capacity(8);
     Read::take(&mut *input, 8).read_to_end(&mut check)?;
@@ -234,5 +234,6 @@ fn not_whole(error: io::Error) -> CheckpointError {
 pub(super) const MAGIC: &[u8; 8] = b"edgscan1";
 pub(super) const HEADER_BYTES: usize = 8 + 16 + 8 + 8;
 
-/// Far above a batch of a million hashes of 16 bytes, or a plan of a hundred thousand ranges.
+/// The largest payload of a record, far above a batch of a million hashes of 16 bytes, or a plan of a hundred
+/// thousand ranges.
 const RECORD_BYTES_MAX: usize = 1 << 26;

@@ -42,7 +42,7 @@ impl Encoding {
 /// Seconds from 1970 to 2000, the zero of PostgreSQL's times.
 const YEAR_2000: i64 = 946_684_800;
 
-/// No time zone is further ahead of UTC.
+/// The largest offset of a time zone that is ahead of UTC.
 const ZONE_MAX: Duration = Duration::from_secs(14 * 3600);
 
 impl Column {
@@ -179,7 +179,7 @@ fn encoding(column_type: &Type) -> Option<Encoding> {
         _ => match column_type.kind() {
             Kind::Domain(base) => return encoding(base),
             Kind::Enum(_) => Encoding::Text,
-            // An extension type, which has no constant type number: text that ignores case.
+            // `citext`, text that ignores case. Its type number varies, because an extension defines the type.
             Kind::Simple if column_type.name() == "citext" => Encoding::Text,
             _ => return None,
         },

@@ -67,10 +67,11 @@ type Counts struct {
 
 // Status is the state of a client.
 type Status struct {
-	// Fresh is true while absent ids are skipped. FreshFor is the time until this ends without further news.
+	// Fresh is true while an answer may be Absent.
+	// FreshFor is the time until the filter becomes stale without further statements.
 	Fresh    bool
 	FreshFor time.Duration
-	// Facts are from the header of the snapshot in use, nil before there is one.
+	// Facts are from the header of the snapshot in use. Nil before the first snapshot.
 	Facts      *Facts
 	OverlayIDs int
 	// Serial is the number of the newest manifest.
@@ -151,7 +152,7 @@ func (c *Client) Close() {
 	c.done.Wait()
 }
 
-// Answer returns what to do about an id, in any spelling that its form allows.
+// Answer looks up an id in any spelling that its form allows.
 func (c *Client) Answer(id string) Answer {
 	now := c.config.Now()
 	c.mutex.RLock()
@@ -159,7 +160,7 @@ func (c *Client) Answer(id string) Answer {
 	return c.state.Answer(now, id)
 }
 
-// MayExist returns false only if a request for the id can be skipped.
+// MayExist returns false only if no request for the id is needed, because the id does not exist.
 func (c *Client) MayExist(id string) bool { return c.Answer(id) != Absent }
 
 // Status returns the state of the client.
@@ -182,7 +183,7 @@ func (c *Client) Status() Status {
 	return status
 }
 
-// WaitFresh waits until absent ids are skipped, or the context ends, whose error it returns.
+// WaitFresh waits until the filter is fresh. It returns the context's error if the context ends first.
 func (c *Client) WaitFresh(ctx context.Context) error {
 	return c.WaitUntil(ctx, func(status Status) bool { return status.Fresh })
 }

@@ -195,7 +195,7 @@ func until(t *testing.T, client *Client, what string, holds func(Status) bool) {
 
 func fresh(status Status) bool { return status.Fresh }
 
-// Returns an absent id that is skipped.
+// Returns an id for which the client answers Absent.
 func absent(t *testing.T, client *Client) string {
 	t.Helper()
 	for n := 5000; n < 5100; n++ {

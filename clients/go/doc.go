@@ -1,4 +1,4 @@
-// Package filter tells which ids certainly do not exist, so that a service can skip requests for them.
+// Package filter answers whether an id certainly does not exist, so that a service need not be requested for it.
 //
 //	client, err := filter.Start(ctx, filter.Config{
 //		URL:          "https://ids.example/sets/resource",
@@ -10,8 +10,8 @@
 //		// ask the service
 //	}
 //
-// A [Client] follows a set that `edgeward filter serve` publishes. It never skips an id that was committed
-// more than MaxStaleness ago: it answers [Ask] until it has a filter, and whenever it cannot prove that the
+// A [Client] follows a set that `edgeward filter serve` publishes. It never answers [Absent] for an id that was
+// committed more than MaxStaleness ago: it answers [Ask] until it has a filter, and whenever it cannot prove that the
 // filter is fresh. Data that is forged, corrupt, too large or outdated is refused and counted; the last
 // valid filter stays in use.
 //

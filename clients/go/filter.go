@@ -14,7 +14,7 @@ import (
 type Filter struct {
 	facts   Facts
 	payload []byte
-	// Only one of the two fields is set.
+	// Exactly one of the two fields is set: blocks of an updatable filter, shards of a static filter.
 	blocks uint32
 	shards []shard
 }

@@ -30,7 +30,7 @@ func (f Form) String() string {
 // Hash returns the hash of an id that filters and deltas use: XXH3 of the canonical form. Text that is not
 // an id of the form is hashed unchanged; the filter will almost certainly report it as absent.
 func Hash(id string, form Form, seed uint64) uint64 {
-	// A buffer on the stack for every canonical form except long text.
+	// A buffer on the stack. Only long text does not fit.
 	var room [64]byte
 	canonical, ok := room[:0], false
 	switch form {

@@ -86,7 +86,7 @@ type StateConfig struct {
 // State decides when a client may rely on its filter. It does no input or output and reads no clock: the caller
 // passes documents, files and times. It is not safe for concurrent use.
 //
-// The guarantee: an id that was committed more than MaxStaleness ago is never skipped. The answer is Absent
+// The guarantee: for an id that was committed more than MaxStaleness ago, the answer is never Absent. It is Absent
 // only before a deadline. A deadline comes from a statement of the publisher whose snapshot and ids have all
 // arrived. The statement is a proof, which contains random bytes of this client's request and so was made after
 // the request, or a manifest's date if the operator guarantees the clocks (docs/explanation/id-filter.md,
@@ -143,9 +143,9 @@ const (
 	challengesMax = 8
 	// The most statements whose ids have not all arrived.
 	pendingMax = 16
-	// The most deltas that are remembered: those of the newest manifest and as many that were merged.
+	// The most listed deltas that are stored: those of the newest manifest and the same number of merged ones.
 	listedMax = 2 * deltasMax
-	// More than the rounding error between two readings of two clocks.
+	// The largest difference between two clocks that counts as a rounding error.
 	jitterMS = 50
 )
 
@@ -160,7 +160,7 @@ func NewState(config StateConfig) *State {
 	return &State{config: config, highest: highest{serial: config.SerialMin}}
 }
 
-// Answer returns what to do about an id, in any spelling that its form allows.
+// Answer looks up an id in any spelling that its form allows.
 func (s *State) Answer(now Now, id string) Answer {
 	if !s.IsFresh(now) {
 		return Ask
@@ -176,12 +176,12 @@ func (s *State) Answer(now Now, id string) Answer {
 	return Absent
 }
 
-// IsFresh returns true while absent ids are skipped.
+// IsFresh returns true while the filter is fresh, so that an answer may be Absent.
 func (s *State) IsFresh(now Now) bool {
 	return s.holding != nil && s.stated && s.clock.moment(now) <= s.deadline
 }
 
-// FreshFor returns the time for which they will be skipped without further news.
+// FreshFor returns the time until the filter becomes stale, if no further statement arrives.
 func (s *State) FreshFor(now Now) time.Duration {
 	if left := s.deadline - s.clock.moment(now); s.stated && left > 0 {
 		return time.Duration(left) * time.Millisecond
@@ -221,7 +221,7 @@ func (s *State) Serial() uint64 {
 	return s.newest.Serial
 }
 
-// Observe updates the time. Every other change does so too.
+// Observe updates the time. Every method that changes the state does so too.
 func (s *State) Observe(now Now) { s.clock.observe(now) }
 
 // Challenge records a request with these 16 random bytes in hex. It must not be sent before the given time.
@@ -269,7 +269,7 @@ func (s *State) Manifest(now Now, manifest *Manifest) error {
 
 // Adopts the snapshot in use for a new lineage, if the manifest lists the same file: the publisher was
 // restarted. The added ids and the deadline stay. The next snapshot of the new lineage comes from a scan
-// that began after the restart, so it has all ids committed before.
+// that began after the restart, so it has all ids committed before the restart.
 func (s *State) adopt(manifest *Manifest) {
 	held, named := s.holding, manifest.Snapshot
 	if held != nil && held.lineage != manifest.Lineage && held.sha256 == named.SHA256 && held.epoch == named.Epoch {
@@ -387,7 +387,7 @@ func (s *State) Snapshot(now Now, received Received) error {
 		if old.epoch >= named.Epoch || old.base > named.Base || old.filter.facts.Seed != filter.facts.Seed {
 			return refuse(Older, "the snapshot is not newer than the one in use")
 		}
-		// The ids added after the new base are complete up to the old position.
+		// The old table has all ids from the new base up to the old position.
 		if old.applied > fresh.applied {
 			fresh.applied = old.applied
 		}
@@ -397,7 +397,7 @@ func (s *State) Snapshot(now Now, received Received) error {
 			}
 		}
 	} else {
-		// A deadline for another journal is not valid for this one.
+		// The deadline was computed for another lineage.
 		s.stated = false
 	}
 	s.holding = fresh
@@ -435,7 +435,7 @@ func (s *State) Delta(now Now, file []byte) error {
 		return early()
 	}
 	if entry.To <= holding.applied {
-		// A duplicate, or covered by another delta: ignored.
+		// The delta is a duplicate, or another delta has the same ids.
 		return nil
 	}
 	if most := s.config.OverlayIDsMax; len(read.ids) > most-len(holding.overlay) {
@@ -495,7 +495,7 @@ func (s *State) Wants() (*Snapshot, []DeltaEntry) {
 	return snapshot, nil
 }
 
-// A manifest's date makes the filter fresh if the operator guarantees the clocks' error.
+// Adds the statement of a manifest's date, if the operator guarantees the largest error of the clocks.
 func (s *State) considerDate(now Now, manifest *Manifest) {
 	const far = 1 << 62
 	if !s.config.DatesCount || manifest.CoversMS > far {
@@ -511,7 +511,7 @@ func (s *State) considerDate(now Now, manifest *Manifest) {
 	s.state(statement{manifest.Lineage, manifest.EpochMin, manifest.Head, moment + most - age})
 }
 
-// Remembers a statement until its ids have arrived. Jitter in both directions can hide time.
+// Stores a statement until its ids have arrived. Its deadline is reduced, because jitter can hide elapsed time.
 func (s *State) state(said statement) {
 	said.deadline -= 2 * jitterMS
 	for n := range s.pending {
@@ -567,7 +567,7 @@ func same(one, other *Manifest) bool {
 		one.CoversMS == other.CoversMS && one.EpochMin == other.EpochMin && one.Head == other.Head && one.Snapshot == other.Snapshot
 }
 
-// One time from two clocks that may both be wrong: it advances with the faster one. When the clocks diverge,
+// One time from two clocks that may both be wrong. The time advances with the faster clock. When the clocks diverge,
 // the anchor is reset, so that a step back does not hide a later sleep.
 type clock struct {
 	anchored        bool

@@ -70,7 +70,8 @@ export class FilterClient {
   }
 
   /**
-   * Returns `"absent"`: do not send the request; `"maybe"`: send it; or `"ask"`: send it, because the filter is not fresh.
+   * Returns `"absent"`: do not send the request;
+   * `"maybe"`: send it; or `"ask"`: send it, because the filter is not fresh.
    *
    * @param {string | number | bigint | Uint8Array} id
    */

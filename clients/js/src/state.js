@@ -29,8 +29,8 @@ const LISTED_MAX = 256;
 const JITTER_MS = 50;
 
 /**
- * One time from two clocks that may both be wrong. The time advances with the faster clock. When the clocks diverge, the
- * anchor is reset, so that a step back does not hide a later sleep.
+ * One time from two clocks that may both be wrong. The time advances with the faster clock. When the clocks
+ * diverge, the anchor is reset, so that a step back does not hide a later sleep.
  */
 class Clock {
   #anchor = null;

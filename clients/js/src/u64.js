@@ -1,6 +1,7 @@
 // Numbers of 64 bits as two halves of 32, for code in which BigInt would allocate.
 //
-// A function returns the lower half and sets `lastHigh` to the upper half. Callers must read `lastHigh` before the next call.
+// A function returns the lower half and sets `lastHigh` to the upper half.
+// Callers must read `lastHigh` before the next call.
 // Halves are 32-bit integers, signed or unsigned: only their bits matter.
 
 /** The upper half of the last result. */

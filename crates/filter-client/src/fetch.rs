@@ -38,8 +38,8 @@ pub(crate) enum FetchError {
     Timeout(Duration),
     #[error("the response is larger than {0} bytes")]
     TooLarge(u64),
-    #[error("the response ended after {found} of {whole} bytes")]
-    Truncated { found: u64, whole: u64 },
+    #[error("the response ended after {found} of {expected_bytes} bytes")]
+    Truncated { found: u64, expected_bytes: u64 },
     #[error("the publisher returned {0}")]
     Status(StatusCode),
 }
@@ -158,11 +158,14 @@ impl Fetcher {
     pub(crate) async fn file(
         &mut self,
         subpath: &str,
-        whole: u64,
+        expected_bytes: u64,
         attempts: u32,
     ) -> Result<Vec<u8>, FetchError> {
         let mut bytes: Vec<u8> = Vec::new();
-        let mut last = FetchError::Truncated { found: 0, whole };
+        let mut last = FetchError::Truncated {
+            found: 0,
+            expected_bytes,
+        };
         for _ in 0..attempts {
             let from = bytes.len() as u64;
             let range = HeaderValue::try_from(format!("bytes={from}-")).expect("digits");
@@ -185,14 +188,14 @@ impl Fetcher {
             }
             let before = bytes.len();
             let read = self
-                .read(&parts.headers, &mut body, whole, &mut bytes)
+                .read(&parts.headers, &mut body, expected_bytes, &mut bytes)
                 .await;
             match read {
-                Ok(()) if bytes.len() as u64 == whole => return Ok(bytes),
+                Ok(()) if bytes.len() as u64 == expected_bytes => return Ok(bytes),
                 Ok(()) => {
                     last = FetchError::Truncated {
                         found: bytes.len() as u64,
-                        whole,
+                        expected_bytes,
                     }
                 }
                 Err(error @ FetchError::TooLarge(_)) => {

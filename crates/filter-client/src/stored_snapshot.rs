@@ -31,16 +31,16 @@ impl StoredSnapshot {
         let Ok(line) = read(&self.manifest, LINE_BYTES_MAX as u64) else {
             return;
         };
-        let taken = client
+        let accepted = client
             .accept_manifest(now, &line)
             .map_err(|error| error.to_string())
             .and_then(|()| {
                 let bytes = read(&self.snapshot, snapshot_bytes_max);
                 let bytes = bytes.map_err(|error| error.to_string())?;
-                let taken = client.accept_snapshot(now, Bytes::from(bytes));
-                taken.map_err(|error| error.to_string())
+                let accepted = client.accept_snapshot(now, Bytes::from(bytes));
+                accepted.map_err(|error| error.to_string())
             });
-        if let Err(error) = taken {
+        if let Err(error) = accepted {
             tracing::info!(error, "stored snapshot not used");
         }
     }
@@ -61,10 +61,10 @@ fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
 }
 
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".part");
-    let mut file = File::create(&beside)?;
+    let mut temporary_path = path.as_os_str().to_owned();
+    temporary_path.push(".part");
+    let mut file = File::create(&temporary_path)?;
     file.write_all(bytes)?;
     file.sync_all()?;
-    fs::rename(&beside, path)
+    fs::rename(&temporary_path, path)
 }

@@ -127,21 +127,21 @@ pub struct Client<B> {
     active: Option<ActiveSnapshot<B>>,
     newest: Option<Manifest>,
     /// The newest manifest as it was received.
-    newest_line: Vec<u8>,
+    newest_manifest_line: Vec<u8>,
     /// The deltas that recent manifests listed, with their lineage. The publisher may merge a delta into a larger
     /// one while a client downloads the delta; the client still accepts it.
-    listed: VecDeque<(u64, DeltaEntry)>,
+    listed_deltas: VecDeque<(u64, DeltaEntry)>,
     /// Requests in flight: their challenges and when they were sent.
     challenges: VecDeque<([u8; 16], Moment)>,
     /// Statements that cannot be applied yet, because some of their ids were not received.
     pending: VecDeque<Statement>,
     deadline: Option<Moment>,
-    highest: Highest,
+    highest: HighestNumbers,
 }
 
 /// The highest numbers of all accepted statements.
 #[derive(Clone, Copy, Debug, Default)]
-struct Highest {
+struct HighestNumbers {
     serial: u64,
     /// The lineage of the numbers below.
     lineage: u64,
@@ -156,7 +156,7 @@ struct ActiveSnapshot<B> {
     sha256: Digest,
     epoch: u64,
     /// The snapshot has all ids up to this number of the journal.
-    base: u64,
+    journal_base: u64,
     /// The snapshot and the overlay have all ids up to this number of the journal.
     applied: u64,
     filter: Filter<B>,
@@ -176,9 +176,9 @@ struct Statement {
 impl<B: AsRef<[u8]>> Client<B> {
     /// Creates a client without a filter. It answers [`Answer::Ask`] for every id.
     pub fn new(config: ClientConfig) -> Self {
-        let highest = Highest {
+        let highest = HighestNumbers {
             serial: config.serial_min,
-            ..Highest::default()
+            ..HighestNumbers::default()
         };
         Self {
             config,
@@ -186,8 +186,8 @@ impl<B: AsRef<[u8]>> Client<B> {
             clock: Clock::default(),
             active: None,
             newest: None,
-            newest_line: Vec::new(),
-            listed: VecDeque::new(),
+            newest_manifest_line: Vec::new(),
+            listed_deltas: VecDeque::new(),
             challenges: VecDeque::new(),
             pending: VecDeque::new(),
             deadline: None,
@@ -237,7 +237,9 @@ impl<B: AsRef<[u8]>> Client<B> {
 
     /// The time until the filter becomes stale, if no further statement arrives.
     pub fn fresh_for(&self, now: Now) -> Duration {
-        let left = self.deadline.map(|deadline| self.clock.left(now, deadline));
+        let left = self
+            .deadline
+            .map(|deadline| self.clock.time_until(now, deadline));
         left.unwrap_or_default()
     }
 
@@ -255,7 +257,7 @@ impl<B: AsRef<[u8]>> Client<B> {
 
     /// The newest manifest as it was received, to be stored with its snapshot.
     pub fn manifest_line(&self) -> Option<Vec<u8>> {
-        (!self.newest_line.is_empty()).then(|| self.newest_line.clone())
+        (!self.newest_manifest_line.is_empty()).then(|| self.newest_manifest_line.clone())
     }
 
     /// Registers a request to the publisher, which must be sent after this call. `random` must be
@@ -292,19 +294,19 @@ impl<B: AsRef<[u8]>> Client<B> {
             check_not_smaller("base", manifest.snapshot.base, earlier.snapshot.base)?;
         }
         self.record_highest(manifest.serial, lineage, epoch_min, head);
-        self.consider_date(now, &manifest);
+        self.add_statement_of_date(now, &manifest);
         for entry in &manifest.deltas {
             let listed = (manifest.lineage, *entry);
-            if !self.listed.contains(&listed) {
-                if self.listed.len() == LISTED_MAX {
-                    self.listed.pop_front();
+            if !self.listed_deltas.contains(&listed) {
+                if self.listed_deltas.len() == LISTED_MAX {
+                    self.listed_deltas.pop_front();
                 }
-                self.listed.push_back(listed);
+                self.listed_deltas.push_back(listed);
             }
         }
         self.adopt_lineage(&manifest);
         self.newest = Some(manifest);
-        self.newest_line = line.to_vec();
+        self.newest_manifest_line = line.to_vec();
         self.apply_statements();
         Ok(())
     }
@@ -314,14 +316,14 @@ impl<B: AsRef<[u8]>> Client<B> {
         self.clock.observe(now);
         let proof = Proof::from_line(line, &self.config.trust)?;
         self.check_set(&proof.set)?;
-        let echo = from_hex(&proof.echo).map_err(|_| UpdateError::NotAsked)?;
-        let asked = self
+        let echo = from_hex(&proof.echo).map_err(|_| UpdateError::UnknownChallenge)?;
+        let index = self
             .challenges
             .iter()
             .position(|(random, _)| *random == echo);
-        let (_, sent) = asked
-            .and_then(|at| self.challenges.remove(at))
-            .ok_or(UpdateError::NotAsked)?;
+        let (_, sent) = index
+            .and_then(|index| self.challenges.remove(index))
+            .ok_or(UpdateError::UnknownChallenge)?;
         self.check_serial(proof.serial)?;
         self.check_numbers(proof.lineage, proof.epoch_min, proof.head)?;
         self.record_highest(proof.serial, proof.lineage, proof.epoch_min, proof.head);
@@ -365,7 +367,7 @@ impl<B: AsRef<[u8]>> Client<B> {
             lineage,
             sha256: received.digest,
             epoch: listed_snapshot.epoch,
-            base: listed_snapshot.base,
+            journal_base: listed_snapshot.base,
             applied: listed_snapshot.base,
             overlay: Overlay::new(lineage),
             filter,
@@ -374,7 +376,7 @@ impl<B: AsRef<[u8]>> Client<B> {
             Some(old) if old.lineage == lineage => {
                 let same_hash = old.filter.hasher().seed == active.filter.hasher().seed;
                 if old.epoch >= listed_snapshot.epoch
-                    || old.base > listed_snapshot.base
+                    || old.journal_base > listed_snapshot.base
                     || !same_hash
                 {
                     self.active = Some(old);
@@ -397,29 +399,32 @@ impl<B: AsRef<[u8]>> Client<B> {
     pub fn accept_delta(&mut self, now: Now, bytes: &[u8]) -> Result<(), UpdateError> {
         self.clock.observe(now);
         let digest = Digest::compute(bytes);
-        let listed = self.listed.iter().find(|(_, entry)| entry.sha256 == digest);
+        let listed = self
+            .listed_deltas
+            .iter()
+            .find(|(_, entry)| entry.sha256 == digest);
         let &(lineage, entry) = listed.ok_or(UpdateError::Unlisted)?;
         let delta = Delta::from_bytes(bytes)?;
         let active = match &mut self.active {
             Some(active) if active.lineage == lineage => active,
-            _ => return Err(UpdateError::Early),
+            _ => return Err(UpdateError::MissingEarlierIds),
         };
         let stated = (delta.lineage, delta.from, delta.to, delta.hash_seed);
         if stated != (lineage, entry.from, entry.to, active.filter.hasher().seed) {
             return Err(UpdateError::Contradiction);
         }
         if entry.from > active.applied {
-            return Err(UpdateError::Early);
+            return Err(UpdateError::MissingEarlierIds);
         }
         if entry.to <= active.applied {
             // The delta is a duplicate, or another delta has the same ids.
             return Ok(());
         }
-        let room = self
+        let ids_left = self
             .config
             .overlay_ids_max
             .saturating_sub(active.overlay.len());
-        if delta.ids().len() > room {
+        if delta.ids().len() > ids_left {
             return Err(UpdateError::OverlayFull {
                 ids_max: self.config.overlay_ids_max,
             });
@@ -449,24 +454,24 @@ impl<B: AsRef<[u8]>> Client<B> {
             return FetchList::default();
         };
         let mut to_fetch = FetchList::default();
-        let same = self
+        let active_of_lineage = self
             .active
             .as_ref()
             .filter(|active| active.lineage == manifest.lineage);
         if self.needs_snapshot(manifest) && self.check_size(&manifest.snapshot).is_ok() {
             to_fetch.snapshot = Some(manifest.snapshot);
         }
-        if let Some(active) = same {
+        if let Some(active) = active_of_lineage {
             let missing = manifest
                 .deltas
                 .iter()
                 .filter(|delta| delta.to > active.applied);
             to_fetch.deltas.extend(missing);
-            let begins = to_fetch
+            let is_contiguous = to_fetch
                 .deltas
                 .first()
                 .is_none_or(|first| first.from <= active.applied);
-            if !begins {
+            if !is_contiguous {
                 // Ids between the client's position and the first listed delta are missing. Only a new snapshot
                 // has them.
                 to_fetch.deltas.clear();
@@ -494,7 +499,7 @@ impl<B: AsRef<[u8]>> Client<B> {
     }
 
     /// Adds the statement that the date of a manifest makes, if [`ClientConfig::clock_error`] is set.
-    fn consider_date(&mut self, now: Now, manifest: &Manifest) {
+    fn add_statement_of_date(&mut self, now: Now, manifest: &Manifest) {
         let Some(error) = self.config.clock_error else {
             return;
         };
@@ -524,7 +529,7 @@ impl<B: AsRef<[u8]>> Client<B> {
             && active.epoch == listed_snapshot.epoch
         {
             active.lineage = manifest.lineage;
-            active.base = listed_snapshot.base;
+            active.journal_base = listed_snapshot.base;
             active.applied = listed_snapshot.base;
         }
     }
@@ -547,7 +552,7 @@ impl<B: AsRef<[u8]>> Client<B> {
     }
 
     fn record_highest(&mut self, serial: u64, lineage: u64, epoch_min: u64, head: u64) {
-        self.highest = Highest {
+        self.highest = HighestNumbers {
             serial,
             lineage,
             head,
@@ -557,12 +562,12 @@ impl<B: AsRef<[u8]>> Client<B> {
 
     /// Stores a statement until its ids are received.
     fn add_statement(&mut self, statement: Statement) {
-        let same = |earlier: &&mut Statement| {
+        let has_same_numbers = |earlier: &&mut Statement| {
             earlier.lineage == statement.lineage
                 && earlier.epoch_min == statement.epoch_min
                 && earlier.head == statement.head
         };
-        if let Some(earlier) = self.pending.iter_mut().find(same) {
+        if let Some(earlier) = self.pending.iter_mut().find(has_same_numbers) {
             earlier.deadline = earlier.deadline.max(statement.deadline);
             return;
         }
@@ -580,13 +585,13 @@ impl<B: AsRef<[u8]>> Client<B> {
         };
         let deadline = &mut self.deadline;
         self.pending.retain(|statement| {
-            let fulfilled = statement.lineage == active.lineage
+            let is_complete = statement.lineage == active.lineage
                 && statement.epoch_min <= active.epoch
                 && statement.head <= active.applied;
-            if fulfilled {
+            if is_complete {
                 *deadline = (*deadline).max(Some(statement.deadline));
             }
-            !fulfilled
+            !is_complete
         });
     }
 
@@ -614,7 +619,7 @@ impl<B: AsRef<[u8]>> Client<B> {
 
 fn check_not_smaller(what: &'static str, found: u64, newest: u64) -> Result<(), UpdateError> {
     if found < newest {
-        return Err(UpdateError::Falling {
+        return Err(UpdateError::Decreased {
             what,
             found,
             newest,

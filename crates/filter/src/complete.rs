@@ -94,7 +94,7 @@ impl Completeness {
 
     /// Records that a feed of changes begins at `now`. If the feed continues at its last position, `continues` is
     /// the epoch of the snapshot that has, together with the journal, all ids committed before that position.
-    pub fn feed_begins(&mut self, now: Duration, continues: Option<u64>) {
+    pub fn record_feed_start(&mut self, now: Duration, continues: Option<u64>) {
         self.feed_began = Some(now);
         self.feed_epoch_min = continues;
         if self.coverage == Coverage::Feed {
@@ -104,13 +104,13 @@ impl Completeness {
 
     /// Returns true if the snapshots and the feed together have every id. This holds if the feed continued at its
     /// last position, or if a scan that began after the feed is published.
-    pub const fn feed_is_whole(&self) -> bool {
+    pub const fn feed_has_every_id(&self) -> bool {
         self.feed_epoch_min.is_some()
     }
 
     /// Records that the feed has delivered all ids committed before `complete`.
-    pub fn feed_reached(&mut self, complete: Duration) {
-        if self.coverage == Coverage::Feed && self.feed_is_whole() {
+    pub fn record_feed_progress(&mut self, complete: Duration) {
+        if self.coverage == Coverage::Feed && self.feed_has_every_id() {
             let before = match self.covers {
                 CoveredUntil::At(before) => before,
                 _ => Duration::ZERO,
@@ -124,8 +124,8 @@ impl Completeness {
         if self.lost_until.is_some_and(|until| until <= began) {
             self.lost_until = None;
         }
-        let follows = self.feed_began.is_some_and(|feed| feed <= began);
-        if follows && self.feed_epoch_min.is_none() {
+        let began_after_feed = self.feed_began.is_some_and(|feed| feed <= began);
+        if began_after_feed && self.feed_epoch_min.is_none() {
             self.feed_epoch_min = Some(epoch);
         }
         match self.coverage {

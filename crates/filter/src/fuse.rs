@@ -7,7 +7,7 @@
 //!
 //! If all slots had the same whole number of bits, only the rates 1/32, 1/64 and so on would be possible, and a
 //! rate between two of them would waste up to a fifth of the space. Therefore the slots from
-//! [`Shape::wide_from`] on are one bit wider than the slots before. If the first slot of an id is wide, all its
+//! [`Shape::first_wide_slot`] on are one bit wider than the slots before. If the first slot of an id is wide, all its
 //! slots are wide, because the others lie in later segments. A lookup of such a wide id compares the additional
 //! bit; a lookup of a narrow id does not. With a share `p` of narrow ids the rate is
 //! `p·2⁻ᵇ + (1-p)·2⁻⁽ᵇ⁺¹⁾`. Any rate is possible, at most 0.086 bits per id above the optimum.

@@ -11,7 +11,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
-use crate::signed::{Document, SignedError, Signer, Trust, believe, parse, unsigned};
+use crate::signed::{Document, SignedError, Signer, Trust, parse, unsigned, verify};
 
 /// The files that together contain every id up to journal number `head`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,7 +106,7 @@ impl Manifest {
 
     /// Verifies and decodes a manifest, and checks that its deltas leave no gap.
     pub fn from_line(line: &[u8], trust: &Trust) -> Result<Self, ManifestError> {
-        let manifest: Self = read_form(line, trust)?;
+        let manifest: Self = read_document(line, trust)?;
         manifest.check()?;
         Ok(manifest)
     }
@@ -150,29 +150,31 @@ impl Proof {
 
     /// Verifies and decodes a proof.
     pub fn from_line(line: &[u8], trust: &Trust) -> Result<Self, ManifestError> {
-        read_form(line, trust)
+        read_document(line, trust)
     }
 }
 
 /// Verifies a line and decodes a document of the version that this edgeward supports.
 ///
 /// A statement of version 1 does not say which snapshot it needs, so it must not make a filter fresh.
-fn read_form<D: Document>(line: &[u8], trust: &Trust) -> Result<D, ManifestError> {
+fn read_document<D: Document>(line: &[u8], trust: &Trust) -> Result<D, ManifestError> {
     #[derive(Deserialize)]
-    struct Form {
-        #[serde(default = "first_form")]
+    struct FormatField {
+        #[serde(default = "format_1")]
         format: u32,
     }
-    let json = believe::<D>(line, trust)?;
-    let form: Form = parse(json)?;
-    if form.format != FORMAT {
-        return Err(ManifestError::Format { found: form.format });
+    let json = verify::<D>(line, trust)?;
+    let format: FormatField = parse(json)?;
+    if format.format != FORMAT {
+        return Err(ManifestError::Format {
+            found: format.format,
+        });
     }
     Ok(parse(json)?)
 }
 
 /// Proofs of version 1 have no version field.
-const fn first_form() -> u32 {
+const fn format_1() -> u32 {
     1
 }
 

@@ -92,7 +92,7 @@ pub(crate) fn unsigned<D: Document>(document: &D) -> String {
 }
 
 /// Verifies a line and returns the JSON in it.
-pub(crate) fn believe<'line, D: Document>(
+pub(crate) fn verify<'line, D: Document>(
     line: &'line [u8],
     trust: &Trust,
 ) -> Result<&'line str, SignedError> {

@@ -28,7 +28,7 @@ fn ids() -> u64 {
     asked.parse().expect("EDGEWARD_FILTER_IDS is a number")
 }
 
-/// Looks up every id in the filter, and as many absent ids. Checks the answers and the rate.
+/// Looks up every id in the filter, and the same number of absent ids. Checks the answers and the rate.
 fn check_filter(filter: &Filter<&[u8]>, ids: u64, rate: Rate, insert_s: f64, build_s: f64) {
     let hasher = filter.hasher();
     let FilterInfo {
@@ -68,7 +68,7 @@ fn check_filter(filter: &Filter<&[u8]>, ids: u64, rate: Rate, insert_s: f64, bui
     );
 }
 
-/// Method: looks up every id in the bytes of the file, and measures the rate with as many absent ids.
+/// Method: look up every id in the bytes of the file, and measure the rate with the same number of absent ids.
 #[test]
 fn a_static_filter_of_any_size_has_no_false_negative() {
     let (ids, rate) = (ids(), Rate::new(0.01).expect("a rate"));

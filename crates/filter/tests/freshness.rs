@@ -1,4 +1,4 @@
-//! Simulates a client and checks: an id committed more than `max_staleness` ago is never skipped.
+//! Simulates a client and checks: an id committed more than `max_staleness` ago is never answered `Absent`.
 //!
 //! A simulation has one database, one publisher, one client, and a network that loses, delays, duplicates,
 //! reorders and replays messages. The publisher dies and returns, with its journal or without. Wall clocks are
@@ -71,7 +71,8 @@ struct World {
     /// The time at which each id was committed.
     committed: Vec<u64>,
     signer: Signer,
-    /// The publisher: whether it is alive, its journal, how many of `committed` it has, and up to which time.
+    /// The publisher: true while it is alive, its journal, the number of ids of `committed` that it has, and
+    /// the time up to which it has them.
     alive: bool,
     journal: Journal,
     journaled: usize,
@@ -290,7 +291,7 @@ impl World {
 
     fn deliver(&mut self, message: Message) {
         let now = self.now();
-        // UpdateError messages are ignored; only the guarantee below matters.
+        // Errors are ignored; the test checks only the guarantee.
         match message {
             Message::Ask { echo } => self.answer_poll(echo),
             Message::Manifest(line) => _ = self.client.accept_manifest(now, &line),
@@ -379,7 +380,7 @@ impl World {
         self.slept += duration;
     }
 
-    /// Checks the guarantee, and counts how often skipping was possible.
+    /// Checks the guarantee, and counts the answers `Absent`.
     fn query(&mut self) {
         let now = self.now();
         let old = self
@@ -397,7 +398,7 @@ impl World {
                     self.time
                 );
             }
-            // The newest id that must be known is the most likely to be missed.
+            // Among the ids that must not be answered `Absent`, the newest is the most likely to be missed.
             let youngest = self.client.answer(now, hash(old - 1));
             let committed = self.committed[old - 1];
             assert_ne!(
@@ -455,7 +456,7 @@ fn simulate(evidence: Evidence) -> Counts {
     all
 }
 
-/// Enough runs for all combinations of failures. Debug builds are slow at signatures.
+/// The number of runs, which is enough for all combinations of failures.
 /// `EDGEWARD_SIM_RUNS=100000` takes a night.
 const RUNS: u64 = if cfg!(debug_assertions) { 60 } else { 2_000 };
 
@@ -463,7 +464,7 @@ const RUNS: u64 = if cfg!(debug_assertions) { 60 } else { 2_000 };
 fn an_old_id_is_never_skipped_with_proofs() {
     let all = simulate(Evidence::Proofs);
     if variable("EDGEWARD_SIM_SEED").is_none() {
-        // A client that never skips would pass, so check that it does skip.
+        // A client that never answers `Absent` would pass, so check that it does.
         assert!(all.skipped > all.asked / 2, "{all:?}");
         assert!(all.steps > 0 && all.deaths > 0 && all.replays > 0);
     }

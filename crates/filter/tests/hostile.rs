@@ -37,7 +37,7 @@ fn forge(bytes: &mut [u8], at: usize, field: &[u8]) {
     bytes[120..128].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// Method: truncate at every length.
+/// Method: truncate a filter at every length.
 #[test]
 fn a_truncated_file_is_refused_at_every_length() {
     for whole in [fixed(), growing()] {
@@ -65,7 +65,7 @@ fn a_truncated_file_is_refused_at_every_length() {
     }
 }
 
-/// Method: flip every bit.
+/// Method: flip each bit of a filter.
 #[test]
 fn any_flipped_bit_is_detected() {
     for whole in [fixed(), growing()] {
@@ -77,8 +77,8 @@ fn any_flipped_bit_is_detected() {
     }
 }
 
-/// Numbers that would allocate terabytes, overflow, or point outside the file are refused by comparison with
-/// its size.
+/// Numbers that would allocate terabytes, overflow, or point outside the file are refused, because the parser
+/// compares them with the size of the file.
 #[test]
 fn a_forged_header_is_refused_without_allocating() {
     for whole in [fixed(), growing()] {

@@ -131,7 +131,8 @@ fn a_date_of_a_later_scan_does_not_make_an_old_snapshot_fresh() {
     old_snapshot(true, 200);
 }
 
-/// The publisher's state was restored from a backup: its numbers refer to other ids than the client has.
+/// The publisher's state was restored from a backup. Its journal numbers then refer to other ids than on the
+/// client.
 #[test]
 fn numbers_that_decrease_within_a_lineage_are_refused() {
     let mut followed = Followed::new(client(MINUTE, |_| {}));
@@ -151,7 +152,7 @@ fn numbers_that_decrease_within_a_lineage_are_refused() {
     let fresh = followed.client.fresh_for(now(1000));
     let newest = followed.journal.serial();
 
-    let fallen = |refused| matches!(refused, Err(UpdateError::Falling { .. }));
+    let fallen = |refused| matches!(refused, Err(UpdateError::Decreased { .. }));
     assert!(fallen(
         followed.prove(1000, 1000, 3, |proof| proof.head -= 1)
     ));
@@ -175,8 +176,8 @@ fn numbers_that_decrease_within_a_lineage_are_refused() {
     );
 }
 
-/// A restarted publisher lists the same file in another lineage. The client fetches nothing, and its deadline
-/// stays.
+/// A restarted publisher lists the same file in another lineage. The client fetches no file, and its deadline
+/// stays valid.
 #[test]
 fn a_restart_of_the_publisher_costs_no_download() {
     let mut followed = Followed::new(client(MINUTE, |_| {}));

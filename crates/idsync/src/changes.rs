@@ -5,10 +5,10 @@
 //!
 //! **Numbers are assigned before their rows are committed**, so a row can appear with a smaller number than
 //! rows already read. Example: transaction A takes 7, B takes 8 and commits, a poll reads 8, A commits 7. Each
-//! poll therefore looks back: it begins [`ChangesConfig::overlap`] below the highest number read. A row is missed
+//! poll therefore looks back: it begins [`ChangesConfig::look_back`] below the highest number read. A row is missed
 //! only if more numbers than this look-back were assigned while its transaction was open. The look-back must
 //! cover the longest transaction that writes ids. If the column is a time,
-//! [`ChangesConfig::overlap_time`] is used.
+//! [`ChangesConfig::look_back_time`] is used.
 //!
 //! A poll is one statement and reads one state of the database, for any number of rows. If a long backlog were
 //! read with several statements, rows committed between two statements could lie before the look-back. The rows
@@ -67,17 +67,17 @@ pub enum Unit {
 
 impl Unit {
     /// Returns the look-back: the difference between the highest number read and the start of a poll.
-    fn overlap(self, config: &ChangesConfig) -> i64 {
-        let overlap = match self {
-            Self::Number => config.overlap.into(),
+    fn look_back(self, config: &ChangesConfig) -> i64 {
+        let look_back = match self {
+            Self::Number => config.look_back.into(),
             Self::Time { per_second, .. } => {
                 // Rounded up, so that the look-back is not shorter than configured.
-                let nanos = config.overlap_time.as_nanos();
+                let nanos = config.look_back_time.as_nanos();
                 let ticks = nanos.saturating_mul(u128::from(per_second.unsigned_abs()));
                 ticks.div_ceil(1_000_000_000)
             }
         };
-        i64::try_from(overlap).unwrap_or(i64::MAX)
+        i64::try_from(look_back).unwrap_or(i64::MAX)
     }
 
     /// Returns the highest plausible value at `now`.
@@ -105,9 +105,9 @@ pub struct ChangesConfig {
     /// The form of the ids. Default: by the type of their column.
     pub form: Option<IdForm>,
     /// The look-back in numbers: a poll begins at the highest number read minus this value.
-    pub overlap: u64,
+    pub look_back: u64,
     /// The look-back in time, if the column is a time: a poll begins at the highest time read minus this duration.
-    pub overlap_time: Duration,
+    pub look_back_time: Duration,
     /// A poll fails if no row arrives for this long, because the connection may be dead.
     pub stall: Duration,
     /// The number of ids in a batch.
@@ -121,9 +121,9 @@ impl ChangesConfig {
         Self {
             query: query.into(),
             form: None,
-            overlap: 10_000,
+            look_back: 10_000,
             // Single inserts commit within milliseconds, ordinary transactions within one or two seconds.
-            overlap_time: Duration::from_secs(5),
+            look_back_time: Duration::from_secs(5),
             // A query without an index reads its whole table before it returns the first row.
             stall: Duration::from_secs(60),
             batch_ids: 8192,
@@ -271,7 +271,7 @@ impl Changes {
         let mut rows = Rows {
             form: IdForm::Text,
             config,
-            overlap: 0,
+            look_back: 0,
             highest: i64::MAX,
             recent: &mut self.recent,
             each,
@@ -293,9 +293,9 @@ impl Changes {
                 };
                 let unit = feed.unit();
                 rows.form = config.form.unwrap_or_else(|| feed.form());
-                rows.overlap = unit.overlap(config);
+                rows.look_back = unit.look_back(config);
                 rows.highest = unit.highest(as_of);
-                let after = cursor.saturating_sub(rows.overlap);
+                let after = cursor.saturating_sub(rows.look_back);
                 feed.poll(after, &mut rows).await?;
                 rows.flush()?;
                 rows.accepted_up_to = rows.last_plausible;
@@ -360,7 +360,7 @@ impl std::fmt::Debug for Changes {
 pub struct Rows<'a> {
     config: &'a ChangesConfig,
     form: IdForm,
-    overlap: i64,
+    look_back: i64,
     /// Rows above this number have an implausible time.
     highest: i64,
     recent: &'a mut RecentRows,
@@ -394,7 +394,7 @@ impl Rows<'_> {
         if number <= self.highest {
             self.last_plausible = Some(number);
             self.recent
-                .forget_up_to(number.saturating_sub(self.overlap));
+                .forget_up_to(number.saturating_sub(self.look_back));
         }
         self.take(id, number, Some(number));
         self.flush_if_full()

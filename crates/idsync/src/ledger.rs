@@ -44,7 +44,7 @@ impl Ledger {
     ///
     /// Panics if the ledger has no span with this index.
     #[must_use]
-    pub fn at(mut self, span: usize, position: Vec<u8>) -> Self {
+    pub fn with_position(mut self, span: usize, position: Vec<u8>) -> Self {
         self.spans[span].position = Some(position);
         self
     }

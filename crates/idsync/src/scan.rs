@@ -131,7 +131,7 @@ pub struct Progress {
     /// The number of completed spans, and of all spans.
     pub spans: (usize, usize),
     /// The number of failed attempts.
-    pub setbacks: u64,
+    pub interruptions: u64,
     /// The last error, while the scan waits for the next attempt.
     pub waiting: Option<String>,
 }
@@ -162,7 +162,7 @@ struct State {
     ledger: Ledger,
     found: Option<SourceInfo>,
     rows_before: u64,
-    setbacks: u64,
+    interruptions: u64,
     waiting: Option<String>,
 }
 
@@ -188,7 +188,7 @@ impl Watch {
             malformed: state.ledger.malformed(),
             rows_estimated: by_spans.or(stated).map(|estimate| estimate.max(rows)),
             spans: (done, spans),
-            setbacks: state.setbacks,
+            interruptions: state.interruptions,
             waiting: state.waiting.clone(),
         }
     }
@@ -423,7 +423,7 @@ fn run(source: &dyn Source, sink: &Sink) -> Result<(), SourceError> {
                 if !began || late || !error.is_transient() {
                     return Err(error);
                 }
-                state.setbacks += 1;
+                state.interruptions += 1;
                 state.waiting = Some(error.chain());
                 wait
             };

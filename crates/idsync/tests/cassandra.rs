@@ -310,7 +310,7 @@ fn full_scans(node: &Node, ids: u64) {
         }
         let scanned = began.elapsed();
         let progress = scan.progress();
-        assert_eq!((progress.rows, progress.setbacks), (ids, 0));
+        assert_eq!((progress.rows, progress.interruptions), (ids, 0));
         let filter = builder.finish().expect("solved");
         let built = began.elapsed() - scanned;
         eprintln!(
@@ -345,7 +345,7 @@ fn a_scan_survives_the_node(node: &Node, ids: u64) {
     let progress = scan.progress();
     eprintln!("after a restart of the node: {progress:?}");
     assert_eq!(read.len() as u64, ids);
-    assert!(progress.setbacks > 0);
+    assert!(progress.interruptions > 0);
     assert!(
         progress.rows < 2 * ids,
         "completed spans are not read again"
@@ -406,8 +406,8 @@ fn changes(node: &Node, runtime: &tokio::runtime::Runtime, session: &Session) {
     for (column, expected) in [("seq", 400), ("at", 400_000)] {
         let query = format!("SELECT key, {column} FROM event WHERE {column} > ? ALLOW FILTERING");
         let config = ChangesConfig {
-            overlap: 10_000,
-            overlap_time: Duration::from_secs(10),
+            look_back: 10_000,
+            look_back_time: Duration::from_secs(10),
             ..ChangesConfig::new(query)
         };
         let from = source(&node.address(""), "SELECT key FROM event");

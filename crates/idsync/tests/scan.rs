@@ -160,7 +160,7 @@ proptest! {
         let progress = scan.progress();
         prop_assert_eq!(progress.spans, (spans, spans));
         let attempts = u64::from(*source.attempts.lock().expect("no thread panics"));
-        prop_assert_eq!(progress.setbacks, attempts - 1);
+        prop_assert_eq!(progress.interruptions, attempts - 1);
         if positions {
             prop_assert_eq!(progress.rows, spans as u64 * rows as u64);
         }

@@ -136,7 +136,7 @@ fn from(address: &str, query: &str, position: Option<Vec<u8>>) -> BTreeSet<Vec<u
     };
     let new = Ledger::with_spans([Vec::new()]);
     let ledger = match position {
-        Some(position) => new.at(0, position),
+        Some(position) => new.with_position(0, position),
         None => new,
     };
     let mut scan = Scan::begin(source(address, query, true), ledger, config).expect("begins");
@@ -281,6 +281,6 @@ fn a_malformed_row_does_not_stop_the_changes_after_it() {
     ));
     add(&format!("INSERT INTO resource VALUES (5, '{}')", id(5)));
     assert_eq!(poll(), (5, 2, vec![id(5), id(4)]));
-    // All rows are within the overlap and are read again; each counts once.
+    // All rows are within the look-back and are read again; each counts once.
     assert_eq!(poll(), (5, 0, vec![]));
 }

@@ -55,7 +55,7 @@ impl StoredPosition {
 
     /// Returns true if the position belongs to this feed and to a journal with one of these lineages, and is
     /// not newer than the journal. A backup may have been taken file by file, so the files may differ in age.
-    pub(crate) fn is_of(&self, feed: Digest, lineages: &[u64], head: u64) -> bool {
+    pub(crate) fn belongs_to(&self, feed: Digest, lineages: &[u64], head: u64) -> bool {
         self.feed == feed.to_string() && lineages.contains(&self.lineage) && self.head <= head
     }
 
@@ -210,13 +210,13 @@ mod tests {
     #[test]
     fn a_position_belongs_to_one_feed_and_one_journal() {
         let feed = Digest::compute(b"feed");
-        assert!(position(1).is_of(feed, &[6, 7], 0));
-        assert!(!position(1).is_of(feed, &[8], 0));
-        assert!(!position(1).is_of(Digest::compute(b"another"), &[7], 0));
+        assert!(position(1).belongs_to(feed, &[6, 7], 0));
+        assert!(!position(1).belongs_to(feed, &[8], 0));
+        assert!(!position(1).belongs_to(Digest::compute(b"another"), &[7], 0));
         let newer = StoredPosition {
             head: 3,
             ..position(1)
         };
-        assert!(newer.is_of(feed, &[7], 3) && !newer.is_of(feed, &[7], 2));
+        assert!(newer.belongs_to(feed, &[7], 3) && !newer.belongs_to(feed, &[7], 2));
     }
 }

@@ -83,7 +83,7 @@ impl Routes {
         {
             let mut headers = HeaderMap::with_capacity(8);
             AllowedOrigins::add_preflight_headers(&mut headers);
-            return whole(StatusCode::NO_CONTENT, headers, Bytes::new());
+            return full_response(StatusCode::NO_CONTENT, headers, Bytes::new());
         }
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         match parts {
@@ -197,7 +197,7 @@ fn represent(
         && conditional::evaluate(method, request, StatusCode::OK, &validators)
             == Evaluation::NotModified
     {
-        return whole(
+        return full_response(
             StatusCode::NOT_MODIFIED,
             conditional::not_modified_head(&headers),
             Bytes::new(),
@@ -205,21 +205,21 @@ fn represent(
     }
     let length = bytes.len() as u64;
     match range::decide(method, request, StatusCode::OK, &validators, length) {
-        RangeAnswer::Full => whole(StatusCode::OK, headers, bytes),
+        RangeAnswer::Full => full_response(StatusCode::OK, headers, bytes),
         RangeAnswer::Partial(part) => {
             headers.insert(CONTENT_RANGE, part.content_range(length));
             let index = |at: u64| usize::try_from(at).expect("a range lies within its body");
             let bytes = bytes.slice(index(part.first)..=index(part.last));
-            whole(StatusCode::PARTIAL_CONTENT, headers, bytes)
+            full_response(StatusCode::PARTIAL_CONTENT, headers, bytes)
         }
         RangeAnswer::Unsatisfiable => {
             headers.insert(CONTENT_RANGE, range::unsatisfied_content_range(length));
-            whole(StatusCode::RANGE_NOT_SATISFIABLE, headers, Bytes::new())
+            full_response(StatusCode::RANGE_NOT_SATISFIABLE, headers, Bytes::new())
         }
     }
 }
 
-fn whole(status: StatusCode, headers: HeaderMap, bytes: Bytes) -> Response<Full<Bytes>> {
+fn full_response(status: StatusCode, headers: HeaderMap, bytes: Bytes) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(bytes));
     *response.status_mut() = status;
     *response.headers_mut() = headers;
@@ -237,7 +237,7 @@ fn refuse(status: StatusCode, text: &str) -> Response<Full<Bytes>> {
     if status == StatusCode::SERVICE_UNAVAILABLE {
         headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
     }
-    whole(status, headers, Bytes::from(format!("{text}\n")))
+    full_response(status, headers, Bytes::from(format!("{text}\n")))
 }
 
 fn not_allowed(methods: &'static str) -> Response<Full<Bytes>> {

@@ -129,17 +129,20 @@ impl StateFolder {
             .open(folder.join(LOG))
             .map_err(failed)?;
         let bytes = fs::read(folder.join(LOG)).map_err(failed)?;
-        let (deltas, good_bytes, damaged) = read_log(&bytes);
+        let (deltas, valid_bytes, damaged) = read_log(&bytes);
         let is_new = stored.is_none();
-        let lock_is = identity(&lock).map_err(failed)?;
+        let lock_identity = identity(&lock).map_err(failed)?;
         let covered_by = format!("{coverage:?}");
-        let was = |stored: &StateFile| (stored.lock.clone(), stored.covered_by.clone());
-        let same = (Some(lock_is.clone()), Some(covered_by.clone()));
-        let is_other = stored.as_ref().is_some_and(|stored| was(stored) != same);
+        let identity_and_coverage =
+            |stored: &StateFile| (stored.lock.clone(), stored.covered_by.clone());
+        let current = (Some(lock_identity.clone()), Some(covered_by.clone()));
+        let has_changed = stored
+            .as_ref()
+            .is_some_and(|stored| identity_and_coverage(stored) != current);
         let copied = stored
             .as_ref()
             .and_then(|stored| stored.lock.as_ref())
-            .is_some_and(|lock| *lock != lock_is);
+            .is_some_and(|lock| *lock != lock_identity);
         let mut stored = stored.unwrap_or_else(|| StateFile {
             version: VERSION,
             set: set.to_owned(),
@@ -158,32 +161,39 @@ impl StateFolder {
         // and of the time after a backup, unless the publisher made a thousand manifests per second.
         stored.serial_max = stored.serial_max.max(wall_ms);
         stored.version = VERSION;
-        (stored.lock, stored.covered_by) = (Some(lock_is), Some(covered_by));
+        (stored.lock, stored.covered_by) = (Some(lock_identity), Some(covered_by));
         let accepted = [stored.lineage, stored.lineage_before];
         let mut state = Self {
             folder: folder.to_owned(),
             stored,
             log,
-            log_bytes: good_bytes,
+            log_bytes: valid_bytes,
             torn: true,
             _lock: lock,
         };
         let snapshot = state.read_snapshot();
-        let named = snapshot
+        let listed_snapshot = snapshot
             .is_some()
             .then_some(state.stored.snapshot)
             .flatten();
-        let written_in = deltas
+        let journal_lineage = deltas
             .first()
             .map_or(state.stored.lineage, |delta| delta.lineage);
-        let journal = (!damaged && accepted.contains(&written_in))
+        let journal = (!damaged && accepted.contains(&journal_lineage))
             .then(|| {
                 let serial = state.stored.serial_max;
-                Journal::resume(set, written_in, serial, hasher.seed, named, deltas.clone())
+                Journal::resume(
+                    set,
+                    journal_lineage,
+                    serial,
+                    hasher.seed,
+                    listed_snapshot,
+                    deltas.clone(),
+                )
             })
             .flatten();
-        let complete = journal.is_some() && (is_new || state.stored.snapshot == named);
-        state.stored.lineage_before = written_in;
+        let complete = journal.is_some() && (is_new || state.stored.snapshot == listed_snapshot);
+        state.stored.lineage_before = journal_lineage;
         state.stored.lineage = random_lineage();
         let lineage = state.stored.lineage;
         let journal = match journal {
@@ -197,7 +207,7 @@ impl StateFolder {
                 journal
             }
         };
-        state.stored.may_miss_posts |= is_other || !complete;
+        state.stored.may_miss_posts |= has_changed || !complete;
         let may_miss_posts = state.stored.may_miss_posts;
         state.reserve_more(journal.serial()).map_err(failed)?;
         // Also removes a record that was never acknowledged.
@@ -281,15 +291,15 @@ impl StateFolder {
     /// Replaces the log by the current deltas of the journal.
     pub(crate) fn rewrite_log(&mut self, journal: &Journal) -> io::Result<()> {
         let path = self.folder.join(LOG);
-        let beside = self.folder.join("journal.log.part");
-        let mut log = File::create(&beside)?;
+        let temporary_path = self.folder.join("journal.log.part");
+        let mut log = File::create(&temporary_path)?;
         let mut bytes = 0;
         for delta in journal.deltas() {
             log.write_all(&delta.bytes)?;
             bytes += delta.bytes.len() as u64;
         }
         log.sync_all()?;
-        fs::rename(&beside, &path)?;
+        fs::rename(&temporary_path, &path)?;
         sync_folder(&self.folder)?;
         self.log = log;
         self.log_bytes = bytes;
@@ -327,15 +337,15 @@ impl StateFolder {
 
     /// Reads the snapshot that `state.json` lists. Returns `None` if the file does not match its digest.
     fn read_snapshot(&self) -> Option<Bytes> {
-        let named = self.stored.snapshot?;
-        let path = self.folder.join(snapshot_name(named.epoch));
+        let listed_snapshot = self.stored.snapshot?;
+        let path = self.folder.join(snapshot_name(listed_snapshot.epoch));
         let bytes = fs::read(&path).ok()?;
-        let good =
-            Digest::compute(&bytes) == named.sha256 && Filter::open_trusted(&bytes[..]).is_ok();
-        if !good {
+        let is_valid = Digest::compute(&bytes) == listed_snapshot.sha256
+            && Filter::open_trusted(&bytes[..]).is_ok();
+        if !is_valid {
             tracing::warn!(path = %path.display(), "stored snapshot is corrupt; the next scan replaces it");
         }
-        good.then(|| Bytes::from(bytes))
+        is_valid.then(|| Bytes::from(bytes))
     }
 }
 
@@ -376,7 +386,7 @@ pub fn read_log(bytes: &[u8]) -> (Vec<Delta>, u64, bool) {
         at += length;
     }
     let rest = bytes.get(at + 1..).unwrap_or_default();
-    let is_lost = (0..rest.len()).any(|behind| whole_record(&rest[behind..]).is_some());
+    let is_lost = (0..rest.len()).any(|offset| whole_record(&rest[offset..]).is_some());
     (deltas, at as u64, is_lost)
 }
 
@@ -388,11 +398,11 @@ fn whole_record(bytes: &[u8]) -> Option<(Delta, usize)> {
 }
 
 pub(crate) fn write_whole(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let beside = folder.join(format!("{name}.part"));
-    let mut file = File::create(&beside)?;
+    let temporary_path = folder.join(format!("{name}.part"));
+    let mut file = File::create(&temporary_path)?;
     file.write_all(bytes)?;
     file.sync_all()?;
-    fs::rename(&beside, folder.join(name))?;
+    fs::rename(&temporary_path, folder.join(name))?;
     sync_folder(folder)
 }
 

@@ -19,7 +19,7 @@ impl Token {
 
     /// Returns true if an `Authorization` field has this token. The time of the comparison does not depend on the
     /// position of the first difference, so that an attacker cannot guess the token byte by byte.
-    pub(crate) fn is_in(&self, authorization: &[u8]) -> bool {
+    pub(crate) fn matches_authorization(&self, authorization: &[u8]) -> bool {
         let Some((scheme, sent)) = authorization.split_at_checked(SCHEME.len()) else {
             return false;
         };
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn only_the_exact_token_is_accepted() {
         let token = Token::new("0123456789abcdef\n").expect("long enough");
-        for (field, taken) in [
+        for (field, is_accepted) in [
             ("Bearer 0123456789abcdef", true),
             ("bearer 0123456789abcdef", true),
             ("Bearer 0123456789abcdeg", false),
@@ -65,7 +65,11 @@ mod tests {
             ("Basic  0123456789abcdef", false),
             ("", false),
         ] {
-            assert_eq!(token.is_in(field.as_bytes()), taken, "{field}");
+            assert_eq!(
+                token.matches_authorization(field.as_bytes()),
+                is_accepted,
+                "{field}"
+            );
         }
         assert!(Token::new("too short").is_err());
         assert!(Token::new("0123456789 abcdef").is_err());

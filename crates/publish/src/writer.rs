@@ -234,7 +234,7 @@ impl Writer {
             }
         }
         let written = self.positions.write(self.now());
-        self.positions_written(written);
+        self.log_position_error(written);
     }
 
     fn execute(&mut self, command: Command) {
@@ -250,7 +250,7 @@ impl Writer {
                 let kept = self.position_of(feed).map(|kept| kept.position);
                 _ = reply.send(kept);
             }
-            Command::BeginFeed { feed, reply } => _ = reply.send(self.feed_begins(feed)),
+            Command::BeginFeed { feed, reply } => _ = reply.send(self.begin_feed(feed)),
             Command::RefreshDate { done } => {
                 self.publish_manifest();
                 _ = done.send(());

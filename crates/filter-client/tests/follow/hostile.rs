@@ -13,9 +13,9 @@ use crate::support::{
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Starts a client with a valid filter. Then the publisher publishes something new, and the relay changes the
-/// responses until the client has counted it. Afterwards the relay stops, and the client must get the newest
-/// filter.
+/// Starts a client with a valid filter. Then the publisher publishes a new id, and the relay changes the responses
+/// until the client has counted a refused file. Then the relay passes responses unchanged, and the client must
+/// get the newest filter.
 fn tampered(
     what_is_new: impl FnOnce(&RunningPublisher, &Table),
     tamper: impl FnMut(&str, Vec<u8>) -> Option<Vec<u8>> + Send + 'static,

@@ -1,7 +1,7 @@
-//! Checks over sockets, with failures of all kinds: an id older than `max_staleness` is never skipped.
+//! Checks over sockets, with failures of all kinds: an id older than `max_staleness` is never answered `Absent`.
 //!
-//! The decision is simulated in thousands of runs in the crate `filter`. This test runs the whole: the
-//! publisher with its journal on disk, HTTP, a relay, and the client with its threads.
+//! The tests of the crate `filter` simulate the client's decisions in thousands of runs. This test runs the
+//! real programs: the publisher with its journal on disk, HTTP, a relay, and the client with its threads.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -90,7 +90,7 @@ fn no_old_id_is_ever_skipped() {
         if now >= trouble_at {
             trouble_at = now + Duration::from_millis(100 + dice.below(400));
             if running.is_none() || is_cut {
-                // A failure ends before the next begins; otherwise no id would ever be skipped.
+                // A failure ends before the next begins; otherwise the filter would never be fresh.
                 if running.is_none() {
                     let again = publisher(folder.path(), &table);
                     addr = again.addr();
@@ -125,6 +125,6 @@ fn no_old_id_is_ever_skipped() {
         committed.len()
     );
     eprintln!("{:?}", client.status().counts);
-    // A client that never skips would pass, so check that it does skip.
+    // A client that never answers `Absent` would pass, so check that it does.
     assert!(enough(skipped, deaths, cuts) && committed.len() > 20);
 }

@@ -36,11 +36,11 @@ impl Clock {
     /// Returns the current moment. Moves the anchor if one of the clocks was stepped or stopped.
     pub(super) fn observe(&mut self, now: Now) -> Moment {
         let moment = self.moment(now);
-        let parted = self.anchor.is_none_or(|(anchor, _)| {
-            let (monotonic, wall) = passed_ms(anchor, now);
+        let have_diverged = self.anchor.is_none_or(|(anchor, _)| {
+            let (monotonic, wall) = elapsed_ms(anchor, now);
             (wall - monotonic).abs() > JITTER_MS
         });
-        if parted {
+        if have_diverged {
             self.anchor = Some((now, moment));
         }
         moment
@@ -51,7 +51,7 @@ impl Clock {
         let Some((anchor, moment)) = self.anchor else {
             return Moment(i128::from(now.wall.as_millis()));
         };
-        let (monotonic, wall) = passed_ms(anchor, now);
+        let (monotonic, wall) = elapsed_ms(anchor, now);
         Moment(moment.0 + monotonic.max(wall))
     }
 
@@ -61,7 +61,7 @@ impl Clock {
     }
 
     /// Returns the time left until a deadline.
-    pub(super) fn left(&self, now: Now, deadline: Moment) -> Duration {
+    pub(super) fn time_until(&self, now: Now, deadline: Moment) -> Duration {
         let ms = deadline.0 - self.moment(now).0;
         Duration::from_millis(u64::try_from(ms).unwrap_or(0))
     }
@@ -75,7 +75,7 @@ impl Clock {
 }
 
 /// Returns the elapsed milliseconds of the monotonic and of the wall clock.
-fn passed_ms(from: Now, to: Now) -> (i128, i128) {
+fn elapsed_ms(from: Now, to: Now) -> (i128, i128) {
     let monotonic = to.monotonic.as_millis() as i128 - from.monotonic.as_millis() as i128;
     let wall = i128::from(to.wall.as_millis()) - i128::from(from.wall.as_millis());
     (monotonic, wall)

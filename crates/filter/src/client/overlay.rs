@@ -9,13 +9,13 @@ use crate::id::IdHash;
 /// A map from each added id to the last journal number of the delta that contained the id.
 #[derive(Clone, Debug)]
 pub(super) struct Overlay {
-    ids: HashMap<u64, u64, Mixing>,
+    ids: HashMap<u64, u64, IdMixer>,
 }
 
 impl Overlay {
     pub(super) fn new(seed: u64) -> Self {
         Self {
-            ids: HashMap::with_hasher(Mixing { seed }),
+            ids: HashMap::with_hasher(IdMixer { seed }),
         }
     }
 
@@ -30,8 +30,8 @@ impl Overlay {
 
     pub(super) fn add(&mut self, ids: &[IdHash], to: u64) {
         for id in ids {
-            let known = self.ids.entry(id.0).or_insert(to);
-            *known = (*known).max(to);
+            let number = self.ids.entry(id.0).or_insert(to);
+            *number = (*number).max(to);
         }
     }
 
@@ -45,22 +45,22 @@ impl Overlay {
 /// A hasher for ids, which are hashes already. It mixes each id with the publisher's random lineage, so that an
 /// attacker who computes hashes of ids cannot cause collisions in the table.
 #[derive(Clone, Copy, Debug)]
-struct Mixing {
+struct IdMixer {
     seed: u64,
 }
 
-impl BuildHasher for Mixing {
-    type Hasher = MixingHasher;
+impl BuildHasher for IdMixer {
+    type Hasher = IdMixerHasher;
 
-    fn build_hasher(&self) -> MixingHasher {
-        MixingHasher(self.seed)
+    fn build_hasher(&self) -> IdMixerHasher {
+        IdMixerHasher(self.seed)
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-struct MixingHasher(u64);
+struct IdMixerHasher(u64);
 
-impl Hasher for MixingHasher {
+impl Hasher for IdMixerHasher {
     fn write_u64(&mut self, id: u64) {
         self.0 = mix(id, self.0);
     }

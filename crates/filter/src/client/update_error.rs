@@ -34,7 +34,7 @@ pub enum UpdateError {
     /// A number decreased within one lineage. Either the publisher's state was restored from a backup, or two
     /// publishers share a key.
     #[error("the publisher's {what} decreased from {newest} to {found} within a lineage")]
-    Falling {
+    Decreased {
         /// The name of the number.
         what: &'static str,
         /// The stated number.
@@ -44,13 +44,13 @@ pub enum UpdateError {
     },
     /// No request in flight carried the challenge that the proof echoes. The proof is a replay or arrived late.
     #[error("the proof answers no request in flight")]
-    NotAsked,
+    UnknownChallenge,
     /// No accepted manifest lists the file.
     #[error("no manifest lists a file with this digest")]
     Unlisted,
     /// The client lacks ids before the delta: an earlier delta, or the snapshot of this lineage.
     #[error("the delta cannot be applied: an earlier delta or the snapshot is missing")]
-    Early,
+    MissingEarlierIds,
     /// The snapshot in use has the same epoch or a higher one, or another hash seed.
     #[error("the snapshot is not newer than the one in use")]
     Older,

@@ -118,7 +118,7 @@ impl ShardEntry {
         bytes[0..8].copy_from_slice(&self.at.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.seed.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.shape.start_segments.to_le_bytes());
-        bytes[20..24].copy_from_slice(&self.shape.wide_from.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.shape.first_wide_slot.to_le_bytes());
         bytes[24] = self.shape.segment_log2;
         bytes[25] = self.shape.bits;
         bytes
@@ -133,7 +133,7 @@ impl ShardEntry {
             seed: u64_at(bytes, 8),
             shape: Shape {
                 start_segments: u32_at(16),
-                wide_from: u32_at(20),
+                first_wide_slot: u32_at(20),
                 segment_log2: bytes[24],
                 bits: bytes[25],
             },

@@ -83,7 +83,7 @@ fn shards(header: &Header, payload: &[u8]) -> Result<Layout, OpenError> {
         let entry = ShardEntry::from_bytes(bytes);
         let spare = &bytes[26..];
         // Shards follow each other without gaps, so two filters with the same content have the same bytes.
-        if !entry.shape.is_sound() || entry.at != next || spare.iter().any(|&byte| byte != 0) {
+        if !entry.shape.is_valid() || entry.at != next || spare.iter().any(|&byte| byte != 0) {
             return Err(OpenError::Shard { number });
         }
         next += entry.shape.bytes();

@@ -222,7 +222,7 @@ impl Tables<'_> {
     /// Writes the mixed hashes to `sorted`, sorted by segment.
     fn sort_by_segment(&mut self, pieces: &[Vec<u64>], shape: Shape, seed: u64) {
         let segment = |mixed: u64| {
-            (((mixed >> 32) * u64::from(shape.starts())) >> (32 + shape.segment_log2)) as usize
+            (((mixed >> 32) * u64::from(shape.first_slots())) >> (32 + shape.segment_log2)) as usize
         };
         let mut next = vec![0u32; shape.start_segments as usize + 1];
         for &hash in pieces.iter().flatten() {
@@ -245,7 +245,7 @@ impl Tables<'_> {
     fn fill(&mut self, shape: Shape) -> Vec<u8> {
         let slots = self.uses.len();
         // Smaller values let more slots fit into the cache.
-        match shape.bits + u8::from(shape.wide_from < shape.slots()) {
+        match shape.bits + u8::from(shape.first_wide_slot < shape.slots()) {
             // After peeling, no id uses any slot: all counts are zero.
             0..=8 => assign(self.sums, self.order, self.uses, shape),
             9..=16 => assign(self.sums, self.order, &mut vec![0u16; slots], shape),
@@ -279,7 +279,7 @@ fn assign<T: Value>(
 fn pack<T: Value>(values: &[T], shape: Shape) -> Vec<u8> {
     let mut area = Vec::with_capacity(shape.bytes() as usize);
     let (mut word, mut filled) = (0u64, 0u32);
-    let (narrow, wide) = values.split_at(shape.wide_from as usize);
+    let (narrow, wide) = values.split_at(shape.first_wide_slot as usize);
     let bits = u32::from(shape.bits);
     for (values, bits) in [(narrow, bits), (wide, bits + 1)] {
         for &value in values {

@@ -23,7 +23,7 @@ pub(crate) struct Shard {
     /// if no earlier slot is wide.
     pub(super) origins: [u64; ARITY],
     /// For each of the four probes the first position after a wide slot.
-    pub(super) wide_from: [u64; ARITY],
+    pub(super) first_wide_slot: [u64; ARITY],
     /// For each of the four probes the mask of the hash: 0 for the first, the slots of a segment minus one for
     /// the others.
     pub(super) masks: [u64; ARITY],
@@ -50,17 +50,17 @@ impl Shard {
     pub(crate) fn new(shape: Shape, seed: u64, from: usize) -> Self {
         let segment = 1 << shape.segment_log2;
         let bits = u64::from(shape.bits);
-        let wide_from = u64::from(shape.wide_from);
+        let first_wide_slot = u64::from(shape.first_wide_slot);
         // A shard without ids has no slots. Its lookups read the start of the file, which always exists, and ignore
         // the bytes.
         let origin = if shape.is_empty() { 0 } else { from as u64 * 8 };
         let steps = [0, 1, 2, 3].map(|n| n * segment);
         Self {
-            origins: steps.map(|step| origin + step * bits + step.saturating_sub(wide_from)),
-            wide_from: steps.map(|step| wide_from.saturating_sub(step)),
+            origins: steps.map(|step| origin + step * bits + step.saturating_sub(first_wide_slot)),
+            first_wide_slot: steps.map(|step| first_wide_slot.saturating_sub(step)),
             masks: [0, segment - 1, segment - 1, segment - 1],
             seed,
-            starts: u64::from(shape.starts()),
+            starts: u64::from(shape.first_slots()),
             bits,
             comparison: [bits + 1, bits].map(|width| Comparison {
                 rest: 64 - width,
@@ -84,7 +84,7 @@ impl Shard {
             bits: self.bits as u8,
             segment_log2: segment_log2 as u8,
             start_segments: (self.starts >> segment_log2) as u32,
-            wide_from: self.wide_from[0] as u32,
+            first_wide_slot: self.first_wide_slot[0] as u32,
         }
     }
 
@@ -113,7 +113,7 @@ impl Shard {
         ];
         let mut sum = 0;
         for (probe, position) in positions.into_iter().enumerate() {
-            let wide = position.saturating_sub(self.wide_from[probe]);
+            let wide = position.saturating_sub(self.first_wide_slot[probe]);
             let bit = position * self.bits + wide + self.origins[probe];
             let at = (bit / 8) as usize;
             // With this check the compiler omits the bounds check of the slice.
@@ -135,7 +135,7 @@ impl Shard {
     /// of bits is the slot width of ids with this first slot.
     #[inline(always)]
     fn is_match(&self, start: u64, sum: u64, second: u64) -> bool {
-        self.is_match_of_width(start < self.wide_from[0], sum, second)
+        self.is_match_of_width(start < self.first_wide_slot[0], sum, second)
     }
 
     /// Like [`Self::is_match`], for callers that already know whether the first slot is narrow.
@@ -237,7 +237,7 @@ impl Batch {
                 start ^ (second & mask),
             ];
             for (probe, position) in positions.into_iter().enumerate() {
-                let beyond = position.wrapping_sub(shard.wide_from[probe]);
+                let beyond = position.wrapping_sub(shard.first_wide_slot[probe]);
                 // `beyond`, or 0 if it is negative.
                 let wide = beyond & !(beyond >> 32) & LOW;
                 let bit = (position & LOW) * (shard.bits & 63) + wide + shard.origins[probe];
@@ -247,7 +247,7 @@ impl Batch {
             self.second[n] = second;
             // One more if the first slot is narrow.
             self.rest[n] =
-                shard.comparison[0].rest + (start.wrapping_sub(shard.wide_from[0]) >> 63);
+                shard.comparison[0].rest + (start.wrapping_sub(shard.first_wide_slot[0]) >> 63);
         }
     }
 
@@ -317,9 +317,9 @@ mod tests {
             let width = Width::for_rate(Rate::new(share).expect("a rate"));
             let mut shape = Shape::for_ids(ids, width, 0);
             if border % 2 == 0 {
-                shape.wide_from = border % (shape.slots() + 1);
+                shape.first_wide_slot = border % (shape.slots() + 1);
             }
-            prop_assert!(shape.is_sound());
+            prop_assert!(shape.is_valid());
             let end = from + shape.bytes() as usize;
             let bytes: Vec<u8> = (0..end as u64).map(|n| mix(n, !seed) as u8).collect();
             let shard = Shard::new(shape, seed, from);

@@ -54,7 +54,7 @@ pub(crate) struct Shape {
     /// ids.
     pub(crate) start_segments: u32,
     /// The index of the first wide slot.
-    pub(crate) wide_from: u32,
+    pub(crate) first_wide_slot: u32,
 }
 
 impl Shape {
@@ -63,7 +63,7 @@ impl Shape {
         bits: 1,
         segment_log2: 0,
         start_segments: 0,
-        wide_from: 0,
+        first_wide_slot: 0,
     };
 
     /// Returns a shape for `ids` ids. `generosity` is 0 for the first attempt and grows with failed attempts.
@@ -85,11 +85,11 @@ impl Shape {
             segment_log2: class.segment_log2,
             start_segments: u32::try_from(start_segments).expect("a shard is a few million ids"),
             // Rounded down, so that the rate never exceeds the requested rate.
-            wide_from: ((starts * width.narrow) >> 32) as u32,
+            first_wide_slot: ((starts * width.narrow) >> 32) as u32,
         };
-        if shape.wide_from == shape.starts() {
+        if shape.first_wide_slot == shape.first_slots() {
             // No id is wide, so the last three segments are narrow too.
-            shape.wide_from = shape.slots();
+            shape.first_wide_slot = shape.slots();
         }
         shape
     }
@@ -100,7 +100,7 @@ impl Shape {
     }
 
     /// The number of slots that can be the first slot of an id.
-    pub(crate) fn starts(self) -> u32 {
+    pub(crate) fn first_slots(self) -> u32 {
         self.start_segments << self.segment_log2
     }
 
@@ -125,12 +125,13 @@ impl Shape {
         if self.is_empty() {
             return 0.0;
         }
-        let narrow = f64::from(self.wide_from.min(self.starts())) / f64::from(self.starts());
+        let narrow =
+            f64::from(self.first_wide_slot.min(self.first_slots())) / f64::from(self.first_slots());
         (1.0 + narrow) / 2f64.powi(i32::from(self.bits) + 1)
     }
 
     /// Returns true if [`Self::for_ids`] can return this shape and no computation with it overflows.
-    pub(crate) fn is_sound(self) -> bool {
+    pub(crate) fn is_valid(self) -> bool {
         if self.is_empty() {
             return self == Self::EMPTY;
         }
@@ -138,12 +139,13 @@ impl Shape {
         (1..=32).contains(&self.bits)
             && self.segment_log2 <= SEGMENT_LOG2_MAX
             && segments << self.segment_log2 <= u64::from(SLOTS_MAX)
-            && self.wide_from <= self.slots()
+            && self.first_wide_slot <= self.slots()
     }
 
     /// Returns the bit at which slot `slot` begins.
     pub(crate) fn bit_of(self, slot: u32) -> u64 {
-        u64::from(slot) * u64::from(self.bits) + u64::from(slot.saturating_sub(self.wide_from))
+        u64::from(slot) * u64::from(self.bits)
+            + u64::from(slot.saturating_sub(self.first_wide_slot))
     }
 
     /// Returns the slots and the fingerprint of a mixed hash.
@@ -152,7 +154,7 @@ impl Shape {
         let mask = segment - 1;
         let second = fold(mixed);
         // The upper half of the hash, scaled to the number of first slots.
-        let start = ((mixed >> 32) * u64::from(self.starts())) >> 32;
+        let start = ((mixed >> 32) * u64::from(self.first_slots())) >> 32;
         let start = start as u32;
         let slots = [
             start,
@@ -160,7 +162,7 @@ impl Shape {
             (start + 2 * segment) ^ ((mixed >> 16) as u32 & mask),
             (start + 3 * segment) ^ (second as u32 & mask),
         ];
-        let bits = self.bits + u8::from(start >= self.wide_from);
+        let bits = self.bits + u8::from(start >= self.first_wide_slot);
         Probe {
             slots,
             mask: u64::MAX >> (64 - bits),
@@ -298,10 +300,10 @@ mod tests {
             let width = Width::for_rate(Rate::new(share).expect("a rate"));
             let shape = Shape::for_ids(ids, width, 0);
             let probe = shape.probe(mix(hash, 1));
-            prop_assert!(shape.is_sound());
+            prop_assert!(shape.is_valid());
             prop_assert!(probe.slots.is_sorted() && probe.slots[3] < shape.slots());
-            if probe.slots[0] >= shape.wide_from {
-                prop_assert!(probe.slots.iter().all(|&slot| slot >= shape.wide_from));
+            if probe.slots[0] >= shape.first_wide_slot {
+                prop_assert!(probe.slots.iter().all(|&slot| slot >= shape.first_wide_slot));
             }
             prop_assert!(shape.bit_of(probe.slots[3]) / 8 + 8 <= shape.bytes());
         }
@@ -312,7 +314,7 @@ mod tests {
             let width = Width::for_rate(Rate::new(share).expect("a rate"));
             let shape = Shape::for_ids(ids, width, 0);
             for slot in 0..shape.slots() {
-                let wide = u64::from(slot >= shape.wide_from);
+                let wide = u64::from(slot >= shape.first_wide_slot);
                 prop_assert_eq!(
                     shape.bit_of(slot + 1) - shape.bit_of(slot),
                     u64::from(shape.bits) + wide

@@ -75,7 +75,7 @@ fn contains_avx2(shard: &Shard, hash: u64, bytes: &[u8]) -> bool {
     );
     let positions = _mm256_xor_si256(_mm256_and_si256(random, lanes_of(shard.masks)), start);
     // Positions have 28 bits and slots at most 33, so 32-bit halves suffice and the product fits.
-    let beyond = _mm256_sub_epi32(positions, lanes_of(shard.wide_from));
+    let beyond = _mm256_sub_epi32(positions, lanes_of(shard.first_wide_slot));
     let wide = _mm256_max_epi32(beyond, _mm256_setzero_si256());
     let bit = _mm256_add_epi64(
         _mm256_mul_epu32(positions, all(shard.bits)),

@@ -44,7 +44,7 @@ pub(crate) enum FolderCondition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
-    /// Statements do not name the oldest sufficient snapshot.
+    /// Statements lack the epoch of the oldest sufficient snapshot.
     AnySnapshot,
     /// A restart continues in the same lineage.
     OneLineage,
@@ -187,7 +187,7 @@ impl Publisher {
             Fault::BrokenFeed => stored,
             _ => continues,
         };
-        self.complete.feed_begins(ms(now), continues);
+        self.complete.record_feed_start(ms(now), continues);
         self.show(now);
         position.map(|position| position.at)
     }
@@ -202,14 +202,14 @@ impl Publisher {
         let known: HashSet<IdHash> = self.journal.ids_after_snapshot().collect();
         let is_new = |id: &IdHash| !known.contains(id) || self.cancelled.contains(id);
         self.add(ids.into_iter().filter(is_new).collect(), now);
-        self.complete.feed_reached(ms(asked));
+        self.complete.record_feed_progress(ms(asked));
         self.written = self.position;
         self.position = Some(Position {
             at: asked,
             head: self.journal.head(),
-            complete: self.complete.feed_is_whole(),
+            complete: self.complete.feed_has_every_id(),
         });
-        if self.written.map(|written| written.complete) != Some(self.complete.feed_is_whole()) {
+        if self.written.map(|written| written.complete) != Some(self.complete.feed_has_every_id()) {
             self.written = self.position;
         }
     }

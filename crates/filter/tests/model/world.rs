@@ -427,9 +427,9 @@ impl World {
             let row = &self.rows[id];
             let seen = found.contains(&id);
             let here = match row.committed {
-                // Committed before the scan began, and not removed since.
+                // The row was committed before the scan began and was not removed since then.
                 Some(at) if at <= began => true,
-                // Committed, or removed and committed again, during the scan.
+                // The row was committed during the scan, perhaps after it was removed.
                 Some(_) => self.dice.percent(50),
                 None => seen && self.dice.percent(50),
             };

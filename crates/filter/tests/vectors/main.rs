@@ -1,8 +1,8 @@
 //! The golden files under `vectors/filter/`. The clients in all languages are tested with them.
 //!
 //! `cargo xtask vectors` writes the files again (it sets `EDGEWARD_RENEW_VECTORS`). Otherwise the output must
-//! equal them byte for byte, so that a change of the format is detected. Guava's files were written by Guava;
-//! our output must equal them.
+//! equal the golden files byte for byte, so that a change of the format is detected. The files in Guava's format
+//! were written by Guava; the output of edgeward must equal them.
 
 mod refused;
 mod scripts;
@@ -255,7 +255,7 @@ fn statements_of_a_publisher_equal_the_golden_files() {
     assert_eq!(Proof::from_line(proof_line.as_bytes(), &trust), Ok(proof));
 }
 
-/// Our file for the ids 0 to 999 at 1 % equals the one that Guava 33.4.8 wrote, and Guava's file can be read.
+/// For the ids 0 to 999 at 1 %, edgeward writes the same file as Guava 33.4.8, and can read Guava's file.
 #[test]
 fn guava_files_equal_those_of_guava() {
     for funnel in [Funnel::Utf8, Funnel::UnencodedChars, Funnel::Long] {

@@ -373,11 +373,11 @@ fn refused_lines_equal_the_golden_file() {
     golden("refused-lines.json", table(&rows).as_bytes());
 }
 
-/// Documents of an earlier edgeward, whose statements did not name the oldest sufficient snapshot.
+/// Documents of an earlier edgeward. Their statements lack the epoch of the oldest sufficient snapshot.
 const MANIFEST_FORM_1: &str = include_str!("../../../../fixtures/filter-manifest-v1.txt");
 const PROOF_FORM_1: &str = include_str!("../../../../fixtures/filter-proof-v1.txt");
 
-/// The signature is valid, so the error names the version.
+/// The signature is valid, so the error must state the version.
 #[test]
 fn statements_of_version_1_are_refused_with_their_version() {
     let trust = Trust::Keys(vec![signer().public()]);

@@ -123,7 +123,8 @@ impl Life {
         self.monotonic_ms += passed;
         self.wall_ms += passed;
         match self.dice.below(200) {
-            // Stepped back by up to an hour, stepped ahead by as much, asleep, idle for long.
+            // The wall clock is stepped back or ahead by up to an hour, the machine sleeps, or the client is
+            // idle for long.
             0 => self.wall_ms -= self.dice.below(3_600_000),
             1 => self.wall_ms += self.dice.below(3_600_000),
             2 => self.wall_ms += STALENESS_MS + self.dice.below(4_000),
@@ -200,7 +201,7 @@ impl Life {
         });
     }
 
-    /// Usually the newest manifest; sometimes an old one, a forged one, or one of another set.
+    /// Delivers a manifest: usually the newest, sometimes an old one, a forged one, or one of another set.
     fn manifest(&mut self) {
         let newest = self.manifests[self.manifests.len() - 1];
         let at = match self.dice.below(100) {
@@ -234,7 +235,7 @@ impl Life {
         });
     }
 
-    /// Usually a proof for the newest challenge; sometimes for an old or unknown one, or a replay.
+    /// Delivers a proof: usually for the newest challenge, sometimes for an old or unknown challenge, or a replay.
     fn proof(&mut self) {
         let replay = self.dice.percent(15) && !self.proofs.is_empty();
         let at = if replay {
@@ -277,7 +278,7 @@ impl Life {
         });
     }
 
-    /// Usually a file that the client wants; sometimes any file.
+    /// Delivers a file: usually one that the client wants, sometimes any published file.
     fn fetch(&mut self) {
         let to_fetch = self.client.to_fetch();
         let named = to_fetch.snapshot.map(|snapshot| snapshot.sha256);
@@ -286,7 +287,7 @@ impl Life {
             .chain(to_fetch.deltas.iter().map(|delta| delta.sha256));
         let at = match (named.next(), named.next()) {
             (Some(first), second) if self.dice.percent(92) => {
-                // Sometimes the second file, which is too early.
+                // Sometimes the second file is delivered before the first.
                 let name = second.filter(|_| self.dice.percent(10)).unwrap_or(first);
                 self.file(name).expect("the file was published")
             }
@@ -368,10 +369,10 @@ fn name(refused: &UpdateError) -> &'static str {
         UpdateError::Snapshot(_) | UpdateError::Delta(_) => "broken",
         UpdateError::OtherSet { .. } => "other-set",
         UpdateError::Replayed { .. } => "replayed",
-        UpdateError::Falling { .. } => "falling",
-        UpdateError::NotAsked => "not-asked",
+        UpdateError::Decreased { .. } => "falling",
+        UpdateError::UnknownChallenge => "not-asked",
         UpdateError::Unlisted => "unlisted",
-        UpdateError::Early => "early",
+        UpdateError::MissingEarlierIds => "early",
         UpdateError::Older => "older",
         UpdateError::Contradiction => "contradiction",
         UpdateError::SnapshotTooLarge { .. } => "too-large",

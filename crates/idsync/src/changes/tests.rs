@@ -46,9 +46,9 @@ impl Feed for Arc<Table> {
     }
 }
 
-fn follow(table: &Arc<Table>, overlap: u64) -> Changes {
+fn follow(table: &Arc<Table>, look_back: u64) -> Changes {
     let config = ChangesConfig {
-        overlap,
+        look_back,
         batch_ids: 3,
         ..ChangesConfig::new("")
     };
@@ -234,7 +234,7 @@ fn a_time_in_the_future_hides_no_later_row() {
     let now = i64::try_from(now.expect("after 1970").as_millis()).expect("small") - 1_000_000_000;
     let table = Arc::new(Table::default());
     let mut changes = follow(&table, 0);
-    changes.config.overlap_time = Duration::from_secs(10);
+    changes.config.look_back_time = Duration::from_secs(10);
     let mut poll_times = |row| {
         table.0.lock().expect("no thread panics").push(row);
         let (table, rows_left) = (Arc::clone(&table), usize::MAX);
@@ -250,7 +250,7 @@ fn a_time_in_the_future_hides_no_later_row() {
     assert_eq!(poll_times((3, now - 20_000)), (vec![3], now - 20_000));
     assert_eq!(poll_times((4, now - 29_999)), (vec![4], now - 20_000));
     let none = (vec![], now - 20_000);
-    assert_eq!(poll_times((5, now - 30_000)), none, "beyond the overlap");
+    assert_eq!(poll_times((5, now - 30_000)), none, "beyond the look-back");
 }
 
 /// A poll ends if the database never responds, and if it is stopped.

@@ -172,8 +172,8 @@ fn a_scan_survives_a_restart_of_the_server() {
         ids.extend(rest(&mut scan).expect("the scan continues"));
         let progress = scan.progress();
         assert!(
-            progress.setbacks >= 1,
-            "the socket cannot hold so many rows"
+            progress.interruptions >= 1,
+            "the scan was interrupted, because the socket cannot hold the remaining rows"
         );
         if ordered {
             assert!(ids.len() < 100_000 + 10, "{} read", ids.len());
@@ -184,7 +184,7 @@ fn a_scan_survives_a_restart_of_the_server() {
     }
 }
 
-/// A scan from a position within each kind of column reads the row at this position and all rows after it.
+/// For each type of column: a scan that begins at a position reads the row there and all rows after it.
 #[test]
 fn an_ordered_scan_can_begin_anywhere() {
     let Some(server) = Server::start() else {
@@ -204,33 +204,34 @@ fn an_ordered_scan_can_begin_anywhere() {
             form: Some(IdForm::Text),
             ..config()
         };
-        let from = |ledger| {
+        let begin_at = |ledger| {
             let source = source(&server.address(), &query, true);
             Scan::begin(source, ledger, config()).expect("begins")
         };
-        let mut scan = from(Ledger::default());
-        let mut whole = BTreeSet::new();
-        let mut parts = Vec::new();
+        let mut scan = begin_at(Ledger::default());
+        let mut all_ids = BTreeSet::new();
+        let mut prefixes = Vec::new();
         while let Some(batch) = scan.next_batch().expect("rows") {
-            whole.extend(batch.ids().map(<[u8]>::to_vec));
+            all_ids.extend(batch.ids().map(<[u8]>::to_vec));
             if let Some(position) = batch.reached.position {
-                parts.push((whole.clone(), position));
+                prefixes.push((all_ids.clone(), position));
             }
         }
-        assert_eq!((whole.len(), parts.len()), (999, 9), "{value}");
-        for (mut before, position) in parts.into_iter().step_by(4) {
-            let mut scan = from(Ledger::with_spans([Vec::new()]).at(0, position));
+        assert_eq!((all_ids.len(), prefixes.len()), (999, 9), "{value}");
+        for (mut ids, position) in prefixes.into_iter().step_by(4) {
+            let mut scan = begin_at(Ledger::with_spans([Vec::new()]).with_position(0, position));
             let mut read = 0;
             while let Some(batch) = scan.next_batch().expect("rows") {
                 read += batch.len();
-                before.extend(batch.ids().map(<[u8]>::to_vec));
+                ids.extend(batch.ids().map(<[u8]>::to_vec));
             }
-            assert!(read < 999 && before == whole, "{value}: {read}");
+            assert!(read < 999 && ids == all_ids, "{value}: {read}");
         }
     }
 }
 
-/// One transaction gets a number and commits after a poll has read the next number; its row is found.
+/// A transaction draws a number but commits only after a poll has read a higher number. A later poll still finds
+/// the row of this transaction.
 #[test]
 fn changes_are_found_if_commits_are_out_of_order() {
     let Some(server) = Server::start() else {
@@ -244,8 +245,8 @@ fn changes_are_found_if_commits_are_out_of_order() {
         let query =
             format!("SELECT id, {column} FROM resource WHERE {column} > $1 ORDER BY {column}");
         let config = ChangesConfig {
-            overlap: 10,
-            overlap_time: Duration::from_secs(60),
+            look_back: 10,
+            look_back_time: Duration::from_secs(60),
             ..ChangesConfig::new(query)
         };
         let from = source(&server.address(), "SELECT id FROM resource", false);

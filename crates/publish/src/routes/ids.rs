@@ -13,7 +13,7 @@ use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use tokio::sync::oneshot;
 
-use super::{NO_STORE, Routes, refuse, whole};
+use super::{NO_STORE, Routes, full_response, refuse};
 use crate::writer::{Command, NotJournaled};
 
 /// Boxed, because a response is much larger than the usual return values.
@@ -60,12 +60,12 @@ impl Routes {
         let sent = self.commands.send(command(ids, done)).await;
         sent.map_err(|_| stopped())?;
         match journaled.await.map_err(|_| stopped())? {
-            Ok(head) => {
+            Ok(journal_head) => {
                 let mut headers = HeaderMap::with_capacity(2);
                 headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
                 headers.insert(CACHE_CONTROL, NO_STORE);
-                let text = format!("{{\"ids\":{count},\"head\":{head}}}\n");
-                Ok(whole(StatusCode::OK, headers, Bytes::from(text)))
+                let text = format!("{{\"ids\":{count},\"head\":{journal_head}}}\n");
+                Ok(full_response(StatusCode::OK, headers, Bytes::from(text)))
             }
             Err(NotJournaled::Full) => Err(error_response(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -84,7 +84,7 @@ impl Routes {
             return Err(error_response(StatusCode::FORBIDDEN, text));
         };
         let authorization = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
-        if authorization.is_some_and(|authorization| token.is_in(authorization)) {
+        if authorization.is_some_and(|authorization| token.matches_authorization(authorization)) {
             return Ok(());
         }
         let text = "send `Authorization: Bearer TOKEN` with this publisher's token";

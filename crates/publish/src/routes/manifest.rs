@@ -13,7 +13,7 @@ use http::{Method, Response, StatusCode, Uri};
 use http_body_util::Full;
 use tokio::sync::oneshot;
 
-use super::{ContentHeaders, NO_STORE, Routes, refuse, represent, whole};
+use super::{ContentHeaders, NO_STORE, Routes, full_response, refuse, represent};
 use crate::writer::{Command, PublishedState};
 
 /// The parameters of a request for the manifest.
@@ -68,7 +68,7 @@ impl Routes {
             NO_STORE
         };
         let mut response = if requested.have == Some(position(&published)) {
-            whole(StatusCode::NO_CONTENT, HeaderMap::new(), Bytes::new())
+            full_response(StatusCode::NO_CONTENT, HeaderMap::new(), Bytes::new())
         } else {
             let content_headers = ContentHeaders {
                 media_type: HeaderValue::from_static("text/plain; charset=utf-8"),

@@ -14,17 +14,17 @@ use crate::position::StoredPosition;
 impl Writer {
     pub(super) fn position_of(&self, feed: Digest) -> Option<&StoredPosition> {
         let stored = self.positions.newest();
-        stored.filter(|stored| stored.is_of(feed, &self.lineages, self.journal.head()))
+        stored.filter(|stored| stored.belongs_to(feed, &self.lineages, self.journal.head()))
     }
 
     /// Registers a feed. Returns true if it continues at a position at which no id was missing, so that no scan
     /// is needed.
-    pub(super) fn feed_begins(&mut self, feed: Digest) -> bool {
+    pub(super) fn begin_feed(&mut self, feed: Digest) -> bool {
         let was_complete = self.position_of(feed).filter(|stored| stored.complete);
         let snapshot = self.journal.snapshot().filter(|_| self.snapshot.is_some());
         let continues = was_complete.and(snapshot).map(|stored| stored.epoch);
         self.feed = Some(feed);
-        self.complete.feed_begins(self.now(), continues);
+        self.complete.record_feed_start(self.now(), continues);
         if self.config.coverage == Coverage::Feed {
             self.publish_manifest();
         }
@@ -55,17 +55,17 @@ impl Writer {
                 self.lineage,
                 position,
                 self.journal.head(),
-                self.complete.feed_is_whole(),
+                self.complete.feed_has_every_id(),
             );
             let recorded = self.positions.record(position, self.now());
-            self.positions_written(recorded);
+            self.log_position_error(recorded);
         }
         Ok(())
     }
 
     /// Records that all ids committed before `complete` are published.
     fn extend_coverage(&mut self, complete: Duration) {
-        self.complete.feed_reached(complete);
+        self.complete.record_feed_progress(complete);
         // The manifest stays the same, so waiting clients are not notified.
         let covers = self.complete.covers();
         self.published.send_if_modified(|published| {
@@ -92,7 +92,7 @@ impl Writer {
         added.into_iter().collect()
     }
 
-    pub(super) fn positions_written(&self, written: std::io::Result<()>) {
+    pub(super) fn log_position_error(&self, written: std::io::Result<()>) {
         if let Err(error) = written {
             // An outdated position only causes ids to be read again.
             self.counters.journal_errors.one();

@@ -114,8 +114,8 @@ impl ChangesArgs {
             ..ChangesConfig::new(query)
         };
         match self.look_back {
-            Some(LookBack::Time(time)) => config.overlap_time = time,
-            Some(LookBack::Numbers(numbers)) => config.overlap = numbers,
+            Some(LookBack::Time(time)) => config.look_back_time = time,
+            Some(LookBack::Numbers(numbers)) => config.look_back = numbers,
             None => {}
         }
         // The name includes the scan's query, because another scan may find ids that no change reports. It does not

@@ -216,7 +216,7 @@ impl ProgressThread {
         let (stop, stopped) = mpsc::channel();
         let thread = thread::spawn(move || {
             let bar = Progress::new("reading ids", "rows", None);
-            let mut setbacks = 0;
+            let mut interruptions = 0;
             while stopped.recv_timeout(PROGRESS_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 let progress = watch.progress();
                 // Counts no rows of an earlier run, which would distort the displayed rate.
@@ -225,9 +225,9 @@ impl ProgressThread {
                 }
                 bar.set(progress.rows - progress.rows_before);
                 if let Some(why) = progress.waiting
-                    && progress.setbacks > setbacks
+                    && progress.interruptions > interruptions
                 {
-                    setbacks = progress.setbacks;
+                    interruptions = progress.interruptions;
                     bar.note(&format!("warning: {why}; retrying"));
                 }
             }

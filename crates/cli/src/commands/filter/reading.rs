@@ -26,7 +26,7 @@ pub(super) struct SourceReader<'a> {
     /// The number of lines or rows that were skipped because they are not ids.
     pub(super) malformed: u64,
     /// The number of times that the connection to the database was lost.
-    pub(super) setbacks: u64,
+    pub(super) interruptions: u64,
 }
 
 enum IdInput {
@@ -62,7 +62,7 @@ impl<'a> SourceReader<'a> {
             ids: 0,
             ids_before: 0,
             malformed: 0,
-            setbacks: 0,
+            interruptions: 0,
         })
     }
 
@@ -87,7 +87,7 @@ impl<'a> SourceReader<'a> {
                 let progress = reader.progress();
                 *malformed = progress.malformed;
                 self.ids_before = progress.rows_before.min(*ids);
-                self.setbacks = progress.setbacks;
+                self.interruptions = progress.interruptions;
                 Ok(())
             }
             IdInput::File(source) => {

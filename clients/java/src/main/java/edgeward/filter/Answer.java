@@ -2,7 +2,7 @@ package edgeward.filter;
 
 /** The result of a query for an id. */
 public enum Answer {
-    /** The id does not exist, or was added less than {@code maxStaleness} ago: skip the request. */
+    /** The id does not exist, or was added less than {@code maxStaleness} ago: do not send the request. */
     ABSENT,
     /** The id may exist: send the request. */
     MAYBE,

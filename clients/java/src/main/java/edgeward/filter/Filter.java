@@ -29,7 +29,7 @@ public final class Filter {
 
     private final byte[] file;
     private final Facts facts;
-    // Only one of the two fields is set.
+    // Exactly one of the two fields is set: the blocks of an updatable filter, or the shards of a static filter.
     private final long blocks;
     private final Shard[] shards;
 
@@ -178,7 +178,8 @@ public final class Filter {
         return mayContainHash(facts.form.hash(id, facts.seed));
     }
 
-    /** Like the above, for the bytes of an id. */
+    /** Like {
+link #mayContain(String)}, for the bytes of an id. */
     public boolean mayContain(byte[] id) {
         return mayContainHash(facts.form.hash(id, facts.seed));
     }

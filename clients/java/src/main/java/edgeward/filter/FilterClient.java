@@ -20,7 +20,10 @@ import java.util.function.Predicate;
 /**
  * Follows a published set on two threads of its own. Queries return at once. Thread-safe.
  *
- * <p>The client never skips an id that was committed more than {@code maxStaleness} ago: it answers {@code ASK}
+ * <p>The client never answers {
+code ABSENT} for an id that was committed more than {
+code maxStaleness} ago: it answers {
+code ASK}
  * until it has a filter, and whenever it cannot prove that the filter is fresh. Data that is forged, corrupt, too
  * large or outdated is refused and counted; the last valid filter stays in use.
  */
@@ -87,7 +90,7 @@ public final class FilterClient implements AutoCloseable {
         return thread;
     }
 
-    /** Returns what to do about an id, in any spelling that its form allows. */
+    /** Looks up an id in any spelling that its form allows. */
     public Answer answer(String id) {
         Now now = config.clock.get();
         lock.readLock().lock();
@@ -102,27 +105,27 @@ public final class FilterClient implements AutoCloseable {
         }
     }
 
-    /** Like the above, for a number. */
+    /** Like {@link #answer(String)}, for a number. */
     public Answer answer(long id) {
         return answer(Long.toString(id));
     }
 
-    /** Like the above, for a UUID. */
+    /** Like {@link #answer(String)}, for a UUID. */
     public Answer answer(UUID id) {
         return answer(id.toString());
     }
 
-    /** Returns false only if a request for the id can be skipped. */
+    /** Returns false only if no request for the id is needed, because the id does not exist. */
     public boolean mayExist(String id) {
         return answer(id) != Answer.ABSENT;
     }
 
-    /** Like the above, for a number. */
+    /** Like {@link #mayExist(String)}, for a number. */
     public boolean mayExist(long id) {
         return answer(id) != Answer.ABSENT;
     }
 
-    /** Like the above, for a UUID. */
+    /** Like {@link #mayExist(String)}, for a UUID. */
     public boolean mayExist(UUID id) {
         return answer(id) != Answer.ABSENT;
     }
@@ -153,7 +156,7 @@ public final class FilterClient implements AutoCloseable {
         }
     }
 
-    /** Waits until absent ids are skipped; false if that takes too long. */
+    /** Waits until the filter is fresh. Returns false if this takes too long. */
     public boolean waitFresh(Duration most) throws InterruptedException {
         return waitUntil(most, Status::fresh);
     }

@@ -26,7 +26,7 @@ public final class Keys {
         this.keys = keys;
     }
 
-    /** These keys of 64 hex digits; several during a change of keys. */
+    /** Trusts these keys of 64 hex digits. During a change of keys there are several. */
     public static Keys of(Collection<String> texts) {
         Map<String, PublicKey> keys = new TreeMap<>();
         for (String text : texts) {

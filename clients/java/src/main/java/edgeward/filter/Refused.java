@@ -14,13 +14,13 @@ public final class Refused extends Exception {
         REPLAYED,
         /** Within a lineage numbers only increase: the publisher's state was restored from a backup. */
         FALLING,
-        /** No request in progress had these bytes. */
+        /** No request in progress had the challenge of this proof. */
         NOT_ASKED,
-        /** No trusted manifest lists it. */
+        /** No trusted manifest lists the file. */
         UNLISTED,
         /** An earlier delta is missing. */
         EARLY,
-        /** The data in use is as new. */
+        /** The data in use has the same age or is newer. */
         OLDER,
         /** Two statements of the publisher cannot both be true. */
         CONTRADICTION,

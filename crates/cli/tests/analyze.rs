@@ -101,7 +101,7 @@ fn one_report_covers_the_logs_of_several_machines() {
     }
 }
 
-/// Method: compares the counts with those of awk, sort and uniq.
+/// Method: compare the counts with the output of awk, sort and uniq.
 #[test]
 fn a_real_log_is_counted_as_awk_counts_it() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
@@ -127,7 +127,7 @@ fn a_real_log_is_counted_as_awk_counts_it() {
     }
 }
 
-/// Method: analyzes the log of a generated trace; passes the suggested configuration to `check-config`; reads
+/// Method: analyze the log of a generated trace, pass the suggested configuration to `check-config`, and read
 /// the page.
 #[test]
 fn the_configuration_that_suits_a_log_is_valid_and_is_on_the_page() {

@@ -12,7 +12,7 @@ fn log(requests: u64, seed: u64) -> String {
     let mut text = String::new();
     for n in 0..requests {
         let mixed = (n + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-        // Skewed, so that the ranking of the URLs does not depend on chance.
+        // Some URLs are requested more often, so that the ranking of the URLs does not depend on chance.
         let url = mixed % (1 + (mixed >> 12) % (requests / 3));
         let (minute, second) = (n / 60 % 60, n % 60);
         text += &format!(
@@ -34,7 +34,8 @@ fn machines(folder: &Path) {
     }
 }
 
-/// Method: analyzes each machine alone; the merged table and JSON must equal those of all logs at once.
+/// Method: analyze the logs of each machine alone and merge the results. The merged table and JSON must equal
+/// those of one analysis of all logs.
 #[test]
 fn partial_results_merge_into_the_report_of_all_logs() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
@@ -112,8 +113,9 @@ fn an_invalid_partial_result_is_rejected_by_name() {
     assert!(printed.contains("not a partial result"), "{printed}");
 }
 
-/// Method: kills the analysis with SIGKILL while it reads the second of two logs. Then overwrites the first log
-/// with junk of the same size and modification time, so that reading it again would change the result.
+/// Method: kill the analysis with SIGKILL while it reads the second of two logs. Then overwrite the first log
+/// with junk of the same size and modification time, so that a second reading of this log would change the
+/// result.
 #[test]
 fn a_killed_analysis_continues_from_its_checkpoint() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
@@ -164,7 +166,7 @@ fn a_killed_analysis_continues_from_its_checkpoint() {
     assert!(!folder.path().join("kept").exists());
 }
 
-/// Method: mounts a tmpfs of a mebibyte in a mount namespace of the test.
+/// Method: mount a tmpfs of one mebibyte in a mount namespace that only the test uses.
 #[test]
 fn a_full_temporary_folder_ends_the_reading_and_keeps_the_counts() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");

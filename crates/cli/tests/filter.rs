@@ -51,7 +51,7 @@ fn a_filter_finds_the_ids_of_its_source() {
     ] {
         let mut arguments = vec!["build", "-s", "-", "--ids", "integer", "-o", name, "--json"];
         arguments.extend_from_slice(extra);
-        // All ids are given twice; the second time adds no id.
+        // The input has every id twice; the second copy adds no id to the filter.
         let report = json(&run(folder.path(), &arguments, &ids(4000).repeat(2)));
         assert_eq!(report["ids_read"], 8000, "{name}");
         let distinct = report["ids"].as_u64().expect("a number");
@@ -85,7 +85,7 @@ fn a_filter_finds_the_ids_of_its_source() {
             .code(),
         Some(0)
     );
-    // At 1 %, ten false positives of ten are practically impossible.
+    // With a false-positive rate of 1 %, ten false positives in ten queries are practically impossible.
     let absent = (1_000_000..1_000_010).map(|n| format!("{n}\n"));
     let codes = absent.map(|id| run(folder.path(), &["query", "static"], &id).status.code());
     assert!(codes.into_iter().any(|code| code == Some(1)));
@@ -193,7 +193,7 @@ fn inspect_and_diff_report_the_contents_of_filters() {
     );
 }
 
-/// A publisher with a key, a token and a file of ids, and ids that are posted to it.
+/// Tests a publisher with a key, a token and a file of ids, to which further ids are posted.
 #[test]
 fn a_publisher_serves_the_ids_of_a_file_and_posted_ids() {
     use std::io::{BufRead as _, BufReader, Read as _};

@@ -218,7 +218,7 @@ fn json(args: &[&str]) -> Value {
     serde_json::from_slice(&out.stdout).expect("the text is JSON")
 }
 
-/// Runs the command with these bytes on stdin until it ends.
+/// Runs the command to its end, with these bytes on stdin.
 fn edgeward(args: &[&str], stdin: &[u8]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_edgeward"))
         .args(args)
@@ -229,7 +229,8 @@ fn edgeward(args: &[&str], stdin: &[u8]) -> Output {
         .expect("the binary runs");
     let mut pipe = child.stdin.take().expect("the stream is piped");
     let bytes = stdin.to_vec();
-    // A thread, because the trace may exceed the buffer of the pipe. A command that ends early closes the pipe.
+    // Writes on another thread, because the trace may exceed the buffer of the pipe. A command that ends early closes
+    // the pipe.
     let feeder = std::thread::spawn(move || _ = pipe.write_all(&bytes));
     let out = child.wait_with_output().expect("the process ends");
     feeder.join().expect("the feeder ends");

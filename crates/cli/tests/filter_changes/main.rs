@@ -19,7 +19,7 @@ use rustix::process::Signal;
 use fixture::{Fixture, Psql, Random, id};
 use run::until;
 
-/// New rows become known without posts. A publisher that was killed continues where it stopped: a row inserted
+/// New rows are published without posts. A publisher that was killed continues where it stopped: a row inserted
 /// meanwhile is known before the client reports any id as absent, although the publisher's scans fail.
 #[test]
 fn new_rows_of_sqlite_are_known_also_after_a_restart() {
@@ -80,7 +80,7 @@ fn new_rows_of_sqlite_are_known_also_after_a_restart() {
     });
     assert_eq!(fixture.count(&running, "scans"), 0);
     assert!(fixture.count(&running, "changes_polls") > 0);
-    // The polls did not start again: only the look-back and the new rows were fed.
+    // The polls continued from the last position, so only the look-back and the new rows were fed.
     let fed = fixture.count(&running, "changes_ids");
     assert!((1..=102).contains(&fed), "{fed}");
 }
@@ -114,7 +114,7 @@ fn a_malformed_row_does_not_hide_the_rows_after_it() {
     until("the row after the malformed one is known", || {
         (client.answer(id(new)) == Answer::Maybe).then_some(())
     });
-    // The row is counted when its poll ends, shortly after the rows after it are published.
+    // The malformed row is counted when the poll ends, shortly after the later rows are published.
     until("the malformed row is counted", || {
         (fixture.count(&running, "changes_malformed") > 0).then_some(())
     });
@@ -168,7 +168,7 @@ fn a_row_of_postgresql_is_known_to_clients_within_two_seconds() {
         assert!(Instant::now() < deadline, "{} of {ROWS}", took.len());
         if inserted < ROWS && Instant::now() >= insert_at {
             insert_at = Instant::now() + Duration::from_millis(random.below(60));
-            // A row that is not a false positive of the filter.
+            // Selects a row that is not a false positive of the filter.
             let row = until("the client is fresh", || {
                 (next..next + 100).find(|n| client.answer(id(*n)) == Answer::Absent)
             });
@@ -225,7 +225,7 @@ fn a_row_of_postgresql_is_known_to_clients_within_two_seconds() {
     let row = next + 1000;
     server.sql(&format!("INSERT INTO resource (id) VALUES ('{}')", id(row)));
     until("absent ids are answered absent again", || {
-        // The order matters: once an id is answered absent, the new row must be known.
+        // Queries in this order: once any id is answered absent, the new row must be answered maybe.
         let answers_absent = (0..100).any(|n| client.answer(id(n)) == Answer::Absent);
         let hidden = client.answer(id(row)) == Answer::Absent;
         (answers_absent && !hidden).then_some(())

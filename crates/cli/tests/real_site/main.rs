@@ -17,8 +17,8 @@ use site::{Edge, Site};
 
 /// Two mirrors through the edge equal nginx's files byte for byte, and the second one comes from the cache.
 ///
-/// Method: mirrors the site from nginx, then twice through each listener of the edge (another port is another
-/// cache key); compares the trees; counts requests in nginx's log. Directory listings have neither validator
+/// Method: mirror the site from nginx, then twice through each listener of the edge (another port is another cache
+/// key). Compare the trees. Count the requests in nginx's log. Directory listings have neither validator
 /// nor date, so that they are never reused: each pass fetches them again.
 #[test]
 fn a_mirror_through_the_edge_equals_the_site_and_the_second_one_comes_from_the_cache() {
@@ -204,7 +204,7 @@ fn curl_gets_whole_files_ranges_heads_and_not_modified_over_each_protocol() {
     }
 }
 
-/// Many concurrent streams over few connections, as in browsers.
+/// Sends many concurrent streams over few connections, as browsers do.
 #[test]
 fn h2load_gets_every_response_over_http_1_and_2() {
     if !have(&["nginx", "h2load", "setpriv"]) {
@@ -242,7 +242,7 @@ fn h2load_gets_every_response_over_http_1_and_2() {
     }
 }
 
-/// A page with a style sheet, an image and a script that fetches, in a browser.
+/// Opens a page with a style sheet, an image and a script that calls `fetch` in a browser.
 #[test]
 fn chromium_shows_a_page_with_all_its_parts_over_tcp_and_tls() {
     if !have(&["nginx", "chromium", "setpriv"]) {

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 /// The longest run of a client. A mirror in a debug build takes about ten seconds.
 const TIMEOUT_SECS: &str = "120";
 
-/// Returns true if all of `programs` are installed. If not, prints that the test skips, or fails it if the
-/// programs are required.
+/// Returns true if all of `programs` are installed. Otherwise prints that the test is skipped, or fails the
+/// test if the programs are required.
 pub(crate) fn have(programs: &[&str]) -> bool {
     let missing: Vec<_> = programs
         .iter()
@@ -20,7 +20,7 @@ pub(crate) fn have(programs: &[&str]) -> bool {
     missing.is_empty() || !skip(&format!("not installed: {missing:?}"))
 }
 
-/// Prints that the test skips and returns true. Fails the test if nothing may be skipped.
+/// Prints that the test is skipped and returns true. Fails the test if no test may be skipped.
 pub(crate) fn skip(why: &str) -> bool {
     let required = env::var("EDGEWARD_REQUIRE_TOOLS").is_ok_and(|value| value == "1");
     assert!(
@@ -78,7 +78,7 @@ pub(crate) fn run(program: &str, arguments: impl Iterator<Item = String>) -> Out
     }
 }
 
-/// A server that the end of the test stops.
+/// A running server. Dropping it stops the server.
 pub(crate) struct Server {
     child: Child,
 }
@@ -119,7 +119,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // SIGTERM, so that nginx's master stops its worker and the edge drains.
+        // Sends SIGTERM, so that nginx's master stops its worker and the edge drains.
         _ = Command::new("kill")
             .arg(self.child.id().to_string())
             .status();

@@ -12,11 +12,11 @@ use tempfile::TempDir;
 use crate::bytes;
 use crate::programs::{Server, find, skip};
 
-/// The documentation of every Debian system; the limits let a debug build serve it in seconds.
+/// The folder of documentation that every Debian system has. The limits let a debug build serve it in seconds.
 const DOCUMENTATION: &str = "/usr/share/doc";
 const FILES_MAX: usize = 1200;
 const BYTES_MAX: u64 = 40 << 20;
-/// A larger package would take the space of many others.
+/// The maximum size of a package. A larger package would take the space of many others.
 const PACKAGE_BYTES_MAX: u64 = 6 << 20;
 
 /// nginx and the folder that it serves.
@@ -226,7 +226,7 @@ impl Edge {
 fn certificates(folder: &Path) {
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    // With the same name for both, the certificate would look self-signed.
+    // The CA and the certificate have different names. Otherwise the certificate would look self-signed.
     authority
         .distinguished_name
         .push(DnType::CommonName, "authority of a test");

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::run::{Server, output, text, until};
 
-/// The requests: the first page three times, the second twice, all others once.
+/// The requested paths: the first page three times, the second page twice, all other pages once.
 const PATHS: [&str; 8] = [
     "/o/1?size=100",
     "/o/2?size=200",

@@ -79,7 +79,7 @@ fn an_interrupted_demo_stops_its_children() {
         .spawn()
         .expect("the binary starts");
     let pid = child.id();
-    // The origin, and an edge that is being measured.
+    // The demo has two child processes: the origin, and the edge that is measured.
     let children = until("the demo has started its child processes", || {
         let children = children(pid);
         (children.len() >= 2).then_some(children)

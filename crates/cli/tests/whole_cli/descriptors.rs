@@ -123,7 +123,7 @@ fn a_limit_too_low_for_any_client_is_an_error_at_the_start() {
 
 /// Other parts of the process can take descriptors that the edge has reserved.
 ///
-/// Method: lowers the limit of the running process below the number of its open files.
+/// Method: lower the limit of the running process below the number of its open files.
 #[test]
 fn an_edge_out_of_descriptors_closes_idle_clients_and_does_not_spin() {
     let (_origin, edge) = origin_and_edge(2048, &["--log=warn"]);

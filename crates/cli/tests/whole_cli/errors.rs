@@ -133,7 +133,7 @@ fn an_admin_address_on_a_listener_s_port_is_rejected() {
     }
 }
 
-/// The edge starts anyway, because the cache may never become full.
+/// The warning does not stop the edge from starting, because the cache may never become full.
 #[test]
 fn a_memory_tier_larger_than_the_machine_s_memory_gets_a_warning() {
     let start = |hot: &str| {

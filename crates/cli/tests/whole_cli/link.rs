@@ -40,7 +40,7 @@ fn a_newer_version_is_mostly_sent_by_reference() {
         assert_eq!(row["kind"], "files");
     }
 
-    // Without deltas the edited chunk is sent whole.
+    // Without deltas, the edited chunk is sent completely.
     let plain = estimated(&[one, two, "--no-delta"]);
     assert_eq!(plain["rows"][1]["delta_bytes"], 0);
     let sent = |estimate: &Value| estimate["rows"][1]["link_bytes"].as_u64().expect("bytes");
@@ -79,7 +79,8 @@ fn a_log_is_reported_with_its_repeated_bytes() {
     assert_eq!(as_body["rows"][0]["bodies"], 1);
 }
 
-/// A page that two clients fetch is sent once; encrypted data is not chunked. The capture has packets out of order.
+/// A page that two clients fetch is sent once, and encrypted data is not chunked. Some packets of the capture
+/// are out of order.
 #[test]
 fn a_capture_is_reassembled_and_sent() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
@@ -129,7 +130,7 @@ fn a_capture_is_reassembled_and_sent() {
     assert_eq!(estimate["captures"][0]["connections"], 3);
     assert_eq!(estimate["captures"][0]["lost_bytes"], 0);
 
-    // From a truncated capture, the data before the end is counted, and the error is reported.
+    // For a truncated capture, the data before its end is counted, and the error is reported.
     fs::write(&capture, &file[..file.len() - 10]).expect("the file is written");
     let out = output(&["link", "estimate", name(&capture)]);
     assert_eq!(out.status.code(), Some(2));

@@ -44,7 +44,7 @@ fn serve_body(body: Vec<u8>) -> SocketAddr {
     addr
 }
 
-/// Sends a body and reads it back. Returns the received bytes, or an error if the connection broke.
+/// Sends a body to an echo server. Returns the received bytes, or an error if the connection broke.
 fn round_trip(addr: SocketAddr, body: &[u8]) -> std::io::Result<Vec<u8>> {
     let tcp = TcpStream::connect(addr)?;
     tcp.set_read_timeout(Some(Duration::from_secs(60)))?;
@@ -280,7 +280,7 @@ fn a_killed_endpoint_causes_no_wrong_byte() {
     let addr = listening(&gateway);
     let mut forward = endpoints.forward(addr);
     let bodies: Vec<Vec<u8>> = (0..4).map(|n| noise(2_000_000, n % 2)).collect();
-    // Before the link is up, streams wait no longer than for a link that is down.
+    // Repeats the transfer: while the link connects, a stream fails after the timeout.
     until("the link is up", || {
         round_trip(forward.addr("/listening/0"), b"hello")
             .ok()
@@ -331,7 +331,7 @@ fn a_killed_endpoint_causes_no_wrong_byte() {
     }
 }
 
-/// A SOCKS5 client reaches permitted targets only. Without encryption the status says so.
+/// A SOCKS5 client reaches permitted targets only. The status shows that encryption is off.
 #[test]
 fn a_proxy_port_reaches_only_permitted_targets() {
     let endpoints = Endpoints::new(&["--encryption", "off"]);
@@ -494,7 +494,7 @@ fn an_edge_s_misses_are_fetched_over_the_link() {
     });
 }
 
-/// Each mistake gets an error with a hint.
+/// Each operator mistake gets an error with a hint.
 #[test]
 fn mistakes_get_an_error_with_a_hint() {
     let endpoints = Endpoints::new(&[]);

@@ -14,7 +14,7 @@ use super::run::Server;
 
 const HOT: ByteSize = ByteSize::mib(64);
 
-/// Method: four clients request new objects. Meanwhile the memory of the edge is read twenty times a second.
+/// Method: let four clients request new objects. Meanwhile read the memory of the edge twenty times a second.
 #[test]
 fn memory_stays_within_its_configuration_while_objects_are_stored_and_evicted() {
     for sizes in [Sizes::Small, Sizes::Mixed, Sizes::Equal] {
@@ -104,7 +104,7 @@ fn churn(sizes: Sizes) -> (u64, u64) {
     (over, HOT.bytes())
 }
 
-/// Requests new objects, and every fourth one a second time.
+/// Requests new objects, and every fourth object a second time.
 fn take(addr: SocketAddr, sizes: Sizes, client: u64) {
     let stream = TcpStream::connect(addr).expect("the server accepts the connection");
     stream

@@ -103,7 +103,7 @@ fn a_port_in_use_is_an_error_with_exit_code_2_and_a_hint() {
     );
 }
 
-/// Method: requests arrive while the origin's port is closed and then open.
+/// Method: send requests while the origin's port is closed, and again when it is open.
 #[test]
 fn an_origin_outage_is_logged_once_when_it_starts_and_once_when_it_ends() {
     let reserved = TcpListener::bind("127.0.0.1:0").expect("a port is free");
@@ -150,7 +150,7 @@ fn an_origin_outage_is_logged_once_when_it_starts_and_once_when_it_ends() {
     );
 }
 
-/// Method: renames the log file, sends the signal, and expects the next line in a new file.
+/// Method: rename the log file, send the signal, and expect the next line in a new file.
 #[test]
 fn hup_and_usr1_reopen_the_access_log_and_usr2_is_ignored() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
@@ -204,7 +204,7 @@ fn a_second_edge_on_a_port_is_rejected_unless_it_shares_the_port() {
         "--listen",
         &addr,
     ];
-    // Killed here if it was not refused.
+    // If the second edge was not refused, it is killed here.
     let mut second = super::run::edgeward(&args)
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
@@ -273,7 +273,7 @@ fn wait_until_origin_has_request(origin: &Server) {
     });
 }
 
-/// The whole response as text, with one character per byte.
+/// Returns the complete response as text, with one character per byte.
 fn get(addr: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(addr).expect("the server accepts the connection");
     stream

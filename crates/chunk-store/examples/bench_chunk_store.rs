@@ -4,9 +4,10 @@
 //! cargo run --release --package edgeward-chunk-store --example bench_chunk_store -- FILE…
 //! ```
 //!
-//! Each file is cut and stored in a new store in memory. Then it is loaded as a whole, run by run as the link does
-//! for references, and chunk by chunk in random order, which is the worst case. GB/s are per CPU time of the
-//! thread, without cutting and hashing, the best of three. The output is one JSON object for each file and method.
+//! Each file is cut into chunks, which are stored in a new store in memory. Then the chunks are loaded twice: run by
+//! run, as the link does for references, and one by one in random order, which is the worst case. GB/s are bytes
+//! divided by the CPU time of the thread, without cutting and hashing, the best of three rounds. The output is one
+//! JSON object for each file and method.
 
 use std::io;
 use std::path::Path;

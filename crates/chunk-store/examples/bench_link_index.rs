@@ -4,12 +4,12 @@
 //! cargo run --release --package edgeward-chunk-store --example bench_link_index -- [--wait] [AVERAGE_KIB]…
 //! ```
 //!
-//! Stores of 1 GB, 10 GB and 10 TB, for chunks of 64, 16 and 8 KiB, which take 1, 2 and 8 GB of memory. With
-//! `--wait` the benchmark starts when it reads a line from stdin, so that the machine can become idle. Each index
-//! is filled with random ids, as many as its store holds. Then, as in a full store, noise is cut, hashed, looked up
-//! and inserted, and an old chunk is removed for each new one. A measurement is a tenth of a second of the thread's
-//! CPU time. The result is the median of several, alternating between all indexes that fit the memory together. The
-//! output is one JSON object on each line.
+//! The stores have 1 GB, 10 GB and 10 TB, with chunks of 64, 16 and 8 KiB on average. The indexes of 10 TB take
+//! about 1, 4 and 8 GB of memory. With `--wait` the benchmark starts when it reads a line from stdin, so that
+//! the machine can become idle. Each index is filled with the ids of a full store. Then, as in a full store,
+//! noise is cut, hashed, looked up and inserted, and an old chunk is removed for each new one. A measurement
+//! takes a tenth of a second of the thread's CPU time. The result is the median of several measurements,
+//! alternating between all indexes that fit in memory together. The output is one JSON object on each line.
 
 use std::hint::black_box;
 use std::io::{self, Write as _};
@@ -56,7 +56,7 @@ struct FullIndex {
     containers: u64,
     chunks: u64,
     chunk_bytes: u64,
-    /// The next one to be removed.
+    /// The number of the chunk that is removed next.
     oldest: u64,
     /// The ids inserted after the index was filled.
     inserted: Vec<ChunkId>,
@@ -67,7 +67,7 @@ struct FullIndex {
 
 impl FullIndex {
     fn new(store_bytes: u64, average: u32) -> Self {
-        // As a store computes it.
+        // The mean length of a chunk is computed as in a store.
         let chunk_bytes = u64::from(average) * 9 / 8;
         let chunks = store_bytes / chunk_bytes;
         let before = rss_bytes();

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Each file is a body. Seconds are CPU time of the thread, for both endpoints together, without the comparison with
-//! zstd zstd_bytes. `make bench-link` reads the JSON.
+//! zstd. `make bench-link` reads the JSON.
 
 use std::fs;
 use std::path::{Path, PathBuf};

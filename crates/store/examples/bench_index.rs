@@ -7,9 +7,10 @@
 //! The defaults are 100 million objects on a device of 2 TiB, and the system's temporary folder for the
 //! checkpoint. The output has one JSON object per line for each figure. Times of operations are CPU times, so
 //! that other processes have less influence: each is the median of batches of 10 000, with the 99th percentile
-//! of the batches beside it. In a *dependent* run the next key follows from the last result (or, if the result
-//! is always a miss, waits behind a fence), so that no lookups overlap. This is the latency of one lookup. In
-//! an *overlapping* run lookups overlap, which is the throughput of a busy core.
+//! of the batches beside it. In a *dependent* run the next key is computed from the last result, so that the
+//! processor cannot overlap lookups. (If all lookups are misses, a fence separates them.) The result is the latency
+//! of one lookup. In an *overlapping* run the processor may overlap lookups. The result is the throughput of a busy
+//! core.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -94,7 +95,7 @@ fn insertions(index: &Index, objects: u64, out: &mut Figures) -> io::Result<()> 
 }
 
 fn lookups(index: &Index, objects: u64, out: &mut Figures) -> io::Result<()> {
-    // The count prevents the chain from entering a cycle after its first ten thousand keys, as random maps do.
+    // A chain of random keys enters a cycle after about ten thousand keys. The count prevents this.
     let (mut n, mut found) = (0, 0);
     out.batches("find_hit_dependent", LOOKUP_BATCHES, |batch| {
         for _ in 0..batch {
@@ -243,7 +244,7 @@ fn rss_bytes() -> u64 {
     pages * rustix::param::page_size() as u64
 }
 
-/// Returns the load average of the last minute: other processes distort the times.
+/// Returns the load average of the last minute, because other processes distort the times.
 fn load_average() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").expect("Linux reports it");
     let first = text.split(' ').next().and_then(|word| word.parse().ok());
@@ -255,12 +256,13 @@ fn key(n: u64) -> KeyHash {
     KeyHash(mix(n))
 }
 
-/// The output step of SplitMix64. It is a bijection, so that different numbers give different keys.
+/// Returns the key of an object: the output step of SplitMix64, a bijection, so that different numbers give different
+/// keys.
 fn mix(n: u64) -> u64 {
     SplitMix64(n).draw()
 }
 
-/// The distance of records: 20 KiB.
+/// The distance between the starts of two records, in units: 20 KiB.
 const STRIDE_UNITS: u64 = 40;
 const BATCH: u64 = 10_000;
 const LOOKUP_BATCHES: u64 = 500;

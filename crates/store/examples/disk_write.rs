@@ -18,7 +18,7 @@ const PIECE_BYTES: usize = 64 << 10;
 /// The bytes before the content repeats: more than the window of a compressor.
 const POOL_BYTES: usize = 32 << 20;
 
-/// The wait after a full queue. The queue holds far more than is written in this time.
+/// How long to wait when the queue is full. The queue has far more bytes than the disk writes in this time.
 const FULL_WAIT: Duration = Duration::from_micros(500);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let object_bytes = args.next().map_or(Ok(1024), |kib| kib.parse::<u64>())? << 10;
     let count = (mib << 20) / object_bytes.max(1);
 
-    // Space for all objects: no segment is reclaimed.
+    // The device has space for all objects, so no segment is reclaimed.
     let capacity = ByteSize::mib((mib / 4 * 5).max(1024));
     let (cache, _) = DiskCache::open(DiskSettings::new(&folder, capacity))?;
     let pool = incompressible();
@@ -76,7 +76,7 @@ fn incompressible() -> Bytes {
     (0..POOL_BYTES).map(next).collect()
 }
 
-/// Returns false if the queue was full; no part of the object is kept then.
+/// Returns false if the queue was full. Then no part of the object is stored.
 fn put(
     cache: &DiskCache,
     key: u64,

@@ -1,4 +1,4 @@
-//! Compression at rest: more chunks fit the same device, and need no more reads.
+//! Tests of compression at rest: more chunks fit on a device, and loading them needs no more reads.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use edgeward_dedup::store::{ChunkStore, Entry, Place, bytes_of, load_verified};
 use edgeward_store::disk::Device;
 use edgeward_testkit::disk::SimulatedDisk;
 
-use crate::{CONTAINER, disk, key, layout, noise, open, read_bytes, settings, text};
+use crate::{CONTAINER, disk, has_bytes, key, layout, noise, open, settings, text};
 
 const COMPRESSING: [Method; 2] = [Method::Lz4, Method::Zstd];
 
@@ -49,27 +49,29 @@ impl Device for Counting {
     }
 }
 
-fn keep(store: &mut Chunks, bytes: &[u8]) -> Place {
-    store.insert(key().id(bytes), bytes).expect("it is small")
+fn store_chunk(store: &mut Chunks, bytes: &[u8]) -> Place {
+    store
+        .insert(key().id(bytes), bytes)
+        .expect("the chunk fits in a container")
 }
 
-/// A device holds several times as much text as without compression, and the counters are the same after it is
-/// opened again.
+/// A device has space for several times as much text as without compression. The counters are the same after
+/// the store is opened again.
 #[test]
 fn compressed_text_takes_a_fraction() {
     let kept = |method: Method| {
         let disk = disk();
         let mut store = open(&disk, method);
         let texts = || (0..192).map(|number| text(number, 4000));
-        texts().for_each(|text| _ = keep(&mut store, &text));
-        store.flush().expect("the disk is sound");
+        texts().for_each(|text| _ = store_chunk(&mut store, &text));
+        store.flush().expect("the disk has no faults");
         let before = store.counters();
         let mut store = open(&disk, method);
         let after = store.counters();
         assert_eq!(before.raw_bytes, after.raw_bytes);
         assert_eq!(before.stored_bytes, after.stored_bytes);
         assert!(after.stored_bytes <= 3 * CONTAINER as u64, "{after:?}");
-        let found = texts().filter(|text| read_bytes(&mut store, text)).count();
+        let found = texts().filter(|text| has_bytes(&mut store, text)).count();
         assert_eq!(found as u64 * 4000, after.raw_bytes);
         found
     };
@@ -87,8 +89,8 @@ fn noise_is_stored_uncompressed() {
     let written = |method: Method| {
         let disk = disk();
         let mut store = open(&disk, method);
-        (0..50).for_each(|number| _ = keep(&mut store, &noise(number, 3000)));
-        store.flush().expect("the disk is sound");
+        (0..50).for_each(|number| _ = store_chunk(&mut store, &noise(number, 3000)));
+        store.flush().expect("the disk has no faults");
         disk.content()[4096..].to_vec()
     };
     let raw = written(Method::None);
@@ -106,16 +108,16 @@ fn a_run_is_one_read() {
             _ => text(number, 2000),
         };
         let places: Vec<_> = (0..21)
-            .map(|number| keep(&mut store, &chunk(number)))
+            .map(|number| store_chunk(&mut store, &chunk(number)))
             .collect();
         assert!(places.iter().all(|place| place.container == 0));
-        store.flush().expect("the disk is sound");
+        store.flush().expect("the disk has no faults");
         let counting = Arc::new(Counting {
             disk: Arc::clone(&disk),
             reads: AtomicU64::new(0),
         });
         let device = Arc::clone(&counting) as Arc<dyn Device>;
-        let mut store = Chunks::open(device, settings(method)).expect("it opens");
+        let mut store = Chunks::open(device, settings(method)).expect("the store opens");
         let mut load = |from: usize, most: usize| {
             let mut entries: Vec<Entry> = Vec::new();
             store.entries(places[from], most, &mut entries);
@@ -147,19 +149,21 @@ fn a_run_is_one_read() {
     }
 }
 
-/// All chunks of a block that cannot be decompressed are forgotten, so they are stored again when they are received
-/// again.
+/// All chunks of a block that cannot be decompressed are removed from the index, so they are stored when they are
+/// received again.
 #[test]
 fn all_chunks_of_a_corrupt_block_are_forgotten() {
     for method in COMPRESSING {
         let disk = disk();
         let mut store = open(&disk, method);
         let texts: Vec<_> = (0..4).map(|number| text(number, 2000)).collect();
-        texts.iter().for_each(|text| _ = keep(&mut store, text));
-        store.flush().expect("the disk is sound");
+        texts
+            .iter()
+            .for_each(|text| _ = store_chunk(&mut store, text));
+        store.flush().expect("the disk has no faults");
         // The first bytes of the block: a frame's magic, or a length of literals.
         disk.write_at(&[0xff; 4096], 4096)
-            .expect("the disk is sound");
+            .expect("the disk has no faults");
         let place = store
             .locate(&key().id(&texts[1]))
             .expect("its id is listed");
@@ -179,8 +183,10 @@ fn all_chunks_of_a_corrupt_block_are_forgotten() {
                 .all(|text| store.locate(&key().id(text)).is_none())
         );
         assert_eq!(store.counters().forgotten, 4);
-        texts.iter().for_each(|text| _ = keep(&mut store, text));
-        assert!(texts.iter().all(|text| read_bytes(&mut store, text)));
+        texts
+            .iter()
+            .for_each(|text| _ = store_chunk(&mut store, text));
+        assert!(texts.iter().all(|text| has_bytes(&mut store, text)));
     }
 }
 
@@ -197,8 +203,8 @@ fn the_index_is_sized_by_the_compression_ratio() {
         "{without} and {with} bytes"
     );
     let mut store = open(&disk, Method::Zstd);
-    (0..60).for_each(|number| _ = keep(&mut store, &text(number, 60_000)));
-    store.flush().expect("the disk is sound");
+    (0..60).for_each(|number| _ = store_chunk(&mut store, &text(number, 60_000)));
+    store.flush().expect("the disk has no faults");
     let again = bytes(Method::None);
     assert!(again > 3 * without, "{without} and {again} bytes");
 }

@@ -1,4 +1,4 @@
-//! Stores written by earlier and current versions of the format.
+//! The current code opens stores of all format versions, and writes the format of the golden file.
 
 use std::fs;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use edgeward_dedup::store::{ChunkStore as _, Entry};
 use edgeward_store::disk::Device;
 use edgeward_testkit::disk::SimulatedDisk;
 
-use crate::{key, noise, read_bytes};
+use crate::{has_bytes, key, noise};
 
 const CONTAINER: usize = 16 << 10;
 
@@ -20,7 +20,7 @@ fn open(disk: &Arc<SimulatedDisk>, compression: Method) -> Chunks {
         compression,
         ..ChunkSettings::new(256, 77)
     };
-    Chunks::open(Arc::clone(disk) as Arc<dyn Device>, settings).expect("it opens")
+    Chunks::open(Arc::clone(disk) as Arc<dyn Device>, settings).expect("the store opens")
 }
 
 fn disk() -> Arc<SimulatedDisk> {
@@ -29,8 +29,11 @@ fn disk() -> Arc<SimulatedDisk> {
 
 fn version(disk: &SimulatedDisk) -> u32 {
     let content = disk.content();
-    let superblock = Superblock::decode(content.first_chunk().expect("a superblock"));
-    superblock.expect("ours").expect("not empty").version
+    let superblock = Superblock::decode(content.first_chunk().expect("the disk has a superblock"));
+    superblock
+        .expect("the superblock is valid")
+        .expect("the superblock is not blank")
+        .version
 }
 
 /// The `number`th text chunk of the fixtures.
@@ -41,8 +44,10 @@ fn line(number: usize) -> Vec<u8> {
     line
 }
 
-fn keep(store: &mut Chunks, bytes: &[u8]) {
-    store.insert(key().id(bytes), bytes).expect("it is small");
+fn store_chunk(store: &mut Chunks, bytes: &[u8]) {
+    store
+        .insert(key().id(bytes), bytes)
+        .expect("the chunk fits in a container");
 }
 
 fn list(store: &mut Chunks, bytes: &[u8]) {
@@ -54,14 +59,14 @@ fn list(store: &mut Chunks, bytes: &[u8]) {
 
 fn fixture(name: &str) -> Arc<SimulatedDisk> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures");
-    SimulatedDisk::holding(fs::read(format!("{folder}/{name}")).expect("a fixture"))
+    SimulatedDisk::holding(fs::read(format!("{folder}/{name}")).expect("the fixture can be read"))
 }
 
 /// A store of version 1 opens, its chunks are found, and it keeps its version until chunks are compressed.
 #[test]
 fn a_store_of_the_first_version_opens() {
     let disk = fixture("chunk-store-v1.bin");
-    let whole = |store: &mut Chunks| (0..30).all(|number| read_bytes(store, &line(number)));
+    let whole = |store: &mut Chunks| (0..30).all(|number| has_bytes(store, &line(number)));
     let mut store = open(&disk, Method::None);
     assert!(whole(&mut store));
     assert_eq!(version(&disk), VERSION_RAW);
@@ -69,12 +74,12 @@ fn a_store_of_the_first_version_opens() {
     let mut store = open(&disk, Method::Zstd);
     assert!(whole(&mut store));
     assert_eq!(version(&disk), VERSION_BLOCKS);
-    (100..105).for_each(|number| keep(&mut store, &line(number)));
-    store.flush().expect("the disk is sound");
-    // The third container was open, and the first one was overwritten when that was written.
+    (100..105).for_each(|number| store_chunk(&mut store, &line(number)));
+    store.flush().expect("the disk has no faults");
+    // The third container was open. It was then written over the first one.
     let mut store = open(&disk, Method::None);
-    assert!((20..30).all(|number| read_bytes(&mut store, &line(number))));
-    assert!((100..105).all(|number| read_bytes(&mut store, &line(number))));
+    assert!((20..30).all(|number| has_bytes(&mut store, &line(number))));
+    assert!((100..105).all(|number| has_bytes(&mut store, &line(number))));
     assert_eq!(version(&disk), VERSION_BLOCKS);
 }
 
@@ -90,20 +95,17 @@ fn a_store_of_the_second_version_opens() {
         for (method, numbers) in [(Method::Zstd, 0..4), (Method::Lz4, 4..8)] {
             let mut store = open(&disk, method);
             for number in numbers {
-                keep(&mut store, &line(number));
-                keep(&mut store, &noise(number, 100));
+                store_chunk(&mut store, &line(number));
+                store_chunk(&mut store, &noise(number, 100));
             }
-            store.flush().expect("the disk is sound");
+            store.flush().expect("the disk has no faults");
         }
         fs::write(path, disk.content()).expect("the fixture can be written");
     }
     let mut store = open(&fixture("chunk-store-v2.bin"), Method::None);
     for number in 0..8 {
-        assert!(read_bytes(&mut store, &line(number)), "line {number}");
-        assert!(
-            read_bytes(&mut store, &noise(number, 100)),
-            "noise {number}"
-        );
+        assert!(has_bytes(&mut store, &line(number)), "line {number}");
+        assert!(has_bytes(&mut store, &noise(number, 100)), "noise {number}");
     }
     let counters = store.counters();
     assert!(
@@ -124,9 +126,9 @@ fn a_store_of_the_third_version_opens() {
         for method in [Method::Zstd, Method::None] {
             let mut store = open(&disk, method);
             let first = 3 * usize::from(method == Method::None);
-            (first..first + 3).for_each(|number| keep(&mut store, &line(number)));
+            (first..first + 3).for_each(|number| store_chunk(&mut store, &line(number)));
             (first..first + 3).for_each(|number| list(&mut store, &noise(number, 1500)));
-            store.flush().expect("the disk is sound");
+            store.flush().expect("the disk has no faults");
         }
         fs::write(path, disk.content()).expect("the fixture can be written");
     }
@@ -134,7 +136,7 @@ fn a_store_of_the_third_version_opens() {
     let mut store = open(&disk, Method::None);
     assert_eq!(version(&disk), VERSION);
     for number in 0..6 {
-        assert!(read_bytes(&mut store, &line(number)), "line {number}");
+        assert!(has_bytes(&mut store, &line(number)), "line {number}");
         let id = key().id(&noise(number, 1500));
         let place = store.locate(&id).expect("its id is listed");
         assert!(!store.is_kept(place), "noise {number}");
@@ -142,15 +144,16 @@ fn a_store_of_the_third_version_opens() {
     assert_eq!(store.counters().listed_bytes, 6 * 1500);
 }
 
-/// Superblocks and trailers are those of the golden file: uncompressed, compressed, and with listed chunks.
+/// The bytes of superblocks and trailers equal the golden file, for stores without compression, with compression, and
+/// with listed chunks.
 #[test]
-fn the_format_is_that_of_the_golden_file() {
+fn the_format_equals_the_golden_file() {
     let hex = |bytes: &[u8]| {
         let bytes = bytes.iter().map(|byte| format!("{byte:02x}"));
         bytes.collect::<String>()
     };
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../vectors/link/store.txt");
-    let golden = fs::read_to_string(path).expect("a golden file");
+    let golden = fs::read_to_string(path).expect("the golden file can be read");
     let mut written = golden.lines().next().expect("a head").to_owned() + "\n";
     for (name, method, listed) in [
         ("", Method::None, false),
@@ -164,15 +167,15 @@ fn the_format_is_that_of_the_golden_file() {
             if listed && number > 0 {
                 list(&mut store, &noise(number, bytes));
             } else {
-                keep(&mut store, &noise(number, bytes));
+                store_chunk(&mut store, &noise(number, bytes));
             }
         }
         let mut blocks = if listed { 2 } else { 0 };
         if method != Method::None {
-            (0..3).for_each(|number| keep(&mut store, &line(number)));
+            (0..3).for_each(|number| store_chunk(&mut store, &line(number)));
             blocks = 3;
         }
-        store.flush().expect("the disk is sound");
+        store.flush().expect("the disk has no faults");
         let content = disk.content();
         let trailer = 4096 + CONTAINER;
         let entries = if blocks == 3 { 6 } else { 3 };

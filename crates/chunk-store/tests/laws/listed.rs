@@ -1,4 +1,5 @@
-//! Listed chunks, of which only the ids are stored: they are found like others, and cannot be loaded.
+//! Tests of listed chunks, whose ids are stored without their bytes: they are found like stored chunks, but cannot be
+//! loaded.
 
 use std::collections::HashMap;
 
@@ -12,7 +13,9 @@ use edgeward_dedup::codec::Method;
 use edgeward_dedup::store::{ChunkStore, Entry, Place, bytes_of};
 use edgeward_testkit::disk::SimulatedDisk;
 
-use crate::{CONTAINER, CONTAINERS, chunk, disk, key, layout, methods, open, read, read_bytes};
+use crate::{
+    CONTAINER, CONTAINERS, chunk, disk, has_bytes, key, layout, load_chunk, methods, open,
+};
 
 fn entry(number: usize) -> Entry {
     let bytes = chunk(number);
@@ -24,13 +27,13 @@ fn entry(number: usize) -> Entry {
 
 fn list(store: &mut Chunks, number: usize) -> (Place, bool) {
     let (place, found) = store.find_or_list(entry(number));
-    (place.expect("it is small"), found)
+    (place.expect("the chunk fits in a container"), found)
 }
 
-fn keep(store: &mut Chunks, number: usize) -> (Place, bool) {
+fn store_chunk(store: &mut Chunks, number: usize) -> (Place, bool) {
     let bytes = chunk(number);
     let (place, found) = store.find_or_insert(key().id(&bytes), &bytes);
-    (place.expect("it is small"), found)
+    (place.expect("the chunk fits in a container"), found)
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +78,7 @@ proptest! {
                     }
                 }
                 Step::Keep(number) => {
-                    let (place, found) = keep(&mut store, number);
+                    let (place, found) = store_chunk(&mut store, number);
                     newest = newest.max(place.container);
                     match known.get(&number) {
                         Some(&(there, true)) => prop_assert_eq!((place, found), (there, true)),
@@ -86,7 +89,7 @@ proptest! {
                     }
                 }
                 Step::Reopen => {
-                    store.flush().expect("the disk is sound");
+                    store.flush().expect("the disk has no faults");
                     store = open(&disk, method);
                     let written = |&(place, _): &(Place, bool)| place.container == newest;
                     newest += u32::from(known.values().any(written));
@@ -102,7 +105,7 @@ proptest! {
                 prop_assert_eq!(store.locate(&entry(number).id), Some(place), "{}", number);
                 prop_assert_eq!(store.is_kept(place), is_kept);
                 let expected = if is_kept { Ok(place) } else { Err(()) };
-                prop_assert_eq!(read(&mut store, number), Some(expected), "{}", number);
+                prop_assert_eq!(load_chunk(&mut store, number), Some(expected), "{}", number);
             }
         }
     }
@@ -111,8 +114,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 20, ..ProptestConfig::default() })]
 
-    /// A chunk that `stays` returns true for can be loaded until another container is full. Listed chunks do not
-    /// stay, nor do those that are overwritten next.
+    /// If `stays` returns true for a chunk, the chunk can be loaded until another container is full. `stays` returns
+    /// false for listed chunks and for chunks that are overwritten next.
     #[test]
     fn chunks_that_stay_survive_the_next_container(
         steps in vec((0_usize..90, 0..3), 1..250),
@@ -122,7 +125,7 @@ proptest! {
         let mut store = open(&disk, method);
         let mut known = HashMap::new();
         for (number, kind) in steps {
-            let (place, _) = if kind == 0 { list(&mut store, number) } else { keep(&mut store, number) };
+            let (place, _) = if kind == 0 { list(&mut store, number) } else { store_chunk(&mut store, number) };
             known.insert(number, place);
         }
         let open = store.written();
@@ -138,17 +141,17 @@ proptest! {
         }
         let mut more = 1000;
         while store.written() == open {
-            keep(&mut store, more);
+            store_chunk(&mut store, more);
             more += 1;
         }
         for (number, place) in staying {
-            prop_assert_eq!(read(&mut store, number), Some(Ok(place)), "{}", number);
+            prop_assert_eq!(load_chunk(&mut store, number), Some(Ok(place)), "{}", number);
         }
     }
 }
 
-/// Only the ids of listed chunks are written. They are charged as if they were stored, so the index has a slot for
-/// each.
+/// Only the ids of listed chunks are written. Listed chunks count as if their bytes were stored, so the index
+/// has a slot for each.
 #[test]
 fn only_ids_of_listed_chunks_are_written() {
     let disk = disk();
@@ -156,7 +159,7 @@ fn only_ids_of_listed_chunks_are_written() {
     for number in 0..60 {
         list(&mut store, number);
     }
-    store.flush().expect("the disk is sound");
+    store.flush().expect("the disk has no faults");
     let content = disk.content();
     let span = CONTAINER + layout().trailer_bytes();
     for container in content[4096..]
@@ -186,25 +189,28 @@ fn only_ids_of_listed_chunks_are_written() {
 fn listing_a_chunk_raises_the_version_of_the_store() {
     let version = |disk: &SimulatedDisk| {
         let content = disk.content();
-        let superblock = Superblock::decode(content.first_chunk().expect("a superblock"));
-        superblock.expect("ours").expect("not empty").version
+        let superblock =
+            Superblock::decode(content.first_chunk().expect("the disk has a superblock"));
+        superblock
+            .expect("the superblock is valid")
+            .expect("the superblock is not blank")
+            .version
     };
     for (method, before) in [(Method::None, VERSION_RAW), (Method::Zstd, VERSION_BLOCKS)] {
         let disk = disk();
         let mut store = open(&disk, method);
-        keep(&mut store, 1);
-        store.flush().expect("the disk is sound");
+        store_chunk(&mut store, 1);
+        store.flush().expect("the disk has no faults");
         assert_eq!(version(&disk), before);
         list(&mut store, 2);
-        store.flush().expect("the disk is sound");
+        store.flush().expect("the disk has no faults");
         assert_eq!(version(&disk), VERSION);
         drop(open(&disk, method));
         assert_eq!(version(&disk), VERSION);
     }
 }
 
-/// Stored and listed chunks can alternate: each block has its own kind, and stored chunks between listed ones can
-/// be loaded.
+/// Stored and listed chunks can alternate in a container: stored chunks between listed ones can be loaded.
 #[test]
 fn listed_and_stored_chunks_alternate() {
     for method in [Method::None, Method::Lz4, Method::Zstd] {
@@ -214,14 +220,14 @@ fn listed_and_stored_chunks_alternate() {
             if number % 4 == 1 {
                 list(&mut store, number);
             } else {
-                keep(&mut store, number);
+                store_chunk(&mut store, number);
             }
         }
-        store.flush().expect("the disk is sound");
+        store.flush().expect("the disk has no faults");
         let mut store = open(&disk, method);
         for number in 0..14 {
             assert_eq!(
-                read_bytes(&mut store, &chunk(number)),
+                has_bytes(&mut store, &chunk(number)),
                 number % 4 != 1,
                 "{method:?}, {number}"
             );

@@ -56,7 +56,8 @@ fn disk() -> Arc<SimulatedDisk> {
 }
 
 fn open(disk: &Arc<SimulatedDisk>, compression: Method) -> Chunks {
-    Chunks::open(Arc::clone(disk) as Arc<dyn Device>, settings(compression)).expect("it opens")
+    Chunks::open(Arc::clone(disk) as Arc<dyn Device>, settings(compression))
+        .expect("the store opens")
 }
 
 /// The `number`th chunk: noise or text.
@@ -80,8 +81,8 @@ fn noise(number: usize, bytes: usize) -> Vec<u8> {
     words.flat_map(mix).take(bytes).collect()
 }
 
-/// Loads a chunk and asserts that it is right. `None` if it is not found, `Err` if it is corrupt.
-fn read(store: &mut Chunks, number: usize) -> Option<Result<Place, ()>> {
+/// Loads a chunk and compares its bytes. Returns `None` if the chunk is not found, `Err` if it is corrupt.
+fn load_chunk(store: &mut Chunks, number: usize) -> Option<Result<Place, ()>> {
     let bytes = chunk(number);
     let id = key().id(&bytes);
     let place = store.locate(&id)?;
@@ -97,7 +98,7 @@ fn read(store: &mut Chunks, number: usize) -> Option<Result<Place, ()>> {
 }
 
 /// Returns true if the store has these bytes.
-fn read_bytes(store: &mut Chunks, bytes: &[u8]) -> bool {
+fn has_bytes(store: &mut Chunks, bytes: &[u8]) -> bool {
     let id = key().id(bytes);
     let Some(place) = store.locate(&id) else {
         return false;
@@ -110,9 +111,11 @@ fn read_bytes(store: &mut Chunks, bytes: &[u8]) -> bool {
     load_verified(store, &key(), place, &[entry], &mut found) && found == bytes
 }
 
-fn keep(store: &mut Chunks, number: usize) -> Place {
+fn store_chunk(store: &mut Chunks, number: usize) -> Place {
     let bytes = chunk(number);
-    store.insert(key().id(&bytes), &bytes).expect("it is small")
+    store
+        .insert(key().id(&bytes), &bytes)
+        .expect("the chunk fits in a container")
 }
 
 #[derive(Clone, Debug)]
@@ -138,21 +141,21 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// The store behaves like a map that forgets its oldest container: chunks in the last three containers are
-    /// found, at the same location as long as they are not forgotten; chunks in older ones are not.
+    /// The store behaves like a map of the chunks in its last three containers. These chunks are found at the same
+    /// location until they are removed from the index; chunks in older containers are not found.
     #[test]
     fn a_store_is_a_map_of_the_last_containers(steps in steps(), method in methods()) {
         let disk = disk();
         let mut store = open(&disk, method);
         let mut places: HashMap<usize, Place> = HashMap::new();
-        // A chunk that was forgotten and stored again in one container is there twice; once the container is full,
-        // either location is right.
+        // A chunk that was removed from the index and stored again may be in one container twice. Once the container
+        // is full, either location is correct.
         let mut forgotten = HashSet::new();
         let mut newest = 0;
         for step in steps {
             match step {
                 Step::Keep(number) => {
-                    let place = keep(&mut store, number);
+                    let place = store_chunk(&mut store, number);
                     newest = newest.max(place.container);
                     places.retain(|_, kept| kept.container + CONTAINERS as u32 > newest);
                     let known = places.entry(number).or_insert(place);
@@ -162,7 +165,7 @@ proptest! {
                     prop_assert_eq!(*known, place);
                 }
                 Step::Read(number) => {
-                    let found = read(&mut store, number).transpose();
+                    let found = load_chunk(&mut store, number).transpose();
                     if let (Ok(Some(place)), Some(known)) = (found, places.get_mut(&number))
                         && forgotten.contains(&(number, place))
                     {
@@ -177,21 +180,22 @@ proptest! {
                     }
                 }
                 Step::Flush => {
-                    store.flush().expect("the disk is sound");
+                    store.flush().expect("the disk has no faults");
                     // The next container is open now, at the position of the oldest.
                     newest += u32::from(places.values().any(|place| place.container == newest));
                     places.retain(|_, kept| kept.container + CONTAINERS as u32 > newest);
                 }
                 Step::Reopen => {
-                    // As after a kill: the open container is lost, and forgotten chunks may be found again.
+                    // The store is opened as after the process was killed: the open container is lost, and
+                    // chunks that were removed from the index may be found again.
                     drop(store);
                     store = open(&disk, method);
                     places.clear();
                     forgotten.clear();
                     newest = 0;
                     for number in 0..120 {
-                        if let Some(found) = read(&mut store, number) {
-                            let place = found.expect("the disk is sound");
+                        if let Some(found) = load_chunk(&mut store, number) {
+                            let place = found.expect("the disk has no faults");
                             newest = newest.max(place.container);
                             places.insert(number, place);
                         }
@@ -207,8 +211,8 @@ proptest! {
     fn runs_are_loaded_as_they_were_stored(first in 0_usize..40, most in 1_usize..30, method in methods()) {
         let disk = disk();
         let mut store = open(&disk, method);
-        let places: Vec<_> = (0..50).map(|number| keep(&mut store, number)).collect();
-        let Some(Ok(place)) = read(&mut store, first) else {
+        let places: Vec<_> = (0..50).map(|number| store_chunk(&mut store, number)).collect();
+        let Some(Ok(place)) = load_chunk(&mut store, first) else {
             // The chunk was overwritten.
             prop_assert!(places[49].container - places[first].container >= CONTAINERS as u32);
             return Ok(());
@@ -223,33 +227,33 @@ proptest! {
         prop_assert!(bytes == expected);
     }
 
-    /// After a bit is flipped anywhere on the device, every chunk is right, corrupt or missing, and is right again
-    /// after it is stored again.
+    /// After a bit is flipped anywhere on the device, each chunk is loaded correctly, reported as corrupt, or
+    /// not found. After it is stored again, it is loaded correctly.
     #[test]
     fn a_flipped_bit_corrupts_no_body(at in any::<u64>(), bit in 0_u8..8, method in methods()) {
         let disk = disk();
         // Up to three chunks of at most 2,800 bytes are compressed together.
         let most = if method == Method::None { 1 } else { 3 };
         let mut store = open(&disk, method);
-        (0..40).for_each(|number| _ = keep(&mut store, number));
-        store.flush().expect("the disk is sound");
+        (0..40).for_each(|number| _ = store_chunk(&mut store, number));
+        store.flush().expect("the disk has no faults");
         disk.flip(4096 + at % (disk.len() - 4096), 1 << bit);
         for reopen in [false, true] {
             if reopen {
                 store = open(&disk, method);
             }
-            let there = (0..40).filter(|&number| read(&mut store, number) == Some(Err(()))).count();
+            let there = (0..40).filter(|&number| load_chunk(&mut store, number) == Some(Err(()))).count();
             prop_assert!(there <= most, "{there} chunks corrupt");
             for number in 30..40 {
-                keep(&mut store, number);
-                prop_assert!(matches!(read(&mut store, number), Some(Ok(_))));
+                store_chunk(&mut store, number);
+                prop_assert!(matches!(load_chunk(&mut store, number), Some(Ok(_))));
             }
         }
     }
 }
 
-/// After a power failure at any moment, on disks that lose, tear or garble writes that were not synced, the store
-/// opens, its chunks are right or known to be corrupt, and flushed chunks are found.
+/// After a power failure at any moment, the store opens, each chunk is loaded correctly or reported as corrupt, and
+/// flushed chunks are found. The simulated disks lose, tear or garble writes that were not synced.
 #[test]
 fn crashes_lose_chunks_and_never_change_one() {
     METHODS.into_iter().for_each(check_crashes);
@@ -258,11 +262,11 @@ fn crashes_lose_chunks_and_never_change_one() {
 fn check_crashes(method: Method) {
     let disk = disk();
     let mut store = open(&disk, method);
-    (0..20).for_each(|number| _ = keep(&mut store, number));
-    store.flush().expect("the disk is sound");
+    (0..20).for_each(|number| _ = store_chunk(&mut store, number));
+    store.flush().expect("the disk has no faults");
     let flushed = disk.boundary();
-    // Few enough that the flushed chunks are not overwritten.
-    (20..40).for_each(|number| _ = keep(&mut store, number));
+    // So few chunks that the flushed chunks are not overwritten.
+    (20..40).for_each(|number| _ = store_chunk(&mut store, number));
     let mut corrupt = 0;
     for harm in Harm::ALL {
         let mut crashes = disk.crashes(Seed(5));
@@ -279,7 +283,7 @@ fn check_crashes(method: Method) {
                 Err(error) => panic!("{method:?}, {harm:?} at {boundary}: {error}"),
             };
             for number in 0..40 {
-                let found = read(&mut store, number);
+                let found = load_chunk(&mut store, number);
                 corrupt += u32::from(found == Some(Err(())));
                 if boundary >= flushed && number < 20 {
                     assert!(
@@ -288,8 +292,8 @@ fn check_crashes(method: Method) {
                     );
                 }
             }
-            keep(&mut store, 60);
-            assert!(matches!(read(&mut store, 60), Some(Ok(_))));
+            store_chunk(&mut store, 60);
+            assert!(matches!(load_chunk(&mut store, 60), Some(Ok(_))));
         }
     }
     assert!(
@@ -298,66 +302,68 @@ fn check_crashes(method: Method) {
     );
 }
 
-/// A failing device loses only the chunks that were to be written.
+/// If writes fail, only the chunks of the failed writes are lost.
 #[test]
 fn the_store_survives_a_failing_device() {
     let disk = disk();
     let mut store = open(&disk, Method::None);
-    (0..30).for_each(|number| _ = keep(&mut store, number));
+    (0..30).for_each(|number| _ = store_chunk(&mut store, number));
     disk.inject(edgeward_testkit::disk::Fault::Writes(
         edgeward_testkit::disk::Errno::Io,
     ));
-    (30..60).for_each(|number| _ = keep(&mut store, number));
+    (30..60).for_each(|number| _ = store_chunk(&mut store, number));
     assert!(store.counters().errors > 0);
     disk.heal();
-    (60..70).for_each(|number| _ = keep(&mut store, number));
+    (60..70).for_each(|number| _ = store_chunk(&mut store, number));
     for number in 0..70 {
-        assert!(!matches!(read(&mut store, number), Some(Err(()))));
+        assert!(!matches!(load_chunk(&mut store, number), Some(Err(()))));
     }
-    assert!((60..70).all(|number| matches!(read(&mut store, number), Some(Ok(_)))));
+    assert!((60..70).all(|number| matches!(load_chunk(&mut store, number), Some(Ok(_)))));
 }
 
-/// Clones share the store: a chunk stored through one is found through the other.
+/// Clones share the store: a chunk that is stored through one clone is found through the other.
 #[test]
-fn clones_are_one_store() {
+fn clones_share_one_store() {
     let mut store = open(&disk(), Method::None);
     let mut other = store.clone();
-    keep(&mut store, 1);
-    assert!(matches!(read(&mut other, 1), Some(Ok(_))));
+    store_chunk(&mut store, 1);
+    assert!(matches!(load_chunk(&mut other, 1), Some(Ok(_))));
 }
 
-/// Reading a run of neighbours reads one trailer, not one for each.
+/// Locating a run of neighbouring chunks reads one trailer, not one trailer for each chunk.
 #[test]
-fn neighbours_are_found_without_reading() {
+fn neighbouring_chunks_are_found_with_one_read() {
     let disk = disk();
     let mut store = open(&disk, Method::None);
-    (0..12).for_each(|number| _ = keep(&mut store, number));
-    store.flush().expect("the disk is sound");
+    (0..12).for_each(|number| _ = store_chunk(&mut store, number));
+    store.flush().expect("the disk has no faults");
     let mut store = open(&disk, Method::None);
     let before = store.counters().trailers_read;
-    (0..12).for_each(|number| assert!(matches!(read(&mut store, number), Some(Ok(_)))));
+    (0..12).for_each(|number| assert!(matches!(load_chunk(&mut store, number), Some(Ok(_)))));
     assert_eq!(store.counters().trailers_read - before, 1);
 }
 
 /// A store keeps its epoch when it is opened again.
 #[test]
-fn the_epoch_stays_with_the_store() {
+fn a_reopened_store_has_the_same_epoch() {
     let disk = disk();
     assert_eq!(open(&disk, Method::None).epoch(), 77);
     let later = ChunkSettings {
         epoch: 78,
         ..settings(Method::None)
     };
-    let reopened = Chunks::open(Arc::clone(&disk) as Arc<dyn Device>, later).expect("it opens");
+    let reopened =
+        Chunks::open(Arc::clone(&disk) as Arc<dyn Device>, later).expect("the store opens");
     assert_eq!(reopened.epoch(), 77);
 }
 
 /// When the container numbers are used up, the store begins a new epoch and continues.
 #[test]
-fn the_store_begins_a_new_epoch_when_numbers_end() {
+fn a_new_epoch_begins_when_container_numbers_are_used_up() {
     let disk = disk();
     drop(open(&disk, Method::None));
-    // As if 2^32 - 4 containers had been written: the last one lies where its number belongs.
+    // The test simulates that 2^32 - 4 containers were written: it writes the trailer of the last one at its
+    // position.
     let number = u32::MAX - 3;
     let position = number as usize % CONTAINERS;
     let entry = Entry {
@@ -372,31 +378,33 @@ fn the_store_begins_a_new_epoch_when_numbers_end() {
     }
     .encode(layout(), 77, &mut trailer);
     let at = layout().offset(position as u32) + CONTAINER as u64;
-    disk.write_at(&trailer, at).expect("the disk is sound");
+    disk.write_at(&trailer, at).expect("the disk has no faults");
 
     let mut store = open(&disk, Method::None);
     assert!(store.locate(&entry.id).is_some());
-    assert_eq!(keep(&mut store, 1).container, u32::MAX - 2);
-    store.flush().expect("the disk is sound");
+    assert_eq!(store_chunk(&mut store, 1).container, u32::MAX - 2);
+    store.flush().expect("the disk has no faults");
     assert_ne!(store.epoch(), 77);
-    assert!(store.locate(&entry.id).is_none() && read(&mut store, 1).is_none());
+    assert!(store.locate(&entry.id).is_none() && load_chunk(&mut store, 1).is_none());
     assert_eq!(
-        keep(&mut store, 2),
+        store_chunk(&mut store, 2),
         Place {
             container: 0,
             slot: 0
         }
     );
-    store.flush().expect("the disk is sound");
+    store.flush().expect("the disk has no faults");
     let epoch = store.epoch();
     let mut store = open(&disk, Method::None);
     assert_eq!(store.epoch(), epoch);
-    assert!(matches!(read(&mut store, 2), Some(Ok(_))) && read(&mut store, 1).is_none());
+    assert!(
+        matches!(load_chunk(&mut store, 2), Some(Ok(_))) && load_chunk(&mut store, 1).is_none()
+    );
 }
 
 /// A device with other content or a corrupt superblock is refused and left unchanged.
 #[test]
-fn other_contents_are_refused() {
+fn a_device_with_other_content_is_refused() {
     let refused = |change: &dyn Fn(&SimulatedDisk)| {
         let disk = disk();
         drop(open(&disk, Method::None));

@@ -10,7 +10,9 @@ use edgeward_dedup::store::{ChunkStore, Entry, Familiar, Place};
 use edgeward_store::disk::Device;
 use edgeward_testkit::disk::{Fault, SimulatedDisk};
 
-use crate::{CONTAINER, METHODS, chunk, disk, keep, key, layout, noise, open, read, settings};
+use crate::{
+    CONTAINER, METHODS, chunk, disk, key, layout, load_chunk, noise, open, settings, store_chunk,
+};
 
 /// Repeats a query until no read is pending. Returns its result, and how many times reads were performed for it.
 fn repeat<T>(store: &Chunks, query: impl Fn(&mut NonBlocking<'_>) -> T) -> (T, usize) {
@@ -31,15 +33,15 @@ fn repeat<T>(store: &Chunks, query: impl Fn(&mut NonBlocking<'_>) -> T) -> (T, u
 /// A query is pending once for each trailer that is not in memory. After the read it returns the result of a
 /// blocking query.
 ///
-/// Method: four containers of chunks, two cached trailers, and a disk whose bytes are never cached. Chunk bytes are
-/// fetched for each load, because that disk caches nothing.
+/// Method: fill four containers, with a cache of two trailers and a disk whose bytes are never in the page
+/// cache. So the bytes of chunks are fetched for each load.
 #[test]
 fn a_pending_query_succeeds_after_its_reads() {
     for method in METHODS {
         let disk = disk();
         let mut store = open(&disk, method);
-        (0..60).for_each(|number| _ = keep(&mut store, number));
-        store.flush().expect("the disk is sound");
+        (0..60).for_each(|number| _ = store_chunk(&mut store, number));
+        store.flush().expect("the disk has no faults");
         let mut store = open(&disk, method);
         disk.inject(Fault::ReadsWait);
         let (mut fetched, mut pending_loads) = (0, 0);
@@ -71,20 +73,20 @@ fn a_pending_query_succeeds_after_its_reads() {
             );
             assert!(found == bytes, "{number}");
             disk.inject(Fault::ReadsWait);
-            assert_eq!(read(&mut store, number), Some(Ok(place)));
+            assert_eq!(load_chunk(&mut store, number), Some(Ok(place)));
         }
         assert!((1..=10).contains(&fetched), "{fetched} trailers fetched");
         assert!(pending_loads > 5, "{pending_loads} loads waited");
     }
 }
 
-/// A chunk is not stored until it is known to be new, and then it is stored once.
+/// A chunk is stored only after all reads have shown that the store does not have it, and then it is stored once.
 #[test]
 fn a_chunk_that_may_be_stored_is_not_stored_again() {
     let disk = disk();
     let mut store = open(&disk, METHODS[0]);
-    (0..20).for_each(|number| _ = keep(&mut store, number));
-    store.flush().expect("the disk is sound");
+    (0..20).for_each(|number| _ = store_chunk(&mut store, number));
+    store.flush().expect("the disk has no faults");
     let store = open(&disk, METHODS[0]);
     disk.inject(Fault::ReadsWait);
     let before = store.counters().raw_bytes;
@@ -126,7 +128,7 @@ fn a_chunk_that_may_be_stored_is_not_stored_again() {
     assert!(!familiar.is_empty());
 }
 
-/// A disk that runs an action during a read, as if the read was slow.
+/// A disk that runs an action during a read. This simulates a slow read with a concurrent change.
 struct Slow {
     disk: Arc<SimulatedDisk>,
     meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
@@ -167,19 +169,20 @@ impl Device for Slow {
     }
 }
 
-/// If a container is overwritten while its trailer is read, the new trailer is used afterwards.
+/// If a container is overwritten while its trailer is read, the old trailer is not cached, and queries use the
+/// new one.
 #[test]
 fn a_trailer_of_an_overwritten_container_is_not_used() {
     let disk = disk();
     let mut store = open(&disk, METHODS[0]);
-    (0..20).for_each(|number| _ = keep(&mut store, number));
-    store.flush().expect("the disk is sound");
+    (0..20).for_each(|number| _ = store_chunk(&mut store, number));
+    store.flush().expect("the disk has no faults");
     let device = Arc::new(Slow {
         disk: Arc::clone(&disk),
         meanwhile: Mutex::new(None),
     });
     let store = Chunks::open(Arc::clone(&device) as Arc<dyn Device>, settings(METHODS[0]));
-    let mut store = store.expect("it opens");
+    let mut store = store.expect("the store opens");
     disk.inject(Fault::ReadsWait);
     let mut non_blocking = store.non_blocking();
     assert_eq!(non_blocking.locate(&key().id(&chunk(0))), None);
@@ -188,31 +191,31 @@ fn a_trailer_of_an_overwritten_container_is_not_used() {
     // By then all four containers are overwritten, and this trailer is not cached.
     let mut other = store.clone();
     *device.meanwhile.lock().expect("no thread panics") = Some(Box::new(move || {
-        (100..220).for_each(|number| _ = keep(&mut other, number));
+        (100..220).for_each(|number| _ = store_chunk(&mut other, number));
     }));
     store.fetch(&pending);
     disk.heal();
-    assert_eq!(read(&mut store, 0), None);
-    let there = (100..220).filter(|number| matches!(read(&mut store, *number), Some(Ok(_))));
+    assert_eq!(load_chunk(&mut store, 0), None);
+    let there = (100..220).filter(|number| matches!(load_chunk(&mut store, *number), Some(Ok(_))));
     assert!(there.count() > 40);
-    let first = (100..220).find(|number| read(&mut store, *number).is_some());
+    let first = (100..220).find(|number| load_chunk(&mut store, *number).is_some());
     let rest = first.expect("some are there")..220;
-    let lost = rest.filter(|number| !matches!(read(&mut store, *number), Some(Ok(_))));
+    let lost = rest.filter(|number| !matches!(load_chunk(&mut store, *number), Some(Ok(_))));
     assert_eq!(lost.count(), 0, "newer ones are there if older ones are");
 }
 
-/// With read-ahead, no query blocks on the trailer of a container that is overwritten, nor on that of a body that
-/// continues after its second container.
+/// With read-ahead, no query blocks on the trailer of a container that is overwritten next, or on the third
+/// trailer of a body in consecutive containers.
 ///
-/// Method: a device counts blocking reads. Announced reads are performed after each chunk, as a link does after
-/// each frame. The count is compared with a run without read-ahead.
+/// Method: count the blocking reads of a device. Perform announced reads after each chunk, as a link does after each
+/// frame. Compare the count with a run without read-ahead.
 #[test]
 fn read_ahead_trailers_block_no_query() {
     let waited = |fetches: bool, containers: usize, steps: &dyn Fn(&mut Chunks, &dyn Fn())| {
         let disk = SimulatedDisk::new(4096 + containers * (CONTAINER + layout().trailer_bytes()));
         let mut store = open(&disk, METHODS[0]);
         (0..20 * containers).for_each(|number| _ = store.insert(id(number), &body(number)));
-        store.flush().expect("the disk is sound");
+        store.flush().expect("the disk has no faults");
         let device = Arc::new(BlockingReads {
             disk: Arc::clone(&disk),
             count: AtomicU64::new(0),
@@ -224,7 +227,7 @@ fn read_ahead_trailers_block_no_query() {
                 ..settings(METHODS[0])
             },
         );
-        let mut store = store.expect("it opens");
+        let mut store = store.expect("the store opens");
         disk.inject(Fault::ReadsWait);
         device.count.store(0, Ordering::Relaxed);
         let (other, counted) = (store.clone(), Arc::clone(&device));

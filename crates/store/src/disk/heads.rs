@@ -40,7 +40,7 @@ impl Heads {
     pub(in crate::disk) fn find(&self, at: u64, epoch: u64) -> Option<Record> {
         let slot = self.slot(at).lock();
         slot.as_ref()
-            .filter(|record| record.at == at && record.header.epoch == epoch)
+            .filter(|record| record.offset == at && record.header.epoch == epoch)
             .cloned()
     }
 
@@ -48,7 +48,7 @@ impl Heads {
     pub(in crate::disk) fn insert(&self, record: &Record) {
         if record.header.meta_bytes() <= META_BYTES_MAX {
             let meta = record.without_body();
-            *self.slot(record.at).lock() = Some(meta);
+            *self.slot(record.offset).lock() = Some(meta);
         }
     }
 

@@ -323,11 +323,11 @@ impl Inspector<'_> {
         };
         let mut broken: Option<Location> = None;
         for (commit, extent) in std::mem::take(&mut self.extents) {
-            let segment = self.scan.segments.segment_at(extent.at);
+            let segment = self.scan.segments.segment_at(extent.offset);
             let is_live = segment.is_some_and(|segment| live.contains(&(segment.0, extent.epoch)));
-            if is_live && !self.valid_pieces.contains(&extent.at) && broken != Some(commit) {
+            if is_live && !self.valid_pieces.contains(&extent.offset) && broken != Some(commit) {
                 broken = Some(commit);
-                let at = extent.at;
+                let at = extent.offset;
                 self.report_problem(format!(
                     "object at {commit}: its piece at {at:#x} is missing"
                 ));

@@ -87,7 +87,7 @@ impl Writer {
         self.moves_pending.push(Move {
             hash: resident.hash,
             from: resident.at,
-            to: Location::from_offset(extent.at),
+            to: Location::from_offset(extent.offset),
         });
         Ok(true)
     }
@@ -109,7 +109,10 @@ impl Writer {
                 .segments
                 .location(victim, u64::from(entry.offset));
             // If no extent refers to the piece, it is an old copy of a piece that was reinserted earlier.
-            let Some(extent) = extents.iter_mut().find(|extent| extent.at == from.offset()) else {
+            let Some(extent) = extents
+                .iter_mut()
+                .find(|extent| extent.offset == from.offset())
+            else {
                 continue;
             };
             match self.copy(entry, from)? {

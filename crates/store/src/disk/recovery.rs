@@ -475,14 +475,14 @@ impl Replay<'_> {
     /// Returns true if a piece is stored: its segment is in use and, if the segment was searched, the body is
     /// valid.
     fn is_piece_stored(&self, extent: &Extent) -> bool {
-        let Some(segment) = self.scan.segments.segment_at(extent.at) else {
+        let Some(segment) = self.scan.segments.segment_at(extent.offset) else {
             return false;
         };
         let counts = self
             .live
             .binary_search_by_key(&extent.epoch, |&(_, epoch)| epoch)
             .is_ok_and(|at| self.live[at].0 == segment);
-        counts && (!self.searched.contains(&segment) || self.valid_pieces.contains(&extent.at))
+        counts && (!self.searched.contains(&segment) || self.valid_pieces.contains(&extent.offset))
     }
 }
 

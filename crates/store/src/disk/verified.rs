@@ -43,7 +43,7 @@ pub(crate) struct Verified {
 pub(crate) struct BlockId {
     /// The offset of the block on the device. Records begin at units and do not overlap, and blocks of one record
     /// are more than a unit apart. So no two blocks begin in the same unit.
-    pub(crate) at: u64,
+    pub(crate) offset: u64,
     /// The epoch of its segment.
     pub(crate) epoch: u64,
 }
@@ -186,7 +186,7 @@ impl Verified {
         if groups == 0 {
             return None;
         }
-        let unit = block.at / Location::UNIT_BYTES;
+        let unit = block.offset / Location::UNIT_BYTES;
         let hash = mix64(unit ^ mix64(block.epoch ^ self.seed));
         // The lower bits select the group (at most 18 bits), the upper bits are the tag.
         let group = usize::try_from(hash & SECS_MASK).expect("at most 28 bits") & (groups - 1);
@@ -203,7 +203,7 @@ mod tests {
 
     fn block(n: u64) -> BlockId {
         BlockId {
-            at: 4096 + n * Location::UNIT_BYTES,
+            offset: 4096 + n * Location::UNIT_BYTES,
             epoch: 1,
         }
     }

@@ -196,7 +196,7 @@ fn meta_checksum(meta: &[u8], seed: ChecksumSeed) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     /// The offset of the piece's record on the device.
-    pub(crate) at: u64,
+    pub(crate) offset: u64,
     /// The epoch of the piece's segment when the piece was written.
     pub(crate) epoch: u64,
     /// The length of the piece's body.
@@ -211,7 +211,7 @@ pub(crate) const EXTENT_BYTES: usize = 24;
 impl Extent {
     pub(crate) fn to_bytes(self) -> [u8; EXTENT_BYTES] {
         let mut bytes = [0; EXTENT_BYTES];
-        bytes[..8].copy_from_slice(&self.at.to_le_bytes());
+        bytes[..8].copy_from_slice(&self.offset.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.epoch.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.body_bytes.to_le_bytes());
         bytes[20..24].copy_from_slice(&self.meta_bytes.to_le_bytes());
@@ -223,7 +223,7 @@ impl Extent {
         table.chunks_exact(EXTENT_BYTES).map(|bytes| {
             let mut fields = Fields(bytes);
             Self {
-                at: fields.u64(),
+                offset: fields.u64(),
                 epoch: fields.u64(),
                 body_bytes: fields.u32(),
                 meta_bytes: fields.u32(),

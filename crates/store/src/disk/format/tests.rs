@@ -103,7 +103,7 @@ fn every_structure_reads_back_as_written() {
         Some(checkpoint)
     );
     let extent = Extent {
-        at: 1,
+        offset: 1,
         epoch: 2,
         body_bytes: 3,
         meta_bytes: 4,

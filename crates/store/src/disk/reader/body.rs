@@ -16,7 +16,7 @@ use crate::disk::verified::BlockId;
 #[derive(Clone, Debug)]
 pub(super) struct Body {
     /// The offset on the device.
-    pub(super) at: u64,
+    pub(super) offset: u64,
     pub(super) epoch: u64,
     pub(super) bytes: u64,
     pub(super) checksums: Bytes,
@@ -28,7 +28,7 @@ impl Body {
     /// Returns the body of a record whose metadata was verified.
     pub(super) fn from_record(record: &Record) -> Self {
         Self {
-            at: record.at + record.header.meta_bytes() as u64,
+            offset: record.offset + record.header.meta_bytes() as u64,
             epoch: record.header.epoch,
             bytes: record.header.body_bytes,
             checksums: record.table(),
@@ -141,7 +141,7 @@ impl Inner {
         };
         let record = self
             .volume
-            .record_at(extent.at, meta_bytes + body_bytes, wait)?;
+            .record_at(extent.offset, meta_bytes + body_bytes, wait)?;
         let header = &record.header;
         let matches = header.kind == Kind::Piece
             && header.hash == self.hash.0
@@ -172,7 +172,7 @@ impl Inner {
             let end = wanted_end.min(front_end);
             body.front.slice(to_usize(start)..to_usize(end))
         } else {
-            let bytes = volume.read_bytes(body.at + start, wanted_end - start, wait)?;
+            let bytes = volume.read_bytes(body.offset + start, wanted_end - start, wait)?;
             let whole = whole_blocks(start + bytes.len() as u64, body.bytes);
             if whole <= range.start {
                 return Err(NotRead::WouldBlock);
@@ -181,7 +181,7 @@ impl Inner {
         };
         let seed = volume.superblock.checksum_seed;
         if let Err(block) = check_blocks(&body.checksums, first_block, &bytes, seed) {
-            let at = body.at + block * BLOCK_BYTES;
+            let at = body.offset + block * BLOCK_BYTES;
             let segment = volume.segments.segment_at(at);
             // If the segment has another epoch by now, the bytes were overwritten. Otherwise they are corrupt.
             let overwritten =
@@ -189,12 +189,12 @@ impl Inner {
             if overwritten {
                 return Err(Miss::Reclaimed.into());
             }
-            volume.report_corruption(|| format!("block {block} of the body at {:#x}", body.at));
+            volume.report_corruption(|| format!("block {block} of the body at {:#x}", body.offset));
             return Err(Miss::Corrupt.into());
         }
         for (number, _) in (first_block..).zip(bytes.chunks(BLOCK_BYTES as usize)) {
             volume.verified.insert(BlockId {
-                at: body.at + number * BLOCK_BYTES,
+                offset: body.offset + number * BLOCK_BYTES,
                 epoch: body.epoch,
             });
         }

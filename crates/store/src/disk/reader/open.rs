@@ -134,7 +134,10 @@ impl Volume {
                 for extent in &extents {
                     starts.push(start);
                     start += u64::from(extent.body_bytes);
-                    let segment = self.segments.segment_at(extent.at).ok_or(Miss::Corrupt)?;
+                    let segment = self
+                        .segments
+                        .segment_at(extent.offset)
+                        .ok_or(Miss::Corrupt)?;
                     if segment != pinned {
                         pins.push(self.segments.pin(segment));
                         pinned = segment;
@@ -173,7 +176,7 @@ impl Volume {
 
     /// Returns true if the piece's segment still has the epoch in which the piece was written.
     pub(in crate::disk) fn has_extent(&self, extent: &Extent) -> bool {
-        let segment = self.segments.segment_at(extent.at);
+        let segment = self.segments.segment_at(extent.offset);
         segment.is_some_and(|segment| self.segments.epoch(segment) == extent.epoch)
     }
 

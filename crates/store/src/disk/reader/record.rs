@@ -15,15 +15,19 @@ use crate::disk::volume::Volume;
 pub(in crate::disk) struct Record {
     pub(in crate::disk) header: RecordHeader,
     /// The offset of the record on the device.
-    pub(in crate::disk) at: u64,
+    pub(in crate::disk) offset: u64,
     /// The metadata, and the bytes after the metadata that the same read returned.
     bytes: Bytes,
 }
 
 impl Record {
     #[cfg(test)]
-    pub(in crate::disk) fn new(header: RecordHeader, at: u64, bytes: Bytes) -> Self {
-        Self { header, at, bytes }
+    pub(in crate::disk) fn new(header: RecordHeader, offset: u64, bytes: Bytes) -> Self {
+        Self {
+            header,
+            offset,
+            bytes,
+        }
     }
 
     pub(in crate::disk) fn key(&self) -> &[u8] {
@@ -42,7 +46,7 @@ impl Record {
     pub(in crate::disk) fn without_body(&self) -> Self {
         Self {
             header: self.header,
-            at: self.at,
+            offset: self.offset,
             bytes: Bytes::copy_from_slice(&self.bytes[..self.header.meta_bytes()]),
         }
     }
@@ -68,7 +72,7 @@ impl Volume {
         let mut record = into_blocking(self.record_at(location.offset(), record_bytes, wait))?;
         let whole = record.header.record_bytes();
         if whole > record.bytes.len() as u64 {
-            record.bytes = into_blocking(self.read_bytes(record.at, whole, wait))?;
+            record.bytes = into_blocking(self.read_bytes(record.offset, whole, wait))?;
             let meta = &record.bytes[..record.header.meta_bytes()];
             let checked = record.header.check(meta, self.superblock.checksum_seed);
             checked.map_err(|_| Miss::Corrupt)?;
@@ -139,7 +143,11 @@ impl Volume {
         if let Err(error) = header.check(&bytes[..meta_bytes], seed) {
             return Err(self.report_miss(cause(), at, &error).into());
         }
-        let record = Record { header, at, bytes };
+        let record = Record {
+            header,
+            offset: at,
+            bytes,
+        };
         if use_head_cache {
             self.heads.insert(&record);
         }

@@ -33,7 +33,7 @@ pub struct Span {
     /// The range of bytes on the device.
     range: Range<u64>,
     /// The offset of the body on the device. It identifies the blocks of the body.
-    body_at: u64,
+    body_offset: u64,
 }
 
 /// The smallest span that is sent with `sendfile`. A shorter span is copied in the same call as the head, which
@@ -55,7 +55,7 @@ pub(super) struct CachedRange {
     segment: SegmentId,
     epoch: u64,
     range: Range<u64>,
-    body_at: u64,
+    body_offset: u64,
 }
 
 impl Span {
@@ -65,7 +65,7 @@ impl Span {
             segment: cached.segment,
             epoch: cached.epoch,
             range: cached.range,
-            body_at: cached.body_at,
+            body_offset: cached.body_offset,
         }
     }
 
@@ -142,7 +142,7 @@ impl Span {
             Ok(sent) => Ok(sent),
             Err(error) if is_unreadable(&error) => {
                 volume.record_read_failure(&error);
-                for block in blocks(self.body_at, self.epoch, &self.range) {
+                for block in blocks(self.body_offset, self.epoch, &self.range) {
                     volume.verified.remove(block);
                     volume.residents.remove(block);
                 }
@@ -184,14 +184,14 @@ impl Volume {
     /// `None` if this part is empty.
     pub(super) fn cached_range(&self, body: &Body, range: &Range<u64>) -> Option<CachedRange> {
         let mapping = self.device.mapping()?;
-        let segment = self.segments.segment_at(body.at)?;
-        let requested = body.at + range.start..body.at + range.end;
+        let segment = self.segments.segment_at(body.offset)?;
+        let requested = body.offset + range.start..body.offset + range.end;
         let mut end = requested.start;
-        for block in blocks(body.at, body.epoch, &requested) {
+        for block in blocks(body.offset, body.epoch, &requested) {
             if !self.verified.contains(block) {
                 break;
             }
-            end = requested.end.min(block.at + BLOCK_BYTES);
+            end = requested.end.min(block.offset + BLOCK_BYTES);
         }
         let resident = self.resident_bytes(mapping, body, requested.start..end);
         if resident == 0 {
@@ -204,7 +204,7 @@ impl Volume {
             segment,
             epoch: body.epoch,
             range: requested.start..requested.start + resident,
-            body_at: body.at,
+            body_offset: body.offset,
         })
     }
 }
@@ -212,7 +212,7 @@ impl Volume {
 impl Volume {
     /// Returns how many bytes from `range.start` on are in memory, or were in memory a moment ago.
     fn resident_bytes(&self, mapping: &Mapping, body: &Body, range: Range<u64>) -> u64 {
-        let blocks = || blocks(body.at, body.epoch, &range);
+        let blocks = || blocks(body.offset, body.epoch, &range);
         if !range.is_empty() && blocks().all(|block| self.residents.contains(block)) {
             return range.end - range.start;
         }
@@ -226,16 +226,16 @@ impl Volume {
     }
 }
 
-/// Returns the blocks of the body at `body_at` that overlap a range of the device.
+/// Returns the blocks of the body at `body_offset` that overlap a range of the device.
 pub(super) fn blocks(
-    body_at: u64,
+    body_offset: u64,
     epoch: u64,
     range: &Range<u64>,
 ) -> impl Iterator<Item = BlockId> + use<> {
-    let first = (range.start - body_at) / BLOCK_BYTES;
-    let last = (range.end - body_at).div_ceil(BLOCK_BYTES);
+    let first = (range.start - body_offset) / BLOCK_BYTES;
+    let last = (range.end - body_offset).div_ceil(BLOCK_BYTES);
     (first..last).map(move |number| BlockId {
-        at: body_at + number * BLOCK_BYTES,
+        offset: body_offset + number * BLOCK_BYTES,
         epoch,
     })
 }

@@ -142,7 +142,7 @@ impl Writer {
         }
         self.start_timers();
         Extent {
-            at: self.volume.segments.start(position.segment) + position.offset,
+            offset: self.volume.segments.start(position.segment) + position.offset,
             epoch,
             body_bytes: u32::try_from(draft.body_bytes).unwrap_or(u32::MAX),
             meta_bytes: u32::try_from(meta_bytes).expect("less than a segment"),

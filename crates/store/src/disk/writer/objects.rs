@@ -162,7 +162,7 @@ impl Writer {
         }
         match self.append(draft, body) {
             Ok(extent) => {
-                let location = Location::from_offset(extent.at);
+                let location = Location::from_offset(extent.offset);
                 if draft.kind == Kind::Object {
                     self.volume.unwritten.insert(write, location, body);
                 }

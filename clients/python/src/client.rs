@@ -106,7 +106,7 @@ impl FilterClient {
         })
     }
 
-    /// `absent`: skip the request. `maybe`: send it. `ask`: send it, because the client has no fresh filter.
+    /// Returns `absent`: do not send the request; `maybe`: send it; `ask`: send it, because the filter is not fresh.
     fn answer(&self, id: &Bound<'_, PyAny>) -> PyResult<&'static str> {
         let client = self.running();
         spelled(id, |spelling| {
@@ -114,7 +114,7 @@ impl FilterClient {
         })
     }
 
-    /// Returns false only if a request for the id can be skipped.
+    /// Returns false only if no request for the id is needed, because the id does not exist.
     fn may_exist(&self, id: &Bound<'_, PyAny>) -> PyResult<bool> {
         self.answer(id).map(|answer| answer != "absent")
     }
@@ -133,7 +133,7 @@ impl FilterClient {
         })
     }
 
-    /// Waits until absent ids are skipped; False if that takes longer than `timeout` seconds.
+    /// Waits until the filter is fresh. Returns False if this takes longer than `timeout` seconds.
     fn wait_fresh(&self, py: Python<'_>, timeout: &Bound<'_, PyAny>) -> PyResult<bool> {
         let until = Instant::now() + seconds(timeout)?;
         let Some(client) = self.running() else {
@@ -153,7 +153,7 @@ impl FilterClient {
         }
     }
 
-    /// Stops the background thread. Afterwards every answer is `ask`.
+    /// Stops the background thread. After this call every answer is `ask`.
     fn close(&self, py: Python<'_>) {
         let forks = self.forks;
         py.detach(|| {

@@ -72,7 +72,7 @@ impl State {
         Ok(Self(Mutex::new(Client::new(config))))
     }
 
-    /// `absent`, `maybe`, or `ask` without a fresh filter.
+    /// Returns `absent`, `maybe`, or `ask` if the filter is not fresh.
     fn answer(&self, now: (u64, u64), id: &Bound<'_, PyAny>) -> PyResult<&'static str> {
         let client = self.client();
         let Some(hasher) = client.hasher() else {
@@ -82,7 +82,7 @@ impl State {
         Ok(answer_name(client.answer(self::now(now), hash)))
     }
 
-    /// Returns for how many seconds absent ids will be skipped without further news.
+    /// Returns the number of seconds until the filter becomes stale, if no further statement arrives.
     fn fresh_for(&self, now: (u64, u64)) -> f64 {
         self.client().fresh_for(self::now(now)).as_secs_f64()
     }
@@ -121,7 +121,7 @@ impl State {
         )
     }
 
-    /// Updates the time. Every other change does so too.
+    /// Updates the time. Every method that changes the state does so too.
     fn observe(&self, now: (u64, u64)) {
         self.client().observe(self::now(now));
     }

@@ -6,7 +6,8 @@
 //!
 //! - build: gathering and solving, with memory of the allocator; in large pages: with tables that are mapped
 //!   for each build in huge pages, as `filter build` and `filter serve` do;
-//! - hash: hashing alone; probe: a lookup of a hash; many: the same by `contains_many`; ask: hash and lookup;
+//! - hash: hashing alone; probe: a lookup of a hash by `contains`; many: a lookup by `contains_many`; ask: hash and
+//!   lookup;
 //! - chained: a lookup that depends on the previous answer, which is the latency of a single lookup;
 //! - insert (updatable filter only): inserting all hashed ids into a new filter, one by one or by
 //!   `insert_many`; hash, insert: the same from text.

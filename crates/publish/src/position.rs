@@ -191,7 +191,7 @@ mod tests {
     }
 
     proptest! {
-        /// A file with a changed byte is refused, or is another valid position.
+        /// A file with a changed byte is refused or decodes to another valid position.
         #[test]
         fn a_position_survives_encoding_and_decoding(
             lineage: u64, number: i64, head: u64, complete: bool, place: prop::sample::Index, byte: u8,

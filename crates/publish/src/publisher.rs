@@ -285,11 +285,11 @@ impl Drop for RunningPublisher {
     fn drop(&mut self) {
         self.stop.send_replace(true);
         self.stop_scan.store(true, Ordering::Relaxed);
-        // The builder may be scanning and not receive the message; then the flag stops it.
+        // A builder that is scanning does not receive the message. The flag stops the scan.
         _ = self.wake.try_send(Wake::Stop);
         drop(self.commands.take());
         let (unused, _) = std_mpsc::sync_channel(1);
-        // Dropping the last sender ends the builder's wait.
+        // The builder stops waiting when the last sender is dropped.
         drop(std::mem::replace(&mut self.wake, unused));
         for thread in self.threads.drain(..).rev() {
             if thread.join().is_err() {

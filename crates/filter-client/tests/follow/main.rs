@@ -33,7 +33,7 @@ fn absent_ids_are_skipped_and_new_ones_are_not() {
     });
 }
 
-/// After the publisher dies, the filter stays fresh until its deadline and not longer.
+/// After the publisher dies, the filter stays fresh exactly until its deadline.
 #[test]
 fn a_client_fails_open_after_its_publisher_died() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -50,7 +50,7 @@ fn a_client_fails_open_after_its_publisher_died() {
     assert!(!client.status().fresh);
 }
 
-/// A stepped wall clock has no effect after the next proof, and never makes the client use a stale filter.
+/// A stepped wall clock never makes a stale filter fresh, and has no effect after the next proof.
 #[test]
 fn stepped_wall_clocks_do_not_extend_freshness() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -74,7 +74,7 @@ fn stepped_wall_clocks_do_not_extend_freshness() {
     assert_eq!(client.answer("no such id"), Answer::Ask(Reason::Stale));
 }
 
-/// With a known bound of the clock error, manifests from any cache suffice.
+/// If the operator guarantees the clock error, manifests from any cache make the filter fresh.
 #[test]
 fn dated_manifests_suffice_with_a_known_clock_error() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -143,7 +143,7 @@ fn a_posted_id_is_answered_maybe_within_two_seconds() {
     assert!(p99 < Duration::from_secs(2), "{p99:?}");
 }
 
-/// An interrupted download continues where it ended, and deltas arrive meanwhile.
+/// An interrupted download continues where it ended. Deltas arrive during the download.
 #[test]
 fn a_broken_download_is_resumed() {
     let folder = tempfile::tempdir().expect("a folder");

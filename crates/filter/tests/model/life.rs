@@ -144,7 +144,7 @@ impl Life {
         self.step(now, "restart", Value::Null, "taken", &vec![false; self.ids]);
     }
 
-    /// Executes an event and looks up every id. `must` says which ids must not be skipped.
+    /// Executes an event and looks up every id. `must` has the ids that must not be answered `absent`.
     pub(crate) fn act(&mut self, now: Now, act: Act, must: &[bool]) {
         let client = &mut self.client;
         let (what, taken) = match &act {

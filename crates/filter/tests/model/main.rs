@@ -59,7 +59,7 @@ fn an_id_older_than_max_staleness_is_never_answered_absent() {
     }
     eprintln!("answered {answered:?}, asked {asked}, steps {steps:?}");
     if variable("EDGEWARD_SIM_SEED").is_none() {
-        // A client that never answers would pass, so check that it does answer.
+        // A client that never answers `Absent` would pass, so check that it does.
         assert_eq!(answered.len(), 6, "{answered:?}");
         let answers: u64 = answered.values().sum();
         assert!(answers > asked / 3, "{answered:?}, asked {asked}");

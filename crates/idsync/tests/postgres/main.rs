@@ -159,8 +159,8 @@ fn a_scan_survives_a_restart_of_the_server() {
     );
     let address = server.address();
     for ordered in [true, false] {
-        let from = source(&address, "SELECT id FROM resource", ordered);
-        let mut scan = Scan::begin(from, Ledger::default(), config()).expect("begins");
+        let source = source(&address, "SELECT id FROM resource", ordered);
+        let mut scan = Scan::begin(source, Ledger::default(), config()).expect("begins");
         assert_eq!(scan.source_info().rows_estimated, Some(100_000));
         let mut ids = Vec::new();
         for _ in 0..50 {

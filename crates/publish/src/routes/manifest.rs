@@ -1,5 +1,5 @@
-//! Serves the manifest: with a date for caches, or with a proof for one client; immediately, or when there is
-//! news.
+//! Serves the manifest, with a date for caches or with a proof for one client. The response is sent immediately, or
+//! when the client's position is no longer the newest.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::writer::{Command, PublishedState};
 struct ManifestQuery {
     /// The lineage, epoch and journal number that the client has.
     have: Option<(u64, u64, u64)>,
-    /// How long to wait for a newer state.
+    /// The longest time to wait for a newer state.
     wait: Duration,
     challenge: Option<[u8; 16]>,
 }
@@ -40,7 +40,7 @@ impl Routes {
         let mut published = self.wait_for_news(&requested).await;
         if requested.challenge.is_none() && self.is_old(&published) {
             let (done, dated) = oneshot::channel();
-            // If the writer's queue is full, the date stays as it is for now.
+            // If the writer's queue is full, the response has the previous date.
             if self
                 .commands
                 .try_send(Command::RefreshDate { done })
@@ -86,7 +86,7 @@ impl Routes {
         response
     }
 
-    /// Returns the published state. If requested, waits until the client does not have it yet.
+    /// Returns the published state. If requested, waits until the state is newer than the client's.
     async fn wait_for_news(&self, requested: &ManifestQuery) -> Arc<PublishedState> {
         let (mut watching, mut stopping) = (self.published.clone(), self.stopping.clone());
         let is_new = |published: &Arc<PublishedState>| {

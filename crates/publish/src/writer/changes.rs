@@ -31,8 +31,8 @@ impl Writer {
         continues.is_some()
     }
 
-    /// Journals the changes of a feed. On failure the feed must send them again, and the known completeness
-    /// stays as it is.
+    /// Journals the changes of a feed. After an error the feed must send the changes again, and the completeness
+    /// stays as it was.
     pub(super) fn apply_changes(&mut self, changes: Changes) -> Result<(), NotJournaled> {
         let Changes {
             added,
@@ -66,7 +66,7 @@ impl Writer {
     /// Records that all ids committed before `complete` are published.
     fn extend_coverage(&mut self, complete: Duration) {
         self.complete.record_feed_progress(complete);
-        // The manifest stays the same, so waiting clients are not notified.
+        // Only the coverage changes, not the manifest, so waiting clients are not notified.
         let covers = self.complete.covers();
         self.published.send_if_modified(|published| {
             let mut newer = clone_state(published);

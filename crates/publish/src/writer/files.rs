@@ -1,5 +1,5 @@
-//! The files that are served: those in the manifest, and for a while those of earlier manifests, because a
-//! client with an earlier manifest still fetches them.
+//! The served files: the files that the manifest lists, and recent files of earlier manifests. A client that has an
+//! earlier manifest still fetches the latter.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ impl Files {
         self.by_digest.clone()
     }
 
-    /// Adds the files that are listed now, and drops those that have not been listed for long.
+    /// Adds the files that are listed now, and drops the oldest files that are no longer listed.
     pub(super) fn list(
         &mut self,
         snapshot: Option<&Arc<File>>,
@@ -56,7 +56,7 @@ impl Files {
         };
         while self.superseded.len() > limits.superseded_files_max
             || self.superseded_bytes > limits.superseded_bytes_max
-            // Keep the newest snapshot, and the previous one for clients that are fetching it.
+            // Keep the newest snapshot, and the previous snapshot for clients that are fetching it.
             || snapshots(&self.by_digest) > 2
         {
             let oldest_snapshot = self.superseded.iter().position(|digest| {
@@ -76,7 +76,7 @@ impl Files {
     }
 }
 
-/// Returns the bytes that a superseded file counts. Snapshots count 0, because their number is bounded.
+/// Returns the size of a superseded file for the limit on bytes. Snapshots count 0, because their number is limited.
 fn counted_bytes(file: &File) -> usize {
     match file.kind {
         FileKind::Snapshot => 0,

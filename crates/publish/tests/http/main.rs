@@ -25,7 +25,7 @@ fn manifest(addr: std::net::SocketAddr) -> Manifest {
     Manifest::from_line(&answer.body, &trust()).expect("signed and whole")
 }
 
-/// Method: from the manifest to the snapshot and the delta by their digests; every id is found.
+/// Method: fetch the snapshot and the delta by the digests in the manifest, and look up every id.
 #[test]
 fn a_client_finds_all_files_through_the_manifest() {
     let folder = tempfile::tempdir().expect("a folder");

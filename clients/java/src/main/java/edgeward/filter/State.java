@@ -15,7 +15,8 @@ import java.util.Locale;
  * Decides when a client may rely on its filter. It does no input or output and reads no clock: the caller passes
  * documents, files and times. Not thread-safe.
  *
- * <p><b>The guarantee</b>: an id that was committed more than {@code maxStaleness} ago is never skipped. The
+ * <p><b>The guarantee</b>: for an id that was committed more than {
+code maxStaleness} ago, the answer is never ABSENT. The
  * answer is {@code ABSENT} only before a deadline. A deadline comes from a statement of the publisher whose
  * snapshot and ids have all arrived. The statement is a proof, which contains random bytes of this client's request
  * and so was made after the request, or a manifest's date if the operator guarantees the clocks
@@ -26,9 +27,9 @@ final class State {
     private static final int CHALLENGES_MAX = 8;
     // The most statements whose ids have not all arrived.
     private static final int PENDING_MAX = 16;
-    // The most deltas that are remembered: those of the newest manifest and as many that were merged.
+    // The most listed deltas that are stored: those of the newest manifest and the same number of merged ones.
     private static final int LISTED_MAX = 256;
-    // More than the rounding error between two readings of two clocks.
+    // The largest difference between two clocks that counts as a rounding error.
     static final long JITTER_MS = 50;
     private static final long FAR = 1L << 62;
 
@@ -100,7 +101,7 @@ final class State {
         this.overlayIdsMax = overlayIdsMax;
     }
 
-    /** What to do about an id's hash by {@link #filter()}. */
+    /** Looks up the hash of an id. */
     Answer answer(Now now, long hash) {
         if (!isFresh(now)) {
             return Answer.ASK;
@@ -142,7 +143,7 @@ final class State {
         return newest == null ? 0 : newest.serial();
     }
 
-    /** Updates the time. Every other change does so too. */
+    /** Updates the time. Every method that changes the state does so too. */
     void observe(Now now) {
         clock.observe(now);
     }
@@ -188,7 +189,7 @@ final class State {
     /**
      * Adopts the snapshot in use for a new lineage, if the manifest lists the same file: the publisher was
      * restarted. The added ids and the deadline stay. The next snapshot of the new lineage comes from a scan
-     * that began after the restart, so it has all ids committed before.
+     * that began after the restart, so it has all ids committed before the restart.
      */
     private void adopt(Manifest manifest) {
         Snapshot named = manifest.snapshot();
@@ -290,14 +291,14 @@ final class State {
             if (!isNewer) {
                 throw new Refused(Reason.OLDER, "the snapshot is not newer than the one in use");
             }
-            // The ids added after the new base are complete up to the old position.
+            // The old table has all ids from the new base up to the old position.
             if (Long.compareUnsigned(old.upTo(), applied) > 0) {
                 applied = old.upTo();
             }
             overlay = old.overlay;
             overlay.forgetUpTo(named.base());
         } else {
-            // A deadline for another journal is not valid for this one.
+            // The deadline was computed for another lineage.
             stated = false;
         }
         holding =
@@ -343,7 +344,7 @@ final class State {
             throw early();
         }
         if (Long.compareUnsigned(entry.to(), holding.upTo()) <= 0) {
-            // A duplicate, or covered by another delta: ignored.
+            // The delta is a duplicate, or another delta has the same ids.
             return;
         }
         if (delta.ids().length > overlayIdsMax - holding.overlay.size()) {
@@ -399,7 +400,7 @@ final class State {
         return new Wants(snapshot, missing);
     }
 
-    /** A manifest's date makes the filter fresh if the operator guarantees the clocks' error. */
+    /** Adds the statement of a manifest's date, if the operator guarantees the largest error of the clocks. */
     private void considerDate(Now now, Manifest manifest) {
         if (clockError == null || Long.compareUnsigned(manifest.coversMs(), FAR) > 0) {
             return;
@@ -412,7 +413,7 @@ final class State {
         }
     }
 
-    /** Remembers a statement until its ids have arrived. Jitter in both directions can hide time. */
+    /** Stores a statement until its ids have arrived. Its deadline is reduced, because jitter can hide elapsed time. */
     private void state(long lineage, long epochMin, long head, long until) {
         Statement said = new Statement(lineage, epochMin, head, until - 2 * JITTER_MS);
         for (int n = 0; n < pending.size(); n++) {
@@ -476,7 +477,7 @@ final class State {
     }
 
     /**
-     * One time from two clocks that may both be wrong: it advances with the faster one. When the clocks diverge,
+     * One time from two clocks that may both be wrong. The time advances with the faster clock. When they diverge,
      * the anchor is reset, so that a step back does not hide a later sleep.
      */
     static final class Clock {

@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn order_is_assumed_until_the_peer_says_otherwise() {
         let mut knowledge = Knowledge::new(3);
-        assert!(!knowledge.in_order(1), "nothing is known of it");
+        assert!(!knowledge.in_order(1), "no chunk of it is known");
         knowledge.add(place(1, 0));
         assert!(knowledge.in_order(1));
         knowledge.disorder(1);

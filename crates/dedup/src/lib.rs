@@ -92,7 +92,7 @@ impl From<()> for Handled {
 #[non_exhaustive]
 pub enum Violation {
     /// A body exceeds its credit.
-    #[error("stream {}: sent up to byte {end}, the credit ends at {limit}", .stream.0)]
+    #[error("stream {}: received bytes up to offset {end}, but the credit ends at {limit}", .stream.0)]
     Credit {
         /// The stream.
         stream: StreamId,
@@ -102,24 +102,24 @@ pub enum Violation {
         limit: u64,
     },
     /// Overlapping pieces, which together take more memory than the credit of the stream.
-    #[error("stream {}: pieces overlap", .0.0)]
+    #[error("stream {}: overlapping pieces", .0.0)]
     Overlap(StreamId),
     /// Cuts that do not fit the received bytes.
-    #[error("stream {}: a chunk ends where it cannot", .0.0)]
+    #[error("stream {}: invalid chunk boundary", .0.0)]
     Cut(StreamId),
     /// A payload that cannot be decompressed by its method.
-    #[error("stream {}: a payload cannot be decompressed", .0.0)]
+    #[error("stream {}: invalid compressed payload", .0.0)]
     Payload(StreamId),
     /// Stream numbers with more gaps than the number of streams that may be open.
-    #[error("stream {}: numbers before it were left out", .0.0)]
+    #[error("stream {}: too many skipped stream numbers", .0.0)]
     Numbering(StreamId),
     /// An acknowledgement of bytes that were not sent.
-    #[error("stream {}: what was not sent was acknowledged", .0.0)]
+    #[error("stream {}: acknowledgement of bytes that were not sent", .0.0)]
     Acknowledged(StreamId),
     /// NAKs are queued faster than the peer reads them.
-    #[error("{0} refusals wait to be sent")]
+    #[error("too many unread NAKs: {0}")]
     Flood(usize),
     /// A frame that is not valid in this direction or at this point.
-    #[error("a frame that was not awaited")]
+    #[error("unexpected frame")]
     Direction,
 }

@@ -385,7 +385,7 @@ fn handshakes_agree_or_say_why_not() {
     };
     let agreed = connector.agree(Role::Connector, &listener);
     assert_eq!(agreed, listener.agree(Role::Listener, &connector));
-    let agreed = agreed.expect("nothing speaks against it");
+    let agreed = agreed.expect("the terms are compatible");
     assert_eq!(agreed.chunker, listener.chunker);
     assert_eq!(agreed.methods, listener.methods);
 

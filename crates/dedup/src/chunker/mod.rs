@@ -45,10 +45,10 @@ pub struct ChunkerParams {
 #[non_exhaustive]
 pub enum ChunkerError {
     /// The average is out of range. Below 4 KiB references cost more than they save; above 64 KiB few chunks match.
-    #[error("chunks of {0} bytes on average: not a power of two between 4096 and 65536")]
+    #[error("invalid average chunk length {0}: use a power of two from 4096 to 65536")]
     Average(u32),
     /// The chunker of the peer is unknown: the peer is newer, or the bytes are no parameters.
-    #[error("chunker {0} is not known here")]
+    #[error("unknown chunker {0}: upgrade the older endpoint")]
     Kind(u8),
 }
 

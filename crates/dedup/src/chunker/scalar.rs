@@ -31,7 +31,7 @@ pub(super) fn first(
     while places.len() >= STEP {
         let near: &[u8; NEAR] = bytes[places.start - 16..]
             .first_chunk()
-            .expect("places lie in bytes");
+            .expect("positions are within the bytes");
         let sums = sums(near);
         // The minimum of all sums needs no branch per sum.
         if sums.iter().copied().fold(u16::MAX, u16::min) < sieve {
@@ -67,7 +67,7 @@ fn sums(near: &[u8; NEAR]) -> [u16; STEP] {
     for (back, weight) in PAIRS {
         let pairs: &[u16; STEP] = pairs[16 - back..]
             .first_chunk()
-            .expect("the nearest pair ends with them");
+            .expect("the nearest pair ends with the bytes");
         for (sum, pair) in sums.iter_mut().zip(pairs) {
             *sum = sum.wrapping_add(pair.wrapping_mul(weight));
         }
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn sums_are_sums() {
         let bytes: Vec<u8> = (0..NEAR).map(|n| (n * n * 31 + n) as u8).collect();
-        let near = bytes.first_chunk().expect("as many");
+        let near = bytes.first_chunk().expect("NEAR bytes");
         let one_by_one: Vec<u16> = (0..STEP).map(|lane| sum(&bytes, 16 + lane)).collect();
         assert_eq!(sums(near)[..], one_by_one);
     }

@@ -62,7 +62,7 @@ fn first(
     while place + STEP <= places.end {
         let near: &[u8; NEAR] = bytes[place - 16..]
             .first_chunk()
-            .expect("places lie in bytes");
+            .expect("positions are within the bytes");
         let sums = [0, 1, 32, 33].map(|shift| sums(near, shift));
         let [even, odd, later_even, later_odd] = sums;
         // Usually no sum is small enough, which the minimum of all four vectors shows.
@@ -96,7 +96,7 @@ fn sums(near: &[u8; NEAR], shift: usize) -> __m256i {
         let at = 16 - back + shift;
         let pairs: &[u8; 32] = near[at..]
             .first_chunk()
-            .expect("the nearest pair ends with them");
+            .expect("the nearest pair ends with the bytes");
         // SAFETY: reads the 32 bytes of the array, at any alignment.
         let pairs = unsafe { _mm256_loadu_si256(pairs.as_ptr().cast()) };
         let weighed = _mm256_mullo_epi16(pairs, _mm256_set1_epi16(weight.cast_signed()));

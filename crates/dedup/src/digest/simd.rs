@@ -121,7 +121,7 @@ fn stir(lanes: __m256i, secret: &[u8]) -> __m256i {
 #[target_feature(enable = "avx2")]
 #[inline]
 fn load(bytes: &[u8]) -> __m256i {
-    let bytes: &[u8; 32] = bytes.first_chunk().expect("whoever calls has as many");
+    let bytes: &[u8; 32] = bytes.first_chunk().expect("callers pass at least 32 bytes");
     // SAFETY: reads the 32 bytes of the array, at any alignment.
     unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
 }

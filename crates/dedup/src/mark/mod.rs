@@ -227,7 +227,7 @@ mod tests {
             .zip(&key.second[1..])
             .map(|(number, key)| key.wrapping_mul(u128::from(*number)));
         let total = products.fold(key.second[0], u128::wrapping_add);
-        Mark(NonZeroU64::new((total >> 64) as u64).expect("this time"))
+        Mark(NonZeroU64::new((total >> 64) as u64).expect("not zero by chance"))
     }
 
     proptest! {

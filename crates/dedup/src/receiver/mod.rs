@@ -457,7 +457,10 @@ impl Receiver {
                 return self.refuse(stream, offset, cause).map(Handled::from);
             }
         };
-        let incoming = self.streams.get_mut(&stream).expect("it was there above");
+        let incoming = self
+            .streams
+            .get_mut(&stream)
+            .expect("the stream was found above");
         let before = incoming.next;
         let refused = incoming.arrive(stream, offset, piece, &mut keeper(tools))?;
         let news = incoming.next - before;
@@ -525,7 +528,7 @@ impl Receiver {
         let incoming = self
             .streams
             .get_mut(&stream)
-            .expect("whoever calls has just seen it");
+            .expect("the caller has just read from the stream");
         let window = self
             .config
             .window_max

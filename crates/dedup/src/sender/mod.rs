@@ -114,10 +114,10 @@ pub enum SenderEvent {
 #[non_exhaustive]
 pub enum SendError {
     /// The maximum number of streams is open.
-    #[error("{0} streams are under way, which is all the peer takes")]
+    #[error("{0} streams are open, the maximum that the peer accepts")]
     TooManyStreams(usize),
     /// The label is too long for a frame.
-    #[error("a label of {0} bytes is too long")]
+    #[error("a label of {0} bytes exceeds the maximum length")]
     Label(usize),
     /// The stream has ended, or was never opened.
     #[error("stream {} is not open", .0.0)]
@@ -352,7 +352,7 @@ impl Sender {
     pub fn unsealed(&self, stream: StreamId) -> usize {
         let outgoing = self.streams.get(&stream);
         outgoing.map_or(0, |outgoing| {
-            usize::try_from(outgoing.written - outgoing.sealed()).expect("it is in memory")
+            usize::try_from(outgoing.written - outgoing.sealed()).expect("the bytes are in memory")
         })
     }
 
@@ -492,7 +492,10 @@ impl Sender {
         self.resets_due = self.resets.keys().copied().collect();
         let streams: Vec<_> = self.streams.keys().copied().collect();
         for stream in streams {
-            let outgoing = self.streams.get_mut(&stream).expect("it was just listed");
+            let outgoing = self
+                .streams
+                .get_mut(&stream)
+                .expect("the stream was just listed");
             self.counters.again += outgoing.send_again();
             self.make_ready(stream);
         }

@@ -270,7 +270,7 @@ fn put_run(out: &mut Vec<u8>, run: &Run) {
 }
 
 fn put_count(out: &mut Vec<u8>, count: usize) {
-    let count = u16::try_from(count).expect("no frame lists more");
+    let count = u16::try_from(count).expect("a frame's lists are bounded");
     out.extend_from_slice(&count.to_le_bytes());
 }
 

@@ -72,7 +72,7 @@ pub struct Agreed {
 pub enum Disagreement {
     /// The peers have no version in common.
     #[error(
-        "the peer speaks versions {min} to {max} of the protocol, and here they are {VERSION_MIN} to {VERSION}"
+        "the peer supports versions {min} to {max} of the protocol, this endpoint {VERSION_MIN} to {VERSION}: upgrade the older one"
     )]
     Version {
         /// The peer's oldest version.
@@ -82,7 +82,7 @@ pub enum Disagreement {
     },
     /// The peer hashes chunks by another scheme.
     #[error(
-        "the peer names chunks by scheme {theirs}, and here it is {ours} (1 is blake3, 2 is gmac): both ends must be given the same `ids`"
+        "the peer hashes chunks by scheme {theirs}, this endpoint by scheme {ours} (1 is blake3, 2 is gmac): configure the same `ids` on both endpoints"
     )]
     IdScheme {
         /// The scheme of this endpoint.
@@ -91,7 +91,7 @@ pub enum Disagreement {
         theirs: u8,
     },
     /// The keys differ, so that no chunk hashes would be equal.
-    #[error("the peer names chunks under another key: both ends must be given the same store key")]
+    #[error("the peer has another store key: configure the same store key on both endpoints")]
     Key,
 }
 

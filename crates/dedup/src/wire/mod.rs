@@ -213,19 +213,19 @@ pub enum NakCause {
 #[non_exhaustive]
 pub enum WireError {
     /// The length exceeds the limit; refused before any allocation.
-    #[error("a payload of {0} bytes, which is more than any frame has")]
+    #[error("a payload of {0} bytes exceeds the maximum")]
     TooLong(u32),
     /// A frame of a newer version, or no frame at all.
-    #[error("frames of type {0} are not known")]
+    #[error("unknown frame type {0}")]
     UnknownType(u8),
     /// A flipped bit in the first half of the header.
-    #[error("the check of a frame's header disagrees with it")]
+    #[error("corrupt frame: wrong header checksum")]
     Header,
     /// A flipped bit in the frame.
-    #[error("the checksum disagrees with the frame")]
+    #[error("corrupt frame: wrong checksum")]
     Checksum,
     /// The payload is shorter or longer than its fields.
-    #[error("a payload of {bytes} bytes does not fit a frame of type {kind}")]
+    #[error("invalid length of {bytes} bytes for a frame of type {kind}")]
     Length {
         /// The type of the frame.
         kind: u8,
@@ -233,7 +233,7 @@ pub enum WireError {
         bytes: usize,
     },
     /// A field has an invalid value.
-    #[error("a frame of type {kind} has no such {field}: {value}")]
+    #[error("invalid {field} in a frame of type {kind}: {value}")]
     Field {
         /// The type of the frame.
         kind: u8,

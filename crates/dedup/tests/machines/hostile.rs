@@ -57,7 +57,7 @@ impl Victim {
             pool: &Pool::default(),
         };
         let handled = self.receiver.handle(frame, None, &mut tools)?;
-        assert_eq!(handled, Handled::Done, "this store owes nothing");
+        assert_eq!(handled, Handled::Done, "this store has no pending reads");
         Ok(())
     }
 

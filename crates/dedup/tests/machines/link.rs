@@ -199,7 +199,7 @@ impl World {
             // Faults stop after a while, because some could go on for ever; then all bodies must arrive.
             assert!(
                 self.now - start < 40_000,
-                "seed {:#x}: no end in sight",
+                "seed {:#x}: the run does not end",
                 self.plan.seed
             );
             if self.now - start > 8000 {
@@ -310,9 +310,9 @@ impl World {
             });
             let owed = store.hurry(0);
             if handled == Handled::Again {
-                assert!(owed, "there is nothing to wait for");
+                assert!(owed, "no read is pending");
                 let after = end.endpoint.receiver().counters();
-                assert_eq!(before, after, "a frame that comes again did nothing");
+                assert_eq!(before, after, "a parked frame had no effect");
                 self.came_again += 1;
                 self.sequence += 1;
                 let (at, sequence) = (now + 1 + self.stream.below(60) as u64, self.sequence);
@@ -456,7 +456,7 @@ impl World {
             }
             let owed = end.store.hurry(0);
             if end.endpoint.sender().is_stalled(stream) && !end.stalled.contains_key(&stream) {
-                assert!(owed, "there is nothing to wait for");
+                assert!(owed, "no read is pending");
                 end.stalled
                     .insert(stream, (now + 1 + self.stream.below(60) as u64, 1));
             }
@@ -495,7 +495,10 @@ impl World {
             "{granted} bytes granted"
         );
         let unacked = end.endpoint.sender().unacked();
-        assert!(unacked <= self.plan.unacked_max, "{unacked} bytes kept");
+        assert!(
+            unacked <= self.plan.unacked_max,
+            "{unacked} unacknowledged bytes"
+        );
     }
 }
 

@@ -129,7 +129,7 @@ fn bodies_survive_their_stores() {
     }
     assert!(
         lost > 0 || runs(4) < 200,
-        "the test shows less than it might"
+        "no body was lost in any run: the test is too weak"
     );
 }
 
@@ -170,7 +170,7 @@ fn bodies_survive_stores_that_take_their_time() {
     }
     assert!(
         came_again > runs(4) && resumed > runs(4),
-        "the test shows nothing"
+        "the faults had no effect: the test is too weak"
     );
 }
 
@@ -211,7 +211,10 @@ fn bodies_survive_collisions_of_names() {
             .map(|counters| counters.digest_failures)
             .sum::<u64>();
     }
-    assert!(failures > 0, "the test shows nothing");
+    assert!(
+        failures > 0,
+        "the faults had no effect: the test is too weak"
+    );
 }
 
 /// A chunk that both endpoints have handled twice is hashed by neither the third time. Fingerprints do not change
@@ -242,7 +245,11 @@ fn what_is_known_by_its_mark_is_not_named_again() {
     let [wire, wire_without] = [with, without].map(|each| each.map(|(_, wire)| wire));
     assert_eq!(wire, wire_without);
     let [named, named_without] = [with, without].map(|each| each.map(|(named, _)| named));
-    assert_eq!(named[..2], named_without[..2], "there are no marks yet");
+    assert_eq!(
+        named[..2],
+        named_without[..2],
+        "there are no fingerprints yet"
+    );
     assert!(named[0] > 100, "{named:?}: too few to show anything");
     // The last container, the end of the body, and the chunks around an edit are still hashed.
     assert!(
@@ -312,7 +319,7 @@ fn what_was_sent_is_not_sent_again() {
         world.wire_bytes - before
     };
     let first = cost(&mut world, &body);
-    assert!(first > 380_000, "noise of a text: {first} bytes");
+    assert!(first > 380_000, "new text does not compress: {first} bytes");
     // The first 4 KiB, references and acknowledgements.
     let again = cost(&mut world, &body);
     assert!(again < 4096 + 4000, "{again} bytes for the same body");
@@ -521,7 +528,7 @@ fn each_loss_costs_one_round_trip() {
             assert_eq!(naks, 0);
             sound[nth] = ticks;
         } else {
-            assert!(naks > 0, "{name}: nothing was missed");
+            assert!(naks > 0, "{name}: no chunk was missed");
             assert!(
                 ticks <= sound[nth] + 2 * DELAY + 10,
                 "{name}: {ticks} ticks instead of {}",
@@ -610,7 +617,7 @@ fn either_lane_begins_a_body() {
     assert!(long.len() > 1 && long[1..].iter().all(|kind| *kind == "literal"));
     assert!(
         transmit(&mut world, Lane::Any).len() < 2,
-        "nothing but a short end"
+        "only a short CLOSE is left"
     );
     assert!(!world.ends[0].endpoint.sender().backlog(stream));
 }
@@ -671,5 +678,8 @@ fn a_new_epoch_is_announced() {
     world.send(0, body);
     world.run();
     assert_eq!(world.ends[0].endpoint.sender().counters().naks, 0);
-    assert!(world.ends[1].store.chunks() > 10, "what came was kept");
+    assert!(
+        world.ends[1].store.chunks() > 10,
+        "the received chunks were stored"
+    );
 }

@@ -291,7 +291,7 @@ pub(crate) struct PatchCodec;
 
 impl Codec for PatchCodec {
     fn compress(&mut self, method: Method, past: &[u8], raw: &[u8], out: &mut Vec<u8>) -> bool {
-        assert_ne!(method, Method::None, "nobody asks for that");
+        assert_ne!(method, Method::None, "the sender never compresses with it");
         let same = |pair: &(&u8, &u8)| pair.0 == pair.1;
         let front = past.iter().zip(raw).take_while(same).count();
         let (past, raw_left) = (&past[front..], &raw[front..]);

@@ -17,7 +17,7 @@ use edgeward_chunk_store::{ChunkSettings, Chunks, ScratchDevice};
 use edgeward_dedup::chunker::{Chunker, ChunkerParams};
 use edgeward_dedup::codec::Method;
 use edgeward_dedup::id::{ChunkId, IdKey};
-use edgeward_dedup::store::{ChunkStore as _, Entry, Place, bytes_of};
+use edgeward_dedup::store::{ChunkLocation, ChunkStore as _, Entry, bytes_of};
 
 fn main() -> io::Result<()> {
     for file in std::env::args().skip(1) {
@@ -83,7 +83,7 @@ fn measure(chunks: &[(ChunkId, &[u8])], compression: Method) -> Figures {
     };
     let device = Arc::new(device.expect("memory"));
     let mut store = Chunks::open(device, settings).expect("a new store");
-    let mut places: Vec<Place> = Vec::new();
+    let mut places: Vec<ChunkLocation> = Vec::new();
     let keep = timed(bytes, || {
         places.extend(
             chunks

@@ -14,13 +14,13 @@ use std::sync::Arc;
 
 use edgeward_chunk_store::codec::Compressors;
 use edgeward_chunk_store::{ChunkSettings, Chunks};
-use edgeward_dedup::Handled;
+use edgeward_dedup::FrameOutcome;
 use edgeward_dedup::buffer::Pool;
 use edgeward_dedup::chunker::ChunkerParams;
 use edgeward_dedup::codec::{Codec, Method, Methods};
 use edgeward_dedup::endpoint::{Endpoint, EndpointConfig, Event};
 use edgeward_dedup::id::IdKey;
-use edgeward_dedup::receiver::{ReceiverConfig, ReceiverEvent, Taken};
+use edgeward_dedup::receiver::{ReceiverConfig, ReceiverEvent, TakeResult};
 use edgeward_dedup::sender::{Lane, SenderConfig};
 use edgeward_dedup::wire::{Role, decode, frame_length};
 use edgeward_store::disk::FileDevice;
@@ -65,7 +65,7 @@ impl Peer {
             let handled = self
                 .endpoint
                 .handle(frame, &mut self.store, &mut self.codec);
-            assert_eq!(handled, Ok(Handled::Done), "our own frames");
+            assert_eq!(handled, Ok(FrameOutcome::Done), "our own frames");
             bytes = rest;
         }
     }
@@ -100,10 +100,10 @@ fn send(from: &mut Peer, to: &mut Peer, body: &[u8], out: &mut Vec<u8>) -> usize
             };
             loop {
                 match to.endpoint.take(stream) {
-                    Taken::Bytes(bytes) => arrived += bytes.len(),
-                    Taken::Complete => whole = true,
-                    Taken::Wait | Taken::Unknown => break,
-                    Taken::Failed(reason) => panic!("a body failed: {reason}"),
+                    TakeResult::Bytes(bytes) => arrived += bytes.len(),
+                    TakeResult::Complete => whole = true,
+                    TakeResult::Wait | TakeResult::Unknown => break,
+                    TakeResult::Failed(reason) => panic!("a body failed: {reason}"),
                 }
             }
         }
@@ -171,7 +171,7 @@ fn main() {
             seconds += cpu_seconds() - start;
         }
         let now = from.endpoint.sender().counters();
-        let (named, delta) = (now.named - before.named, now.delta - before.delta);
+        let (named, delta) = (now.referenced - before.referenced, now.delta - before.delta);
         let (literal, plain) = (now.literal - before.literal, now.plain - before.plain);
         let naks = now.naks - before.naks;
         let bodies = files.len();

@@ -11,7 +11,7 @@ use edgeward_types::xxh3::xxh3_64_with_seed;
 
 use edgeward_dedup::codec::Method;
 use edgeward_dedup::id::ChunkId;
-use edgeward_dedup::store::{Entry, Place};
+use edgeward_dedup::store::{ChunkLocation, Entry};
 use edgeward_store::disk::Device;
 
 use crate::blocks::{Part, Unpacker};
@@ -547,20 +547,25 @@ impl Shared {
     }
 
     /// Returns true if the store has the bytes of a chunk, and not only its id.
-    pub(crate) fn is_kept(&self, place: Place, state: &mut State, access: &mut Access<'_>) -> bool {
+    pub(crate) fn has_bytes(
+        &self,
+        place: ChunkLocation,
+        state: &mut State,
+        access: &mut Access<'_>,
+    ) -> bool {
         let slot = usize::from(place.slot);
         if place.container == state.open.number {
-            return state.open.is_kept(slot);
+            return state.open.has_bytes(slot);
         }
         let listing = self.listing_of(place.container, state, access);
-        listing.is_some_and(|listing| listing.is_kept(slot))
+        listing.is_some_and(|listing| listing.has_bytes(slot))
     }
 
     /// Adds a chunk of the open container to the index, and returns the chunk's location.
-    fn enter(&self, id: &ChunkId, slot: u16, state: &mut State) -> Place {
+    fn enter(&self, id: &ChunkId, slot: u16, state: &mut State) -> ChunkLocation {
         let container = state.open.number;
         state.index.insert(id, self.position(container));
-        Place { container, slot }
+        ChunkLocation { container, slot }
     }
 
     pub(crate) fn epoch(&self) -> u64 {

@@ -9,14 +9,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use edgeward_dedup::Tools;
+use edgeward_dedup::Resources;
 use edgeward_dedup::buffer::Pool;
 use edgeward_dedup::chunker::ChunkerParams;
 use edgeward_dedup::codec::{Codec, Method, Methods};
 use edgeward_dedup::id::IdKey;
 use edgeward_dedup::knowledge::Knowledge;
 use edgeward_dedup::sender::{Lane, SendError, Sender, SenderConfig};
-use edgeward_dedup::wire::{Acked, Frame, StreamId, StreamState, decode, frame_length};
+use edgeward_dedup::wire::{Frame, StreamAck, StreamId, StreamState, decode, frame_length};
 use edgeward_store::disk::Device;
 
 use crate::codec::Compressors;
@@ -147,8 +147,8 @@ impl Estimator {
     /// Fails if the body is not open.
     pub fn write(&mut self, stream: StreamId, bytes: &[u8]) -> Result<(), SendError> {
         for part in bytes.chunks(WRITE_BYTES) {
-            let (sender, mut tools) = self.parts();
-            let taken = sender.write(stream, part, &mut tools)?;
+            let (sender, mut resources) = self.parts();
+            let taken = sender.write(stream, part, &mut resources)?;
             debug_assert_eq!(
                 taken,
                 part.len(),
@@ -176,8 +176,8 @@ impl Estimator {
 
     /// Sends the bytes that the sender has buffered, because no more bytes follow soon.
     pub fn flush(&mut self, stream: StreamId) {
-        let (sender, mut tools) = self.parts();
-        sender.flush(stream, &mut tools);
+        let (sender, mut resources) = self.parts();
+        sender.flush(stream, &mut resources);
         self.transmit();
     }
 
@@ -187,8 +187,8 @@ impl Estimator {
     ///
     /// Fails if the body is not open.
     pub fn end(&mut self, stream: StreamId) -> Result<(), SendError> {
-        let (sender, mut tools) = self.parts();
-        sender.close(stream, &mut tools)?;
+        let (sender, mut resources) = self.parts();
+        sender.close(stream, &mut resources)?;
         self.transmit();
         if let Some(uncompressed) = self.bodies.remove(&stream) {
             self.compress_alone(&uncompressed);
@@ -201,7 +201,7 @@ impl Estimator {
         let sent = self.sender.counters();
         Savings {
             wire: sent.wire,
-            named: sent.named,
+            named: sent.referenced,
             delta: sent.delta,
             literal: sent.literal,
             plain: sent.plain,
@@ -219,9 +219,9 @@ impl Estimator {
         let mut frames = std::mem::take(&mut self.frames);
         loop {
             frames.clear();
-            let (sender, mut tools) = self.parts();
+            let (sender, mut resources) = self.parts();
             // The network is assumed to be busy, because links are used on slow networks.
-            if !sender.transmit(Lane::Any, true, &mut tools, &mut frames) {
+            if !sender.transmit(Lane::Any, true, &mut resources, &mut frames) {
                 break;
             }
             let whole = frame_length(&frames).expect("the sender's frame is valid");
@@ -231,12 +231,12 @@ impl Estimator {
                 | Frame::Literal { span, .. }
                 | Frame::Ref { span, .. }
                 | Frame::RefRun { span, .. }
-                | Frame::Delta { span, .. } => Acked {
+                | Frame::Delta { span, .. } => StreamAck {
                     stream: span.stream,
                     state: StreamState::Open,
                     offset: span.end(),
                 },
-                Frame::Close { stream, length, .. } => Acked {
+                Frame::Close { stream, length, .. } => StreamAck {
                     stream,
                     state: StreamState::Complete,
                     offset: length,
@@ -265,15 +265,15 @@ impl Estimator {
         self.counted.compressed += bytes as u64;
     }
 
-    fn parts(&mut self) -> (&mut Sender, Tools<'_, Chunks, Compressors>) {
-        let tools = Tools {
+    fn parts(&mut self) -> (&mut Sender, Resources<'_, Chunks, Compressors>) {
+        let resources = Resources {
             store: &mut self.store,
             codec: &mut self.codec,
             knowledge: &mut self.knowledge,
             ids: &self.ids,
             pool: &self.pool,
         };
-        (&mut self.sender, tools)
+        (&mut self.sender, resources)
     }
 }
 

@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
+use edgeward_dedup::fingerprint::ChunkFingerprint;
 use edgeward_dedup::id::ChunkId;
-use edgeward_dedup::mark::Mark;
-use edgeward_dedup::store::{ChunkStore, Entry, Familiar, Place};
+use edgeward_dedup::store::{ChunkLocation, ChunkStore, Entry, FingerprintedEntry};
 
 use crate::chunks::Shared;
 use crate::trailers::{Listing, TrailerCache};
@@ -137,8 +137,8 @@ impl<'a> NonBlocking<'a> {
     /// queries. If the query returns no location, adds its pending reads to the list.
     fn query_separately(
         &mut self,
-        query: impl FnOnce(&Shared, &mut Access<'_>) -> (Option<Place>, bool),
-    ) -> (Option<Place>, bool) {
+        query: impl FnOnce(&Shared, &mut Access<'_>) -> (Option<ChunkLocation>, bool),
+    ) -> (Option<ChunkLocation>, bool) {
         let mut pending = PendingReads::default();
         let (place, found) = query(self.shared, &mut Access::NonBlocking(&mut pending));
         if place.is_none() {
@@ -160,59 +160,70 @@ impl ChunkStore for NonBlocking<'_> {
         !self.pending.is_empty()
     }
 
-    fn expect(&mut self, ids: &[ChunkId]) {
-        self.shared.expect(ids);
+    fn prefetch(&mut self, ids: &[ChunkId]) {
+        self.shared.prefetch(ids);
     }
 
-    fn locate(&mut self, id: &ChunkId) -> Option<Place> {
+    fn locate(&mut self, id: &ChunkId) -> Option<ChunkLocation> {
         let access = &mut Access::NonBlocking(&mut self.pending);
         self.shared.locate(id, &mut self.shared.state(), access)
     }
 
-    fn entries(&mut self, place: Place, most: usize, out: &mut Vec<Entry>) {
+    fn entries(&mut self, place: ChunkLocation, most: usize, out: &mut Vec<Entry>) {
         let access = &mut Access::NonBlocking(&mut self.pending);
         self.shared.entries(place, most, out, access);
     }
 
-    fn load(&mut self, place: Place, entries: &[Entry], out: &mut [u8]) -> bool {
+    fn load(&mut self, place: ChunkLocation, entries: &[Entry], out: &mut [u8]) -> bool {
         let access = &mut Access::NonBlocking(&mut self.pending);
         self.shared.load(place, entries, out, access)
     }
 
     /// Blocks on the device if necessary. Without the reads, a chunk could be stored twice.
-    fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<Place> {
+    fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<ChunkLocation> {
         let access = &mut Access::Blocking;
         self.shared.find_or_insert(id, chunk, access).0
     }
 
-    fn find_or_insert(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<Place>, bool) {
+    fn find_or_insert(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<ChunkLocation>, bool) {
         self.query_separately(|shared, access| shared.find_or_insert(id, chunk, access))
     }
 
-    fn find_or_list(&mut self, entry: Entry) -> (Option<Place>, bool) {
+    fn find_or_list(&mut self, entry: Entry) -> (Option<ChunkLocation>, bool) {
         self.query_separately(|shared, access| shared.find_or_list(entry, access))
     }
 
-    fn is_kept(&mut self, place: Place) -> bool {
+    fn has_bytes(&mut self, place: ChunkLocation) -> bool {
         let access = &mut Access::NonBlocking(&mut self.pending);
         let state = &mut self.shared.state();
-        self.shared.is_kept(place, state, access)
+        self.shared.has_bytes(place, state, access)
     }
 
-    fn stays(&mut self, place: Place, chunks: usize) -> bool {
-        self.shared.stays(place, chunks)
+    fn is_retained(&mut self, place: ChunkLocation, chunks: usize) -> bool {
+        self.shared.is_retained(place, chunks)
     }
 
-    fn familiar(&mut self, place: Place, most: usize, out: &mut Vec<Familiar>) {
+    fn entries_with_fingerprints(
+        &mut self,
+        place: ChunkLocation,
+        most: usize,
+        out: &mut Vec<FingerprintedEntry>,
+    ) {
         let access = &mut Access::NonBlocking(&mut self.pending);
-        self.shared.familiar(place, most, out, access);
+        self.shared
+            .entries_with_fingerprints(place, most, out, access);
     }
 
-    fn note(&mut self, place: Place, id: &ChunkId, mark: impl FnOnce() -> Option<Mark>) {
-        self.shared.note(place, id, mark);
+    fn set_fingerprint(
+        &mut self,
+        place: ChunkLocation,
+        id: &ChunkId,
+        fingerprint: impl FnOnce() -> Option<ChunkFingerprint>,
+    ) {
+        self.shared.set_fingerprint(place, id, fingerprint);
     }
 
-    fn forget(&mut self, place: Place) {
+    fn forget(&mut self, place: ChunkLocation) {
         let slot = usize::from(place.slot);
         let mut state = self.shared.state();
         let slots = slot..slot + 1;

@@ -173,7 +173,7 @@ impl OpenContainer {
         self.raw.get(start..start + bytes)
     }
 
-    pub(crate) fn is_kept(&self, slot: usize) -> bool {
+    pub(crate) fn has_bytes(&self, slot: usize) -> bool {
         self.starts.get(slot).is_some_and(Option::is_some)
     }
 

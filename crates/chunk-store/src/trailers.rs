@@ -9,9 +9,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use edgeward_dedup::fingerprint::ChunkFingerprint;
 use edgeward_dedup::id::ChunkId;
-use edgeward_dedup::mark::Mark;
-use edgeward_dedup::store::{Entry, Familiar};
+use edgeward_dedup::store::{Entry, FingerprintedEntry};
 
 use crate::blocks::{self, Part};
 use crate::format::{Block, Trailer, raw_bytes};
@@ -37,7 +37,7 @@ impl Listing {
             self.entries.iter().position(is_chunk)?
         };
         let mut later = slot..self.entries.len();
-        let kept = later.find(|&later| self.is_kept(later) && is_chunk(&self.entries[later]));
+        let kept = later.find(|&later| self.has_bytes(later) && is_chunk(&self.entries[later]));
         let slot = kept.unwrap_or(slot);
         self.next.store(slot + 1, Ordering::Relaxed);
         u16::try_from(slot).ok()
@@ -49,7 +49,7 @@ impl Listing {
     }
 
     /// Returns true if the bytes of the chunk are stored, and not only its id.
-    pub(crate) fn is_kept(&self, slot: usize) -> bool {
+    pub(crate) fn has_bytes(&self, slot: usize) -> bool {
         self.are_kept(slot..slot + 1)
     }
 
@@ -124,7 +124,7 @@ struct CachedTrailer {
     was_read_ahead: bool,
     listing: Arc<Listing>,
     /// The fingerprints: one element for each chunk, or empty if no chunk has a fingerprint.
-    marks: Vec<Option<Mark>>,
+    fingerprints: Vec<Option<ChunkFingerprint>>,
 }
 
 impl TrailerCache {
@@ -159,12 +159,12 @@ impl TrailerCache {
 
     /// Appends the chunks in these slots with their fingerprints to `out`, if the trailer of this container is
     /// cached.
-    pub(crate) fn familiar(
+    pub(crate) fn entries_with_fingerprints(
         &self,
         position: u32,
         number: u32,
         slots: Range<usize>,
-        out: &mut Vec<Familiar>,
+        out: &mut Vec<FingerprintedEntry>,
     ) {
         let cached = self.listings.get(&position);
         let Some(cached) = cached.filter(|cached| cached.listing.number == number) else {
@@ -176,35 +176,35 @@ impl TrailerCache {
                 .skip(slots.start)
                 .take(slots.len())
                 .map(|(slot, &entry)| {
-                    let mark = cached.marks.get(slot).copied().flatten();
-                    Familiar { entry, mark }
+                    let fingerprint = cached.fingerprints.get(slot).copied().flatten();
+                    FingerprintedEntry { entry, fingerprint }
                 }),
         );
     }
 
     /// Records the fingerprint of a chunk, if the trailer is cached, lists the chunk in this slot, and has no
     /// fingerprint of the chunk yet. Only then `mark` is called.
-    pub(crate) fn note(
+    pub(crate) fn set_fingerprint(
         &mut self,
         position: u32,
         number: u32,
         (slot, id): (usize, &ChunkId),
-        mark: impl FnOnce() -> Option<Mark>,
+        fingerprint: impl FnOnce() -> Option<ChunkFingerprint>,
     ) {
         let cached = self.listings.get_mut(&position);
         let Some(cached) = cached.filter(|cached| cached.listing.number == number) else {
             return;
         };
         let entries = &cached.listing.entries;
-        let is_marked = cached.marks.get(slot).is_some_and(Option::is_some);
-        if is_marked || entries.get(slot).is_none_or(|entry| entry.id != *id) {
+        let has_fingerprint = cached.fingerprints.get(slot).is_some_and(Option::is_some);
+        if has_fingerprint || entries.get(slot).is_none_or(|entry| entry.id != *id) {
             return;
         }
-        let Some(mark) = mark() else {
+        let Some(fingerprint) = fingerprint() else {
             return;
         };
-        cached.marks.resize(entries.len(), None);
-        cached.marks[slot] = Some(mark);
+        cached.fingerprints.resize(entries.len(), None);
+        cached.fingerprints[slot] = Some(fingerprint);
     }
 
     pub(crate) fn insert(&mut self, position: u32, listing: Arc<Listing>) {
@@ -235,7 +235,7 @@ impl TrailerCache {
             last_use: self.clock,
             was_read_ahead,
             listing,
-            marks: Vec::new(),
+            fingerprints: Vec::new(),
         };
         self.listings.insert(position, cached);
     }
@@ -253,7 +253,7 @@ impl TrailerCache {
 mod tests {
     use super::*;
 
-    use edgeward_dedup::mark::MarkKey;
+    use edgeward_dedup::fingerprint::FingerprintKey;
 
     /// The trailers requested last are cached, and never more than the limit.
     #[test]
@@ -282,7 +282,7 @@ mod tests {
     /// position, nor for another id.
     #[test]
     fn marks_stay_with_their_chunk() {
-        let key = MarkKey::new(&[1; 32]);
+        let key = FingerprintKey::new(&[1; 32]);
         let entries = [7, 8, 9].map(|byte| Entry {
             id: ChunkId([byte; 16]),
             length: 10,
@@ -295,28 +295,30 @@ mod tests {
                 blocks: Vec::new(),
             }))
         };
-        let marks = |trailers: &TrailerCache, number| {
+        let fingerprints = |trailers: &TrailerCache, number| {
             let mut out = Vec::new();
-            trailers.familiar(5, number, 1..10, &mut out);
-            out.iter().map(|known| known.mark).collect::<Vec<_>>()
+            trailers.entries_with_fingerprints(5, number, 1..10, &mut out);
+            out.iter()
+                .map(|known| known.fingerprint)
+                .collect::<Vec<_>>()
         };
-        let mark = key.mark(b"a chunk").expect("it is short");
+        let fingerprint = key.fingerprint(b"a chunk").expect("it is short");
         let mut trailers = TrailerCache::new(10);
         trailers.insert(5, trailer(105));
-        assert_eq!(marks(&trailers, 105), [None, None]);
+        assert_eq!(fingerprints(&trailers, 105), [None, None]);
         let (this, other) = (entries[2].id, entries[1].id);
         for (number, slot, id) in [(205, 2, this), (105, 2, other), (105, 3, this)] {
-            trailers.note(5, number, (slot, &id), || {
+            trailers.set_fingerprint(5, number, (slot, &id), || {
                 unreachable!("the trailer does not list the chunk in this slot")
             });
         }
-        trailers.note(5, 105, (2, &this), || Some(mark));
-        assert_eq!(marks(&trailers, 105), [None, Some(mark)]);
-        assert_eq!(marks(&trailers, 205), []);
-        trailers.note(5, 105, (2, &this), || {
+        trailers.set_fingerprint(5, 105, (2, &this), || Some(fingerprint));
+        assert_eq!(fingerprints(&trailers, 105), [None, Some(fingerprint)]);
+        assert_eq!(fingerprints(&trailers, 205), []);
+        trailers.set_fingerprint(5, 105, (2, &this), || {
             unreachable!("the chunk has a fingerprint already")
         });
         trailers.insert(5, trailer(205));
-        assert_eq!(marks(&trailers, 205), [None, None]);
+        assert_eq!(fingerprints(&trailers, 205), [None, None]);
     }
 }

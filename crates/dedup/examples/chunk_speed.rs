@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use edgeward_dedup::chunker::{Chunker, ChunkerParams, Pace};
+use edgeward_dedup::chunker::{Chunker, ChunkerParams, Prefilter};
 
 /// The maximum number of bytes read from the folders.
 const BYTES_MAX: usize = 350 << 20;
@@ -29,9 +29,23 @@ fn main() {
     let whole = files.concat();
     for average in [4096, 8192, 16384, 65536] {
         let params = ChunkerParams::new(average, 0).expect("a power of two");
-        let ours = |pace: Pace| move |body: &[u8]| lengths(Chunker::with_pace(params, pace), body);
-        report(average, Pace::best(), &whole, &files, ours(Pace::best()));
-        report(average, Pace::Scalar, &whole, &files, ours(Pace::Scalar));
+        let ours = |prefilter: Prefilter| {
+            move |body: &[u8]| lengths(Chunker::with_prefilter(params, prefilter), body)
+        };
+        report(
+            average,
+            Prefilter::best(),
+            &whole,
+            &files,
+            ours(Prefilter::best()),
+        );
+        report(
+            average,
+            Prefilter::Scalar,
+            &whole,
+            &files,
+            ours(Prefilter::Scalar),
+        );
         report(average, "FastCDC", &whole, &files, |body| {
             let average = params.average();
             let chunks = fastcdc::v2020::FastCDC::new(body, average / 4, average, average * 8);

@@ -18,7 +18,7 @@ pub const LARGE_BYTES: [usize; 2] = [320 << 10, 512 << 10];
 const SMALL_BYTES_MAX: usize = LARGE_BYTES[0] / 2;
 
 /// Keeps unused large buffers for the next user. The driver implements it.
-pub trait Shelf: Send + Sync {
+pub trait BufferCache: Send + Sync {
     /// Returns memory of this size, which is one of [`LARGE_BYTES`], if one is available.
     fn take(&self, bytes: usize) -> Option<Box<[u8]>>;
 
@@ -26,14 +26,14 @@ pub trait Shelf: Send + Sync {
     fn put(&self, memory: Box<[u8]>);
 }
 
-/// The source of large buffers. Without a [`Shelf`] each buffer is allocated. Clones share the shelf.
+/// The source of large buffers. Without a [`BufferCache`] each buffer is allocated. Clones share the cache.
 #[derive(Clone, Default)]
-pub struct Pool(Option<Arc<dyn Shelf>>);
+pub struct Pool(Option<Arc<dyn BufferCache>>);
 
 impl Pool {
-    /// Creates a pool that takes buffers from this shelf.
-    pub fn new(shelf: Arc<dyn Shelf>) -> Self {
-        Self(Some(shelf))
+    /// Creates a pool that takes buffers from this cache.
+    pub fn new(cache: Arc<dyn BufferCache>) -> Self {
+        Self(Some(cache))
     }
 
     /// Returns a buffer with space for at least `bytes`.
@@ -42,11 +42,11 @@ impl Pool {
         let large = sizes.find(|&size| bytes <= size);
         let kept = self.0.as_ref().filter(|_| large.is_some());
         let bytes = large.unwrap_or(bytes);
-        let memory = kept.and_then(|shelf| shelf.take(bytes));
+        let memory = kept.and_then(|cache| cache.take(bytes));
         Buffer {
             bytes: memory.unwrap_or_else(|| vec![0; bytes].into()),
             filled: 0,
-            shelf: kept.cloned(),
+            cache: kept.cloned(),
         }
     }
 }
@@ -62,8 +62,8 @@ impl fmt::Debug for Pool {
 pub struct Buffer {
     bytes: Box<[u8]>,
     filled: usize,
-    /// The shelf to which the memory returns.
-    shelf: Option<Arc<dyn Shelf>>,
+    /// The cache to which the memory returns.
+    cache: Option<Arc<dyn BufferCache>>,
 }
 
 impl Buffer {
@@ -169,8 +169,8 @@ impl fmt::Debug for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if let Some(shelf) = self.shelf.take() {
-            shelf.put(std::mem::take(&mut self.bytes));
+        if let Some(cache) = self.cache.take() {
+            cache.put(std::mem::take(&mut self.bytes));
         }
     }
 }
@@ -186,7 +186,7 @@ mod tests {
         /// A buffer has the bytes of a vector after every append and split, and bytes that were split off do not
         /// change later.
         #[test]
-        fn buffers_are_vectors(steps in vec((any::<u8>(), 0_usize..150_000, 0_usize..200_000), 1..20)) {
+        fn a_buffer_has_the_bytes_of_a_vector(steps in vec((any::<u8>(), 0_usize..150_000, 0_usize..200_000), 1..20)) {
             let pool = Pool::default();
             let (mut buffer, mut oracle) = (Buffer::default(), Vec::new());
             let mut fronts = Vec::new();

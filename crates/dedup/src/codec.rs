@@ -119,10 +119,10 @@ pub struct Effort {
     now: Method,
     /// In a row: the bytes of batches that found the link idle, or the number of batches that found it busy.
     idle_bytes: usize,
-    line_busy: u8,
+    busy_batches: u8,
     /// The number of batches that are still sent uncompressed, and the number at the next failure.
-    pass: u8,
-    pass_next: u8,
+    skip: u8,
+    skip_next: u8,
 }
 
 impl Effort {
@@ -130,7 +130,7 @@ impl Effort {
     /// start of a body take almost no time.
     const IDLE_BYTES: usize = 2 << 20;
     const BUSY_BATCHES: u8 = 2;
-    const PASS_MAX: u8 = 32;
+    const SKIP_MAX: u8 = 32;
 
     /// Starts with the strongest allowed method.
     pub fn new(allowed: Methods) -> Self {
@@ -138,9 +138,9 @@ impl Effort {
             allowed,
             now: Method::None,
             idle_bytes: 0,
-            line_busy: 0,
-            pass: 0,
-            pass_next: 1,
+            busy_batches: 0,
+            skip: 0,
+            skip_next: 1,
         };
         while let Some(stronger) = effort.stronger() {
             effort.now = stronger;
@@ -148,24 +148,24 @@ impl Effort {
         effort
     }
 
-    /// Returns the method for the next batch of this length. `line_busy` is true while earlier bytes still wait for
+    /// Returns the method for the next batch of this length. `link_busy` is true while earlier bytes still wait for
     /// the link.
-    pub fn choose(&mut self, line_busy: bool, raw_bytes: usize) -> Method {
-        if line_busy {
-            (self.idle_bytes, self.line_busy) = (0, self.line_busy + 1);
+    pub fn choose(&mut self, link_busy: bool, raw_bytes: usize) -> Method {
+        if link_busy {
+            (self.idle_bytes, self.busy_batches) = (0, self.busy_batches + 1);
         } else {
-            (self.idle_bytes, self.line_busy) = (self.idle_bytes.saturating_add(raw_bytes), 0);
+            (self.idle_bytes, self.busy_batches) = (self.idle_bytes.saturating_add(raw_bytes), 0);
         }
-        if self.line_busy >= Self::BUSY_BATCHES {
-            self.line_busy = 0;
+        if self.busy_batches >= Self::BUSY_BATCHES {
+            self.busy_batches = 0;
             self.now = self.stronger().unwrap_or(self.now);
         }
         if self.idle_bytes >= Self::IDLE_BYTES {
             self.idle_bytes = 0;
             self.now = self.weaker().unwrap_or(self.now);
         }
-        if self.pass > 0 {
-            self.pass -= 1;
+        if self.skip > 0 {
+            self.skip -= 1;
             return Method::None;
         }
         self.now
@@ -175,16 +175,16 @@ impl Effort {
     pub fn learn(&mut self, raw_bytes: usize, packed_bytes: usize) {
         // Less than 1/32 saved is not worth the decompression.
         if packed_bytes > raw_bytes - raw_bytes / 32 {
-            self.pass = self.pass_next;
-            self.pass_next = (self.pass_next * 2).min(Self::PASS_MAX);
+            self.skip = self.skip_next;
+            self.skip_next = (self.skip_next * 2).min(Self::SKIP_MAX);
         } else {
-            self.pass_next = 1;
+            self.skip_next = 1;
         }
     }
 
     /// Returns true if batches are compressed and the last one became shorter.
     pub fn saves(&self) -> bool {
-        self.now != Method::None && self.pass_next == 1
+        self.now != Method::None && self.skip_next == 1
     }
 
     /// Returns true if frames wait for the link and the strongest allowed method is in use.
@@ -213,7 +213,7 @@ mod tests {
 
     /// Compression steps down while the link is idle and steps up again when it is busy.
     #[test]
-    fn effort_follows_the_line() {
+    fn compression_follows_the_load_of_the_link() {
         let mut effort = Effort::new(Methods::ALL);
         let mut take = |busy, batches: usize| {
             let batches = (0..batches).map(|_| effort.choose(busy, BATCH));
@@ -230,7 +230,7 @@ mod tests {
 
     /// The effort is strongest only with an allowed method, and only while the link is busy.
     #[test]
-    fn the_strongest_is_what_is_allowed() {
+    fn the_strongest_method_is_an_allowed_one() {
         let lz4 = Methods::NONE.with(Method::Lz4);
         let strongest = |methods, busy: bool| {
             let mut effort = Effort::new(methods);
@@ -256,7 +256,7 @@ mod tests {
 
     /// Methods that are not allowed are skipped.
     #[test]
-    fn effort_keeps_to_what_was_agreed() {
+    fn methods_that_are_not_allowed_are_skipped() {
         let mut effort = Effort::new(Methods::NONE.with(Method::Zstd));
         assert_eq!(effort.choose(true, BATCH), Method::Zstd);
         let idle: Vec<_> = (0..8).map(|_| effort.choose(false, BATCH)).collect();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_of_methods_keep_what_both_know() {
+    fn sets_of_methods_keep_common_methods() {
         let ours = Methods::NONE.with(Method::Lz4);
         assert_eq!(Methods::from_bits(0xff).and(ours), ours);
         assert!(Methods::from_bits(0).has(Method::None));

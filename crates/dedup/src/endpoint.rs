@@ -10,11 +10,11 @@ use crate::buffer::Pool;
 use crate::codec::Codec;
 use crate::id::IdKey;
 use crate::knowledge::Knowledge;
-use crate::receiver::{Receiver, ReceiverConfig, ReceiverEvent, Taken};
+use crate::receiver::{Receiver, ReceiverConfig, ReceiverEvent, TakeResult};
 use crate::sender::{Lane, SendError, Sender, SenderConfig, SenderEvent};
 use crate::store::ChunkStore;
-use crate::wire::{Agreed, Disagreement, Frame, FrameSink, Hello, Role, StreamId};
-use crate::{Handled, Tools, Violation};
+use crate::wire::{AgreedTerms, Disagreement, Frame, FrameSink, Hello, Role, StreamId};
+use crate::{FrameOutcome, Resources, Violation};
 
 /// The sender and the receiver for one peer.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl Endpoint {
 
     /// Restores the knowledge that an earlier endpoint with the same store had. If the store of either side has
     /// changed since then, the knowledge is discarded.
-    pub fn recall(&mut self, knowledge: Knowledge) {
+    pub fn restore_knowledge(&mut self, knowledge: Knowledge) {
         self.knowledge = knowledge;
     }
 
@@ -114,9 +114,9 @@ impl Endpoint {
         role: Role,
         ours: &Hello,
         theirs: &Hello,
-    ) -> Result<Agreed, Disagreement> {
+    ) -> Result<AgreedTerms, Disagreement> {
         let agreed = ours.agree(role, theirs)?;
-        self.knowledge.peer_epoch(theirs.epoch);
+        self.knowledge.set_peer_epoch(theirs.epoch);
         if self.peer_session == Some(theirs.session) {
             self.sender.reconnected();
             self.receiver.reconnected();
@@ -142,13 +142,13 @@ impl Endpoint {
         self.receiver.reconnected();
     }
 
-    /// Handles a frame. If the result is [`Handled::Again`], the frame had no effect and must be passed again.
+    /// Handles a frame. If the result is [`FrameOutcome::Retry`], the frame had no effect and must be passed again.
     pub fn handle<S: ChunkStore, C: Codec>(
         &mut self,
         frame: Frame<'_>,
         store: &mut S,
         codec: &mut C,
-    ) -> Result<Handled, Violation> {
+    ) -> Result<FrameOutcome, Violation> {
         self.handle_in(frame, None, store, codec)
     }
 
@@ -160,21 +160,21 @@ impl Endpoint {
         memory: Option<&Bytes>,
         store: &mut S,
         codec: &mut C,
-    ) -> Result<Handled, Violation> {
-        self.watch_store(store);
+    ) -> Result<FrameOutcome, Violation> {
+        self.check_epoch(store);
         match frame {
             Frame::Hello(_) => Err(Violation::Direction),
             Frame::Epoch(epoch) => {
-                self.knowledge.peer_epoch(epoch);
-                Ok(Handled::Done)
+                self.knowledge.set_peer_epoch(epoch);
+                Ok(FrameOutcome::Done)
             }
             Frame::Ack(_) | Frame::Nak { .. } | Frame::Credit(_) | Frame::Stop { .. } => self
                 .sender
                 .handle(&frame, &mut self.knowledge)
-                .map(Handled::from),
+                .map(FrameOutcome::from),
             frame => {
-                let (_, receiver, mut tools) = self.parts(store, codec);
-                receiver.handle(frame, memory, &mut tools)
+                let (_, receiver, mut resources) = self.parts(store, codec);
+                receiver.handle(frame, memory, &mut resources)
             }
         }
     }
@@ -184,20 +184,20 @@ impl Endpoint {
     pub fn transmit<S: ChunkStore, C: Codec>(
         &mut self,
         lane: Lane,
-        line_busy: bool,
+        link_busy: bool,
         store: &mut S,
         codec: &mut C,
         out: &mut impl FrameSink,
     ) -> bool {
-        self.watch_store(store);
+        self.check_epoch(store);
         let answers = lane != Lane::Long;
         if answers && std::mem::take(&mut self.epoch_due) {
             Frame::Epoch(self.epoch).encode(out.head());
             return true;
         }
-        let (sender, receiver, mut tools) = self.parts(store, codec);
+        let (sender, receiver, mut resources) = self.parts(store, codec);
         (answers && receiver.transmit(out.head()))
-            || sender.transmit(lane, line_busy, &mut tools, out)
+            || sender.transmit(lane, link_busy, &mut resources, out)
     }
 
     /// Opens a stream; see [`Sender::open`].
@@ -213,9 +213,9 @@ impl Endpoint {
         store: &mut S,
         codec: &mut C,
     ) -> Result<usize, SendError> {
-        self.watch_store(store);
-        let (sender, _, mut tools) = self.parts(store, codec);
-        sender.write(stream, bytes, &mut tools)
+        self.check_epoch(store);
+        let (sender, _, mut resources) = self.parts(store, codec);
+        sender.write(stream, bytes, &mut resources)
     }
 
     /// Returns the buffer for the next bytes of a body; see [`Sender::spare`].
@@ -225,15 +225,15 @@ impl Endpoint {
         store: &mut S,
         codec: &mut C,
     ) -> Result<Option<&mut [u8]>, SendError> {
-        self.watch_store(store);
-        let mut tools = Tools {
+        self.check_epoch(store);
+        let mut resources = Resources {
             store,
             codec,
             knowledge: &mut self.knowledge,
             ids: &self.ids,
             pool: &self.pool,
         };
-        self.sender.spare(stream, &mut tools)
+        self.sender.spare(stream, &mut resources)
     }
 
     /// Records bytes written into that buffer; see [`Sender::filled`].
@@ -244,8 +244,8 @@ impl Endpoint {
         store: &mut S,
         codec: &mut C,
     ) {
-        let (sender, _, mut tools) = self.parts(store, codec);
-        sender.filled(stream, bytes, &mut tools);
+        let (sender, _, mut resources) = self.parts(store, codec);
+        sender.filled(stream, bytes, &mut resources);
     }
 
     /// Continues a stalled body after its pending reads; see [`Sender::resume`].
@@ -255,9 +255,9 @@ impl Endpoint {
         store: &mut S,
         codec: &mut C,
     ) {
-        self.watch_store(store);
-        let (sender, _, mut tools) = self.parts(store, codec);
-        sender.resume(stream, &mut tools);
+        self.check_epoch(store);
+        let (sender, _, mut resources) = self.parts(store, codec);
+        sender.resume(stream, &mut resources);
     }
 
     /// Sends all bytes of a body that are held back; see [`Sender::flush`].
@@ -267,9 +267,9 @@ impl Endpoint {
         store: &mut S,
         codec: &mut C,
     ) {
-        self.watch_store(store);
-        let (sender, _, mut tools) = self.parts(store, codec);
-        sender.flush(stream, &mut tools);
+        self.check_epoch(store);
+        let (sender, _, mut resources) = self.parts(store, codec);
+        sender.flush(stream, &mut resources);
     }
 
     /// Sends the whole chunks that are held back; see [`Sender::flush_whole`].
@@ -279,9 +279,9 @@ impl Endpoint {
         store: &mut S,
         codec: &mut C,
     ) {
-        self.watch_store(store);
-        let (sender, _, mut tools) = self.parts(store, codec);
-        sender.flush_whole(stream, &mut tools);
+        self.check_epoch(store);
+        let (sender, _, mut resources) = self.parts(store, codec);
+        sender.flush_whole(stream, &mut resources);
     }
 
     /// Stops deduplicating a body; see [`Sender::bypass`].
@@ -296,9 +296,9 @@ impl Endpoint {
         store: &mut S,
         codec: &mut C,
     ) -> Result<(), SendError> {
-        self.watch_store(store);
-        let (sender, _, mut tools) = self.parts(store, codec);
-        sender.close(stream, &mut tools)
+        self.check_epoch(store);
+        let (sender, _, mut resources) = self.parts(store, codec);
+        sender.close(stream, &mut resources)
     }
 
     /// Resets a body that is sent; see [`Sender::reset`].
@@ -312,7 +312,7 @@ impl Endpoint {
     }
 
     /// Returns the next bytes of a body that is received; see [`Receiver::take`].
-    pub fn take(&mut self, stream: StreamId) -> Taken {
+    pub fn take(&mut self, stream: StreamId) -> TakeResult {
         self.receiver.take(stream)
     }
 
@@ -333,9 +333,9 @@ impl Endpoint {
     }
 
     /// Schedules an EPOCH frame if the store's epoch has changed.
-    fn watch_store(&mut self, store: &impl ChunkStore) {
+    fn check_epoch(&mut self, store: &impl ChunkStore) {
         let epoch = store.epoch();
-        self.knowledge.own_epoch(epoch);
+        self.knowledge.set_own_epoch(epoch);
         if self.peer_session.is_some() && epoch != self.epoch {
             self.epoch = epoch;
             self.epoch_due = true;
@@ -346,14 +346,14 @@ impl Endpoint {
         &'a mut self,
         store: &'a mut S,
         codec: &'a mut C,
-    ) -> (&'a mut Sender, &'a mut Receiver, Tools<'a, S, C>) {
-        let tools = Tools {
+    ) -> (&'a mut Sender, &'a mut Receiver, Resources<'a, S, C>) {
+        let resources = Resources {
             store,
             codec,
             knowledge: &mut self.knowledge,
             ids: &self.ids,
             pool: &self.pool,
         };
-        (&mut self.sender, &mut self.receiver, tools)
+        (&mut self.sender, &mut self.receiver, resources)
     }
 }

@@ -10,7 +10,7 @@
 //!
 //! # Why `unsafe`
 //!
-//! The compiler cannot know two facts. First, the processor has these instructions: a `Wide` is only made after
+//! The compiler cannot know two facts. First, the processor has these instructions: a `WideMultiply` is only made after
 //! this was detected, so the value is the proof. Second, a load or store stays within its array: each takes a
 //! reference to an array of exactly its length, so bounds are checked when the reference is made.
 #![expect(
@@ -30,15 +30,15 @@ use std::arch::x86_64::{
 
 /// GHASH under one key.
 pub struct Ghash {
-    wide: Wide,
+    wide: WideMultiply,
     powers: Powers,
 }
 
 /// Proof that this processor has wide carry-less multiplication.
 #[derive(Clone, Copy)]
-struct Wide(());
+struct WideMultiply(());
 
-impl Wide {
+impl WideMultiply {
     /// Detects the instructions.
     fn detect() -> Option<Self> {
         let wide = is_x86_feature_detected!("vpclmulqdq")
@@ -51,7 +51,7 @@ impl Wide {
 impl Ghash {
     /// Creates the hash under the hash key `h`, or `None` if the processor lacks the instructions.
     pub fn new(h: [u8; BLOCK_BYTES]) -> Option<Self> {
-        let wide = Wide::detect()?;
+        let wide = WideMultiply::detect()?;
         // SAFETY: the processor has the instructions, because `wide` exists.
         let powers = unsafe { Powers::new(h) };
         Some(Self { wide, powers })
@@ -59,10 +59,10 @@ impl Ghash {
 
     /// Returns the GHASH of associated data with an empty message: the last block is padded with zeroes, and a
     /// block of the two lengths follows.
-    pub fn of_data(&self, bytes: &[u8]) -> [u8; BLOCK_BYTES] {
-        let Wide(()) = self.wide;
+    pub fn hash_data(&self, bytes: &[u8]) -> [u8; BLOCK_BYTES] {
+        let WideMultiply(()) = self.wide;
         // SAFETY: the processor has the instructions, because `self.wide` exists.
-        unsafe { of_data(&self.powers, bytes) }
+        unsafe { hash_data(&self.powers, bytes) }
     }
 }
 
@@ -95,7 +95,7 @@ impl Powers {
 }
 
 #[target_feature(enable = "avx2,pclmulqdq,vpclmulqdq")]
-fn of_data(powers: &Powers, bytes: &[u8]) -> [u8; BLOCK_BYTES] {
+fn hash_data(powers: &Powers, bytes: &[u8]) -> [u8; BLOCK_BYTES] {
     let (groups, rest) = bytes.as_chunks::<GROUP_BYTES>();
     let mut sum = _mm_setzero_si128();
     for group in groups {
@@ -110,12 +110,15 @@ fn of_data(powers: &Powers, bytes: &[u8]) -> [u8; BLOCK_BYTES] {
     let lengths: &mut [u8; BLOCK_BYTES] = last.last_chunk_mut().expect("a block");
     *lengths = (bits << 64).to_be_bytes();
     let first = last[start..].first_chunk_mut().expect("a block");
-    let with_sum = _mm_xor_si128(load(first), turned(sum));
+    let with_sum = _mm_xor_si128(load(first), byte_reversed(sum));
     store(first, with_sum);
     let (pairs, _) = last.as_chunks();
     let pairs = &pairs[start / PAIR_BYTES..];
     let mut out = [0; BLOCK_BYTES];
-    store(&mut out, turned(add(powers, _mm_setzero_si128(), pairs)));
+    store(
+        &mut out,
+        byte_reversed(add(powers, _mm_setzero_si128(), pairs)),
+    );
     out
 }
 
@@ -125,14 +128,14 @@ fn of_data(powers: &Powers, bytes: &[u8]) -> [u8; BLOCK_BYTES] {
 fn add(powers: &Powers, sum: __m128i, pairs: &[[u8; PAIR_BYTES]]) -> __m128i {
     let from = PAIRS - pairs.len();
     let (whole, halves) = (&powers.whole[from..], &powers.halves[from..]);
-    let turn = _mm256_broadcastsi128_si256(turn());
+    let reversal = _mm256_broadcastsi128_si256(byte_reversal());
     let mut first = _mm256_zextsi128_si256(sum);
     let zero = _mm256_setzero_si256();
     let (mut low, mut high, mut middle) = (zero, zero, zero);
     for ((pair, &whole), &halves) in pairs.iter().zip(whole).zip(halves) {
         // SAFETY: reads the 32 bytes of the array, at any alignment.
         let pair = unsafe { _mm256_loadu_si256(pair.as_ptr().cast()) };
-        let pair = _mm256_xor_si256(_mm256_shuffle_epi8(pair, turn), first);
+        let pair = _mm256_xor_si256(_mm256_shuffle_epi8(pair, reversal), first);
         first = zero;
         let of_halves = _mm256_clmulepi64_epi128::<0x00>(both_halves(pair), halves);
         low = _mm256_xor_si256(low, _mm256_clmulepi64_epi128::<0x00>(pair, whole));
@@ -190,13 +193,13 @@ fn reduced(low: __m128i, middle: __m128i, high: __m128i) -> __m128i {
 /// Returns the block with its bytes reversed.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn turned(block: __m128i) -> __m128i {
-    _mm_shuffle_epi8(block, turn())
+fn byte_reversed(block: __m128i) -> __m128i {
+    _mm_shuffle_epi8(block, byte_reversal())
 }
 
 #[target_feature(enable = "avx2")]
 #[inline]
-fn turn() -> __m128i {
+fn byte_reversal() -> __m128i {
     _mm_set_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
 }
 
@@ -270,20 +273,20 @@ mod tests {
     proptest! {
         /// The result is GHASH under any key and at any alignment.
         #[test]
-        fn it_is_ghash_under_any_key(h in any::<[u8; 16]>(), seed in any::<u64>(), length in 0..4 * GROUP_BYTES, start in 0..PAIR_BYTES) {
+        fn hash_is_ghash_under_any_key(h in any::<[u8; 16]>(), seed in any::<u64>(), length in 0..4 * GROUP_BYTES, start in 0..PAIR_BYTES) {
             let Some(ghash) = Ghash::new(h) else {
                 eprintln!("skipped: no VPCLMULQDQ here");
                 return Ok(());
             };
             let bytes = bytes(start + length, seed);
-            prop_assert_eq!(ghash.of_data(&bytes[start..]), defined(h, &bytes[start..]));
+            prop_assert_eq!(ghash.hash_data(&bytes[start..]), defined(h, &bytes[start..]));
         }
     }
 
     /// The result is GHASH for every length up to more than two groups: on both sides of each boundary of blocks,
     /// pairs and groups.
     #[test]
-    fn it_is_ghash_of_every_length() {
+    fn hash_is_ghash_of_every_length() {
         for h in [[0xff; 16], *b"some secret, yes", [0; 16]] {
             let Some(ghash) = Ghash::new(h) else {
                 eprintln!("skipped: no VPCLMULQDQ here");
@@ -292,7 +295,7 @@ mod tests {
             let bytes = bytes(2 * GROUP_BYTES + 40, 5);
             for length in 0..bytes.len() {
                 let bytes = &bytes[..length];
-                assert_eq!(ghash.of_data(bytes), defined(h, bytes), "{length} bytes");
+                assert_eq!(ghash.hash_data(bytes), defined(h, bytes), "{length} bytes");
             }
         }
     }

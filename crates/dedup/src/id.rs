@@ -18,9 +18,9 @@ use edgeward_types::xxh3::xxh3_64;
 
 pub use crate::digest::BodyDigest;
 
-use crate::digest::{Block, Sums};
+use crate::digest::{Block, DigestState};
+use crate::fingerprint::{ChunkFingerprint, FingerprintKey};
 use crate::lanes::keyed_hashes;
-use crate::mark::{Mark, MarkKey};
 
 /// The hash of a chunk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,7 +34,7 @@ impl fmt::Debug for ChunkId {
 
 /// Returns a checksum of a sequence of chunk hashes, by which both endpoints check that they mean the same
 /// sequence.
-pub fn row_check<'a>(ids: impl IntoIterator<Item = &'a ChunkId>) -> u64 {
+pub fn sequence_check<'a>(ids: impl IntoIterator<Item = &'a ChunkId>) -> u64 {
     let bytes: Vec<u8> = ids.into_iter().flat_map(|id| id.0).collect();
     xxh3_64(&bytes)
 }
@@ -54,7 +54,7 @@ pub struct IdKey {
     /// Computes the tag that is hashed instead of the chunk, in the second scheme.
     tagger: Option<Arc<dyn Tagger>>,
     /// The key of fingerprints, by which chunks that were hashed before are recognised.
-    marks: Option<Arc<MarkKey>>,
+    fingerprints: Option<Arc<FingerprintKey>>,
     /// Masks each hash; all ones except in tests.
     mask: u128,
 }
@@ -70,7 +70,7 @@ impl IdKey {
         Self {
             key,
             tagger: None,
-            marks: None,
+            fingerprints: None,
             mask: u128::MAX,
         }
     }
@@ -83,39 +83,45 @@ impl IdKey {
         Self { tagger, ..self }
     }
 
-    /// Recognises chunks by fingerprints under a key of this process: see [`mark`](crate::mark).
+    /// Recognises chunks by fingerprints under a key of this process: see [`fingerprint`](crate::fingerprint).
     #[must_use]
-    pub fn with_marks(self, key: Arc<MarkKey>) -> Self {
-        let marks = Some(key);
-        Self { marks, ..self }
+    pub fn with_fingerprints(self, key: Arc<FingerprintKey>) -> Self {
+        let fingerprints = Some(key);
+        Self {
+            fingerprints,
+            ..self
+        }
     }
 
     /// Returns the chunk's fingerprint, if fingerprints are in use.
-    pub fn mark(&self, chunk: &[u8]) -> Option<Mark> {
-        self.marks.as_ref()?.mark(chunk)
+    pub fn fingerprint(&self, chunk: &[u8]) -> Option<ChunkFingerprint> {
+        self.fingerprints.as_ref()?.fingerprint(chunk)
     }
 
     /// Returns true if the chunk has this fingerprint. False means that the chunk must be hashed.
-    pub fn recognises(&self, mark: Option<Mark>, chunk: &[u8]) -> bool {
-        mark.is_some() && mark == self.mark(chunk)
+    pub fn matches_fingerprint(&self, fingerprint: Option<ChunkFingerprint>, chunk: &[u8]) -> bool {
+        fingerprint.is_some() && fingerprint == self.fingerprint(chunk)
     }
 
-    /// Like [`recognises`](Self::recognises), and adds `blocks` of the body to its digest in the same pass. Returns
+    /// Like [`matches_fingerprint`](Self::matches_fingerprint), and adds `blocks` of the body to its digest in the same pass. Returns
     /// the digest state after these blocks, or `None` if the fingerprint differs.
-    pub(crate) fn recognises_along(
+    pub(crate) fn matches_fingerprint_along(
         &self,
-        mark: Option<Mark>,
+        fingerprint: Option<ChunkFingerprint>,
         chunk: &[u8],
-        mut sums: Sums,
+        mut sums: DigestState,
         blocks: &[Block],
-    ) -> Option<Sums> {
-        let found = self.marks.as_ref()?.mark_along(chunk, &mut sums, blocks);
-        (mark.is_some() && mark == found).then_some(sums)
+    ) -> Option<DigestState> {
+        let found = self
+            .fingerprints
+            .as_ref()?
+            .fingerprint_along(chunk, &mut sums, blocks);
+        (fingerprint.is_some() && fingerprint == found).then_some(sums)
     }
 
     /// Returns the key of the tagger, derived from this key: the hash of a constant, in the first scheme.
     pub fn tag_key(&self) -> [u8; 16] {
-        self.name(b"edgeward link: the key of tags").0
+        self.hash(b"edgeward link: the key of tags").0
     }
 
     /// Returns the number of the scheme on the wire.
@@ -140,8 +146,8 @@ impl IdKey {
     /// Returns the hash of a chunk.
     pub fn id(&self, chunk: &[u8]) -> ChunkId {
         match &self.tagger {
-            Some(tagger) => self.name(&tagger.tag(chunk)),
-            None => self.name(chunk),
+            Some(tagger) => self.hash(&tagger.tag(chunk)),
+            None => self.hash(chunk),
         }
     }
 
@@ -149,14 +155,14 @@ impl IdKey {
     /// one.
     pub fn ids(&self, chunks: &[&[u8]]) -> Vec<ChunkId> {
         let mut ids = Vec::with_capacity(chunks.len());
-        let name = |hash| ids.push(self.name_of(hash));
+        let push = |hash| ids.push(self.truncate(hash));
         match &self.tagger {
             Some(tagger) => {
                 let tags: Vec<[u8; 16]> = chunks.iter().map(|chunk| tagger.tag(chunk)).collect();
                 let tags: Vec<&[u8]> = tags.iter().map(|tag| &tag[..]).collect();
-                keyed_hashes(&self.key, &tags, name);
+                keyed_hashes(&self.key, &tags, push);
             }
-            None => keyed_hashes(&self.key, chunks, name),
+            None => keyed_hashes(&self.key, chunks, push),
         }
         ids
     }
@@ -166,14 +172,14 @@ impl IdKey {
         &self,
         chunks: &'a [&'a [u8]],
     ) -> impl Iterator<Item = (ChunkId, &'a [u8])> {
-        together(chunks).flat_map(|group| self.ids(group).into_iter().zip(group.iter().copied()))
+        hash_groups(chunks).flat_map(|group| self.ids(group).into_iter().zip(group.iter().copied()))
     }
 
-    fn name(&self, bytes: &[u8]) -> ChunkId {
-        self.name_of(blake3::keyed_hash(&self.key, bytes).into())
+    fn hash(&self, bytes: &[u8]) -> ChunkId {
+        self.truncate(blake3::keyed_hash(&self.key, bytes).into())
     }
 
-    fn name_of(&self, hash: [u8; 32]) -> ChunkId {
+    fn truncate(&self, hash: [u8; 32]) -> ChunkId {
         let first: &[u8; 16] = hash.first_chunk().expect("32 bytes");
         ChunkId((u128::from_le_bytes(*first) & self.mask).to_le_bytes())
     }
@@ -192,11 +198,11 @@ impl fmt::Debug for IdKey {
 
 /// Divides chunks into groups to be hashed together: small enough that they are still in the cache when they are
 /// used next.
-pub(crate) fn together<'a>(mut chunks: &'a [&'a [u8]]) -> impl Iterator<Item = &'a [&'a [u8]]> {
+pub(crate) fn hash_groups<'a>(mut chunks: &'a [&'a [u8]]) -> impl Iterator<Item = &'a [&'a [u8]]> {
     std::iter::from_fn(move || {
         let mut bytes = 0;
         let now = chunks.iter().take_while(|chunk| {
-            let room = bytes < TOGETHER_BYTES;
+            let room = bytes < GROUP_BYTES;
             bytes += chunk.len();
             room
         });
@@ -208,7 +214,7 @@ pub(crate) fn together<'a>(mut chunks: &'a [&'a [u8]]) -> impl Iterator<Item = &
 
 /// The number of bytes that are hashed together: enough for all lanes of BLAKE3, and a part of a second-level
 /// cache.
-pub(crate) const TOGETHER_BYTES: usize = 128 << 10;
+pub(crate) const GROUP_BYTES: usize = 128 << 10;
 
 #[cfg(test)]
 mod tests {
@@ -221,7 +227,7 @@ mod tests {
     ///
     /// Method: the test vector of the BLAKE3 team for empty input (key "whats the Elvish word for friend").
     #[test]
-    fn names_are_blake3_under_a_key() {
+    fn chunk_hashes_are_blake3_under_a_key() {
         let key = IdKey::new(*b"whats the Elvish word for friend");
         let expected = 0x92b2_b756_04ed_3c76_1f9d_6f62_392c_8a92;
         assert_eq!(key.id(b""), ChunkId(u128::to_be_bytes(expected)));
@@ -229,7 +235,7 @@ mod tests {
 
     /// Another key gives other hashes, and the check differs too.
     #[test]
-    fn keys_do_not_share_names() {
+    fn another_key_gives_other_hashes() {
         let (one, other) = (IdKey::new([1; 32]), IdKey::new([2; 32]));
         assert_ne!(one.id(b"chunk"), other.id(b"chunk"));
         assert_ne!(one.check(), other.check());
@@ -238,7 +244,7 @@ mod tests {
 
     /// In the second scheme the chunk hash is the hash of the tag, and the schemes share no hash.
     #[test]
-    fn names_of_the_second_scheme_are_those_of_tags() {
+    fn the_second_scheme_hashes_the_tag() {
         struct Lengths;
         impl Tagger for Lengths {
             fn tag(&self, bytes: &[u8]) -> [u8; 16] {
@@ -256,7 +262,7 @@ mod tests {
     proptest! {
         /// The digest of a body in pieces is the XXH3 of the whole body, computed by another implementation.
         #[test]
-        fn digests_are_of_the_whole(pieces in vec((any::<u8>(), 0_usize..3000), 0..10)) {
+        fn the_digest_of_pieces_is_that_of_the_whole_body(pieces in vec((any::<u8>(), 0_usize..3000), 0..10)) {
             let (mut digest, mut whole) = (BodyDigest::default(), Vec::new());
             for (byte, length) in pieces {
                 let piece: Vec<u8> = (0..length).map(|nth| byte.wrapping_mul(nth as u8)).collect();
@@ -268,17 +274,17 @@ mod tests {
     }
 
     #[test]
-    fn weakened_names_collide() {
+    fn weakened_hashes_collide() {
         let key = IdKey::new([1; 32]).weakened(3);
-        let names: std::collections::BTreeSet<_> = (0_u8..100).map(|n| key.id(&[n])).collect();
-        assert_eq!(names.len(), 8);
+        let hashes: std::collections::BTreeSet<_> = (0_u8..100).map(|n| key.id(&[n])).collect();
+        assert_eq!(hashes.len(), 8);
     }
 
     /// The check of a sequence depends on its order.
     #[test]
-    fn a_row_is_checked_with_its_order() {
+    fn a_sequence_check_depends_on_the_order() {
         let (a, b) = (ChunkId([1; 16]), ChunkId([2; 16]));
-        assert_ne!(row_check([&a, &b]), row_check([&b, &a]));
+        assert_ne!(sequence_check([&a, &b]), sequence_check([&b, &a]));
     }
 
     #[test]

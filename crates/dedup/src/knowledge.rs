@@ -6,26 +6,26 @@
 //! peer may have lost a chunk since; then the peer answers with a NAK.
 //!
 //! The bits are grouped by container, and the oldest containers are forgotten beyond a limit. A terabyte of chunks
-//! of 8 KiB takes at most 128 MB of bits. A forgotten chunk is sent once more. [`Knowledge::write`] and
-//! [`Knowledge::read`] save and restore the bits of an endpoint that restarts with its store.
+//! of 8 KiB takes at most 128 MB of bits. A forgotten chunk is sent once more. [`Knowledge::encode`] and
+//! [`Knowledge::decode`] save and restore the bits of an endpoint that restarts with its store.
 
-mod written;
+mod encoding;
 
 use std::collections::BTreeMap;
 
-use crate::store::Place;
+use crate::store::ChunkLocation;
 
 /// The chunks the peer has, by container.
 #[derive(Clone, Debug)]
 pub struct Knowledge {
-    containers: BTreeMap<u32, Known>,
+    containers: BTreeMap<u32, KnownChunks>,
     containers_max: usize,
     own_epoch: u64,
     peer_epoch: u64,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct KnownChunks {
     chunks: Vec<u64>,
     /// True if the peer has the chunks in another order, so that it cannot resolve runs.
     disordered: bool,
@@ -43,16 +43,16 @@ impl Knowledge {
     }
 
     /// Returns true if the chunk here was exchanged.
-    pub fn has(&self, place: Place) -> bool {
-        let (word, bit) = Self::bit(place);
-        let known = self.containers.get(&place.container);
+    pub fn has(&self, location: ChunkLocation) -> bool {
+        let (word, bit) = Self::bit(location);
+        let known = self.containers.get(&location.container);
         known.is_some_and(|known| known.chunks.get(word).is_some_and(|bits| bits & bit != 0))
     }
 
     /// Records that the chunk here is being exchanged.
-    pub fn add(&mut self, place: Place) {
-        let (word, bit) = Self::bit(place);
-        let known = self.containers.entry(place.container).or_default();
+    pub fn add(&mut self, location: ChunkLocation) {
+        let (word, bit) = Self::bit(location);
+        let known = self.containers.entry(location.container).or_default();
         if known.chunks.len() <= word {
             known.chunks.resize(word + 1, 0);
         }
@@ -63,9 +63,9 @@ impl Knowledge {
     }
 
     /// Records that the peer does not have the chunk here.
-    pub fn remove(&mut self, place: Place) {
-        let (word, bit) = Self::bit(place);
-        let known = self.containers.get_mut(&place.container);
+    pub fn remove(&mut self, location: ChunkLocation) {
+        let (word, bit) = Self::bit(location);
+        let known = self.containers.get_mut(&location.container);
         if let Some(bits) = known.and_then(|known| known.chunks.get_mut(word)) {
             *bits &= !bit;
         }
@@ -78,14 +78,14 @@ impl Knowledge {
     }
 
     /// Records that the peer has the chunks of this container in another order.
-    pub fn disorder(&mut self, container: u32) {
+    pub fn set_disordered(&mut self, container: u32) {
         if let Some(known) = self.containers.get_mut(&container) {
             known.disordered = true;
         }
     }
 
     /// Sets the epoch of our store. If it has changed, locations have another meaning and all bits are cleared.
-    pub fn own_epoch(&mut self, epoch: u64) {
+    pub fn set_own_epoch(&mut self, epoch: u64) {
         if std::mem::replace(&mut self.own_epoch, epoch) != epoch {
             self.containers.clear();
         }
@@ -93,7 +93,7 @@ impl Knowledge {
 
     /// Sets the epoch of the peer's store. If it has changed, the peer has lost its chunks and all bits are
     /// cleared.
-    pub fn peer_epoch(&mut self, epoch: u64) {
+    pub fn set_peer_epoch(&mut self, epoch: u64) {
         if std::mem::replace(&mut self.peer_epoch, epoch) != epoch {
             self.containers.clear();
         }
@@ -104,8 +104,8 @@ impl Knowledge {
         self.containers.len()
     }
 
-    fn bit(place: Place) -> (usize, u64) {
-        let slot = usize::from(place.slot);
+    fn bit(location: ChunkLocation) -> (usize, u64) {
+        let slot = usize::from(location.slot);
         (slot / 64, 1 << (slot % 64))
     }
 }
@@ -114,48 +114,48 @@ impl Knowledge {
 mod tests {
     use super::*;
 
-    fn place(container: u32, slot: u16) -> Place {
-        Place { container, slot }
+    fn location(container: u32, slot: u16) -> ChunkLocation {
+        ChunkLocation { container, slot }
     }
 
     #[test]
-    fn chunks_are_known_one_by_one() {
+    fn each_chunk_has_its_own_bit() {
         let mut knowledge = Knowledge::new(10);
-        knowledge.add(place(3, 64));
-        assert!(knowledge.has(place(3, 64)));
+        knowledge.add(location(3, 64));
+        assert!(knowledge.has(location(3, 64)));
         let others = [
-            place(3, 0),
-            place(3, 63),
-            place(3, 65),
-            place(2, 64),
-            place(3, u16::MAX),
+            location(3, 0),
+            location(3, 63),
+            location(3, 65),
+            location(2, 64),
+            location(3, u16::MAX),
         ];
         assert!(others.iter().all(|&other| !knowledge.has(other)));
-        knowledge.remove(place(3, 64));
-        knowledge.remove(place(9, 9));
-        assert!(!knowledge.has(place(3, 64)));
+        knowledge.remove(location(3, 64));
+        knowledge.remove(location(9, 9));
+        assert!(!knowledge.has(location(3, 64)));
     }
 
     /// The oldest containers are forgotten beyond the limit.
     #[test]
     fn knowledge_is_bounded() {
         let mut knowledge = Knowledge::new(3);
-        (0..10).for_each(|container| knowledge.add(place(container, 1)));
+        (0..10).for_each(|container| knowledge.add(location(container, 1)));
         assert_eq!(knowledge.containers(), 3);
-        assert!(knowledge.has(place(7, 1)) && !knowledge.has(place(6, 1)));
+        assert!(knowledge.has(location(7, 1)) && !knowledge.has(location(6, 1)));
     }
 
     /// A new epoch on either side clears everything; the same epoch clears nothing.
     #[test]
-    fn a_new_epoch_voids_what_was_known() {
+    fn a_new_epoch_clears_the_knowledge() {
         let mut knowledge = Knowledge::new(3);
-        for change in [Knowledge::own_epoch, Knowledge::peer_epoch] {
+        for change in [Knowledge::set_own_epoch, Knowledge::set_peer_epoch] {
             change(&mut knowledge, 1);
-            knowledge.add(place(0, 0));
+            knowledge.add(location(0, 0));
             change(&mut knowledge, 1);
-            assert!(knowledge.has(place(0, 0)));
+            assert!(knowledge.has(location(0, 0)));
             change(&mut knowledge, 2);
-            assert!(!knowledge.has(place(0, 0)));
+            assert!(!knowledge.has(location(0, 0)));
         }
     }
 
@@ -163,9 +163,9 @@ mod tests {
     fn order_is_assumed_until_the_peer_says_otherwise() {
         let mut knowledge = Knowledge::new(3);
         assert!(!knowledge.in_order(1), "no chunk of it is known");
-        knowledge.add(place(1, 0));
+        knowledge.add(location(1, 0));
         assert!(knowledge.in_order(1));
-        knowledge.disorder(1);
+        knowledge.set_disordered(1);
         assert!(!knowledge.in_order(1));
     }
 }

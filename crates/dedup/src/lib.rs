@@ -4,7 +4,7 @@
 //! defines the frames between the endpoints, byte by byte; [`codec`] decides how hard payloads are compressed.
 //! [`sender`] turns bodies into frames and [`receiver`] turns frames into bodies. Both look chunks up in a
 //! [`store`] of the caller, keep in [`knowledge`] which chunks the peer has, and pass bodies on in [`buffer`]s
-//! instead of copying them. [`endpoint`] combines both for one peer; it is what a driver holds. [`recognise()`]
+//! instead of copying them. [`endpoint`] combines both for one peer; it is what a driver holds. [`detect_protocol()`]
 //! detects encrypted streams, which cannot be deduplicated.
 //!
 //! The state machines have no clock. Their driver decides when bytes are flushed and when a connection is new;
@@ -16,20 +16,20 @@ pub mod chunker;
 pub mod codec;
 mod digest;
 pub mod endpoint;
+pub mod fingerprint;
 #[cfg(target_arch = "x86_64")]
 pub mod ghash;
 pub mod id;
 pub mod knowledge;
 mod lanes;
-pub mod mark;
 mod noise;
+mod protocol;
 pub mod receiver;
 pub mod sender;
-mod speech;
 pub mod store;
 pub mod wire;
 
-pub use speech::{Speech, recognise};
+pub use protocol::{StreamProtocol, detect_protocol};
 
 use thiserror::Error;
 
@@ -40,7 +40,7 @@ use wire::StreamId;
 
 /// The resources that the sender and the receiver use and do not own: stores and codecs serve many peers.
 #[derive(Debug)]
-pub struct Tools<'a, S, C> {
+pub struct Resources<'a, S, C> {
     /// The chunk store.
     pub store: &'a mut S,
     /// Compresses and decompresses payloads.
@@ -56,7 +56,7 @@ pub struct Tools<'a, S, C> {
 /// Why a stream was ended, as RESET and STOP say it. Drivers define further numbers.
 pub mod reason {
     /// The program that used the stream ended it.
-    pub const GIVEN_UP: u32 = 0;
+    pub const CANCELLED: u32 = 0;
     /// The received body differs from the sent one. The sender should send it again without `dedup`.
     pub const DIGEST: u32 = 1;
     /// The peer accepts no more streams at the same time.
@@ -72,16 +72,16 @@ pub mod reason {
 /// The result of handling a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a frame that is to come again has to be kept until it does"]
-pub enum Handled {
+pub enum FrameOutcome {
     /// The frame was handled.
     Done,
     /// The frame had no effect, because the store has [pending reads](store::ChunkStore::has_pending_reads). The
     /// caller performs the reads and passes the frame again. Other frames may be handled before it, as if it had
     /// been delayed.
-    Again,
+    Retry,
 }
 
-impl From<()> for Handled {
+impl From<()> for FrameOutcome {
     fn from((): ()) -> Self {
         Self::Done
     }

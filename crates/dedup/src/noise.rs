@@ -59,7 +59,7 @@ mod tests {
     /// Chunks with fewer or unequally frequent byte values are not noise: base64, text, half text, 32-bit numbers
     /// below a million.
     #[test]
-    fn what_has_structure_is_not_noise() {
+    fn structured_bytes_are_not_noise() {
         let noise = random(7, 9000);
         let base64: Vec<u8> = noise.iter().map(|byte| byte & 0x3f | 0x40).collect();
         let text = include_bytes!("noise.rs").to_vec();

@@ -6,12 +6,12 @@
 //! memory implements [`ChunkStore`]. A missing chunk and an unreadable one are the same to the sender and the
 //! receiver.
 
+use crate::fingerprint::ChunkFingerprint;
 use crate::id::{ChunkId, IdKey};
-use crate::mark::Mark;
 
 /// The location of a chunk: its container, and the number of chunks before it there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct ChunkLocation {
     /// The number of the container. Containers are numbered in order of creation; no number is used twice within an
     /// epoch.
     pub container: u32,
@@ -19,7 +19,7 @@ pub struct Place {
     pub slot: u16,
 }
 
-impl Place {
+impl ChunkLocation {
     /// Returns the location this many chunks further in the container.
     #[must_use]
     pub fn plus(self, chunks: usize) -> Self {
@@ -42,11 +42,11 @@ pub struct Entry {
 
 /// A chunk with its fingerprint in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Familiar {
+pub struct FingerprintedEntry {
     /// The chunk as its container lists it.
     pub entry: Entry,
     /// The fingerprint, or `None` if the chunk can only be recognised by its hash.
-    pub mark: Option<Mark>,
+    pub fingerprint: Option<ChunkFingerprint>,
 }
 
 /// Stores chunks by hash.
@@ -56,24 +56,24 @@ pub trait ChunkStore {
 
     /// Announces that these chunks will be looked up next, so that the store can prefetch their index entries into
     /// the processor's cache.
-    fn expect(&mut self, ids: &[ChunkId]) {
+    fn prefetch(&mut self, ids: &[ChunkId]) {
         _ = ids;
     }
 
     /// Returns the location of the chunk with this hash.
-    fn locate(&mut self, id: &ChunkId) -> Option<Place>;
+    fn locate(&mut self, id: &ChunkId) -> Option<ChunkLocation>;
 
-    /// Appends the entries at `place` and after it in the same container, at most `most`.
-    fn entries(&mut self, place: Place, most: usize, out: &mut Vec<Entry>);
+    /// Appends the entries at `location` and after it in the same container, at most `most`.
+    fn entries(&mut self, location: ChunkLocation, most: usize, out: &mut Vec<Entry>);
 
-    /// Reads the bytes of `entries`, which lie from `place` on, into `out`, which has exactly their length. Returns
+    /// Reads the bytes of `entries`, which lie from `location` on, into `out`, which has exactly their length. Returns
     /// false if the chunks are not there; the content of `out` is then undefined. The bytes are not verified: the
     /// caller hashes them, as [`load_verified`] does.
-    fn load(&mut self, place: Place, entries: &[Entry], out: &mut [u8]) -> bool;
+    fn load(&mut self, location: ChunkLocation, entries: &[Entry], out: &mut [u8]) -> bool;
 
     /// Stores a chunk and returns its location, or `None` if it could not be stored. A chunk that is already stored
     /// is not stored again.
-    fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<Place>;
+    fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<ChunkLocation>;
 
     /// Returns true if an answer needs a read from the device. A non-blocking store answers "not found" instead of
     /// waiting for its device, and returns true here until the caller has performed the read.
@@ -84,39 +84,49 @@ pub trait ChunkStore {
 
     /// Like [`insert`](Self::insert), and returns whether the chunk was already stored. If a read is pending, the
     /// chunk is not stored. The same holds for the next function.
-    fn find_or_insert(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<Place>, bool);
+    fn find_or_insert(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<ChunkLocation>, bool);
 
     /// Like [`find_or_insert`](Self::find_or_insert), for a chunk whose bytes will not be requested: its entry is
     /// stored without them. The entry and its neighbours are all a sender needs to send references. Until the chunk
     /// is inserted, it can no more be loaded than a lost chunk.
-    fn find_or_list(&mut self, entry: Entry) -> (Option<Place>, bool);
+    fn find_or_list(&mut self, entry: Entry) -> (Option<ChunkLocation>, bool);
 
     /// Returns true if the store has the bytes of this chunk, and not only its entry.
-    fn is_kept(&mut self, place: Place) -> bool;
+    fn has_bytes(&mut self, location: ChunkLocation) -> bool;
 
     /// Returns true if the store has the bytes of this many chunks from here on, and will keep them long after the
     /// peer has answered the current frames. The sender then does not have to keep them in memory. If the answer
     /// needs a read from the device, it is false; no read becomes pending.
-    fn stays(&mut self, place: Place, chunks: usize) -> bool {
-        _ = (place, chunks);
+    fn is_retained(&mut self, location: ChunkLocation, chunks: usize) -> bool {
+        _ = (location, chunks);
         false
     }
 
-    /// Appends the entries at `place` and after it in the same container, at most `most`, each with the fingerprint
-    /// that was [noted](Self::note) for it. A store that keeps no fingerprints appends nothing.
-    fn familiar(&mut self, place: Place, most: usize, out: &mut Vec<Familiar>) {
-        _ = (place, most, out);
+    /// Appends the entries at `location` and after it in the same container, at most `most`, each with the fingerprint
+    /// that was [set](Self::set_fingerprint) for it. A store that keeps no fingerprints appends nothing.
+    fn entries_with_fingerprints(
+        &mut self,
+        location: ChunkLocation,
+        most: usize,
+        out: &mut Vec<FingerprintedEntry>,
+    ) {
+        _ = (location, most, out);
     }
 
-    /// Stores the fingerprint that `mark` computes for the chunk with this hash at this location. `mark` is not
+    /// Stores the fingerprint that `fingerprint` computes for the chunk with this hash at this location. `fingerprint` is not
     /// called if the chunk already has a fingerprint, or if fingerprints cannot be stored. Fingerprints may be lost
     /// at any time.
-    fn note(&mut self, place: Place, id: &ChunkId, mark: impl FnOnce() -> Option<Mark>) {
-        _ = (place, id, mark);
+    fn set_fingerprint(
+        &mut self,
+        location: ChunkLocation,
+        id: &ChunkId,
+        fingerprint: impl FnOnce() -> Option<ChunkFingerprint>,
+    ) {
+        _ = (location, id, fingerprint);
     }
 
     /// Removes a chunk whose bytes do not match its hash, so that it is not found again.
-    fn forget(&mut self, place: Place);
+    fn forget(&mut self, location: ChunkLocation);
 }
 
 /// Like [`ChunkStore::load`], and verifies the bytes of each chunk by its fingerprint, or by its hash if it has
@@ -125,36 +135,36 @@ pub trait ChunkStore {
 pub fn load_verified(
     store: &mut impl ChunkStore,
     ids: &IdKey,
-    place: Place,
+    location: ChunkLocation,
     entries: &[Entry],
     out: &mut [u8],
 ) -> bool {
-    if !store.load(place, entries, out) {
+    if !store.load(location, entries, out) {
         return false;
     }
     let mut familiar = Vec::new();
-    store.familiar(place, entries.len(), &mut familiar);
+    store.entries_with_fingerprints(location, entries.len(), &mut familiar);
     // Chunks without a matching fingerprint are hashed together.
-    let (mut unmarked, mut chunks) = (Vec::new(), Vec::new());
+    let (mut unverified, mut chunks) = (Vec::new(), Vec::new());
     let mut rest = &*out;
     for (nth, entry) in entries.iter().enumerate() {
         let Some((chunk, later)) = rest.split_at_checked(entry.length as usize) else {
             return false;
         };
-        let mark = familiar.get(nth).filter(|known| known.entry == *entry);
-        let mark = mark.and_then(|known| known.mark);
-        if !ids.recognises(mark, chunk) {
-            unmarked.push((place.plus(nth), entry.id));
+        let fingerprint = familiar.get(nth).filter(|known| known.entry == *entry);
+        let fingerprint = fingerprint.and_then(|known| known.fingerprint);
+        if !ids.matches_fingerprint(fingerprint, chunk) {
+            unverified.push((location.plus(nth), entry.id));
             chunks.push(chunk);
         }
         rest = later;
     }
     let mut are_right = rest.is_empty();
-    for ((place, id), (found, chunk)) in unmarked.iter().zip(ids.each_id(&chunks)) {
+    for ((location, id), (found, chunk)) in unverified.iter().zip(ids.each_id(&chunks)) {
         if found == *id {
-            store.note(*place, id, || ids.mark(chunk));
+            store.set_fingerprint(*location, id, || ids.fingerprint(chunk));
         } else {
-            store.forget(*place);
+            store.forget(*location);
             are_right = false;
         }
     }

@@ -9,8 +9,8 @@ use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::strategy::Strategy;
 
-use edgeward_dedup::chunker::{Chunker, ChunkerError, ChunkerParams, Pace};
-use support::Stream;
+use edgeward_dedup::chunker::{Chunker, ChunkerError, ChunkerParams, Prefilter};
+use support::Random;
 
 fn params(average: u32) -> ChunkerParams {
     ChunkerParams::new(average, 7).expect("a power of two within the bounds")
@@ -40,8 +40,8 @@ fn ends(lengths: &[usize]) -> Vec<usize> {
 fn bodies() -> impl Strategy<Value = Vec<u8>> {
     let size = 0_usize..150_000;
     prop_oneof![
-        (any::<u64>(), size.clone()).prop_map(|(seed, size)| Stream(seed).noise(size)),
-        (any::<u64>(), size.clone()).prop_map(|(seed, size)| Stream(seed).text(size)),
+        (any::<u64>(), size.clone()).prop_map(|(seed, size)| Random(seed).noise(size)),
+        (any::<u64>(), size.clone()).prop_map(|(seed, size)| Random(seed).text(size)),
         (any::<u8>(), size.clone()).prop_map(|(byte, size)| vec![byte; size]),
         (vec(any::<u8>(), 1..80), size).prop_map(|(period, size)| period
             .iter()
@@ -61,22 +61,22 @@ proptest! {
 
     /// The vector code cuts where the scalar code cuts, which defines the cuts.
     #[test]
-    fn every_pace_cuts_alike(body in bodies(), average in averages()) {
-        let scalar = Chunker::with_pace(params(average), Pace::Scalar);
-        let fastest = Chunker::with_pace(params(average), Pace::best());
+    fn every_prefilter_cuts_alike(body in bodies(), average in averages()) {
+        let scalar = Chunker::with_prefilter(params(average), Prefilter::Scalar);
+        let fastest = Chunker::with_prefilter(params(average), Prefilter::best());
         prop_assert_eq!(lengths(scalar, &body), lengths(fastest, &body));
     }
 
     /// The chunks are the same for a body in pieces of one byte and for a whole body.
     #[test]
-    fn pieces_do_not_matter(body in bodies(), average in averages(), seed in any::<u64>()) {
+    fn the_division_into_pieces_does_not_move_cuts(body in bodies(), average in averages(), seed in any::<u64>()) {
         let whole = lengths(Chunker::new(params(average)), &body);
-        let mut stream = Stream(seed);
+        let mut random = Random(seed);
         let mut chunker = Chunker::new(params(average));
         let (mut cut_up, mut rest, mut length) = (Vec::new(), &body[..], 0);
         while !rest.is_empty() {
-            let longest = [1, 70, 3000, 100_000][stream.below(4)];
-            let (mut piece, later) = rest.split_at((1 + stream.below(longest)).min(rest.len()));
+            let longest = [1, 70, 3000, 100_000][random.below(4)];
+            let (mut piece, later) = rest.split_at((1 + random.below(longest)).min(rest.len()));
             rest = later;
             while let Some(taken) = chunker.next_cut(piece) {
                 cut_up.push(length + taken);
@@ -114,11 +114,11 @@ proptest! {
     /// Cuts before an insertion stay, and cuts after it keep their distance from the end of the body.
     #[test]
     fn an_insertion_moves_only_the_cuts_around_it(seed in any::<u64>(), inserted in 1_usize..5000) {
-        let mut stream = Stream(seed);
-        let body = stream.text(600_000);
-        let at = stream.below(body.len());
+        let mut random = Random(seed);
+        let body = random.text(600_000);
+        let at = random.below(body.len());
         let mut longer = body.clone();
-        longer.splice(at..at, stream.noise(inserted));
+        longer.splice(at..at, random.noise(inserted));
 
         let before = ends(&lengths(Chunker::new(params(4096)), &body));
         let after = ends(&lengths(Chunker::new(params(4096)), &longer));
@@ -138,11 +138,11 @@ proptest! {
 fn an_insertion_costs_less_than_three_chunks() {
     let mut new = 0;
     for seed in 0..60 {
-        let mut stream = Stream(seed);
-        let body = stream.text(300_000);
-        let at = 100_000 + stream.below(50_000);
+        let mut random = Random(seed);
+        let body = random.text(300_000);
+        let at = 100_000 + random.below(50_000);
         let mut longer = body.clone();
-        longer.splice(at..at, stream.noise(20));
+        longer.splice(at..at, random.noise(20));
         let before = ends(&lengths(Chunker::new(params(4096)), &body));
         let known: HashSet<usize> = before.iter().copied().collect();
         let after = ends(&lengths(Chunker::new(params(4096)), &longer));
@@ -155,8 +155,8 @@ fn an_insertion_costs_less_than_three_chunks() {
 
 /// The mean length of chunks lies between the average and 1.25 times the average.
 #[test]
-fn chunks_have_the_average_asked_for() {
-    let noise = Stream(1).noise(16 << 20);
+fn the_mean_length_is_close_to_the_average() {
+    let noise = Random(1).noise(16 << 20);
     for average_log2 in 12..=16 {
         let average = 1 << average_log2;
         let mean = noise.len() / lengths(Chunker::new(params(average)), &noise).len();
@@ -171,7 +171,7 @@ fn chunks_have_the_average_asked_for() {
 /// The seed moves most cuts. The candidates remain, and a part of the cuts coincides by chance.
 #[test]
 fn another_seed_cuts_elsewhere() {
-    let noise = Stream(1).noise(1 << 20);
+    let noise = Random(1).noise(1 << 20);
     let ends_with = |seed| {
         let params = ChunkerParams::new(4096, seed).expect("valid");
         let ends = ends(&lengths(Chunker::new(params), &noise));
@@ -192,8 +192,8 @@ fn another_seed_cuts_elsewhere() {
 /// added. FastCDC is the `fastcdc` crate with the same minimum, average and maximum.
 #[test]
 fn dedup_finds_what_fastcdc_finds() {
-    let mut stream = Stream(3);
-    let mut version = stream.text(400_000);
+    let mut random = Random(3);
+    let mut version = random.text(400_000);
     let (mut ours, mut theirs) = (HashSet::new(), HashSet::new());
     for _ in 0..40 {
         let mut at = 0;
@@ -204,7 +204,7 @@ fn dedup_finds_what_fastcdc_finds() {
         for chunk in fastcdc::v2020::FastCDC::new(&version, 2048, 8192, 65536) {
             theirs.insert(version[chunk.offset..chunk.offset + chunk.length].to_vec());
         }
-        version = stream.edited(&version, 12);
+        version = random.edited(&version, 12);
     }
     let bytes = |set: &HashSet<Vec<u8>>| set.iter().map(Vec::len).sum::<usize>();
     let (ours, theirs) = (bytes(&ours), bytes(&theirs));
@@ -236,8 +236,8 @@ fn the_cuts_are_those_of_the_golden_file() {
     written.push('\n');
     for average in [4096, 16384, 65536] {
         for (name, body) in [
-            ("noise", Stream(1).noise(400_000)),
-            ("text", Stream(1).text(400_000)),
+            ("noise", Random(1).noise(400_000)),
+            ("text", Random(1).text(400_000)),
         ] {
             let lengths = lengths(Chunker::new(params(average)), &body);
             let lengths: Vec<_> = lengths.iter().map(usize::to_string).collect();

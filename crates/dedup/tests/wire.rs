@@ -12,8 +12,8 @@ use edgeward_dedup::chunker::ChunkerParams;
 use edgeward_dedup::codec::{Method, Methods};
 use edgeward_dedup::id::{ChunkId, IdKey};
 use edgeward_dedup::wire::{
-    Acked, CHUNKS_MAX, Checksum, Disagreement, Frame, HEADER_BYTES, Hello, LABEL_BYTES_MAX,
-    NakCause, PAYLOAD_BYTES_MAX, PIECE_BYTES_MAX, Role, Run, Span, StreamId, StreamState,
+    CHUNKS_MAX, Checksum, Disagreement, Frame, HEADER_BYTES, Hello, LABEL_BYTES_MAX, NakCause,
+    PAYLOAD_BYTES_MAX, PIECE_BYTES_MAX, Role, Run, Span, StreamAck, StreamId, StreamState,
     WireError, decode, decode_with, frame_length,
 };
 
@@ -91,7 +91,7 @@ fn packed() -> impl Strategy<Value = (Span, Method, Vec<u8>)> {
 
 /// Encoded frames, because a decoded frame borrows its payload.
 fn frames() -> impl Strategy<Value = Vec<u8>> {
-    let acked = (streams(), 0..3_u8, any::<u64>()).prop_map(|(stream, state, offset)| Acked {
+    let acked = (streams(), 0..3_u8, any::<u64>()).prop_map(|(stream, state, offset)| StreamAck {
         stream,
         state: [StreamState::Open, StreamState::Complete, StreamState::Ended][usize::from(state)],
         offset,
@@ -178,17 +178,17 @@ proptest! {
 
     /// A frame with any single flipped bit is refused.
     #[test]
-    fn a_turned_bit_is_noticed(bytes in frames(), at in any::<usize>(), bit in 0..8_u8) {
-        let mut harmed = bytes;
-        let at = at % harmed.len();
-        harmed[at] ^= 1 << bit;
-        prop_assert!(decode(&harmed).is_err(), "byte {at} of {}", harmed.len());
+    fn a_flipped_bit_is_detected(bytes in frames(), at in any::<usize>(), bit in 0..8_u8) {
+        let mut corrupt = bytes;
+        let at = at % corrupt.len();
+        corrupt[at] ^= 1 << bit;
+        prop_assert!(decode(&corrupt).is_err(), "byte {at} of {}", corrupt.len());
     }
 
     /// A checksum of the fields covers the fields alone: a flipped bit in the fields is detected, one in the bytes
     /// of a body is not, and nothing else differs.
     #[test]
-    fn a_checksum_of_fields_leaves_bodies_to_the_line(bytes in frames(), at in any::<usize>(), bit in 0..8_u8) {
+    fn a_checksum_of_fields_does_not_cover_bodies(bytes in frames(), at in any::<usize>(), bit in 0..8_u8) {
         let frame = decode(&bytes).expect("our own");
         let mut of_fields = encoded_fields(&frame);
         prop_assert_eq!(decode_with(Checksum::Fields, &of_fields), Ok(frame.clone()));
@@ -205,7 +205,7 @@ proptest! {
     /// A frame encoded without its body is the same frame once the body follows, and the callback receives the
     /// body.
     #[test]
-    fn bodies_apart_make_the_same_frames(bytes in frames(), longer in 1..100_000_u32) {
+    fn frames_encoded_without_their_body_are_the_same(bytes in frames(), longer in 1..100_000_u32) {
         let short = decode(&bytes).expect("our own");
         let payload = vec![longer as u8; longer as usize];
         let span = Span { stream: StreamId(1), offset: 2, length: longer };
@@ -223,7 +223,7 @@ proptest! {
 
     /// A truncated frame is refused, and so is a frame with additional bytes.
     #[test]
-    fn only_whole_frames_open(bytes in frames(), cut in any::<usize>(), more in 1..9_usize) {
+    fn only_whole_frames_are_decoded(bytes in frames(), cut in any::<usize>(), more in 1..9_usize) {
         prop_assert!(decode(&bytes[..cut % bytes.len()]).is_err());
         let mut longer = bytes;
         longer.extend(vec![0; more]);
@@ -232,7 +232,7 @@ proptest! {
 
     /// No input panics, and a decoded input is encoded to the same bytes.
     #[test]
-    fn noise_is_refused_or_understood(kind in any::<u8>(), payload in vec(any::<u8>(), 0..120)) {
+    fn no_input_panics_and_decoded_frames_round_trip(kind in any::<u8>(), payload in vec(any::<u8>(), 0..120)) {
         let bytes = framed(kind, &payload);
         // Type 1 is HELLO, whose decoder drops unknown methods.
         if let Ok(frame) = decode(&bytes) && kind != 1 {
@@ -269,7 +269,7 @@ fn lengths_are_bounded_before_anything_is_read() {
 /// Every flipped bit in the first half of the header is detected from the header alone, so that a corrupt length
 /// never makes the reader wait for bytes that are not sent.
 #[test]
-fn a_turned_bit_of_a_length_is_noticed_at_once() {
+fn a_flipped_bit_of_a_length_is_detected_in_the_header() {
     for payload in [0, 1, 100, 8192, 524_288] {
         let whole = framed(3, &vec![7; payload]);
         for bit in 0..64 {
@@ -282,7 +282,7 @@ fn a_turned_bit_of_a_length_is_noticed_at_once() {
 
 /// Each field that exceeds its limit is refused, and accepted just within it.
 #[test]
-fn fields_are_held_against_their_bounds() {
+fn fields_beyond_their_limits_are_refused() {
     let span = |offset: u64, length: u32| {
         let mut bytes = 1_u32.to_le_bytes().to_vec();
         bytes.extend(offset.to_le_bytes());
@@ -374,7 +374,7 @@ fn fields_are_held_against_their_bounds() {
 
 /// Two endpoints agree on terms, or one of them reports why they cannot.
 #[test]
-fn handshakes_agree_or_say_why_not() {
+fn handshakes_agree_or_report_why_not() {
     let connector = Hello {
         methods: Methods::ALL,
         ..hello(8192, 1)
@@ -428,7 +428,7 @@ fn handshakes_agree_or_say_why_not() {
 
 /// Bytes of bodies have no checksum if the connection is authenticated and both endpoints support this version.
 #[test]
-fn checksums_are_of_fields_where_tls_and_version_allow_it() {
+fn authenticated_connections_of_version_2_have_checksums_of_fields() {
     let ours = hello(8192, 1);
     for (version, authentic, expected) in [
         (1, false, Checksum::Whole),
@@ -530,12 +530,12 @@ fn frames_are_those_of_the_golden_file() {
         (
             "ack",
             Frame::Ack(vec![
-                Acked {
+                StreamAck {
                     stream,
                     state: StreamState::Open,
                     offset: 4096,
                 },
-                Acked {
+                StreamAck {
                     stream: StreamId(7),
                     state: StreamState::Complete,
                     offset: 1,

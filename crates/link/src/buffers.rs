@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use edgeward_dedup::buffer::{LARGE_BYTES, Pool, Shelf};
+use edgeward_dedup::buffer::{BufferCache, LARGE_BYTES, Pool};
 
 /// Last in, first out: the processor's cache most likely still has the buffer used last.
 #[derive(Default)]
@@ -23,7 +23,7 @@ impl Buffers {
     }
 }
 
-impl Shelf for Buffers {
+impl BufferCache for Buffers {
     fn take(&self, bytes: usize) -> Option<Box<[u8]>> {
         let size = LARGE_BYTES.iter().position(|&size| size == bytes)?;
         self.free()[size].pop()

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
-use edgeward_dedup::wire::{Agreed, Checksum, Disagreement, Frame, Hello, decode};
+use edgeward_dedup::wire::{AgreedTerms, Checksum, Disagreement, Frame, Hello, decode};
 
 use crate::config::Encryption;
 use crate::connection::{ConnectionError, ReadAhead, read_frame};
@@ -127,7 +127,7 @@ impl Transport {
 
     /// Returns what the checksums of frames cover on this connection: TLS already protects the bytes against
     /// changes.
-    pub(crate) fn checksum(&self, agreed: &Agreed) -> Checksum {
+    pub(crate) fn checksum(&self, agreed: &AgreedTerms) -> Checksum {
         agreed.checksum(matches!(self, Self::Tls(_)))
     }
 

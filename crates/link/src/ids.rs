@@ -6,10 +6,10 @@ use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 #[cfg(target_arch = "x86_64")]
 use aws_lc_rs::cipher::{AES_128, EncryptingKey, EncryptionContext, UnboundCipherKey};
 
+use edgeward_dedup::fingerprint::FingerprintKey;
 #[cfg(target_arch = "x86_64")]
 use edgeward_dedup::ghash::Ghash;
 use edgeward_dedup::id::{IdKey, Tagger};
-use edgeward_dedup::mark::MarkKey;
 
 #[cfg(target_arch = "x86_64")]
 use crate::cipher;
@@ -31,7 +31,7 @@ impl IdScheme {
     /// process.
     pub fn of(self, key: &IdKey) -> IdKey {
         let key = match &*FINGERPRINT_KEY {
-            Some(marks) => key.clone().with_marks(Arc::clone(marks)),
+            Some(marks) => key.clone().with_fingerprints(Arc::clone(marks)),
             None => key.clone(),
         };
         match self {
@@ -46,9 +46,9 @@ impl IdScheme {
 
 /// One fingerprint key for all peers, because they share stores and fingerprints are kept beside the stored chunks.
 /// Without randomness no fingerprints are used.
-static FINGERPRINT_KEY: LazyLock<Option<Arc<MarkKey>>> = LazyLock::new(|| {
+static FINGERPRINT_KEY: LazyLock<Option<Arc<FingerprintKey>>> = LazyLock::new(|| {
     let random = crate::random::<32>().ok()?;
-    Some(Arc::new(MarkKey::new(&random)))
+    Some(Arc::new(FingerprintKey::new(&random)))
 });
 
 /// The tag of AES-128-GCM for an empty message with the bytes as associated data, under a nonce of zeroes (NIST SP
@@ -125,7 +125,7 @@ impl VectorGmac {
     }
 
     fn tag(&self, bytes: &[u8]) -> [u8; 16] {
-        let hash = u128::from_le_bytes(self.ghash.of_data(bytes));
+        let hash = u128::from_le_bytes(self.ghash.hash_data(bytes));
         (hash ^ self.mask).to_le_bytes()
     }
 }

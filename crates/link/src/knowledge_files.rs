@@ -48,7 +48,7 @@ impl KnowledgeFiles {
     /// Returns what is known about a peer, or `None`.
     pub(crate) fn load(&self, name: &str) -> Option<Knowledge> {
         let bytes = fs::read(self.path(name)).ok()?;
-        Knowledge::read(&bytes, CONTAINERS_MAX)
+        Knowledge::decode(&bytes, CONTAINERS_MAX)
     }
 
     /// Persists which durable chunks these peers have.
@@ -58,7 +58,7 @@ impl KnowledgeFiles {
         let end = store.written();
         let mut changed = Vec::new();
         for (name, peer) in peers {
-            let bytes = peer.with(|core| core.endpoint().knowledge().write(end));
+            let bytes = peer.with(|core| core.endpoint().knowledge().encode(end));
             let id = self.ids.id(&bytes);
             if written.get(name) != Some(&id) {
                 changed.push((name, bytes, id));
@@ -133,7 +133,7 @@ mod tests {
     use edgeward_chunk_store::{ChunkSettings, ScratchDevice};
     use edgeward_dedup::endpoint::Endpoint;
     use edgeward_dedup::receiver::Sharing;
-    use edgeward_dedup::store::{ChunkStore as _, Place};
+    use edgeward_dedup::store::{ChunkLocation, ChunkStore as _};
     use edgeward_store::disk::Device;
 
     use crate::config::{Encryption, LinkConfig};
@@ -213,7 +213,7 @@ mod tests {
         };
         let core = Core::new(core, Endpoint::new(endpoint), store.clone());
         let peers = [("peer".to_owned(), Arc::new(Peer::new(core)))];
-        let set_known = |places: &[Place]| {
+        let set_known = |places: &[ChunkLocation]| {
             let mut known = Knowledge::new(10);
             places.iter().for_each(|&place| known.add(place));
             peers[0].1.with(|core| core.set_knowledge(known));

@@ -144,7 +144,7 @@ pub mod refusal {
     /// Returns a message for the reason.
     pub fn describe(reason: u32) -> &'static str {
         match reason {
-            edgeward_dedup::reason::GIVEN_UP => "the peer gave up the stream",
+            edgeward_dedup::reason::CANCELLED => "the peer gave up the stream",
             edgeward_dedup::reason::DIGEST => "the body is corrupt: its digest is wrong",
             edgeward_dedup::reason::TOO_MANY => "the peer has reached its limit of streams",
             edgeward_dedup::reason::LENGTH => "the body is longer than announced",

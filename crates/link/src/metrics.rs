@@ -10,7 +10,7 @@ use crate::traffic::HostCounters;
 metrics! {
     const PEER: PeerStatus ["peer"] = |peer| {
         Counter "edgeward_link_body_bytes_total" "Body bytes, before deduplication and compression." ["direction":
-            "sent" = peer.sent.plain + peer.sent.literal + peer.sent.delta + peer.sent.named,
+            "sent" = peer.sent.plain + peer.sent.literal + peer.sent.delta + peer.sent.referenced,
             "received" = peer.received.delivered,
         ]
         Counter "edgeward_link_wire_bytes_total" "Bytes of the frames that carry bodies." ["direction":
@@ -18,12 +18,12 @@ metrics! {
             "received" = peer.received_wire(),
         ]
         Counter "edgeward_link_named_bytes_total" "Body bytes that were replaced by references to chunks." ["direction":
-            "sent" = peer.sent.named,
+            "sent" = peer.sent.referenced,
             "received" = peer.received.from_store,
         ]
         Counter "edgeward_link_delta_bytes_total" "Body bytes sent as deltas of earlier chunks." { peer.sent.delta }
         Counter "edgeward_link_plain_bytes_total" "Body bytes sent without deduplication." { peer.sent.plain }
-        Counter "edgeward_link_again_bytes_total" "Body bytes that were sent again." { peer.sent.again }
+        Counter "edgeward_link_again_bytes_total" "Body bytes that were sent again." { peer.sent.resent }
         Counter "edgeward_link_naks_total" "Frames that the peer could not decode." { peer.sent.naks }
         Counter "edgeward_link_lost_bodies_total"
             "Bodies that were reset because both endpoints had lost a referenced chunk." { peer.sent.lost }

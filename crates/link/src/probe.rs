@@ -4,12 +4,12 @@
 //! them displaces useful chunks. A list of signatures is enough: other formats are tried, and their savings soon
 //! show.
 
-use edgeward_dedup::{Speech, recognise};
+use edgeward_dedup::{StreamProtocol, detect_protocol};
 
 /// Returns true if dedup cannot help a body that begins with these bytes.
 pub(crate) fn is_opaque(first: &[u8]) -> bool {
     let first = &first[..first.len().min(64)];
-    recognise(first) != Speech::Plain
+    detect_protocol(first) != StreamProtocol::Other
         || is_media(first)
         || SIGNATURES.iter().any(|magic| first.starts_with(magic))
 }

@@ -82,11 +82,14 @@ impl TrafficCounters {
         let Some((_, tally)) = host.and_then(|host| self.hosts.get_mut(host)) else {
             return;
         };
-        let (named, delta) = (after.named - before.named, after.delta - before.delta);
+        let (referenced, delta) = (
+            after.referenced - before.referenced,
+            after.delta - before.delta,
+        );
         let (plain, literal) = (after.plain - before.plain, after.literal - before.literal);
-        tally.sent += named + delta + plain + literal;
+        tally.sent += referenced + delta + plain + literal;
         tally.sent_wire += wire_bytes as u64;
-        tally.sent_referenced += named;
+        tally.sent_referenced += referenced;
         tally.sent_delta += delta;
         tally.sent_plain += plain;
     }
@@ -125,7 +128,7 @@ mod tests {
             let target = Target::Tcp(format!("host-{}:1", n % 500).parse().expect("a place"));
             let host = traffic.host(&target);
             let after = SenderCounters {
-                named: 3,
+                referenced: 3,
                 literal: 1,
                 ..SenderCounters::default()
             };

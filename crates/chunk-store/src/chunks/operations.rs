@@ -1,15 +1,15 @@
 //! The operations of the [`ChunkStore`] trait: locating, loading and adding chunks.
 
+use edgeward_dedup::fingerprint::ChunkFingerprint;
 use edgeward_dedup::id::ChunkId;
-use edgeward_dedup::mark::Mark;
-use edgeward_dedup::store::{ChunkStore, Entry, Familiar, Place, bytes_of};
+use edgeward_dedup::store::{ChunkLocation, ChunkStore, Entry, FingerprintedEntry, bytes_of};
 
 use crate::non_blocking::Access;
 
 use super::{Chunks, Shared, State};
 
 impl Shared {
-    pub(crate) fn expect(&self, ids: &[ChunkId]) {
+    pub(crate) fn prefetch(&self, ids: &[ChunkId]) {
         self.state().index.prefetch(ids);
     }
 
@@ -18,9 +18,9 @@ impl Shared {
         id: &ChunkId,
         state: &mut State,
         access: &mut Access<'_>,
-    ) -> Option<Place> {
+    ) -> Option<ChunkLocation> {
         if let Some(&slot) = state.open.slots_by_id.get(id) {
-            return Some(Place {
+            return Some(ChunkLocation {
                 container: state.open.number,
                 slot,
             });
@@ -39,8 +39,8 @@ impl Shared {
                 continue;
             };
             let container = listing.number;
-            let place = Place { container, slot };
-            if listing.is_kept(usize::from(slot)) {
+            let place = ChunkLocation { container, slot };
+            if listing.has_bytes(usize::from(slot)) {
                 return Some(place);
             }
             // A later candidate may have the bytes of the chunk.
@@ -51,7 +51,7 @@ impl Shared {
 
     pub(crate) fn entries(
         &self,
-        place: Place,
+        place: ChunkLocation,
         most: usize,
         out: &mut Vec<Entry>,
         access: &mut Access<'_>,
@@ -67,7 +67,7 @@ impl Shared {
 
     pub(crate) fn load(
         &self,
-        place: Place,
+        place: ChunkLocation,
         entries: &[Entry],
         out: &mut [u8],
         access: &mut Access<'_>,
@@ -92,11 +92,11 @@ impl Shared {
 
     /// Returns true if the chunks are stored and will not be overwritten soon. Chunks that were just recognised have
     /// their trailer in memory. If the trailer is not in memory, returns false, to save a read.
-    pub(crate) fn stays(&self, place: Place, chunks: usize) -> bool {
+    pub(crate) fn is_retained(&self, place: ChunkLocation, chunks: usize) -> bool {
         let mut state = self.state();
         let slots = usize::from(place.slot)..usize::from(place.slot) + chunks;
         if place.container == state.open.number {
-            return slots.into_iter().all(|slot| state.open.is_kept(slot));
+            return slots.into_iter().all(|slot| state.open.has_bytes(slot));
         }
         let newer = state.open.number.saturating_sub(place.container);
         let is_overwritten_soon =
@@ -109,11 +109,11 @@ impl Shared {
 
     /// Appends chunks with their fingerprints. Returns no chunks of the open container, which is a small part of the
     /// store and has no fingerprints.
-    pub(crate) fn familiar(
+    pub(crate) fn entries_with_fingerprints(
         &self,
-        place: Place,
+        place: ChunkLocation,
         most: usize,
-        out: &mut Vec<Familiar>,
+        out: &mut Vec<FingerprintedEntry>,
         access: &mut Access<'_>,
     ) {
         let mut state = self.state();
@@ -125,15 +125,22 @@ impl Shared {
             let slots = slot..slot + most;
             state
                 .trailers
-                .familiar(position, place.container, slots, out);
+                .entries_with_fingerprints(position, place.container, slots, out);
         }
     }
 
-    pub(crate) fn note(&self, place: Place, id: &ChunkId, mark: impl FnOnce() -> Option<Mark>) {
+    pub(crate) fn set_fingerprint(
+        &self,
+        place: ChunkLocation,
+        id: &ChunkId,
+        fingerprint: impl FnOnce() -> Option<ChunkFingerprint>,
+    ) {
         let mut state = self.state();
         let position = self.position(place.container);
         let chunk = (usize::from(place.slot), id);
-        state.trailers.note(position, place.container, chunk, mark);
+        state
+            .trailers
+            .set_fingerprint(position, place.container, chunk, fingerprint);
     }
 
     /// See [`ChunkStore::find_or_insert`]. No chunk is stored while a read is pending.
@@ -142,11 +149,11 @@ impl Shared {
         id: ChunkId,
         chunk: &[u8],
         access: &mut Access<'_>,
-    ) -> (Option<Place>, bool) {
+    ) -> (Option<ChunkLocation>, bool) {
         let state = &mut *self.state();
         let place = self.locate(&id, state, access);
         if let Some(place) = place
-            && self.is_kept(place, state, access)
+            && self.has_bytes(place, state, access)
         {
             return (Some(place), true);
         }
@@ -175,7 +182,7 @@ impl Shared {
         &self,
         entry: Entry,
         access: &mut Access<'_>,
-    ) -> (Option<Place>, bool) {
+    ) -> (Option<ChunkLocation>, bool) {
         let state = &mut *self.state();
         if let Some(place) = self.locate(&entry.id, state, access) {
             return (Some(place), true);
@@ -197,53 +204,64 @@ impl ChunkStore for Chunks {
         self.0.epoch()
     }
 
-    fn expect(&mut self, ids: &[ChunkId]) {
-        self.0.expect(ids);
+    fn prefetch(&mut self, ids: &[ChunkId]) {
+        self.0.prefetch(ids);
     }
 
-    fn locate(&mut self, id: &ChunkId) -> Option<Place> {
+    fn locate(&mut self, id: &ChunkId) -> Option<ChunkLocation> {
         self.0
             .locate(id, &mut self.0.state(), &mut Access::Blocking)
     }
 
-    fn entries(&mut self, place: Place, most: usize, out: &mut Vec<Entry>) {
+    fn entries(&mut self, place: ChunkLocation, most: usize, out: &mut Vec<Entry>) {
         self.0.entries(place, most, out, &mut Access::Blocking);
     }
 
-    fn load(&mut self, place: Place, entries: &[Entry], out: &mut [u8]) -> bool {
+    fn load(&mut self, place: ChunkLocation, entries: &[Entry], out: &mut [u8]) -> bool {
         self.0.load(place, entries, out, &mut Access::Blocking)
     }
 
-    fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<Place> {
+    fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<ChunkLocation> {
         self.find_or_insert(id, chunk).0
     }
 
-    fn find_or_insert(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<Place>, bool) {
+    fn find_or_insert(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<ChunkLocation>, bool) {
         self.0.find_or_insert(id, chunk, &mut Access::Blocking)
     }
 
-    fn find_or_list(&mut self, entry: Entry) -> (Option<Place>, bool) {
+    fn find_or_list(&mut self, entry: Entry) -> (Option<ChunkLocation>, bool) {
         self.0.find_or_list(entry, &mut Access::Blocking)
     }
 
-    fn is_kept(&mut self, place: Place) -> bool {
+    fn has_bytes(&mut self, place: ChunkLocation) -> bool {
         let state = &mut self.0.state();
-        self.0.is_kept(place, state, &mut Access::Blocking)
+        self.0.has_bytes(place, state, &mut Access::Blocking)
     }
 
-    fn stays(&mut self, place: Place, chunks: usize) -> bool {
-        self.0.stays(place, chunks)
+    fn is_retained(&mut self, place: ChunkLocation, chunks: usize) -> bool {
+        self.0.is_retained(place, chunks)
     }
 
-    fn familiar(&mut self, place: Place, most: usize, out: &mut Vec<Familiar>) {
-        self.0.familiar(place, most, out, &mut Access::Blocking);
+    fn entries_with_fingerprints(
+        &mut self,
+        place: ChunkLocation,
+        most: usize,
+        out: &mut Vec<FingerprintedEntry>,
+    ) {
+        self.0
+            .entries_with_fingerprints(place, most, out, &mut Access::Blocking);
     }
 
-    fn note(&mut self, place: Place, id: &ChunkId, mark: impl FnOnce() -> Option<Mark>) {
-        self.0.note(place, id, mark);
+    fn set_fingerprint(
+        &mut self,
+        place: ChunkLocation,
+        id: &ChunkId,
+        fingerprint: impl FnOnce() -> Option<ChunkFingerprint>,
+    ) {
+        self.0.set_fingerprint(place, id, fingerprint);
     }
 
-    fn forget(&mut self, place: Place) {
+    fn forget(&mut self, place: ChunkLocation) {
         let slot = usize::from(place.slot);
         let mut state = self.0.state();
         self.0.forget(place.container, slot..slot + 1, &mut state);

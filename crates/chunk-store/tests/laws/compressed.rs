@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use edgeward_chunk_store::Chunks;
 use edgeward_chunk_store::format::Trailer;
 use edgeward_dedup::codec::Method;
-use edgeward_dedup::store::{ChunkStore, Entry, Place, bytes_of, load_verified};
+use edgeward_dedup::store::{ChunkLocation, ChunkStore, Entry, bytes_of, load_verified};
 use edgeward_store::disk::Device;
 use edgeward_testkit::disk::SimulatedDisk;
 
@@ -49,7 +49,7 @@ impl Device for Counting {
     }
 }
 
-fn store_chunk(store: &mut Chunks, bytes: &[u8]) -> Place {
+fn store_chunk(store: &mut Chunks, bytes: &[u8]) -> ChunkLocation {
     store
         .insert(key().id(bytes), bytes)
         .expect("the chunk fits in a container")

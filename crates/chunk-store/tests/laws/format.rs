@@ -139,7 +139,7 @@ fn a_store_of_the_third_version_opens() {
         assert!(has_bytes(&mut store, &line(number)), "line {number}");
         let id = key().id(&noise(number, 1500));
         let place = store.locate(&id).expect("its id is listed");
-        assert!(!store.is_kept(place), "noise {number}");
+        assert!(!store.has_bytes(place), "noise {number}");
     }
     assert_eq!(store.counters().listed_bytes, 6 * 1500);
 }

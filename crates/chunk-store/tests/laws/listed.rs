@@ -10,7 +10,7 @@ use proptest::strategy::{Just, Strategy};
 use edgeward_chunk_store::Chunks;
 use edgeward_chunk_store::format::{Superblock, Trailer, VERSION, VERSION_BLOCKS, VERSION_RAW};
 use edgeward_dedup::codec::Method;
-use edgeward_dedup::store::{ChunkStore, Entry, Place, bytes_of};
+use edgeward_dedup::store::{ChunkLocation, ChunkStore, Entry, bytes_of};
 use edgeward_testkit::disk::SimulatedDisk;
 
 use crate::{
@@ -25,12 +25,12 @@ fn entry(number: usize) -> Entry {
     }
 }
 
-fn list(store: &mut Chunks, number: usize) -> (Place, bool) {
+fn list(store: &mut Chunks, number: usize) -> (ChunkLocation, bool) {
     let (place, found) = store.find_or_list(entry(number));
     (place.expect("the chunk fits in a container"), found)
 }
 
-fn store_chunk(store: &mut Chunks, number: usize) -> (Place, bool) {
+fn store_chunk(store: &mut Chunks, number: usize) -> (ChunkLocation, bool) {
     let bytes = chunk(number);
     let (place, found) = store.find_or_insert(key().id(&bytes), &bytes);
     (place.expect("the chunk fits in a container"), found)
@@ -62,7 +62,7 @@ proptest! {
     ) {
         let disk = disk();
         let mut store = open(&disk, method);
-        let mut known: HashMap<usize, (Place, bool)> = HashMap::new();
+        let mut known: HashMap<usize, (ChunkLocation, bool)> = HashMap::new();
         let mut newest = 0;
         for step in steps {
             match step {
@@ -91,7 +91,7 @@ proptest! {
                 Step::Reopen => {
                     store.flush().expect("the disk has no faults");
                     store = open(&disk, method);
-                    let written = |&(place, _): &(Place, bool)| place.container == newest;
+                    let written = |&(place, _): &(ChunkLocation, bool)| place.container == newest;
                     newest += u32::from(known.values().any(written));
                 }
             }
@@ -101,10 +101,10 @@ proptest! {
                 Step::Reopen => known.keys().copied().collect(),
             };
             for number in checked {
-                let (place, is_kept) = known[&number];
+                let (place, has_bytes) = known[&number];
                 prop_assert_eq!(store.locate(&entry(number).id), Some(place), "{}", number);
-                prop_assert_eq!(store.is_kept(place), is_kept);
-                let expected = if is_kept { Ok(place) } else { Err(()) };
+                prop_assert_eq!(store.has_bytes(place), has_bytes);
+                let expected = if has_bytes { Ok(place) } else { Err(()) };
                 prop_assert_eq!(load_chunk(&mut store, number), Some(expected), "{}", number);
             }
         }
@@ -133,10 +133,10 @@ proptest! {
         for (&number, &place) in &known {
             // A chunk that was just found has its trailer in memory.
             let found = store.locate(&entry(number).id);
-            let stays = store.stays(place, 1);
-            let is_kept = found == Some(place) && store.is_kept(place);
+            let stays = store.is_retained(place, 1);
+            let has_bytes = found == Some(place) && store.has_bytes(place);
             let leaves = place.container + CONTAINERS as u32 - 1 <= open;
-            prop_assert_eq!(stays, is_kept && !leaves, "{}", number);
+            prop_assert_eq!(stays, has_bytes && !leaves, "{}", number);
             staying.extend(stays.then_some((number, place)));
         }
         let mut more = 1000;

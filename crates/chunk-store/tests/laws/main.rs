@@ -18,7 +18,7 @@ use edgeward_chunk_store::format::{Layout, SuperblockError, Trailer};
 use edgeward_chunk_store::{ChunkSettings, Chunks, OpenError};
 use edgeward_dedup::codec::Method;
 use edgeward_dedup::id::{ChunkId, IdKey};
-use edgeward_dedup::store::{ChunkStore, Entry, Place, bytes_of, load_verified};
+use edgeward_dedup::store::{ChunkLocation, ChunkStore, Entry, bytes_of, load_verified};
 use edgeward_store::disk::Device;
 use edgeward_testkit::disk::{Harm, SimulatedDisk};
 use edgeward_types::Seed;
@@ -82,7 +82,7 @@ fn noise(number: usize, bytes: usize) -> Vec<u8> {
 }
 
 /// Loads a chunk and compares its bytes. Returns `None` if the chunk is not found, `Err` if it is corrupt.
-fn load_chunk(store: &mut Chunks, number: usize) -> Option<Result<Place, ()>> {
+fn load_chunk(store: &mut Chunks, number: usize) -> Option<Result<ChunkLocation, ()>> {
     let bytes = chunk(number);
     let id = key().id(&bytes);
     let place = store.locate(&id)?;
@@ -111,7 +111,7 @@ fn has_bytes(store: &mut Chunks, bytes: &[u8]) -> bool {
     load_verified(store, &key(), place, &[entry], &mut found) && found == bytes
 }
 
-fn store_chunk(store: &mut Chunks, number: usize) -> Place {
+fn store_chunk(store: &mut Chunks, number: usize) -> ChunkLocation {
     let bytes = chunk(number);
     store
         .insert(key().id(&bytes), &bytes)
@@ -147,7 +147,7 @@ proptest! {
     fn a_store_is_a_map_of_the_last_containers(steps in steps(), method in methods()) {
         let disk = disk();
         let mut store = open(&disk, method);
-        let mut places: HashMap<usize, Place> = HashMap::new();
+        let mut places: HashMap<usize, ChunkLocation> = HashMap::new();
         // A chunk that was removed from the index and stored again may be in one container twice. Once the container
         // is full, either location is correct.
         let mut forgotten = HashSet::new();
@@ -388,7 +388,7 @@ fn a_new_epoch_begins_when_container_numbers_are_used_up() {
     assert!(store.locate(&entry.id).is_none() && load_chunk(&mut store, 1).is_none());
     assert_eq!(
         store_chunk(&mut store, 2),
-        Place {
+        ChunkLocation {
             container: 0,
             slot: 0
         }

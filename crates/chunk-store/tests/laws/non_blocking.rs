@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use edgeward_chunk_store::{ChunkSettings, Chunks, NonBlocking};
 use edgeward_dedup::id::ChunkId;
-use edgeward_dedup::store::{ChunkStore, Entry, Familiar, Place};
+use edgeward_dedup::store::{ChunkLocation, ChunkStore, Entry, FingerprintedEntry};
 use edgeward_store::disk::Device;
 use edgeward_testkit::disk::{Fault, SimulatedDisk};
 
@@ -119,12 +119,14 @@ fn a_chunk_that_may_be_stored_is_not_stored_again() {
             .is_some()
     );
     assert_eq!(store.counters().raw_bytes - before, kept, "it blocks");
-    let mut familiar: Vec<Familiar> = Vec::new();
-    let place = Place {
+    let mut familiar: Vec<FingerprintedEntry> = Vec::new();
+    let place = ChunkLocation {
         container: 0,
         slot: 0,
     };
-    store.non_blocking().familiar(place, 100, &mut familiar);
+    store
+        .non_blocking()
+        .entries_with_fingerprints(place, 100, &mut familiar);
     assert!(!familiar.is_empty());
 }
 

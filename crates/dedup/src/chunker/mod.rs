@@ -111,14 +111,14 @@ impl ChunkerParams {
 /// The implementation of the prefilter. The cuts are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Pace {
+pub enum Prefilter {
     /// Portable code for any processor, which defines the cuts.
     Scalar,
     /// AVX2 code, 64 positions at a time.
     Avx2,
 }
 
-impl Pace {
+impl Prefilter {
     /// Returns the fastest implementation for this processor.
     pub fn best() -> Self {
         #[cfg(target_arch = "x86_64")]
@@ -129,7 +129,7 @@ impl Pace {
     }
 }
 
-impl fmt::Display for Pace {
+impl fmt::Display for Prefilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Scalar => "scalar",
@@ -142,8 +142,8 @@ impl fmt::Display for Pace {
 #[derive(Clone, Debug)]
 pub struct Chunker {
     params: ChunkerParams,
-    rule: Rule,
-    scan: Scan,
+    rule: CutRule,
+    scan: Scanner,
     /// The length of the chunk so far.
     length: usize,
     /// The last bytes of the chunk so far.
@@ -153,15 +153,15 @@ pub struct Chunker {
 impl Chunker {
     /// Creates a chunker at the start of a body.
     pub fn new(params: ChunkerParams) -> Self {
-        Self::with_pace(params, Pace::best())
+        Self::with_prefilter(params, Prefilter::best())
     }
 
     /// Like [`new`](Self::new), with a chosen implementation. The scalar one is used if the processor lacks AVX2.
-    pub fn with_pace(params: ChunkerParams, pace: Pace) -> Self {
+    pub fn with_prefilter(params: ChunkerParams, prefilter: Prefilter) -> Self {
         Self {
             params,
-            rule: Rule::new(params),
-            scan: Scan::new(pace),
+            rule: CutRule::new(params),
+            scan: Scanner::new(prefilter),
             length: 0,
             tail: [0; WINDOW_BYTES],
         }
@@ -175,7 +175,7 @@ impl Chunker {
         let cut = self.search(bytes);
         match cut {
             Some(_) => self.length = 0,
-            None => self.keep(bytes),
+            None => self.add_to_tail(bytes),
         }
         cut
     }
@@ -197,8 +197,8 @@ impl Chunker {
             self.rule.after_average
         };
         let window = &chunk[length - WINDOW_BYTES..];
-        scalar::sum(window, WINDOW_BYTES) < self.rule.sieve
-            && self.rule.verdict(window, WINDOW_BYTES, threshold)
+        scalar::sum(window, WINDOW_BYTES) < self.rule.candidate_limit
+            && self.rule.is_cut(window, WINDOW_BYTES, threshold)
     }
 
     /// Ends the chunk together with the body; the next chunk begins.
@@ -231,8 +231,12 @@ impl Chunker {
             let taken = last.min(WINDOW_BYTES - 1);
             seam[..WINDOW_BYTES].copy_from_slice(&self.tail);
             seam[WINDOW_BYTES..WINDOW_BYTES + taken].copy_from_slice(&bytes[..taken]);
-            let places = WINDOW_BYTES + first..WINDOW_BYTES + taken + 1;
-            let cut = self.first_of(&seam[..WINDOW_BYTES + taken], places, self.length + first);
+            let positions = WINDOW_BYTES + first..WINDOW_BYTES + taken + 1;
+            let cut = self.first_of(
+                &seam[..WINDOW_BYTES + taken],
+                positions,
+                self.length + first,
+            );
             if let Some(cut) = cut {
                 return Some(cut - WINDOW_BYTES);
             }
@@ -242,20 +246,20 @@ impl Chunker {
         cut.or_else(|| (last == limit).then_some(limit))
     }
 
-    /// Returns the first cut in `places` of `bytes`. At the first of these positions the chunk has this `length`.
-    fn first_of(&self, bytes: &[u8], places: Range<usize>, length: usize) -> Option<usize> {
-        let reluctant = self.params.average().saturating_sub(length);
-        let turn = (places.start + reluctant).min(places.end.max(places.start));
+    /// Returns the first cut in `positions` of `bytes`. At the first of these positions the chunk has this `length`.
+    fn first_of(&self, bytes: &[u8], positions: Range<usize>, length: usize) -> Option<usize> {
+        let before_average = self.params.average().saturating_sub(length);
+        let middle = (positions.start + before_average).min(positions.end.max(positions.start));
         let rule = &self.rule;
         self.scan
-            .first(bytes, places.start..turn, rule, rule.before_average)
+            .first(bytes, positions.start..middle, rule, rule.before_average)
             .or_else(|| {
                 self.scan
-                    .first(bytes, turn..places.end, rule, rule.after_average)
+                    .first(bytes, middle..positions.end, rule, rule.after_average)
             })
     }
 
-    fn keep(&mut self, bytes: &[u8]) {
+    fn add_to_tail(&mut self, bytes: &[u8]) {
         self.length += bytes.len();
         let kept = bytes.len().min(WINDOW_BYTES);
         self.tail.copy_within(kept.., 0);
@@ -265,15 +269,15 @@ impl Chunker {
 
 /// The thresholds of both tests.
 #[derive(Clone, Copy, Debug)]
-struct Rule {
+struct CutRule {
     /// Candidates have a smaller sum.
-    sieve: u16,
+    candidate_limit: u16,
     seed: u64,
     before_average: u64,
     after_average: u64,
 }
 
-impl Rule {
+impl CutRule {
     /// The base-two logarithm of how much rarer than the average cuts are before it, and how much more frequent
     /// after it: four times.
     const NORMALIZATION_LOG2: u32 = 2;
@@ -287,11 +291,11 @@ impl Rule {
 
     fn new(params: ChunkerParams) -> Self {
         let average_log2 = u32::from(params.average_log2);
-        let sieve_log2 = average_log2 - Self::CANDIDATES_LOG2;
-        // The prefilter passes one position in 2^sieve_log2; the cut test provides the rest of one in 2^log2.
-        let threshold = |log2: u32| 1 << (u64::BITS - (log2 - sieve_log2));
+        let prefilter_log2 = average_log2 - Self::CANDIDATES_LOG2;
+        // The prefilter passes one position in 2^prefilter_log2; the cut test provides the rest of one in 2^log2.
+        let threshold = |log2: u32| 1 << (u64::BITS - (log2 - prefilter_log2));
         Self {
-            sieve: 1 << (u16::BITS - sieve_log2),
+            candidate_limit: 1 << (u16::BITS - prefilter_log2),
             seed: params.seed,
             before_average: threshold(average_log2 + Self::NORMALIZATION_LOG2),
             after_average: threshold(average_log2 - Self::NORMALIZATION_LOG2),
@@ -300,42 +304,42 @@ impl Rule {
 
     /// Returns true if the candidate is a cut.
     #[inline]
-    fn verdict(&self, bytes: &[u8], place: usize, threshold: u64) -> bool {
-        let window = &bytes[place - WINDOW_BYTES..place];
+    fn is_cut(&self, bytes: &[u8], position: usize, threshold: u64) -> bool {
+        let window = &bytes[position - WINDOW_BYTES..position];
         edgeward_types::xxh3::xxh3_64_with_seed(window, self.seed) < threshold
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Scan {
+enum Scanner {
     Scalar,
     #[cfg(target_arch = "x86_64")]
     Avx2(simd::Avx2),
 }
 
-impl Scan {
-    fn new(pace: Pace) -> Self {
-        match pace {
-            Pace::Scalar => Self::Scalar,
+impl Scanner {
+    fn new(prefilter: Prefilter) -> Self {
+        match prefilter {
+            Prefilter::Scalar => Self::Scalar,
             #[cfg(target_arch = "x86_64")]
-            Pace::Avx2 => simd::Avx2::detect().map_or(Self::Scalar, Self::Avx2),
+            Prefilter::Avx2 => simd::Avx2::detect().map_or(Self::Scalar, Self::Avx2),
             #[cfg(not(target_arch = "x86_64"))]
-            Pace::Avx2 => Self::Scalar,
+            Prefilter::Avx2 => Self::Scalar,
         }
     }
 
     fn first(
         self,
         bytes: &[u8],
-        places: Range<usize>,
-        rule: &Rule,
+        positions: Range<usize>,
+        rule: &CutRule,
         threshold: u64,
     ) -> Option<usize> {
-        let mut verdict = |place: usize| rule.verdict(bytes, place, threshold);
+        let mut is_cut = |position: usize| rule.is_cut(bytes, position, threshold);
         match self {
-            Self::Scalar => scalar::first(bytes, places, rule.sieve, &mut verdict),
+            Self::Scalar => scalar::first(bytes, positions, rule.candidate_limit, &mut is_cut),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(avx2) => avx2.first(bytes, places, rule.sieve, &mut verdict),
+            Self::Avx2(avx2) => avx2.first(bytes, positions, rule.candidate_limit, &mut is_cut),
         }
     }
 }

@@ -12,9 +12,11 @@ pub(super) const PAIRS: [(usize, u16); 4] = [(2, 0x9e37), (5, 0x7f4b), (10, 0xc2
 /// text in UTF-16). Otherwise each position of the run would be one.
 pub(super) const OFFSET: u16 = 0xc7bf;
 
-/// Returns the sum at `place`.
-pub(super) fn sum(bytes: &[u8], place: usize) -> u16 {
-    let window: &[u8; 16] = bytes[place - 16..place].first_chunk().expect("16 bytes");
+/// Returns the sum at `position`.
+pub(super) fn sum(bytes: &[u8], position: usize) -> u16 {
+    let window: &[u8; 16] = bytes[position - 16..position]
+        .first_chunk()
+        .expect("16 bytes");
     PAIRS.iter().fold(OFFSET, |sum, &(back, weight)| {
         let pair = u16::from_le_bytes([window[16 - back], window[17 - back]]);
         sum.wrapping_add(pair.wrapping_mul(weight))
@@ -24,28 +26,31 @@ pub(super) fn sum(bytes: &[u8], place: usize) -> u16 {
 /// Returns the first position that is a candidate and passes the cut test.
 pub(super) fn first(
     bytes: &[u8],
-    mut places: Range<usize>,
-    sieve: u16,
-    verdict: &mut impl FnMut(usize) -> bool,
+    mut positions: Range<usize>,
+    candidate_limit: u16,
+    is_cut: &mut impl FnMut(usize) -> bool,
 ) -> Option<usize> {
-    while places.len() >= STEP {
-        let near: &[u8; NEAR] = bytes[places.start - 16..]
+    while positions.len() >= STEP {
+        let near: &[u8; NEAR] = bytes[positions.start - 16..]
             .first_chunk()
             .expect("positions are within the bytes");
         let sums = sums(near);
         // The minimum of all sums needs no branch per sum.
-        if sums.iter().copied().fold(u16::MAX, u16::min) < sieve {
-            let candidates = places.clone().zip(sums).filter(|(_, sum)| *sum < sieve);
+        if sums.iter().copied().fold(u16::MAX, u16::min) < candidate_limit {
+            let candidates = positions
+                .clone()
+                .zip(sums)
+                .filter(|(_, sum)| *sum < candidate_limit);
             let good = candidates
-                .map(|(place, _)| place)
-                .find(|&place| verdict(place));
+                .map(|(position, _)| position)
+                .find(|&position| is_cut(position));
             if good.is_some() {
                 return good;
             }
         }
-        places.start += STEP;
+        positions.start += STEP;
     }
-    places.find(|&place| sum(bytes, place) < sieve && verdict(place))
+    positions.find(|&position| sum(bytes, position) < candidate_limit && is_cut(position))
 }
 
 /// The number of positions whose sums are computed at once, so that the compiler can use the vectors of the target.
@@ -95,7 +100,7 @@ mod tests {
 
     /// Sums computed together equal those computed one by one.
     #[test]
-    fn sums_are_sums() {
+    fn sums_computed_together_equal_single_sums() {
         let bytes: Vec<u8> = (0..NEAR).map(|n| (n * n * 31 + n) as u8).collect();
         let near = bytes.first_chunk().expect("NEAR bytes");
         let one_by_one: Vec<u16> = (0..STEP).map(|lane| sum(&bytes, 16 + lane)).collect();

@@ -33,12 +33,12 @@ impl Avx2 {
     pub(super) fn first(
         self,
         bytes: &[u8],
-        places: Range<usize>,
-        sieve: u16,
-        verdict: &mut impl FnMut(usize) -> bool,
+        positions: Range<usize>,
+        candidate_limit: u16,
+        is_cut: &mut impl FnMut(usize) -> bool,
     ) -> Option<usize> {
         // SAFETY: the processor has AVX2, because `self` exists.
-        unsafe { first(bytes, places, sieve, verdict) }
+        unsafe { first(bytes, positions, candidate_limit, is_cut) }
     }
 }
 
@@ -53,14 +53,14 @@ const NEAR: usize = 16 + STEP - 1;
 #[target_feature(enable = "avx2")]
 fn first(
     bytes: &[u8],
-    places: Range<usize>,
-    sieve: u16,
-    verdict: &mut impl FnMut(usize) -> bool,
+    positions: Range<usize>,
+    candidate_limit: u16,
+    is_cut: &mut impl FnMut(usize) -> bool,
 ) -> Option<usize> {
-    let largest = _mm256_set1_epi16((sieve - 1).cast_signed());
-    let mut place = places.start;
-    while place + STEP <= places.end {
-        let near: &[u8; NEAR] = bytes[place - 16..]
+    let largest = _mm256_set1_epi16((candidate_limit - 1).cast_signed());
+    let mut position = positions.start;
+    while position + STEP <= positions.end {
+        let near: &[u8; NEAR] = bytes[position - 16..]
             .first_chunk()
             .expect("positions are within the bytes");
         let sums = [0, 1, 32, 33].map(|shift| sums(near, shift));
@@ -71,20 +71,20 @@ fn first(
             _mm256_min_epu16(later_even, later_odd),
         );
         if any(at_most(least, largest)) {
-            let found = places_of(even, odd, largest);
-            let later = places_of(later_even, later_odd, largest);
+            let found = candidates_of(even, odd, largest);
+            let later = candidates_of(later_even, later_odd, largest);
             let mut found = u64::from(found) | u64::from(later) << 32;
             while found != 0 {
-                let candidate = place + found.trailing_zeros() as usize;
-                if verdict(candidate) {
+                let candidate = position + found.trailing_zeros() as usize;
+                if is_cut(candidate) {
                     return Some(candidate);
                 }
                 found &= found - 1;
             }
         }
-        place += STEP;
+        position += STEP;
     }
-    scalar::first(bytes, place..places.end, sieve, verdict)
+    scalar::first(bytes, position..positions.end, candidate_limit, is_cut)
 }
 
 /// Returns the sums of every other position among 32, from position `shift` on.
@@ -122,7 +122,7 @@ fn any(lanes: __m256i) -> bool {
 /// Returns a bit for each of 32 positions that is a candidate, from the sums of the even and of the odd positions.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn places_of(even: __m256i, odd: __m256i, largest: __m256i) -> u32 {
+fn candidates_of(even: __m256i, odd: __m256i, largest: __m256i) -> u32 {
     let odd_bytes = _mm256_set1_epi16(0xff00_u16.cast_signed());
     // Even bytes from the even lanes, odd bytes from the odd ones: the positions in order.
     let both = _mm256_blendv_epi8(at_most(even, largest), at_most(odd, largest), odd_bytes);
@@ -142,23 +142,23 @@ mod tests {
         /// Method: random bytes and positions, and prefilters from all to nearly no candidates. The cut test
         /// records the candidate and returns false.
         #[test]
-        fn both_sieves_find_the_same_candidates(
+        fn both_prefilters_find_the_same_candidates(
             bytes in vec(any::<u8>(), 16..700),
             (start, length) in (0_usize..300, 0_usize..400),
-            sieve_log2 in 0_u32..16,
+            prefilter_log2 in 0_u32..16,
         ) {
             let Some(avx2) = Avx2::detect() else {
                 eprintln!("skipped: no AVX2 here");
                 return Ok(());
             };
             let start = 16 + start % (bytes.len() - 15);
-            let places = start..(start + length).min(bytes.len() + 1);
-            let sieve = 0xffff >> sieve_log2;
+            let positions = start..(start + length).min(bytes.len() + 1);
+            let candidate_limit = 0xffff >> prefilter_log2;
             let (mut slow, mut fast) = (Vec::new(), Vec::new());
-            let note = |into: &mut Vec<usize>, place| { into.push(place); false };
-            let defined: Vec<_> = places.clone().filter(|&place| scalar::sum(&bytes, place) < sieve).collect();
-            scalar::first(&bytes, places.clone(), sieve, &mut |place| note(&mut slow, place));
-            avx2.first(&bytes, places, sieve, &mut |place| note(&mut fast, place));
+            let note = |into: &mut Vec<usize>, position| { into.push(position); false };
+            let defined: Vec<_> = positions.clone().filter(|&position| scalar::sum(&bytes, position) < candidate_limit).collect();
+            scalar::first(&bytes, positions.clone(), candidate_limit, &mut |position| note(&mut slow, position));
+            avx2.first(&bytes, positions, candidate_limit, &mut |position| note(&mut fast, position));
             prop_assert_eq!(&slow, &defined);
             prop_assert_eq!(fast, defined);
         }

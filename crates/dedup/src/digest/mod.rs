@@ -17,7 +17,7 @@ use edgeward_types::xxh3::xxh3_128;
 /// The digest of a body, by which a receiver checks that it arrived unchanged: XXH3 of 128 bits.
 #[derive(Clone)]
 pub struct BodyDigest {
-    sums: Sums,
+    sums: DigestState,
     bytes: u64,
     /// Bytes that are not added yet: at most a block. Empty only before the first byte, or after `update_whole`.
     waiting: Box<Block>,
@@ -26,10 +26,10 @@ pub struct BodyDigest {
 
 /// The state of the digest after all whole blocks except the last one of the body.
 #[derive(Clone)]
-pub(crate) struct Sums {
+pub(crate) struct DigestState {
     lanes: Lanes,
     /// The last stripe that was added.
-    before: Stripe,
+    last_stripe: Stripe,
     #[cfg(target_arch = "x86_64")]
     avx2: Option<simd::Avx2>,
 }
@@ -40,9 +40,9 @@ pub(crate) type Block = [u8; BLOCK_BYTES];
 
 impl Default for BodyDigest {
     fn default() -> Self {
-        let sums = Sums {
+        let sums = DigestState {
             lanes: LANES,
-            before: [0; STRIPE_BYTES],
+            last_stripe: [0; STRIPE_BYTES],
             #[cfg(target_arch = "x86_64")]
             avx2: simd::Avx2::detect(),
         };
@@ -61,7 +61,7 @@ impl BodyDigest {
         let added = self.update_whole(bytes);
         let rest = &bytes[added..];
         self.bytes += rest.len() as u64;
-        self.wait(rest);
+        self.keep_waiting(rest);
     }
 
     /// Like [`update`](Self::update), but adds only the bytes that need no copy, and returns their number. The
@@ -73,7 +73,7 @@ impl BodyDigest {
             if bytes.len() <= room {
                 return 0;
             }
-            self.wait(&bytes[..room]);
+            self.keep_waiting(&bytes[..room]);
             self.sums.add(std::slice::from_ref(&*self.waiting));
             self.waiting_bytes = 0;
             added = room;
@@ -89,14 +89,14 @@ impl BodyDigest {
 
     /// Returns the current state and the whole blocks of `bytes`, the next bytes of the body, so that the caller
     /// can add them in one pass with other work. `None` while a partial block waits.
-    pub(crate) fn offer<'b>(&self, bytes: &'b [u8]) -> Option<(Sums, &'b [Block])> {
+    pub(crate) fn offer<'b>(&self, bytes: &'b [u8]) -> Option<(DigestState, &'b [Block])> {
         let blocks = bytes.len().saturating_sub(1) / BLOCK_BYTES;
         let is_between = self.waiting_bytes == 0;
         is_between.then(|| (self.sums.clone(), &bytes.as_chunks().0[..blocks]))
     }
 
     /// Replaces the state by one with this many blocks added. Returns their bytes.
-    pub(crate) fn accept(&mut self, sums: Sums, blocks: usize) -> usize {
+    pub(crate) fn accept(&mut self, sums: DigestState, blocks: usize) -> usize {
         let bytes = blocks * BLOCK_BYTES;
         self.sums = sums;
         self.bytes += bytes as u64;
@@ -115,24 +115,24 @@ impl BodyDigest {
             add_stripe(&mut lanes, stripe, &SECRET[8 * nth..]);
         }
         // The last stripe may begin in a block that was already added.
-        let mut last = [self.sums.before, [0; STRIPE_BYTES]].concat();
+        let mut last = [self.sums.last_stripe, [0; STRIPE_BYTES]].concat();
         let tail = &waiting[waiting.len().saturating_sub(STRIPE_BYTES)..];
         last[STRIPE_BYTES..][..tail.len()].copy_from_slice(tail);
         let last = last[tail.len()..].first_chunk().expect("two stripes");
-        add_stripe(&mut lanes, last, &SECRET[STIRRING - 7..]);
+        add_stripe(&mut lanes, last, &SECRET[SCRAMBLE_SECRET - 7..]);
         let low = fold(&lanes, &SECRET[11..], self.bytes.wrapping_mul(PRIME64_1));
         let end = !self.bytes.wrapping_mul(PRIME64_2);
-        let high = fold(&lanes, &SECRET[STIRRING - 11..], end);
+        let high = fold(&lanes, &SECRET[SCRAMBLE_SECRET - 11..], end);
         u128::from(high) << 64 | u128::from(low)
     }
 
-    fn wait(&mut self, bytes: &[u8]) {
+    fn keep_waiting(&mut self, bytes: &[u8]) {
         self.waiting[self.waiting_bytes..][..bytes.len()].copy_from_slice(bytes);
         self.waiting_bytes += bytes.len();
     }
 }
 
-impl Sums {
+impl DigestState {
     /// Returns the lanes to a caller that adds blocks in one pass with other work. The caller then calls
     /// [`ended_with`](Self::ended_with).
     #[cfg(target_arch = "x86_64")]
@@ -144,14 +144,14 @@ impl Sums {
     /// it.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn ended_with(&mut self, block: &Block) {
-        self.before = *block.last_chunk().expect("sixteen stripes");
+        self.last_stripe = *block.last_chunk().expect("sixteen stripes");
     }
 
     pub(crate) fn add(&mut self, blocks: &[Block]) {
         let Some(last) = blocks.last() else {
             return;
         };
-        self.before = *last.last_chunk().expect("sixteen stripes");
+        self.last_stripe = *last.last_chunk().expect("sixteen stripes");
         #[cfg(target_arch = "x86_64")]
         if let Some(avx2) = self.avx2 {
             avx2.add_blocks(&mut self.lanes, blocks);
@@ -173,7 +173,7 @@ fn add_blocks(lanes: &mut Lanes, blocks: &[Block]) {
         for (nth, stripe) in block.as_chunks().0.iter().enumerate() {
             add_stripe(lanes, stripe, &SECRET[8 * nth..]);
         }
-        for (lane, secret) in lanes.iter_mut().zip(words(&SECRET[STIRRING..])) {
+        for (lane, secret) in lanes.iter_mut().zip(words(&SECRET[SCRAMBLE_SECRET..])) {
             *lane = (*lane ^ *lane >> 47 ^ secret).wrapping_mul(u64::from(PRIME32_1));
         }
     }
@@ -214,7 +214,7 @@ pub(crate) const STRIPE_BYTES: usize = 64;
 pub(crate) const BLOCK_BYTES: usize = STRIPE_BYTES * ((SECRET.len() - STRIPE_BYTES) / 8);
 
 /// The offset of the secret that scrambles the lanes: its last 64 bytes.
-const STIRRING: usize = SECRET.len() - STRIPE_BYTES;
+const SCRAMBLE_SECRET: usize = SECRET.len() - STRIPE_BYTES;
 
 /// XXH3 has other rules for inputs up to this length.
 const SHORT_BYTES_MAX: u64 = 240;
@@ -299,7 +299,7 @@ mod tests {
     proptest! {
         /// Portable and AVX2 code give the same lanes.
         #[test]
-        fn every_pace_adds_up_alike(seed in any::<u64>(), blocks in 0_usize..5, lanes in any::<[u64; 8]>()) {
+        fn portable_and_avx2_code_give_the_same_lanes(seed in any::<u64>(), blocks in 0_usize..5, lanes in any::<[u64; 8]>()) {
             #[cfg(target_arch = "x86_64")]
             if let Some(avx2) = simd::Avx2::detect() {
                 let mut word = seed;

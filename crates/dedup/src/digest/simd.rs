@@ -17,7 +17,7 @@ use std::arch::x86_64::{
     _mm256_xor_si256,
 };
 
-use super::{Block, Lanes, PRIME32_1, SECRET, STIRRING, Stripe};
+use super::{Block, Lanes, PRIME32_1, SCRAMBLE_SECRET, SECRET, Stripe};
 
 /// Proof that this processor has AVX2.
 #[derive(Clone, Copy, Debug)]
@@ -38,12 +38,12 @@ impl Avx2 {
 
 #[target_feature(enable = "avx2")]
 fn add_blocks(lanes: &mut Lanes, blocks: &[Block]) {
-    let mut halves = Halves::of(lanes);
+    let mut halves = Halves::new(lanes);
     for block in blocks {
         for (nth, stripe) in block.as_chunks().0.iter().enumerate() {
             halves.add(nth, stripe);
         }
-        halves.stir();
+        halves.scramble();
     }
     halves.store(lanes);
 }
@@ -58,7 +58,7 @@ pub(crate) struct Halves {
 impl Halves {
     #[target_feature(enable = "avx2")]
     #[inline]
-    pub(crate) fn of(lanes: &Lanes) -> Self {
+    pub(crate) fn new(lanes: &Lanes) -> Self {
         let (halves, _) = lanes.as_chunks::<4>();
         let [low, high] = [0, 1].map(|half| {
             let four: &[u64; 4] = &halves[half];
@@ -89,9 +89,9 @@ impl Halves {
     /// Scrambles the lanes at the end of a block.
     #[target_feature(enable = "avx2")]
     #[inline]
-    pub(crate) fn stir(&mut self) {
-        self.low = stir(self.low, &SECRET[STIRRING..]);
-        self.high = stir(self.high, &SECRET[STIRRING + 32..]);
+    pub(crate) fn scramble(&mut self) {
+        self.low = scramble(self.low, &SECRET[SCRAMBLE_SECRET..]);
+        self.high = scramble(self.high, &SECRET[SCRAMBLE_SECRET + 32..]);
     }
 }
 
@@ -108,12 +108,12 @@ fn add_half(lanes: __m256i, stripe: &[u8], secret: &[u8]) -> __m256i {
 
 #[target_feature(enable = "avx2")]
 #[inline]
-fn stir(lanes: __m256i, secret: &[u8]) -> __m256i {
-    let stirred = _mm256_xor_si256(lanes, _mm256_srli_epi64::<47>(lanes));
-    let stirred = _mm256_xor_si256(stirred, load(secret));
+fn scramble(lanes: __m256i, secret: &[u8]) -> __m256i {
+    let scrambled = _mm256_xor_si256(lanes, _mm256_srli_epi64::<47>(lanes));
+    let scrambled = _mm256_xor_si256(scrambled, load(secret));
     let prime = _mm256_set1_epi64x(i64::from(PRIME32_1));
-    let low = _mm256_mul_epu32(stirred, prime);
-    let high = _mm256_mul_epu32(_mm256_srli_epi64::<32>(stirred), prime);
+    let low = _mm256_mul_epu32(scrambled, prime);
+    let high = _mm256_mul_epu32(_mm256_srli_epi64::<32>(scrambled), prime);
     _mm256_add_epi64(low, _mm256_slli_epi64::<32>(high))
 }
 

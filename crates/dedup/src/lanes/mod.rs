@@ -56,7 +56,7 @@ struct Chains<'a> {
     counter_high: [u32; LANES],
     flags_first: [u32; LANES],
     flags_last: [u32; LANES],
-    places: [usize; LANES],
+    indexes: [usize; LANES],
 }
 
 impl<'a> Chains<'a> {
@@ -71,12 +71,12 @@ impl<'a> Chains<'a> {
             counter_high: [0; LANES],
             flags_first: [0; LANES],
             flags_last: [0; LANES],
-            places: [0; LANES],
+            indexes: [0; LANES],
         }
     }
 
     /// Fills the next lane.
-    fn push(&mut self, chain: &Chain<'a, '_>, place: usize) {
+    fn push(&mut self, chain: &Chain<'a, '_>, index: usize) {
         let lane = self.filled;
         self.filled += 1;
         self.whole[lane] = chain.whole;
@@ -89,7 +89,7 @@ impl<'a> Chains<'a> {
         self.counter_high[lane] = (chain.counter >> 32) as u32;
         self.flags_first[lane] = u32::from(chain.flags_first);
         self.flags_last[lane] = u32::from(chain.flags_last);
-        self.places[lane] = place;
+        self.indexes[lane] = index;
     }
 
     /// Returns a block of the lane, or the last one if the lane has fewer.
@@ -186,18 +186,18 @@ impl Lanes {
                     flags_first: CHUNK_START,
                     flags_last: CHUNK_END | if is_root { ROOT } else { 0 },
                 };
-                let place = tree.first + counter;
+                let index = tree.first + counter;
                 if leaf.len() == LEAF_BYTES {
-                    self.push(&mut chains, &chain, place, values);
+                    self.push(&mut chains, &chain, index, values);
                 } else {
-                    partial.push((chain, place));
+                    partial.push((chain, index));
                 }
             }
         }
         // Chains of equal length share lanes.
         partial.sort_unstable_by_key(|(chain, _)| std::cmp::Reverse(chain.whole.len()));
-        for (chain, place) in &partial {
-            self.push(&mut chains, chain, *place, values);
+        for (chain, index) in &partial {
+            self.push(&mut chains, chain, *index, values);
         }
         self.flush(&mut chains, values);
     }
@@ -249,10 +249,10 @@ impl Lanes {
         &self,
         chains: &mut Chains<'a>,
         chain: &Chain<'a, '_>,
-        place: usize,
+        index: usize,
         values: &mut [Value],
     ) {
-        chains.push(chain, place);
+        chains.push(chain, index);
         if chains.filled == LANES {
             self.flush(chains, values);
         }
@@ -263,14 +263,14 @@ impl Lanes {
         let filled = std::mem::take(&mut chains.filled);
         #[cfg(target_arch = "x86_64")]
         if let (Some(avx2), 2..) = (self.avx2, filled) {
-            let of_lanes = avx2.values_of(&self.key, chains, filled);
-            for (place, value) in chains.places[..filled].iter().zip(of_lanes) {
-                values[*place] = value;
+            let hashes = avx2.values_of(&self.key, chains, filled);
+            for (index, value) in chains.indexes[..filled].iter().zip(hashes) {
+                values[*index] = value;
             }
             return;
         }
-        for (lane, place) in chains.places[..filled].iter().enumerate() {
-            values[*place] = chains.value(lane, self.platform, &self.key);
+        for (lane, index) in chains.indexes[..filled].iter().enumerate() {
+            values[*index] = chains.value(lane, self.platform, &self.key);
         }
     }
 }
@@ -311,7 +311,7 @@ mod tests {
     ///
     /// Method: the crate can hash eight leaves at once on every processor, so this code is tested everywhere.
     #[test]
-    fn it_is_blake3_on_both_sides_of_each_border() {
+    fn hashes_are_blake3_on_both_sides_of_each_border() {
         let key = [7; 32];
         let lanes = Lanes::new(&key);
         let all = bytes(67 * LEAF_BYTES, 3);
@@ -327,7 +327,7 @@ mod tests {
     proptest! {
         /// Inputs hashed together have the same hashes as alone, with vectors and in portable code.
         #[test]
-        fn it_is_blake3(
+        fn hashes_are_blake3_in_any_combination(
             key in any::<[u8; 32]>(),
             lengths in vec((0_usize..=20_000, 0_usize..=64), 0..20),
             seed in any::<u8>(),

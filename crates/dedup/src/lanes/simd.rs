@@ -51,7 +51,7 @@ impl Avx2 {
 
 #[target_feature(enable = "avx2")]
 fn values_of(key: &[u32; 8], chains: &Chains<'_>, filled: usize) -> [Value; LANES] {
-    let turns = Turns::new();
+    let rotations = Rotations::new();
     let (mut shortest, mut longest) = (u32::MAX, 0);
     for blocks in &chains.blocks[..filled] {
         shortest = shortest.min(*blocks);
@@ -82,11 +82,11 @@ fn values_of(key: &[u32; 8], chains: &Chains<'_>, filled: usize) -> [Value; LANE
         let bytes = _mm256_blendv_epi8(same(BLOCK_BYTES as u32), last_bytes, is_last);
         let before = value;
         let about = [counter[0], counter[1], bytes, flags];
-        compress(&mut value, &message(&next), about, turns);
+        compress(&mut value, &message(&next), about, rotations);
         if nth >= shortest {
-            let goes_on = _mm256_cmpgt_epi32(blocks, same(nth));
+            let continues = _mm256_cmpgt_epi32(blocks, same(nth));
             for (value, before) in value.iter_mut().zip(before) {
-                *value = _mm256_blendv_epi8(before, *value, goes_on);
+                *value = _mm256_blendv_epi8(before, *value, continues);
             }
         }
     }
@@ -96,7 +96,12 @@ fn values_of(key: &[u32; 8], chains: &Chains<'_>, filled: usize) -> [Value; LANE
 /// The compression function of the specification, without the half of its result that only longer outputs need.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn compress(value: &mut [__m256i; 8], message: &[__m256i; 16], about: [__m256i; 4], turns: Turns) {
+fn compress(
+    value: &mut [__m256i; 8],
+    message: &[__m256i; 16],
+    about: [__m256i; 4],
+    rotations: Rotations,
+) {
     let mut state = [same(0); 16];
     state[..8].copy_from_slice(value);
     for (word, iv) in state[8..].iter_mut().zip(IV) {
@@ -104,13 +109,13 @@ fn compress(value: &mut [__m256i; 8], message: &[__m256i; 16], about: [__m256i; 
     }
     state[12..].copy_from_slice(&about);
     // Each round has its own order of words, known at compile time.
-    round::<0>(&mut state, message, turns);
-    round::<1>(&mut state, message, turns);
-    round::<2>(&mut state, message, turns);
-    round::<3>(&mut state, message, turns);
-    round::<4>(&mut state, message, turns);
-    round::<5>(&mut state, message, turns);
-    round::<6>(&mut state, message, turns);
+    round::<0>(&mut state, message, rotations);
+    round::<1>(&mut state, message, rotations);
+    round::<2>(&mut state, message, rotations);
+    round::<3>(&mut state, message, rotations);
+    round::<4>(&mut state, message, rotations);
+    round::<5>(&mut state, message, rotations);
+    round::<6>(&mut state, message, rotations);
     for (nth, value) in value.iter_mut().enumerate() {
         *value = _mm256_xor_si256(state[nth], state[nth + 8]);
     }
@@ -119,10 +124,10 @@ fn compress(value: &mut [__m256i; 8], message: &[__m256i; 16], about: [__m256i; 
 /// Mixes the columns, then the diagonals.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn round<const N: usize>(state: &mut [__m256i; 16], message: &[__m256i; 16], turns: Turns) {
+fn round<const N: usize>(state: &mut [__m256i; 16], message: &[__m256i; 16], rotations: Rotations) {
     let (columns, diagonals) = ORDERS[N].split_at(8);
-    mix::<4, 8, 12>(state, message, columns, turns);
-    mix::<5, 10, 15>(state, message, diagonals, turns);
+    mix::<4, 8, 12>(state, message, columns, rotations);
+    mix::<5, 10, 15>(state, message, diagonals, rotations);
 }
 
 /// The function `G` of the specification for four groups at once. `B`, `C` and `D` are the words of the first group
@@ -133,7 +138,7 @@ fn mix<const B: usize, const C: usize, const D: usize>(
     state: &mut [__m256i; 16],
     message: &[__m256i; 16],
     order: &[usize],
-    turns: Turns,
+    rotations: Rotations,
 ) {
     for half in 0..2 {
         for n in 0..4 {
@@ -146,7 +151,7 @@ fn mix<const B: usize, const C: usize, const D: usize>(
             state[at::<D>(n)] = _mm256_xor_si256(state[at::<D>(n)], state[n]);
         }
         for n in 0..4 {
-            state[at::<D>(n)] = turns.turn(half, state[at::<D>(n)]);
+            state[at::<D>(n)] = rotations.rotate(half, state[at::<D>(n)]);
         }
         for n in 0..4 {
             state[at::<C>(n)] = _mm256_add_epi32(state[at::<C>(n)], state[at::<D>(n)]);
@@ -172,9 +177,9 @@ const fn at<const WORD: usize>(n: usize) -> usize {
 
 /// Rotates words to the right by 16 and by 8 bits, which are whole bytes.
 #[derive(Clone, Copy)]
-struct Turns([__m256i; 2]);
+struct Rotations([__m256i; 2]);
 
-impl Turns {
+impl Rotations {
     #[target_feature(enable = "avx2")]
     #[inline]
     fn new() -> Self {
@@ -188,7 +193,7 @@ impl Turns {
 
     #[target_feature(enable = "avx2")]
     #[inline]
-    fn turn(self, nth: usize, words: __m256i) -> __m256i {
+    fn rotate(self, nth: usize, words: __m256i) -> __m256i {
         _mm256_shuffle_epi8(words, self.0[nth])
     }
 }

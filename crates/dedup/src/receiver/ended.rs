@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::wire::{StreamId, StreamState};
 
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct EndedStreams {
     /// The first and the last number of each range.
     ranges: BTreeMap<u32, u32>,
     /// The latest streams that were delivered completely.
@@ -17,7 +17,7 @@ pub(super) struct Ended {
     complete_max: usize,
 }
 
-impl Ended {
+impl EndedStreams {
     pub(super) fn new(streams_max: usize) -> Self {
         Self {
             ranges: BTreeMap::new(),
@@ -83,8 +83,8 @@ mod tests {
     proptest! {
         /// The ranges contain the same numbers as a set, and are as few as possible.
         #[test]
-        fn ranges_are_a_set(ends in vec((0_u32..60, proptest::bool::ANY), 0..80)) {
-            let mut ended = Ended::new(100);
+        fn ended_streams_are_those_of_a_set(ends in vec((0_u32..60, proptest::bool::ANY), 0..80)) {
+            let mut ended = EndedStreams::new(100);
             let mut all = BTreeSet::new();
             let mut complete = BTreeSet::new();
             for (number, well) in ends {
@@ -106,8 +106,8 @@ mod tests {
     }
 
     #[test]
-    fn the_last_number_has_none_after_it() {
-        let mut ended = Ended::new(1);
+    fn the_largest_stream_number_can_end() {
+        let mut ended = EndedStreams::new(1);
         ended.insert(StreamId(u32::MAX), true);
         ended.insert(StreamId(u32::MAX - 1), false);
         assert_eq!(ended.state(StreamId(u32::MAX)), Some(StreamState::Complete));

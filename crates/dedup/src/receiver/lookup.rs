@@ -4,51 +4,51 @@ use bytes::Bytes;
 
 use crate::buffer::Buffer;
 use crate::codec::{Codec, Method};
-use crate::id::{ChunkId, row_check};
-use crate::store::{ChunkStore, Entry, Place, bytes_of, load_verified};
+use crate::id::{ChunkId, sequence_check};
+use crate::store::{ChunkLocation, ChunkStore, Entry, bytes_of, load_verified};
 use crate::wire::{NakCause, PIECE_BYTES_MAX, Run, Span};
-use crate::{Tools, Violation};
+use crate::{Resources, Violation};
 
-use super::stream::{Arrived, Kind};
+use super::stream::{PieceContent, ReceivedPiece};
 use super::{Receiver, Sharing};
 
 /// Why the bytes of a frame are unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unresolved {
+pub(super) enum LookupError {
     /// The frame is refused: the peer has to send the bytes in another form.
     Refused(NakCause),
     /// A read of the store is pending.
-    Owed,
+    Pending,
 }
 
 impl Receiver {
     /// Loads chunks by their hashes.
-    pub(super) fn load_named<S: ChunkStore, C: Codec>(
+    pub(super) fn load_references<S: ChunkStore, C: Codec>(
         &mut self,
         span: Span,
         skip: u32,
         ids: &[ChunkId],
-        tools: &mut Tools<'_, S, C>,
-    ) -> Result<Arrived, Unresolved> {
+        resources: &mut Resources<'_, S, C>,
+    ) -> Result<ReceivedPiece, LookupError> {
         let (length, skip) = (span.length as usize, skip as usize);
-        let bytes = self.load_each(ids, length + skip, tools)?;
+        let bytes = self.load_each(ids, length + skip, resources)?;
         if bytes.len() != length + skip {
-            return Err(self.missing(tools));
+            return Err(self.missing(resources));
         }
         self.counters.from_store += length as u64;
         let prefix = bytes[..skip].to_vec();
         let bytes = bytes.freeze(skip..skip + length);
-        let kind = Kind::Kept { prefix };
-        Ok(Arrived { bytes, kind })
+        let kind = PieceContent::References { prefix };
+        Ok(ReceivedPiece { bytes, kind })
     }
 
     /// Loads the chunks that a delta refers to.
     pub(super) fn load_base<S: ChunkStore, C: Codec>(
         &mut self,
         ids: &[ChunkId],
-        tools: &mut Tools<'_, S, C>,
-    ) -> Result<Buffer, Unresolved> {
-        self.load_each(ids, PIECE_BYTES_MAX, tools)
+        resources: &mut Resources<'_, S, C>,
+    ) -> Result<Buffer, LookupError> {
+        self.load_each(ids, PIECE_BYTES_MAX, resources)
     }
 
     /// Loads chunks from any location, at most `bytes_max` bytes in total. Adjacent chunks are loaded together.
@@ -57,40 +57,44 @@ impl Receiver {
         &mut self,
         ids: &[ChunkId],
         bytes_max: usize,
-        tools: &mut Tools<'_, S, C>,
-    ) -> Result<Buffer, Unresolved> {
-        let (mut places, mut entries) = (Vec::with_capacity(ids.len()), Vec::new());
+        resources: &mut Resources<'_, S, C>,
+    ) -> Result<Buffer, LookupError> {
+        let (mut locations, mut entries) = (Vec::with_capacity(ids.len()), Vec::new());
         for id in ids {
-            let place = tools.store.locate(id);
-            if place.is_none() && tools.store.has_pending_reads() {
+            let location = resources.store.locate(id);
+            if location.is_none() && resources.store.has_pending_reads() {
                 continue;
             }
-            places.push(self.permitted(place, tools)?);
-            tools
+            locations.push(self.permitted(location, resources)?);
+            resources
                 .store
-                .entries(places[places.len() - 1], 1, &mut entries);
-            if entries.len() != places.len() || entries.last().is_none_or(|entry| entry.id != *id) {
-                return Err(self.missing(tools));
+                .entries(locations[locations.len() - 1], 1, &mut entries);
+            if entries.len() != locations.len()
+                || entries.last().is_none_or(|entry| entry.id != *id)
+            {
+                return Err(self.missing(resources));
             }
         }
-        if places.len() < ids.len() {
-            return Err(Unresolved::Owed);
+        if locations.len() < ids.len() {
+            return Err(LookupError::Pending);
         }
         let bytes = bytes_of(&entries);
         if bytes > bytes_max {
-            return Err(self.missing(tools));
+            return Err(self.missing(resources));
         }
-        let mut loaded = tools.pool.buffer(bytes);
+        let mut loaded = resources.pool.buffer(bytes);
         let mut rest = &entries[..];
-        for row in places.chunk_by(|one, next| one.plus(1) == *next) {
+        for row in locations.chunk_by(|one, next| one.plus(1) == *next) {
             let (these, others) = rest.split_at(row.len());
-            if !load_into(&mut loaded, row[0], these, tools) && !tools.store.has_pending_reads() {
-                return Err(self.missing(tools));
+            if !load_into(&mut loaded, row[0], these, resources)
+                && !resources.store.has_pending_reads()
+            {
+                return Err(self.missing(resources));
             }
             rest = others;
         }
         if loaded.len() < bytes {
-            return Err(Unresolved::Owed);
+            return Err(LookupError::Pending);
         }
         Ok(loaded)
     }
@@ -100,43 +104,47 @@ impl Receiver {
         &mut self,
         run: &Run,
         length: u32,
-        tools: &mut Tools<'_, S, C>,
-    ) -> Result<Bytes, Unresolved> {
-        let first = tools.store.locate(&run.first);
-        let mut place = self.permitted(first, tools)?;
+        resources: &mut Resources<'_, S, C>,
+    ) -> Result<Bytes, LookupError> {
+        let first = resources.store.locate(&run.first);
+        let mut location = self.permitted(first, resources)?;
         let chunks = usize::from(run.chunks);
         // Containers end elsewhere than those of the peer: a run may continue in the next one.
-        let mut parts: Vec<(Place, Vec<Entry>)> = Vec::new();
+        let mut parts: Vec<(ChunkLocation, Vec<Entry>)> = Vec::new();
         let mut found = 0;
         while found < chunks && parts.len() < CONTAINERS_PER_RUN {
             let mut entries = Vec::new();
-            tools.store.entries(place, chunks - found, &mut entries);
-            if entries.is_empty() && tools.store.has_pending_reads() {
-                return Err(Unresolved::Owed);
+            resources
+                .store
+                .entries(location, chunks - found, &mut entries);
+            if entries.is_empty() && resources.store.has_pending_reads() {
+                return Err(LookupError::Pending);
             }
             found += entries.len();
-            parts.push((place, entries));
-            let container = place.container.wrapping_add(1);
-            place = Place { container, slot: 0 };
+            parts.push((location, entries));
+            let container = location.container.wrapping_add(1);
+            location = ChunkLocation { container, slot: 0 };
         }
         let all = || parts.iter().flat_map(|(_, entries)| entries);
         let bytes: usize = parts.iter().map(|(_, entries)| bytes_of(entries)).sum();
         let fits = bytes == length as usize;
-        if found != chunks || !fits || row_check(all().map(|entry| &entry.id)) != run.check {
+        if found != chunks || !fits || sequence_check(all().map(|entry| &entry.id)) != run.check {
             self.counters.disordered += 1;
-            return Err(Unresolved::Refused(NakCause::Order));
+            return Err(LookupError::Refused(NakCause::Order));
         }
-        let mut loaded = tools.pool.buffer(bytes);
-        for (place, entries) in &parts {
+        let mut loaded = resources.pool.buffer(bytes);
+        for (location, entries) in &parts {
             for nth in 0..entries.len() {
-                self.permitted(Some(place.plus(nth)), tools)?;
+                self.permitted(Some(location.plus(nth)), resources)?;
             }
-            if !load_into(&mut loaded, *place, entries, tools) && !tools.store.has_pending_reads() {
-                return Err(self.missing(tools));
+            if !load_into(&mut loaded, *location, entries, resources)
+                && !resources.store.has_pending_reads()
+            {
+                return Err(self.missing(resources));
             }
         }
         if loaded.len() < bytes {
-            return Err(Unresolved::Owed);
+            return Err(LookupError::Pending);
         }
         self.counters.from_store += bytes as u64;
         Ok(loaded.freeze(0..bytes))
@@ -145,37 +153,37 @@ impl Receiver {
     /// Returns the location if it exists and the peer may refer to its chunk.
     fn permitted<S: ChunkStore, C>(
         &mut self,
-        place: Option<Place>,
-        tools: &Tools<'_, S, C>,
-    ) -> Result<Place, Unresolved> {
-        let place = place.ok_or_else(|| self.missing(tools))?;
-        if self.config.sharing == Sharing::Exchanged && !tools.knowledge.has(place) {
+        location: Option<ChunkLocation>,
+        resources: &Resources<'_, S, C>,
+    ) -> Result<ChunkLocation, LookupError> {
+        let location = location.ok_or_else(|| self.missing(resources))?;
+        if self.config.sharing == Sharing::Exchanged && !resources.knowledge.has(location) {
             self.counters.foreign += 1;
-            return Err(Unresolved::Refused(NakCause::Missing));
+            return Err(LookupError::Refused(NakCause::Missing));
         }
-        Ok(place)
+        Ok(location)
     }
 
     /// Returns the cause of a failed lookup: the chunk is missing, unless a read is pending.
-    fn missing<S: ChunkStore, C>(&mut self, tools: &Tools<'_, S, C>) -> Unresolved {
-        if tools.store.has_pending_reads() {
-            return Unresolved::Owed;
+    fn missing<S: ChunkStore, C>(&mut self, resources: &Resources<'_, S, C>) -> LookupError {
+        if resources.store.has_pending_reads() {
+            return LookupError::Pending;
         }
         self.counters.missing += 1;
-        Unresolved::Refused(NakCause::Missing)
+        LookupError::Refused(NakCause::Missing)
     }
 }
 
 /// Appends verified chunks from a location on.
 fn load_into<S: ChunkStore, C: Codec>(
     buffer: &mut Buffer,
-    place: Place,
+    location: ChunkLocation,
     entries: &[Entry],
-    tools: &mut Tools<'_, S, C>,
+    resources: &mut Resources<'_, S, C>,
 ) -> bool {
     let bytes = bytes_of(entries);
     let out = &mut buffer.spare()[..bytes];
-    let there = load_verified(tools.store, tools.ids, place, entries, out);
+    let there = load_verified(resources.store, resources.ids, location, entries, out);
     if there {
         buffer.fill(bytes);
     }

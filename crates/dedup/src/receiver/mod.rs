@@ -18,12 +18,12 @@ use bytes::Bytes;
 
 use crate::codec::Codec;
 use crate::store::ChunkStore;
-use crate::wire::{Acked, Frame, NakCause, STREAMS_PER_FRAME, Span, StreamId, StreamState};
-use crate::{Handled, Tools, Violation, reason};
+use crate::wire::{Frame, NakCause, STREAMS_PER_FRAME, Span, StreamAck, StreamId, StreamState};
+use crate::{FrameOutcome, Resources, Violation, reason};
 
-use ended::Ended;
-use lookup::{Unresolved, unpack};
-use stream::{Arrived, Incoming, Keeper, Kind};
+use ended::EndedStreams;
+use lookup::{LookupError, unpack};
+use stream::{ChunkWriter, IncomingStream, PieceContent, ReceivedPiece};
 
 /// How bodies are received.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +81,7 @@ pub enum ReceiverEvent {
 
 /// The result of reading from a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum TakeResult {
     /// The next bytes.
     Bytes(Bytes),
     /// No bytes for now; more may follow.
@@ -115,10 +115,10 @@ pub struct ReceiverCounters {
 #[derive(Debug)]
 pub struct Receiver {
     config: ReceiverConfig,
-    streams: BTreeMap<StreamId, Incoming>,
+    streams: BTreeMap<StreamId, IncomingStream>,
     /// The bytes granted to all streams beyond their reserved windows.
-    beyond: u64,
-    ended: Ended,
+    granted_extra: u64,
+    ended: EndedStreams,
     acks: BTreeSet<StreamId>,
     credits: BTreeSet<StreamId>,
     naks: VecDeque<(StreamId, u64, NakCause)>,
@@ -126,18 +126,18 @@ pub struct Receiver {
     events: VecDeque<ReceiverEvent>,
     counters: ReceiverCounters,
     /// The number of delivered bytes when an acknowledgement was last sent.
-    told: u64,
+    acked_delivered: u64,
     /// True if a sender may be waiting for credit.
     starved: bool,
 }
 
 /// How soon acknowledgements, NAKs and credit must be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answers {
+pub enum AnswerUrgency {
     /// No frame is to be sent.
     None,
     /// Little is to be acknowledged, which can wait for other frames.
-    Patient,
+    Deferrable,
     /// The frames must be sent at once.
     Urgent,
 }
@@ -152,15 +152,15 @@ impl Receiver {
         Self {
             config,
             streams: BTreeMap::new(),
-            beyond: 0,
-            ended: Ended::new(config.streams_max),
+            granted_extra: 0,
+            ended: EndedStreams::new(config.streams_max),
             acks: BTreeSet::new(),
             credits: BTreeSet::new(),
             naks: VecDeque::new(),
             stops: VecDeque::new(),
             events: VecDeque::new(),
             counters: ReceiverCounters::default(),
-            told: 0,
+            acked_delivered: 0,
             starved: false,
         }
     }
@@ -172,27 +172,27 @@ impl Receiver {
         &mut self,
         frame: Frame<'_>,
         memory: Option<&Bytes>,
-        tools: &mut Tools<'_, S, C>,
-    ) -> Result<Handled, Violation> {
+        resources: &mut Resources<'_, S, C>,
+    ) -> Result<FrameOutcome, Violation> {
         match frame {
-            Frame::Open { stream, label } => self.open(stream, label).map(Handled::from),
+            Frame::Open { stream, label } => self.open(stream, label).map(FrameOutcome::from),
             Frame::Close {
                 stream,
                 length,
                 digest,
             } => self
-                .close(stream, (length, digest), tools)
-                .map(Handled::from),
-            Frame::Reset { stream, reason } => self.reset(stream, reason).map(Handled::from),
+                .close(stream, (length, digest), resources)
+                .map(FrameOutcome::from),
+            Frame::Reset { stream, reason } => self.reset(stream, reason).map(FrameOutcome::from),
             Frame::Plain {
                 span,
                 method,
                 payload,
-            } => self.piece(span, tools, |_, tools| {
-                let bytes = unpack(span, method, &[], payload, memory, tools.codec)?;
-                Ok(Ok(Arrived {
+            } => self.piece(span, resources, |_, resources| {
+                let bytes = unpack(span, method, &[], payload, memory, resources.codec)?;
+                Ok(Ok(ReceivedPiece {
                     bytes,
-                    kind: Kind::Plain,
+                    kind: PieceContent::Plain,
                 }))
             }),
             Frame::Literal {
@@ -200,11 +200,11 @@ impl Receiver {
                 method,
                 cuts,
                 payload,
-            } => self.piece(span, tools, |_, tools| {
-                let bytes = unpack(span, method, &[], payload, memory, tools.codec)?;
-                Ok(Ok(Arrived {
+            } => self.piece(span, resources, |_, resources| {
+                let bytes = unpack(span, method, &[], payload, memory, resources.codec)?;
+                Ok(Ok(ReceivedPiece {
                     bytes,
-                    kind: Kind::Chunks { cuts },
+                    kind: PieceContent::Chunks { cuts },
                 }))
             }),
             Frame::Delta {
@@ -213,40 +213,40 @@ impl Receiver {
                 base,
                 cuts,
                 payload,
-            } => self.piece(span, tools, |this, tools| {
-                let past = match this.load_base(&base, tools) {
+            } => self.piece(span, resources, |this, resources| {
+                let past = match this.load_base(&base, resources) {
                     Ok(past) => past,
                     Err(cause) => return Ok(Err(cause)),
                 };
                 // A payload that does not decompress with a verified base was compressed with another base.
-                let bytes = unpack(span, method, &past, payload, memory, tools.codec);
-                let kind = Kind::Chunks { cuts };
-                let bytes = bytes.map_err(|_| Unresolved::Refused(NakCause::Missing));
-                Ok(bytes.map(|bytes| Arrived { bytes, kind }))
+                let bytes = unpack(span, method, &past, payload, memory, resources.codec);
+                let kind = PieceContent::Chunks { cuts };
+                let bytes = bytes.map_err(|_| LookupError::Refused(NakCause::Missing));
+                Ok(bytes.map(|bytes| ReceivedPiece { bytes, kind }))
             }),
-            Frame::Ref { span, skip, ids } => self.piece(span, tools, |this, tools| {
-                Ok(this.load_named(span, skip, &ids, tools))
+            Frame::Ref { span, skip, ids } => self.piece(span, resources, |this, resources| {
+                Ok(this.load_references(span, skip, &ids, resources))
             }),
-            Frame::RefRun { span, run } => self.piece(span, tools, |this, tools| {
-                let bytes = this.load_run(&run, span.length, tools);
-                let kind = Kind::Kept { prefix: Vec::new() };
-                Ok(bytes.map(|bytes| Arrived { bytes, kind }))
+            Frame::RefRun { span, run } => self.piece(span, resources, |this, resources| {
+                let bytes = this.load_run(&run, span.length, resources);
+                let kind = PieceContent::References { prefix: Vec::new() };
+                Ok(bytes.map(|bytes| ReceivedPiece { bytes, kind }))
             }),
             _ => Err(Violation::Direction),
         }
     }
 
     /// Returns how soon acknowledgements, NAKs and credit must be sent.
-    pub fn answers(&self) -> Answers {
+    pub fn answer_urgency(&self) -> AnswerUrgency {
         let urgent = !self.stops.is_empty()
             || !self.naks.is_empty()
             || (self.starved && !self.credits.is_empty())
-            || self.acks.len() > PATIENT_ACKS_MAX
-            || self.counters.delivered - self.told > PATIENT_BYTES_MAX;
+            || self.acks.len() > DEFERRED_ACKS_MAX
+            || self.counters.delivered - self.acked_delivered > DEFERRED_BYTES_MAX;
         match (urgent, self.acks.is_empty() && self.credits.is_empty()) {
-            (true, _) => Answers::Urgent,
-            (false, false) => Answers::Patient,
-            (false, true) => Answers::None,
+            (true, _) => AnswerUrgency::Urgent,
+            (false, false) => AnswerUrgency::Deferrable,
+            (false, true) => AnswerUrgency::None,
         }
     }
 
@@ -262,7 +262,7 @@ impl Receiver {
             }
             .encode(out);
         } else if !self.acks.is_empty() {
-            self.told = self.counters.delivered;
+            self.acked_delivered = self.counters.delivered;
             let streams = drain(&mut self.acks);
             let acks: Vec<_> = streams
                 .filter_map(|stream| ack(&self.ended, &self.streams, stream))
@@ -286,29 +286,29 @@ impl Receiver {
     }
 
     /// Returns the next bytes of a body. This frees credit for more.
-    pub fn take(&mut self, stream: StreamId) -> Taken {
+    pub fn take(&mut self, stream: StreamId) -> TakeResult {
         let Some(incoming) = self.streams.get_mut(&stream) else {
-            return Taken::Unknown;
+            return TakeResult::Unknown;
         };
         if let Some(bytes) = incoming.ready.pop_front() {
-            self.beyond -= incoming.granted().saturating_sub(self.config.credit);
+            self.granted_extra -= incoming.granted().saturating_sub(self.config.credit);
             incoming.taken += bytes.len() as u64;
             self.give_credit(stream);
-            return Taken::Bytes(bytes);
+            return TakeResult::Bytes(bytes);
         }
-        incoming.told = false;
+        incoming.reported = false;
         let Some(end) = incoming.end else {
-            return Taken::Wait;
+            return TakeResult::Wait;
         };
         self.remove(stream);
         if let Err(reason) = end {
-            return Taken::Failed(reason);
+            return TakeResult::Failed(reason);
         }
         // A complete stream is acknowledged only after all its bytes are read. Otherwise a sender that opens a
         // stream for each complete one could fill the memory.
         self.end(stream, true);
         self.acks.insert(stream);
-        Taken::Complete
+        TakeResult::Complete
     }
 
     /// Stops a body whose remaining bytes are not needed.
@@ -321,20 +321,20 @@ impl Receiver {
 
     /// Handles a new connection to the same session: frames sent on the old one may be lost.
     pub fn reconnected(&mut self) {
-        let under_way = self
+        let open = self
             .streams
             .iter()
             .filter(|(_, incoming)| incoming.end.is_none());
-        let under_way: Vec<_> = under_way.map(|(&stream, _)| stream).collect();
+        let open: Vec<_> = open.map(|(&stream, _)| stream).collect();
         // Refused pieces are sent as bytes, even if the NAK was lost.
         self.naks.clear();
-        self.acks.extend(&under_way);
-        self.credits.extend(&under_way);
+        self.acks.extend(&open);
+        self.credits.extend(&open);
     }
 
     /// Handles a restart of the peer: all its streams end.
     pub fn restarted(&mut self) {
-        self.ended = Ended::new(self.config.streams_max);
+        self.ended = EndedStreams::new(self.config.streams_max);
         self.acks.clear();
         self.credits.clear();
         self.naks.clear();
@@ -342,7 +342,7 @@ impl Receiver {
         // Stream numbers start again, so old streams cannot be distinguished from new ones. Bytes that were not
         // read are lost.
         self.streams.clear();
-        self.beyond = 0;
+        self.granted_extra = 0;
         self.starved = false;
         self.events.clear();
     }
@@ -359,7 +359,7 @@ impl Receiver {
 
     /// Returns the bytes of bodies that are received and unread, or may be sent without further credit.
     pub fn granted(&self) -> u64 {
-        self.streams.values().map(Incoming::granted).sum()
+        self.streams.values().map(IncomingStream::granted).sum()
     }
 
     fn open(&mut self, stream: StreamId, label: &[u8]) -> Result<(), Violation> {
@@ -377,7 +377,7 @@ impl Receiver {
             return Ok(());
         }
         self.streams
-            .insert(stream, Incoming::new(self.config.credit));
+            .insert(stream, IncomingStream::new(self.config.credit));
         // The acknowledgement confirms OPEN, so that it is not repeated.
         self.acks.insert(stream);
         let label = label.to_vec();
@@ -390,12 +390,12 @@ impl Receiver {
         &mut self,
         stream: StreamId,
         close: (u64, u128),
-        tools: &mut Tools<'_, S, C>,
+        resources: &mut Resources<'_, S, C>,
     ) -> Result<(), Violation> {
         match self.streams.get_mut(&stream) {
             Some(incoming) if incoming.end.is_none() => {
                 incoming.close = Some(close);
-                self.settle(stream, tools);
+                self.settle(stream, resources);
             }
             None if self.ended.state(stream).is_none() => {
                 self.refuse(stream, u64::MAX, NakCause::Unopened)?;
@@ -409,7 +409,7 @@ impl Receiver {
         if self.ended.state(stream).is_none() {
             if let Some(incoming) = self.streams.get_mut(&stream) {
                 incoming.finish(Err(reason));
-                self.tell(stream);
+                self.report_ready(stream);
             }
             self.end(stream, false);
         }
@@ -424,22 +424,22 @@ impl Receiver {
     fn piece<S: ChunkStore, C: Codec>(
         &mut self,
         span: Span,
-        tools: &mut Tools<'_, S, C>,
+        resources: &mut Resources<'_, S, C>,
         resolve: impl FnOnce(
             &mut Self,
-            &mut Tools<'_, S, C>,
-        ) -> Result<Result<Arrived, Unresolved>, Violation>,
-    ) -> Result<Handled, Violation> {
+            &mut Resources<'_, S, C>,
+        ) -> Result<Result<ReceivedPiece, LookupError>, Violation>,
+    ) -> Result<FrameOutcome, Violation> {
         let Span { stream, offset, .. } = span;
         let Some(incoming) = self.streams.get(&stream) else {
             return match self.ended.state(stream) {
                 Some(_) => {
                     self.acks.insert(stream);
-                    Ok(Handled::Done)
+                    Ok(FrameOutcome::Done)
                 }
                 None => self
                     .refuse(stream, offset, NakCause::Unopened)
-                    .map(Handled::from),
+                    .map(FrameOutcome::from),
             };
         };
         if span.end() > incoming.limit {
@@ -448,13 +448,13 @@ impl Receiver {
         }
         self.acks.insert(stream);
         if incoming.end.is_some() || incoming.has(offset, span.end()) {
-            return Ok(Handled::Done);
+            return Ok(FrameOutcome::Done);
         }
-        let piece = match resolve(self, tools)? {
+        let piece = match resolve(self, resources)? {
             Ok(piece) => piece,
-            Err(Unresolved::Owed) => return Ok(Handled::Again),
-            Err(Unresolved::Refused(cause)) => {
-                return self.refuse(stream, offset, cause).map(Handled::from);
+            Err(LookupError::Pending) => return Ok(FrameOutcome::Retry),
+            Err(LookupError::Refused(cause)) => {
+                return self.refuse(stream, offset, cause).map(FrameOutcome::from);
             }
         };
         let incoming = self
@@ -462,18 +462,18 @@ impl Receiver {
             .get_mut(&stream)
             .expect("the stream was found above");
         let before = incoming.next;
-        let refused = incoming.arrive(stream, offset, piece, &mut keeper(tools))?;
+        let refused = incoming.arrive(stream, offset, piece, &mut chunk_writer(resources))?;
         let news = incoming.next - before;
         self.counters.delivered += news;
         if news > 0 {
-            self.tell(stream);
+            self.report_ready(stream);
         }
         if let Some(offset) = refused {
             self.counters.missing += 1;
             self.refuse(stream, offset, NakCause::Missing)?;
         }
-        self.settle(stream, tools);
-        Ok(Handled::Done)
+        self.settle(stream, resources);
+        Ok(FrameOutcome::Done)
     }
 
     fn refuse(&mut self, stream: StreamId, offset: u64, cause: NakCause) -> Result<(), Violation> {
@@ -484,22 +484,26 @@ impl Receiver {
         Ok(())
     }
 
-    fn settle<S: ChunkStore, C: Codec>(&mut self, stream: StreamId, tools: &mut Tools<'_, S, C>) {
+    fn settle<S: ChunkStore, C: Codec>(
+        &mut self,
+        stream: StreamId,
+        resources: &mut Resources<'_, S, C>,
+    ) {
         let Some(incoming) = self.streams.get_mut(&stream) else {
             return;
         };
         if incoming.end.is_some() {
             return;
         }
-        incoming.settle(&mut keeper(tools));
+        incoming.settle(&mut chunk_writer(resources));
         match incoming.end {
             None => {}
-            Some(Ok(())) => self.tell(stream),
+            Some(Ok(())) => self.report_ready(stream),
             Some(Err(reason)) => {
                 self.counters.digest_failures += u64::from(reason == reason::DIGEST);
                 self.end(stream, false);
                 self.stops.push_back((stream, reason));
-                self.tell(stream);
+                self.report_ready(stream);
             }
         }
     }
@@ -509,16 +513,16 @@ impl Receiver {
         self.credits.remove(&stream);
     }
 
-    fn tell(&mut self, stream: StreamId) {
+    fn report_ready(&mut self, stream: StreamId) {
         if let Some(incoming) = self.streams.get_mut(&stream)
-            && !std::mem::replace(&mut incoming.told, true)
+            && !std::mem::replace(&mut incoming.reported, true)
         {
             self.events.push_back(ReceiverEvent::Ready(stream));
         }
     }
 
     /// Raises the limit of a stream as far as the budget allows. The caller has subtracted the stream's share from
-    /// `beyond`.
+    /// `granted_extra`.
     fn give_credit(&mut self, stream: StreamId) {
         let aside = self.config.credit;
         let pool = self
@@ -533,7 +537,7 @@ impl Receiver {
             .config
             .window_max
             .max(aside)
-            .min(aside + pool.saturating_sub(self.beyond));
+            .min(aside + pool.saturating_sub(self.granted_extra));
         let limit = incoming.taken + window;
         // Small steps are not worth a frame. Large steps would stall the sender and then make it send in bursts.
         let step = (window / 4).min(CREDIT_STEP_BYTES);
@@ -542,21 +546,21 @@ impl Receiver {
             incoming.limit = limit;
             self.credits.insert(stream);
         }
-        self.beyond += incoming.granted().saturating_sub(aside);
+        self.granted_extra += incoming.granted().saturating_sub(aside);
     }
 
     fn remove(&mut self, stream: StreamId) -> bool {
         let removed = self.streams.remove(&stream);
-        let granted = removed.as_ref().map_or(0, Incoming::granted);
-        self.beyond -= granted.saturating_sub(self.config.credit);
+        let granted = removed.as_ref().map_or(0, IncomingStream::granted);
+        self.granted_extra -= granted.saturating_sub(self.config.credit);
         removed.is_some()
     }
 }
 
 /// How much is acknowledged late: a few frames of a fast body, because each acknowledgement wakes the sender. More
 /// would keep memory of the sender in use.
-const PATIENT_BYTES_MAX: u64 = 1 << 20;
-const PATIENT_ACKS_MAX: usize = 64;
+const DEFERRED_BYTES_MAX: u64 = 1 << 20;
+const DEFERRED_ACKS_MAX: usize = 64;
 
 /// A sender with at most this much credit may be waiting for more.
 const STARVED_BYTES_MAX: u64 = 64 << 10;
@@ -564,11 +568,15 @@ const STARVED_BYTES_MAX: u64 = 64 << 10;
 /// Two batches, which take the sender a millisecond.
 const CREDIT_STEP_BYTES: u64 = 512 << 10;
 
-fn ack(ended: &Ended, streams: &BTreeMap<StreamId, Incoming>, stream: StreamId) -> Option<Acked> {
+fn ack(
+    ended: &EndedStreams,
+    streams: &BTreeMap<StreamId, IncomingStream>,
+    stream: StreamId,
+) -> Option<StreamAck> {
     let state = ended.state(stream).unwrap_or(StreamState::Open);
     let incoming = streams.get(&stream);
     let offset = incoming.map_or(0, |incoming| incoming.next);
-    (incoming.is_some() || state != StreamState::Open).then_some(Acked {
+    (incoming.is_some() || state != StreamState::Open).then_some(StreamAck {
         stream,
         state,
         offset,
@@ -580,10 +588,10 @@ fn drain(streams: &mut BTreeSet<StreamId>) -> impl Iterator<Item = StreamId> {
     std::iter::from_fn(|| streams.pop_first()).take(STREAMS_PER_FRAME)
 }
 
-fn keeper<'a, S, C>(tools: &'a mut Tools<'_, S, C>) -> Keeper<'a, S> {
-    Keeper {
-        store: tools.store,
-        knowledge: tools.knowledge,
-        ids: tools.ids,
+fn chunk_writer<'a, S, C>(resources: &'a mut Resources<'_, S, C>) -> ChunkWriter<'a, S> {
+    ChunkWriter {
+        store: resources.store,
+        knowledge: resources.knowledge,
+        ids: resources.ids,
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 
 use crate::Violation;
-use crate::id::{BodyDigest, IdKey, together};
+use crate::id::{BodyDigest, IdKey, hash_groups};
 use crate::knowledge::Knowledge;
 use crate::sender::TAIL_BYTES_MIN;
 use crate::store::ChunkStore;
@@ -13,24 +13,24 @@ use crate::wire::{PIECE_BYTES_MAX, StreamId};
 
 /// A piece whose bytes are available.
 #[derive(Debug)]
-pub(super) struct Arrived {
+pub(super) struct ReceivedPiece {
     pub(super) bytes: Bytes,
-    pub(super) kind: Kind,
+    pub(super) kind: PieceContent,
 }
 
 /// How a piece was sent, which decides what is stored.
 #[derive(Debug)]
-pub(super) enum Kind {
+pub(super) enum PieceContent {
     /// Without deduplication: the bytes are not stored.
     Plain,
     /// As new chunks, which are stored.
     Chunks { cuts: Vec<u32> },
     /// As references to stored chunks. `prefix` is the part of the first chunk that belongs to earlier pieces.
-    Kept { prefix: Vec<u8> },
+    References { prefix: Vec<u8> },
 }
 
 #[derive(Debug)]
-pub(super) struct Incoming {
+pub(super) struct IncomingStream {
     /// All bytes before this offset are delivered.
     pub(super) next: u64,
     /// The sender may send up to this offset.
@@ -44,15 +44,15 @@ pub(super) struct Incoming {
     /// How the body ended: complete, or with a reason.
     pub(super) end: Option<Result<(), u32>>,
     /// True once an event has reported that bytes can be read.
-    pub(super) told: bool,
-    early: BTreeMap<u64, Arrived>,
+    pub(super) reported: bool,
+    early: BTreeMap<u64, ReceivedPiece>,
     early_bytes: u64,
     /// The start of the chunk that no cut has ended yet.
-    open: Vec<u8>,
+    partial_chunk: Vec<u8>,
     digest: BodyDigest,
 }
 
-impl Incoming {
+impl IncomingStream {
     pub(super) fn new(limit: u64) -> Self {
         Self {
             next: 0,
@@ -61,10 +61,10 @@ impl Incoming {
             close: None,
             ready: VecDeque::new(),
             end: None,
-            told: false,
+            reported: false,
             early: BTreeMap::new(),
             early_bytes: 0,
-            open: Vec::new(),
+            partial_chunk: Vec::new(),
             digest: BodyDigest::default(),
         }
     }
@@ -85,8 +85,8 @@ impl Incoming {
         &mut self,
         stream: StreamId,
         offset: u64,
-        piece: Arrived,
-        keeper: &mut Keeper<'_, S>,
+        piece: ReceivedPiece,
+        writer: &mut ChunkWriter<'_, S>,
     ) -> Result<Option<u64>, Violation> {
         if offset > self.next {
             self.early_bytes += piece.bytes.len() as u64;
@@ -101,7 +101,7 @@ impl Incoming {
                 Ok(None)
             };
         }
-        if let Some(refused) = self.deliver(stream, offset, piece, keeper)? {
+        if let Some(refused) = self.deliver(stream, offset, piece, writer)? {
             return Ok(Some(refused));
         }
         while let Some(early) = self.early.first_entry()
@@ -109,7 +109,7 @@ impl Incoming {
         {
             let (offset, piece) = early.remove_entry();
             self.early_bytes -= piece.bytes.len() as u64;
-            if let Some(refused) = self.deliver(stream, offset, piece, keeper)? {
+            if let Some(refused) = self.deliver(stream, offset, piece, writer)? {
                 return Ok(Some(refused));
             }
         }
@@ -121,8 +121,8 @@ impl Incoming {
         &mut self,
         stream: StreamId,
         offset: u64,
-        piece: Arrived,
-        keeper: &mut Keeper<'_, S>,
+        piece: ReceivedPiece,
+        writer: &mut ChunkWriter<'_, S>,
     ) -> Result<Option<u64>, Violation> {
         let end = offset + piece.bytes.len() as u64;
         if end <= self.next {
@@ -133,11 +133,13 @@ impl Incoming {
             return Err(Violation::Overlap(stream));
         }
         match &piece.kind {
-            Kind::Plain => self.open.clear(),
+            PieceContent::Plain => self.partial_chunk.clear(),
             // The referenced chunk differs from the one that began here: two chunks have the same hash.
-            Kind::Kept { prefix } if *prefix != self.open => return Ok(Some(offset)),
-            Kind::Kept { .. } => self.open.clear(),
-            Kind::Chunks { cuts } => self.keep(stream, &piece.bytes, cuts, keeper)?,
+            PieceContent::References { prefix } if *prefix != self.partial_chunk => {
+                return Ok(Some(offset));
+            }
+            PieceContent::References { .. } => self.partial_chunk.clear(),
+            PieceContent::Chunks { cuts } => self.add_chunks(stream, &piece.bytes, cuts, writer)?,
         }
         self.digest.update(&piece.bytes);
         self.next = end;
@@ -145,15 +147,15 @@ impl Incoming {
         Ok(None)
     }
 
-    fn keep<S: ChunkStore>(
+    fn add_chunks<S: ChunkStore>(
         &mut self,
         stream: StreamId,
         bytes: &[u8],
         cuts: &[u32],
-        keeper: &mut Keeper<'_, S>,
+        writer: &mut ChunkWriter<'_, S>,
     ) -> Result<(), Violation> {
         let mut chunks = Vec::with_capacity(cuts.len());
-        let (mut rest, mut begun) = (bytes, self.open.len());
+        let (mut rest, mut begun) = (bytes, self.partial_chunk.len());
         for &cut in cuts {
             let missing = (cut as usize).checked_sub(begun);
             let split = missing.and_then(|missing| rest.split_at_checked(missing));
@@ -165,19 +167,19 @@ impl Incoming {
             return Err(Violation::Cut(stream));
         }
         if let Some(first) = chunks.first_mut() {
-            if !self.open.is_empty() {
-                self.open.extend_from_slice(first);
-                *first = &self.open;
+            if !self.partial_chunk.is_empty() {
+                self.partial_chunk.extend_from_slice(first);
+                *first = &self.partial_chunk;
             }
-            keeper.keep(&chunks);
-            self.open.clear();
+            writer.store_chunks(&chunks);
+            self.partial_chunk.clear();
         }
-        self.open.extend_from_slice(rest);
+        self.partial_chunk.extend_from_slice(rest);
         Ok(())
     }
 
     /// Ends the body if CLOSE and all bytes were received.
-    pub(super) fn settle<S: ChunkStore>(&mut self, keeper: &mut Keeper<'_, S>) {
+    pub(super) fn settle<S: ChunkStore>(&mut self, writer: &mut ChunkWriter<'_, S>) {
         let Some((length, digest)) = self.close else {
             return;
         };
@@ -189,8 +191,8 @@ impl Incoming {
         } else if self.digest.value() != digest {
             Err(crate::reason::DIGEST)
         } else {
-            if self.open.len() >= TAIL_BYTES_MIN {
-                keeper.keep(&[&self.open]);
+            if self.partial_chunk.len() >= TAIL_BYTES_MIN {
+                writer.store_chunks(&[&self.partial_chunk]);
             }
             Ok(())
         };
@@ -201,7 +203,7 @@ impl Incoming {
     pub(super) fn finish(&mut self, outcome: Result<(), u32>) {
         self.end = Some(outcome);
         self.early.clear();
-        self.open = Vec::new();
+        self.partial_chunk = Vec::new();
         if outcome.is_err() {
             self.ready.clear();
         }
@@ -209,20 +211,20 @@ impl Incoming {
 }
 
 /// Stores chunks received from the peer.
-pub(super) struct Keeper<'a, S> {
+pub(super) struct ChunkWriter<'a, S> {
     pub(super) store: &'a mut S,
     pub(super) knowledge: &'a mut Knowledge,
     pub(super) ids: &'a IdKey,
 }
 
-impl<S: ChunkStore> Keeper<'_, S> {
-    fn keep(&mut self, chunks: &[&[u8]]) {
-        for group in together(chunks) {
+impl<S: ChunkStore> ChunkWriter<'_, S> {
+    fn store_chunks(&mut self, chunks: &[&[u8]]) {
+        for group in hash_groups(chunks) {
             let ids = self.ids.ids(group);
-            self.store.expect(&ids);
+            self.store.prefetch(&ids);
             for (id, chunk) in ids.into_iter().zip(group) {
-                if let Some(place) = self.store.insert(id, chunk) {
-                    self.knowledge.add(place);
+                if let Some(location) = self.store.insert(id, chunk) {
+                    self.knowledge.add(location);
                 }
             }
         }

@@ -3,16 +3,16 @@
 //! The sender is optimistic: it sends a reference for every chunk that was once exchanged with the peer. Only the
 //! peer knows whether it still has the chunk. Until the peer acknowledges, the bytes are kept here, and they are
 //! sent if the peer answers with a NAK. The kept bytes are limited, per stream and in total: [`Sender::room`]
-//! returns how many more can be written. Chunks sent as references that the store [retains](ChunkStore::stays) are
+//! returns how many more can be written. Chunks sent as references that the store [retains](ChunkStore::is_retained) are
 //! released at once and loaded from the store if the peer refuses them. If that fails, the stream is reset.
 //!
 //! The first bytes of each body, and short bodies as a whole, bypass deduplication: lookups would cost more than
 //! they save. Bytes need not wait for the end of a chunk: [`Sender::flush`] sends them. If the chunk then turns out
 //! to be known to the peer, only its remaining bytes are replaced by a reference.
 
-mod ahead;
-mod pack;
+mod encode;
 mod piece;
+mod predictor;
 mod stream;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -23,14 +23,14 @@ use crate::chunker::ChunkerParams;
 use crate::codec::{Codec, Effort, Methods};
 use crate::knowledge::Knowledge;
 use crate::store::ChunkStore;
-use crate::wire::{Acked, Frame, FrameSink, NakCause, PIECE_BYTES_MAX, StreamId, StreamState};
-use crate::{Tools, Violation, reason};
+use crate::wire::{Frame, FrameSink, NakCause, PIECE_BYTES_MAX, StreamAck, StreamId, StreamState};
+use crate::{Resources, Violation, reason};
 
 pub(crate) use piece::TAIL_BYTES_MIN;
 
-use pack::{Lost, Packer};
-use piece::{Finder, Keep};
-use stream::{Item, Outgoing};
+use encode::{BytesLost, FrameEncoder};
+use piece::{Finder, StoredBytes};
+use stream::{OutgoingStream, QueueItem};
 
 /// How bodies are sent.
 #[derive(Clone, Copy, Debug)]
@@ -138,11 +138,11 @@ pub struct SenderCounters {
     /// Bytes sent as new chunks, compressed against old ones.
     pub delta: u64,
     /// Bytes replaced by references.
-    pub named: u64,
+    pub referenced: u64,
     /// Bytes of all frames.
     pub wire: u64,
     /// Bytes sent again.
-    pub again: u64,
+    pub resent: u64,
     /// Frames that the peer refused.
     pub naks: u64,
     /// Bodies that were reset because both endpoints had lost a referenced chunk.
@@ -153,7 +153,7 @@ pub struct SenderCounters {
 #[derive(Debug)]
 pub struct Sender {
     config: SenderConfig,
-    streams: BTreeMap<StreamId, Outgoing>,
+    streams: BTreeMap<StreamId, OutgoingStream>,
     next: u32,
     /// Streams with a frame to send, each once, in round-robin order: those whose next frame is short, and the
     /// others.
@@ -167,7 +167,7 @@ pub struct Sender {
     unacked: usize,
     /// True after a body was lost because both stores lost the same chunk. Until a body with references is
     /// delivered, no bytes are released before they are acknowledged.
-    wary: bool,
+    keeps_unacked: bool,
     effort: Effort,
     events: VecDeque<SenderEvent>,
     counters: SenderCounters,
@@ -192,7 +192,7 @@ impl Sender {
             resets: BTreeMap::new(),
             resets_due: VecDeque::new(),
             unacked: 0,
-            wary: false,
+            keeps_unacked: false,
             effort: Effort::new(config.methods),
             events: VecDeque::new(),
             counters: SenderCounters::default(),
@@ -218,9 +218,9 @@ impl Sender {
     /// Opens a stream. Without `dedup` its bytes are only compressed: for encrypted bytes, or for a body that
     /// failed before.
     pub fn open(&mut self, label: &[u8], dedup: bool) -> Result<StreamId, SendError> {
-        let under_way = self.streams.len() + self.resets.len();
-        if under_way >= self.config.streams_max {
-            return Err(SendError::TooManyStreams(under_way));
+        let has_unacked = self.streams.len() + self.resets.len();
+        if has_unacked >= self.config.streams_max {
+            return Err(SendError::TooManyStreams(has_unacked));
         }
         if label.len() > crate::wire::LABEL_BYTES_MAX {
             return Err(SendError::Label(label.len()));
@@ -232,13 +232,13 @@ impl Sender {
         } else {
             u64::MAX
         };
-        let mut outgoing = Outgoing::new(
+        let mut outgoing = OutgoingStream::new(
             label.to_vec(),
             self.config.chunker,
             bypass,
             self.config.credit,
         );
-        outgoing.queue.push_back(Item::Open);
+        outgoing.queue.push_back(QueueItem::Open);
         self.streams.insert(stream, outgoing);
         self.make_ready(stream);
         Ok(stream)
@@ -256,7 +256,7 @@ impl Sender {
         let of_stream = self
             .config
             .stream_unacked_max
-            .saturating_sub(outgoing.held());
+            .saturating_sub(outgoing.memory_bytes());
         let of_all = self.config.unacked_max.saturating_sub(self.unacked);
         credit.min(of_stream).min(of_all)
     }
@@ -266,10 +266,10 @@ impl Sender {
         &mut self,
         stream: StreamId,
         bytes: &[u8],
-        tools: &mut Tools<'_, S, C>,
+        resources: &mut Resources<'_, S, C>,
     ) -> Result<usize, SendError> {
         let bytes = &bytes[..bytes.len().min(self.room(stream))];
-        let written = self.work(stream, tools, |outgoing, finder, batch_bytes| {
+        let written = self.with_stream(stream, resources, |outgoing, finder, batch_bytes| {
             let is_open = !outgoing.closed;
             is_open.then(|| outgoing.write(bytes, finder, batch_bytes))
         });
@@ -283,7 +283,7 @@ impl Sender {
     pub fn spare<S: ChunkStore, C: Codec>(
         &mut self,
         stream: StreamId,
-        tools: &mut Tools<'_, S, C>,
+        resources: &mut Resources<'_, S, C>,
     ) -> Result<Option<&mut [u8]>, SendError> {
         let room = self.room(stream);
         let is_open = self.streams.get(&stream).is_some_and(|it| !it.closed);
@@ -291,7 +291,7 @@ impl Sender {
             return Ok(None);
         }
         if is_open {
-            self.work(stream, tools, |outgoing, finder, batch_bytes| {
+            self.with_stream(stream, resources, |outgoing, finder, batch_bytes| {
                 outgoing.make_room(finder, batch_bytes);
             });
         }
@@ -306,9 +306,9 @@ impl Sender {
         &mut self,
         stream: StreamId,
         bytes: usize,
-        tools: &mut Tools<'_, S, C>,
+        resources: &mut Resources<'_, S, C>,
     ) {
-        let filled = self.work(stream, tools, |outgoing, finder, batch_bytes| {
+        let filled = self.with_stream(stream, resources, |outgoing, finder, batch_bytes| {
             outgoing.filled(bytes, finder, batch_bytes);
         });
         self.counters.written += filled.map_or(0, |()| bytes as u64);
@@ -325,18 +325,18 @@ impl Sender {
     pub fn resume<S: ChunkStore, C: Codec>(
         &mut self,
         stream: StreamId,
-        tools: &mut Tools<'_, S, C>,
+        resources: &mut Resources<'_, S, C>,
     ) {
-        self.work(stream, tools, Outgoing::resume);
+        self.with_stream(stream, resources, OutgoingStream::resume);
     }
 
     /// Sends whole chunks without waiting for a full batch. The last, partial chunk still waits.
     pub fn flush_whole<S: ChunkStore, C: Codec>(
         &mut self,
         stream: StreamId,
-        tools: &mut Tools<'_, S, C>,
+        resources: &mut Resources<'_, S, C>,
     ) {
-        self.work(stream, tools, |outgoing, finder, _| {
+        self.with_stream(stream, resources, |outgoing, finder, _| {
             outgoing.flush_whole(finder);
         });
     }
@@ -345,7 +345,7 @@ impl Sender {
     /// or cannot be compressed. Returns true if it was early enough.
     pub fn bypass(&mut self, stream: StreamId) -> bool {
         let outgoing = self.streams.get_mut(&stream);
-        outgoing.is_some_and(Outgoing::bypass)
+        outgoing.is_some_and(OutgoingStream::bypass)
     }
 
     /// Returns the number of written bytes of a body that wait for the end of a chunk or for a full batch.
@@ -358,13 +358,13 @@ impl Sender {
 
     /// Returns the offset up to which a body is divided into frames.
     pub fn sealed(&self, stream: StreamId) -> u64 {
-        self.streams.get(&stream).map_or(0, Outgoing::sealed)
+        self.streams.get(&stream).map_or(0, OutgoingStream::sealed)
     }
 
     /// Returns true if frames of a body are unacknowledged, so that the peer will answer.
-    pub fn under_way(&self, stream: StreamId) -> bool {
+    pub fn has_unacked(&self, stream: StreamId) -> bool {
         let outgoing = self.streams.get(&stream);
-        outgoing.is_some_and(Outgoing::under_way)
+        outgoing.is_some_and(OutgoingStream::has_unacked)
     }
 
     /// Returns true if a frame is queued for this lane. Sending a frame on one lane may add one to the other.
@@ -383,18 +383,18 @@ impl Sender {
     pub fn flush<S: ChunkStore, C: Codec>(
         &mut self,
         stream: StreamId,
-        tools: &mut Tools<'_, S, C>,
+        resources: &mut Resources<'_, S, C>,
     ) {
-        self.work(stream, tools, Outgoing::flush);
+        self.with_stream(stream, resources, OutgoingStream::flush);
     }
 
     /// Ends a body.
     pub fn close<S: ChunkStore, C: Codec>(
         &mut self,
         stream: StreamId,
-        tools: &mut Tools<'_, S, C>,
+        resources: &mut Resources<'_, S, C>,
     ) -> Result<(), SendError> {
-        let closed = self.work(stream, tools, |outgoing, finder, batch_bytes| {
+        let closed = self.with_stream(stream, resources, |outgoing, finder, batch_bytes| {
             let is_open = !outgoing.closed;
             is_open.then(|| outgoing.close(finder, batch_bytes))
         });
@@ -403,27 +403,27 @@ impl Sender {
 
     /// Runs `act` on a stream, if it exists. Then updates the counters and queues the stream if it has a frame to
     /// send.
-    fn work<S: ChunkStore, C: Codec, T>(
+    fn with_stream<S: ChunkStore, C: Codec, T>(
         &mut self,
         stream: StreamId,
-        tools: &mut Tools<'_, S, C>,
-        act: impl FnOnce(&mut Outgoing, &mut Finder<'_, S>, usize) -> T,
+        resources: &mut Resources<'_, S, C>,
+        act: impl FnOnce(&mut OutgoingStream, &mut Finder<'_, S>, usize) -> T,
     ) -> Option<T> {
         let (batch_bytes, keep) = (self.batch_bytes(), self.keep());
         let outgoing = self.streams.get_mut(&stream)?;
-        let (recognised, held) = (outgoing.recognised, outgoing.held());
+        let (recognised, memory_bytes) = (outgoing.recognised, outgoing.memory_bytes());
         let mut finder = Finder {
-            store: tools.store,
-            knowledge: tools.knowledge,
-            ids: tools.ids,
-            pool: tools.pool,
+            store: resources.store,
+            knowledge: resources.knowledge,
+            ids: resources.ids,
+            pool: resources.pool,
             delta: self.config.delta,
             keep,
-            lets_go: !self.wary,
+            may_release: !self.keeps_unacked,
         };
         let done = act(outgoing, &mut finder, batch_bytes);
         self.counters.recognised += outgoing.recognised - recognised;
-        self.unacked = self.unacked - held + outgoing.held();
+        self.unacked = self.unacked - memory_bytes + outgoing.memory_bytes();
         self.make_ready(stream);
         Some(done)
     }
@@ -436,19 +436,19 @@ impl Sender {
         }
     }
 
-    /// Appends the next frame to `out`, or returns false if no frame is queued. `line_busy` is true while earlier
+    /// Appends the next frame to `out`, or returns false if no frame is queued. `link_busy` is true while earlier
     /// frames still wait for the link; the compression depends on it.
     pub fn transmit<S: ChunkStore, C: Codec>(
         &mut self,
         lane: Lane,
-        line_busy: bool,
-        tools: &mut Tools<'_, S, C>,
+        link_busy: bool,
+        resources: &mut Resources<'_, S, C>,
         out: &mut impl FrameSink,
     ) -> bool {
         let start = out.bytes();
         let resets = lane != Lane::Long;
         let sent = (resets && self.transmit_reset(out))
-            || self.transmit_item(lane, line_busy, tools, out)
+            || self.transmit_item(lane, link_busy, resources, out)
             // A body may have turned out to be lost.
             || (resets && self.transmit_reset(out));
         self.counters.wire += (out.bytes() - start) as u64;
@@ -496,7 +496,7 @@ impl Sender {
                 .streams
                 .get_mut(&stream)
                 .expect("the stream was just listed");
-            self.counters.again += outgoing.send_again();
+            self.counters.resent += outgoing.send_again();
             self.make_ready(stream);
         }
     }
@@ -542,12 +542,12 @@ impl Sender {
     /// Returns which new chunks are stored with their bytes. If the peer never sends chunks back, only deltas use
     /// the bytes stored here. Noise is then not worth storing, unless bodies wait for the link: a delta saves one
     /// chunk of noise where a body was edited.
-    fn keep(&self) -> Keep {
+    fn keep(&self) -> StoredBytes {
         let config = &self.config;
         match (config.keep_sent, config.delta, self.effort.is_strongest()) {
-            (true, ..) | (false, true, true) => Keep::All,
-            (false, true, false) => Keep::AllButNoise,
-            (false, false, _) => Keep::Names,
+            (true, ..) | (false, true, true) => StoredBytes::All,
+            (false, true, false) => StoredBytes::AllButNoise,
+            (false, false, _) => StoredBytes::None,
         }
     }
 
@@ -565,8 +565,8 @@ impl Sender {
     fn transmit_item<S: ChunkStore, C: Codec>(
         &mut self,
         lane: Lane,
-        line_busy: bool,
-        tools: &mut Tools<'_, S, C>,
+        link_busy: bool,
+        resources: &mut Resources<'_, S, C>,
         out: &mut impl FrameSink,
     ) -> bool {
         while let Some(stream) = self.next_ready(lane) {
@@ -584,14 +584,16 @@ impl Sender {
             }
             while let Some(item) = outgoing.queue.pop_front() {
                 sent = match item {
-                    Item::Open => {
+                    QueueItem::Open => {
                         let label = &outgoing.label;
                         Frame::Open { stream, label }.encode(out.head());
                         true
                     }
-                    Item::Close => {
+                    QueueItem::Close => {
                         let (length, digest) = (outgoing.written, outgoing.digest());
-                        outgoing.tail.inspect(|&place| tools.knowledge.add(place));
+                        outgoing
+                            .tail
+                            .inspect(|&location| resources.knowledge.add(location));
                         Frame::Close {
                             stream,
                             length,
@@ -600,18 +602,18 @@ impl Sender {
                         .encode(out.head());
                         true
                     }
-                    Item::Piece(offset) => match outgoing.piece_to_send(offset) {
+                    QueueItem::Piece(offset) => match outgoing.piece_to_send(offset) {
                         Some((piece, digest)) => {
-                            let mut packer = Packer {
+                            let mut encoder = FrameEncoder {
                                 stream,
                                 effort: &mut self.effort,
                                 counters: &mut self.counters,
                                 base: &mut self.base,
                                 packed: &mut self.packed,
                             };
-                            match packer.encode(piece, line_busy, digest, tools, out) {
+                            match encoder.encode(piece, link_busy, digest, resources, out) {
                                 Ok(()) => true,
-                                Err(Lost) => {
+                                Err(BytesLost) => {
                                     self.lost(stream);
                                     break;
                                 }
@@ -633,7 +635,7 @@ impl Sender {
         false
     }
 
-    fn acked(&mut self, acked: &Acked) -> Result<(), Violation> {
+    fn acked(&mut self, acked: &StreamAck) -> Result<(), Violation> {
         let stream = acked.stream;
         if acked.state != StreamState::Open {
             self.resets.remove(&stream);
@@ -646,21 +648,21 @@ impl Sender {
                 if acked.offset > outgoing.sealed() {
                     return Err(Violation::Acknowledged(stream));
                 }
-                let held = outgoing.held();
+                let memory_bytes = outgoing.memory_bytes();
                 outgoing.acked(acked.offset);
-                self.unacked = self.unacked - held + outgoing.held();
+                self.unacked = self.unacked - memory_bytes + outgoing.memory_bytes();
             }
             StreamState::Complete => {
                 if !outgoing.is_ended() {
                     return Err(Violation::Acknowledged(stream));
                 }
-                self.wary &= !outgoing.has_named;
+                self.keeps_unacked &= !outgoing.has_references;
                 self.forget(stream);
                 self.events.push_back(SenderEvent::Complete(stream));
             }
             StreamState::Ended => {
                 self.forget(stream);
-                let reason = reason::GIVEN_UP;
+                let reason = reason::CANCELLED;
                 self.events
                     .push_back(SenderEvent::Stopped { stream, reason });
             }
@@ -677,7 +679,7 @@ impl Sender {
     ) {
         self.counters.naks += 1;
         if let Some(outgoing) = self.streams.get_mut(&stream) {
-            self.counters.again += outgoing.refused(offset, cause, knowledge);
+            self.counters.resent += outgoing.refused(offset, cause, knowledge);
             self.make_ready(stream);
         }
     }
@@ -686,7 +688,7 @@ impl Sender {
     fn lost(&mut self, stream: StreamId) {
         let reason = reason::LOST;
         self.counters.lost += 1;
-        self.wary = true;
+        self.keeps_unacked = true;
         self.reset(stream, reason);
         self.events
             .push_back(SenderEvent::Stopped { stream, reason });
@@ -697,12 +699,12 @@ impl Sender {
             && let Some(next) = outgoing.next_bytes()
             && !std::mem::replace(&mut outgoing.ready, true)
         {
-            let row = if next <= SHORT_BYTES_MAX {
+            let queue = if next <= SHORT_BYTES_MAX {
                 &mut self.short
             } else {
                 &mut self.long
             };
-            row.push_back(stream);
+            queue.push_back(stream);
         }
     }
 
@@ -726,7 +728,7 @@ impl Sender {
 
     fn forget(&mut self, stream: StreamId) -> bool {
         let forgotten = self.streams.remove(&stream);
-        self.unacked -= forgotten.as_ref().map_or(0, Outgoing::held);
+        self.unacked -= forgotten.as_ref().map_or(0, OutgoingStream::memory_bytes);
         forgotten.is_some()
     }
 }

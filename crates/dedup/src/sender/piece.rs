@@ -7,21 +7,21 @@ use crate::chunker::Chunker;
 use crate::id::{ChunkId, IdKey};
 use crate::knowledge::Knowledge;
 use crate::noise::is_noise;
-use crate::store::{ChunkStore, Entry, Place, bytes_of, load_verified};
+use crate::store::{ChunkLocation, ChunkStore, Entry, bytes_of, load_verified};
 use crate::wire::{CHUNKS_MAX, PIECE_BYTES_MAX};
 
-use super::ahead::{Ahead, Foreseen, Look};
-use super::stream::Digested;
+use super::predictor::{ChunkStart, Prediction, Predictor};
+use super::stream::BodyDigester;
 
 /// A range of a body, kept until it is acknowledged.
 #[derive(Debug)]
 pub(super) struct Piece {
     pub(super) offset: u64,
     pub(super) length: usize,
-    /// The bytes, unless they were [released](Self::let_go).
+    /// The bytes, unless they were [released](Self::release_bytes).
     raw: Option<Bytes>,
     /// The chunks that end in the piece.
-    pub(super) chunks: Vec<Sent>,
+    pub(super) chunks: Vec<PieceChunk>,
     pub(super) form: Form,
     /// True while the piece is queued to be sent, for the first time or again.
     pub(super) waiting: bool,
@@ -33,12 +33,12 @@ impl Piece {
     }
 
     /// Returns true if the piece is sent as references.
-    pub(super) fn is_named(&self) -> bool {
+    pub(super) fn is_reference(&self) -> bool {
         matches!(self.form, Form::Refs { .. } | Form::Run)
     }
 
     /// Returns the bytes of memory that the piece takes until it is acknowledged.
-    pub(super) fn held(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         match &self.raw {
             Some(raw) => raw.len(),
             None => size_of::<Self>() + size_of_val(&self.chunks[..]),
@@ -53,11 +53,11 @@ impl Piece {
     /// Releases bytes that are sent as references, digested, and retained by the store; they can be
     /// [loaded](Self::load) if the peer has lost the chunks. The next bytes are then read into memory that is still
     /// in a cache of the processor, and memory does not limit the unacknowledged bytes of a body.
-    pub(super) fn let_go(&mut self, store: &mut impl ChunkStore) {
-        let mut stays = |(place, row): (Option<Place>, &[Sent])| {
-            place.is_some_and(|place| store.stays(place, row.len()))
+    pub(super) fn release_bytes(&mut self, store: &mut impl ChunkStore) {
+        let mut stays = |(location, row): (Option<ChunkLocation>, &[PieceChunk])| {
+            location.is_some_and(|location| store.is_retained(location, row.len()))
         };
-        if self.is_named() && self.length >= LET_GO_BYTES_MIN && self.rows().all(&mut stays) {
+        if self.is_reference() && self.length >= RELEASED_BYTES_MIN && self.rows().all(&mut stays) {
             self.raw = None;
         }
     }
@@ -74,11 +74,11 @@ impl Piece {
         }
         let chunks_bytes = self.chunks.iter().map(|sent| sent.length as usize).sum();
         let mut buffer = pool.buffer(chunks_bytes);
-        for (place, row) in self.rows() {
-            let entries: Vec<_> = row.iter().map(Sent::entry).collect();
+        for (location, row) in self.rows() {
+            let entries: Vec<_> = row.iter().map(PieceChunk::entry).collect();
             let bytes = bytes_of(&entries);
             let out = &mut buffer.spare()[..bytes];
-            let there = load_verified(store, ids, place?, &entries, out);
+            let there = load_verified(store, ids, location?, &entries, out);
             there.then(|| buffer.fill(bytes))?;
         }
         // Earlier pieces may contain the start of the first chunk.
@@ -86,20 +86,25 @@ impl Piece {
     }
 
     /// Returns the rows of chunks that are adjacent in the store, with their locations.
-    fn rows(&self) -> impl Iterator<Item = (Option<Place>, &[Sent])> {
-        let is_next = |one: &Sent, next: &Sent| one.place.map(|place| place.plus(1)) == next.place;
+    fn rows(&self) -> impl Iterator<Item = (Option<ChunkLocation>, &[PieceChunk])> {
+        let is_next = |one: &PieceChunk, next: &PieceChunk| {
+            one.location.map(|location| location.plus(1)) == next.location
+        };
         let rows = self.chunks.chunk_by(is_next);
-        rows.map(|row| (row[0].place, row))
+        rows.map(|row| (row[0].location, row))
     }
 
     /// Returns true if the peer is believed to have all chunks.
     pub(super) fn is_known(&self, knowledge: &Knowledge) -> bool {
-        let known = |sent: &Sent| sent.place.is_some_and(|place| knowledge.has(place));
+        let known = |sent: &PieceChunk| {
+            sent.location
+                .is_some_and(|location| knowledge.has(location))
+        };
         self.chunks.iter().all(known)
     }
 
     /// Sends the piece as bytes from now on, without references or a base.
-    pub(super) fn spell_out(&mut self) {
+    pub(super) fn send_as_bytes(&mut self) {
         if self.form != Form::Plain {
             self.form = Form::Literal { base: None };
         }
@@ -108,15 +113,15 @@ impl Piece {
 
 /// A chunk of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sent {
+pub(super) struct PieceChunk {
     pub(super) id: ChunkId,
     /// The length of the chunk, including bytes in earlier pieces.
     pub(super) length: u32,
     /// The location in our store.
-    pub(super) place: Option<Place>,
+    pub(super) location: Option<ChunkLocation>,
 }
 
-impl Sent {
+impl PieceChunk {
     fn entry(&self) -> Entry {
         let Self { id, length, .. } = *self;
         Entry { id, length }
@@ -125,18 +130,18 @@ impl Sent {
     /// Returns true if the chunk lies directly after the other: in the same container, or as the first chunk of the
     /// next container after the last one of its own.
     fn follows(&self, other: &Self, store: &mut impl ChunkStore) -> bool {
-        let (Some(place), Some(before)) = (self.place, other.place) else {
+        let (Some(location), Some(before)) = (self.location, other.location) else {
             return false;
         };
         let after = before.plus(1);
-        if place.container == before.container {
-            return place == after;
+        if location.container == before.container {
+            return location == after;
         }
-        let next = Place {
+        let next = ChunkLocation {
             container: before.container.wrapping_add(1),
             slot: 0,
         };
-        place == next && {
+        location == next && {
             let mut more = Vec::new();
             store.entries(after, 1, &mut more);
             more.is_empty()
@@ -160,7 +165,7 @@ pub(super) enum Form {
 /// Chunks that new ones may resemble: those that followed the last known chunk when it was stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Base {
-    pub(super) place: Place,
+    pub(super) location: ChunkLocation,
     pub(super) entries: Vec<Entry>,
 }
 
@@ -175,28 +180,28 @@ pub(super) struct Finder<'a, S> {
     pub(super) ids: &'a IdKey,
     pub(super) pool: &'a Pool,
     pub(super) delta: bool,
-    pub(super) keep: Keep,
-    /// True if bytes sent as references may be [released](Piece::let_go).
-    pub(super) lets_go: bool,
+    pub(super) keep: StoredBytes,
+    /// True if bytes sent as references may be [released](Piece::release_bytes).
+    pub(super) may_release: bool,
 }
 
 /// Which new chunks are stored with their bytes, and not only as entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keep {
+pub(super) enum StoredBytes {
     All,
     AllButNoise,
-    Names,
+    None,
 }
 
 impl<S: ChunkStore> Finder<'_, S> {
     /// Returns the location of a chunk, and whether it was already stored. Stores a new chunk.
-    fn find_or_keep(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<Place>, bool) {
-        let is_kept = match self.keep {
-            Keep::All => true,
-            Keep::AllButNoise => !is_noise(chunk),
-            Keep::Names => false,
+    fn find_or_store(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<ChunkLocation>, bool) {
+        let has_bytes = match self.keep {
+            StoredBytes::All => true,
+            StoredBytes::AllButNoise => !is_noise(chunk),
+            StoredBytes::None => false,
         };
-        if is_kept {
+        if has_bytes {
             return self.store.find_or_insert(id, chunk);
         }
         let length = u32::try_from(chunk.len()).expect("chunks are bounded");
@@ -206,14 +211,14 @@ impl<S: ChunkStore> Finder<'_, S> {
 
 /// Collects the chunks of a body into pieces.
 #[derive(Debug, Default)]
-pub(super) struct Building {
+pub(super) struct PieceBuilder {
     /// The offset of `raw` in the body.
     offset: u64,
     raw: Buffer,
     /// The number of bytes of `raw` that were processed.
-    seen: usize,
+    processed: usize,
     /// Whole chunks at the start of `raw`, either all known to the peer or all new to it.
-    chunks: Vec<Sent>,
+    chunks: Vec<PieceChunk>,
     /// The bytes of these chunks in `raw`.
     chunks_bytes: usize,
     known: bool,
@@ -221,16 +226,16 @@ pub(super) struct Building {
     in_a_row: bool,
     /// The start of the partial chunk, as sent in earlier pieces. `skip` is the number of these bytes for the first
     /// of `chunks`.
-    carried: Vec<u8>,
+    sent_prefix: Vec<u8>,
     skip: u32,
     /// New chunks are expected to resemble those from this location on.
-    after_match: Option<Place>,
-    ahead: Ahead,
+    after_match: Option<ChunkLocation>,
+    predictor: Predictor,
     /// The number of new chunks since the last known one.
-    new: usize,
+    new_chunks: usize,
 }
 
-impl Building {
+impl PieceBuilder {
     /// Makes room for about `most` bytes and returns how many. Whole chunks are sent if there are enough of them.
     pub(super) fn make_room<S: ChunkStore>(
         &mut self,
@@ -260,7 +265,7 @@ impl Building {
     /// Returns how many bytes are sent together now. Known chunks are sent while they are in a second-level cache.
     fn batch(&self, batch: usize) -> usize {
         if self.known {
-            batch.min(NAMED_BYTES)
+            batch.min(REFERENCE_BYTES)
         } else {
             batch
         }
@@ -268,12 +273,12 @@ impl Building {
 
     /// Called after all received bytes were processed. Known chunks are sent if they fill half a batch: the bytes
     /// that remain are copied, and now they are only a part of one chunk.
-    pub(super) fn looked<S: ChunkStore>(
+    pub(super) fn after_processing<S: ChunkStore>(
         &mut self,
         finder: &mut Finder<'_, S>,
         pieces: &mut Vec<Piece>,
     ) {
-        if self.known && self.chunks_bytes >= NAMED_BYTES / 2 {
+        if self.known && self.chunks_bytes >= REFERENCE_BYTES / 2 {
             self.seal_chunks(finder, pieces);
         }
     }
@@ -290,42 +295,42 @@ impl Building {
     }
 
     /// Returns the unprocessed bytes.
-    pub(super) fn unseen(&self) -> &[u8] {
-        &self.raw[self.seen..]
+    pub(super) fn unprocessed(&self) -> &[u8] {
+        &self.raw[self.processed..]
     }
 
     /// Processes the next bytes without deduplication.
-    pub(super) fn see_plain(
+    pub(super) fn advance_plain(
         &mut self,
         bytes: usize,
         batch: usize,
         pool: &Pool,
         pieces: &mut Vec<Piece>,
     ) {
-        self.seen += bytes;
-        while self.seen >= batch {
+        self.processed += bytes;
+        while self.processed >= batch {
             self.seal(batch, Form::Plain, Vec::new(), pool, pieces);
         }
     }
 
     /// Sends the bytes processed without deduplication.
     pub(super) fn end_plain(&mut self, pool: &Pool, pieces: &mut Vec<Piece>) {
-        self.seal(self.seen, Form::Plain, Vec::new(), pool, pieces);
+        self.seal(self.processed, Form::Plain, Vec::new(), pool, pieces);
     }
 
     /// Adds the next bytes to the partial chunk.
-    pub(super) fn see(&mut self, bytes: usize) {
-        self.seen += bytes;
+    pub(super) fn advance(&mut self, bytes: usize) {
+        self.processed += bytes;
     }
 
     /// Returns the length of the partial chunk.
     pub(super) fn unfinished(&self) -> usize {
-        self.carried.len() + self.seen - self.chunks_bytes
+        self.sent_prefix.len() + self.processed - self.chunks_bytes
     }
 
     /// Returns true if the partial chunk has bytes that are not in a piece yet.
-    pub(super) fn has_unsaid(&self) -> bool {
-        self.seen > self.chunks_bytes
+    pub(super) fn has_unsent_tail(&self) -> bool {
+        self.processed > self.chunks_bytes
     }
 
     /// Returns the number of bytes that are not in a piece yet.
@@ -335,17 +340,17 @@ impl Building {
 
     /// Returns how many chunks may be hashed together before the first one is looked up. After this many new chunks
     /// the next ones are probably new too. If not, fewer hashes were computed in vain than before were useful.
-    pub(super) fn named_together(&self) -> usize {
+    pub(super) fn hash_batch(&self) -> usize {
         // The bytes of a chunk that starts in earlier pieces are not contiguous.
-        let alone = self.ahead.awaits() || !self.carried.is_empty();
-        if alone { 1 } else { self.new.max(1) }
+        let alone = self.predictor.is_active() || !self.sent_prefix.is_empty();
+        if alone { 1 } else { self.new_chunks.max(1) }
     }
 
     /// Returns the hashes of the next chunks. Each of `ends` counts from the end of the previous chunk, the first
     /// from the processed bytes.
-    pub(super) fn names(&self, ends: &[usize], ids: &IdKey) -> Vec<ChunkId> {
+    pub(super) fn hashes(&self, ends: &[usize], ids: &IdKey) -> Vec<ChunkId> {
         let mut rest = &self.raw[self.chunks_bytes..];
-        let mut begun = self.seen - self.chunks_bytes;
+        let mut begun = self.processed - self.chunks_bytes;
         let mut chunks = Vec::with_capacity(ends.len());
         for end in ends {
             let (chunk, later) = rest.split_at(begun + end);
@@ -365,66 +370,74 @@ impl Building {
         batch: usize,
         pieces: &mut Vec<Piece>,
     ) -> bool {
-        let skip = self.carried.len();
-        let tail = &self.raw[self.chunks_bytes..self.seen];
+        let skip = self.sent_prefix.len();
+        let tail = &self.raw[self.chunks_bytes..self.processed];
         let chunk = if skip == 0 {
             tail
         } else {
-            self.carried.extend_from_slice(tail);
-            &self.carried
+            self.sent_prefix.extend_from_slice(tail);
+            &self.sent_prefix
         };
         let id = id.unwrap_or_else(|| finder.ids.id(chunk));
-        let (place, found) = finder.find_or_keep(id, chunk);
-        if place.is_none() && finder.store.has_pending_reads() {
-            self.carried.truncate(skip);
+        let (location, found) = finder.find_or_store(id, chunk);
+        if location.is_none() && finder.store.has_pending_reads() {
+            self.sent_prefix.truncate(skip);
             return false;
         }
-        let known = found && place.is_some_and(|place| finder.knowledge.has(place));
+        let known = found && location.is_some_and(|location| finder.knowledge.has(location));
         let length = u32::try_from(chunk.len()).expect("chunks are bounded");
-        match place.filter(|_| known) {
-            Some(place) => {
-                finder.store.note(place, &id, || finder.ids.mark(chunk));
-                self.ahead.saw(place);
+        match location.filter(|_| known) {
+            Some(location) => {
+                finder
+                    .store
+                    .set_fingerprint(location, &id, || finder.ids.fingerprint(chunk));
+                self.predictor.found(location);
             }
-            None => self.ahead.lost(),
+            None => self.predictor.clear(),
         }
-        let sent = Sent { id, length, place };
+        let sent = PieceChunk {
+            id,
+            length,
+            location,
+        };
         self.add(sent, skip, known, finder, batch, pieces);
         true
     }
 
     /// Compares the bytes that start here with the predicted chunk. If they match, the chunk ends; if more bytes
     /// are needed, they remain unprocessed.
-    pub(super) fn foresee<S: ChunkStore>(
+    pub(super) fn match_prediction<S: ChunkStore>(
         &mut self,
         chunker: &Chunker,
-        digest: &mut Digested,
+        digest: &mut BodyDigester,
         finder: &mut Finder<'_, S>,
         batch: usize,
         pieces: &mut Vec<Piece>,
-    ) -> Foreseen {
-        let (raw, at) = (&self.raw[..], self.seen);
+    ) -> Prediction {
+        let (raw, at) = (&self.raw[..], self.processed);
         // The digest of bytes that are sent verbatim is computed while their frame is encoded.
-        let all_named = self.known || self.chunks.is_empty();
-        let offset = all_named.then_some(self.offset);
-        let look = Look { raw, at, offset };
-        let foreseen = self.ahead.look(&look, digest, chunker, finder);
-        if let Foreseen::Chunk(sent) = foreseen {
-            let known = sent.place.is_some_and(|place| finder.knowledge.has(place));
-            self.seen += sent.length as usize;
+        let all_references = self.known || self.chunks.is_empty();
+        let offset = all_references.then_some(self.offset);
+        let start = ChunkStart { raw, at, offset };
+        let prediction = self.predictor.compare(&start, digest, chunker, finder);
+        if let Prediction::Chunk(sent) = prediction {
+            let known = sent
+                .location
+                .is_some_and(|location| finder.knowledge.has(location));
+            self.processed += sent.length as usize;
             self.add(sent, 0, known, finder, batch, pieces);
             // The bytes are still in a first-level cache.
             if known {
-                digest.foresee(self.offset, &self.raw[..self.chunks_bytes]);
+                digest.add_early(self.offset, &self.raw[..self.chunks_bytes]);
             }
         }
-        foreseen
+        prediction
     }
 
     /// Adds a chunk that ends here; its first `skip` bytes are in earlier pieces.
     fn add<S: ChunkStore>(
         &mut self,
-        sent: Sent,
+        sent: PieceChunk,
         skip: usize,
         known: bool,
         finder: &mut Finder<'_, S>,
@@ -446,12 +459,12 @@ impl Building {
             }
         }
         self.known = known;
-        self.new = if known { 0 } else { self.new + 1 };
+        self.new_chunks = if known { 0 } else { self.new_chunks + 1 };
         self.chunks.push(sent);
         self.chunks_bytes += tail_bytes;
-        self.carried.clear();
+        self.sent_prefix.clear();
         if known {
-            self.after_match = sent.place.map(|place| place.plus(1));
+            self.after_match = sent.location.map(|location| location.plus(1));
         }
         if self.chunks_bytes >= self.batch(batch) {
             self.seal_chunks(finder, pieces);
@@ -484,9 +497,10 @@ impl Building {
         pieces: &mut Vec<Piece>,
     ) {
         self.seal_chunks(finder, pieces);
-        self.carried.extend_from_slice(&self.raw[..self.seen]);
+        self.sent_prefix
+            .extend_from_slice(&self.raw[..self.processed]);
         let form = Form::Literal { base: None };
-        self.seal(self.seen, form, Vec::new(), finder.pool, pieces);
+        self.seal(self.processed, form, Vec::new(), finder.pool, pieces);
     }
 
     /// Ends the body. The partial chunk becomes a chunk if it is long enough; the receiver does the same. Returns
@@ -497,32 +511,32 @@ impl Building {
         finder: &mut Finder<'_, S>,
         batch: usize,
         pieces: &mut Vec<Piece>,
-    ) -> Result<Option<Place>, Stalled> {
-        let mut unsaid = None;
+    ) -> Result<Option<ChunkLocation>, Stalled> {
+        let mut sent_tail = None;
         if self.unfinished() >= TAIL_BYTES_MIN {
-            if self.seen > self.chunks_bytes {
+            if self.processed > self.chunks_bytes {
                 if !self.end_chunk(None, finder, batch, pieces) {
                     return Err(Stalled);
                 }
             } else {
-                let id = finder.ids.id(&self.carried);
-                (unsaid, _) = finder.find_or_keep(id, &self.carried);
-                if unsaid.is_none() && finder.store.has_pending_reads() {
+                let id = finder.ids.id(&self.sent_prefix);
+                (sent_tail, _) = finder.find_or_store(id, &self.sent_prefix);
+                if sent_tail.is_none() && finder.store.has_pending_reads() {
                     return Err(Stalled);
                 }
             }
         }
         self.flush(finder, pieces);
-        Ok(unsaid)
+        Ok(sent_tail)
     }
 
     fn seal_chunks<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>, pieces: &mut Vec<Piece>) {
         let form = if !self.known {
             let base = self.after_match.filter(|_| finder.delta);
-            let base = base.and_then(|place| base_for(finder, place, self.chunks_bytes));
+            let base = base.and_then(|location| base_for(finder, location, self.chunks_bytes));
             // Later new chunks will resemble those after this base.
             if let Some(base) = &base {
-                self.after_match = Some(base.place.plus(base.entries.len()));
+                self.after_match = Some(base.location.plus(base.entries.len()));
             }
             Form::Literal { base }
         } else if self.in_a_row && self.chunks.len() >= 2 && self.are_in_order(finder.knowledge) {
@@ -543,8 +557,8 @@ impl Building {
         // sends a NAK.
         let ends = [self.chunks.first(), self.chunks.last()];
         ends.into_iter().all(|sent| {
-            let place = sent.and_then(|sent| sent.place);
-            place.is_some_and(|place| knowledge.in_order(place.container))
+            let location = sent.and_then(|sent| sent.location);
+            location.is_some_and(|location| knowledge.in_order(location.container))
         })
     }
 
@@ -553,7 +567,7 @@ impl Building {
         &mut self,
         bytes: usize,
         form: Form,
-        chunks: Vec<Sent>,
+        chunks: Vec<PieceChunk>,
         pool: &Pool,
         pieces: &mut Vec<Piece>,
     ) {
@@ -561,7 +575,7 @@ impl Building {
             return;
         }
         let raw = self.raw.split_off_front(bytes, pool);
-        self.seen -= bytes;
+        self.processed -= bytes;
         let piece = Piece {
             offset: self.offset,
             length: bytes,
@@ -576,30 +590,36 @@ impl Building {
 }
 
 /// Returns a base for `bytes` new bytes. One and a half times as long, to allow for removed text, and at least 32
-/// KiB. Contains only chunks that the peer has, from `place` on in the same container.
-fn base_for<S: ChunkStore>(finder: &mut Finder<'_, S>, place: Place, bytes: usize) -> Option<Base> {
+/// KiB. Contains only chunks that the peer has, from `location` on in the same container.
+fn base_for<S: ChunkStore>(
+    finder: &mut Finder<'_, S>,
+    location: ChunkLocation,
+    bytes: usize,
+) -> Option<Base> {
     let wanted = (bytes + bytes / 2).clamp(32 << 10, PIECE_BYTES_MAX);
     let mut entries = Vec::new();
-    finder.store.entries(place, CHUNKS_MAX, &mut entries);
+    finder.store.entries(location, CHUNKS_MAX, &mut entries);
     // Chunks stored without their bytes cannot be a base.
-    let mut is_kept = |nth: usize| finder.store.is_kept(place.plus(nth));
-    let listed = (0..entries.len()).take_while(|&nth| !is_kept(nth)).count();
+    let mut has_bytes = |nth: usize| finder.store.has_bytes(location.plus(nth));
+    let listed = (0..entries.len())
+        .take_while(|&nth| !has_bytes(nth))
+        .count();
     entries.drain(..listed);
-    let place = place.plus(listed);
+    let location = location.plus(listed);
     let mut base_bytes = 0;
     let enough = entries.iter().enumerate().take_while(|(nth, entry)| {
-        let is_of_use = base_bytes < wanted && finder.knowledge.has(place.plus(*nth));
+        let is_of_use = base_bytes < wanted && finder.knowledge.has(location.plus(*nth));
         base_bytes += entry.length as usize;
-        is_of_use && base_bytes <= PIECE_BYTES_MAX && finder.store.is_kept(place.plus(*nth))
+        is_of_use && base_bytes <= PIECE_BYTES_MAX && finder.store.has_bytes(location.plus(*nth))
     });
     let enough = enough.count();
     entries.truncate(enough);
-    (enough > 0).then_some(Base { place, entries })
+    (enough > 0).then_some(Base { location, entries })
 }
 
 /// The maximum length of a piece of references. Larger pieces, as long as those that are compressed, would evict
 /// the buffer from the cache.
-const NAMED_BYTES: usize = LARGE_BYTES[0];
+const REFERENCE_BYTES: usize = LARGE_BYTES[0];
 
 /// The space for the chunk that fills a batch.
 const BEYOND_BATCH_BYTES: usize = 64 << 10;
@@ -608,7 +628,7 @@ const BEYOND_BATCH_BYTES: usize = 64 << 10;
 const READ_BYTES_MIN: usize = 64 << 10;
 
 /// Releasing less memory is not worth a query of the store.
-const LET_GO_BYTES_MIN: usize = 16 << 10;
+const RELEASED_BYTES_MIN: usize = 16 << 10;
 
 /// The initial capacity of a list of chunks: a full buffer has about forty chunks of 8 KiB.
 const CHUNKS_EXPECTED_MAX: usize = 64;

@@ -3,19 +3,19 @@
 use std::collections::VecDeque;
 
 use crate::chunker::{Chunker, ChunkerParams};
-use crate::digest::Sums;
-use crate::id::{BodyDigest, IdKey, TOGETHER_BYTES};
+use crate::digest::DigestState;
+use crate::fingerprint::ChunkFingerprint;
+use crate::id::{BodyDigest, GROUP_BYTES, IdKey};
 use crate::knowledge::Knowledge;
-use crate::mark::Mark;
-use crate::store::{ChunkStore, Place};
+use crate::store::{ChunkLocation, ChunkStore};
 use crate::wire::NakCause;
 
-use super::ahead::Foreseen;
-use super::piece::{Building, Finder, Form, Piece, Stalled};
+use super::piece::{Finder, Form, Piece, PieceBuilder, Stalled};
+use super::predictor::Prediction;
 
 /// A frame that the stream has queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Item {
+pub(super) enum QueueItem {
     Open,
     /// The piece at this offset.
     Piece(u64),
@@ -23,7 +23,7 @@ pub(super) enum Item {
 }
 
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(super) struct OutgoingStream {
     pub(super) label: Vec<u8>,
     /// The body may be written up to this offset.
     pub(super) credit: u64,
@@ -33,8 +33,8 @@ pub(super) struct Outgoing {
     /// True while the lookup of a chunk waits for a pending read. The bytes after the chunk are unprocessed.
     pub(super) stalled: bool,
     /// The operation requested while the stream was stalled.
-    asked: Asked,
-    pub(super) queue: VecDeque<Item>,
+    deferred: Deferred,
+    pub(super) queue: VecDeque<QueueItem>,
     /// True while the stream is in a queue of streams with a frame to send.
     pub(super) ready: bool,
     /// True once the peer has acknowledged OPEN.
@@ -42,26 +42,26 @@ pub(super) struct Outgoing {
     /// True once OPEN was sent on the lane of long frames.
     opened_long_lane: bool,
     /// The location of the chunk that the peer makes of the last bytes of the body when it receives CLOSE.
-    pub(super) tail: Option<Place>,
+    pub(super) tail: Option<ChunkLocation>,
     bypass: u64,
     /// The number of bytes that the next buffer is made for, and the size of the last one offered.
-    appetite: usize,
+    buffer_bytes: usize,
     offered: usize,
-    digest: Digested,
+    digest: BodyDigester,
     chunker: Chunker,
-    building: Building,
+    builder: PieceBuilder,
     /// The unacknowledged pieces, in order and without gaps.
     pieces: VecDeque<Piece>,
     acked: u64,
     /// The bytes of memory kept until they are acknowledged.
-    held: usize,
+    memory_bytes: usize,
     /// The number of bytes recognised by fingerprints.
     pub(super) recognised: u64,
     /// True once a piece was sent as references.
-    pub(super) has_named: bool,
+    pub(super) has_references: bool,
 }
 
-impl Outgoing {
+impl OutgoingStream {
     pub(super) fn new(label: Vec<u8>, chunker: ChunkerParams, bypass: u64, credit: u64) -> Self {
         Self {
             label,
@@ -69,29 +69,29 @@ impl Outgoing {
             written: 0,
             closed: false,
             stalled: false,
-            asked: Asked::Nothing,
+            deferred: Deferred::Nothing,
             queue: VecDeque::new(),
             ready: false,
             is_open: false,
             opened_long_lane: false,
             tail: None,
             bypass,
-            appetite: APPETITE_MIN,
+            buffer_bytes: BUFFER_BYTES_MIN,
             offered: 0,
-            digest: Digested::default(),
+            digest: BodyDigester::default(),
             chunker: Chunker::new(chunker),
-            building: Building::default(),
+            builder: PieceBuilder::default(),
             pieces: VecDeque::new(),
             acked: 0,
-            held: 0,
+            memory_bytes: 0,
             recognised: 0,
-            has_named: false,
+            has_references: false,
         }
     }
 
     /// Returns the bytes of memory kept until they are acknowledged.
-    pub(super) fn held(&self) -> usize {
-        self.held
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.memory_bytes
     }
 
     /// Returns the offset up to which the body is divided into pieces.
@@ -100,35 +100,35 @@ impl Outgoing {
     }
 
     /// Returns true if pieces are unacknowledged, so that the peer will answer.
-    pub(super) fn under_way(&self) -> bool {
+    pub(super) fn has_unacked(&self) -> bool {
         !self.pieces.is_empty()
     }
 
     /// Returns the number of bytes of the body in its next frame; `None` if no frame is queued.
     pub(super) fn next_bytes(&mut self) -> Option<usize> {
         match *self.queue.front()? {
-            Item::Open | Item::Close => Some(0),
-            Item::Piece(offset) => Some(self.piece(offset).map_or(0, |piece| piece.length)),
+            QueueItem::Open | QueueItem::Close => Some(0),
+            QueueItem::Piece(offset) => Some(self.piece(offset).map_or(0, |piece| piece.length)),
         }
     }
 
     /// Makes room for the next bytes of the body: little for a short body, more for one that fills its buffers.
     /// There is always some room.
     pub(super) fn make_room<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>, batch: usize) {
-        let mut most = self.appetite;
+        let mut most = self.buffer_bytes;
         if self.bypass == u64::MAX {
             // Pieces without deduplication end where the batch is full.
-            most = most.min(batch.saturating_sub(self.building.bytes()).max(1));
+            most = most.min(batch.saturating_sub(self.builder.bytes()).max(1));
         }
         let mut pieces = Vec::new();
-        let most = self.building.make_room(most, batch, finder, &mut pieces);
+        let most = self.builder.make_room(most, batch, finder, &mut pieces);
         self.enqueue(pieces, finder);
-        self.offered = most.min(self.building.spare().len());
+        self.offered = most.min(self.builder.spare().len());
     }
 
     /// Returns the buffer made by [`make_room`](Self::make_room).
     pub(super) fn spare(&mut self) -> &mut [u8] {
-        &mut self.building.spare()[..self.offered]
+        &mut self.builder.spare()[..self.offered]
     }
 
     /// Records the number of bytes written into that buffer and processes them.
@@ -138,31 +138,31 @@ impl Outgoing {
         finder: &mut Finder<'_, S>,
         batch: usize,
     ) {
-        self.building.filled(bytes);
+        self.builder.filled(bytes);
         if bytes == 0 {
             return;
         }
         if bytes >= self.offered {
-            self.appetite = (self.appetite * 2).min(APPETITE_MAX);
-        } else if bytes < self.appetite / 8 {
-            self.appetite = (self.appetite / 2).max(APPETITE_MIN);
+            self.buffer_bytes = (self.buffer_bytes * 2).min(BUFFER_BYTES_MAX);
+        } else if bytes < self.buffer_bytes / 8 {
+            self.buffer_bytes = (self.buffer_bytes / 2).max(BUFFER_BYTES_MIN);
         }
         let mut pieces = Vec::new();
         let plain = self.bypass.saturating_sub(self.written);
         let plain = usize::try_from(plain).unwrap_or(usize::MAX).min(bytes);
         self.written += bytes as u64;
-        self.held += bytes;
+        self.memory_bytes += bytes;
         if plain > 0 {
-            self.building
-                .see_plain(plain, batch, finder.pool, &mut pieces);
+            self.builder
+                .advance_plain(plain, batch, finder.pool, &mut pieces);
             if self.written > self.bypass {
-                self.building.end_plain(finder.pool, &mut pieces);
+                self.builder.end_plain(finder.pool, &mut pieces);
             }
         } else if self.written - bytes as u64 == self.bypass {
-            self.building.end_plain(finder.pool, &mut pieces);
+            self.builder.end_plain(finder.pool, &mut pieces);
         }
-        self.cut(Patience::Awaits, finder, batch, &mut pieces);
-        self.building.looked(finder, &mut pieces);
+        self.cut(Input::Continues, finder, batch, &mut pieces);
+        self.builder.after_processing(finder, &mut pieces);
         self.enqueue(pieces, finder);
     }
 
@@ -173,73 +173,73 @@ impl Outgoing {
         }
         let mut pieces = Vec::new();
         // `close` handles a last chunk of which all bytes were sent before.
-        self.stalled = self.building.has_unsaid()
-            && !self.building.end_chunk(None, finder, batch, &mut pieces);
-        self.cut(Patience::Awaits, finder, batch, &mut pieces);
+        self.stalled = self.builder.has_unsent_tail()
+            && !self.builder.end_chunk(None, finder, batch, &mut pieces);
+        self.cut(Input::Continues, finder, batch, &mut pieces);
         self.enqueue(pieces, finder);
         if !self.stalled {
-            match std::mem::replace(&mut self.asked, Asked::Nothing) {
-                Asked::Nothing => {}
-                Asked::Flush => self.flush(finder, batch),
-                Asked::Close => self.close(finder, batch),
+            match std::mem::replace(&mut self.deferred, Deferred::Nothing) {
+                Deferred::Nothing => {}
+                Deferred::Flush => self.flush(finder, batch),
+                Deferred::Close => self.close(finder, batch),
             }
         }
     }
 
     /// Returns true if CLOSE may be sent.
     pub(super) fn is_ended(&self) -> bool {
-        self.closed && self.asked != Asked::Close
+        self.closed && self.deferred != Deferred::Close
     }
 
     /// Processes the unprocessed bytes until the stream stalls.
     fn cut<S: ChunkStore>(
         &mut self,
-        patience: Patience,
+        input: Input,
         finder: &mut Finder<'_, S>,
         batch: usize,
         pieces: &mut Vec<Piece>,
     ) {
-        while !self.stalled && !self.building.unseen().is_empty() {
+        while !self.stalled && !self.builder.unprocessed().is_empty() {
             if self.chunker.length() == 0 {
                 let Self {
-                    building,
+                    builder,
                     chunker,
                     digest,
                     ..
                 } = self;
-                match building.foresee(chunker, digest, finder, batch, pieces) {
-                    Foreseen::Chunk(sent) => {
+                match builder.match_prediction(chunker, digest, finder, batch, pieces) {
+                    Prediction::Chunk(sent) => {
                         self.recognised += u64::from(sent.length);
                         continue;
                     }
-                    Foreseen::Later if patience == Patience::Awaits => return,
-                    Foreseen::Later | Foreseen::Nothing => {}
+                    Prediction::Undecided if input == Input::Continues => return,
+                    Prediction::Undecided | Prediction::Miss => {}
                 }
             }
-            if self.building.named_together() > 1 {
+            if self.builder.hash_batch() > 1 {
                 self.cut_together(finder, batch, pieces);
                 continue;
             }
-            match self.chunker.next_cut(self.building.unseen()) {
+            match self.chunker.next_cut(self.builder.unprocessed()) {
                 Some(end) => {
-                    self.building.see(end);
-                    self.stalled = !self.building.end_chunk(None, finder, batch, pieces);
+                    self.builder.advance(end);
+                    self.stalled = !self.builder.end_chunk(None, finder, batch, pieces);
                 }
-                None => self.building.see(self.building.unseen().len()),
+                None => self.builder.advance(self.builder.unprocessed().len()),
             }
         }
     }
 
-    /// Like [`cut`](Self::cut), but hashes several chunks together, as long as all are new.
+    /// Like [`cut`](Self::cut), but hashes several chunks hash_groups, as long as all are new.
     fn cut_together<S: ChunkStore>(
         &mut self,
         finder: &mut Finder<'_, S>,
         batch: usize,
         pieces: &mut Vec<Piece>,
     ) {
-        let (mut ends, most) = (Vec::new(), self.building.named_together());
-        let unseen = self.building.unseen();
-        let mut rest = &unseen[..unseen.len().min(TOGETHER_BYTES)];
+        let (mut ends, most) = (Vec::new(), self.builder.hash_batch());
+        let unprocessed = self.builder.unprocessed();
+        let mut rest = &unprocessed[..unprocessed.len().min(GROUP_BYTES)];
         while ends.len() < most
             && !rest.is_empty()
             && let Some(end) = self.chunker.next_cut(rest)
@@ -252,19 +252,19 @@ impl Outgoing {
         } else {
             0
         };
-        let ids = self.building.names(&ends, finder.ids);
-        finder.store.expect(&ids);
+        let ids = self.builder.hashes(&ends, finder.ids);
+        finder.store.prefetch(&ids);
         for (end, id) in ends.iter().zip(ids) {
-            self.building.see(*end);
-            self.stalled = !self.building.end_chunk(Some(id), finder, batch, pieces);
-            if self.stalled || self.building.named_together() == 1 {
+            self.builder.advance(*end);
+            self.stalled = !self.builder.end_chunk(Some(id), finder, batch, pieces);
+            if self.stalled || self.builder.hash_batch() == 1 {
                 // Either the next chunk is now predicted and can be recognised by its fingerprint, or this chunk
                 // has to be ended again.
                 self.chunker.restart();
                 return;
             }
         }
-        self.building.see(unfinished);
+        self.builder.advance(unfinished);
     }
 
     /// Copies bytes into buffers of [`make_room`](Self::make_room) and processes them.
@@ -287,13 +287,13 @@ impl Outgoing {
     pub(super) fn flush<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>, batch: usize) {
         let mut pieces = Vec::new();
         if self.written <= self.bypass {
-            self.building.end_plain(finder.pool, &mut pieces);
+            self.builder.end_plain(finder.pool, &mut pieces);
         } else {
-            self.cut(Patience::Ended, finder, batch, &mut pieces);
+            self.cut(Input::Ended, finder, batch, &mut pieces);
             if self.stalled {
-                self.asked = self.asked.max(Asked::Flush);
+                self.deferred = self.deferred.max(Deferred::Flush);
             } else {
-                self.building.flush(finder, &mut pieces);
+                self.builder.flush(finder, &mut pieces);
             }
         }
         self.enqueue(pieces, finder);
@@ -302,7 +302,7 @@ impl Outgoing {
     pub(super) fn flush_whole<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>) {
         if self.written > self.bypass {
             let mut pieces = Vec::new();
-            self.building.flush_whole(finder, &mut pieces);
+            self.builder.flush_whole(finder, &mut pieces);
             self.enqueue(pieces, finder);
         }
     }
@@ -326,11 +326,11 @@ impl Outgoing {
         self.closed = true;
         let mut pieces = Vec::new();
         if self.written <= self.bypass {
-            self.building.end_plain(finder.pool, &mut pieces);
+            self.builder.end_plain(finder.pool, &mut pieces);
         } else {
-            self.cut(Patience::Ended, finder, batch, &mut pieces);
+            self.cut(Input::Ended, finder, batch, &mut pieces);
             if !self.stalled {
-                match self.building.finish(finder, batch, &mut pieces) {
+                match self.builder.finish(finder, batch, &mut pieces) {
                     Ok(tail) => self.tail = tail,
                     Err(Stalled) => self.stalled = true,
                 }
@@ -338,26 +338,26 @@ impl Outgoing {
         }
         self.enqueue(pieces, finder);
         if self.stalled {
-            self.asked = Asked::Close;
+            self.deferred = Deferred::Close;
         } else {
-            self.queue.push_back(Item::Close);
+            self.queue.push_back(QueueItem::Close);
         }
     }
 
     fn enqueue<S: ChunkStore>(&mut self, mut pieces: Vec<Piece>, finder: &mut Finder<'_, S>) {
         for piece in &mut pieces {
             // No frame checksum covers bytes that are sent as references.
-            if let Some(raw) = piece.raw().filter(|_| piece.is_named()) {
-                self.digest.see(piece.offset, raw);
+            if let Some(raw) = piece.raw().filter(|_| piece.is_reference()) {
+                self.digest.add(piece.offset, raw);
             }
-            self.has_named |= piece.is_named();
-            if finder.lets_go && self.digest.end >= piece.end() {
-                let before = piece.held();
-                piece.let_go(finder.store);
-                self.held = self.held - before + piece.held();
+            self.has_references |= piece.is_reference();
+            if finder.may_release && self.digest.end >= piece.end() {
+                let before = piece.memory_bytes();
+                piece.release_bytes(finder.store);
+                self.memory_bytes = self.memory_bytes - before + piece.memory_bytes();
             }
         }
-        let items = pieces.iter().map(|piece| Item::Piece(piece.offset));
+        let items = pieces.iter().map(|piece| QueueItem::Piece(piece.offset));
         self.queue.extend(items);
         self.pieces.extend(pieces);
     }
@@ -397,7 +397,7 @@ impl Outgoing {
         self.is_open = true;
         while let Some(piece) = self.pieces.pop_front_if(|piece| piece.end() <= offset) {
             self.acked = piece.end();
-            self.held -= piece.held();
+            self.memory_bytes -= piece.memory_bytes();
         }
     }
 
@@ -411,14 +411,14 @@ impl Outgoing {
     ) -> u64 {
         if cause == NakCause::Unopened {
             if offset == u64::MAX {
-                if self.is_ended() && !self.queue.contains(&Item::Close) {
-                    self.queue.push_back(Item::Close);
+                if self.is_ended() && !self.queue.contains(&QueueItem::Close) {
+                    self.queue.push_back(QueueItem::Close);
                 }
             } else {
                 self.requeue(offset);
             }
-            if self.queue.front() != Some(&Item::Open) {
-                self.queue.push_front(Item::Open);
+            if self.queue.front() != Some(&QueueItem::Open) {
+                self.queue.push_front(QueueItem::Open);
             }
             return 0;
         }
@@ -428,23 +428,23 @@ impl Outgoing {
         match (&piece.form, cause) {
             (Form::Plain, _) => return 0,
             (Form::Run, NakCause::Order) => {
-                let places = piece.chunks.iter().filter_map(|sent| sent.place);
-                places.for_each(|place| knowledge.disorder(place.container));
+                let locations = piece.chunks.iter().filter_map(|sent| sent.location);
+                locations.for_each(|location| knowledge.set_disordered(location.container));
                 piece.form = Form::Refs { skip: 0 };
                 self.requeue(offset);
                 return 0;
             }
             (Form::Literal { base: Some(base) }, _) => {
-                (0..base.entries.len()).for_each(|nth| knowledge.remove(base.place.plus(nth)));
+                (0..base.entries.len()).for_each(|nth| knowledge.remove(base.location.plus(nth)));
             }
             (Form::Refs { .. } | Form::Run, _) => {
-                let places = piece.chunks.iter().filter_map(|sent| sent.place);
-                places.for_each(|place| knowledge.remove(place));
+                let locations = piece.chunks.iter().filter_map(|sent| sent.location);
+                locations.for_each(|location| knowledge.remove(location));
             }
             // The piece is already queued or sent as bytes: the NAK refers to an earlier form.
             (Form::Literal { base: None }, _) => return 0,
         }
-        piece.spell_out();
+        piece.send_as_bytes();
         let bytes = piece.length as u64;
         self.requeue(offset);
         bytes
@@ -454,7 +454,7 @@ impl Outgoing {
         if let Some(piece) = self.piece(offset)
             && !std::mem::replace(&mut piece.waiting, true)
         {
-            self.queue.push_front(Item::Piece(offset));
+            self.queue.push_front(QueueItem::Piece(offset));
         }
     }
 
@@ -463,7 +463,7 @@ impl Outgoing {
         self.queue.clear();
         self.opened_long_lane = false;
         if !self.is_open {
-            self.queue.push_back(Item::Open);
+            self.queue.push_back(QueueItem::Open);
         }
         let mut again = 0;
         for piece in &mut self.pieces {
@@ -474,82 +474,85 @@ impl Outgoing {
                 } else {
                     piece.length as u64
                 };
-                piece.spell_out();
+                piece.send_as_bytes();
             }
             piece.waiting = true;
-            self.queue.push_back(Item::Piece(piece.offset));
+            self.queue.push_back(QueueItem::Piece(piece.offset));
         }
-        self.queue.extend(self.is_ended().then_some(Item::Close));
+        self.queue
+            .extend(self.is_ended().then_some(QueueItem::Close));
         again
     }
 }
 
 /// The digest of the body, computed while the bytes are in the cache.
 #[derive(Debug, Default)]
-pub(super) struct Digested {
+pub(super) struct BodyDigester {
     body: BodyDigest,
     /// The offset up to which the digest is computed.
     end: u64,
 }
 
-impl Digested {
+impl BodyDigester {
     /// Adds bytes at this offset that no frame checksum covers. Adds no bytes if earlier ones still wait for their
     /// frame.
-    pub(super) fn see(&mut self, offset: u64, bytes: &[u8]) {
-        if let Some(rest) = self.new_of(offset, bytes) {
+    pub(super) fn add(&mut self, offset: u64, bytes: &[u8]) {
+        if let Some(rest) = self.undigested(offset, bytes) {
             self.body.update(rest);
             self.end += rest.len() as u64;
         }
     }
 
-    /// Like [`see`](Self::see), for bytes that will be passed again with more bytes after them: adds only those
+    /// Like [`add`](Self::add), for bytes that will be passed again with more bytes after them: adds only those
     /// that need no copy.
-    pub(super) fn foresee(&mut self, offset: u64, bytes: &[u8]) {
-        if let Some(rest) = self.new_of(offset, bytes) {
+    pub(super) fn add_early(&mut self, offset: u64, bytes: &[u8]) {
+        if let Some(rest) = self.undigested(offset, bytes) {
             self.end += self.body.update_whole(rest) as u64;
         }
     }
 
     /// Compares a chunk with a fingerprint. `bytes` are at their offset in the body and end with the chunk; `None`
-    /// if the digest has to wait for a frame. The caller [takes](Self::take) the digest computed in the same pass,
+    /// if the digest has to wait for a frame. The caller [accepts](Self::accept) the digest computed in the same pass,
     /// unless it rejects the chunk for another reason.
-    pub(super) fn recognises(
+    pub(super) fn compare(
         &self,
         ids: &IdKey,
-        mark: Option<Mark>,
+        fingerprint: Option<ChunkFingerprint>,
         chunk: &[u8],
         bytes: Option<(u64, &[u8])>,
-    ) -> Option<Along> {
-        let unseen = bytes.and_then(|(offset, bytes)| self.new_of(offset, bytes));
-        match unseen.and_then(|unseen| self.body.offer(unseen)) {
+    ) -> Option<DigestAdvance> {
+        let undigested = bytes.and_then(|(offset, bytes)| self.undigested(offset, bytes));
+        match undigested.and_then(|bytes| self.body.offer(bytes)) {
             Some((sums, blocks)) => {
-                let sums = ids.recognises_along(mark, chunk, sums, blocks)?;
-                Some(Along(Some((sums, blocks.len()))))
+                let sums = ids.matches_fingerprint_along(fingerprint, chunk, sums, blocks)?;
+                Some(DigestAdvance(Some((sums, blocks.len()))))
             }
-            None => ids.recognises(mark, chunk).then_some(Along(None)),
+            None => ids
+                .matches_fingerprint(fingerprint, chunk)
+                .then_some(DigestAdvance(None)),
         }
     }
 
     /// Accepts the digest that was computed in one pass with the fingerprint of a chunk.
-    pub(super) fn take(&mut self, along: Along) {
+    pub(super) fn accept(&mut self, along: DigestAdvance) {
         if let Some((sums, blocks)) = along.0 {
             self.end += self.body.accept(sums, blocks) as u64;
         }
     }
 
     /// Returns the bytes that are not digested yet.
-    fn new_of<'b>(&self, offset: u64, bytes: &'b [u8]) -> Option<&'b [u8]> {
+    fn undigested<'b>(&self, offset: u64, bytes: &'b [u8]) -> Option<&'b [u8]> {
         let behind = self.end.checked_sub(offset)?;
         bytes.get(usize::try_from(behind).ok()?..)
     }
 }
 
 /// The digest computed in one pass with a fingerprint: its state after this many more blocks.
-pub(super) struct Along(Option<(Sums, usize)>);
+pub(super) struct DigestAdvance(Option<(DigestState, usize)>);
 
 /// The operation that follows once a stalled body continues. Later variants include the earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Asked {
+enum Deferred {
     Nothing,
     Flush,
     Close,
@@ -557,14 +560,14 @@ enum Asked {
 
 /// Whether more bytes can be expected to complete the predicted chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Patience {
+enum Input {
     /// More bytes may follow.
-    Awaits,
+    Continues,
     /// All bytes must be sent now.
     Ended,
 }
 
 /// A request or a short response, and the number of bytes that are processed while they are in a second-level
 /// cache.
-const APPETITE_MIN: usize = 16 << 10;
-const APPETITE_MAX: usize = 256 << 10;
+const BUFFER_BYTES_MIN: usize = 16 << 10;
+const BUFFER_BYTES_MAX: usize = 256 << 10;

@@ -8,9 +8,9 @@ use crate::id::ChunkId;
 
 use super::encode::kind;
 use super::{
-    Acked, CHUNKS_MAX, Checksum, Frame, HEADER_BYTES, Hello, LABEL_BYTES_MAX, NakCause,
-    PAYLOAD_BYTES_MAX, PIECE_BYTES_MAX, Run, STREAMS_PER_FRAME, Span, StreamId, StreamState,
-    WireError, header_check,
+    CHUNKS_MAX, Checksum, Frame, HEADER_BYTES, Hello, LABEL_BYTES_MAX, NakCause, PAYLOAD_BYTES_MAX,
+    PIECE_BYTES_MAX, Run, STREAMS_PER_FRAME, Span, StreamAck, StreamId, StreamState, WireError,
+    header_check,
 };
 
 /// Returns the length of the frame at the start of `bytes`, including the header; `None` if the header is
@@ -253,8 +253,8 @@ impl<'a> Fields<'a> {
         Ok(payload)
     }
 
-    fn acked(&mut self) -> Result<Acked, WireError> {
-        Ok(Acked {
+    fn acked(&mut self) -> Result<StreamAck, WireError> {
+        Ok(StreamAck {
             stream: self.stream()?,
             state: match self.u8()? {
                 0 => StreamState::Open,

@@ -57,7 +57,7 @@ pub enum Role {
 
 /// The terms that both endpoints agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Agreed {
+pub struct AgreedTerms {
     /// The version in use.
     pub version: u16,
     /// How both cut: as the listener prefers.
@@ -95,7 +95,7 @@ pub enum Disagreement {
     Key,
 }
 
-impl Agreed {
+impl AgreedTerms {
     /// Returns the kind of checksum on a connection. `authentic` is true if the transport itself detects changed
     /// bytes.
     pub fn checksum(&self, authentic: bool) -> Checksum {
@@ -109,7 +109,7 @@ impl Agreed {
 
 impl Hello {
     /// Returns the terms that follow from both HELLOs. Both endpoints compute the same terms.
-    pub fn agree(&self, role: Role, theirs: &Self) -> Result<Agreed, Disagreement> {
+    pub fn agree(&self, role: Role, theirs: &Self) -> Result<AgreedTerms, Disagreement> {
         let version = self.version_max.min(theirs.version_max);
         if version < self.version_min.max(theirs.version_min) {
             return Err(Disagreement::Version {
@@ -124,7 +124,7 @@ impl Hello {
         if theirs.key_check != self.key_check {
             return Err(Disagreement::Key);
         }
-        Ok(Agreed {
+        Ok(AgreedTerms {
             version,
             chunker: match role {
                 Role::Connector => theirs.chunker,

@@ -18,7 +18,7 @@ use crate::codec::Method;
 use crate::id::ChunkId;
 
 pub use decode::{decode, decode_with, frame_length};
-pub use hello::{Agreed, Disagreement, Hello, Role, VERSION, VERSION_MIN};
+pub use hello::{AgreedTerms, Disagreement, Hello, Role, VERSION, VERSION_MIN};
 
 /// The length of the header before each payload.
 pub const HEADER_BYTES: usize = 16;
@@ -80,7 +80,7 @@ pub struct Run {
     pub first: ChunkId,
     /// The number of chunks, 1 to [`CHUNKS_MAX`].
     pub chunks: u16,
-    /// The [`row_check`](crate::id::row_check) of all hashes.
+    /// The [`sequence_check`](crate::id::sequence_check) of all hashes.
     pub check: u64,
 }
 
@@ -162,7 +162,7 @@ pub enum Frame<'a> {
     /// The receiver ends the stream before the end of its body.
     Stop { stream: StreamId, reason: u32 },
     /// How far bodies were delivered.
-    Ack(Vec<Acked>),
+    Ack(Vec<StreamAck>),
     /// Refuses the frame whose span starts at `offset`.
     Nak {
         stream: StreamId,
@@ -177,7 +177,7 @@ pub enum Frame<'a> {
 
 /// The progress of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Acked {
+pub struct StreamAck {
     /// The stream.
     pub stream: StreamId,
     /// The state of the stream.

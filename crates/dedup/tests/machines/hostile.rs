@@ -2,21 +2,21 @@
 
 use edgeward_dedup::buffer::Pool;
 use edgeward_dedup::codec::Method;
-use edgeward_dedup::id::{BodyDigest, ChunkId, IdKey, row_check};
+use edgeward_dedup::id::{BodyDigest, ChunkId, IdKey, sequence_check};
 use edgeward_dedup::knowledge::Knowledge;
-use edgeward_dedup::receiver::{Receiver, ReceiverConfig, ReceiverEvent, Sharing, Taken};
+use edgeward_dedup::receiver::{Receiver, ReceiverConfig, ReceiverEvent, Sharing, TakeResult};
 use edgeward_dedup::sender::Lane;
 use edgeward_dedup::store::ChunkStore;
 use edgeward_dedup::wire::{
-    Acked, Frame, NakCause, Role, Run, Span, StreamId, StreamState, decode,
+    Frame, NakCause, Role, Run, Span, StreamAck, StreamId, StreamState, decode,
 };
-use edgeward_dedup::{Handled, Tools, Violation, reason};
+use edgeward_dedup::{FrameOutcome, Resources, Violation, reason};
 
 use super::link::{Plan, World};
 use super::store::{MemoryStore, PatchCodec};
-use super::support::Stream;
+use super::support::Random;
 
-/// A receiver whose peer is the test.
+/// A receiver stream_id peer is the test.
 struct Victim {
     receiver: Receiver,
     store: MemoryStore,
@@ -49,15 +49,19 @@ impl Victim {
     }
 
     fn take(&mut self, frame: Frame<'_>) -> Result<(), Violation> {
-        let mut tools = Tools {
+        let mut resources = Resources {
             store: &mut self.store,
             codec: &mut PatchCodec,
             knowledge: &mut self.knowledge,
             ids: &self.ids,
             pool: &Pool::default(),
         };
-        let handled = self.receiver.handle(frame, None, &mut tools)?;
-        assert_eq!(handled, Handled::Done, "this store has no pending reads");
+        let handled = self.receiver.handle(frame, None, &mut resources)?;
+        assert_eq!(
+            handled,
+            FrameOutcome::Done,
+            "this store has no pending reads"
+        );
         Ok(())
     }
 
@@ -143,7 +147,7 @@ fn overlapping_pieces_do_not_fill_memory() {
 
 /// Impossible cuts and payloads that do not decompress are violations.
 #[test]
-fn what_does_not_fit_is_a_violation() {
+fn impossible_cuts_and_payloads_are_violations() {
     let literal = |cuts: Vec<u32>, method, length, payload: &'static [u8]| Frame::Literal {
         span: span(0, length),
         method,
@@ -163,7 +167,7 @@ fn what_does_not_fit_is_a_violation() {
 /// A reference to a chunk of another peer gets the same answer as a reference to a missing chunk. Between endpoints
 /// of one owner the chunk is delivered.
 #[test]
-fn names_tell_nothing_about_others() {
+fn references_reveal_nothing_about_other_peers() {
     let others = [7; 900];
     for (sharing, delivered) in [(Sharing::Exchanged, false), (Sharing::Everything, true)] {
         let mut victim = Victim::opened(ReceiverConfig { sharing, ..small() });
@@ -177,7 +181,10 @@ fn names_tell_nothing_about_others() {
         assert_eq!(victim.take(refer(id)), Ok(()));
         let of_others = victim.naks();
         let taken = victim.receiver.take(STREAM);
-        assert_eq!(taken == Taken::Bytes(others.to_vec().into()), delivered);
+        assert_eq!(
+            taken == TakeResult::Bytes(others.to_vec().into()),
+            delivered
+        );
         if !delivered {
             assert_eq!(victim.receiver.counters().foreign, 1);
             assert_eq!(victim.take(refer(ChunkId([9; 16]))), Ok(()));
@@ -185,7 +192,7 @@ fn names_tell_nothing_about_others() {
             let run = Run {
                 first: id,
                 chunks: 1,
-                check: row_check([&id]),
+                check: sequence_check([&id]),
             };
             assert_eq!(
                 victim.take(Frame::RefRun {
@@ -222,7 +229,7 @@ fn streams_are_bounded() {
 
 /// Skipped stream numbers have to be remembered, so a peer that skips many commits a violation.
 #[test]
-fn numbers_are_not_left_out() {
+fn many_skipped_stream_numbers_are_a_violation() {
     let mut victim = Victim::new(small());
     let mut reset = |number| {
         let stream = StreamId(number);
@@ -262,7 +269,7 @@ fn a_replayed_body_is_not_delivered_again() {
     let complete = |frame: &Frame<'_>| match frame {
         Frame::Ack(acks) => {
             acks[..]
-                == [Acked {
+                == [StreamAck {
                     stream: STREAM,
                     state: StreamState::Complete,
                     offset: 0,
@@ -275,9 +282,9 @@ fn a_replayed_body_is_not_delivered_again() {
         .for_each(|frame| assert_eq!(victim.take(frame.clone()), Ok(())));
     assert_eq!(
         victim.receiver.take(STREAM),
-        Taken::Bytes(b"body"[..].into())
+        TakeResult::Bytes(b"body"[..].into())
     );
-    assert_eq!(victim.receiver.take(STREAM), Taken::Complete);
+    assert_eq!(victim.receiver.take(STREAM), TakeResult::Complete);
     assert!(victim.answers(complete).contains(&true));
     while victim.receiver.event().is_some() {}
     for frame in frames {
@@ -285,17 +292,17 @@ fn a_replayed_body_is_not_delivered_again() {
         assert!(victim.answers(complete).contains(&true));
     }
     assert_eq!(victim.receiver.event(), None::<ReceiverEvent>);
-    assert_eq!(victim.receiver.take(STREAM), Taken::Unknown);
+    assert_eq!(victim.receiver.take(STREAM), TakeResult::Unknown);
 }
 
 /// An acknowledgement of bytes that were not sent is a violation.
 #[test]
-fn acknowledgements_are_held_against_what_was_sent() {
+fn an_acknowledgement_of_unsent_bytes_is_a_violation() {
     let mut world = World::new(Plan::quiet(1));
-    let end = &mut world.ends[0];
+    let end = &mut world.endpoints[0];
     let stream = end.endpoint.open(b"", true).expect("the first");
     for (state, offset) in [(StreamState::Open, 1), (StreamState::Complete, 0)] {
-        let acks = Frame::Ack(vec![Acked {
+        let acks = Frame::Ack(vec![StreamAck {
             stream,
             state,
             offset,
@@ -307,7 +314,7 @@ fn acknowledgements_are_held_against_what_was_sent() {
 
 /// The number of queued NAKs is limited: a peer that causes more without reading them commits a violation.
 #[test]
-fn refusals_do_not_pile_up() {
+fn the_number_of_queued_naks_is_limited() {
     let mut victim = Victim::new(small());
     let unknown = |number| Frame::Close {
         stream: StreamId(number),
@@ -321,40 +328,40 @@ fn refusals_do_not_pile_up() {
 }
 
 /// Returns a well-formed frame with mostly invalid content. Few distinct numbers are used, so that they coincide.
-fn say(stream: &mut Stream, chunks: &[ChunkId]) -> Vec<u8> {
-    let who = StreamId([0, 1, 2, 3, 4, 9, u32::MAX][stream.below(7)]);
+fn random_frame(random: &mut Random, chunks: &[ChunkId]) -> Vec<u8> {
+    let stream_id = StreamId([0, 1, 2, 3, 4, 9, u32::MAX][random.below(7)]);
     let offsets = [0, 1, 100, 400, 900, 4096, 4500, (1 << 63) - 1];
-    let offset = offsets[stream.below(8)];
-    let length = [1, 100, 300, 400, 900, 4096][stream.below(6)];
+    let offset = offsets[random.below(8)];
+    let length = [1, 100, 300, 400, 900, 4096][random.below(6)];
     let span = Span {
-        stream: who,
+        stream: stream_id,
         offset,
         length: length as u32,
     };
-    let body = vec![stream.below(3) as u8; length];
-    let any = |stream: &mut Stream| chunks[stream.below(chunks.len())];
-    let cuts = |stream: &mut Stream| match stream.below(3) {
+    let body = vec![random.below(3) as u8; length];
+    let any = |random: &mut Random| chunks[random.below(chunks.len())];
+    let cuts = |random: &mut Random| match random.below(3) {
         0 => vec![],
-        1 => vec![[1, 100, 300, 900, 4096][stream.below(5)]],
+        1 => vec![[1, 100, 300, 900, 4096][random.below(5)]],
         _ => vec![
-            1 + stream.below(600) as u32,
-            1 + stream.below(length.max(2) - 1) as u32,
+            1 + random.below(600) as u32,
+            1 + random.below(length.max(2) - 1) as u32,
         ],
     };
-    let number = [0, 1, 100, 400, 4096, 5000, u64::MAX][stream.below(7)];
-    let run = |stream: &mut Stream| {
-        let first = any(stream);
-        let check = [row_check([&first]), 0][stream.below(2)];
+    let number = [0, 1, 100, 400, 4096, 5000, u64::MAX][random.below(7)];
+    let run = |random: &mut Random| {
+        let first = any(random);
+        let check = [sequence_check([&first]), 0][random.below(2)];
         Run {
             first,
-            chunks: 1 + stream.below(2) as u16,
+            chunks: 1 + random.below(2) as u16,
             check,
         }
     };
     let mut bytes = Vec::new();
-    match stream.below(16) {
+    match random.below(16) {
         0 | 1 => Frame::Open {
-            stream: who,
+            stream: stream_id,
             label: b"x",
         },
         2 => Frame::Plain {
@@ -365,7 +372,7 @@ fn say(stream: &mut Stream, chunks: &[ChunkId]) -> Vec<u8> {
         3 | 4 => Frame::Literal {
             span,
             method: Method::None,
-            cuts: cuts(stream),
+            cuts: cuts(random),
             payload: &body,
         },
         5 => Frame::Plain {
@@ -375,20 +382,20 @@ fn say(stream: &mut Stream, chunks: &[ChunkId]) -> Vec<u8> {
         },
         6 => Frame::Ref {
             span,
-            skip: [0, 100][stream.below(2)],
-            ids: vec![any(stream), any(stream)],
+            skip: [0, 100][random.below(2)],
+            ids: vec![any(random), any(random)],
         },
         7 => Frame::Ref {
             span,
             skip: 0,
-            ids: vec![any(stream)],
+            ids: vec![any(random)],
         },
         8 => Frame::RefRun {
             span,
-            run: run(stream),
+            run: run(random),
         },
         9 => {
-            let (base, payload) = (vec![any(stream)], &body[..length - 1]);
+            let (base, payload) = (vec![any(random)], &body[..length - 1]);
             Frame::Delta {
                 span,
                 method: Method::Zstd,
@@ -398,38 +405,38 @@ fn say(stream: &mut Stream, chunks: &[ChunkId]) -> Vec<u8> {
             }
         }
         10 => Frame::Close {
-            stream: who,
+            stream: stream_id,
             length: number,
             digest: 0,
         },
         11 => Frame::Reset {
-            stream: who,
+            stream: stream_id,
             reason: 9,
         },
         12 => Frame::Stop {
-            stream: who,
+            stream: stream_id,
             reason: 9,
         },
         13 => {
             let state =
-                [StreamState::Open, StreamState::Complete, StreamState::Ended][stream.below(3)];
-            Frame::Ack(vec![Acked {
-                stream: who,
+                [StreamState::Open, StreamState::Complete, StreamState::Ended][random.below(3)];
+            Frame::Ack(vec![StreamAck {
+                stream: stream_id,
                 state,
                 offset: number,
             }])
         }
         14 => {
-            let cause = [NakCause::Missing, NakCause::Order, NakCause::Unopened][stream.below(3)];
+            let cause = [NakCause::Missing, NakCause::Order, NakCause::Unopened][random.below(3)];
             Frame::Nak {
-                stream: who,
+                stream: stream_id,
                 offset: number,
                 cause,
             }
         }
-        _ => match stream.below(3) {
+        _ => match random.below(3) {
             0 => Frame::Epoch(number),
-            _ => Frame::Credit(vec![(who, number)]),
+            _ => Frame::Credit(vec![(stream_id, number)]),
         },
     }
     .encode(&mut bytes);
@@ -442,12 +449,12 @@ fn say(stream: &mut Stream, chunks: &[ChunkId]) -> Vec<u8> {
 /// Method: an endpoint with open bodies and stored chunks receives hundreds of sequences of frames. After a
 /// violation a new connection begins. Tests check arithmetic, so an overflow would panic.
 #[test]
-fn no_row_of_frames_breaks_an_end() {
+fn no_sequence_of_frames_breaks_an_endpoint() {
     let (mut violations, mut handled) = (0, 0);
     for seed in 0..super::runs(2) {
-        let mut stream = Stream(seed);
+        let mut random = Random(seed);
         let mut world = World::new(Plan::quiet(seed));
-        let [end, other] = &mut world.ends;
+        let [end, other] = &mut world.endpoints;
         let hellos = [
             end.endpoint.hello(&end.store),
             other.endpoint.hello(&other.store),
@@ -464,28 +471,29 @@ fn no_row_of_frames_breaks_an_end() {
             end.store.insert(*id, chunk).expect("there is room");
         }
         for step in 0..120 {
-            match stream.below(12) {
+            match random.below(12) {
                 0 => _ = end.endpoint.open(b"y", true),
                 1 => {
-                    let text = stream.text(9000);
-                    let whose = StreamId(stream.below(4) as u32);
+                    let text = random.text(9000);
+                    let stream_id = StreamId(random.below(4) as u32);
                     _ = end
                         .endpoint
-                        .write(whose, &text, &mut end.store, &mut PatchCodec);
-                    if stream.below(2) == 0 {
-                        end.endpoint.flush(whose, &mut end.store, &mut PatchCodec);
+                        .write(stream_id, &text, &mut end.store, &mut PatchCodec);
+                    if random.below(2) == 0 {
+                        end.endpoint
+                            .flush(stream_id, &mut end.store, &mut PatchCodec);
                     }
                 }
                 2 => {
                     _ = end.endpoint.close(
-                        StreamId(stream.below(4) as u32),
+                        StreamId(random.below(4) as u32),
                         &mut end.store,
                         &mut PatchCodec,
                     );
                 }
-                3 => end.endpoint.reset(StreamId(stream.below(4) as u32), 1),
-                4 => end.endpoint.stop(StreamId(stream.below(4) as u32), 1),
-                5 => _ = end.endpoint.take(StreamId(stream.below(4) as u32)),
+                3 => end.endpoint.reset(StreamId(random.below(4) as u32), 1),
+                4 => end.endpoint.stop(StreamId(random.below(4) as u32), 1),
+                5 => _ = end.endpoint.take(StreamId(random.below(4) as u32)),
                 6 => {
                     let mut out = Vec::new();
                     while end.endpoint.transmit(
@@ -497,7 +505,7 @@ fn no_row_of_frames_breaks_an_end() {
                     ) {}
                 }
                 _ => {
-                    let bytes = say(&mut stream, &ids);
+                    let bytes = random_frame(&mut random, &ids);
                     let Ok(frame) = decode(&bytes) else { continue };
                     handled += 1;
                     if end

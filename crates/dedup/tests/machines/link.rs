@@ -8,20 +8,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
-use edgeward_dedup::Handled;
+use edgeward_dedup::FrameOutcome;
 use edgeward_dedup::buffer::Pool;
 use edgeward_dedup::chunker::ChunkerParams;
 use edgeward_dedup::codec::Methods;
 use edgeward_dedup::endpoint::{Endpoint, EndpointConfig, Event};
+use edgeward_dedup::fingerprint::FingerprintKey;
 use edgeward_dedup::id::{IdKey, Tagger};
-use edgeward_dedup::mark::MarkKey;
 use edgeward_dedup::reason;
-use edgeward_dedup::receiver::{ReceiverConfig, ReceiverEvent, Sharing, Taken};
+use edgeward_dedup::receiver::{ReceiverConfig, ReceiverEvent, Sharing, TakeResult};
 use edgeward_dedup::sender::{Lane, SenderConfig, SenderEvent};
 use edgeward_dedup::wire::{Role, StreamId, decode, frame_length};
 
 use super::store::{MemoryStore, PatchCodec};
-use super::support::Stream;
+use super::support::Random;
 
 /// The delay in ticks from one endpoint to the other.
 pub(crate) const DELAY: u64 = 50;
@@ -33,9 +33,9 @@ pub(crate) struct Plan {
     /// The number of bits of chunk hashes: 128, or few to make hashes collide.
     pub(crate) id_bits: u32,
     /// True if repeated chunks are recognised by fingerprints.
-    pub(crate) marks: bool,
+    pub(crate) fingerprints: bool,
     /// Counts hashed chunks.
-    pub(crate) named: Option<Arc<Named>>,
+    pub(crate) named: Option<Arc<HashCounter>>,
     pub(crate) receiver: ReceiverConfig,
     pub(crate) unacked_max: usize,
     pub(crate) delta: bool,
@@ -60,15 +60,15 @@ pub(crate) struct Faults {
     /// Ticks until the connection breaks and its frames are lost.
     pub(crate) reset: usize,
     /// Ticks until a store is damaged in one of five ways.
-    pub(crate) harm: usize,
+    pub(crate) damage: usize,
     /// Ticks until an endpoint restarts: its store survives, its memory does not.
     pub(crate) kill: usize,
     /// Lookups until a store answers with a pending read.
-    pub(crate) owe: usize,
+    pub(crate) pending: usize,
 }
 
 /// A frame: on the link, or parked until the read of its store is performed.
-struct UnderWay {
+struct FrameInTransit {
     at: u64,
     sequence: u64,
     bytes: Vec<u8>,
@@ -84,7 +84,7 @@ impl Plan {
         Self {
             seed,
             id_bits: 128,
-            marks: true,
+            fingerprints: true,
             named: None,
             receiver: ReceiverConfig {
                 streams_max: 16,
@@ -106,9 +106,9 @@ impl Plan {
 
 /// Hashes chunks by their content and counts how many.
 #[derive(Debug, Default)]
-pub(crate) struct Named(pub(crate) AtomicU64);
+pub(crate) struct HashCounter(pub(crate) AtomicU64);
 
-impl Tagger for Named {
+impl Tagger for HashCounter {
     fn tag(&self, bytes: &[u8]) -> [u8; 16] {
         self.0.fetch_add(1, Ordering::Relaxed);
         IdKey::new([5; 32]).id(bytes).0
@@ -116,7 +116,7 @@ impl Tagger for Named {
 }
 
 /// An endpoint with its users.
-pub(crate) struct End {
+pub(crate) struct TestEndpoint {
     pub(crate) endpoint: Endpoint,
     pub(crate) store: MemoryStore,
     codec: PatchCodec,
@@ -133,13 +133,13 @@ pub(crate) struct End {
 
 pub(crate) struct World {
     plan: Plan,
-    pub(crate) stream: Stream,
-    pub(crate) ends: [End; 2],
+    pub(crate) random: Random,
+    pub(crate) endpoints: [TestEndpoint; 2],
     pub(crate) bodies: Vec<Vec<u8>>,
     /// The frames on their way to each endpoint.
-    lines: [Vec<UnderWay>; 2],
+    links: [Vec<FrameInTransit>; 2],
     /// The number of frames handled again after a pending read, and of bodies that were resumed.
-    pub(crate) came_again: u64,
+    pub(crate) retried: u64,
     pub(crate) resumed: u64,
     pub(crate) now: u64,
     sequence: u64,
@@ -151,8 +151,8 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(plan: Plan) -> Self {
         let mut world = Self {
-            stream: Stream(plan.seed),
-            ends: [0, 1].map(|side| End {
+            random: Random(plan.seed),
+            endpoints: [0, 1].map(|side| TestEndpoint {
                 endpoint: endpoint(&plan, side),
                 store: MemoryStore::new(100 + side, 32 << 10, plan.containers_max),
                 codec: PatchCodec,
@@ -165,13 +165,13 @@ impl World {
             }),
             plan,
             bodies: Vec::new(),
-            lines: [Vec::new(), Vec::new()],
+            links: [Vec::new(), Vec::new()],
             now: 0,
             sequence: 0,
             sessions: 2,
             faults: 0,
             wire_bytes: 0,
-            came_again: 0,
+            retried: 0,
             resumed: 0,
         };
         world.connect();
@@ -181,7 +181,7 @@ impl World {
     /// Adds a body to be sent by `side` and returns its number.
     pub(crate) fn send(&mut self, side: usize, body: Vec<u8>) -> usize {
         self.bodies.push(body);
-        self.ends[side]
+        self.endpoints[side]
             .waiting
             .push_back((self.bodies.len() - 1, true));
         self.bodies.len() - 1
@@ -191,7 +191,7 @@ impl World {
     pub(crate) fn run(&mut self) -> u64 {
         let start = self.now;
         while self
-            .ends
+            .endpoints
             .iter()
             .any(|end| !(end.sending.is_empty() && end.waiting.is_empty()))
         {
@@ -220,26 +220,26 @@ impl World {
         if self.happens(faults.reset) {
             self.connect();
         }
-        if self.happens(faults.harm) {
-            let side = self.stream.below(2);
-            self.harm(side);
+        if self.happens(faults.damage) {
+            let side = self.random.below(2);
+            self.damage(side);
         }
         if self.happens(faults.kill) {
-            let side = self.stream.below(2);
+            let side = self.random.below(2);
             self.kill(side);
         }
     }
 
     fn happens(&mut self, one_in: usize) -> bool {
-        let happens = one_in > 0 && self.stream.below(one_in) == 0;
+        let happens = one_in > 0 && self.random.below(one_in) == 0;
         self.faults += u64::from(happens);
         happens
     }
 
     /// Replaces the connection: all frames on it are lost.
     pub(crate) fn connect(&mut self) {
-        self.lines = [Vec::new(), Vec::new()];
-        let [one, other] = &mut self.ends;
+        self.links = [Vec::new(), Vec::new()];
+        let [one, other] = &mut self.endpoints;
         let hellos = [
             one.endpoint.hello(&one.store),
             other.endpoint.hello(&other.store),
@@ -253,11 +253,11 @@ impl World {
             .expect("they agree");
     }
 
-    fn harm(&mut self, side: usize) {
-        let (kind, at) = (self.stream.below(5), self.stream.below(1 << 20));
-        let store = &mut self.ends[side].store;
+    fn damage(&mut self, side: usize) {
+        let (kind, at) = (self.random.below(5), self.random.below(1 << 20));
+        let store = &mut self.endpoints[side].store;
         match kind {
-            0 => store.wipe(),
+            0 => store.erase(),
             1 => store.truncate(1 + at % 3),
             2 => store.flip(at),
             3 => store.evict_oldest(),
@@ -267,7 +267,7 @@ impl World {
 
     fn kill(&mut self, side: usize) {
         self.sessions += 1;
-        let end = &mut self.ends[side];
+        let end = &mut self.endpoints[side];
         end.endpoint = endpoint(&self.plan, self.sessions);
         let lost = std::mem::take(&mut end.sending).into_values();
         end.waiting.extend(lost.map(|(body, _)| (body, true)));
@@ -278,15 +278,15 @@ impl World {
 
     fn arrive(&mut self, side: usize) {
         let now = self.now;
-        let line = std::mem::take(&mut self.lines[side]);
-        let (mut due, later): (Vec<_>, Vec<_>) = line.into_iter().partition(|it| it.at <= now);
-        self.lines[side] = later;
+        let link = std::mem::take(&mut self.links[side]);
+        let (mut due, later): (Vec<_>, Vec<_>) = link.into_iter().partition(|it| it.at <= now);
+        self.links[side] = later;
         due.sort_unstable_by_key(|it| (it.at, it.sequence));
-        for UnderWay { bytes, times, .. } in due {
-            let end = &mut self.ends[side];
+        for FrameInTransit { bytes, times, .. } in due {
+            let end = &mut self.endpoints[side];
             // For half of the frames the receiver may keep the frame's buffer.
             let bytes = Bytes::from(bytes);
-            let memory = (self.stream.below(2) == 0).then_some(&bytes);
+            let memory = (self.random.below(2) == 0).then_some(&bytes);
             let frame = match frame_length(&bytes) {
                 Ok(Some(length)) if length == bytes.len() => decode(&bytes).ok(),
                 _ => None,
@@ -296,27 +296,27 @@ impl World {
                 self.connect();
                 return;
             };
-            let hurry = if times < TIMES_MAX {
-                self.plan.faults.owe
+            let pending = if times < TIMES_MAX {
+                self.plan.faults.pending
             } else {
                 0
             };
             let (store, codec) = (&mut end.store, &mut end.codec);
-            store.hurry(hurry);
+            store.set_pending(pending);
             let before = end.endpoint.receiver().counters();
             let handled = end.endpoint.handle_in(frame, memory, store, codec);
             let handled = handled.unwrap_or_else(|violation| {
                 panic!("seed {:#x}: {violation}", self.plan.seed);
             });
-            let owed = store.hurry(0);
-            if handled == Handled::Again {
-                assert!(owed, "no read is pending");
+            let was_pending = store.set_pending(0);
+            if handled == FrameOutcome::Retry {
+                assert!(was_pending, "no read is pending");
                 let after = end.endpoint.receiver().counters();
                 assert_eq!(before, after, "a parked frame had no effect");
-                self.came_again += 1;
+                self.retried += 1;
                 self.sequence += 1;
-                let (at, sequence) = (now + 1 + self.stream.below(60) as u64, self.sequence);
-                self.lines[side].push(UnderWay {
+                let (at, sequence) = (now + 1 + self.random.below(60) as u64, self.sequence);
+                self.links[side].push(FrameInTransit {
                     at,
                     sequence,
                     bytes: bytes.into(),
@@ -330,10 +330,10 @@ impl World {
         let mut room = 100_000_usize;
         while room > 0 {
             let mut bytes = Vec::new();
-            let end = &mut self.ends[side];
-            let busy = self.stream.below(3) > 0;
+            let end = &mut self.endpoints[side];
+            let busy = self.random.below(3) > 0;
             // One connection or two. With two, one may be idle while the other has frames.
-            let lanes = [[Lane::Any, Lane::Any], [Lane::Short, Lane::Long]][self.stream.below(2)];
+            let lanes = [[Lane::Any, Lane::Any], [Lane::Short, Lane::Long]][self.random.below(2)];
             let sent = lanes.into_iter().any(|lane| {
                 end.endpoint
                     .transmit(lane, busy, &mut end.store, &mut end.codec, &mut bytes)
@@ -345,15 +345,15 @@ impl World {
             self.wire_bytes += bytes.len() as u64;
             let faults = self.plan.faults;
             if self.happens(faults.duplicate) {
-                let late = 1 + self.stream.below(200) as u64;
+                let late = 1 + self.random.below(200) as u64;
                 self.put(1 - side, DELAY + late, bytes.clone());
             }
             if self.happens(faults.flip) {
-                let at = self.stream.below(bytes.len());
-                bytes[at] ^= 1 << self.stream.below(8);
+                let at = self.random.below(bytes.len());
+                bytes[at] ^= 1 << self.random.below(8);
             }
             let late = if self.happens(faults.reorder) {
-                1 + self.stream.below(40) as u64
+                1 + self.random.below(40) as u64
             } else {
                 0
             };
@@ -363,7 +363,7 @@ impl World {
 
     fn put(&mut self, side: usize, delay: u64, bytes: Vec<u8>) {
         self.sequence += 1;
-        self.lines[side].push(UnderWay {
+        self.links[side].push(FrameInTransit {
             at: self.now + delay,
             sequence: self.sequence,
             bytes,
@@ -373,8 +373,8 @@ impl World {
 
     /// The users of the streams: in each tick they open streams, write and read.
     fn use_streams(&mut self, side: usize) {
-        let (now, owe) = (self.now, self.plan.faults.owe);
-        let end = &mut self.ends[side];
+        let (now, pending) = (self.now, self.plan.faults.pending);
+        let end = &mut self.endpoints[side];
         let due: Vec<_> = end
             .stalled
             .iter()
@@ -387,11 +387,12 @@ impl World {
         for (stream, times) in due {
             self.resumed += 1;
             end.stalled.remove(&stream);
-            end.store.hurry(if times < TIMES_MAX { owe } else { 0 });
+            end.store
+                .set_pending(if times < TIMES_MAX { pending } else { 0 });
             end.endpoint.resume(stream, &mut end.store, &mut end.codec);
-            if end.store.hurry(0) && end.endpoint.sender().is_stalled(stream) {
+            if end.store.set_pending(0) && end.endpoint.sender().is_stalled(stream) {
                 end.stalled
-                    .insert(stream, (now + 1 + self.stream.below(60) as u64, times + 1));
+                    .insert(stream, (now + 1 + self.random.below(60) as u64, times + 1));
             }
         }
         while let Some(event) = end.endpoint.event() {
@@ -423,13 +424,13 @@ impl World {
             if *written > body.len() {
                 continue;
             }
-            let most = self.plan.steps[self.stream.below(3)];
-            let wanted = 1 + self.stream.below(most);
+            let most = self.plan.steps[self.random.below(3)];
+            let wanted = 1 + self.random.below(most);
             let piece = &body[*written..body.len().min(*written + wanted)];
             // Either `write` or `spare` and `filled`.
             let (store, codec) = (&mut end.store, &mut end.codec);
-            store.hurry(owe);
-            *written += if self.stream.below(2) == 0 {
+            store.set_pending(pending);
+            *written += if self.random.below(2) == 0 {
                 let taken = end.endpoint.write(stream, piece, store, codec);
                 taken.expect("it is open")
             } else {
@@ -442,9 +443,9 @@ impl World {
                 end.endpoint.filled(stream, bytes, store, codec);
                 bytes
             };
-            if self.plan.flush > 0 && self.stream.below(self.plan.flush) == 0 {
+            if self.plan.flush > 0 && self.random.below(self.plan.flush) == 0 {
                 end.endpoint.flush(stream, &mut end.store, &mut end.codec);
-            } else if self.plan.flush > 0 && self.stream.below(self.plan.flush) == 0 {
+            } else if self.plan.flush > 0 && self.random.below(self.plan.flush) == 0 {
                 end.endpoint
                     .flush_whole(stream, &mut end.store, &mut end.codec);
             }
@@ -454,24 +455,24 @@ impl World {
                     .expect("it is open");
                 *written += 1;
             }
-            let owed = end.store.hurry(0);
+            let was_pending = end.store.set_pending(0);
             if end.endpoint.sender().is_stalled(stream) && !end.stalled.contains_key(&stream) {
-                assert!(owed, "no read is pending");
+                assert!(was_pending, "no read is pending");
                 end.stalled
-                    .insert(stream, (now + 1 + self.stream.below(60) as u64, 1));
+                    .insert(stream, (now + 1 + self.random.below(60) as u64, 1));
             }
         }
         let streams: Vec<_> = end.receiving.keys().copied().collect();
         for stream in streams {
             // Some users read late.
-            for _ in 0..self.stream.below(4) {
+            for _ in 0..self.random.below(4) {
                 match end.endpoint.take(stream) {
-                    Taken::Bytes(bytes) => {
+                    TakeResult::Bytes(bytes) => {
                         let (_, body) = end.receiving.get_mut(&stream).expect("it was opened");
                         body.extend_from_slice(&bytes);
                     }
-                    Taken::Wait => break,
-                    Taken::Complete => {
+                    TakeResult::Wait => break,
+                    TakeResult::Complete => {
                         let (number, body) = end.receiving.remove(&stream).expect("it was opened");
                         // The main property: the received body equals the sent one.
                         assert!(
@@ -482,7 +483,7 @@ impl World {
                         end.arrived.push(number);
                         break;
                     }
-                    Taken::Failed(_) | Taken::Unknown => {
+                    TakeResult::Failed(_) | TakeResult::Unknown => {
                         end.receiving.remove(&stream);
                         break;
                     }
@@ -508,8 +509,8 @@ fn ids(plan: &Plan) -> IdKey {
         Some(named) => ids.with_tagger(Arc::clone(named) as Arc<dyn Tagger>),
         None => ids,
     };
-    if plan.marks {
-        ids.with_marks(Arc::new(MarkKey::new(&[4; 32])))
+    if plan.fingerprints {
+        ids.with_fingerprints(Arc::new(FingerprintKey::new(&[4; 32])))
     } else {
         ids
     }

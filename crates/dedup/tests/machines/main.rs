@@ -18,8 +18,8 @@ use edgeward_dedup::sender::Lane;
 use edgeward_dedup::store::ChunkStore as _;
 use edgeward_dedup::wire::{Frame, decode, frame_length};
 
-use link::{DELAY, Faults, Named, Plan, World};
-use support::Stream;
+use link::{DELAY, Faults, HashCounter, Plan, World};
+use support::Random;
 
 fn runs(share: u64) -> u64 {
     let all = std::env::var("EDGEWARD_LINK_RUNS").ok();
@@ -31,21 +31,21 @@ fn runs(share: u64) -> u64 {
 
 /// Both endpoints send versions of two texts, noise, and runs of one byte.
 fn fill(world: &mut World) {
-    let mut stream = Stream(world.stream.next());
-    let mut versions = [30_000, 60_000].map(|bytes| stream.text(bytes));
-    for _ in 0..3 + stream.below(6) {
-        let side = stream.below(2);
-        let body = match stream.below(8) {
+    let mut random = Random(world.random.next());
+    let mut versions = [30_000, 60_000].map(|bytes| random.text(bytes));
+    for _ in 0..3 + random.below(6) {
+        let side = random.below(2);
+        let body = match random.below(8) {
             0 => {
-                let bytes = stream.below(20_000);
-                stream.noise(bytes)
+                let bytes = random.below(20_000);
+                random.noise(bytes)
             }
-            1 => vec![[7, 8, 9][stream.below(3)]; stream.below(60_000)],
-            2 => stream.text(stream.clone().below(6000)),
+            1 => vec![[7, 8, 9][random.below(3)]; random.below(60_000)],
+            2 => random.text(random.clone().below(6000)),
             nth => {
-                let edits = stream.below(4);
+                let edits = random.below(4);
                 let version = &mut versions[nth % 2];
-                *version = stream.edited(version, edits);
+                *version = random.edited(version, edits);
                 version.clone()
             }
         };
@@ -63,26 +63,29 @@ fn check(plan: Plan) -> World {
     fill(&mut world);
     world.run();
     for number in 0..world.bodies.len() {
-        let arrived = world.ends.iter().any(|end| end.arrived.contains(&number));
+        let arrived = world
+            .endpoints
+            .iter()
+            .any(|end| end.arrived.contains(&number));
         assert!(arrived, "seed {seed:#x}: body {number} did not arrive");
     }
     world
 }
 
-fn plan(law: u64, run: u64) -> (Plan, Stream) {
-    let seed = Stream(law << 32 | run).next();
-    (Plan::quiet(seed), Stream(!seed))
+fn plan(law: u64, run: u64) -> (Plan, Random) {
+    let seed = Random(law << 32 | run).next();
+    (Plan::quiet(seed), Random(!seed))
 }
 
 /// Without faults every body arrives. Only runs are refused, because the endpoints store chunks that they send each
 /// other at the same time in different orders. Frames that refer to chunks behind a refused run may be refused too.
 /// Then an endpoint believes that its peer lacks a chunk, and refuses a reference to this chunk as foreign.
 #[test]
-fn bodies_arrive_over_a_quiet_line() {
+fn bodies_arrive_over_a_link_without_faults() {
     for run in 0..runs(8) {
         let (plan, _) = plan(1, run);
         let world = check(plan);
-        let counters = world.ends.each_ref();
+        let counters = world.endpoints.each_ref();
         let counters = counters.map(|end| end.endpoint.receiver().counters());
         let sum = |of: fn(&ReceiverCounters) -> u64| counters.iter().map(of).sum::<u64>();
         assert_eq!(sum(|end| end.digest_failures), 0, "run {run}");
@@ -95,34 +98,34 @@ fn bodies_arrive_over_a_quiet_line() {
 
 /// Bodies survive frames that are reordered, repeated, corrupt, or lost with their connection.
 #[test]
-fn bodies_survive_the_line() {
+fn bodies_survive_faults_of_the_link() {
     for run in 0..runs(4) {
-        let (mut plan, mut stream) = plan(2, run);
+        let (mut plan, mut random) = plan(2, run);
         plan.faults = Faults {
-            reorder: [0, 3, 20][stream.below(3)],
-            duplicate: [0, 3, 20][stream.below(3)],
-            flip: [0, 100][stream.below(2)],
-            reset: [0, 80, 400][stream.below(3)],
+            reorder: [0, 3, 20][random.below(3)],
+            duplicate: [0, 3, 20][random.below(3)],
+            flip: [0, 100][random.below(2)],
+            reset: [0, 80, 400][random.below(3)],
             ..Faults::default()
         };
-        plan.delta = stream.below(3) > 0;
-        plan.keep_sent = stream.below(2) > 0;
+        plan.delta = random.below(3) > 0;
+        plan.keep_sent = random.below(2) > 0;
         check(plan);
     }
 }
 
 /// Bodies survive stores that are erased, truncated, reordered or corrupt, on one side only.
 #[test]
-fn bodies_survive_their_stores() {
+fn bodies_survive_faults_of_the_stores() {
     let mut lost = 0;
     for run in 0..runs(4) {
-        let (mut plan, mut stream) = plan(3, run);
-        plan.containers_max = [1, 3, 10, 1000][stream.below(4)];
-        plan.faults.harm = [10, 50, 200][stream.below(3)];
-        plan.delta = stream.below(3) > 0;
-        plan.keep_sent = stream.below(2) > 0;
+        let (mut plan, mut random) = plan(3, run);
+        plan.containers_max = [1, 3, 10, 1000][random.below(4)];
+        plan.faults.damage = [10, 50, 200][random.below(3)];
+        plan.delta = random.below(3) > 0;
+        plan.keep_sent = random.below(2) > 0;
         let world = check(plan);
-        let ends = world.ends.iter();
+        let ends = world.endpoints.iter();
         lost += ends
             .map(|end| end.endpoint.sender().counters().lost)
             .sum::<u64>();
@@ -135,21 +138,21 @@ fn bodies_survive_their_stores() {
 
 /// Bodies survive all of these faults at once, and restarts of endpoints.
 #[test]
-fn bodies_survive_everything() {
+fn bodies_survive_all_faults_at_once() {
     for run in 0..runs(4) {
-        let (mut plan, mut stream) = plan(4, run);
-        plan.containers_max = [2, 10, 1000][stream.below(3)];
+        let (mut plan, mut random) = plan(4, run);
+        plan.containers_max = [2, 10, 1000][random.below(3)];
         plan.faults = Faults {
             reorder: 10,
             duplicate: 10,
             flip: 200,
             reset: 500,
-            harm: 100,
-            kill: [400, 1500][stream.below(2)],
-            owe: [0, 10, 200][stream.below(3)],
+            damage: 100,
+            kill: [400, 1500][random.below(2)],
+            pending: [0, 10, 200][random.below(3)],
         };
-        plan.delta = stream.below(3) > 0;
-        plan.keep_sent = stream.below(2) > 0;
+        plan.delta = random.below(3) > 0;
+        plan.keep_sent = random.below(2) > 0;
         check(plan);
     }
 }
@@ -157,19 +160,19 @@ fn bodies_survive_everything() {
 /// Bodies survive stores with pending reads. Parked frames are handled after later ones, and a frame has no effect
 /// until then.
 #[test]
-fn bodies_survive_stores_that_take_their_time() {
-    let (mut came_again, mut resumed) = (0, 0);
+fn bodies_survive_pending_reads() {
+    let (mut retried, mut resumed) = (0, 0);
     for run in 0..runs(4) {
-        let (mut plan, mut stream) = plan(6, run);
-        plan.containers_max = [10, 1000][stream.below(2)];
-        plan.faults.owe = [2, 8, 50, 400][stream.below(4)];
-        plan.keep_sent = stream.below(2) > 0;
-        plan.faults.reset = [0, 0, 200][stream.below(3)];
+        let (mut plan, mut random) = plan(6, run);
+        plan.containers_max = [10, 1000][random.below(2)];
+        plan.faults.pending = [2, 8, 50, 400][random.below(4)];
+        plan.keep_sent = random.below(2) > 0;
+        plan.faults.reset = [0, 0, 200][random.below(3)];
         let world = check(plan);
-        (came_again, resumed) = (came_again + world.came_again, resumed + world.resumed);
+        (retried, resumed) = (retried + world.retried, resumed + world.resumed);
     }
     assert!(
-        came_again > runs(4) && resumed > runs(4),
+        retried > runs(4) && resumed > runs(4),
         "the faults had no effect: the test is too weak"
     );
 }
@@ -177,7 +180,7 @@ fn bodies_survive_stores_that_take_their_time() {
 /// If two chunks have the same hash and length, the body with the wrong chunk fails by its digest and arrives at
 /// the second attempt.
 #[test]
-fn a_collision_of_names_is_noticed() {
+fn a_collision_of_chunk_hashes_is_detected() {
     let mut plan = Plan::quiet(4);
     (plan.id_bits, plan.flush) = (0, 0);
     let mut world = World::new(plan);
@@ -187,24 +190,28 @@ fn a_collision_of_names_is_noticed() {
         world.send(0, vec![byte; 4096 + 3 * 32768]);
         world.run();
     }
-    assert_eq!(world.ends[1].arrived, [0, 1]);
+    assert_eq!(world.endpoints[1].arrived, [0, 1]);
     assert_eq!(
-        world.ends[1].endpoint.receiver().counters().digest_failures,
+        world.endpoints[1]
+            .endpoint
+            .receiver()
+            .counters()
+            .digest_failures,
         1
     );
-    assert_eq!(world.ends[0].refused, [edgeward_dedup::reason::DIGEST]);
+    assert_eq!(world.endpoints[0].refused, [edgeward_dedup::reason::DIGEST]);
 }
 
 /// Bodies survive chunk hashes of a few bits, which many chunks share.
 #[test]
-fn bodies_survive_collisions_of_names() {
+fn bodies_survive_collisions_of_chunk_hashes() {
     let mut failures = 0;
     for run in 0..runs(8) {
-        let (mut plan, mut stream) = plan(5, run);
-        plan.id_bits = [0, 1, 3, 6, 9][stream.below(5)];
+        let (mut plan, mut random) = plan(5, run);
+        plan.id_bits = [0, 1, 3, 6, 9][random.below(5)];
         let world = check(plan);
         let counters = world
-            .ends
+            .endpoints
             .iter()
             .map(|end| end.endpoint.receiver().counters());
         failures += counters
@@ -223,17 +230,17 @@ fn bodies_survive_collisions_of_names() {
 /// Method: a body three times, and then a version of it, with fingerprints and without. Computed hashes are
 /// counted.
 #[test]
-fn what_is_known_by_its_mark_is_not_named_again() {
-    let [with, without] = [true, false].map(|marks| {
-        let named = Arc::new(Named::default());
+fn chunks_with_fingerprints_are_not_hashed_again() {
+    let [with, without] = [true, false].map(|fingerprints| {
+        let named = Arc::new(HashCounter::default());
         let mut world = World::new(Plan {
-            marks,
+            fingerprints,
             named: Some(Arc::clone(&named)),
             flush: 0,
             ..Plan::quiet(12)
         });
-        let body = Stream(6).text(500_000);
-        let version = Stream(7).edited(&body, 6);
+        let body = Random(6).text(500_000);
+        let version = Random(7).edited(&body, 6);
         [body.clone(), body.clone(), body, version].map(|body| {
             let before = (named.0.load(Ordering::Relaxed), world.wire_bytes);
             world.send(0, body);
@@ -267,15 +274,15 @@ fn what_is_known_by_its_mark_is_not_named_again() {
 /// Method: new bodies, known bodies, and mixed ones. They are written in short steps, so that no two chunks are
 /// available at once, and in long steps.
 #[test]
-fn what_is_named_together_is_what_is_named_alone() {
+fn chunks_hashed_together_are_handled_like_chunks_hashed_alone() {
     let [alone, together] = [1000, 60_000].map(|step| {
         let mut world = World::new(Plan {
             steps: [step; 3],
             flush: 0,
             ..Plan::quiet(21)
         });
-        let (text, noise) = (Stream(6).text(300_000), Stream(8).noise(400_000));
-        let version = Stream(7).edited(&text, 30);
+        let (text, noise) = (Random(6).text(300_000), Random(8).noise(400_000));
+        let version = Random(7).edited(&text, 30);
         let turns = text.chunks(30_000).zip(noise.chunks(40_000).skip(1));
         let turns: Vec<u8> = turns
             .flat_map(|(one, other)| [one, other].concat())
@@ -292,10 +299,14 @@ fn what_is_named_together_is_what_is_named_alone() {
             world.send(0, body.to_vec());
             world.run();
         }
-        let mut counters = world.ends[0].endpoint.sender().counters();
+        let mut counters = world.endpoints[0].endpoint.sender().counters();
         // More available bytes may be sent in fewer frames.
         let wire = std::mem::take(&mut counters.wire);
-        (counters, world.ends.map(|end| end.store.listed()), wire)
+        (
+            counters,
+            world.endpoints.map(|end| end.store.listed()),
+            wire,
+        )
     });
     assert!(alone.0.recognised > 0 && alone.0.literal > 0);
     assert_eq!((alone.0, &alone.1), (together.0, &together.1));
@@ -305,13 +316,13 @@ fn what_is_named_together_is_what_is_named_alone() {
 /// Known chunks are not sent again: the second time a body takes a hundredth of its bytes, the next version a
 /// tenth.
 #[test]
-fn what_was_sent_is_not_sent_again() {
+fn known_chunks_are_not_sent_again() {
     let mut world = World::new(Plan {
         flush: 0,
         ..Plan::quiet(1)
     });
-    let body = world.stream.text(400_000);
-    let next = Stream(5).edited(&body, 4);
+    let body = world.random.text(400_000);
+    let next = Random(5).edited(&body, 4);
     let cost = |world: &mut World, body: &[u8]| {
         let before = world.wire_bytes;
         world.send(0, body.to_vec());
@@ -325,9 +336,9 @@ fn what_was_sent_is_not_sent_again() {
     assert!(again < 4096 + 4000, "{again} bytes for the same body");
     let version = cost(&mut world, &next);
     assert!(version < 30_000, "{version} bytes for four edits");
-    let counters = world.ends[0].endpoint.sender().counters();
+    let counters = world.endpoints[0].endpoint.sender().counters();
     assert!(
-        counters.delta > 0 && counters.named > 700_000,
+        counters.delta > 0 && counters.referenced > 700_000,
         "{counters:?}"
     );
 }
@@ -342,12 +353,12 @@ fn a_run_goes_on_in_the_next_container() {
     (plan.flush, plan.receiver.streams_max) = (0, 4);
     (plan.receiver.credit, plan.unacked_max) = (256 << 10, 1 << 20);
     let mut world = World::new(plan);
-    let body = Stream(6).text(200_000);
+    let body = Random(6).text(200_000);
     for _ in 0..3 {
         world.send(0, body.clone());
         world.run();
     }
-    let [end, _] = &mut world.ends;
+    let [end, _] = &mut world.endpoints;
     assert_eq!(end.endpoint.sender().counters().naks, 0);
     let (mut codec, mut bytes) = (store::PatchCodec, Vec::new());
     let stream = end.endpoint.open(b"", true).expect("one of four");
@@ -380,19 +391,19 @@ fn a_run_goes_on_in_the_next_container() {
 ///
 /// Method: a body twice, with memory for a quarter of it.
 #[test]
-fn what_the_store_has_is_not_held() {
+fn stored_chunks_sent_as_references_take_no_memory() {
     let [kept, listed] = [true, false].map(|keep_sent| {
         let mut plan = Plan::quiet(14);
         (plan.flush, plan.delta, plan.keep_sent) = (0, false, keep_sent);
         (plan.receiver.streams_max, plan.receiver.credit) = (4, 256 << 10);
         plan.unacked_max = 128 << 10;
         let mut world = World::new(plan);
-        let body = Stream(6).text(240_000);
+        let body = Random(6).text(240_000);
         world.send(0, body.clone());
         world.run();
         world.send(0, body);
         let ticks = world.run();
-        let sender = world.ends[0].endpoint.sender();
+        let sender = world.endpoints[0].endpoint.sender();
         assert_eq!((sender.unacked(), sender.counters().naks), (0, 0));
         ticks
     });
@@ -403,57 +414,57 @@ fn what_the_store_has_is_not_held() {
 /// reset. Sender and reader get an event. Sent again, the body arrives, however many of its chunks are lost. From
 /// the next body on, chunks are released again.
 #[test]
-fn what_neither_end_has_any_more_is_given_up() {
+fn a_body_is_reset_if_both_endpoints_lost_its_chunks() {
     let mut plan = Plan::quiet(15);
     plan.flush = 0;
     (plan.receiver.streams_max, plan.receiver.credit) = (4, 128 << 10);
     plan.unacked_max = 128 << 10;
     let mut world = World::new(plan);
-    let body = world.stream.text(600_000);
+    let body = world.random.text(600_000);
     world.send(0, body.clone());
     world.run();
     world.send(0, body.clone());
     // The start of the body was sent as references, which are on the link.
     (0..DELAY / 2).for_each(|_| world.tick());
-    assert!(world.ends[0].endpoint.sender().counters().named > 0);
+    assert!(world.endpoints[0].endpoint.sender().counters().referenced > 0);
     // All chunks are now corrupt, and neither store has noticed.
-    for end in &mut world.ends {
+    for end in &mut world.endpoints {
         (0..end.store.bytes())
             .step_by(500)
             .for_each(|at| end.store.flip(at));
     }
     world.run();
-    let [sender, receiver] = &world.ends;
+    let [sender, receiver] = &world.endpoints;
     assert_eq!(sender.refused, [edgeward_dedup::reason::LOST]);
     assert_eq!(sender.endpoint.sender().counters().lost, 1);
     assert_eq!(receiver.arrived, [0, 1]);
 
     world.send(0, body);
     (0..DELAY / 2).for_each(|_| world.tick());
-    let sender = world.ends[0].endpoint.sender();
+    let sender = world.endpoints[0].endpoint.sender();
     assert!(sender.unacked() < 40_000, "{} bytes", sender.unacked());
     world.run();
-    assert_eq!(world.ends[1].arrived, [0, 1, 2]);
+    assert_eq!(world.endpoints[1].arrived, [0, 1, 2]);
 }
 
 /// An endpoint that sent a body and stored only entries of its chunks receives the body back as bytes, but only
 /// once: then it has them.
 #[test]
-fn what_was_only_listed_is_taken_as_bytes_once() {
+fn chunks_stored_without_bytes_are_received_as_bytes_once() {
     let mut world = World::new(Plan {
         delta: false,
         keep_sent: false,
         flush: 0,
         ..Plan::quiet(9)
     });
-    let body = world.stream.noise(100_000);
+    let body = world.random.noise(100_000);
     world.send(0, body.clone());
     world.run();
     let cost = |world: &mut World, side: usize| {
         let before = world.wire_bytes;
         world.send(side, body.clone());
         world.run();
-        let counters = world.ends[side].endpoint.sender().counters();
+        let counters = world.endpoints[side].endpoint.sender().counters();
         (world.wire_bytes - before, counters.naks)
     };
     let (back, refused) = cost(&mut world, 1);
@@ -479,21 +490,23 @@ fn what_was_only_listed_is_taken_as_bytes_once() {
 /// Method: a body, then its next version, with an intact store and after each kind of loss; the sender does not
 /// know.
 #[test]
-fn each_loss_costs_one_round_trip() {
+fn each_lost_chunk_costs_one_round_trip() {
     type Loss = fn(&mut World);
     let losses: [(&str, Loss); 6] = [
         ("nothing", |_| {}),
         ("evicted", |world| {
-            (0..5).for_each(|_| world.ends[1].store.evict_oldest());
+            (0..5).for_each(|_| world.endpoints[1].store.evict_oldest());
         }),
-        ("truncated", |world| world.ends[1].store.truncate(4)),
+        ("truncated", |world| world.endpoints[1].store.truncate(4)),
         ("truncated to nothing", |world| {
-            world.ends[1].store.truncate(1000);
+            world.endpoints[1].store.truncate(1000);
         }),
-        ("harmed", |world| {
-            (0..40).for_each(|nth| world.ends[1].store.flip(nth * 5003));
+        ("corrupt", |world| {
+            (0..40).for_each(|nth| world.endpoints[1].store.flip(nth * 5003));
         }),
-        ("in another order", |world| world.ends[1].store.shuffle()),
+        ("in another order", |world| {
+            world.endpoints[1].store.shuffle()
+        }),
     ];
     let mut sound = [0; 2];
     let times = [1, 3];
@@ -509,21 +522,24 @@ fn each_loss_costs_one_round_trip() {
             plan.unacked_max,
         ) = (4, 256 << 10, 1 << 20);
         let mut world = World::new(plan);
-        let body = Stream(6).text(200_000);
-        let next = Stream(7).edited(&body, 6);
+        let body = Random(6).text(200_000);
+        let next = Random(7).edited(&body, 6);
         // Once, so that the body is stored; three times, so that it has fingerprints.
         for _ in 0..times[nth] {
             world.send(0, body.clone());
             world.run();
         }
-        let marked = world.ends.iter().all(|end| end.store.noted > 0);
-        assert_eq!(marked, nth == 1, "{name}");
+        let fingerprinted = world
+            .endpoints
+            .iter()
+            .all(|end| end.store.fingerprints_set > 0);
+        assert_eq!(fingerprinted, nth == 1, "{name}");
         // Writes have the same lengths in each tick, whatever was drawn before.
-        world.stream = Stream(8);
+        world.random = Random(8);
         loss(&mut world);
         world.send(0, next);
         let ticks = world.run();
-        let naks = world.ends[0].endpoint.sender().counters().naks;
+        let naks = world.endpoints[0].endpoint.sender().counters().naks;
         if name == "nothing" {
             assert_eq!(naks, 0);
             sound[nth] = ticks;
@@ -543,10 +559,10 @@ fn each_loss_costs_one_round_trip() {
 #[test]
 fn short_bodies_do_not_wait_behind_long_ones() {
     let mut world = World::new(Plan::quiet(9));
-    let noise = world.stream.noise(30_000);
-    let [end, _] = &mut world.ends;
+    let noise = world.random.noise(30_000);
+    let [end, _] = &mut world.endpoints;
     let mut codec = store::PatchCodec;
-    let mut write = |end: &mut link::End, bytes: &[u8]| {
+    let mut write = |end: &mut link::TestEndpoint, bytes: &[u8]| {
         let stream = end.endpoint.open(b"", true).expect("one of a few");
         let written = end
             .endpoint
@@ -554,7 +570,7 @@ fn short_bodies_do_not_wait_behind_long_ones() {
         written.expect("it is open");
         end.endpoint.flush(stream, &mut end.store, &mut codec);
     };
-    let transmit = |end: &mut link::End| {
+    let transmit = |end: &mut link::TestEndpoint| {
         let mut bytes = Vec::new();
         let codec = &mut store::PatchCodec;
         let sent = end
@@ -579,17 +595,17 @@ fn short_bodies_do_not_wait_behind_long_ones() {
 
 /// With one connection per lane, short and long frames of one body never wait for each other: OPEN is sent on both.
 #[test]
-fn either_lane_begins_a_body() {
+fn each_lane_can_open_a_stream() {
     let mut world = World::new(Plan::quiet(10));
-    let noise = world.stream.noise(30_000);
-    let [end, _] = &mut world.ends;
+    let noise = world.random.noise(30_000);
+    let [end, _] = &mut world.endpoints;
     let mut codec = store::PatchCodec;
     let stream = end.endpoint.open(b"a label", true).expect("the first");
     let written = end
         .endpoint
         .write(stream, &noise, &mut end.store, &mut codec);
     assert_eq!(written, Ok(30_000));
-    let whole = |end: &link::End| end.endpoint.sender().unsealed(stream);
+    let whole = |end: &link::TestEndpoint| end.endpoint.sender().unsealed(stream);
     assert_eq!(whole(end), 30_000 - 4096, "the first bytes do not wait");
     end.endpoint.flush_whole(stream, &mut end.store, &mut codec);
     let unfinished = whole(end);
@@ -599,7 +615,7 @@ fn either_lane_begins_a_body() {
     assert!(end.endpoint.sender().backlog(stream));
     let transmit = |world: &mut World, lane| {
         let mut bytes = Vec::new();
-        let end = &mut world.ends[0];
+        let end = &mut world.endpoints[0];
         let mut codec = store::PatchCodec;
         while end
             .endpoint
@@ -608,10 +624,10 @@ fn either_lane_begins_a_body() {
         kinds(&bytes)
     };
     assert_eq!(transmit(&mut world, Lane::Short), ["open", "plain"]);
-    let ready = |end: &link::End| {
+    let ready = |end: &link::TestEndpoint| {
         [Lane::Short, Lane::Long, Lane::Any].map(|lane| end.endpoint.sender().is_ready(lane))
     };
-    assert_eq!(ready(&world.ends[0]), [false, true, true]);
+    assert_eq!(ready(&world.endpoints[0]), [false, true, true]);
     let long = transmit(&mut world, Lane::Long);
     assert_eq!(long[0], "open");
     assert!(long.len() > 1 && long[1..].iter().all(|kind| *kind == "literal"));
@@ -619,7 +635,7 @@ fn either_lane_begins_a_body() {
         transmit(&mut world, Lane::Any).len() < 2,
         "only a short CLOSE is left"
     );
-    assert!(!world.ends[0].endpoint.sender().backlog(stream));
+    assert!(!world.endpoints[0].endpoint.sender().backlog(stream));
 }
 
 fn kinds(mut bytes: &[u8]) -> Vec<&'static str> {
@@ -638,10 +654,10 @@ fn kinds(mut bytes: &[u8]) -> Vec<&'static str> {
 
 /// A body that bypasses deduplication early enough is not stored.
 #[test]
-fn a_body_goes_by_unseen_from_its_first_bytes_on() {
+fn a_body_can_bypass_deduplication_after_its_first_bytes() {
     let mut world = World::new(Plan::quiet(11));
-    let noise = world.stream.noise(30_000);
-    let [end, _] = &mut world.ends;
+    let noise = world.random.noise(30_000);
+    let [end, _] = &mut world.endpoints;
     let mut codec = store::PatchCodec;
     for (first, in_time) in [(4096, true), (4097, false)] {
         let stream = end.endpoint.open(b"", true).expect("one of two");
@@ -668,18 +684,18 @@ fn a_body_goes_by_unseen_from_its_first_bytes_on() {
 #[test]
 fn a_new_epoch_is_announced() {
     let mut world = World::new(Plan::quiet(3));
-    let body = Stream(6).text(100_000);
+    let body = Random(6).text(100_000);
     world.send(0, body.clone());
     world.run();
-    world.ends[1].store.wipe();
+    world.endpoints[1].store.erase();
     // The announcement is sent together with this body.
     world.send(1, vec![1; 10]);
     world.run();
     world.send(0, body);
     world.run();
-    assert_eq!(world.ends[0].endpoint.sender().counters().naks, 0);
+    assert_eq!(world.endpoints[0].endpoint.sender().counters().naks, 0);
     assert!(
-        world.ends[1].store.chunks() > 10,
+        world.endpoints[1].store.chunks() > 10,
         "the received chunks were stored"
     );
 }

@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use edgeward_dedup::codec::{Codec, Method, Undecodable};
+use edgeward_dedup::fingerprint::ChunkFingerprint;
 use edgeward_dedup::id::ChunkId;
-use edgeward_dedup::mark::Mark;
-use edgeward_dedup::store::{ChunkStore, Entry, Familiar, Place, bytes_of};
+use edgeward_dedup::store::{ChunkLocation, ChunkStore, Entry, FingerprintedEntry, bytes_of};
 
-use super::support::Stream;
+use super::support::Random;
 
 #[derive(Debug, Default)]
 struct Container {
     entries: Vec<Entry>,
-    marks: BTreeMap<usize, Mark>,
+    fingerprints: BTreeMap<usize, ChunkFingerprint>,
     bytes: Vec<u8>,
     /// The slots of chunks without their bytes; `bytes` has zeroes there.
     listed: BTreeSet<usize>,
@@ -23,16 +23,16 @@ struct Container {
 pub(crate) struct MemoryStore {
     epoch: u64,
     containers: BTreeMap<u32, Container>,
-    names: BTreeMap<ChunkId, Place>,
+    names: BTreeMap<ChunkId, ChunkLocation>,
     container_bytes: usize,
     containers_max: usize,
     next: u32,
     /// The number of fingerprints that were stored.
-    pub(crate) noted: u64,
+    pub(crate) fingerprints_set: u64,
     /// One in this many answers is a pending read; 0 for never.
-    hurry: usize,
-    owes: bool,
-    random: Stream,
+    pending_one_in: usize,
+    has_pending: bool,
+    random: Random,
 }
 
 impl MemoryStore {
@@ -44,10 +44,10 @@ impl MemoryStore {
             container_bytes,
             containers_max,
             next: 0,
-            noted: 0,
-            hurry: 0,
-            owes: false,
-            random: Stream(epoch),
+            fingerprints_set: 0,
+            pending_one_in: 0,
+            has_pending: false,
+            random: Random(epoch),
         }
     }
 
@@ -61,20 +61,20 @@ impl MemoryStore {
 
     /// From now on one in this many answers is a pending read; 0 for never. Returns true if a read was pending
     /// before.
-    pub(crate) fn hurry(&mut self, one_in: usize) -> bool {
-        self.hurry = one_in;
-        std::mem::take(&mut self.owes)
+    pub(crate) fn set_pending(&mut self, one_in: usize) -> bool {
+        self.pending_one_in = one_in;
+        std::mem::take(&mut self.has_pending)
     }
 
     /// Returns true if this answer is a pending read.
-    fn is_hurried(&mut self) -> bool {
-        let owed = self.hurry > 0 && self.random.below(self.hurry) == 0;
-        self.owes |= owed;
-        owed
+    fn is_pending(&mut self) -> bool {
+        let was_pending = self.pending_one_in > 0 && self.random.below(self.pending_one_in) == 0;
+        self.has_pending |= was_pending;
+        was_pending
     }
 
     /// Erases all chunks and changes the epoch.
-    pub(crate) fn wipe(&mut self) {
+    pub(crate) fn erase(&mut self) {
         self.epoch += 1;
         self.containers.clear();
         self.names.clear();
@@ -82,7 +82,8 @@ impl MemoryStore {
 
     pub(crate) fn evict_oldest(&mut self) {
         if let Some((number, _)) = self.containers.pop_first() {
-            self.names.retain(|_, place| place.container != number);
+            self.names
+                .retain(|_, location| location.container != number);
         }
     }
 
@@ -90,7 +91,8 @@ impl MemoryStore {
     pub(crate) fn truncate(&mut self, containers: usize) {
         for _ in 0..containers {
             if let Some((number, _)) = self.containers.pop_last() {
-                self.names.retain(|_, place| place.container != number);
+                self.names
+                    .retain(|_, location| location.container != number);
             }
         }
     }
@@ -135,7 +137,7 @@ impl MemoryStore {
         self.names.len()
     }
 
-    fn append(&mut self, id: ChunkId, chunk: &[u8]) -> Place {
+    fn append(&mut self, id: ChunkId, chunk: &[u8]) -> ChunkLocation {
         let full =
             |container: &Container| container.bytes.len() + chunk.len() > self.container_bytes;
         if self
@@ -148,18 +150,18 @@ impl MemoryStore {
         }
         let mut newest = self.containers.last_entry().expect("just made");
         let slot = u16::try_from(newest.get().entries.len()).expect("containers are small");
-        let place = Place {
+        let location = ChunkLocation {
             container: *newest.key(),
             slot,
         };
         let length = u32::try_from(chunk.len()).expect("chunks are small");
         newest.get_mut().entries.push(Entry { id, length });
         newest.get_mut().bytes.extend_from_slice(chunk);
-        self.names.insert(id, place);
+        self.names.insert(id, location);
         while self.containers.len() > self.containers_max {
             self.evict_oldest();
         }
-        place
+        location
     }
 }
 
@@ -169,38 +171,38 @@ impl ChunkStore for MemoryStore {
     }
 
     fn has_pending_reads(&self) -> bool {
-        self.owes
+        self.has_pending
     }
 
-    fn locate(&mut self, id: &ChunkId) -> Option<Place> {
-        if self.is_hurried() {
+    fn locate(&mut self, id: &ChunkId) -> Option<ChunkLocation> {
+        if self.is_pending() {
             return None;
         }
         self.names.get(id).copied()
     }
 
-    fn entries(&mut self, place: Place, most: usize, out: &mut Vec<Entry>) {
-        if !self.is_hurried()
-            && let Some(container) = self.containers.get(&place.container)
+    fn entries(&mut self, location: ChunkLocation, most: usize, out: &mut Vec<Entry>) {
+        if !self.is_pending()
+            && let Some(container) = self.containers.get(&location.container)
         {
             out.extend(
                 container
                     .entries
                     .iter()
-                    .skip(usize::from(place.slot))
+                    .skip(usize::from(location.slot))
                     .take(most),
             );
         }
     }
 
-    fn load(&mut self, place: Place, entries: &[Entry], out: &mut [u8]) -> bool {
-        if self.is_hurried() {
+    fn load(&mut self, location: ChunkLocation, entries: &[Entry], out: &mut [u8]) -> bool {
+        if self.is_pending() {
             return false;
         }
-        let Some(container) = self.containers.get(&place.container) else {
+        let Some(container) = self.containers.get(&location.container) else {
             return false;
         };
-        let slot = usize::from(place.slot);
+        let slot = usize::from(location.slot);
         if container.entries.get(slot..slot + entries.len()) != Some(entries) {
             return false;
         }
@@ -212,76 +214,86 @@ impl ChunkStore for MemoryStore {
         true
     }
 
-    fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<Place> {
+    fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<ChunkLocation> {
         match self.names.get(&id).copied() {
-            Some(place) if self.is_kept(place) => Some(place),
+            Some(location) if self.has_bytes(location) => Some(location),
             _ => Some(self.append(id, chunk)),
         }
     }
 
-    fn find_or_insert(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<Place>, bool) {
-        if self.is_hurried() {
+    fn find_or_insert(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<ChunkLocation>, bool) {
+        if self.is_pending() {
             return (None, false);
         }
         let before = self.names.get(&id).copied();
-        let found = before.is_some_and(|place| self.is_kept(place));
+        let found = before.is_some_and(|location| self.has_bytes(location));
         (self.insert(id, chunk), found)
     }
 
-    fn find_or_list(&mut self, entry: Entry) -> (Option<Place>, bool) {
-        if self.is_hurried() {
+    fn find_or_list(&mut self, entry: Entry) -> (Option<ChunkLocation>, bool) {
+        if self.is_pending() {
             return (None, false);
         }
-        if let Some(&place) = self.names.get(&entry.id) {
-            return (Some(place), true);
+        if let Some(&location) = self.names.get(&entry.id) {
+            return (Some(location), true);
         }
-        let place = self.append(entry.id, &vec![0; entry.length as usize]);
-        let newest = self.containers.get_mut(&place.container);
-        newest.map(|newest| newest.listed.insert(usize::from(place.slot)));
-        (Some(place), false)
+        let location = self.append(entry.id, &vec![0; entry.length as usize]);
+        let newest = self.containers.get_mut(&location.container);
+        newest.map(|newest| newest.listed.insert(usize::from(location.slot)));
+        (Some(location), false)
     }
 
-    fn is_kept(&mut self, place: Place) -> bool {
-        let container = self.containers.get(&place.container);
-        container.is_some_and(|container| !container.listed.contains(&usize::from(place.slot)))
+    fn has_bytes(&mut self, location: ChunkLocation) -> bool {
+        let container = self.containers.get(&location.container);
+        container.is_some_and(|container| !container.listed.contains(&usize::from(location.slot)))
     }
 
     /// True except for the oldest container and the oldest eighth of the containers.
-    fn stays(&mut self, place: Place, chunks: usize) -> bool {
-        let newer = self.containers.range(place.container + 1..).count();
+    fn is_retained(&mut self, location: ChunkLocation, chunks: usize) -> bool {
+        let newer = self.containers.range(location.container + 1..).count();
         newer < self.containers_max - 1 - self.containers_max / 8
-            && (0..chunks).all(|nth| self.is_kept(place.plus(nth)))
+            && (0..chunks).all(|nth| self.has_bytes(location.plus(nth)))
     }
 
-    fn familiar(&mut self, place: Place, most: usize, out: &mut Vec<Familiar>) {
-        if !self.is_hurried()
-            && let Some(container) = self.containers.get(&place.container)
+    fn entries_with_fingerprints(
+        &mut self,
+        location: ChunkLocation,
+        most: usize,
+        out: &mut Vec<FingerprintedEntry>,
+    ) {
+        if !self.is_pending()
+            && let Some(container) = self.containers.get(&location.container)
         {
             let entries = container.entries.iter().copied().enumerate();
-            let from_place = entries.skip(usize::from(place.slot)).take(most);
+            let from_place = entries.skip(usize::from(location.slot)).take(most);
             out.extend(from_place.map(|(slot, entry)| {
-                let mark = container.marks.get(&slot).copied();
-                Familiar { entry, mark }
+                let fingerprint = container.fingerprints.get(&slot).copied();
+                FingerprintedEntry { entry, fingerprint }
             }));
         }
     }
 
-    fn note(&mut self, place: Place, id: &ChunkId, mark: impl FnOnce() -> Option<Mark>) {
-        let slot = usize::from(place.slot);
-        if let Some(container) = self.containers.get_mut(&place.container)
+    fn set_fingerprint(
+        &mut self,
+        location: ChunkLocation,
+        id: &ChunkId,
+        fingerprint: impl FnOnce() -> Option<ChunkFingerprint>,
+    ) {
+        let slot = usize::from(location.slot);
+        if let Some(container) = self.containers.get_mut(&location.container)
             && container
                 .entries
                 .get(slot)
                 .is_some_and(|entry| entry.id == *id)
-            && let Some(mark) = mark()
+            && let Some(fingerprint) = fingerprint()
         {
-            container.marks.entry(slot).or_insert(mark);
-            self.noted += 1;
+            container.fingerprints.entry(slot).or_insert(fingerprint);
+            self.fingerprints_set += 1;
         }
     }
 
-    fn forget(&mut self, place: Place) {
-        self.names.retain(|_, there| *there != place);
+    fn forget(&mut self, location: ChunkLocation) {
+        self.names.retain(|_, there| *there != location);
     }
 }
 

@@ -4,9 +4,9 @@ use edgeward_types::SplitMix64;
 
 /// Random numbers (SplitMix64), the same on all machines for the same seed.
 #[derive(Clone, Debug)]
-pub(crate) struct Stream(pub(crate) u64);
+pub(crate) struct Random(pub(crate) u64);
 
-impl Stream {
+impl Random {
     pub(crate) fn next(&mut self) -> u64 {
         let mut numbers = SplitMix64(self.0);
         let number = numbers.draw();

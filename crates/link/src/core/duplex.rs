@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use edgeward_chunk_store::PendingReads;
 use edgeward_dedup::reason;
-use edgeward_dedup::receiver::Taken;
+use edgeward_dedup::receiver::TakeResult;
 use edgeward_dedup::sender::SendError;
 use edgeward_dedup::wire::StreamId;
 
@@ -158,7 +158,7 @@ impl Core {
                 self.hold_written(id, stream, now);
                 Written::Bytes(written)
             }
-            Err(_) => Written::Ended(reason::GIVEN_UP),
+            Err(_) => Written::Ended(reason::CANCELLED),
         }
     }
 
@@ -183,7 +183,7 @@ impl Core {
                 self.wait_for_room(id, waker);
                 return Ok(Written::Full);
             }
-            Err(_) => return Ok(Written::Ended(reason::GIVEN_UP)),
+            Err(_) => return Ok(Written::Ended(reason::CANCELLED)),
         };
         let read = read(spare);
         let bytes = *read.as_ref().unwrap_or(&0);
@@ -232,7 +232,7 @@ impl Core {
         duplex
             .out
             .filter(|_| duplex.out_open)
-            .ok_or(reason::GIVEN_UP)
+            .ok_or(reason::CANCELLED)
     }
 
     /// Decides at the first write of a stream whether its bytes bypass deduplication.
@@ -331,7 +331,7 @@ impl Core {
             let pending = store.into_pending();
             self.note_stall(stream, pending);
             self.wake_idle();
-            return closed.map_err(|_| reason::GIVEN_UP);
+            return closed.map_err(|_| reason::CANCELLED);
         }
         Ok(())
     }
@@ -355,18 +355,18 @@ impl Core {
             return Read::Wait;
         };
         let ended = match self.endpoint.take(stream) {
-            Taken::Bytes(bytes) => {
+            TakeResult::Bytes(bytes) => {
                 // Reading releases credit, which has to be sent.
                 self.wake_idle();
                 return Read::Bytes(bytes);
             }
-            Taken::Wait => {
+            TakeResult::Wait => {
                 duplex.reader = Some(waker.clone());
                 return Read::Wait;
             }
-            Taken::Complete => Ok(()),
-            Taken::Failed(reason) => Err(reason),
-            Taken::Unknown => Err(reason::RESTARTED),
+            TakeResult::Complete => Ok(()),
+            TakeResult::Failed(reason) => Err(reason),
+            TakeResult::Unknown => Err(reason::RESTARTED),
         };
         duplex.in_end = Some(ended);
         self.by_in.remove(&stream);
@@ -407,13 +407,13 @@ impl Core {
                 self.by_out.remove(&stream);
             }
             if duplex.out_open && duplex.out_stopped.is_none() {
-                self.endpoint.reset(stream, reason::GIVEN_UP);
+                self.endpoint.reset(stream, reason::CANCELLED);
             }
         }
         if let Some(stream) = duplex.incoming {
             self.by_in.remove(&stream);
             if duplex.in_end.is_none() {
-                self.endpoint.stop(stream, reason::GIVEN_UP);
+                self.endpoint.stop(stream, reason::CANCELLED);
             }
         }
         self.wake_idle();
@@ -451,7 +451,7 @@ impl Core {
     /// Like [`reset_all`](Self::reset_all), and refuses new streams.
     pub(crate) fn shut_down(&mut self) {
         self.closed = true;
-        self.reset_all(reason::GIVEN_UP);
+        self.reset_all(reason::CANCELLED);
         self.to_wake.extend(self.accept_waker.take());
     }
 

@@ -75,7 +75,7 @@ impl Core {
                         self.by_in.insert(stream, (id, duplex.host));
                     }
                     // The stream of this answer no longer exists.
-                    _ => self.endpoint.stop(stream, reason::GIVEN_UP),
+                    _ => self.endpoint.stop(stream, reason::CANCELLED),
                 }
             }
             None => self.endpoint.stop(stream, refusal::NOT_UNDERSTOOD),

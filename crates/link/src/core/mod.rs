@@ -21,11 +21,11 @@ use edgeward_chunk_store::codec::Compressors;
 use edgeward_chunk_store::{Chunks, PendingReads};
 use edgeward_dedup::endpoint::Endpoint;
 use edgeward_dedup::knowledge::Knowledge;
-use edgeward_dedup::receiver::Answers;
+use edgeward_dedup::receiver::AnswerUrgency;
 use edgeward_dedup::sender::{Lane, SenderCounters};
 use edgeward_dedup::store::ChunkStore as _;
 use edgeward_dedup::wire::{Disagreement, Frame, FrameSink as _, Hello, Role, StreamId};
-use edgeward_dedup::{Handled, Violation, reason};
+use edgeward_dedup::{FrameOutcome, Violation, reason};
 
 use crate::budget::Budget;
 use crate::hold::{HOLD_ACKS, Verdict};
@@ -129,15 +129,15 @@ impl Core {
         &self.endpoint
     }
 
-    /// See [`Endpoint::recall`].
+    /// See [`Endpoint::restore_knowledge`].
     pub(crate) fn set_knowledge(&mut self, knowledge: Knowledge) {
-        self.endpoint.recall(knowledge);
+        self.endpoint.restore_knowledge(knowledge);
     }
 
     /// Returns true if a stream is open, sent bytes are not acknowledged, or an acknowledgement has to be sent.
     pub(crate) fn is_busy(&self) -> bool {
-        let must_acknowledge =
-            self.endpoint.receiver().answers() != Answers::None && !self.connections.is_empty();
+        let must_acknowledge = self.endpoint.receiver().answer_urgency() != AnswerUrgency::None
+            && !self.connections.is_empty();
         must_acknowledge || !self.duplexes.is_empty() || self.endpoint.sender().unacked() > 0
     }
 
@@ -253,7 +253,7 @@ impl Core {
         let handled = if attempts < NON_BLOCKING_ATTEMPTS_MAX {
             let mut store = self.store.non_blocking();
             let handled = endpoint.handle_in(frame, memory, &mut store, codec);
-            handled.map(|handled| (handled == Handled::Again).then(|| store.into_pending()))
+            handled.map(|handled| (handled == FrameOutcome::Retry).then(|| store.into_pending()))
         } else {
             let handled = endpoint.handle_in(frame, memory, &mut self.store, codec);
             handled.map(|_| None)
@@ -335,8 +335,8 @@ impl Core {
     /// Returns true if only acknowledgements of short frames are to be sent, and they can still wait. A request is
     /// usually answered at once, so the acknowledgement leaves in the same write as the response.
     fn hold_acks(&mut self, lane: Lane, now: Instant) -> bool {
-        let due = match self.endpoint.receiver().answers() {
-            Answers::Patient if !self.endpoint.sender().is_ready(lane) => {
+        let due = match self.endpoint.receiver().answer_urgency() {
+            AnswerUrgency::Deferrable if !self.endpoint.sender().is_ready(lane) => {
                 let due = *self.acks_due.get_or_insert(now + HOLD_ACKS);
                 (now < due).then_some(due)
             }
@@ -412,7 +412,7 @@ impl Core {
                 // until then, and most of these chunks turn out to be known. The wake-up of the writer schedules
                 // the next check.
                 Verdict::All
-                    if duplex.writer.is_some() && self.endpoint.sender().under_way(stream) =>
+                    if duplex.writer.is_some() && self.endpoint.sender().has_unacked(stream) =>
                 {
                     self.endpoint
                         .flush_whole(stream, &mut self.store, &mut self.codec);

@@ -15,7 +15,7 @@ use edgeward_chunk_store::{ChunkSettings, Chunks};
 use edgeward_link::{Client, LinkStream};
 use edgeward_store::disk::{Device, FileDevice};
 
-use crate::bodies::Stream;
+use crate::bodies::Random;
 use crate::test_bed::{EDGE, TestBed, open_on, tcp, within};
 
 /// A disk of which a part is not in the page cache: reads of that part block until the test releases them.
@@ -130,7 +130,7 @@ impl Device for PartlyCachedDisk {
 
     fn read_now_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let reads = self.reads.fetch_add(1, Ordering::Relaxed);
-        if Stream(reads).next().is_multiple_of(self.one_in) {
+        if Random(reads).next().is_multiple_of(self.one_in) {
             return Ok(0);
         }
         self.disk.read_at(buffer, offset).map(|()| buffer.len())
@@ -192,7 +192,7 @@ struct ColdClient {
 
 impl ColdClient {
     async fn new(late_frames_max: usize) -> Self {
-        let bodies: Vec<_> = (0..3).map(|seed| Stream(seed).noise(2_500_000)).collect();
+        let bodies: Vec<_> = (0..3).map(|seed| Random(seed).noise(2_500_000)).collect();
         let mut tasks = JoinSet::new();
         let target = serve_bodies(bodies.clone(), &mut tasks).await;
         let mut test_bed = TestBed::new(false);
@@ -293,16 +293,16 @@ async fn an_index_lookup_on_the_disk_delays_no_other_stream() {
             assert_eq!(usize::from_le_bytes(came), body.len());
         }
     };
-    let bodies: [_; 2] = [1, 2].map(|seed| Arc::new(Stream(seed).noise(2_500_000)));
+    let bodies: [_; 2] = [1, 2].map(|seed| Arc::new(Random(seed).noise(2_500_000)));
     for body in &bodies {
         within(send(body)).await;
     }
-    let before = client.status().sent.named;
+    let before = client.status().sent.referenced;
     disk.block_below(4 << 20);
     let mut late = JoinSet::new();
     late.spawn(send(&bodies[0]));
     disk.wait_for_blocked(1).await;
-    within(send(&Arc::new(Stream(3).noise(20_000)))).await;
+    within(send(&Arc::new(Random(3).noise(20_000)))).await;
     assert!(
         late.try_join_next().is_none(),
         "it was sent before the lookup completed"
@@ -312,7 +312,7 @@ async fn an_index_lookup_on_the_disk_delays_no_other_stream() {
         .await
         .expect("it was begun")
         .expect("it is taken");
-    let named = client.status().sent.named - before;
+    let named = client.status().sent.referenced - before;
     assert!(named > 2_400_000, "{named} bytes were sent as references");
     assert!(client.status().late_bodies > 0);
     // The completed read alone must resume the stream, because no other event occurs.

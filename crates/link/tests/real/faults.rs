@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use crate::bodies::Stream;
+use crate::bodies::Random;
 use crate::test_bed::{EDGE, Echo, Faults, FaultyRelay, GATEWAY, TestBed, echo, tcp, within};
 
 fn runs(default: u64) -> u64 {
@@ -18,7 +18,7 @@ fn runs(default: u64) -> u64 {
 }
 
 /// Random bodies: noise, texts, and edited versions of a text.
-fn bodies(random: &mut Stream) -> Vec<Vec<u8>> {
+fn bodies(random: &mut Random) -> Vec<Vec<u8>> {
     let mut text = random.text(150_000);
     (0..8)
         .map(|_| match random.below(4) {
@@ -40,7 +40,7 @@ fn bodies(random: &mut Stream) -> Vec<Vec<u8>> {
 }
 
 /// Damages a store as a crash or a bad disk would, in one of four ways.
-fn damage_store(test_bed: &TestBed, end: usize, random: &mut Stream) {
+fn damage_store(test_bed: &TestBed, end: usize, random: &mut Random) {
     let path = test_bed.store_path(end);
     let file = std::fs::OpenOptions::new()
         .write(true)
@@ -74,7 +74,7 @@ fn damage_store(test_bed: &TestBed, end: usize, random: &mut Stream) {
 async fn no_body_is_delivered_with_wrong_bytes() {
     let mut delivered = 0;
     for run in 0..runs(20) {
-        let mut random = Stream(0x11ae + run);
+        let mut random = Random(0x11ae + run);
         let target = Echo::start().await;
         let mut test_bed = TestBed::new(run % 2 == 0);
         test_bed.uncached_one_in = (run % 4 < 2).then_some(2 + run % 3);

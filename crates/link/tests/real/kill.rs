@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use edgeward_dedup::knowledge::Knowledge;
 use edgeward_link::{Client, Gateway};
 
-use crate::bodies::Stream;
+use crate::bodies::Random;
 use crate::test_bed::{Echo, GATEWAY, TestBed, echo, tcp, within};
 
 /// Environment variables of the gateway's process: the folder, the address to listen on, and the target.
@@ -45,7 +45,7 @@ async fn a_killed_gateway_keeps_the_knowledge_of_its_peers() {
     let mut gateway = GatewayProcess::start(&test_bed, "127.0.0.1:0", target.addr).await;
     let addr = gateway.addr.to_string();
     let client = test_bed.client(gateway.addr);
-    let mut random = Stream(0x51_9417);
+    let mut random = Random(0x51_9417);
     let same = random.noise(3_000_000);
     exchange(&client, &target, &same).await;
     let (mut named, mut unfinished) = (0, 0_u64);
@@ -96,7 +96,7 @@ fn check_files(folder: &Path) {
             continue;
         }
         let bytes = fs::read(file.path()).expect("it is there");
-        let known = Knowledge::read(&bytes, usize::MAX);
+        let known = Knowledge::decode(&bytes, usize::MAX);
         assert!(known.is_some(), "{} bytes are not whole", bytes.len());
         let new = folder.join(format!("{name}.new"));
         if !new.exists() {

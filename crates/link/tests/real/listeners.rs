@@ -18,7 +18,7 @@ use edgeward_link::{
     Admin, Client, EndpointStatus, Gateway, ListenerTarget, LocalListener, Target,
 };
 
-use crate::bodies::Stream;
+use crate::bodies::Random;
 use crate::test_bed::{Echo, TestBed, tcp, within};
 
 fn loopback() -> std::net::SocketAddr {
@@ -47,7 +47,7 @@ async fn tcp_clients_reach_a_target_by_every_listener() {
     let gateway = test_bed.gateway(target.addr).await;
     let client = test_bed.client(gateway.local_addr());
     within(client.up()).await;
-    let body = Stream(3).text(300_000);
+    let body = Random(3).text(300_000);
 
     let target_of_listener = ListenerTarget::Fixed(tcp(target.addr));
     let forward = LocalListener::bind(client.clone(), loopback(), target_of_listener, 10).await;
@@ -157,8 +157,8 @@ async fn get(client: &Client, path: &str) -> (http::response::Parts, Bytes) {
 /// The gateway requests uncompressed bodies and reuses its connections to the origin; media bypass deduplication.
 #[tokio::test]
 async fn the_gateway_requests_uncompressed_bodies_of_its_origin() {
-    let text = Bytes::from(Stream(8).text(400_000));
-    let noise = Bytes::from(Stream(9).noise(400_000));
+    let text = Bytes::from(Random(8).text(400_000));
+    let noise = Bytes::from(Random(9).noise(400_000));
     let bodies = Arc::new(vec![
         ("text/plain", text.clone()),
         ("video/mp4", noise.clone()),
@@ -218,7 +218,7 @@ async fn status_and_metrics_are_served() {
     let gateway = Arc::new(test_bed.gateway(target.addr).await);
     let client = test_bed.client(gateway.local_addr());
     let stream = client.open(tcp(target.addr)).expect("it is up");
-    let body = Stream(4).noise(100_000);
+    let body = Random(4).noise(100_000);
     assert_eq!(
         within(crate::test_bed::echo(stream, &body))
             .await

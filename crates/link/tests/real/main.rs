@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use bodies::Stream;
+use bodies::Random;
 use edgeward_link::{Client, LinkStream, OpenError, State, refusal};
 use test_bed::{EDGE, Echo, TestBed, echo, tcp, within};
 
@@ -32,7 +32,7 @@ async fn a_target_is_reached_and_repeated_chunks_are_references() {
         let mut test_bed = TestBed::new(encrypted);
         let gateway = test_bed.gateway(target.addr).await;
         let client = test_bed.client(gateway.local_addr());
-        let body = Stream(1).noise(3_000_000);
+        let body = Random(1).noise(3_000_000);
         let mut wire = Vec::new();
         for _ in 0..2 {
             let stream = client.open(tcp(target.addr)).expect("it is up");
@@ -72,7 +72,7 @@ async fn concurrent_streams_do_not_mix() {
     for n in 0..60 {
         let stream = client.open(tcp(target.addr)).expect("there is room");
         streams.spawn(async move {
-            let mut random = Stream(n);
+            let mut random = Random(n);
             let bytes = random.below(200_000);
             let body = random.text(bytes);
             let back = within(echo(stream, &body)).await.expect("it answers");

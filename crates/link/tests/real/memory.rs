@@ -8,10 +8,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use edgeward_dedup::chunker::ChunkerParams;
-use edgeward_dedup::wire::{Acked, Frame, Hello, StreamId, StreamState, decode, frame_length};
+use edgeward_dedup::wire::{Frame, Hello, StreamAck, StreamId, StreamState, decode, frame_length};
 use edgeward_link::{Client, Target};
 
-use crate::bodies::Stream;
+use crate::bodies::Random;
 use crate::test_bed::{EDGE, TestBed, within};
 
 /// A gateway that grants all credit and acknowledges only on command.
@@ -97,7 +97,7 @@ async fn unacknowledged_bodies_stay_within_the_limit() {
         let target = Target::Tcp("db:3306".parse().expect("a place"));
         let mut stream = client.open(target).expect("there is room");
         writers.spawn(async move {
-            let body = Stream(n as u64).noise(50_000);
+            let body = Random(n as u64).noise(50_000);
             stream
                 .write_all(&body)
                 .await
@@ -126,7 +126,7 @@ async fn unacknowledged_bodies_stay_within_the_limit() {
         }
         full = status.sent.written;
         acked = peer.received.values().sum();
-        let acks = peer.received.iter().map(|(&stream, &offset)| Acked {
+        let acks = peer.received.iter().map(|(&stream, &offset)| StreamAck {
             stream,
             state: StreamState::Open,
             offset,

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::FileExt;
 
-use crate::bodies::Stream;
+use crate::bodies::Random;
 use crate::test_bed::{EDGE, Echo, GATEWAY, TestBed, echo, tcp, within};
 
 /// Overwrites bytes in all containers of a store, without its endpoint's knowledge.
@@ -27,7 +27,7 @@ async fn missing_chunks_are_sent_from_the_store() {
     let gateway = test_bed.gateway(target.addr).await;
     let client = test_bed.client(gateway.local_addr());
     // Far more bytes than are under way at any time.
-    let body = Stream(31).noise(12_000_000);
+    let body = Random(31).noise(12_000_000);
     let exchange = async || {
         within(client.up()).await;
         let stream = client.open(tcp(target.addr)).expect("it is up");
@@ -39,13 +39,13 @@ async fn missing_chunks_are_sent_from_the_store() {
     exchange().await.expect("all is well");
     exchange().await.expect("all is well");
     let [up, down] = counters();
-    assert!(up.named > 10_000_000 && down.named > 20_000_000);
+    assert!(up.referenced > 10_000_000 && down.referenced > 20_000_000);
     assert_eq!((up.naks, down.naks), (0, 0));
 
     corrupt_store(&test_bed, EDGE);
     exchange().await.expect("the gateway has it");
     let [up, down] = counters();
-    assert!(down.naks > 0 && down.again > 5_000_000, "{down:?}");
+    assert!(down.naks > 0 && down.resent > 5_000_000, "{down:?}");
     assert_eq!((up.lost, down.lost), (0, 0));
 
     corrupt_store(&test_bed, GATEWAY);

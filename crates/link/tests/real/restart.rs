@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use edgeward_link::{Client, Gateway, State};
 
-use crate::bodies::Stream;
+use crate::bodies::Random;
 use crate::faults::wait_for_lock;
 use crate::test_bed::{EDGE, Echo, GATEWAY, TestBed, echo, tcp, within};
 
@@ -26,7 +26,7 @@ async fn a_restarted_gateway_knows_the_chunks_of_its_peers() {
         let gateway = test_bed.gateway(target.addr).await;
         let addr = gateway.local_addr();
         let client = test_bed.client(addr);
-        let body = Stream(11).noise(3_000_000);
+        let body = Random(11).noise(3_000_000);
         exchange(&client, &target, &body).await;
         if orderly {
             let ended = within(gateway.shutdown(Duration::from_secs(5))).await;
@@ -65,7 +65,7 @@ async fn a_restarted_gateway_knows_the_chunks_of_its_peers() {
         exchange(&client, &target, &body).await;
         let peer = &gateway.status().peers[0];
         let least = if orderly { 2_500_000 } else { 900_000 };
-        assert!(peer.sent.named > least, "{orderly}: {:?}", peer.sent);
+        assert!(peer.sent.referenced > least, "{orderly}: {:?}", peer.sent);
         assert!(peer.received.from_store > least, "{:?}", peer.received);
         assert_eq!(peer.received.foreign, 0, "{orderly}");
         let wire = client.status().sent.wire - before.sent.wire;
@@ -80,7 +80,7 @@ async fn a_restarted_edge_knows_the_chunks_of_the_gateway() {
     let target = Echo::start().await;
     let mut test_bed = TestBed::new(true);
     let gateway = test_bed.gateway(target.addr).await;
-    let body = Stream(12).noise(3_000_000);
+    let body = Random(12).noise(3_000_000);
     for nth in 0..2 {
         let client = test_bed.client(gateway.local_addr());
         exchange(&client, &target, &body).await;
@@ -97,7 +97,7 @@ async fn knowledge_of_another_store_is_not_used() {
     for lost in [GATEWAY, EDGE] {
         let target = Echo::start().await;
         let mut test_bed = TestBed::new(false);
-        let body = Stream(13).noise(1_000_000);
+        let body = Random(13).noise(1_000_000);
         let mut wire = Vec::new();
         for _ in 0..2 {
             let gateway = test_bed.gateway(target.addr).await;

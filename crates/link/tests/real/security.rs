@@ -281,7 +281,7 @@ async fn a_peer_that_violates_the_protocol_is_disconnected() {
 #[tokio::test]
 async fn a_hash_alone_does_not_reveal_a_chunk() {
     let (mut test_bed, gateway, ids, target) = test_bed().await;
-    let secret = crate::bodies::Stream(5).text(40_000);
+    let secret = crate::bodies::Random(5).text(40_000);
     let client = test_bed.client(gateway.local_addr());
     let stream = client.open(tcp(target.addr)).expect("it is up");
     let back = within(crate::test_bed::echo(stream, &secret)).await;

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::bodies::Stream;
+use crate::bodies::Random;
 use crate::test_bed::{TestBed, tcp, within};
 
 /// Beside downloads that use the whole processor, a request waits for one time slice of each, and not for all their
@@ -38,7 +38,7 @@ async fn waited_beside(download: u8) -> Vec<u64> {
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
         let mut connections = JoinSet::new();
-        let noise = Arc::new(Stream(1).noise(1 << 20));
+        let noise = Arc::new(Random(1).noise(1 << 20));
         loop {
             let (tcp, _) = listener.accept().await.expect("it accepts");
             connections.spawn(answer(tcp, Arc::clone(&noise)));

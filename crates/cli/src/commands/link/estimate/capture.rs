@@ -12,7 +12,7 @@ use edgeward_capture::{
 };
 use edgeward_chunk_store::estimate::{Estimator, Savings};
 use edgeward_dedup::wire::StreamId;
-use edgeward_dedup::{Speech, recognise};
+use edgeward_dedup::{StreamProtocol, detect_protocol};
 
 use crate::diagnostic::Diagnostic;
 use crate::output::Progress;
@@ -72,8 +72,8 @@ impl Estimate {
                 break;
             }
             let label = match service.protocol {
-                Speech::Tls => format!("{name}: port {} (TLS)", service.port),
-                Speech::Ssh => format!("{name}: port {} (SSH)", service.port),
+                StreamProtocol::Tls => format!("{name}: port {} (TLS)", service.port),
+                StreamProtocol::Ssh => format!("{name}: port {} (SSH)", service.port),
                 _ => format!("{name}: port {}", service.port),
             };
             self.document.rows.push(Row::of(label, "flows", saved));
@@ -95,7 +95,7 @@ impl Estimate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Service {
     port: u16,
-    protocol: Speech,
+    protocol: StreamProtocol,
 }
 
 /// Sends the data of reassembled connections to the estimator.
@@ -124,7 +124,7 @@ impl FlowSender<'_> {
                 self.flows.entry(flow).or_insert_with(|| Flow {
                     service: Service {
                         port: port(&endpoints),
-                        protocol: Speech::Plain,
+                        protocol: StreamProtocol::Other,
                     },
                     last_direction: direction,
                     bodies: [None; 2],
@@ -162,11 +162,11 @@ impl FlowSender<'_> {
         let side = usize::from(direction == Direction::Reverse);
         // The first bytes of a connection reveal the protocol. Only a greeting of the server can be sent as a
         // body before them.
-        if entry.service.protocol == Speech::Plain && entry.bodies[side].is_none() {
-            entry.service.protocol = recognise(bytes);
+        if entry.service.protocol == StreamProtocol::Other && entry.bodies[side].is_none() {
+            entry.service.protocol = detect_protocol(bytes);
         }
         let service = entry.service;
-        if service.protocol != Speech::Plain {
+        if service.protocol != StreamProtocol::Other {
             let saved = self.services.entry(service).or_default();
             *saved = saved.plus(&Savings {
                 bytes: bytes.len() as u64,

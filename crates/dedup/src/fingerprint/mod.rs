@@ -2,7 +2,7 @@
 //!
 //! A chunk hash is made so that no holder of the key, the peer included, can find two chunks with the same hash.
 //! This makes it slow. Within one process a weaker guarantee is enough. Once a chunk's hash is computed or
-//! verified, the chunk also gets a [`Mark`], a fingerprint under a random key of this process. Neither the key nor
+//! verified, the chunk also gets a [`ChunkFingerprint`], a fingerprint under a random key of this process. Neither the key nor
 //! a fingerprint ever leaves the process. When the bytes are seen again, in a body where the chunk is expected or
 //! loaded from the store, they are compared by fingerprint, several times faster than by hash. Bytes without a
 //! fingerprint, or with another one, are hashed as usual.
@@ -30,21 +30,21 @@ mod simd;
 use std::fmt;
 use std::num::NonZeroU64;
 
-use crate::digest::{BLOCK_BYTES, Block, Sums};
+use crate::digest::{BLOCK_BYTES, Block, DigestState};
 use crate::wire::PIECE_BYTES_MAX;
 
 /// The fingerprint of a chunk within this process.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Mark(NonZeroU64);
+pub struct ChunkFingerprint(NonZeroU64);
 
-impl fmt::Debug for Mark {
+impl fmt::Debug for ChunkFingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Mark")
+        f.write_str("ChunkFingerprint")
     }
 }
 
 /// The key of fingerprints. It belongs to one process and is never stored or sent.
-pub struct MarkKey {
+pub struct FingerprintKey {
     first: UnitKey,
     second: Box<[u128; SECOND_NUMBERS]>,
     #[cfg(target_arch = "x86_64")]
@@ -57,7 +57,7 @@ pub struct MarkKey {
 struct UnitKey([u32; KEY_WORDS]);
 const KEY_WORDS: usize = UNIT_BYTES / 4 + PASS_WORDS * (PASSES - 1);
 
-impl MarkKey {
+impl FingerprintKey {
     /// Derives a key from random bytes.
     pub fn new(random: &[u8; 32]) -> Self {
         let mut stream = blake3::Hasher::new_keyed(random).finalize_xof();
@@ -79,31 +79,35 @@ impl MarkKey {
         }
     }
 
-    /// Returns the fingerprint of these bytes, or `None` if they are longer than [`MARKED_BYTES_MAX`], which no
+    /// Returns the fingerprint of these bytes, or `None` if they are longer than [`FINGERPRINTED_BYTES_MAX`], which no
     /// chunk is.
-    pub fn mark(&self, bytes: &[u8]) -> Option<Mark> {
-        self.mark_of(bytes, |unit| self.sums(unit))
+    pub fn fingerprint(&self, bytes: &[u8]) -> Option<ChunkFingerprint> {
+        self.fingerprint_of(bytes, |unit| self.sums(unit))
     }
 
-    /// Like [`mark`](Self::mark), and adds `blocks` to the digest state of a body in the same pass. The blocks
+    /// Like [`fingerprint`](Self::fingerprint), and adds `blocks` to the digest state of a body in the same pass. The blocks
     /// cover about the same bytes.
-    pub(crate) fn mark_along(
+    pub(crate) fn fingerprint_along(
         &self,
         bytes: &[u8],
-        sums: &mut Sums,
+        sums: &mut DigestState,
         mut blocks: &[Block],
-    ) -> Option<Mark> {
-        let mark = self.mark_of(bytes, |unit| {
+    ) -> Option<ChunkFingerprint> {
+        let fingerprint = self.fingerprint_of(bytes, |unit| {
             let (along, later) = blocks.split_at(blocks.len().min(unit.len() / BLOCK_BYTES));
             blocks = later;
             self.sums_along(unit, sums, along)
         });
         sums.add(blocks);
-        mark
+        fingerprint
     }
 
-    fn mark_of(&self, bytes: &[u8], mut sums: impl FnMut(&[u8]) -> [u64; PASSES]) -> Option<Mark> {
-        if bytes.len() > MARKED_BYTES_MAX {
+    fn fingerprint_of(
+        &self,
+        bytes: &[u8],
+        mut sums: impl FnMut(&[u8]) -> [u64; PASSES],
+    ) -> Option<ChunkFingerprint> {
+        if bytes.len() > FINGERPRINTED_BYTES_MAX {
             return None;
         }
         let [start, of_length, of_sums @ ..] = &*self.second;
@@ -116,7 +120,9 @@ impl MarkKey {
         }
         // Two of 2^64 totals share a fingerprint.
         let upper = (total >> 64) as u64;
-        Some(Mark(NonZeroU64::new(upper).unwrap_or(NonZeroU64::MIN)))
+        Some(ChunkFingerprint(
+            NonZeroU64::new(upper).unwrap_or(NonZeroU64::MIN),
+        ))
     }
 
     /// Returns NH of a unit, which may be partial at the end of a chunk.
@@ -130,7 +136,7 @@ impl MarkKey {
 
     /// Like [`sums`](Self::sums), and adds these blocks to the digest state of a body. The unit has at least as
     /// many bytes.
-    fn sums_along(&self, unit: &[u8], sums: &mut Sums, blocks: &[Block]) -> [u64; PASSES] {
+    fn sums_along(&self, unit: &[u8], sums: &mut DigestState, blocks: &[Block]) -> [u64; PASSES] {
         #[cfg(target_arch = "x86_64")]
         if let Some(avx2) = self.avx2 {
             return self.sums_by(unit, |steps| {
@@ -154,9 +160,9 @@ impl MarkKey {
     }
 }
 
-impl fmt::Debug for MarkKey {
+impl fmt::Debug for FingerprintKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("MarkKey(secret)")
+        f.write_str("FingerprintKey(secret)")
     }
 }
 
@@ -182,7 +188,7 @@ fn nh(key: &[u32], unit: &[u8]) -> [u64; PASSES] {
 pub const UNIT_BYTES: usize = 4 << 10;
 
 /// The maximum length of a chunk in the protocol.
-pub const MARKED_BYTES_MAX: usize = PIECE_BYTES_MAX;
+pub const FINGERPRINTED_BYTES_MAX: usize = PIECE_BYTES_MAX;
 
 /// The number of 64-bit sums per unit.
 const PASSES: usize = 2;
@@ -194,7 +200,7 @@ const PASS_WORDS: usize = 8;
 const PAIR_BYTES: usize = 8;
 
 /// One initial number, one for the length, and one for each sum.
-const SECOND_NUMBERS: usize = 2 + PASSES * MARKED_BYTES_MAX.div_ceil(UNIT_BYTES);
+const SECOND_NUMBERS: usize = 2 + PASSES * FINGERPRINTED_BYTES_MAX.div_ceil(UNIT_BYTES);
 
 #[cfg(test)]
 mod tests {
@@ -206,7 +212,7 @@ mod tests {
     use proptest::prelude::{any, prop_assert_eq, prop_assert_ne, proptest};
 
     /// The fingerprint as the module documentation defines it, word by word.
-    fn defined(key: &MarkKey, bytes: &[u8]) -> Mark {
+    fn defined(key: &FingerprintKey, bytes: &[u8]) -> ChunkFingerprint {
         let mut row = vec![bytes.len() as u64];
         for unit in bytes.chunks(UNIT_BYTES) {
             for pass in 0..2 {
@@ -227,31 +233,31 @@ mod tests {
             .zip(&key.second[1..])
             .map(|(number, key)| key.wrapping_mul(u128::from(*number)));
         let total = products.fold(key.second[0], u128::wrapping_add);
-        Mark(NonZeroU64::new((total >> 64) as u64).expect("not zero by chance"))
+        ChunkFingerprint(NonZeroU64::new((total >> 64) as u64).expect("not zero by chance"))
     }
 
     proptest! {
         /// Fingerprints match their definition for every length around the boundaries of units. A flipped bit or an
         /// added byte changes them.
         #[test]
-        fn marks_are_as_they_are_defined(
+        fn fingerprints_match_their_definition(
             random in any::<[u8; 32]>(),
             seed in vec(any::<u8>(), 1..50),
             (units, more) in (0_usize..20, 0_usize..40),
             (at, bit) in (any::<usize>(), 0_u32..8),
         ) {
-            let key = MarkKey::new(&random);
+            let key = FingerprintKey::new(&random);
             let length = (units * UNIT_BYTES / 2 + more).saturating_sub(20);
             let mut bytes: Vec<u8> = (0..length).map(|n| seed[n % seed.len()] ^ (n >> 3) as u8).collect();
-            let mark = key.mark(&bytes);
-            prop_assert_eq!(mark, Some(defined(&key, &bytes)));
+            let fingerprint = key.fingerprint(&bytes);
+            prop_assert_eq!(fingerprint, Some(defined(&key, &bytes)));
             bytes.push(0);
-            prop_assert_ne!(key.mark(&bytes), mark);
+            prop_assert_ne!(key.fingerprint(&bytes), fingerprint);
             bytes.pop();
             if !bytes.is_empty() {
                 let at = at % bytes.len();
                 bytes[at] ^= 1 << bit;
-                prop_assert_ne!(key.mark(&bytes), mark);
+                prop_assert_ne!(key.fingerprint(&bytes), fingerprint);
             }
         }
     }
@@ -260,20 +266,20 @@ mod tests {
         /// A fingerprint computed in one pass with a body's digest is correct, and so is the digest, wherever the
         /// chunk is in the body.
         #[test]
-        fn marks_are_made_along_with_digests(
+        fn fingerprints_are_computed_in_one_pass_with_digests(
             seed in vec(any::<u8>(), 1..50),
             before in 0_usize..3000,
             length in 0_usize..20_000,
             more in 0_usize..2000,
         ) {
-            let key = MarkKey::new(&[3; 32]);
+            let key = FingerprintKey::new(&[3; 32]);
             let whole = before + length + more;
             let body: Vec<u8> = (0..whole).map(|n| seed[n % seed.len()] ^ (n >> 3) as u8).collect();
             let (chunk_end, mut digest) = (before + length, BodyDigest::default());
             let mut taken = digest.update_whole(&body[..before]);
             let (mut sums, blocks) = digest.offer(&body[taken..chunk_end]).expect("no block waits");
-            let mark = key.mark_along(&body[before..chunk_end], &mut sums, blocks);
-            prop_assert_eq!(mark, key.mark(&body[before..chunk_end]));
+            let fingerprint = key.fingerprint_along(&body[before..chunk_end], &mut sums, blocks);
+            prop_assert_eq!(fingerprint, key.fingerprint(&body[before..chunk_end]));
             taken += digest.accept(sums, blocks.len());
             digest.update(&body[taken..]);
             prop_assert_eq!(digest.value(), edgeward_types::xxh3::xxh3_128(&body));
@@ -282,39 +288,39 @@ mod tests {
 
     /// Two keys give different fingerprints.
     #[test]
-    fn keys_share_no_marks() {
-        let [one, other] = [[1; 32], [2; 32]].map(|random| MarkKey::new(&random));
-        assert_ne!(one.mark(b"chunk"), other.mark(b"chunk"));
-        assert_ne!(one.mark(b""), other.mark(b""));
+    fn another_key_gives_other_fingerprints() {
+        let [one, other] = [[1; 32], [2; 32]].map(|random| FingerprintKey::new(&random));
+        assert_ne!(one.fingerprint(b"chunk"), other.fingerprint(b"chunk"));
+        assert_ne!(one.fingerprint(b""), other.fingerprint(b""));
     }
 
     /// The longest chunk of the protocol has a fingerprint; longer bytes have none.
     #[test]
-    fn the_longest_chunk_has_a_mark() {
-        let key = MarkKey::new(&[3; 32]);
-        let mut bytes = vec![5; MARKED_BYTES_MAX];
-        assert_eq!(key.mark(&bytes), Some(defined(&key, &bytes)));
+    fn the_longest_chunk_has_a_fingerprint() {
+        let key = FingerprintKey::new(&[3; 32]);
+        let mut bytes = vec![5; FINGERPRINTED_BYTES_MAX];
+        assert_eq!(key.fingerprint(&bytes), Some(defined(&key, &bytes)));
         bytes.push(5);
-        assert_eq!(key.mark(&bytes), None);
+        assert_eq!(key.fingerprint(&bytes), None);
     }
 
     /// Swapping two units changes the fingerprint, although all units have the same key.
     #[test]
-    fn units_have_an_order() {
-        let key = MarkKey::new(&[3; 32]);
+    fn swapped_units_change_the_fingerprint() {
+        let key = FingerprintKey::new(&[3; 32]);
         let [one, other] = [[1; UNIT_BYTES], [2; UNIT_BYTES]];
         assert_ne!(
-            key.mark(&[one, other].concat()),
-            key.mark(&[other, one].concat())
+            key.fingerprint(&[one, other].concat()),
+            key.fingerprint(&[other, one].concat())
         );
     }
 
     #[test]
-    fn neither_keys_nor_marks_are_printed() {
-        let key = MarkKey::new(&[3; 32]);
+    fn keys_and_fingerprints_are_not_printed() {
+        let key = FingerprintKey::new(&[3; 32]);
         assert_eq!(
-            format!("{key:?} {:?}", key.mark(b"")),
-            "MarkKey(secret) Some(Mark)"
+            format!("{key:?} {:?}", key.fingerprint(b"")),
+            "FingerprintKey(secret) Some(ChunkFingerprint)"
         );
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use edgeward_types::xxh3::xxh3_64;
 
-use super::{Knowledge, Known};
+use super::{Knowledge, KnownChunks};
 
 const MAGIC: [u8; 8] = *b"EWknown\x01";
 
@@ -20,7 +20,7 @@ impl Knowledge {
     ///
     /// Only durable containers may be encoded. The number of a container that is lost in a crash is used again for
     /// other chunks, and the peer would seem to have those.
-    pub fn write(&self, end: u32) -> Vec<u8> {
+    pub fn encode(&self, end: u32) -> Vec<u8> {
         let containers = || self.containers.range(..end);
         let count = u32::try_from(containers().count()).expect("numbers are 32 bits");
         let mut out = MAGIC.to_vec();
@@ -43,7 +43,7 @@ impl Knowledge {
     }
 
     /// Decodes the knowledge of the last `containers_max` containers; `None` if the bytes are corrupt.
-    pub fn read(bytes: &[u8], containers_max: usize) -> Option<Self> {
+    pub fn decode(bytes: &[u8], containers_max: usize) -> Option<Self> {
         let (bytes, checksum) = bytes.split_last_chunk()?;
         if xxh3_64(bytes) != u64::from_le_bytes(*checksum) {
             return None;
@@ -64,7 +64,7 @@ impl Knowledge {
                 return None;
             }
             let chunks = (0..words).map(|_| take(&mut rest).map(u64::from_le_bytes));
-            let known = Known {
+            let known = KnownChunks {
                 chunks: chunks.collect::<Option<_>>()?,
                 disordered: disordered == 1,
             };
@@ -94,51 +94,51 @@ mod tests {
     use proptest::prelude::{any, prop_assert_eq, proptest};
 
     use super::*;
-    use crate::store::Place;
+    use crate::store::ChunkLocation;
 
     proptest! {
         /// The knowledge of containers before the end is restored, of at most as many containers as the limit
         /// allows.
         #[test]
-        fn what_was_written_is_known_again(
-            places in vec((0_u32..20, any::<u16>()), 0..60),
+        fn encoded_knowledge_is_decoded(
+            locations in vec((0_u32..20, any::<u16>()), 0..60),
             disordered in vec(0_u32..20, 0..5),
             end in 0_u32..25,
             most in 1_usize..25,
         ) {
-            let places = places.into_iter().map(|(container, slot)| Place { container, slot });
-            let places: Vec<Place> = places.collect();
+            let locations = locations.into_iter().map(|(container, slot)| ChunkLocation { container, slot });
+            let locations: Vec<ChunkLocation> = locations.collect();
             let mut known = Knowledge::new(100);
-            known.own_epoch(5);
-            known.peer_epoch(6);
-            places.iter().for_each(|place| known.add(*place));
-            disordered.iter().for_each(|container| known.disorder(*container));
-            let mut again = Knowledge::read(&known.write(end), most).expect("it is whole");
-            again.own_epoch(5);
-            again.peer_epoch(6);
-            let mut kept: Vec<u32> = places.iter().map(|place| place.container).filter(|number| *number < end).collect();
+            known.set_own_epoch(5);
+            known.set_peer_epoch(6);
+            locations.iter().for_each(|location| known.add(*location));
+            disordered.iter().for_each(|container| known.set_disordered(*container));
+            let mut again = Knowledge::decode(&known.encode(end), most).expect("it is whole");
+            again.set_own_epoch(5);
+            again.set_peer_epoch(6);
+            let mut kept: Vec<u32> = locations.iter().map(|location| location.container).filter(|number| *number < end).collect();
             kept.sort_unstable();
             kept.dedup();
             let kept = &kept[kept.len().saturating_sub(most)..];
             prop_assert_eq!(again.containers(), kept.len());
-            for place in places {
-                let is_kept = kept.contains(&place.container);
-                prop_assert_eq!(again.has(place), is_kept);
-                prop_assert_eq!(again.in_order(place.container), is_kept && known.in_order(place.container));
+            for location in locations {
+                let has_bytes = kept.contains(&location.container);
+                prop_assert_eq!(again.has(location), has_bytes);
+                prop_assert_eq!(again.in_order(location.container), has_bytes && known.in_order(location.container));
             }
         }
 
         /// Bytes that are changed or truncated are refused.
         #[test]
-        fn what_is_harmed_is_not_believed(at in any::<proptest::sample::Index>(), bits in 1_u8.., missing in 0_usize..60) {
+        fn corrupt_knowledge_is_refused(at in any::<proptest::sample::Index>(), bits in 1_u8.., missing in 0_usize..60) {
             let mut known = Knowledge::new(100);
-            (0..5).for_each(|n| known.add(Place { container: n, slot: 70 }));
-            let mut bytes = known.write(100);
+            (0..5).for_each(|n| known.add(ChunkLocation { container: n, slot: 70 }));
+            let mut bytes = known.encode(100);
             let short = &bytes[..bytes.len() - missing.min(bytes.len())];
-            prop_assert_eq!(Knowledge::read(short, 9).is_some(), missing == 0);
+            prop_assert_eq!(Knowledge::decode(short, 9).is_some(), missing == 0);
             let at = at.index(bytes.len());
             bytes[at] ^= bits;
-            prop_assert_eq!(Knowledge::read(&bytes, 9).is_some(), false);
+            prop_assert_eq!(Knowledge::decode(&bytes, 9).is_some(), false);
         }
     }
 }

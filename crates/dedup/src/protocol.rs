@@ -3,9 +3,9 @@
 /// The protocol of a byte stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum Speech {
+pub enum StreamProtocol {
     /// Any other protocol, whose bytes may repeat.
-    Plain,
+    Other,
     /// TLS, whose bytes never repeat.
     Tls,
     /// SSH, whose bytes never repeat.
@@ -13,14 +13,14 @@ pub enum Speech {
 }
 
 /// Detects the protocol by the first five bytes that one peer sent. Fewer bytes are never recognised.
-pub fn recognise(first: &[u8]) -> Speech {
+pub fn detect_protocol(first: &[u8]) -> StreamProtocol {
     match first {
         // A record of SSL 3 to TLS 1.3: a handshake (22), or another type (20 to 23) if a capture began within the
         // connection. A record has at most 2^14 bytes plus the overhead of encryption (RFC 8446, sections 5.1 and
         // 5.2).
-        [20..=23, 3, 0..=4, high, _, ..] if *high <= 0x41 => Speech::Tls,
-        [b'S', b'S', b'H', b'-', ..] => Speech::Ssh,
-        _ => Speech::Plain,
+        [20..=23, 3, 0..=4, high, _, ..] if *high <= 0x41 => StreamProtocol::Tls,
+        [b'S', b'S', b'H', b'-', ..] => StreamProtocol::Ssh,
+        _ => StreamProtocol::Other,
     }
 }
 
@@ -30,16 +30,16 @@ mod tests {
 
     #[test]
     fn tls_and_ssh_are_recognised_by_their_first_five_bytes() {
-        for (first, speech) in [
-            (&b"\x16\x03\x01\x02\x00\x01"[..], Speech::Tls),
-            (b"\x17\x03\x03\x41\x00", Speech::Tls),
-            (b"\x16\x03\x01\xff\x00", Speech::Plain),
-            (b"\x16\x03\x01", Speech::Plain),
-            (b"SSH-2.0-OpenSSH_9.2", Speech::Ssh),
-            (b"GET / HTTP/1.1", Speech::Plain),
-            (b"", Speech::Plain),
+        for (first, protocol) in [
+            (&b"\x16\x03\x01\x02\x00\x01"[..], StreamProtocol::Tls),
+            (b"\x17\x03\x03\x41\x00", StreamProtocol::Tls),
+            (b"\x16\x03\x01\xff\x00", StreamProtocol::Other),
+            (b"\x16\x03\x01", StreamProtocol::Other),
+            (b"SSH-2.0-OpenSSH_9.2", StreamProtocol::Ssh),
+            (b"GET / HTTP/1.1", StreamProtocol::Other),
+            (b"", StreamProtocol::Other),
         ] {
-            assert_eq!(recognise(first), speech, "{first:?}");
+            assert_eq!(detect_protocol(first), protocol, "{first:?}");
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 
-use crate::Tools;
+use crate::Resources;
 use crate::codec::{Codec, Effort, Method};
-use crate::id::{BodyDigest, ChunkId, row_check};
+use crate::id::{BodyDigest, ChunkId, sequence_check};
 use crate::store::{ChunkStore, bytes_of, load_verified};
 use crate::wire::{Frame, FrameSink, Run, Span, StreamId};
 
@@ -13,10 +13,10 @@ use super::piece::{Base, Form, Piece};
 
 /// Neither the peer nor the store has the bytes any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lost;
+pub(super) struct BytesLost;
 
 /// Encodes a piece as a frame.
-pub(super) struct Packer<'a> {
+pub(super) struct FrameEncoder<'a> {
     pub(super) stream: StreamId,
     pub(super) effort: &'a mut Effort,
     pub(super) counters: &'a mut SenderCounters,
@@ -24,18 +24,18 @@ pub(super) struct Packer<'a> {
     pub(super) packed: &'a mut Vec<u8>,
 }
 
-impl Packer<'_> {
+impl FrameEncoder<'_> {
     /// Appends the frame to `out`. If these are the next bytes for the body's digest, the digest is computed in one
     /// pass with the frame's checksum. Fails if the bytes of the piece were released, are needed again, and the
     /// store has lost them.
     pub(super) fn encode<S: ChunkStore, C: Codec>(
         &mut self,
         piece: &mut Piece,
-        line_busy: bool,
+        link_busy: bool,
         mut digest: Option<&mut BodyDigest>,
-        tools: &mut Tools<'_, S, C>,
+        resources: &mut Resources<'_, S, C>,
         out: &mut impl FrameSink,
-    ) -> Result<(), Lost> {
+    ) -> Result<(), BytesLost> {
         piece.waiting = false;
         let span = Span {
             stream: self.stream,
@@ -44,20 +44,20 @@ impl Packer<'_> {
         };
         let bytes = piece.length as u64;
         // The peer may have lost the chunks since the piece was made.
-        if piece.is_named() && !piece.is_known(tools.knowledge) {
-            piece.spell_out();
+        if piece.is_reference() && !piece.is_known(resources.knowledge) {
+            piece.send_as_bytes();
         }
-        let raw = if piece.is_named() {
+        let raw = if piece.is_reference() {
             // Only for the digest, which already covers released bytes.
             piece.raw().cloned().unwrap_or_default()
         } else {
-            let loaded = piece.load(tools.store, tools.ids, tools.pool);
-            loaded.ok_or(Lost)?
+            let loaded = piece.load(resources.store, resources.ids, resources.pool);
+            loaded.ok_or(BytesLost)?
         };
         match &piece.form {
             Form::Plain => {
                 self.counters.plain += bytes;
-                let method = self.pack(&raw, line_busy, tools.codec);
+                let method = self.pack(&raw, link_busy, resources.codec);
                 let payload = self.payload(method, &raw);
                 let frame = Frame::Plain {
                     span,
@@ -67,7 +67,7 @@ impl Packer<'_> {
                 put(&frame, method, &raw, &mut digest, out);
             }
             Form::Refs { skip } => {
-                self.counters.named += bytes;
+                self.counters.referenced += bytes;
                 let ids = piece.chunks.iter().map(|sent| sent.id).collect();
                 Frame::Ref {
                     span,
@@ -77,18 +77,18 @@ impl Packer<'_> {
                 .encode(out.head());
             }
             Form::Run => {
-                self.counters.named += bytes;
+                self.counters.referenced += bytes;
                 let run = Run {
                     first: piece.chunks[0].id,
                     chunks: u16::try_from(piece.chunks.len()).expect("runs are bounded"),
-                    check: row_check(piece.chunks.iter().map(|sent| &sent.id)),
+                    check: sequence_check(piece.chunks.iter().map(|sent| &sent.id)),
                 };
                 Frame::RefRun { span, run }.encode(out.head());
             }
             Form::Literal { base } => {
                 let cuts = piece.chunks.iter().map(|sent| sent.length).collect();
                 let base = base.as_ref();
-                let base = base.and_then(|base| self.pack_delta(base, &raw, tools));
+                let base = base.and_then(|base| self.pack_delta(base, &raw, resources));
                 if let Some(base) = base {
                     self.counters.delta += bytes;
                     let (method, payload) = (Method::Zstd, &self.packed[..]);
@@ -103,7 +103,7 @@ impl Packer<'_> {
                 } else {
                     self.counters.literal += bytes;
                     piece.form = Form::Literal { base: None };
-                    let method = self.pack(&raw, line_busy, tools.codec);
+                    let method = self.pack(&raw, link_busy, resources.codec);
                     let payload = self.payload(method, &raw);
                     let frame = Frame::Literal {
                         span,
@@ -114,8 +114,8 @@ impl Packer<'_> {
                     put(&frame, method, &raw, &mut digest, out);
                 }
                 // Later frames on this link may refer to these chunks.
-                let places = piece.chunks.iter().filter_map(|sent| sent.place);
-                places.for_each(|place| tools.knowledge.add(place));
+                let locations = piece.chunks.iter().filter_map(|sent| sent.location);
+                locations.for_each(|location| resources.knowledge.add(location));
             }
         }
         if let Some(digest) = digest {
@@ -125,11 +125,11 @@ impl Packer<'_> {
     }
 
     /// Compresses into `packed`, if the effort allows it.
-    fn pack(&mut self, raw: &[u8], line_busy: bool, codec: &mut impl Codec) -> Method {
+    fn pack(&mut self, raw: &[u8], link_busy: bool, codec: &mut impl Codec) -> Method {
         if raw.len() < COMPRESSED_BYTES_MIN {
             return Method::None;
         }
-        let method = self.effort.choose(line_busy, raw.len());
+        let method = self.effort.choose(link_busy, raw.len());
         if method == Method::None {
             return Method::None;
         }
@@ -157,11 +157,11 @@ impl Packer<'_> {
         &mut self,
         base: &Base,
         raw: &[u8],
-        tools: &mut Tools<'_, S, C>,
+        resources: &mut Resources<'_, S, C>,
     ) -> Option<Vec<ChunkId>> {
-        let places = (0..base.entries.len()).map(|nth| base.place.plus(nth));
-        let mut places = places.filter(|&place| !tools.knowledge.has(place));
-        if places.next().is_some() {
+        let locations = (0..base.entries.len()).map(|nth| base.location.plus(nth));
+        let mut locations = locations.filter(|&location| !resources.knowledge.has(location));
+        if locations.next().is_some() {
             return None;
         }
         self.packed.clear();
@@ -169,8 +169,17 @@ impl Packer<'_> {
         let bytes = bytes_of(&base.entries);
         self.base.resize(self.base.len().max(bytes), 0);
         let past = &mut self.base[..bytes];
-        let there = load_verified(tools.store, tools.ids, base.place, &base.entries, past);
-        let packed = there && tools.codec.compress(Method::Zstd, past, raw, self.packed);
+        let there = load_verified(
+            resources.store,
+            resources.ids,
+            base.location,
+            &base.entries,
+            past,
+        );
+        let packed = there
+            && resources
+                .codec
+                .compress(Method::Zstd, past, raw, self.packed);
         let shorter = packed && self.packed.len() < raw.len();
         shorter.then(|| base.entries.iter().map(|entry| entry.id).collect())
     }

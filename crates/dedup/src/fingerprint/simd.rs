@@ -42,7 +42,7 @@ impl Avx2 {
         self,
         key: &UnitKey,
         bytes: &[u8],
-        sums: &mut digest::Sums,
+        sums: &mut digest::DigestState,
         blocks: &[Block],
     ) -> [u64; PASSES] {
         if let Some(last) = blocks.last() {
@@ -57,13 +57,13 @@ impl Avx2 {
 pub(super) const STEP_BYTES: usize = 32;
 
 /// The sums of a unit so far.
-struct Sums {
+struct NhSums {
     passes: [__m256i; PASSES],
     /// The key of the first pass for the next step.
     near: __m256i,
 }
 
-impl Sums {
+impl NhSums {
     #[target_feature(enable = "avx2")]
     #[inline]
     fn new(first: &[u32; PASS_WORDS]) -> Self {
@@ -104,8 +104,8 @@ fn nh_along(key: &UnitKey, bytes: &[u8], lanes: &mut Lanes, blocks: &[Block]) ->
     };
     let (along, alone) = steps.split_at(blocks.len() * BLOCK_STEPS);
     let (keys_along, keys_alone) = keys.split_at(along.len());
-    let mut sums = Sums::new(first);
-    let mut halves = Halves::of(lanes);
+    let mut sums = NhSums::new(first);
+    let mut halves = Halves::new(lanes);
     let along = along.chunks_exact(BLOCK_STEPS);
     let keys_along = keys_along.chunks_exact(BLOCK_STEPS);
     for ((steps, keys), block) in along.zip(keys_along).zip(blocks) {
@@ -116,7 +116,7 @@ fn nh_along(key: &UnitKey, bytes: &[u8], lanes: &mut Lanes, blocks: &[Block]) ->
             sums.step(other, far);
             halves.add(nth, stripe);
         }
-        halves.stir();
+        halves.scramble();
     }
     halves.store(lanes);
     for (step, far) in alone.iter().zip(keys_alone) {
@@ -151,12 +151,12 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::{any, prop_assert_eq, proptest};
 
-    use crate::mark::{KEY_WORDS, UNIT_BYTES, nh};
+    use crate::fingerprint::{KEY_WORDS, UNIT_BYTES, nh};
 
     proptest! {
         /// AVX2 and portable code give the same sums, for every number of steps up to a unit.
         #[test]
-        fn both_sums_are_the_same(
+        fn avx2_and_portable_code_give_the_same_sums(
             seed in vec(any::<u32>(), 5..50),
             pattern in vec(any::<u8>(), 1..300),
             steps in 0..=UNIT_BYTES / STEP_BYTES,

@@ -1,0 +1,128 @@
+//! Predicts the next chunk of a body that was stored before: the chunk that followed the last one in its container.
+//!
+//! If the bytes match the [fingerprint](crate::fingerprint) of the predicted chunk, the chunk need not be cut, hashed or
+//! looked up. If they do not match, all three steps are done as usual; only the comparison was in vain.
+
+use crate::chunker::Chunker;
+use crate::store::{ChunkLocation, ChunkStore, FingerprintedEntry};
+use crate::wire::CHUNKS_MAX;
+
+use super::piece::{Finder, PieceChunk};
+use super::stream::BodyDigester;
+
+/// Predicts consecutive chunks of one container.
+#[derive(Debug, Default)]
+pub(super) struct Predictor {
+    /// The location of the predicted chunk; `None` without a prediction.
+    location: Option<ChunkLocation>,
+    /// The entries from that location on, once the store was read; the first `passed` are behind it.
+    entries: Vec<FingerprintedEntry>,
+    passed: usize,
+}
+
+/// Bytes of a body, and where the next chunk starts in them.
+pub(super) struct ChunkStart<'a> {
+    pub(super) raw: &'a [u8],
+    pub(super) at: usize,
+    /// The offset of `raw` in the body, if all these bytes are sent as references.
+    pub(super) offset: Option<u64>,
+}
+
+/// The result of comparing bytes with the predicted chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Prediction {
+    /// The bytes start with this chunk.
+    Chunk(PieceChunk),
+    /// More bytes are needed to compare.
+    Undecided,
+    /// No chunk was predicted, or the bytes differ.
+    Miss,
+}
+
+impl Predictor {
+    /// Records a chunk that was found in the body: the next one is predicted.
+    pub(super) fn found(&mut self, location: ChunkLocation) {
+        if self.location == Some(location) {
+            self.passed += 1;
+        } else {
+            self.entries.clear();
+            self.passed = 0;
+        }
+        self.location = Some(location.plus(1));
+    }
+
+    /// Discards the prediction, because another chunk was found.
+    pub(super) fn clear(&mut self) {
+        self.location = None;
+        self.entries.clear();
+    }
+
+    /// Returns true if a chunk is predicted.
+    pub(super) fn is_active(&self) -> bool {
+        self.location.is_some()
+    }
+
+    /// Compares the bytes with the predicted chunk.
+    pub(super) fn compare<S: ChunkStore>(
+        &mut self,
+        start: &ChunkStart<'_>,
+        digest: &mut BodyDigester,
+        chunker: &Chunker,
+        finder: &mut Finder<'_, S>,
+    ) -> Prediction {
+        let Some((location, known)) = self.next(finder) else {
+            self.clear();
+            return Prediction::Miss;
+        };
+        let FingerprintedEntry { entry, fingerprint } = known;
+        let length = entry.length as usize;
+        if fingerprint.is_none() || length > chunker.params().max() {
+            return Prediction::Miss;
+        }
+        let Some(bytes) = start.raw.get(..start.at + length) else {
+            return Prediction::Undecided;
+        };
+        let chunk = &bytes[start.at..];
+        let digestible = start.offset.filter(|_| finder.knowledge.has(location));
+        let digestible = digestible.map(|offset| (offset, bytes));
+        let recognised = digest.compare(finder.ids, fingerprint, chunk, digestible);
+        let Some(along) = recognised.filter(|_| chunker.may_end(chunk)) else {
+            self.clear();
+            return Prediction::Miss;
+        };
+        digest.accept(along);
+        self.found(location);
+        Prediction::Chunk(PieceChunk {
+            id: entry.id,
+            length: entry.length,
+            location: Some(location),
+        })
+    }
+
+    /// Returns the predicted chunk and its location.
+    fn next<S: ChunkStore>(
+        &mut self,
+        finder: &mut Finder<'_, S>,
+    ) -> Option<(ChunkLocation, FingerprintedEntry)> {
+        let location = self.location?;
+        if let Some(&known) = self.entries.get(self.passed) {
+            return Some((location, known));
+        }
+        // At the end of a container the body continues in the next one.
+        let after = ChunkLocation {
+            container: location.container.wrapping_add(1),
+            slot: 0,
+        };
+        for location in [location, after] {
+            (self.location, self.passed) = (Some(location), 0);
+            self.entries.clear();
+            finder
+                .store
+                .entries_with_fingerprints(location, CHUNKS_MAX, &mut self.entries);
+            if let Some(&known) = self.entries.first() {
+                return Some((location, known));
+            }
+        }
+        None
+    }
+}

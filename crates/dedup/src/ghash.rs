@@ -10,9 +10,9 @@
 //!
 //! # Why `unsafe`
 //!
-//! The compiler cannot know two facts. First, the processor has these instructions: a `WideMultiply` is only made after
-//! this was detected, so the value is the proof. Second, a load or store stays within its array: each takes a
-//! reference to an array of exactly its length, so bounds are checked when the reference is made.
+//! The compiler cannot know two facts. First, the processor has these instructions: a `WideMultiply` is only
+//! made after this was detected, so the value is the proof. Second, a load or store stays within its array:
+//! each takes a reference to an array of exactly its length, so bounds are checked when the reference is made.
 #![expect(
     unsafe_code,
     reason = "vector instructions; the module's doc says what makes them sound"
@@ -273,7 +273,12 @@ mod tests {
     proptest! {
         /// The result is GHASH under any key and at any alignment.
         #[test]
-        fn hash_is_ghash_under_any_key(h in any::<[u8; 16]>(), seed in any::<u64>(), length in 0..4 * GROUP_BYTES, start in 0..PAIR_BYTES) {
+        fn hash_is_ghash_under_any_key(
+            h in any::<[u8; 16]>(),
+            seed in any::<u64>(),
+            length in 0..4 * GROUP_BYTES,
+            start in 0..PAIR_BYTES,
+        ) {
             let Some(ghash) = Ghash::new(h) else {
                 eprintln!("skipped: no VPCLMULQDQ here");
                 return Ok(());

@@ -103,8 +103,8 @@ impl IdKey {
         fingerprint.is_some() && fingerprint == self.fingerprint(chunk)
     }
 
-    /// Like [`matches_fingerprint`](Self::matches_fingerprint), and adds `blocks` of the body to its digest in the same pass. Returns
-    /// the digest state after these blocks, or `None` if the fingerprint differs.
+    /// Like [`matches_fingerprint`](Self::matches_fingerprint), and adds `blocks` of the body to its digest in
+    /// the same pass. Returns the digest state after these blocks, or `None` if the fingerprint differs.
     pub(crate) fn matches_fingerprint_along(
         &self,
         fingerprint: Option<ChunkFingerprint>,

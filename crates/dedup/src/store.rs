@@ -66,9 +66,9 @@ pub trait ChunkStore {
     /// Appends the entries at `location` and after it in the same container, at most `most`.
     fn entries(&mut self, location: ChunkLocation, most: usize, out: &mut Vec<Entry>);
 
-    /// Reads the bytes of `entries`, which lie from `location` on, into `out`, which has exactly their length. Returns
-    /// false if the chunks are not there; the content of `out` is then undefined. The bytes are not verified: the
-    /// caller hashes them, as [`load_verified`] does.
+    /// Reads the bytes of `entries`, which lie from `location` on, into `out`, which has exactly their length.
+    /// Returns false if the chunks are not there; the content of `out` is then undefined. The bytes are not
+    /// verified: the caller hashes them, as [`load_verified`] does.
     fn load(&mut self, location: ChunkLocation, entries: &[Entry], out: &mut [u8]) -> bool;
 
     /// Stores a chunk and returns its location, or `None` if it could not be stored. A chunk that is already stored
@@ -102,8 +102,9 @@ pub trait ChunkStore {
         false
     }
 
-    /// Appends the entries at `location` and after it in the same container, at most `most`, each with the fingerprint
-    /// that was [set](Self::set_fingerprint) for it. A store that keeps no fingerprints appends nothing.
+    /// Appends the entries at `location` and after it in the same container, at most `most`, each with the
+    /// fingerprint that was [set](Self::set_fingerprint) for it. A store that keeps no fingerprints appends
+    /// nothing.
     fn entries_with_fingerprints(
         &mut self,
         location: ChunkLocation,
@@ -113,9 +114,9 @@ pub trait ChunkStore {
         _ = (location, most, out);
     }
 
-    /// Stores the fingerprint that `fingerprint` computes for the chunk with this hash at this location. `fingerprint` is not
-    /// called if the chunk already has a fingerprint, or if fingerprints cannot be stored. Fingerprints may be lost
-    /// at any time.
+    /// Stores the fingerprint that `fingerprint` computes for the chunk with this hash at this location.
+    /// `fingerprint` is not called if the chunk already has a fingerprint, or if fingerprints cannot be stored.
+    /// Fingerprints may be lost at any time.
     fn set_fingerprint(
         &mut self,
         location: ChunkLocation,

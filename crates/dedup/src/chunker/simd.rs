@@ -156,7 +156,8 @@ mod tests {
             let candidate_limit = 0xffff >> prefilter_log2;
             let (mut slow, mut fast) = (Vec::new(), Vec::new());
             let note = |into: &mut Vec<usize>, position| { into.push(position); false };
-            let defined: Vec<_> = positions.clone().filter(|&position| scalar::sum(&bytes, position) < candidate_limit).collect();
+            let is_candidate = |position: &usize| scalar::sum(&bytes, *position) < candidate_limit;
+            let defined: Vec<_> = positions.clone().filter(is_candidate).collect();
             scalar::first(&bytes, positions.clone(), candidate_limit, &mut |position| note(&mut slow, position));
             avx2.first(&bytes, positions, candidate_limit, &mut |position| note(&mut fast, position));
             prop_assert_eq!(&slow, &defined);

@@ -299,7 +299,11 @@ mod tests {
     proptest! {
         /// Portable and AVX2 code give the same lanes.
         #[test]
-        fn portable_and_avx2_code_give_the_same_lanes(seed in any::<u64>(), blocks in 0_usize..5, lanes in any::<[u64; 8]>()) {
+        fn portable_and_avx2_code_give_the_same_lanes(
+            seed in any::<u64>(),
+            blocks in 0_usize..5,
+            lanes in any::<[u64; 8]>(),
+        ) {
             #[cfg(target_arch = "x86_64")]
             if let Some(avx2) = simd::Avx2::detect() {
                 let mut word = seed;

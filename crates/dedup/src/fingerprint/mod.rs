@@ -1,11 +1,11 @@
 //! Fingerprints: recognise a chunk without hashing it again.
 //!
-//! A chunk hash is made so that no holder of the key, the peer included, can find two chunks with the same hash.
-//! This makes it slow. Within one process a weaker guarantee is enough. Once a chunk's hash is computed or
-//! verified, the chunk also gets a [`ChunkFingerprint`], a fingerprint under a random key of this process. Neither the key nor
-//! a fingerprint ever leaves the process. When the bytes are seen again, in a body where the chunk is expected or
-//! loaded from the store, they are compared by fingerprint, several times faster than by hash. Bytes without a
-//! fingerprint, or with another one, are hashed as usual.
+//! A chunk hash is made so that no holder of the key, the peer included, can find two chunks with the same
+//! hash. This makes it slow. Within one process a weaker guarantee is enough. Once a chunk's hash is computed
+//! or verified, the chunk also gets a [`ChunkFingerprint`], a fingerprint under a random key of this process.
+//! Neither the key nor a fingerprint ever leaves the process. When the bytes are seen again, in a body where
+//! the chunk is expected or loaded from the store, they are compared by fingerprint, several times faster than
+//! by hash. Bytes without a fingerprint, or with another one, are hashed as usual.
 //!
 //! A fingerprint is a universal hash in two steps. First, units of [`UNIT_BYTES`] are hashed by NH over words of 32
 //! bits, in two passes; the second pass uses the same key, shifted (Black, Halevi, Krawczyk, Krovetz, Rogaway,
@@ -79,14 +79,14 @@ impl FingerprintKey {
         }
     }
 
-    /// Returns the fingerprint of these bytes, or `None` if they are longer than [`FINGERPRINTED_BYTES_MAX`], which no
-    /// chunk is.
+    /// Returns the fingerprint of these bytes, or `None` if they are longer than [`FINGERPRINTED_BYTES_MAX`],
+    /// which no chunk is.
     pub fn fingerprint(&self, bytes: &[u8]) -> Option<ChunkFingerprint> {
         self.fingerprint_of(bytes, |unit| self.sums(unit))
     }
 
-    /// Like [`fingerprint`](Self::fingerprint), and adds `blocks` to the digest state of a body in the same pass. The blocks
-    /// cover about the same bytes.
+    /// Like [`fingerprint`](Self::fingerprint), and adds `blocks` to the digest state of a body in the same
+    /// pass. The blocks cover about the same bytes.
     pub(crate) fn fingerprint_along(
         &self,
         bytes: &[u8],

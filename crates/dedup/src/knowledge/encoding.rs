@@ -116,7 +116,8 @@ mod tests {
             let mut again = Knowledge::decode(&known.encode(end), most).expect("it is whole");
             again.set_own_epoch(5);
             again.set_peer_epoch(6);
-            let mut kept: Vec<u32> = locations.iter().map(|location| location.container).filter(|number| *number < end).collect();
+            let containers = locations.iter().map(|location| location.container);
+            let mut kept: Vec<u32> = containers.filter(|number| *number < end).collect();
             kept.sort_unstable();
             kept.dedup();
             let kept = &kept[kept.len().saturating_sub(most)..];
@@ -130,7 +131,11 @@ mod tests {
 
         /// Bytes that are changed or truncated are refused.
         #[test]
-        fn corrupt_knowledge_is_refused(at in any::<proptest::sample::Index>(), bits in 1_u8.., missing in 0_usize..60) {
+        fn corrupt_knowledge_is_refused(
+            at in any::<proptest::sample::Index>(),
+            bits in 1_u8..,
+            missing in 0_usize..60,
+        ) {
             let mut known = Knowledge::new(100);
             (0..5).for_each(|n| known.add(ChunkLocation { container: n, slot: 70 }));
             let mut bytes = known.encode(100);

@@ -1,10 +1,11 @@
 //! The sender: turns bodies into frames.
 //!
-//! The sender is optimistic: it sends a reference for every chunk that was once exchanged with the peer. Only the
-//! peer knows whether it still has the chunk. Until the peer acknowledges, the bytes are kept here, and they are
-//! sent if the peer answers with a NAK. The kept bytes are limited, per stream and in total: [`Sender::room`]
-//! returns how many more can be written. Chunks sent as references that the store [retains](ChunkStore::is_retained) are
-//! released at once and loaded from the store if the peer refuses them. If that fails, the stream is reset.
+//! The sender is optimistic: it sends a reference for every chunk that was once exchanged with the peer. Only
+//! the peer knows whether it still has the chunk. Until the peer acknowledges, the bytes are kept here, and
+//! they are sent if the peer answers with a NAK. The kept bytes are limited, per stream and in total:
+//! [`Sender::room`] returns how many more can be written. Chunks sent as references that the store
+//! [retains](ChunkStore::is_retained) are released at once and loaded from the store if the peer refuses them.
+//! If that fails, the stream is reset.
 //!
 //! The first bytes of each body, and short bodies as a whole, bypass deduplication: lookups would cost more than
 //! they save. Bytes need not wait for the end of a chunk: [`Sender::flush`] sends them. If the chunk then turns out
@@ -46,7 +47,7 @@ pub struct SenderConfig {
     pub keep_sent: bool,
     /// The number of bytes at the start of each body that are neither looked up nor stored.
     pub bypass_bytes: u64,
-    /// The bytes of new chunks that are compressed together. Of uncompressed chunks at most 256 KiB are sent
+    /// The bytes of new chunks that are compressed together. At most 256 KiB of uncompressed chunks are sent
     /// together.
     pub batch_bytes: usize,
     /// The number of open streams that the peer accepts.

@@ -511,9 +511,9 @@ impl BodyDigester {
         }
     }
 
-    /// Compares a chunk with a fingerprint. `bytes` are at their offset in the body and end with the chunk; `None`
-    /// if the digest has to wait for a frame. The caller [accepts](Self::accept) the digest computed in the same pass,
-    /// unless it rejects the chunk for another reason.
+    /// Compares a chunk with a fingerprint. `bytes` are at their offset in the body and end with the chunk;
+    /// `None` if the digest has to wait for a frame. The caller [accepts](Self::accept) the digest computed in
+    /// the same pass, unless it rejects the chunk for another reason.
     pub(super) fn compare(
         &self,
         ids: &IdKey,
@@ -558,7 +558,7 @@ enum Deferred {
     Close,
 }
 
-/// Whether more bytes can be expected to complete the predicted chunk.
+/// Returns true if more bytes can be expected to complete the predicted chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Input {
     /// More bytes may follow.

@@ -238,7 +238,7 @@ counters! {
         fills_failed = "end" "failed",
         fills_freshened = "end" "freshened",
     }
-    Counter "edgeward_not_stored_total" "Responses of fetches that were not stored, by reason; passed responses are not counted." {
+    Counter "edgeward_not_stored_total" "Fetched responses that were not stored, by reason, without passed responses." {
         not_stored_semantics = "reason" "not-storable",
         not_stored_admission = "reason" "admission",
         not_stored_size = "reason" "object-size",

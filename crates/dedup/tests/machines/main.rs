@@ -505,7 +505,7 @@ fn each_lost_chunk_costs_one_round_trip() {
             (0..40).for_each(|nth| world.endpoints[1].store.flip(nth * 5003));
         }),
         ("in another order", |world| {
-            world.endpoints[1].store.shuffle()
+            world.endpoints[1].store.shuffle();
         }),
     ];
     let mut sound = [0; 2];

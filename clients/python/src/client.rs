@@ -89,7 +89,7 @@ impl FilterClient {
         let mut config = FilterConfig::new(url, trust(keys)?, seconds(max_staleness)?);
         config.form = form.map(self::form).transpose()?;
         config.clock_error = clock_error.map(seconds).transpose()?;
-        config.keep = keep;
+        config.snapshot_folder = keep;
         config.roots = roots;
         config.snapshot_bytes_max = snapshot_bytes_max;
         config.overlay_ids_max = overlay_ids_max;
@@ -194,7 +194,7 @@ pub(crate) struct Status {
     fresh: bool,
     #[pyo3(get)]
     fresh_for: f64,
-    facts: Option<edgeward_filter::Facts>,
+    facts: Option<edgeward_filter::FilterInfo>,
     #[pyo3(get)]
     overlay_ids: usize,
     #[pyo3(get)]

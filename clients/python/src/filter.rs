@@ -54,7 +54,7 @@ impl Filter {
 
     /// Returns false only if the id is certainly not in the filter.
     fn may_contain(&self, id: &Bound<'_, PyAny>) -> PyResult<bool> {
-        spelled(id, |spelling| self.0.contains_spelled(spelling))
+        spelled(id, |spelling| self.0.contains_spelling(spelling))
     }
 
     fn __contains__(&self, id: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -64,7 +64,7 @@ impl Filter {
     /// The fields of the header.
     #[getter]
     fn facts(&self) -> Facts {
-        Facts::from(self.0.facts())
+        Facts::from(self.0.info())
     }
 }
 
@@ -84,8 +84,8 @@ pub(crate) struct Facts {
     bytes: u64,
 }
 
-impl From<edgeward_filter::Facts> for Facts {
-    fn from(facts: edgeward_filter::Facts) -> Self {
+impl From<edgeward_filter::FilterInfo> for Facts {
+    fn from(facts: edgeward_filter::FilterInfo) -> Self {
         Self {
             construction: match facts.construction {
                 edgeward_filter::Construction::Static => "static",
@@ -97,7 +97,7 @@ impl From<edgeward_filter::Facts> for Facts {
             ids: facts.ids,
             capacity_ids: facts.capacity_ids,
             seed: facts.hasher.seed,
-            asked_rate: facts.asked_rate,
+            asked_rate: facts.target_rate,
             expected_rate: facts.expected_rate,
             bytes: facts.bytes,
         }

@@ -43,5 +43,5 @@ pub(crate) fn hash_id(id: &Bound<'_, PyAny>, form: &str, seed: u64) -> PyResult<
         form: self::form(form)?,
         seed,
     };
-    spelled(id, |spelling| hasher.asked(spelling).0)
+    spelled(id, |spelling| hasher.hash_query(spelling).0)
 }

@@ -4,7 +4,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use edgeward_filter::client::{Client, ClientConfig, Now, Refused as Why};
+use edgeward_filter::client::{Client, ClientConfig, Now, UpdateError as Why};
 use edgeward_filter::from_hex;
 use edgeward_types::Timestamp;
 use pyo3::exceptions::{PyException, PyValueError};
@@ -78,7 +78,7 @@ impl State {
         let Some(hasher) = client.hasher() else {
             return Ok("ask");
         };
-        let hash = spelled(id, |spelling| hasher.asked(spelling))?;
+        let hash = spelled(id, |spelling| hasher.hash_query(spelling))?;
         Ok(answer_name(client.answer(self::now(now), hash)))
     }
 
@@ -90,7 +90,7 @@ impl State {
     /// The snapshot in use.
     #[getter]
     fn facts(&self) -> Option<Facts> {
-        self.client().facts().map(Facts::from)
+        self.client().info().map(Facts::from)
     }
 
     /// The number of the newest manifest.
@@ -109,7 +109,7 @@ impl State {
     #[getter]
     #[expect(clippy::type_complexity, reason = "two kinds of one pair")]
     fn wants(&self) -> (Option<(String, u64)>, Vec<(String, u64)>) {
-        let wants = self.client().wants();
+        let wants = self.client().to_fetch();
         let snapshot = wants.snapshot;
         (
             snapshot.map(|named| (named.sha256.to_string(), named.bytes)),
@@ -134,23 +134,25 @@ impl State {
     }
 
     fn manifest(&self, py: Python<'_>, now: (u64, u64), line: &str) -> PyResult<()> {
-        let taken = self.client().manifest(self::now(now), line.as_bytes());
+        let taken = self
+            .client()
+            .accept_manifest(self::now(now), line.as_bytes());
         taken.map_err(|why| refused(py, &why))
     }
 
     fn proof(&self, py: Python<'_>, now: (u64, u64), line: &str) -> PyResult<()> {
-        let taken = self.client().proof(self::now(now), line.as_bytes());
+        let taken = self.client().accept_proof(self::now(now), line.as_bytes());
         taken.map_err(|why| refused(py, &why))
     }
 
     fn snapshot(&self, py: Python<'_>, now: (u64, u64), data: PyBackedBytes) -> PyResult<()> {
-        let received = py.detach(|| edgeward_filter::client::Received::open(data.to_vec()));
-        let taken = self.client().received(self::now(now), received);
+        let received = py.detach(|| edgeward_filter::client::ReceivedSnapshot::open(data.to_vec()));
+        let taken = self.client().accept_received(self::now(now), received);
         taken.map_err(|why| refused(py, &why))
     }
 
     fn delta(&self, py: Python<'_>, now: (u64, u64), data: &[u8]) -> PyResult<()> {
-        let taken = self.client().delta(self::now(now), data);
+        let taken = self.client().accept_delta(self::now(now), data);
         taken.map_err(|why| refused(py, &why))
     }
 }

@@ -215,10 +215,11 @@ fn summary(machine: &Value, rows: &[Value]) -> String {
     format!(
         "# A well-behaved client beside attacks, {}\n\n\
          `cargo xtask {}` at commit {}, {} cores of {}, load {}.\n\n\
-         \"Of the client's time\": the share of hits per second of the core's time that the origin and the attackers left to \
-         the client. All three share one core, and the client uses whatever is left of it.\n\n\
-         Met: these hits stay at or above {HITS_SHARE_MIN} of the calm phase, the misses' p99 below {MISS_P99_RATIO_MAX} \
-         times, memory within (hot + fill budget + base) x {MEMORY_RATIO_MAX}, and no request of the client failed.\n\n\
+         \"Of the client's time\": the share of hits per second of the core's time that the origin and the attackers \
+         left to the client. All three share one core, and the client uses whatever is left of it.\n\n\
+         Met: these hits stay at or above {HITS_SHARE_MIN} of the calm phase, the misses' p99 below \
+         {MISS_P99_RATIO_MAX} times, memory within (hot + fill budget + base) x {MEMORY_RATIO_MAX}, and no \
+         request of the client failed.\n\n\
          \"As ordinary traffic\": a client that takes as many bytes as the attack made the edge fetch, instead of the \
          attack. The attacks are {}.\n\n\
          | attack | hits/s, calm | attacked | share | of the client's time | as ordinary traffic | miss p99 ms, calm | attacked | ratio \

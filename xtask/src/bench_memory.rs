@@ -180,7 +180,14 @@ impl Plan {
         for second in samples.chunk_by(|a, b| a.seconds as u64 == b.seconds as u64) {
             let most = second.iter().max_by_key(|sample| sample.memory);
             if let Some(most) = most {
-                let row = json!({ "cell": label, "second": most.seconds as u64, "memory_bytes_max": most.memory, "charged_bytes": most.charged, "fills_bytes": most.fills, "samples": second.len() });
+                let row = json!({
+                    "cell": label,
+                    "second": most.seconds as u64,
+                    "memory_bytes_max": most.memory,
+                    "charged_bytes": most.charged,
+                    "fills_bytes": most.fills,
+                    "samples": second.len(),
+                });
                 writeln!(raw, "{row}")?;
             }
         }
@@ -248,8 +255,9 @@ impl Plan {
         format!(
             "# Memory while objects come and go, {}\n\n\
              `cargo xtask {}` at commit {}, {} cores of {}, load {}.\n\n\
-             Bound: (hot.capacity + fills at that moment + documented base of {:.1} MiB) x {MEMORY_RATIO_MAX}. Met: no sample is above its \
-             bound. \"of bound\" is the largest share of its bound that a sample reached. Memory in MiB.\n\n\
+             Bound: (hot.capacity + fills at that moment + documented base of {:.1} MiB) x {MEMORY_RATIO_MAX}. \
+             Met: no sample is above its bound. \"of bound\" is the largest share of its bound that a \
+             sample reached. Memory in MiB.\n\n\
              | objects, hot | fresh | median | p99 | peak | bound | of bound | met | MB/s | CPU s per GB |\n\
              |---|---|---|---|---|---|---|---|---|---|\n{}\n",
             machine["date"].as_str().unwrap_or_default(),

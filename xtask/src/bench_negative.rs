@@ -272,7 +272,7 @@ impl Plan {
 const KEYS: u64 = 1000;
 
 /// The timeout for filling the caches.
-const PATIENCE: Duration = Duration::from_secs(30);
+const FILL_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 mod tests {

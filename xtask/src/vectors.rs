@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 use crate::options::Options;
 
 pub(crate) const HELP: &str = "\
-Writes the golden files under vectors/ anew.
+Rewrites the golden files under vectors/.
 
 usage: cargo xtask vectors [options]
 

@@ -20,7 +20,7 @@ pub fn findings(outcome: &Outcome) -> Vec<String> {
             }
             End::Failed { why } => findings.push(format!("{} did not run: {why}.", one.name)),
             End::Cut { why } => findings.push(format!(
-                "{} did not come to the end: {why}. Its curves are kept, and it is compared with nobody.",
+                "{} did not finish: {why}. Its curves are shown, and it is not compared.",
                 one.name
             )),
         }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::sample::Sample;
 
 /// The sources of one sample.
-pub(crate) struct Looker<'a> {
+pub(crate) struct Sampler<'a> {
     pub(crate) pid: u32,
     /// The status page that has the write operations of the disk cache.
     pub(crate) status: Option<Target>,
@@ -28,7 +28,7 @@ pub(crate) struct Looker<'a> {
     pub(crate) latencies: Latencies,
 }
 
-impl Looker<'_> {
+impl Sampler<'_> {
     /// Takes a sample of all sources.
     pub(crate) fn look(&mut self) -> Sample {
         let origin = self.origin.counts();

@@ -15,11 +15,11 @@ use edgeward_replay::load::{self, LiveCounts, Pacing, ReplayPlan, Stop, Target};
 use edgeward_replay::origin::{OriginConfig, Running, SyntheticOrigin};
 
 use crate::janitor::Janitor;
-use crate::look::{Looker, device_of};
+use crate::look::{Sampler, device_of};
 use crate::outcome::{ContenderOutcome, Counted, End, Totals, TraceFacts};
 use crate::plan::{Contender, DISK_BYTES_MIN, Plan, Server, Setting};
 use crate::process::{self, StartError, free_port};
-use crate::recipe::{self, Place, Recipe};
+use crate::recipe::{self, Environment, Recipe};
 use crate::run::Bench;
 use crate::sample::{Sample, SampleLog};
 use crate::scratch::Scratch;
@@ -45,7 +45,7 @@ struct Leg {
 }
 
 /// The state and results of a run so far.
-struct Seen {
+struct RunState {
     log: SampleLog,
     counted: Counted,
     /// The counters at the end of the previous parts.
@@ -81,7 +81,7 @@ impl Turn<'_> {
             Server::Nginx { .. } => process::version(&program, "-v"),
             _ => process::version(&program, "-V"),
         };
-        let mut seen = Seen {
+        let mut state = RunState {
             log: SampleLog::default(),
             counted: Counted::default(),
             before: Sample::default(),
@@ -89,12 +89,12 @@ impl Turn<'_> {
             switched_seconds: None,
             outcome,
         };
-        let end = self.through(&program, &mut seen).unwrap_or_else(|end| end);
-        seen.finish(end)
+        let end = self.through(&program, &mut state).unwrap_or_else(|end| end);
+        state.finish(end)
     }
 
     /// Replays all parts of the trace. Returns how the run ended.
-    fn through(&self, program: &Path, seen: &mut Seen) -> Result<End, End> {
+    fn through(&self, program: &Path, state: &mut RunState) -> Result<End, End> {
         let failed = |what: &str, why: &dyn std::fmt::Display| End::Failed {
             why: format!("{what}: {why}"),
         };
@@ -106,7 +106,8 @@ impl Turn<'_> {
             && self.contender.memory.is_some()
             && self.contender.server.word() == "nginx"
         {
-            seen.outcome
+            state
+                .outcome
                 .notes
                 .push("there is no /dev/shm: its files in memory lie on disk".to_owned());
         }
@@ -118,7 +119,7 @@ impl Turn<'_> {
 
         let legs = self.legs();
         for (n, leg) in legs.iter().enumerate() {
-            let place = Place {
+            let environment = Environment {
                 folder: scratch.path(),
                 memory_folder: in_memory
                     .as_ref()
@@ -134,8 +135,8 @@ impl Turn<'_> {
                 is_root: rustix::process::geteuid().is_root(),
                 program,
             };
-            let recipe = recipe::recipe(self.contender, &leg.settings, &place);
-            let server = self.start(program, &recipe, &place);
+            let recipe = recipe::recipe(self.contender, &leg.settings, &environment);
+            let server = self.start(program, &recipe, &environment);
             let mut server = match server {
                 Ok(server) => server,
                 Err(StartError::Interrupted) => return Err(interrupted()),
@@ -146,17 +147,17 @@ impl Turn<'_> {
                 }
             };
             if n > 0 {
-                seen.switched_seconds = Some(seen.log.last().map_or(0.0, |last| last.seconds));
+                state.switched_seconds = Some(state.log.last().map_or(0.0, |last| last.seconds));
             }
             let running = RunningLeg {
                 turn: self,
                 leg,
-                place: &place,
+                environment: &environment,
                 recipe: &recipe,
                 origin: &origin,
-                clock: seen.clock(),
+                clock: state.clock(),
             };
-            running.send(&mut server, seen)?;
+            running.send(&mut server, state)?;
         }
         Ok(End::Whole)
     }
@@ -166,7 +167,7 @@ impl Turn<'_> {
         &self,
         program: &Path,
         recipe: &Recipe,
-        place: &Place<'_>,
+        environment: &Environment<'_>,
     ) -> Result<process::Server, StartError> {
         for folder in &recipe.folders {
             std::fs::create_dir_all(folder).map_err(StartError::Spawn)?;
@@ -177,8 +178,8 @@ impl Turn<'_> {
         process::Server::start(
             program,
             &recipe.arguments,
-            place.folder,
-            place.port,
+            environment.folder,
+            environment.port,
             self.stop,
         )
     }
@@ -214,7 +215,7 @@ impl Turn<'_> {
 struct RunningLeg<'a> {
     turn: &'a Turn<'a>,
     leg: &'a Leg,
-    place: &'a Place<'a>,
+    environment: &'a Environment<'a>,
     recipe: &'a Recipe,
     origin: &'a Running,
     /// The zero of the time axis.
@@ -223,7 +224,7 @@ struct RunningLeg<'a> {
 
 impl RunningLeg<'_> {
     /// Sends the requests of the part and takes samples.
-    fn send(&self, server: &mut process::Server, seen: &mut Seen) -> Result<(), End> {
+    fn send(&self, server: &mut process::Server, state: &mut RunState) -> Result<(), End> {
         let turn = self.turn;
         let load = &turn.plan.load;
         let target = |port: u16, path: &str| -> Target {
@@ -231,7 +232,7 @@ impl RunningLeg<'_> {
             url.parse().expect("an address of loopback is a target")
         };
         let warmup = load.warmup.of(turn.trace.requests);
-        let mut plan = ReplayPlan::new(&turn.trace.label, target(self.place.port, ""));
+        let mut plan = ReplayPlan::new(&turn.trace.label, target(self.environment.port, ""));
         plan.connections = load.connections;
         plan.pacing = load.rate.map_or(Pacing::Closed, Pacing::Rate);
         plan.round_trip = load.round_trip;
@@ -241,14 +242,14 @@ impl RunningLeg<'_> {
         let device = turn
             .contender
             .disk
-            .and_then(|_| device_of(self.place.folder));
+            .and_then(|_| device_of(self.environment.folder));
         let stats = self.origin.stats();
-        let mut looker = Looker {
+        let mut sampler = Sampler {
             pid: server.pid(),
             status: self
                 .recipe
                 .has_status
-                .then(|| target(self.place.admin_port, "/status")),
+                .then(|| target(self.environment.admin_port, "/status")),
             files_in_memory: self.recipe.files_in_memory.clone(),
             device,
             live: &plan.live,
@@ -257,14 +258,14 @@ impl RunningLeg<'_> {
             latencies: load::Latencies::default(),
         };
         // Resources used before the server was ready do not count.
-        let zero = looker.look();
-        let keep = |looker: &mut Looker<'_>, seen: &mut Seen, must: bool| {
-            let mut sample = looker.look();
+        let zero = sampler.look();
+        let keep = |sampler: &mut Sampler<'_>, state: &mut RunState, must: bool| {
+            let mut sample = sampler.look();
             sample.since(&zero);
-            sample.after(&seen.before);
-            seen.log.push(sample, must);
+            sample.after(&state.before);
+            state.log.push(sample, must);
         };
-        keep(&mut looker, seen, true);
+        keep(&mut sampler, state, true);
         let janitor = self
             .recipe
             .tended
@@ -303,11 +304,11 @@ impl RunningLeg<'_> {
                         plan.stop.ask();
                     }
                 }
-                if seen.warm_seconds.is_none() && requests >= warmup {
-                    keep(&mut looker, seen, true);
-                    seen.warm_seconds = seen.log.last().map(|sample| sample.seconds);
+                if state.warm_seconds.is_none() && requests >= warmup {
+                    keep(&mut sampler, state, true);
+                    state.warm_seconds = state.log.last().map(|sample| sample.seconds);
                 } else if self.clock.elapsed() >= next {
-                    keep(&mut looker, seen, false);
+                    keep(&mut sampler, state, false);
                     // After a slow sample the next samples keep their distance.
                     next = (next + INTERVAL).max(self.clock.elapsed());
                 }
@@ -315,26 +316,26 @@ impl RunningLeg<'_> {
             over.store(true, Ordering::Relaxed);
             if let Some(janitor) = janitor {
                 janitor.thread().unpark();
-                seen.outcome.notes.extend(janitor.join().ok().flatten());
+                state.outcome.notes.extend(janitor.join().ok().flatten());
             }
             match replay.join() {
                 Ok(report) => report,
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         });
-        keep(&mut looker, seen, true);
-        seen.warm_seconds = seen.warm_seconds.or_else(|| {
+        keep(&mut sampler, state, true);
+        state.warm_seconds = state.warm_seconds.or_else(|| {
             // The trace ended before the next check.
             (from + plan.live.requests() >= warmup).then_some(0.0)
         });
-        if let Some(last) = seen.log.last() {
-            seen.before = last.clone();
+        if let Some(last) = state.log.last() {
+            state.before = last.clone();
         }
         // The server may have died after the last check.
         let ended_early = ended_early.or_else(|| self.death(server));
         match report {
             Ok(report) => {
-                seen.count(&report, &plan.live);
+                state.count(&report, &plan.live);
                 match ended_early {
                     Some(end) => Err(end),
                     None if report.stopped_early => Err(End::Cut {
@@ -372,7 +373,7 @@ impl RunningLeg<'_> {
     }
 }
 
-impl Seen {
+impl RunState {
     /// The zero of the time axis: the time when the first part began.
     ///
     /// For a later part it is shifted, so that the axis continues where the previous part ended. A restart takes no

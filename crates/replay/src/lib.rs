@@ -6,7 +6,6 @@
 //! process, so that a report shows the cost of a hit ratio.
 //!
 //! `docs/how-to/replay.md` describes the measurements, the units and the JSON.
-//! What is measured where, the units and the JSON are described in `docs/how-to/replay.md`.
 #![forbid(unsafe_code)]
 
 pub mod load;

@@ -122,7 +122,8 @@ pub(super) fn next_key() -> u64 {
 
 /// Requests a path that is answered from memory: an object of the edge, or a page of another server.
 fn ask_for_hits(stage: &Stage, n: u64, end: Instant, hits: &AtomicU64, errors: &AtomicU64) {
-    // On Linux, nice applies to the calling thread. Otherwise the latency of a miss would include the wait for this core.
+    // On Linux, nice applies to the calling thread. Otherwise the latency of a miss would include the wait for this
+    // core.
     _ = rustix::process::nice(HITS_NICE);
     let mut connection = None;
     let mut key = n * 7919;

@@ -94,7 +94,7 @@ pub(crate) fn render(plan: &Plan, rows: &[Row], goals: &[Goal]) -> String {
     page.render()
 }
 
-/// The command line. Of paths only the last part is shown, because the folders belong to this machine.
+/// The command line. Only the last part of a path is shown, because the folders belong to this machine.
 fn command() -> String {
     let words = std::env::args().skip(1).map(|word| {
         let name = word.rsplit('/').next().map(str::to_owned);

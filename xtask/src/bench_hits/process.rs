@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_counts_all_its_descendants_and_nobody_else() {
+    fn a_tree_counts_exactly_its_descendants() {
         let process = |parent, ticks| Process { parent, ticks };
         let processes = BTreeMap::from([
             (3, process(9, 1)),

@@ -24,11 +24,11 @@ impl Postgres {
     pub(super) fn start(parent: &Path) -> anyhow::Result<Self> {
         let folder = folder(parent, "postgres")?;
         if is_root() {
-            chown(&folder, Some(NOBODY), Some(NOBODY)).context("root may")?;
+            chown(&folder, Some(UNPRIVILEGED_USER), Some(UNPRIVILEGED_USER)).context("root may")?;
         }
         let data = folder.join("data");
         if !data.join("PG_VERSION").exists() {
-            let made = as_nobody("initdb")?
+            let made = as_unprivileged_user("initdb")?
                 .args(["--auth=trust", "--username=edgeward", "--no-sync"])
                 .args(["--encoding=UTF8", "--no-locale", "--pgdata"])
                 .arg(&data)
@@ -44,7 +44,7 @@ impl Postgres {
              -c fsync=off -c max_wal_size=8GB -c maintenance_work_mem=1GB",
             data.display()
         );
-        let (program, mut arguments) = words(&as_nobody("postgres")?);
+        let (program, mut arguments) = words(&as_unprivileged_user("postgres")?);
         arguments.extend(settings.split_whitespace().map(str::to_owned));
         let log = parent.to_owned();
         let server = Server::start_unpinned("postgres", &program, &arguments, port, &log)?;
@@ -108,7 +108,7 @@ impl Postgres {
 
 /// Returns a command for a PostgreSQL program. Debian installs these programs outside `PATH`, and they refuse to run
 /// as root.
-fn as_nobody(name: &str) -> anyhow::Result<Command> {
+fn as_unprivileged_user(name: &str) -> anyhow::Result<Command> {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
     let mut found = versions
         .flatten()
@@ -125,10 +125,10 @@ fn as_nobody(name: &str) -> anyhow::Result<Command> {
     });
     command.current_dir("/");
     if is_root() {
-        let nobody = NOBODY.to_string();
+        let user = UNPRIVILEGED_USER.to_string();
         // Changing the user clears the parent-death signal, so it is set again.
         command.args(["--pdeathsig", "TERM", "--clear-groups"]);
-        command.args(["--reuid", &nobody, "--regid", &nobody]);
+        command.args(["--reuid", &user, "--regid", &user]);
         command.arg(&program);
     }
     Ok(command)
@@ -144,4 +144,4 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
 
-const NOBODY: u32 = 65534;
+const UNPRIVILEGED_USER: u32 = 65534;

@@ -241,8 +241,8 @@ fn made_up(folder: &Path) -> anyhow::Result<Corpus> {
 fn edited(write: fn(&mut Random, usize) -> Vec<u8>, edition: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for section in 0..SECTIONS {
-        let anew = (1..=edition).rev();
-        let mut last = anew.filter(|edition| Random::at(section * 31 + edition).below(50) == 0);
+        let editions = (1..=edition).rev();
+        let mut last = editions.filter(|edition| Random::at(section * 31 + edition).below(50) == 0);
         let edition = last.next().unwrap_or(0);
         let mut random = Random::at(1_000_000 + section * 10 + edition);
         bytes.extend(write(&mut random, section));

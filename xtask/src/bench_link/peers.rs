@@ -127,7 +127,8 @@ fn casync(corpus: &Corpus, work: &Path) -> anyhow::Result<Outcome> {
     fs::create_dir(&store)?;
     by_set("casync (8 KiB)", corpus, work, |set| {
         // casync stores one blob per call.
-        let script = "store=$1; work=$2; shift 2; for tar; do casync make --chunk-size=2048:8192:65536 --store=\"$store\" \
+        let script = "store=$1; work=$2; shift 2; for tar; do \
+                      casync make --chunk-size=2048:8192:65536 --store=\"$store\" \
                       \"$work/$(basename \"$tar\").caibx\" \"$tar\" || exit; done";
         let mut make = Command::new("sh");
         make.args(["-c", script, "sh"])

@@ -138,7 +138,7 @@ pub(super) fn run(root: &Path, plan: &Plan, corpus: &Corpus) -> anyhow::Result<b
             Some(micros) => (micros, "with no processor away"),
             None => (
                 all.unwrap_or(f64::NAN),
-                "of all, for nobody could watch the processors",
+                "of all; the use of the processors is unknown",
             ),
         };
         say(format!(

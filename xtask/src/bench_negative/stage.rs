@@ -13,7 +13,7 @@ use crate::bench_hits::client::Client;
 use crate::bench_hits::process::{self, Scratch, find, free_port};
 use crate::bench_hits::subjects::nginx_user;
 
-use super::{KEYS, PATIENCE, Plan};
+use super::{FILL_TIMEOUT, KEYS, Plan};
 
 /// The server that gets the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +152,7 @@ impl Stage {
     pub(super) fn fill(&self) -> anyhow::Result<()> {
         for server in [Server::Without, Server::With] {
             let mut client = Client::connect(self.port(server))?;
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + FILL_TIMEOUT;
             loop {
                 let before = self.origin_requests()?;
                 for key in 1..=KEYS {

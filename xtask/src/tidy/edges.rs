@@ -70,7 +70,7 @@ impl Package {
     }
 }
 
-/// Whether a target is part of the product.
+/// The use of a target: part of the product, or for development.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TargetKind {
     Ships,

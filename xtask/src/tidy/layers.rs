@@ -233,7 +233,8 @@ const BY_MODULE: &str = "name the module: `super::module::Item`";
 mod tests {
     use super::*;
 
-    const TABLE: &str = "\n### The layers of `proxy`\n\n| layer | holds |\n|---|---|\n| `top` | – |\n| `left`, `right` | – |\n| `base` | – |\n\n## Next\n";
+    const TABLE: &str = "\n### The layers of `proxy`\n\n| layer | holds |\n|---|---|\n| `top` | – |\n\
+        | `left`, `right` | – |\n| `base` | – |\n\n## Next\n";
 
     fn report(files: &[(&str, &str)]) -> Report {
         let layers = parse_table(TABLE).expect("a table");

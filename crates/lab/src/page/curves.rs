@@ -45,7 +45,7 @@ pub(super) fn plots(page: &mut Page, outcome: &Outcome) {
     if all.any(|sample| sample.device_operations.unwrap_or(0) > 0) {
         page.plot(all.rates(
             plot("Disk operations: reads and writes of the device", "operations a second", Unit::Count)
-                .note("Of the whole machine: the kernel writes later and in larger pieces, and other programs write too."),
+                .note("All operations of the machine, with those of the kernel's write-back and of other programs."),
             per_second(|sample| sample.device_operations),
         ));
     }

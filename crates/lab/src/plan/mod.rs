@@ -89,7 +89,7 @@ pub struct LoadPlan {
     pub warmup: Amount,
     /// The emulated round-trip time to the clients.
     pub round_trip: Duration,
-    /// Whether the contenders run one after the other or at the same time.
+    /// The order of the contenders: one after the other, or at the same time.
     pub order: Order,
     /// The maximum duration of a contender's run. The run is cut off after this time.
     pub time_max: Duration,

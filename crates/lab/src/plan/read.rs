@@ -76,7 +76,7 @@ fn read(document: Table<'_>) -> Option<Plan> {
     if tables.len() > CONTENDERS_MAX {
         document.wrong(
             format!("{} contenders are too many", tables.len()),
-            format!("up to {CONTENDERS_MAX} can be told apart in a plot"),
+            format!("a plot can distinguish up to {CONTENDERS_MAX}"),
         );
         return None;
     }

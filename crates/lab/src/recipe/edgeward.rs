@@ -3,12 +3,16 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{Place, Recipe};
+use super::{Environment, Recipe};
 use crate::plan::{Contender, Setting, SettingValue};
 
-pub(super) fn recipe(contender: &Contender, settings: &[Setting], place: &Place<'_>) -> Recipe {
-    let file = place.folder.join("edgeward.toml");
-    let store = place.folder.join("store");
+pub(super) fn recipe(
+    contender: &Contender,
+    settings: &[Setting],
+    environment: &Environment<'_>,
+) -> Recipe {
+    let file = environment.folder.join("edgeward.toml");
+    let store = environment.folder.join("store");
     let arguments = [
         "serve".to_owned(),
         "--config".to_owned(),
@@ -17,7 +21,7 @@ pub(super) fn recipe(contender: &Contender, settings: &[Setting], place: &Place<
     ];
     Recipe {
         folders: vec![store],
-        files: vec![(file, text(contender, settings, place))],
+        files: vec![(file, text(contender, settings, environment))],
         arguments: arguments.into(),
         has_status: true,
         files_in_memory: None,
@@ -26,7 +30,7 @@ pub(super) fn recipe(contender: &Contender, settings: &[Setting], place: &Place<
 }
 
 /// The configuration file.
-fn text(contender: &Contender, settings: &[Setting], place: &Place<'_>) -> String {
+fn text(contender: &Contender, settings: &[Setting], environment: &Environment<'_>) -> String {
     let ours = |table: &str, key: &str, value: SettingValue| Setting {
         table: table.to_owned(),
         key: key.to_owned(),
@@ -38,24 +42,31 @@ fn text(contender: &Contender, settings: &[Setting], place: &Place<'_>) -> Strin
         ours(
             "origin",
             "url",
-            SettingValue::Text(format!("http://127.0.0.1:{}", place.origin_port)),
+            SettingValue::Text(format!("http://127.0.0.1:{}", environment.origin_port)),
         ),
         ours(
             "admin",
             "address",
-            SettingValue::Text(format!("127.0.0.1:{}", place.admin_port)),
+            SettingValue::Text(format!("127.0.0.1:{}", environment.admin_port)),
         ),
         ours("server", "workers", number(contender.workers.get() as u64)),
-        ours("hot", "capacity", number(place.memory_bytes.unwrap_or(0))),
+        ours(
+            "hot",
+            "capacity",
+            number(environment.memory_bytes.unwrap_or(0)),
+        ),
     ];
     all.extend(settings.iter().cloned());
     let mut tables: BTreeMap<&str, Vec<&Setting>> = BTreeMap::new();
     for setting in &all {
         tables.entry(&setting.table).or_default().push(setting);
     }
-    let mut text = format!("[[listener]]\naddress = \"127.0.0.1:{}\"\n", place.port);
-    if let Some(bytes) = place.disk_bytes {
-        let path = quoted(&place.folder.join("store").display().to_string());
+    let mut text = format!(
+        "[[listener]]\naddress = \"127.0.0.1:{}\"\n",
+        environment.port
+    );
+    if let Some(bytes) = environment.disk_bytes {
+        let path = quoted(&environment.folder.join("store").display().to_string());
         _ = write!(
             text,
             "\n[[disk_device]]\npath = {path}\ncapacity = {bytes}\n"

@@ -14,7 +14,7 @@ use crate::plan::{Contender, Server, Setting};
 
 /// The folders, ports and limits with which a contender runs.
 #[derive(Clone, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Environment<'a> {
     /// The contender's own folder, on the disk for caches.
     pub(crate) folder: &'a Path,
     /// The contender's own folder in memory, if the system has a file system in memory.
@@ -47,12 +47,16 @@ pub(crate) struct Recipe {
 }
 
 /// Returns the recipe for a contender. `settings` are the current settings of an edge.
-pub(crate) fn recipe(contender: &Contender, settings: &[Setting], place: &Place<'_>) -> Recipe {
+pub(crate) fn recipe(
+    contender: &Contender,
+    settings: &[Setting],
+    environment: &Environment<'_>,
+) -> Recipe {
     match &contender.server {
-        Server::Edgeward { .. } => edgeward::recipe(contender, settings, place),
-        Server::Nginx { min_uses } => nginx::recipe(contender, min_uses.get(), place),
-        Server::Varnish => varnish::recipe(place),
-        Server::TrafficServer => traffic_server::recipe(contender, place),
+        Server::Edgeward { .. } => edgeward::recipe(contender, settings, environment),
+        Server::Nginx { min_uses } => nginx::recipe(contender, min_uses.get(), environment),
+        Server::Varnish => varnish::recipe(environment),
+        Server::TrafficServer => traffic_server::recipe(contender, environment),
     }
 }
 

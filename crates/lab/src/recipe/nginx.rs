@@ -1,25 +1,39 @@
 //! The recipe for nginx: the cache is a folder on disk or in memory.
 
-use super::{Place, Recipe, words};
+use super::{Environment, Recipe, words};
 use crate::plan::Contender;
 
-pub(super) fn recipe(contender: &Contender, min_uses: u64, place: &Place<'_>) -> Recipe {
-    let in_memory = place.memory_bytes.is_some();
+pub(super) fn recipe(
+    contender: &Contender,
+    min_uses: u64,
+    environment: &Environment<'_>,
+) -> Recipe {
+    let in_memory = environment.memory_bytes.is_some();
     let parent = if in_memory {
-        place.memory_folder
+        environment.memory_folder
     } else {
-        place.folder
+        environment.folder
     };
     let cache = parent.join("nginx-cache");
-    let config = place.folder.join("nginx.conf");
-    let capacity = place.memory_bytes.or(place.disk_bytes).unwrap_or(0);
-    let folder = place.folder.display();
+    let config = environment.folder.join("nginx.conf");
+    let capacity = environment
+        .memory_bytes
+        .or(environment.disk_bytes)
+        .unwrap_or(0);
+    let folder = environment.folder.display();
     let text = TEMPLATE
         // When started as root, nginx would switch to the user `nobody`, who cannot write to this folder.
-        .replace("@USER@", if place.is_root { "user root;" } else { "" })
+        .replace(
+            "@USER@",
+            if environment.is_root {
+                "user root;"
+            } else {
+                ""
+            },
+        )
         .replace("@WORKERS@", &contender.workers.to_string())
-        .replace("@PORT@", &place.port.to_string())
-        .replace("@ORIGIN@", &place.origin_port.to_string())
+        .replace("@PORT@", &environment.port.to_string())
+        .replace("@ORIGIN@", &environment.origin_port.to_string())
         .replace("@CACHE@", &cache.display().to_string())
         .replace("@CAPACITY@", &capacity.to_string())
         .replace("@MIN_USES@", &min_uses.to_string())

@@ -6,8 +6,8 @@ use std::path::Path;
 use super::*;
 use crate::plan::{SettingValue, Size};
 
-fn place(memory: Option<u64>, disk: Option<u64>) -> Place<'static> {
-    Place {
+fn environment(memory: Option<u64>, disk: Option<u64>) -> Environment<'static> {
+    Environment {
         folder: Path::new("/lab/1"),
         memory_folder: Path::new("/shm/1"),
         port: 8001,
@@ -61,7 +61,7 @@ fn an_edge_gets_the_plan_s_settings_and_ours_as_toml() {
     let recipe = recipe(
         &contender(server),
         &settings,
-        &place(Some(1 << 24), Some(1 << 30)),
+        &environment(Some(1 << 24), Some(1 << 30)),
     );
     let text = file(&recipe, "edgeward.toml");
     let (document, errors) = toml::de::DeTable::parse_recoverable(text);
@@ -94,7 +94,11 @@ fn nginx_keeps_its_files_where_the_plan_gave_it_room() {
     let server = Server::Nginx {
         min_uses: NonZeroU64::new(3).expect("not zero"),
     };
-    let in_memory = recipe(&contender(server.clone()), &[], &place(Some(5 << 20), None));
+    let in_memory = recipe(
+        &contender(server.clone()),
+        &[],
+        &environment(Some(5 << 20), None),
+    );
     let text = file(&in_memory, "nginx.conf");
     assert!(text.contains("/shm/1/nginx-cache levels") && text.contains("max_size=5242880"));
     assert!(text.contains("proxy_cache_min_uses 3;") && text.contains("worker_processes 2;"));
@@ -103,7 +107,7 @@ fn nginx_keeps_its_files_where_the_plan_gave_it_room() {
         in_memory.files_in_memory.as_deref(),
         Some(Path::new("/shm/1/nginx-cache"))
     );
-    let on_disk = recipe(&contender(server), &[], &place(None, Some(7 << 20)));
+    let on_disk = recipe(&contender(server), &[], &environment(None, Some(7 << 20)));
     let text = file(&on_disk, "nginx.conf");
     assert!(text.contains("/lab/1/nginx-cache levels") && text.contains("max_size=7340032"));
     assert_eq!(on_disk.files_in_memory, None);
@@ -111,7 +115,8 @@ fn nginx_keeps_its_files_where_the_plan_gave_it_room() {
 
 #[test]
 fn varnish_has_a_thread_for_every_connection() {
-    let recipe_of = |memory, disk| recipe(&contender(Server::Varnish), &[], &place(memory, disk));
+    let recipe_of =
+        |memory, disk| recipe(&contender(Server::Varnish), &[], &environment(memory, disk));
     let arguments = recipe_of(Some(9 << 20), None).arguments.join(" ");
     assert!(arguments.contains("-s malloc,9437184"), "{arguments}");
     assert!(arguments.contains("thread_pool_min=250"), "{arguments}");
@@ -128,7 +133,7 @@ fn traffic_server_lies_in_its_folder_alone() {
     let recipe = recipe(
         &contender(server),
         &[],
-        &place(Some(8 << 20), Some(256 << 20)),
+        &environment(Some(8 << 20), Some(256 << 20)),
     );
     for (path, text) in &recipe.files {
         assert!(path.starts_with("/lab/1"), "{path:?}");

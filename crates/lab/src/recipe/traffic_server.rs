@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Place, Recipe};
+use super::{Environment, Recipe};
 use crate::plan::Contender;
 
-pub(super) fn recipe(contender: &Contender, place: &Place<'_>) -> Recipe {
-    let root = place.folder;
+pub(super) fn recipe(contender: &Contender, environment: &Environment<'_>) -> Recipe {
+    let root = environment.folder;
     let etc = root.join("etc");
     let templates = etc.join("body_factory");
     let inside = |name: &str| root.join(name).display().to_string();
-    let modules = modules(place.program);
+    let modules = modules(environment.program);
     // All folders are inside the contender's folder, so that an installed Traffic Server is not affected.
     let mut layout = String::new();
     for (key, value) in [
@@ -33,17 +33,24 @@ pub(super) fn recipe(contender: &Contender, place: &Place<'_>) -> Recipe {
         layout.push_str(&format!("{key}: {value}\n"));
     }
     let records = RECORDS
-        .replace("@PORT@", &place.port.to_string())
-        .replace("@MEMORY@", &place.memory_bytes.unwrap_or(0).to_string())
+        .replace("@PORT@", &environment.port.to_string())
+        .replace(
+            "@MEMORY@",
+            &environment.memory_bytes.unwrap_or(0).to_string(),
+        )
         .replace("@WORKERS@", &contender.workers.to_string())
         .replace("@TEMPLATES@", &templates.display().to_string());
     // The value #-1 keeps the user who started the server.
-    let user = if place.is_root {
+    let user = if environment.is_root {
         "CONFIG proxy.config.admin.user_id STRING #-1\n"
     } else {
         ""
     };
-    let storage = format!("{} {}\n", inside("cache"), place.disk_bytes.unwrap_or(0));
+    let storage = format!(
+        "{} {}\n",
+        inside("cache"),
+        environment.disk_bytes.unwrap_or(0)
+    );
     let says = etc.join("x-cache.conf");
     let file = |name: &str, text: String| (etc.join(name), text);
     Recipe {
@@ -62,7 +69,7 @@ pub(super) fn recipe(contender: &Contender, place: &Place<'_>) -> Recipe {
             file("records.config", records + user),
             file(
                 "remap.config",
-                format!("map / http://127.0.0.1:{}/\n", place.origin_port),
+                format!("map / http://127.0.0.1:{}/\n", environment.origin_port),
             ),
             file("storage.config", storage),
             file("ip_allow.yaml", ALLOW.to_owned()),

@@ -1,29 +1,29 @@
 //! The recipe for Varnish with its default policy: it stores everything and evicts the least recently used object.
 
-use super::{Place, Recipe, words};
+use super::{Environment, Recipe, words};
 
-pub(super) fn recipe(place: &Place<'_>) -> Recipe {
-    let vcl = place.folder.join("lab.vcl");
-    let text = TEMPLATE.replace("@ORIGIN@", &place.origin_port.to_string());
-    let folder = place.folder.display();
-    let storage = match (place.memory_bytes, place.disk_bytes) {
+pub(super) fn recipe(environment: &Environment<'_>) -> Recipe {
+    let vcl = environment.folder.join("lab.vcl");
+    let text = TEMPLATE.replace("@ORIGIN@", &environment.origin_port.to_string());
+    let folder = environment.folder.display();
+    let storage = match (environment.memory_bytes, environment.disk_bytes) {
         (Some(bytes), _) => format!("malloc,{bytes}"),
         (None, bytes) => format!("file,{folder}/varnish.store,{}", bytes.unwrap_or(0)),
     };
     // Each connection needs a thread, so there is one thread per connection and a reserve. One pool suffices for few
     // cores. The default nuke_limit is 50: Varnish truncates the body of a large object that needs more than 50
     // evictions, and a truncated response cannot be counted.
-    let threads = (place.connections + 50).max(100);
+    let threads = (environment.connections + 50).max(100);
     let line = format!(
         "-F -n {folder}/varnish -f {} -a 127.0.0.1:{} -T none -s {storage} -p thread_pools=1 \
          -p thread_pool_min={threads} -p thread_pool_max={} -p thread_pool_timeout=300 \
          -p nuke_limit=1000000",
         vcl.display(),
-        place.port,
+        environment.port,
         threads * 2,
     );
     let mut arguments = words(&line);
-    if place.is_root {
+    if environment.is_root {
         // Otherwise it would run as the user `vcache`, who cannot read this folder.
         arguments.splice(0..0, words("-j none"));
     }

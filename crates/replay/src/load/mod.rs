@@ -85,7 +85,6 @@ pub enum ReplayError {
 ///
 /// Returns an error if the target is unreachable at the start, if the trace cannot be read, or if a resource cannot
 /// be created. Failed requests are part of the report.
-/// what the run needs. Requests that fail are no error but part of the report.
 pub fn run<E>(
     plan: &ReplayPlan,
     requests: impl Iterator<Item = Result<Record, E>> + Send,

@@ -119,11 +119,11 @@ pub(super) fn run(number: usize, shared: &Arc<Shared>) -> io::Result<Worked> {
     let (workers, connections) = (shared.plan.worker_count(), shared.plan.connections.get());
     let mine = (number..connections).step_by(workers).count();
     runtime.block_on(async {
-        let mut conversations = JoinSet::new();
+        let mut connections = JoinSet::new();
         for _ in 0..mine {
-            conversations.spawn(converse(Arc::clone(shared), Arc::clone(&tally)));
+            connections.spawn(run_connection(Arc::clone(shared), Arc::clone(&tally)));
         }
-        while let Some(ended) = conversations.join_next().await {
+        while let Some(ended) = connections.join_next().await {
             ended.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
         }
         Ok::<_, io::Error>(())
@@ -137,7 +137,7 @@ pub(super) fn run(number: usize, shared: &Arc<Shared>) -> io::Result<Worked> {
 }
 
 /// Sends requests on one connection until the queue is empty.
-async fn converse(shared: Arc<Shared>, tally: Arc<Mutex<Tally>>) -> io::Result<()> {
+async fn run_connection(shared: Arc<Shared>, tally: Arc<Mutex<Tally>>) -> io::Result<()> {
     let plan = &shared.plan;
     let alarm = match plan.pacing {
         Pacing::Closed if plan.round_trip.is_zero() => None,

@@ -21,7 +21,7 @@ pub use proc::Network;
 pub use status::fetch as fetch_status;
 pub use tree::{Usage, children_of, usage_of_tree};
 
-/// What to sample.
+/// The processes and devices to sample.
 #[derive(Clone, Debug)]
 pub struct MonitorConfig {
     /// The process, if it runs on this machine.

@@ -186,7 +186,7 @@ mod tests {
     fn loopback_is_no_network() {
         let text = "\
 Inter-|   Receive                                                |  Transmit
- face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+ face |bytes packets errs drop fifo frame compressed multicast|bytes packets errs drop fifo colls carrier compressed
     lo: 999 9 0 0 0 0 0 0 999 9 0 0 0 0 0 0
   eth0: 100 1 0 0 0 0 0 0 7 1 0 0 0 0 0 0
   eth1:20 1 0 0 0 0 0 0 3 1 0 0 0 0 0 0

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tree_holds_all_descendants_and_nobody_else() {
+    fn a_tree_has_exactly_the_descendants() {
         let parents = BTreeMap::from([(3, 9), (5, 1), (7, 1), (9, 7), (1, 0)]);
         assert_eq!(descendants(&parents, 7), BTreeSet::from([3, 7, 9]));
         assert_eq!(descendants(&parents, 5), BTreeSet::from([5]));

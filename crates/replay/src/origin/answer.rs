@@ -25,8 +25,8 @@ use http::header::{
 };
 use http::{Method, StatusCode};
 
-use super::ask::Ask;
 use super::config::OriginConfig;
+use super::request::OriginRequest;
 use crate::mix;
 use crate::pattern::Pattern;
 
@@ -40,16 +40,16 @@ pub(super) struct Answer {
 
 /// Computes the response to a GET or HEAD request for an object.
 pub(super) fn answer(
-    ask: Ask<'_>,
+    request: OriginRequest<'_>,
     pattern: Pattern,
     method: &Method,
     asked: &HeaderMap,
     config: &OriginConfig,
 ) -> Answer {
-    let etag = config.etag.then(|| etag(pattern, ask.size));
+    let etag = config.etag.then(|| etag(pattern, request.size));
     let last_modified = config.last_modified.then_some(LAST_MODIFIED_SECS);
     let mut headers = HeaderMap::with_capacity(8);
-    let cache_control = ask
+    let cache_control = request
         .cache_control
         .unwrap_or_else(|| config.cache_control.clone());
     if let Some(value) = cache_control {
@@ -62,7 +62,7 @@ pub(super) fn answer(
         let date = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(secs));
         headers.insert(LAST_MODIFIED, text(date));
     }
-    for (name, value) in ask
+    for (name, value) in request
         .headers
         .into_iter()
         .chain(config.headers.iter().cloned())
@@ -70,12 +70,12 @@ pub(super) fn answer(
         headers.append(name, value);
     }
     let mut answer = Answer {
-        status: ask.status,
+        status: request.status,
         headers,
-        bytes: 0..ask.size,
+        bytes: 0..request.size,
     };
     // RFC 9110, section 13.2.1: conditions apply only if the response would be successful.
-    if ask.status == StatusCode::OK {
+    if request.status == StatusCode::OK {
         if is_unmodified(asked, etag.as_ref(), last_modified) {
             answer.status = StatusCode::NOT_MODIFIED;
             answer.bytes = 0..0;
@@ -83,13 +83,13 @@ pub(super) fn answer(
         }
         // Section 14.2: Range is defined for GET only.
         if method == Method::GET && range_applies(asked, etag.as_ref(), last_modified) {
-            answer.narrow(asked.get(RANGE), ask.size);
+            answer.narrow(asked.get(RANGE), request.size);
         }
     }
     let has_content = !matches!(answer.status.as_u16(), 204 | 205);
     if !has_content {
         answer.bytes = 0..0;
-    } else if !ask.chunked {
+    } else if !request.chunked {
         let length = answer.bytes.end - answer.bytes.start;
         answer.headers.insert(CONTENT_LENGTH, length.into());
     }
@@ -209,12 +209,12 @@ mod tests {
     use super::*;
 
     fn answer_to(query: &str, asked: &[(HeaderName, &str)], config: &OriginConfig) -> Answer {
-        let ask = Ask::read("/o/17", Some(query), 1 << 40).expect("an ask");
+        let request = OriginRequest::read("/o/17", Some(query), 1 << 40).expect("an ask");
         let mut headers = HeaderMap::new();
         for (name, value) in asked {
             headers.append(name, value.parse().expect("a header value"));
         }
-        answer(ask, Pattern::of("17"), &Method::GET, &headers, config)
+        answer(request, Pattern::of("17"), &Method::GET, &headers, config)
     }
 
     fn with_validators() -> OriginConfig {

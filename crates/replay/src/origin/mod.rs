@@ -8,14 +8,14 @@
 //! sent.
 
 mod answer;
-mod ask;
 mod body;
 mod config;
+mod request;
 mod server;
 mod stats;
 
-pub use ask::AskError;
 pub use config::OriginConfig;
+pub use request::OriginRequestError;
 pub use server::{Running, StartError, SyntheticOrigin};
 pub use stats::{OriginCounts, OriginStats};
 

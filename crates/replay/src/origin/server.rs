@@ -21,9 +21,9 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::answer::answer;
-use super::ask::{Ask, AskError};
 use super::body::OriginBody;
 use super::config::OriginConfig;
+use super::request::{OriginRequest, OriginRequestError};
 use super::stats::OriginStats;
 use crate::pattern::Pattern;
 
@@ -237,11 +237,11 @@ impl Worker {
             return status(self.config.error_status);
         }
         let (path, query) = (head.uri.path(), head.uri.query());
-        let ask = match Ask::read(path, query, self.config.size_bytes_max) {
-            Ok(ask) => ask,
+        let request = match OriginRequest::read(path, query, self.config.size_bytes_max) {
+            Ok(request) => request,
             Err(error) => return self.refuse(&error),
         };
-        let delay = ask.delay;
+        let delay = request.delay;
         match head.method {
             Method::GET | Method::HEAD => wait(delay).await,
             Method::POST | Method::PUT | Method::PATCH | Method::DELETE => {
@@ -257,8 +257,8 @@ impl Worker {
                 return response;
             }
         }
-        let (pattern, chunked) = (Pattern::of(ask.id), ask.chunked);
-        let answer = answer(ask, pattern, &head.method, &head.headers, &self.config);
+        let (pattern, chunked) = (Pattern::of(request.id), request.chunked);
+        let answer = answer(request, pattern, &head.method, &head.headers, &self.config);
         self.stats.answered(answer.status.as_u16());
         if answer.status == StatusCode::RANGE_NOT_SATISFIABLE {
             self.stats.refused();
@@ -280,12 +280,12 @@ impl Worker {
         response
     }
 
-    fn refuse(&self, error: &AskError) -> Response<OriginBody> {
+    fn refuse(&self, error: &OriginRequestError) -> Response<OriginBody> {
         self.stats.refused();
         let text = Bytes::from(format!("{error}\n"));
         let mut response = Response::new(OriginBody::Text(text));
         *response.status_mut() = match error {
-            AskError::NoObject => StatusCode::NOT_FOUND,
+            OriginRequestError::NoObject => StatusCode::NOT_FOUND,
             _ => StatusCode::BAD_REQUEST,
         };
         response

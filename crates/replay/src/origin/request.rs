@@ -13,7 +13,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 
 /// A parsed request for an object.
 #[derive(Debug, PartialEq)]
-pub(super) struct Ask<'a> {
+pub(super) struct OriginRequest<'a> {
     pub(super) id: &'a str,
     pub(super) size: u64,
     /// `None` uses the configured value, `Some(None)` sends no header.
@@ -28,7 +28,7 @@ pub(super) struct Ask<'a> {
 /// Why a request is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum AskError {
+pub enum OriginRequestError {
     /// The path is not `/o/<id>`.
     #[error("no object here: ask for /o/<id>?size=<bytes>")]
     NoObject,
@@ -55,18 +55,18 @@ pub enum AskError {
     },
 }
 
-impl<'a> Ask<'a> {
+impl<'a> OriginRequest<'a> {
     pub(super) fn read(
         path: &'a str,
         query: Option<&str>,
         size_bytes_max: u64,
-    ) -> Result<Self, AskError> {
+    ) -> Result<Self, OriginRequestError> {
         let id = path
             .strip_prefix("/o/")
             .filter(|id| !id.is_empty())
-            .ok_or(AskError::NoObject)?;
+            .ok_or(OriginRequestError::NoObject)?;
         let mut size = None;
-        let mut ask = Self {
+        let mut request = Self {
             id,
             size: 0,
             cache_control: None,
@@ -81,15 +81,15 @@ impl<'a> Ask<'a> {
                 "size" => {
                     let in_bounds = |&size: &u64| size <= size_bytes_max;
                     let number = value.parse().ok().filter(in_bounds);
-                    size = Some(number.ok_or_else(|| AskError::BadSize {
+                    size = Some(number.ok_or_else(|| OriginRequestError::BadSize {
                         text: value.to_owned(),
                         max: size_bytes_max,
                     })?);
                 }
-                "cc" if value.is_empty() => ask.cache_control = Some(None),
-                "cc" => ask.cache_control = Some(Some(header_value("cc", value)?)),
-                "ct" => ask.push("ct", CONTENT_TYPE, value)?,
-                "vary" => ask.push("vary", VARY, value)?,
+                "cc" if value.is_empty() => request.cache_control = Some(None),
+                "cc" => request.cache_control = Some(Some(header_value("cc", value)?)),
+                "ct" => request.push("ct", CONTENT_TYPE, value)?,
+                "vary" => request.push("vary", VARY, value)?,
                 "h" => {
                     let line = decode(value);
                     let (name, value) = line
@@ -98,32 +98,37 @@ impl<'a> Ask<'a> {
                     let name = name
                         .parse()
                         .map_err(|_| bad("h", &line, "that is no name of a header"))?;
-                    ask.push("h", name, value.trim())?;
+                    request.push("h", name, value.trim())?;
                 }
                 "status" => {
                     // 1xx and 304 are not final responses to an unconditional GET.
-                    ask.status = value
+                    request.status = value
                         .parse()
                         .ok()
                         .filter(|status: &StatusCode| status.as_u16() >= 200)
                         .filter(|&status| status != StatusCode::NOT_MODIFIED)
                         .ok_or_else(|| bad("status", value, "use 200 to 599, but not 304"))?;
                 }
-                "chunked" => ask.chunked = value == "1",
+                "chunked" => request.chunked = value == "1",
                 "delay" => {
                     let milliseconds = value.parse().ok().map(Duration::from_millis);
-                    ask.delay = milliseconds
+                    request.delay = milliseconds
                         .filter(|&delay| delay <= DELAY_MAX)
                         .ok_or_else(|| bad("delay", value, "use 0 to 600000 milliseconds"))?;
                 }
                 _ => {}
             }
         }
-        ask.size = size.ok_or(AskError::NoSize)?;
-        Ok(ask)
+        request.size = size.ok_or(OriginRequestError::NoSize)?;
+        Ok(request)
     }
 
-    fn push(&mut self, from: &'static str, name: HeaderName, value: &str) -> Result<(), AskError> {
+    fn push(
+        &mut self,
+        from: &'static str,
+        name: HeaderName,
+        value: &str,
+    ) -> Result<(), OriginRequestError> {
         if self.headers.len() >= HEADERS_MAX {
             return Err(bad(from, value, "sixteen headers are enough"));
         }
@@ -136,13 +141,13 @@ impl<'a> Ask<'a> {
     }
 }
 
-fn header_value(name: &'static str, value: &str) -> Result<HeaderValue, AskError> {
+fn header_value(name: &'static str, value: &str) -> Result<HeaderValue, OriginRequestError> {
     HeaderValue::from_bytes(decode(value).as_bytes())
         .map_err(|_| bad(name, value, "header values are visible characters"))
 }
 
-fn bad(name: &'static str, value: &str, hint: &'static str) -> AskError {
-    AskError::BadParameter {
+fn bad(name: &'static str, value: &str, hint: &'static str) -> OriginRequestError {
+    OriginRequestError::BadParameter {
         name,
         value: value.to_owned(),
         hint,
@@ -192,38 +197,38 @@ const FRAMING: [&str; 5] = [
 mod tests {
     use super::*;
 
-    fn read(target: &str) -> Result<Ask<'_>, AskError> {
+    fn read(target: &str) -> Result<OriginRequest<'_>, OriginRequestError> {
         let (path, query) = match target.split_once('?') {
             Some((path, query)) => (path, Some(query)),
             None => (target, None),
         };
-        Ask::read(path, query, 1 << 40)
+        OriginRequest::read(path, query, 1 << 40)
     }
 
     #[test]
     fn an_object_is_asked_for_by_id_and_size() {
-        let ask = read("/o/17?size=5").expect("an ask");
-        assert_eq!((ask.id, ask.size), ("17", 5));
-        let ask = read("/o/a/b.html?x=1&size=1099511627776&y").expect("an ask");
-        assert_eq!((ask.id, ask.size), ("a/b.html", 1 << 40));
+        let request = read("/o/17?size=5").expect("an ask");
+        assert_eq!((request.id, request.size), ("17", 5));
+        let request = read("/o/a/b.html?x=1&size=1099511627776&y").expect("an ask");
+        assert_eq!((request.id, request.size), ("a/b.html", 1 << 40));
     }
 
     #[test]
     fn the_query_shapes_the_answer() {
         let target =
             "/o/1?size=1&cc=max-age%3D5%2c+private&vary=Accept&h=X-A:%20b&status=404&chunked=1";
-        let ask = read(target).expect("an ask");
+        let request = read(target).expect("an ask");
         let cache_control = Some(Some(HeaderValue::from_static("max-age=5, private")));
-        assert_eq!(ask.cache_control, cache_control);
-        let shown: Vec<String> = ask
+        assert_eq!(request.cache_control, cache_control);
+        let shown: Vec<String> = request
             .headers
             .iter()
             .map(|(name, value)| format!("{name}: {}", value.to_str().expect("text")))
             .collect();
         assert_eq!(shown, ["vary: Accept", "x-a: b"]);
-        assert_eq!(ask.status, StatusCode::NOT_FOUND);
-        assert!(ask.chunked);
-        assert_eq!(ask.delay, Duration::ZERO);
+        assert_eq!(request.status, StatusCode::NOT_FOUND);
+        assert!(request.chunked);
+        assert_eq!(request.delay, Duration::ZERO);
         let late = read("/o/1?size=1&delay=600000").expect("an ask");
         assert_eq!(late.delay, Duration::from_secs(600));
         let silent = read("/o/1?size=1&cc=").expect("an ask");

@@ -74,7 +74,7 @@ fn one_report_covers_the_logs_of_several_machines() {
     assert_eq!(
         report["hours"][0]["requests"],
         2 * 41,
-        "each of the 40, and the first once more"
+        "each of the 40, and the first again"
     );
     assert_eq!(
         report["cache"],

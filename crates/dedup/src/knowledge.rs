@@ -6,7 +6,7 @@
 //! peer may have lost a chunk since; then the peer answers with a NAK.
 //!
 //! The bits are grouped by container, and the oldest containers are forgotten beyond a limit. A terabyte of chunks
-//! of 8 KiB takes at most 128 MB of bits. A forgotten chunk is sent once more. [`Knowledge::encode`] and
+//! of 8 KiB takes at most 128 MB of bits. A forgotten chunk is sent again. [`Knowledge::encode`] and
 //! [`Knowledge::decode`] save and restore the bits of an endpoint that restarts with its store.
 
 mod encoding;

@@ -9,7 +9,9 @@ use crate::outcome::{ContenderOutcome, End, Outcome, Totals};
 pub fn findings(outcome: &Outcome) -> Vec<String> {
     let mut findings = Vec::new();
     if let Some(why) = &outcome.unfinished {
-        findings.push(format!("Not the whole plan: {why}. What there is follows."));
+        findings.push(format!(
+            "Not the whole plan: {why}. The results so far follow."
+        ));
     }
     compared(outcome, &mut findings);
     for one in &outcome.contenders {
@@ -303,7 +305,7 @@ mod tests {
         );
         assert_eq!(said[1], "Of 100 requests a answered 50.0 from its cache.");
         assert_eq!(said[2], "b was left out: apt has it.");
-        assert!(said[3].starts_with("c did not come to the end: the server died."));
+        assert!(said[3].starts_with("c did not finish: the server died."));
         assert!(
             said[4].contains("3000 requests a second for a"),
             "{said:#?}"

@@ -103,7 +103,7 @@ impl Default for Times {
             backoff_max: Duration::from_secs(15),
             outage_max: Duration::from_secs(15),
             connect: Duration::from_secs(10),
-            // Persisting includes a sync of the store. Chunks exchanged later are sent once more after a crash.
+            // Persisting includes a sync of the store. Chunks exchanged later are sent again after a crash.
             knowledge: Duration::from_secs(300),
         }
     }

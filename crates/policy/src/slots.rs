@@ -42,7 +42,7 @@ impl<M: Default> AccessStates<M> {
     pub(crate) fn at(&self, index: u32) -> &M {
         let chunk = self.chunks[index as usize / CHUNK_SLOTS]
             .get()
-            .expect("a slot is handed out only after its chunk was made");
+            .expect("the chunk of every slot exists");
         &chunk[index as usize % CHUNK_SLOTS]
     }
 }

@@ -94,7 +94,7 @@ impl Piece {
         rows.map(|row| (row[0].location, row))
     }
 
-    /// Returns true if the peer is believed to have all chunks.
+    /// Returns true if, according to the knowledge, the peer has all chunks.
     pub(super) fn is_known(&self, knowledge: &Knowledge) -> bool {
         let known = |sent: &PieceChunk| {
             sent.location
@@ -339,7 +339,7 @@ impl PieceBuilder {
     }
 
     /// Returns how many chunks may be hashed together before the first one is looked up. After this many new chunks
-    /// the next ones are probably new too. If not, fewer hashes were computed in vain than before were useful.
+    /// the next ones are probably new too. If not, fewer useless hashes were computed than useful ones before.
     pub(super) fn hash_batch(&self) -> usize {
         // The bytes of a chunk that starts in earlier pieces are not contiguous.
         let alone = self.predictor.is_active() || !self.sent_prefix.is_empty();
@@ -551,7 +551,7 @@ impl PieceBuilder {
         (self.chunks_bytes, self.skip) = (0, 0);
     }
 
-    /// Returns true if the peer is believed to have the chunks in our order.
+    /// Returns true if, according to the knowledge, the peer has the chunks in our order.
     fn are_in_order(&self, knowledge: &Knowledge) -> bool {
         // A piece rarely spans more than two containers. If a container in between is in another order, the peer
         // sends a NAK.

@@ -1,8 +1,8 @@
 //! Predicts the next chunk of a body that was stored before: the chunk that followed the last one in its container.
 //!
 //! If the bytes match the [fingerprint](crate::fingerprint) of the predicted chunk, the chunk need not be cut,
-//! hashed or looked up. If they do not match, all three steps are done as usual; only the comparison was in
-//! vain.
+//! hashed or looked up. If they do not match, all three steps are done as usual; only the comparison was
+//! useless.
 
 use crate::chunker::Chunker;
 use crate::store::{ChunkLocation, ChunkStore, FingerprintedEntry};

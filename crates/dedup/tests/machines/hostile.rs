@@ -224,7 +224,7 @@ fn streams_are_bounded() {
         )
     });
     assert_eq!(stopped.iter().filter(|stopped| **stopped).count(), 1);
-    assert_eq!(victim.take(plain(0, b"goes on")), Ok(()));
+    assert_eq!(victim.take(plain(0, b"continues")), Ok(()));
 }
 
 /// Skipped stream numbers have to be remembered, so a peer that skips many commits a violation.

@@ -33,7 +33,7 @@ async fn send_and_take(mut tcp: TcpStream, body: &[u8]) -> Vec<u8> {
         write.shutdown().await.expect("it ends");
     };
     let (_, taken) = within(async { tokio::join!(send, read.read_to_end(&mut back)) }).await;
-    taken.expect("it comes back");
+    taken.expect("the bytes are returned");
     back
 }
 

@@ -136,7 +136,7 @@ impl Writer {
             Ok(sink) => self.sink = BufWriter::with_capacity(WRITE_BYTES, sink),
             Err(error) => {
                 let error = ErrorChain(&error);
-                tracing::error!(%error, "the access log goes on in the file that was open");
+                tracing::error!(%error, "the access log continues in the open file");
             }
         }
     }

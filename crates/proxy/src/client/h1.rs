@@ -3,7 +3,7 @@
 //! A hit of a kilobyte costs hyper 6.8 µs, mostly for two maps of header fields. The fast path is part of the
 //! connection's [`ClientIo`](crate::client::io::ClientIo), and parses the head of the next request. A plain GET or
 //! HEAD is looked up from its bytes. A hit is answered with the stored header block. For any other outcome a request
-//! is built, and the [`response`] is written here too. All other requests are handed over to hyper as bytes, one at a
+//! is built, and the [`response`] is written here too. All other requests are passed to hyper as bytes, one at a
 //! time.
 //!
 //! A connection has four modes. *Boundary*: all requests were answered, and the next head is parsed here. *Serving*:

@@ -31,7 +31,7 @@ pub(crate) use interims::{INTERIM_BYTES_MAX, InterimSink};
 #[derive(Debug)]
 pub(crate) struct ConnState {
     clock: Arc<Clock>,
-    /// Requests whose response was not handed over completely.
+    /// Requests whose response was not completely passed to the codec.
     in_flight: Cell<u32>,
     /// Fetches under way whose request the client cancelled.
     orphans: Cell<u32>,

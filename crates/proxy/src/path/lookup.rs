@@ -110,7 +110,7 @@ pub(crate) fn lookup(worker: &Worker, mut key: CacheKey, query: &impl Query) -> 
     decide(worker, key, step, query)
 }
 
-/// Looks a request up once more. Returns its key, and the stored response if it is fresh.
+/// Looks a request up again. Returns its key, and the stored response if it is fresh.
 pub(super) async fn lookup_again(
     worker: &Worker,
     request: &Request,

@@ -79,7 +79,7 @@ impl Connection {
     }
 
     /// Sends the request. The server may close a kept connection at any time. This is not a failure, so the request
-    /// is sent once more on a new connection (RFC 9112, section 9.3.1).
+    /// is sent again on a new connection (RFC 9112, section 9.3.1).
     async fn send(&mut self, uri: Uri) -> Result<Response<Incoming>, Failure> {
         let kept = match &mut self.wire {
             Some(wire) => wire.ready(&mut self.watchdog).await.is_ok(),
@@ -189,7 +189,7 @@ impl Connection {
         }
         // A wrong length is reported first: bytes beyond the end of the object are always wrong.
         if at > size {
-            let detail = format!("the body goes on after {size} bytes");
+            let detail = format!("the body is longer than {size} bytes");
             return Err(failure(ErrorKind::LongBody, detail));
         }
         if let Some(offset) = wrong {

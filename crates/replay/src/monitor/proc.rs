@@ -225,7 +225,9 @@ Inter-|   Receive                                                |  Transmit
         let memory = || {
             let mut sample = Sample::default();
             process.fill(&process.stat().expect("we exist"), &mut sample);
-            sample.rss_bytes.expect("our own memory is told")
+            sample
+                .rss_bytes
+                .expect("the memory of this process is known")
         };
         let file = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC);
         let file = fs::File::from(file.expect("a file in memory"));

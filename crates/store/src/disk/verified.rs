@@ -6,7 +6,7 @@
 //! may read the block from the device again. Then the corrupt block is served until the entry expires.
 //!
 //! The table has a fixed size. Each block belongs to a group of eight slots, a cache line. If no slot of the group
-//! is free, a new block replaces the oldest block of the group; the replaced block is verified once more. A bitmap
+//! is free, a new block replaces the oldest block of the group; the replaced block is verified again. A bitmap
 //! with one bit per 64 KiB of the device would be smaller. But bodies begin at any unit, and several small bodies
 //! may share 64 KiB.
 //!

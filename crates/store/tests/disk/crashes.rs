@@ -61,7 +61,7 @@ fn synced_objects_survive_a_crash_and_no_wrong_byte_is_served() {
         let disk = SimulatedDisk::holding(images.image(at, harm));
         let cache = match open_on(&disk, settings()) {
             Ok(cache) => cache,
-            // A garbled first write of the superblock cannot be recognised as a store.
+            // A corrupt first write of the superblock cannot be recognised as a store.
             Err(_) if at <= FORMAT_OPERATIONS && harm == Harm::Garble => continue,
             Err(error) => panic!("{context}: {error}"),
         };

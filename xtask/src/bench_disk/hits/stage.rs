@@ -25,7 +25,7 @@ const CHECKED: u64 = 8;
 pub(super) enum Subject {
     Edgeward,
     Nginx(&'static str, &'static str),
-    /// Only `sendfile`; see [`floor`](super::floor).
+    /// Only `sendfile`; see [`super::floor`].
     Floor,
 }
 

@@ -230,7 +230,7 @@ impl OutgoingStream {
         }
     }
 
-    /// Like [`cut`](Self::cut), but hashes several chunks hash_groups, as long as all are new.
+    /// Like [`cut`](Self::cut), but hashes several chunks together, as long as all are new.
     fn cut_together<S: ChunkStore>(
         &mut self,
         finder: &mut Finder<'_, S>,

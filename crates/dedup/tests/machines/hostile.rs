@@ -16,7 +16,7 @@ use super::link::{Plan, World};
 use super::store::{MemoryStore, PatchCodec};
 use super::support::Random;
 
-/// A receiver stream_id peer is the test.
+/// A receiver whose peer is the test.
 struct Victim {
     receiver: Receiver,
     store: MemoryStore,

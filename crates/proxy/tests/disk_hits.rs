@@ -34,7 +34,7 @@ fn until_stored(bed: &Bed, objects: u64) {
     });
 }
 
-/// A field with which hyper answers a request.
+/// A request field because of which the fast path passes the request to hyper.
 const BY_HYPER: &[(&str, &str)] = &[("pragma", "x-nothing")];
 
 /// Returns the status and the fields that must be equal. Ages and lifetimes change between two requests.

@@ -591,7 +591,7 @@ fn connections_beyond_the_limit_are_closed_if_no_connection_is_idle() {
 }
 
 #[test]
-fn fills_share_a_memory_budget_and_are_not_shared_beyond_it() {
+fn fills_have_one_memory_budget_and_a_fill_beyond_it_is_not_shared() {
     let bed = Bed::with(|config| {
         config.limits.fill_bytes_max = ByteSize::kib(100);
         // The cache admits none of these bodies, so they are charged to the budget of fills.
@@ -656,7 +656,7 @@ fn an_object_larger_than_the_cache_passes_through() {
 #[test]
 fn a_request_that_loops_is_refused() {
     let origin = ScriptedOrigin::start();
-    // The origin of the edge is the edge itself. An edge that starts and stops finds the port.
+    // The origin of the edge is the edge itself. A first edge is started and stopped to find a free port.
     let probe = edgeward_proxy::Edge::start(config_for(origin.addr())).expect("an edge");
     let addr = probe.addrs()[0];
     probe.shutdown(TIMEOUT);

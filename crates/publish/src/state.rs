@@ -18,8 +18,9 @@
 //! ids, and clients that already have these numbers would never fetch the new ids.
 //!
 //! Ids that were acknowledged after the backup are lost, but their writers may still commit them. If the folder
-//! is a copy or its journal is damaged, the publisher therefore relies on posts only after a scan that began
-//! `commit_within` after the start. A copy has a lock file with another inode or creation time than
+//! is a copy or its journal is damaged, the publisher therefore relies on acknowledged posts of ids only after a
+//! scan that began at least `commit_within` (the longest time between the acknowledgement and the commit of an id)
+//! after the start. A copy has a lock file with another inode or creation time than
 //! `state.json` records.
 
 use std::fs::{self, File, OpenOptions};
@@ -54,7 +55,7 @@ pub(crate) struct Restored {
     pub(crate) folder: StateFolder,
     pub(crate) journal: Journal,
     pub(crate) snapshot: Option<Bytes>,
-    /// The lineages that a stored position of changes may have. Empty if ids were lost.
+    /// A stored position of the changes query is valid if it has one of these lineages. Empty if ids were lost.
     pub(crate) earlier_lineages: Vec<u64>,
     /// True if acknowledged ids were lost.
     pub(crate) damaged: bool,
@@ -80,7 +81,7 @@ struct StateFile {
     /// The identity of the lock file. The lock file of a restored folder has another identity.
     #[serde(default)]
     lock: Option<String>,
-    /// The source of completeness: see [`Coverage`].
+    /// The guarantee that the filter had all ids when this file was written: see [`Coverage`].
     #[serde(default)]
     covered_by: Option<String>,
     /// True while writers may commit ids that were acknowledged but are not in the journal.
@@ -157,8 +158,9 @@ impl StateFolder {
             epoch: wall_ms / 1000,
             snapshot: None,
         });
-        // Manifest numbers begin at milliseconds since 1970. The number is therefore above those of a lost folder
-        // and of the time after a backup, unless the publisher made a thousand manifests per second.
+        // The first number after a start is at least the current time in milliseconds since 1970. It therefore
+        // exceeds all numbers used before the folder was lost or restored from a backup, unless the publisher made a
+        // thousand manifests per second.
         stored.serial_max = stored.serial_max.max(wall_ms);
         stored.version = VERSION;
         (stored.lock, stored.covered_by) = (Some(lock_identity), Some(covered_by));

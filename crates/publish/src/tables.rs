@@ -8,7 +8,8 @@
 use edgeward_filter::Tables;
 use memmap2::MmapMut;
 
-/// Returns tables for one thread that solves shards, in huge pages if the system has them.
+/// Returns the working memory of one thread, which builds one shard of a filter at a time; in huge pages if the
+/// system has them.
 pub fn tables() -> Tables {
     let Ok(memory) = MmapMut::map_anon(Tables::BYTES) else {
         // The mapping failed. Memory of the allocator, with small pages, is used instead.

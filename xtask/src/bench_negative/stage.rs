@@ -148,7 +148,7 @@ impl Stage {
         }))
     }
 
-    /// Puts all keys of hits into both caches.
+    /// Requests all keys that the benchmark expects as hits, until both caches have stored them.
     pub(super) fn fill(&self) -> anyhow::Result<()> {
         for server in [Server::Without, Server::With] {
             let mut client = Client::connect(self.port(server))?;

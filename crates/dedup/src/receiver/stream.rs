@@ -69,7 +69,7 @@ impl IncomingStream {
         }
     }
 
-    /// Returns the bytes that the sender may have delivered here before any are read.
+    /// Returns the size of the flow-control window: how many bytes the sender may send beyond those that are read.
     pub(super) fn granted(&self) -> u64 {
         self.limit - self.taken
     }
@@ -80,7 +80,8 @@ impl IncomingStream {
         end <= self.next || early.is_some_and(|early| offset + early.bytes.len() as u64 == end)
     }
 
-    /// Adds a piece. `Ok(Some(offset))`: the piece at this offset is refused after all and must be sent as bytes.
+    /// Adds a piece. `Ok(Some(offset))`: the references of the piece at this offset are not usable; the sender must
+    /// send its bytes.
     pub(super) fn arrive<S: ChunkStore>(
         &mut self,
         stream: StreamId,

@@ -1,9 +1,9 @@
-//! The state of one peer, behind its lock: the two state machines, the streams that use them, and the tasks that
-//! wait.
+//! The state of one peer, behind its lock: the state machines of sender and receiver, the streams that use
+//! them, and the wakers of waiting tasks.
 //!
 //! No function here blocks or touches a socket. Streams and connections call in with the current time. The waker of
-//! a task that has to wait is kept here; [`Peer::with`](crate::peer::Peer::with) wakes the tasks that can continue
-//! once the lock is released.
+//! a task that has to wait is stored here. After it releases the lock, [`Peer::with`](crate::peer::Peer::with) wakes
+//! the tasks that can continue.
 
 mod duplex;
 mod events;
@@ -67,7 +67,8 @@ pub(crate) struct Core {
     /// Streams that the peer opened and no task has accepted yet. At most as many as the peer may open.
     unaccepted: VecDeque<DuplexId>,
     accept_waker: Option<Waker>,
-    /// When the held bytes of each stream have to be checked.
+    /// For each stream that holds back the bytes of an incomplete chunk: the time of the next decision about sending
+    /// them.
     due: BTreeSet<(Instant, DuplexId)>,
     /// Until when acknowledgements wait for other frames.
     acks_due: Option<Instant>,
@@ -239,7 +240,7 @@ impl Core {
         budget: &mut Budget,
     ) -> Result<Result<Option<PendingReads>, Violation>, Superseded> {
         let up = self.connections.iter_mut().find(|up| up.id == connection);
-        // The connection is polled for frames to send after this in any case.
+        // The caller polls the connection for frames to send after this call, so no wake-up is needed.
         up.ok_or(Superseded)?.idle = false;
         let (stream, bytes) = incoming_stream(&frame);
         budget.spend(bytes);
@@ -308,7 +309,8 @@ impl Core {
         if self.endpoint.sender().counters().lost > lost {
             self.handle_events();
         }
-        // The beginning of a body was sent here; the other connection sends the rest.
+        // This connection may have sent the short first piece of a body: wakes the connection of the other lane for
+        // the rest.
         let other = match lane {
             Lane::Any => None,
             Lane::Short => Some(Lane::Long),
@@ -370,7 +372,8 @@ impl Core {
         };
         let after = self.endpoint.sender().counters();
         self.traffic.sent(Some(host), bytes, before, &after);
-        // The held bytes are no longer behind this frame, so their holding time counts.
+        // No frame of this stream is queued before the held bytes any more, so their holding time applies from
+        // now on.
         if let Some(duplex) = self.duplexes.get_mut(&id)
             && duplex.due.is_none()
             && let Some(hold) = &duplex.hold
@@ -395,7 +398,7 @@ impl Core {
             let (Some(hold), Some(stream)) = (&mut duplex.hold, duplex.out) else {
                 continue;
             };
-            // The stream waits for the connection, which calls again after its next write.
+            // Earlier frames of the stream are not written yet. The connection checks again after its next write.
             if self.endpoint.sender().backlog(stream) {
                 continue;
             }
@@ -440,7 +443,8 @@ impl Core {
     }
 }
 
-/// A frame may need trailers, then the containers in which a run continues, then the chunks. If the frame still
+/// A frame may need up to three rounds of reads: container trailers, further containers of a run of references, and
+/// the chunks. If the frame still
 /// cannot be handled after that, because the system evicted the pages again or cannot read them, the read blocks.
 const NON_BLOCKING_ATTEMPTS_MAX: u32 = 6;
 

@@ -24,7 +24,7 @@ impl Background {
         let stopped = Arc::clone(&stop);
         let thread = Builder::new().name(name.to_owned()).spawn(move || {
             loop {
-                // Read before the work, which includes all that was left for it before the stop.
+                // The flag is read before the work, so that the last run includes everything queued before the stop.
                 let is_last = stopped.load(Ordering::Acquire);
                 work();
                 if is_last {

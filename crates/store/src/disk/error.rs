@@ -156,7 +156,7 @@ pub enum OpenError {
     },
     /// The device is shorter than before, so segments in use are missing.
     #[error(
-        "{device} has shrunk: it holds {bytes} bytes and its log reaches {needed}; a store may grow but not shrink: delete it to start with an empty store"
+        "{device} has shrunk to {bytes} bytes, but its log needs {needed} bytes; a store may grow but not shrink: to start with an empty store, delete {device}"
     )]
     Shrunk {
         /// The name of the device.

@@ -4,7 +4,7 @@
 //! from a mapping of the file as from any other memory. But this process must not read the mapping. Mapped bytes
 //! can become unreadable (the file is truncated, the device fails), and a process that then reads them is killed
 //! by a signal. A system call with the address of such bytes returns `EFAULT` instead, which is an ordinary error.
-//! So this module never makes a reference to mapped memory. It has only the address, queries the kernel which
+//! So this module never makes a reference to mapped memory. It has only the address: it asks the kernel which
 //! pages are resident, and passes addresses to system calls that send bytes.
 //!
 //! The caller ensures that the segment of the bytes is not overwritten: see

@@ -132,9 +132,10 @@ fn rehash(key: KeyHash) -> u64 {
 }
 
 /// The bytes of memory that an entry takes. A bucket has 24 bytes and a control byte. A table has a power of two
-/// of buckets and takes about 28 bytes per bucket, because the allocator rounds up. While entries are inserted
-/// and removed, hashbrown doubles a table that is more than half full. So 7/32 to 7/16 of the buckets are used:
-/// 64 to 128 bytes per entry, 92 on average over the number of entries.
+/// of buckets and takes about 28 bytes per bucket, because the allocator rounds up. hashbrown fills at
+/// most 7/8 of the buckets, and under inserts and removals it doubles a table that has more than half of this. So
+/// 7/32 to 7/16 of the buckets are used, which is 64 to 128 bytes per entry. The mean is 92 if all numbers of
+/// entries in this range are equally likely; it is rounded up.
 pub(super) const ENTRY_BYTES: u64 = 96;
 
 /// The number of shards: many more than cores, so that two workers rarely use one shard at the same time. 256

@@ -18,7 +18,7 @@ pub struct ForwardingConfig {
     /// their lists. These fields of all other clients are removed. Default none: the fields are not in the cache key,
     /// so a client that chooses them would choose what the cache stores for all clients.
     pub trusted_proxies: Networks,
-    /// Fields that are removed from requests that a stored response may answer. Default: fields by which frameworks
+    /// Fields that are removed from requests that the cache may answer. Default: fields by which frameworks
     /// let a request name a path, host or method that differs from the request line. They are not in the cache key.
     pub removed_fields: FieldNames,
     /// The authority of an HTTP/1.0 request without `Host`. Default none: the authority of the origin's URL.

@@ -6,7 +6,7 @@
 /// The rest of a request on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BodyEnd {
-    /// Bytes that belong to the request, whatever their values.
+    /// The number of bytes that follow and need not be parsed: the rest of the head, of a body or of a chunk.
     left: u64,
     /// The element of a chunked body that follows these bytes.
     chunks: Option<Expected>,
@@ -122,7 +122,7 @@ fn is_field_byte(byte: u8) -> bool {
 
 const SIZE: Expected = Expected::Size { size: 0, digits: 0 };
 
-/// Below 2^60.
+/// The largest number of digits of a chunk's size. 15 digits are below 2^60, so the size cannot overflow.
 const SIZE_DIGITS_MAX: u8 = 15;
 
 #[cfg(test)]
@@ -142,7 +142,11 @@ mod tests {
             if end.is_reached() {
                 return Ok(Some(at));
             }
-            assert_eq!(taken, piece.len(), "a request without end takes all");
+            assert_eq!(
+                taken,
+                piece.len(),
+                "a request whose end is not reached takes all bytes"
+            );
         }
         Ok(None)
     }

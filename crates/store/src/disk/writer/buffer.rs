@@ -1,6 +1,6 @@
-//! A buffer that can be written past the page cache.
+//! A buffer for writes that bypass the page cache (`O_DIRECT`).
 //!
-//! A write past the page cache requires an address that is a multiple of
+//! Such a write requires an address that is a multiple of
 //! [`WRITE_ALIGN`](crate::disk::device::WRITE_ALIGN). A `Vec` may be at any address. This buffer is a memory
 //! mapping, which begins at a page boundary.
 

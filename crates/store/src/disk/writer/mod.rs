@@ -127,6 +127,7 @@ pub(crate) struct Writer {
     checkpoint_at: Option<Instant>,
     /// The thread that writes a checkpoint.
     checkpoint: Option<JoinHandle<()>>,
+    /// A fingerprint of the decisions: which objects were written, reinserted and evicted.
     digest: Digest,
 }
 
@@ -146,7 +147,8 @@ pub(super) struct Draft<'a> {
     pub(super) object_id: u64,
     pub(super) key: &'a [u8],
     pub(super) head: &'a [u8],
-    /// Empty for an object or a piece, whose checksums are computed.
+    /// The table of the record: extents or tombstones. Empty for an object or a piece; the writer computes their
+    /// table, the checksums of the body's blocks.
     pub(super) table: &'a [u8],
     pub(super) item_count: u32,
     pub(super) body_bytes: u64,
@@ -452,7 +454,7 @@ impl Writer {
         self.log.seal();
         self.buffered_since = None;
         // Data that was written but not synced stays pending (`unsynced_since`). The device is not in service
-        // before a sync succeeds. Its tombstones are written again.
+        // before a sync succeeds. The tombstones among this data are written again.
         let space = TOMBSTONES_PENDING_MAX.saturating_sub(self.tombstones.len());
         let carried = self.tombstones_unsynced.len().min(space);
         let lost = self.tombstones_unsynced.len() - carried;
@@ -473,7 +475,8 @@ impl Writer {
             return;
         }
         self.end_checkpoint();
-        // The index has the records of older segments, but may lack records that are written from now on.
+        // The checkpoint covers all segments before this epoch. Recovery reads this segment and later ones, because
+        // records may be added to them while the checkpoint is written.
         let epoch = self
             .log
             .open()

@@ -161,7 +161,7 @@ fn errors_of_estimates_state_their_cause() {
     fs::write(&there, noise(10_000)).expect("the file is written");
     for (args, expected) in [
         (vec![name(&missing)], "missing"),
-        (vec![name(&there), "--chunk=5KiB"], "not a power of two"),
+        (vec![name(&there), "--chunk=5KiB"], "use a power of two"),
         (vec![name(&there), "--store-size=1MiB"], "4MiB or more"),
         (vec![name(&there), "--as=log"], "no line with a request"),
     ] {

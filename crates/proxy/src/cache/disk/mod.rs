@@ -266,7 +266,7 @@ impl DiskTier {
     /// it again.
     pub(crate) fn freshen(&self, object: &DiskObject, key: &[u8], response: &StoredResponse) {
         let head = head::write_block(response.status, &response.policy, &response.head);
-        // WriteError and counted by the store.
+        // The store counts the error.
         _ = self.cache.update_head(object, key, head);
     }
 

@@ -86,7 +86,7 @@ impl AdminPages for Admin {
     }
 }
 
-/// Returns the metrics of a table with their names shortened.
+/// Returns the values of a table of metrics as JSON, under the metric names without prefix and `_total`.
 fn json_of<T>(table: &Table<T>, item: &T) -> Map<String, Value> {
     table
         .metrics

@@ -49,7 +49,7 @@ pub enum ScanError {
     /// The source has an id that Guava's funnel cannot convert.
     #[error(transparent)]
     Funnel(#[from] FunnelError),
-    /// The scan found suspiciously few ids.
+    /// The scan found fewer ids than [`PublishConfig::least_share`] of the last scan.
     #[error(
         "the scan found only {found} ids, and the last snapshot has {before}; check the source"
     )]
@@ -72,9 +72,9 @@ pub enum ScanError {
 pub(crate) enum Wake {
     /// A scan should begin early.
     ScanNow,
-    /// A feed of changes has begun.
+    /// A feed of the database's changes has begun.
     FeedBegan {
-        /// True if a scan must begin now to cover earlier changes.
+        /// True if a scan must begin now, because the feed does not send the changes before its beginning.
         needs_scan: bool,
     },
     Stop,
@@ -86,7 +86,7 @@ pub(crate) struct Builder {
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) stop: Arc<AtomicBool>,
-    /// The number of ids of the last scan.
+    /// The number of ids that the last scan found.
     pub(crate) ids_before: u64,
     pub(crate) guava: watch::Sender<Option<Arc<GuavaFile>>>,
 }
@@ -117,7 +117,7 @@ impl Builder {
                     pause.min(RETRY_MAX).min(self.config.interval)
                 }
             };
-            // Early builds take at most half of the time.
+            // The builder pauses at least as long as it worked. Early scans therefore take at most half of the time.
             let shortest = began.elapsed().max(BUILD_PAUSE_MIN).min(rest);
             if self.pause_or_stop(wakes, shortest, rest) {
                 return;
@@ -125,7 +125,7 @@ impl Builder {
         }
     }
 
-    /// Waits for a feed to begin, if one is expected. Returns true if the publisher stops.
+    /// Waits until a feed begins, at most `feed_wait`. Returns true if the publisher stops.
     fn wait_for_feed(&self, wakes: &Receiver<Wake>) -> bool {
         let started = Instant::now();
         loop {
@@ -141,7 +141,8 @@ impl Builder {
         }
     }
 
-    /// Waits for `rest`, or for `shortest` if an early scan is requested. Returns true if the publisher stops.
+    /// Pauses for the time `rest`, or only for `shortest` if an early scan is requested. Returns true if the
+    /// publisher stops.
     fn pause_or_stop(&self, wakes: &Receiver<Wake>, shortest: Duration, rest: Duration) -> bool {
         let started = Instant::now();
         let mut time = rest;
@@ -155,7 +156,8 @@ impl Builder {
         }
     }
 
-    /// Scans and publishes. Returns the time at which a scan must begin in addition to the schedule, if any.
+    /// Scans the source and publishes a snapshot. Returns the time (of the monotonic clock) at which a scan
+    /// must begin in addition to the schedule, if completeness needs one.
     fn build(&mut self) -> Result<Option<Duration>, ScanError> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(ScanError::Stopped);
@@ -260,7 +262,7 @@ impl Builder {
     }
 }
 
-/// Solves the shards on half of the cores; the other half serves requests.
+/// Builds the shards of the filter on half of the cores. The other half stays free for requests.
 fn solve(builder: StaticBuilder) -> Result<Filter<Vec<u8>>, BuildError> {
     let (assembly, work) = builder.into_plan()?.split();
     let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);

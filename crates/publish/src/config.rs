@@ -26,9 +26,9 @@ pub struct PublishConfig {
     pub admin: Option<SocketAddr>,
     /// The folder of the journal, the newest snapshot and other state. Only one publisher may use it.
     pub state: PathBuf,
-    /// The key that signs manifests and proofs. Without it clients can only rely on the transport.
+    /// The key that signs manifests and proofs. Without a key, only TLS can protect them from changes.
     pub signer: Option<Signer>,
-    /// The token that allows posting ids. Without it no client may post.
+    /// The token that clients send to post ids. Without a token no client may post.
     pub token: Option<Token>,
     /// The false-positive rate of the filter.
     pub rate: Rate,
@@ -44,7 +44,7 @@ pub struct PublishConfig {
     /// The longest time that the first scan waits for a feed to begin. A scan that began before the feed would
     /// have to be repeated. Default: no wait.
     pub feed_wait: Duration,
-    /// The source of completeness.
+    /// States which source reports all new ids: see [`Coverage`].
     pub coverage: Coverage,
     /// A writer must commit an id within this time after it posted the id, or post it again. Default 5 min.
     ///
@@ -114,12 +114,12 @@ impl fmt::Debug for PublishConfig {
 /// Limits on resources that clients can consume.
 #[derive(Clone, Debug)]
 pub struct PublishLimits {
-    /// The largest number of connections. Default 4096: each client that waits for news holds one. Beyond the
-    /// limit, the connection that has waited longest for its client is closed. If requests are in progress on
-    /// all connections, further ones wait in the kernel's queue.
+    /// The largest number of connections. Default 4096: each client that waits for a newer manifest occupies a
+    /// connection. Beyond the limit, the publisher closes the connection that has waited longest for its client. If
+    /// requests are in progress on all connections, further connections wait in the kernel's queue.
     pub connections_max: usize,
-    /// The largest number of connections that have not sent a complete request yet. Default 1024: silent
-    /// connections displace each other and not those of active clients.
+    /// The largest number of connections that have not sent a complete request yet. Default 1024. Beyond the limit, a
+    /// new silent connection displaces another silent connection, not the connection of an active client.
     pub unserved_max: usize,
     /// The largest number of connections of one IPv4 address or IPv6 /64 network. Default (`None`): half of
     /// `connections_max`, because all clients behind a proxy have one address.
@@ -130,10 +130,9 @@ pub struct PublishLimits {
     pub head_bytes_max: usize,
     /// The timeout for a request's head, and for the next request on an idle connection. Default 60 s.
     pub head_timeout: Duration,
-    /// A connection is closed if its client reads less than 16 KiB of a response within this time. Default 30
-    /// s.
+    /// A connection is closed if its client reads less than 16 KiB of a response within this time. Default 30 s.
     pub stall_timeout: Duration,
-    /// The longest time that a request may wait for news. Default 30 s.
+    /// The longest time that a request may wait for a newer manifest. Default 30 s.
     pub wait_max: Duration,
     /// The largest size of a posted list of ids. Default 1 MiB.
     pub post_bytes_max: usize,
@@ -142,8 +141,8 @@ pub struct PublishLimits {
     /// The largest number of ids in the stored deltas. Further ids get 503 until the next snapshot, whose scan
     /// then begins early. Default 2²⁰, the default limit of clients.
     pub journal_ids_max: usize,
-    /// The largest number of superseded deltas that are still served, because clients may have fetched a manifest
-    /// that lists them just before they were merged. Default 256.
+    /// The largest number of superseded deltas that are still served. Clients may have fetched a manifest that lists
+    /// these deltas just before the publisher merged the deltas. Default 256.
     pub superseded_files_max: usize,
     /// The largest total size of superseded deltas. Default 64 MiB.
     pub superseded_bytes_max: usize,
@@ -182,8 +181,8 @@ impl PublishLimits {
             head_bytes_max: self.head_bytes_max,
             head_timeout: self.head_timeout,
             stall_timeout: self.stall_timeout,
-            // Long enough for a snapshot of a few MB at low bandwidth. A client resumes a larger download by a range
-            // request.
+            // At a stop, a client can complete the download of a few MB at low bandwidth within this time. The client
+            // resumes a larger download by a range request.
             drain_timeout: Duration::from_secs(5),
         }
     }

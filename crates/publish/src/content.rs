@@ -1,4 +1,4 @@
-//! The contents of responses. Each content is compressed once if compression saves space.
+//! The contents of responses. A content is compressed once, when it is created, and only if compression saves space.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -61,8 +61,7 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    /// Compresses the content if a sample of it is compressible. A filter near the information limit is not
-    /// compressible.
+    /// Compresses the content if the first 256 KiB are compressible. Most filters are not: their bytes look random.
     pub(crate) fn new(bytes: Bytes, tag: String) -> Self {
         let sample = &bytes[..bytes.len().min(SAMPLE_BYTES)];
         let is_compressible = bytes.len() >= SMALLEST_BYTES
@@ -143,7 +142,8 @@ impl File {
     }
 }
 
-/// Compression must save at least a twentieth to justify a second representation in caches.
+/// Returns true if compression saves more than a twentieth of the bytes. A smaller saving does not justify a second
+/// representation in caches.
 fn saves(compressed: usize, whole: usize) -> bool {
     compressed < whole - whole / 20
 }

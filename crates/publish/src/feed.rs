@@ -1,9 +1,9 @@
 //! Feeds a database's changes to the publisher.
 //!
-//! With each batch of ids a feed states its position. The publisher replies when the ids are on the device. It
-//! stores the position next to its journal, so that the feed continues at this position after a restart. Ids
-//! that were committed behind the position in the meantime are found by the feed's look-back, so no id is
-//! missing.
+//! With each batch of ids a feed sends its position. The publisher replies when the ids are on the device. The
+//! publisher stores the position next to the journal, so that the feed continues at this position after a restart.
+//! Rows may be committed later with a position that the feed has already passed. The feed finds them because it reads
+//! again from a position somewhat earlier (its look-back).
 
 use std::sync::Arc;
 use std::sync::mpsc::{self as std_mpsc, SyncSender};
@@ -34,7 +34,7 @@ pub struct Changes {
     pub added: Vec<IdHash>,
     /// Ids that were removed. An id that was removed and added again is in both lists.
     pub removed: Vec<IdHash>,
-    /// The time up to which no id is missing after these changes: a moment before the database was queried. It is
+    /// The time up to which no id is missing after these changes: a time before the database was queried. It is
     /// measured on the monotonic clock of [`PublishConfig::clock`](crate::PublishConfig::clock). `None` if more
     /// changes follow, or if some changes were refused.
     pub complete: Option<Duration>,
@@ -52,7 +52,7 @@ impl Feed {
         let name = Digest::compute(name.as_bytes());
         let (reply, position) = oneshot::channel();
         let sent = commands.blocking_send(Command::FeedPosition { feed: name, reply });
-        // Fails only if the publisher has stopped, which the feed's first batch reports.
+        // The command fails only if the publisher has stopped. The first batch of the feed then reports this error.
         let position = sent.ok().and_then(|()| position.blocking_recv().ok());
         Self {
             commands: commands.downgrade(),
@@ -63,7 +63,7 @@ impl Feed {
         }
     }
 
-    /// The stored position of a feed of this name.
+    /// Returns the stored position of the feed with this name, or `None` if no valid position is stored.
     pub fn position(&self) -> Option<i64> {
         self.position
     }

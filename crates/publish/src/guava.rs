@@ -18,7 +18,7 @@ use crate::content::Content;
 #[derive(Debug)]
 pub(crate) struct GuavaFile {
     pub(crate) content: Content,
-    /// The time at which the scan began.
+    /// The time at which the scan began, in the format of `Last-Modified`.
     pub(crate) modified: HeaderValue,
     pub(crate) ids: u64,
 }

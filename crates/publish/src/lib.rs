@@ -3,11 +3,12 @@
 //!
 //! [`Publisher::start`] takes a [`PublishConfig`] and an [`IdSource`], and starts three threads:
 //!
-//! - the **builder** scans the source on a schedule and builds a snapshot of its ids;
-//! - the **writer** owns the journal. Ids that are posted or fed between two scans get a number. The writer syncs
-//!   the ids to the device and publishes them as deltas before it acknowledges them;
-//! - the **server** serves fresh manifests and proofs. It serves snapshots and deltas under their SHA-256. These
-//!   files never change, so any cache may keep them.
+//! - the **builder** scans the source on a schedule and builds a snapshot of the ids in the source;
+//! - the **writer** owns the journal. Clients post ids between two scans, and a [`Feed`] sends changes of the
+//!   database. The writer gives each batch of ids a number, syncs the batch to the device and publishes it as a
+//!   delta before it acknowledges the ids;
+//! - the **server** serves current manifests and proofs. It serves snapshots and deltas under their SHA-256. The
+//!   content of a snapshot or delta never changes, so any cache may keep it.
 //!
 //! The published state is one immutable value behind a watch channel. A request uses the newest value and never
 //! waits for a build. `docs/explanation/id-filter.md` lists paths, fields and status codes.

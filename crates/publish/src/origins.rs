@@ -85,7 +85,7 @@ impl AllowedOrigins {
             Self::None => return,
             Self::Any => HeaderValue::from_static("*"),
             Self::List(list) => {
-                // A cache must not serve a response to a page of another origin than the one that it was made for.
+                // The response depends on the origin, so a cache must not serve it to pages of another origin.
                 answer.append(VARY, HeaderValue::from_static("origin"));
                 match list.iter().find(|origin| Some(&origin.0) == origin_field) {
                     Some(origin) => origin.0.clone(),

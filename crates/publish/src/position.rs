@@ -4,9 +4,10 @@
 //! changes.json         the feed, its position, and whether all earlier ids were published
 //! ```
 //!
-//! A position is persisted only after every id up to it was journaled. An outdated position therefore only
-//! causes ids to be read again. Positions are written at most once per second. A corrupt file is treated as
-//! missing. The publisher then makes no statement of completeness until a scan is complete.
+//! A position is persisted only after every id before this position was journaled. If the stored position is
+//! not the newest, the feed therefore only reads some ids again. Positions are written at most once per second.
+//! A corrupt file is treated as missing. The publisher then makes no statement of completeness until a scan is
+//! complete.
 
 use std::fs;
 use std::io;
@@ -101,8 +102,9 @@ impl PositionFile {
         self.newest.as_ref()
     }
 
-    /// Records a position. Writes it if the last write was a second ago, or if the feed or its completeness
-    /// changed. If a crash lost a change of completeness, the next start would need an additional scan.
+    /// Records a position. Writes the file if the last write was at least a second ago, or if another field
+    /// than `position` and `head` changed. Otherwise a crash could lose a change of `complete`, and the next
+    /// start would need an additional scan.
     pub(crate) fn record(&mut self, position: StoredPosition, now: Duration) -> io::Result<()> {
         let moved = |written: &StoredPosition| StoredPosition {
             position: position.position,
@@ -146,7 +148,7 @@ mod tests {
         StoredPosition::new(Digest::compute(b"feed"), 7, number, 0, true)
     }
 
-    /// Method: record positions on both sides of one second.
+    /// Method: record positions less than one second and exactly one second after a write.
     #[test]
     fn positions_are_written_once_a_second_and_at_the_end() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -175,7 +177,7 @@ mod tests {
         assert_eq!(on_disk(), Some(incomplete));
     }
 
-    /// Method: truncate the file at every length.
+    /// Method: truncate the file at every length and open it.
     #[test]
     fn a_truncated_file_is_treated_as_missing() {
         let folder = tempfile::tempdir().expect("a folder");

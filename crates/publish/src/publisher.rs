@@ -101,7 +101,7 @@ impl Publisher {
         }
         let config = Arc::new(config);
         let counters = Arc::new(Counters::default());
-        // The queue holds every list that may wait, and the commands of the builder and of the feed.
+        // The queue has space for every list that may wait, and for the commands of the builder and of the feed.
         let (commands, receiver) = mpsc::channel(config.limits.posts_max + 16);
         let (wake, wakes) = std_mpsc::sync_channel(4);
         let request_scan = {
@@ -207,30 +207,30 @@ pub struct RunningPublisher {
 }
 
 impl RunningPublisher {
-    /// The address for clients, with the actual port.
+    /// Returns the address for clients, with the port on which the publisher listens.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// The address for metrics and status.
+    /// Returns the address for metrics and status, or `None` if they are not served.
     pub fn admin_addr(&self) -> Option<SocketAddr> {
         self.admin_addr
     }
 
-    /// The epoch and the number of ids of the newest snapshot. `None` before the first snapshot.
+    /// Returns the epoch and the number of ids of the newest snapshot, or `None` before the first snapshot.
     pub fn published(&self) -> Option<(u64, u64)> {
         let published = self.published.borrow();
         let is_there = published.manifest.is_some();
         is_there.then_some((published.epoch, published.snapshot_ids))
     }
 
-    /// The number of failed scans since the start.
+    /// Returns the number of failed scans since the start.
     pub fn scans_failed(&self) -> u64 {
         self.counters.scans_failed.value()
     }
 
-    /// Waits until a snapshot newer than `epoch` is published. Returns false after `time_max`. Must not be
-    /// called within a runtime.
+    /// Waits until a snapshot newer than `epoch` is published. Returns false if this takes longer than
+    /// `time_max`. Must not be called within an async runtime.
     pub fn wait_published(&self, epoch: u64, time_max: Duration) -> bool {
         let mut published = self.published.clone();
         let newer = |published: &Arc<PublishedState>| {
@@ -255,8 +255,8 @@ impl RunningPublisher {
         _ = self.wake.try_send(Wake::ScanNow);
     }
 
-    /// Returns a feed for changes of the database. `name` identifies the feed: what it reads and how. Must not
-    /// be called within a runtime.
+    /// Returns a feed for changes of the database. `name` identifies the database and the query that the feed reads.
+    /// Must not be called within an async runtime.
     pub fn feed(&self, name: &str) -> Feed {
         let commands = self.commands.as_ref();
         let commands = commands.expect("it is taken only when the publisher is gone");
@@ -285,7 +285,7 @@ impl Drop for RunningPublisher {
     fn drop(&mut self) {
         self.stop.send_replace(true);
         self.stop_scan.store(true, Ordering::Relaxed);
-        // A builder that is scanning does not receive the message. The flag stops the scan.
+        // A builder that is scanning does not receive this message. The flag above stops the scan.
         _ = self.wake.try_send(Wake::Stop);
         drop(self.commands.take());
         let (unused, _) = std_mpsc::sync_channel(1);

@@ -44,7 +44,7 @@ impl Handler for Routes {
     async fn handle(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         self.counters.requests.one();
         let head_only = request.method() == Method::HEAD;
-        // Only readable resources get CORS fields.
+        // Only responses to requests that read get CORS fields.
         let reads = head_only || matches!(*request.method(), Method::GET | Method::OPTIONS);
         let asked = reads.then(|| request.headers().get(ORIGIN).cloned());
         let mut response = self.route(request).await;
@@ -70,7 +70,7 @@ impl Handler for Routes {
 
 impl Routes {
     async fn route(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
-        // Whole segments are compared: `/sets/resANY` is not below `/sets/res`.
+        // Paths are compared segment by segment: `/sets/resANY` is not below `/sets/res`.
         let segments: Vec<&str> = request.uri().path().split('/').collect();
         let ["", "sets", set, parts @ ..] = &segments[..] else {
             return self.no_such_set();
@@ -130,7 +130,7 @@ impl Routes {
             published.files.get(&digest).cloned()
         });
         let Some(file) = file.filter(|file| file.kind == kind) else {
-            // Not cacheable, because the file may be published a moment later.
+            // This response is not cacheable, because the file may be published a moment later.
             return refuse(
                 StatusCode::NOT_FOUND,
                 "no such file, or superseded; the manifest lists the current files",
@@ -149,7 +149,7 @@ impl Routes {
     }
 }
 
-/// Header fields of a content.
+/// The header fields that describe a content.
 struct ContentHeaders {
     media_type: HeaderValue,
     cache_control: HeaderValue,

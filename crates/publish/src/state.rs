@@ -3,25 +3,25 @@
 //!
 //! ```text
 //! lock                 locked by the publisher that uses the folder; a copy of the folder has another inode
-//! state.json           set, hash, lineage, snapshot; replaced atomically by rename
+//! state.json           set, hash seed, lineage, digest of the snapshot; replaced atomically by rename
 //! journal.log          consecutive deltas in the format of docs/reference/filter-format.md
 //! snapshot-EPOCH.ids   the snapshot whose digest is in state.json
 //! changes.json         the position of the feed of changes: see `position`
 //! ```
 //!
-//! An id is journaled when its record is on the device. A truncated record at the end was never acknowledged
-//! and is dropped. An invalid record before valid ones means that acknowledged ids were lost. The journal then
-//! keeps all readable ids, and the publisher makes no statement until a scan is complete.
+//! An id is journaled when its record is on the device. The ids of a truncated record at the end of the log were
+//! never acknowledged, so this record is dropped. An invalid record before a valid one means that acknowledged ids
+//! were lost. The journal then keeps all readable ids, and the publisher signs no proof until a scan is complete.
 //!
 //! **Each start begins a new lineage.** The folder may have been restored from a backup, which the publisher
 //! cannot always detect. In the old lineage the publisher would then give the same journal numbers to different
 //! ids, and clients that already have these numbers would never fetch the new ids.
 //!
-//! Ids that were acknowledged after the backup are lost, but their writers may still commit them. If the folder
-//! is a copy or its journal is damaged, the publisher therefore relies on acknowledged posts of ids only after a
-//! scan that began at least `commit_within` (the longest time between the acknowledgement and the commit of an id)
-//! after the start. A copy has a lock file with another inode or creation time than
-//! `state.json` records.
+//! Ids that were acknowledged after the backup are lost, but the clients that posted them may still commit
+//! them. If the folder is a copy or its journal is damaged, the publisher therefore needs a scan that began at
+//! least `commit_within` after the start; only then does the journal count as complete. `commit_within` is the
+//! longest time between the acknowledgement and the commit of an id. The lock file of a copy has another inode
+//! or creation time than `state.json` records.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
@@ -61,8 +61,8 @@ pub(crate) struct Restored {
     pub(crate) damaged: bool,
     /// True if the folder is a copy, for example restored from a backup.
     pub(crate) copied: bool,
-    /// True if acknowledged ids may be missing: the log was damaged or the folder is a copy, at this start or at an
-    /// earlier one.
+    /// True if acknowledged ids may be missing: at this start or an earlier one, the log was damaged, the folder was a
+    /// copy, or the configured coverage was another. A complete scan clears this state.
     pub(crate) may_miss_posts: bool,
 }
 
@@ -75,19 +75,19 @@ struct StateFile {
     form: String,
     hash_seed: u64,
     lineage: u64,
-    /// The previous lineage. The journal on disk has one of the two.
+    /// The previous lineage. The journal on disk has this lineage or `lineage`.
     #[serde(default)]
     lineage_before: u64,
     /// The identity of the lock file. The lock file of a restored folder has another identity.
     #[serde(default)]
     lock: Option<String>,
-    /// The guarantee that the filter had all ids when this file was written: see [`Coverage`].
+    /// The configured [`Coverage`] when this file was written. It states which source reports all new ids.
     #[serde(default)]
     covered_by: Option<String>,
     /// True while writers may commit ids that were acknowledged but are not in the journal.
     #[serde(default)]
     may_miss_posts: bool,
-    /// The upper bound of all manifest numbers.
+    /// The upper bound of the manifest numbers that are used until this file is written again.
     serial_max: u64,
     epoch: u64,
     snapshot: Option<Snapshot>,
@@ -212,7 +212,7 @@ impl StateFolder {
         state.stored.may_miss_posts |= has_changed || !complete;
         let may_miss_posts = state.stored.may_miss_posts;
         state.reserve_more(journal.serial()).map_err(failed)?;
-        // Also removes a record that was never acknowledged.
+        // This also removes a truncated record at the end of the log.
         state.rewrite_log(&journal).map_err(failed)?;
         Ok(Restored {
             snapshot: journal.snapshot().is_some().then_some(snapshot).flatten(),
@@ -280,7 +280,7 @@ impl StateFolder {
             .and_then(|()| self.log.sync_data());
         match written {
             Ok(()) => self.log_bytes += record.len() as u64,
-            // After a failed sync the contents of the device are unknown.
+            // After a failed write or sync, the bytes on the device are unknown.
             Err(_) => self.torn = true,
         }
         written
@@ -324,7 +324,7 @@ impl StateFolder {
         };
         self.write_state(stored)?;
         if let Some(old) = old.filter(|old| old.epoch != snapshot.epoch) {
-            // The file is no longer used. If deletion fails it only takes space.
+            // The previous snapshot is no longer used. If the deletion fails, the file only takes space.
             _ = fs::remove_file(self.folder.join(snapshot_name(old.epoch)));
         }
         Ok(())
@@ -375,11 +375,11 @@ fn read_state(
     Ok(stored)
 }
 
-/// Reads the records of a log. Returns the valid records at the start of the log, the offset of their end, and
-/// true if acknowledged records after this offset were lost.
+/// Reads the records of a log. Returns the valid records at the start of the log, the offset at which they end, and
+/// true if the log has valid records after an invalid one.
 ///
-/// A crash truncates only the last record. A valid record anywhere after an invalid one therefore means that
-/// acknowledged ids are missing, also if the start or the length of the invalid record is corrupt.
+/// A crash truncates only the last record. A valid record after an invalid one therefore means that acknowledged ids
+/// are missing. The search tries every offset, because the length of the invalid record may be corrupt too.
 pub fn read_log(bytes: &[u8]) -> (Vec<Delta>, u64, bool) {
     let mut deltas = Vec::new();
     let mut at = 0;
@@ -474,7 +474,7 @@ pub enum StateError {
     OtherPublisher {
         /// The path of the folder.
         folder: PathBuf,
-        /// The set, the form of its ids and their hash seed.
+        /// The set of the folder, the form of its ids and their hash seed, as text for the message.
         stored: String,
     },
 }
@@ -506,7 +506,8 @@ mod tests {
         ids
     }
 
-    /// Method: truncate the log at every length. All complete records are read, and the lineage is new.
+    /// Method: truncate the log at every length and open the folder again. All complete records are read, and the
+    /// lineage is new.
     #[test]
     fn a_truncated_last_record_is_dropped_and_the_others_are_kept() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -560,7 +561,7 @@ mod tests {
         }
     }
 
-    /// Method: start the publisher twice from the restored folder. After both starts posts may be missing.
+    /// Method: open the restored folder twice. Both times it reports that acknowledged ids may be missing.
     #[test]
     fn a_restored_folder_may_miss_posts_until_a_scan_is_published() {
         let (folder, backup) = (tempfile::tempdir(), tempfile::tempdir());
@@ -590,7 +591,7 @@ mod tests {
         assert!(!open(folder.path()).may_miss_posts);
     }
 
-    /// A state of version 1 records neither its lock nor its coverage.
+    /// A state of version 1 records neither the identity of the lock file nor the coverage.
     #[test]
     fn a_state_of_version_1_is_migrated_and_may_miss_posts() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -609,7 +610,10 @@ mod tests {
         assert_eq!(ids(&restored), (0..10).collect::<Vec<_>>());
     }
 
-    /// A crash can leave either of the two files old. The journal then has the current or the previous lineage.
+    /// After a crash, `state.json` or the journal may be from before the last start. The journal then has the
+    /// current or the previous lineage of the state.
+    ///
+    /// Method: replace the journal by its copy from before a start.
     #[test]
     fn a_crash_between_the_state_and_the_journal_loses_nothing() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,8 +1,8 @@
 //! The thread that owns the journal: it numbers ids, persists them, and publishes them.
 //!
-//! Lists of ids that arrive during a write form one batch: one record, one sync of the device and one delta for
-//! any number of writers. The publisher acknowledges a list when its ids are on the device and published. The
-//! writer that posted the list may then commit the ids.
+//! All lists of ids that arrive while the device is written form one batch: one record, one sync of the device
+//! and one delta, however many clients posted them. The publisher acknowledges a list when its ids are on the
+//! device and published. The client that posted the list may then commit the ids to the database.
 
 mod changes;
 mod files;
@@ -35,27 +35,30 @@ pub(crate) struct PublishedState {
     pub(crate) lineage: u64,
     pub(crate) epoch: u64,
     pub(crate) head: u64,
-    /// `None` before the first snapshot.
+    /// The signed manifest. `None` before the first snapshot.
     pub(crate) manifest: Option<Content>,
     /// The time at which the manifest was made, by the monotonic clock.
     pub(crate) made: Duration,
-    /// The time up to which all committed ids are in a snapshot of `epoch_min` or later, together with the
-    /// journal.
+    /// All ids that were committed up to this time are in the journal or in each snapshot from `epoch_min` on.
     pub(crate) covers: CoveredUntil,
     pub(crate) epoch_min: Option<u64>,
     pub(crate) files: HashMap<Digest, Arc<File>>,
-    /// For the status page: ids in the journal, size and ids of the snapshot.
+    /// The number of ids in the deltas of the journal, for the status page.
     pub(crate) journal_ids: usize,
+    /// The size of the newest snapshot in bytes, for the status page.
     pub(crate) snapshot_bytes: u64,
+    /// The number of ids in the newest snapshot.
     pub(crate) snapshot_ids: u64,
 }
 
 /// A command for the writer.
 pub(crate) enum Command {
+    /// Journals and publishes ids. Replies with the newest journal number.
     Add {
         ids: Vec<IdHash>,
         done: oneshot::Sender<Result<u64, NotJournaled>>,
     },
+    /// Records ids that were removed from the database. Replies with the newest journal number.
     Remove {
         ids: Vec<IdHash>,
         done: oneshot::Sender<Result<u64, NotJournaled>>,
@@ -70,18 +73,20 @@ pub(crate) enum Command {
         feed: Digest,
         reply: oneshot::Sender<Option<i64>>,
     },
-    /// Records that a feed begins. Replies true if the feed continues at a position at which no id was missing.
-    /// Otherwise a scan must cover the earlier changes.
+    /// Records that a feed begins. Replies true if the feed has a stored position and no id before this position is
+    /// missing. Otherwise a scan must cover the earlier changes.
     BeginFeed {
         feed: Digest,
         reply: oneshot::Sender<bool>,
     },
-    /// Publishes a manifest with a current date.
+    /// Publishes the manifest again with the current date.
     RefreshDate { done: oneshot::Sender<()> },
-    /// Begins a scan; replies with its base and epoch.
+    /// Begins a scan. Replies with the journal number and the epoch of the snapshot that the scan will produce.
     BeginScan { reply: oneshot::Sender<Scan> },
-    /// Ends a scan; replies with the ids that were journaled during the scan and shortly before.
+    /// Ends a scan. Replies with the ids of the journal that were not removed before the scan. The builder adds them to
+    /// the ids that the scan read.
     EndScan { reply: oneshot::Sender<Vec<IdHash>> },
+    /// Publishes a snapshot.
     Publish {
         built: BuiltSnapshot,
         /// Replies with the time at which a scan must begin in addition to the schedule, by the monotonic
@@ -90,11 +95,14 @@ pub(crate) enum Command {
     },
 }
 
-/// The position of the journal at the beginning of a scan.
+/// A scan in progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scan {
+    /// The newest journal number when the scan began.
     pub(crate) base: u64,
+    /// The epoch of the snapshot that the scan will produce.
     pub(crate) epoch: u64,
+    /// The time at which the scan began, by the monotonic clock.
     pub(crate) began: Duration,
 }
 
@@ -125,14 +133,14 @@ pub(crate) struct Writer {
     /// Requests an early scan.
     request_scan: Arc<dyn Fn() + Send + Sync>,
     complete: Completeness,
-    /// The lineages that the feed's position may have: the current one, and earlier ones if no id was lost
-    /// since.
+    /// The lineages that a valid position of a feed may have: the current lineage, and the earlier ones unless
+    /// ids were lost.
     lineages: Vec<u64>,
     snapshot: Option<Arc<File>>,
     snapshot_ids: u64,
     feed: Option<Digest>,
     positions: PositionFile,
-    /// The bases of recent snapshots, each with the time at which its scan began.
+    /// For each recent snapshot: the newest journal number when its scan began, and the time at which the scan began.
     bases: VecDeque<(u64, Duration)>,
     /// Ids that were removed after they were added. They are not added to the result of a scan.
     removed_ids: HashSet<IdHash>,
@@ -238,7 +246,7 @@ impl Writer {
     }
 
     fn execute(&mut self, command: Command) {
-        // A failed reply is ignored: the sender of the command no longer waits for it.
+        // A reply that cannot be sent is ignored: the sender of the command no longer waits for the reply.
         match command {
             Command::Add { ids, done } => self.add_batch(vec![(ids, done)]),
             Command::Remove { ids, done } => {
@@ -352,7 +360,8 @@ impl Writer {
             ids,
         } = built;
         self.folder.published(snapshot)?;
-        // Deltas are kept for clients with the previous snapshot, and while their ids may still be committed.
+        // Clients with the previous snapshot still need its deltas. A delta is also kept while clients may
+        // still commit its ids, because the scan could not read those ids.
         let now = self.now();
         let settled = |began: Duration| began + self.config.commit_within <= now;
         let before = self.journal.snapshot().map_or(0, |before| before.base);

@@ -1,4 +1,4 @@
-//! Serves the set in Guava's format: a file that each scan replaces.
+//! Serves the filter in Guava's format. Each scan replaces this file.
 
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderValue};

@@ -1,5 +1,6 @@
-//! Serves the manifest, with a date for caches or with a proof for one client. The response is sent immediately, or
-//! when the client's position is no longer the newest.
+//! Serves the manifest, with a date for caches or with a proof for one client. The response is sent
+//! immediately, or, if the client requests it, only when the publisher has newer ids or a newer snapshot than
+//! the client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +65,7 @@ impl Routes {
             let secs = self.config.manifest_max_age.as_secs();
             HeaderValue::try_from(format!("public, max-age={secs}")).expect("digits")
         } else {
-            // This response is valid only for this client and this moment.
+            // This response is valid only for this client and at this time.
             NO_STORE
         };
         let mut response = if requested.have == Some(position(&published)) {
@@ -111,7 +112,8 @@ impl Routes {
         published.manifest.is_some() && age > self.config.manifest_max_age
     }
 
-    /// Signs a proof. Every id acknowledged before this request was sent is in `published`.
+    /// Returns a signed proof, or `None` if it is unknown up to which time all ids are published. Every id that was
+    /// acknowledged before the client sent this request is in `published`.
     fn prove(&self, published: &PublishedState, echo: [u8; 16]) -> Option<HeaderValue> {
         let now = (self.config.clock)().monotonic;
         let lag = match published.covers {
@@ -155,7 +157,7 @@ impl ManifestQuery {
                     let wait = wait.parse().map_err(|_| "wait=MILLISECONDS")?;
                     requested.wait = Duration::from_millis(wait);
                 }
-                // Unknown parameters are ignored, for later clients.
+                // Unknown parameters are ignored, so that clients of later versions can send them.
                 _ => {}
             }
         }

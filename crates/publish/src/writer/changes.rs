@@ -1,4 +1,4 @@
-//! Applies the changes of a feed: ids, the time up to which no id is missing, and the feed's position.
+//! Applies what a feed sends: added and removed ids, the time up to which no id is missing, and the feed's position.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ impl Writer {
         stored.filter(|stored| stored.belongs_to(feed, &self.lineages, self.journal.head()))
     }
 
-    /// Registers a feed. Returns true if it continues at a position at which no id was missing, so that no scan
-    /// is needed.
+    /// Registers a feed. Returns true if the feed has a stored position and no id before this position is
+    /// missing. The feed then needs no scan.
     pub(super) fn begin_feed(&mut self, feed: Digest) -> bool {
         let was_complete = self.position_of(feed).filter(|stored| stored.complete);
         let snapshot = self.journal.snapshot().filter(|_| self.snapshot.is_some());
@@ -31,8 +31,8 @@ impl Writer {
         continues.is_some()
     }
 
-    /// Journals the changes of a feed. After an error the feed must send the changes again, and the completeness
-    /// stays as it was.
+    /// Journals the changes of a feed. After an error, the time up to which no id is missing does not advance,
+    /// and the feed must send the changes again.
     pub(super) fn apply_changes(&mut self, changes: Changes) -> Result<(), NotJournaled> {
         let Changes {
             added,
@@ -77,8 +77,9 @@ impl Writer {
     }
 
     /// Returns the ids that were not added since the newest snapshot. A restarted feed sends some ids again,
-    /// which would take space in the deltas. An id that was removed in the meantime counts as new. An id added
-    /// before the snapshot may also be new: it may have been removed before the scan read its row.
+    /// and journaling them twice would take space in the deltas. An id that was removed after it was added
+    /// counts as new. An id that was added before the snapshot also counts as new: its row may have been
+    /// removed and inserted again during the scan, so that the scan did not read it.
     fn retain_new(&self, added: Vec<IdHash>) -> Vec<IdHash> {
         if added.is_empty() {
             return added;
@@ -94,7 +95,7 @@ impl Writer {
 
     pub(super) fn log_position_error(&self, written: std::io::Result<()>) {
         if let Err(error) = written {
-            // An outdated position only causes ids to be read again.
+            // If the stored position is old, the next start only reads some ids again.
             self.counters.journal_errors.one();
             tracing::warn!(%error, "cannot write the position of the feed");
         }

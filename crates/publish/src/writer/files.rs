@@ -1,5 +1,5 @@
-//! The served files: the files that the manifest lists, and recent files of earlier manifests. A client that has an
-//! earlier manifest still fetches the latter.
+//! The served files: the files that the manifest lists, and recent files of earlier manifests. The earlier files are
+//! for clients that fetched an earlier manifest.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -24,7 +24,8 @@ impl Files {
         self.by_digest.clone()
     }
 
-    /// Adds the files that are listed now, and drops the oldest files that are no longer listed.
+    /// Adds the files that the manifest lists now. Drops the oldest files that are no longer listed, until the limits
+    /// are met.
     pub(super) fn list(
         &mut self,
         snapshot: Option<&Arc<File>>,
@@ -76,7 +77,8 @@ impl Files {
     }
 }
 
-/// Returns the size of a superseded file for the limit on bytes. Snapshots count 0, because their number is limited.
+/// Returns the bytes of a superseded file that count towards `superseded_bytes_max`. A snapshot counts as 0 bytes,
+/// because the number of snapshots is limited.
 fn counted_bytes(file: &File) -> usize {
     match file.kind {
         FileKind::Snapshot => 0,

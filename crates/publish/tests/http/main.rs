@@ -211,7 +211,8 @@ fn a_restart_continues_with_the_stored_state() {
     // The source is empty, so the stored state is served.
     let publisher = Publisher::start(config(folder.path()), Box::new(empty)).expect("it starts");
     let after = manifest(publisher.addr());
-    // The folder may have been restored from a backup. With a new lineage, no number refers to two batches.
+    // The folder may have been restored from a backup. Each start begins a new lineage, so that no journal
+    // number of a lineage refers to two batches of ids.
     assert_ne!(after.lineage, before.lineage);
     assert_eq!(after.head, before.head);
     assert_eq!(after.snapshot, before.snapshot);
@@ -230,13 +231,14 @@ fn a_restart_continues_with_the_stored_state() {
     assert!(publisher.wait_published(after.snapshot.epoch, support::WAIT_MAX));
     let newest = manifest(publisher.addr());
     assert!(newest.snapshot.epoch > after.snapshot.epoch);
-    // The id is posted but not in the table, and still in the snapshot.
+    // This id was posted but is not in the table. The snapshot contains it, because the journal does.
     let path = format!("{SET}/snapshot/{}", newest.snapshot.sha256);
     let filter = Filter::open(get(publisher.addr(), &path, &[]).body).expect("a filter");
     assert!(filter.contains_spelling(b"5004"));
 }
 
-/// With many concurrent posts, each is acknowledged and in the journal, and the number of files is bounded.
+/// Method: four threads post ids at the same time. Every post is acknowledged, and every id is in a delta of the
+/// manifest.
 #[test]
 fn posts_from_many_writers_are_all_journaled() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -295,7 +297,8 @@ fn the_admin_address_serves_metrics_and_status() {
     assert_eq!(get(admin, "/healthz", &[]).text(), "ok\n");
 }
 
-/// A feed does not cover ids committed before it began. A proof needs a scan that began later.
+/// A feed does not send ids that were committed before it began. A proof therefore needs a scan that began after the
+/// feed.
 #[test]
 fn a_feed_counts_after_the_first_scan_that_began_later() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -328,7 +331,7 @@ fn a_feed_counts_after_the_first_scan_that_began_later() {
     assert_eq!(sent, Ok(()));
     let proven = until("the feed counts", &proof);
     assert_eq!(proven.head, manifest(addr).head);
-    // A batch without completeness: the lag of the older statement grows.
+    // A batch that does not set `complete`: the lag in the proof grows, because the covered time stays.
     let sent = feed.blocking_send(changes(vec![102], vec![], None));
     assert_eq!(sent, Ok(()));
     until("it is published", || {
@@ -351,7 +354,8 @@ fn prove(addr: std::net::SocketAddr) -> Option<Proof> {
     (!line.is_empty()).then(|| Proof::from_line(line.as_bytes(), &trust()).expect("signed"))
 }
 
-/// A scan does not advance the journal number, so statements about a scan name its snapshot.
+/// A scan does not increase the journal number. Manifests and proofs therefore name the snapshot of the scan by its
+/// epoch.
 #[test]
 fn a_statement_about_a_scan_names_its_snapshot() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -367,7 +371,7 @@ fn a_statement_about_a_scan_names_its_snapshot() {
     }
 }
 
-/// A feed that lost its position leaves a gap that only a later snapshot fills.
+/// A feed without a stored position misses the changes before it began. Only a snapshot of a later scan has them.
 #[test]
 fn a_feed_that_cannot_continue_requires_a_later_snapshot() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -394,8 +398,8 @@ fn a_feed_that_cannot_continue_requires_a_later_snapshot() {
     assert!(required[1] > required[0], "{required:?}");
 }
 
-/// Posts acknowledged after the backup are lost. No completeness is stated until their writers have committed
-/// them and a scan has read them.
+/// Ids that were acknowledged after the backup are lost. The publisher signs no proof until the clients that posted
+/// these ids have committed them and a scan has read them.
 #[test]
 fn a_restored_folder_states_no_completeness_until_a_scan_after_commit_within() {
     let (folder, backup) = (tempfile::tempdir(), tempfile::tempdir());
@@ -416,7 +420,7 @@ fn a_restored_folder_states_no_completeness_until_a_scan_after_commit_within() {
         std::fs::copy(entry.path(), backup.path().join(entry.file_name())).expect("copied");
     }
 
-    // The original folder is relied on immediately, in a new lineage.
+    // With the original folder, the publisher signs proofs immediately, in a new lineage.
     let hour = Duration::from_secs(3600);
     let run = |state, commit_within| {
         let config = posts(state, commit_within);
@@ -427,13 +431,14 @@ fn a_restored_folder_states_no_completeness_until_a_scan_after_commit_within() {
     assert_ne!(manifest(publisher.addr()).lineage, lineage);
     publisher.shutdown();
 
-    // The copy is not relied on, also after a second start.
+    // With the copy, the publisher signs no proof, also after a second start.
     for _ in 0..2 {
         let publisher = run(backup.path(), hour);
         assert_eq!(prove(publisher.addr()), None);
         publisher.shutdown();
     }
-    // An early scan covers ids committed before it; a scan after `commit_within` covers all posts.
+    // A scan that begins before `commit_within` has passed covers only the ids that were committed before this
+    // scan. A later scan covers all acknowledged ids.
     let publisher = start(posts(backup.path(), Duration::from_millis(1500)), &table);
     let early = until("a scan is through", || prove(publisher.addr()));
     let late = until("all posts are committed", || {
@@ -442,8 +447,8 @@ fn a_restored_folder_states_no_completeness_until_a_scan_after_commit_within() {
     assert!(late.epoch_min > early.epoch_min || early.lag_ms == 0);
 }
 
-/// Completeness survives a restart if the feed continues at its position; no scan is needed. Another feed does
-/// not continue.
+/// After a restart, the feed continues at its stored position, and its first batch suffices for a proof without
+/// a scan. A feed with another name has no stored position and needs a scan.
 #[test]
 fn a_feed_continues_at_its_position_after_a_restart() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -451,7 +456,8 @@ fn a_feed_continues_at_its_position_after_a_restart() {
         let mut config = config(folder.path());
         config.coverage = Coverage::Feed;
         let clock = config.clock.clone();
-        // A scan with fewer ids fails, so no scan of the second run is published.
+        // A scan that finds fewer ids than the previous scan fails, so the second and third publisher publish
+        // no scan.
         config.least_share = 1.0;
         let publisher = Publisher::start(config, Box::new(table.clone())).expect("it starts");
         let feed = publisher.feed(feed);
@@ -519,8 +525,8 @@ fn a_feed_continues_at_its_position_after_a_restart() {
     assert!(proof(&publisher).is_none(), "a scan is needed");
 }
 
-/// A full journal refuses changes and extends no completeness. Changes sent again after the next snapshot are
-/// accepted.
+/// A full journal refuses changes. The feed sends the refused changes again, and the journal accepts them after
+/// the next snapshot.
 #[test]
 fn refused_changes_are_accepted_later() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -68,7 +68,7 @@ fn a_page_may_read_only_if_its_origin_is_allowed() {
     );
 }
 
-/// By default, responses have no CORS fields.
+/// By default, responses have no CORS fields. With [`AllowedOrigins::Any`], every page may read.
 #[test]
 fn no_page_may_read_by_default_and_every_page_if_any_is_allowed() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,11 +1,11 @@
-//! A publisher with slow, silent and hostile clients stays bounded and available to others.
+//! A publisher limits the connections of slow, silent and hostile clients, and still serves other clients.
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
 use crate::support::{self, Table, WAIT_MAX, config, get, start};
 
-/// Silent connections are closed after the head timeout, and waiting clients are served.
+/// Silent connections occupy all slots. They are closed after the head timeout, and another client is served.
 #[test]
 fn silent_connections_are_closed_after_the_head_timeout() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -27,10 +27,10 @@ fn silent_connections_are_closed_after_the_head_timeout() {
     }
 }
 
-/// Connections that occupy every slot do not keep others out: neither silent ones nor those that read too
-/// slowly.
+/// Clients that send no request, or that do not read their responses, occupy all slots. A new client is still served,
+/// because their connections are closed.
 ///
-/// Method: the timeouts are longer than the test.
+/// Method: set timeouts that are longer than the test, so that no connection is closed by a timeout.
 #[test]
 fn connections_that_wait_for_their_clients_are_displaced() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -39,7 +39,7 @@ fn connections_that_wait_for_their_clients_are_displaced() {
     config.limits.head_timeout = Duration::from_secs(3600);
     config.limits.stall_timeout = Duration::from_secs(3600);
     config.admin = Some(([127, 0, 0, 1], 0).into());
-    // Too much for the buffers of two sockets: 2⁻³² needs four bytes an id.
+    // The snapshot must be larger than the buffers of two sockets. A rate of 2⁻³² needs four bytes per id.
     config.rate = edgeward_filter::Rate::MIN;
     let publisher = start(config, &Table::with(0..1_200_000));
     let manifest = get(publisher.addr(), "/sets/resource", &[]).text();
@@ -100,7 +100,7 @@ fn a_client_that_reads_nothing_is_disconnected() {
     let mut config = config(folder.path());
     config.limits.stall_timeout = Duration::from_millis(200);
     config.admin = Some(([127, 0, 0, 1], 0).into());
-    // Too much for the buffers of two sockets: 2⁻³² needs four bytes an id.
+    // The snapshot must be larger than the buffers of two sockets. A rate of 2⁻³² needs four bytes per id.
     config.rate = edgeward_filter::Rate::MIN;
     let publisher = start(config, &Table::with(0..1_200_000));
     let manifest = get(publisher.addr(), "/sets/resource", &[]).text();

@@ -5,32 +5,35 @@ use edgeward_filter::{IdForm, IdText};
 use crate::error::SourceError;
 use crate::value::{ID_BYTES_MAX, Value};
 
-/// Ids of a scan, and the progress of the scan after them.
+/// Ids of one span of a scan, and the progress of this span after these ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
+    /// The ids, one after another.
     bytes: Vec<u8>,
+    /// The end of each id in `bytes`.
     ends: Vec<u32>,
-    /// The progress of the scan after these ids.
+    /// The progress of the span after these ids.
     pub reached: SpanProgress,
 }
 
-/// The progress of a span of a scan after a batch.
+/// The progress of a span with one batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpanProgress {
     /// The index of the span.
     pub span: usize,
-    /// The number of rows read: ids and malformed rows.
+    /// The number of rows of this batch: ids and malformed rows.
     pub rows: u64,
-    /// The number of rows skipped because they are malformed.
+    /// The number of rows of this batch that were skipped because they are malformed.
     pub malformed: u64,
-    /// The position at which the next attempt begins once these ids are persisted.
+    /// The position after this batch. The next attempt begins here when the ids of this batch are persisted.
+    /// `None` at the end of the span, and if the source reports no positions.
     pub position: Option<Vec<u8>>,
-    /// True if the span ends with these rows.
+    /// True if these rows are the last ones of the span.
     pub ends_span: bool,
 }
 
 impl Batch {
-    /// The ids in their canonical form.
+    /// Returns the ids in their canonical form.
     pub fn ids(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         (0..self.ends.len()).map(|n| {
             let start = n.checked_sub(1).map_or(0, |before| self.ends[before]);
@@ -38,12 +41,12 @@ impl Batch {
         })
     }
 
-    /// The number of ids.
+    /// Returns the number of ids.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Returns true if the batch has no ids; it may still end a span.
+    /// Returns true if the batch has no ids. An empty batch may still be the last one of its span.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -74,14 +77,15 @@ impl Batch {
 pub struct BatchBuilder {
     batch: Batch,
     rules: Rules,
+    /// The number of rows of the span that were read so far. It gives the row number in an error message.
     rows: u64,
-    /// The text for messages that describes the range in which rows are numbered. `None` if the range is the whole
-    /// scan.
+    /// A text for error messages, which follows the row number and names the range in which rows are counted,
+    /// for example ` of tokens 1 to 9`. Empty if rows are counted in the whole scan.
     counted_from: String,
     column: String,
 }
 
-/// How rows become ids, and the size of a batch.
+/// The settings by which rows are converted to ids, and the number of rows in a batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     pub(crate) form: IdForm,
@@ -125,7 +129,7 @@ impl BatchBuilder {
         Ok(self.batch.is_full(self.rules.batch_ids))
     }
 
-    /// Returns the rows since the last batch. Reading continues at `position`.
+    /// Returns the rows since the last batch as a batch. `position` is the position after the last of these rows.
     pub fn close(&mut self, position: Option<Vec<u8>>) -> Batch {
         let next = Batch::for_span(self.batch.reached.span);
         let mut closed = std::mem::replace(&mut self.batch, next);

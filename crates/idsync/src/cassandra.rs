@@ -1,13 +1,15 @@
 //! Reads ids from Cassandra (or ScyllaDB), by token ranges.
 //!
-//! A table has no order that a scan could follow, but its partitions lie on a ring of tokens. The ring is
-//! divided at the boundaries of its nodes' ranges, and further into pieces of similar length. Each piece is a
-//! span of the scan, read page by page with `token(key) > ? AND token(key) <= ?`. Several spans are read
-//! concurrently. A failed span is read again from its start.
+//! Cassandra cannot return the rows of a table in the order of the ids. Each partition has a token, and the
+//! tokens form a ring. The scan divides the ring at the boundaries between the nodes, and divides long ranges
+//! further. Each token range is a span of the scan, read page by page with `token(key) > ? AND token(key) <=
+//! ?`. Several spans are read concurrently. If reading a span fails, the next attempt reads this span again
+//! from its start.
 //!
-//! Cassandra has no snapshots. A scan reads a row that was written before the scan began if the replicas of the
-//! write and of the scan overlap. Examples: writes and scan by quorum, or writes to all replicas and a scan of
-//! one. The address selects the consistency (`?consistency=local_quorum`, the default).
+//! A scan of Cassandra does not read one state of the database. It reads a row that was written before the scan
+//! began if at least one replica confirmed the write and also answers the scan. Examples: writes and scan with
+//! consistency `quorum`; or writes with `all` and a scan with `one`. The address selects the consistency of the
+//! scan (`?consistency=local_quorum`, the default).
 
 mod address;
 mod cql;
@@ -60,7 +62,7 @@ impl Cassandra {
     async fn connect(&self) -> Result<Session, SourceError> {
         let profile = ExecutionProfile::builder()
             .consistency(self.cluster.consistency)
-            // Enough for a page of an uncached table under load. A request that takes longer is retried.
+            // A page of an uncached table under load takes less time. A request that takes longer is retried.
             .request_timeout(Some(Duration::from_secs(30)))
             .build();
         let mut builder = SessionBuilder::new()
@@ -153,7 +155,7 @@ impl Cassandra {
         let found = SourceInfo {
             form: encoding.form(),
             column: column.name().to_owned(),
-            // The progress on the ring gives a better estimate than the server.
+            // `Watch::progress` computes a better estimate from the number of completed spans than the server can.
             rows_estimated: None,
         };
         let attempt = sink.begin(found, || {
@@ -294,7 +296,8 @@ impl Feed for ChangesConnection {
         }
     }
 
-    /// Rows of several partitions have no common order, so they are sorted here first.
+    /// Passes the rows in the order of their numbers. Cassandra returns rows of several partitions in another
+    /// order, so this function first reads and sorts all rows of the poll.
     fn poll<'a>(&'a mut self, after: i64, rows: &'a mut Rows<'_>) -> SourceFuture<'a, ()> {
         Box::pin(async move {
             let invalid = |error: crate::Cause| self.source.fail(false, error);
@@ -473,5 +476,5 @@ fn without_semicolon(query: &str) -> &str {
     query.trim().trim_end_matches(';')
 }
 
-/// The largest number of changes of one poll, which are sorted in memory: about 300 MB of UUIDs.
+/// The largest number of changes of one poll. They are sorted in memory and take about 300 MB if the ids are UUIDs.
 const CHANGES_MAX: usize = 1 << 22;

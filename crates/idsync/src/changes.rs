@@ -1,24 +1,23 @@
-//! Polls a database for changes: a query on a column that only grows.
+//! Polls a database for changes, by a query on a column whose values only grow.
 //!
-//! The query returns two columns, an id and a number (or a time). Its parameter is the number after which it
-//! begins: `SELECT id, seq FROM resource WHERE seq > $1 ORDER BY seq`.
+//! The query returns two columns, an id and a number (or a time). The query has one parameter and returns the
+//! rows with a greater number: `SELECT id, seq FROM resource WHERE seq > $1 ORDER BY seq`.
 //!
 //! **Numbers are assigned before their rows are committed**, so a row can appear with a smaller number than
 //! rows already read. Example: transaction A takes 7, B takes 8 and commits, a poll reads 8, A commits 7. Each
-//! poll therefore looks back: it begins [`ChangesConfig::look_back`] below the highest number read. A row is missed
-//! only if more numbers than this look-back were assigned while its transaction was open. The look-back must
-//! cover the longest transaction that writes ids. If the column is a time,
-//! [`ChangesConfig::look_back_time`] is used.
+//! poll therefore begins [`ChangesConfig::look_back`] below the highest number read. A row is missed only if more
+//! numbers than this look-back were assigned while the transaction of the row was open. The look-back must cover the
+//! longest transaction that writes ids. If the column is a time, the look-back is [`ChangesConfig::look_back_time`].
 //!
-//! A poll is one statement and reads one state of the database, for any number of rows. If a long backlog were
-//! read with several statements, rows committed between two statements could lie before the look-back. The rows
-//! are delivered in batches, so memory is bounded. The poller stores the rows of the look-back, so that each row
-//! is delivered only once.
+//! A poll is one statement, so it reads one state of the database, however many rows it returns. If several
+//! statements read the rows, a row could be committed between two statements with a number that is too small
+//! for the look-back. The rows are delivered in batches, so memory is bounded. The poller stores which rows of
+//! the look-back were delivered, so that each row is delivered only once.
 //!
-//! **A malformed row does not stop the polls.** A row whose id does not have the set's form would otherwise
-//! fail every poll and block all later changes. Such a row is skipped and counted
-//! ([`Changes::take_malformed`]). If only the number of a row is missing or has another type, its id is
-//! delivered.
+//! **A malformed row does not stop the polls.** If a poll failed at an id that does not have the set's form,
+//! every later poll would fail at the same row, and no later change would be read. The row is therefore skipped
+//! and counted ([`Changes::take_malformed`]). If only the number of a row is missing or has another type, the
+//! id of the row is delivered.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -37,10 +36,10 @@ use crate::value::Value;
 
 /// A connection that polls one changes query.
 pub trait Feed: Send {
-    /// The form of the ids, by the type of their column.
+    /// Returns the form of the ids, by the type of their column.
     fn form(&self) -> IdForm;
 
-    /// The unit of the column that orders changes.
+    /// Returns the unit of the column that orders changes.
     fn unit(&self) -> Unit {
         Unit::Number
     }
@@ -52,21 +51,23 @@ pub trait Feed: Send {
 /// The unit of the column that orders changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Plain numbers.
+    /// Numbers without a unit, for example of a sequence.
     Number,
     /// Times.
     Time {
-        /// Units per second.
+        /// The number of the column's units in a second, for example 1000 for milliseconds.
         per_second: i64,
         /// The zero of the column's times, in seconds after 1970.
         zero: i64,
-        /// The largest difference by which valid times can be ahead of UTC. Not 0 if their time zone is unknown.
+        /// The largest difference by which a valid time can be ahead of UTC. It is 0 if the times are in UTC,
+        /// and 14 h if their time zone is unknown.
         ahead: Duration,
     },
 }
 
 impl Unit {
-    /// Returns the look-back: the difference between the highest number read and the start of a poll.
+    /// Returns the look-back in units of the column: the difference between the highest number read and the number at
+    /// which a poll begins.
     fn look_back(self, config: &ChangesConfig) -> i64 {
         let look_back = match self {
             Self::Number => config.look_back.into(),
@@ -80,7 +81,7 @@ impl Unit {
         i64::try_from(look_back).unwrap_or(i64::MAX)
     }
 
-    /// Returns the highest plausible value at `now`.
+    /// Returns the highest plausible value at the time `now`. A row with a later time has a wrong clock or time zone.
     fn highest(self, now: SystemTime) -> i64 {
         let Self::Time {
             per_second,
@@ -108,7 +109,7 @@ pub struct ChangesConfig {
     pub look_back: u64,
     /// The look-back in time, if the column is a time: a poll begins at the highest time read minus this duration.
     pub look_back_time: Duration,
-    /// A poll fails if no row arrives for this long, because the connection may be dead.
+    /// A poll fails if no row arrives within this time, because the connection may be dead.
     pub stall: Duration,
     /// The number of ids in a batch.
     pub batch_ids: usize,
@@ -138,7 +139,7 @@ pub struct PollResult {
     pub ids: u64,
     /// The number of rows skipped because they are malformed.
     pub malformed: u64,
-    /// The highest number read so far, where a later run begins.
+    /// The highest number read so far. A later run of the program polls from this number on.
     pub cursor: i64,
     /// The time at which the poll began. All rows committed before this time are delivered, unless the
     /// look-back is too short.
@@ -157,7 +158,7 @@ pub struct MalformedRows {
 /// A malformed row of the changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MalformedRow {
-    /// The row's number in the column that orders changes. `None` if that column was the malformed one.
+    /// The row's number in the column that orders changes. `None` if this column is the malformed one.
     pub position: Option<i64>,
     /// A description of the problem.
     pub error: String,
@@ -187,7 +188,7 @@ impl Stopper {
 }
 
 impl Changes {
-    /// Polls `source` from `cursor` on; `i64::MIN` includes all rows.
+    /// Polls `source` for rows with numbers above `cursor` minus the look-back. With `i64::MIN`, all rows are read.
     pub fn new(
         source: Arc<dyn Source>,
         config: ChangesConfig,
@@ -211,18 +212,18 @@ impl Changes {
         Stopper(Arc::clone(&self.stop))
     }
 
-    /// The highest number read so far. The next poll begins at this number minus the look-back.
+    /// Returns the highest number read so far. The next poll begins at this number minus the look-back.
     pub fn cursor(&self) -> i64 {
         self.cursor
     }
 
-    /// Returns the malformed rows of all polls since the last call, also of polls that failed. A row that several
-    /// polls read within the look-back counts once.
+    /// Returns the malformed rows of all polls since the last call of this function, also of polls that failed. If
+    /// several polls read a row because of the look-back, the row counts once.
     pub fn take_malformed(&mut self) -> MalformedRows {
         std::mem::take(&mut self.malformed)
     }
 
-    /// Continues at another number.
+    /// Sets the number from which the next poll continues, and forgets which rows were delivered.
     pub fn seek(&mut self, cursor: i64) {
         self.cursor = cursor;
         self.recent = RecentRows::default();
@@ -249,7 +250,7 @@ impl Changes {
 
     /// Passes the ids since the last poll to `each`, in batches.
     ///
-    /// After an error the next poll reconnects and begins where the last batch of this poll ended. No id is
+    /// After an error, the next poll connects again and begins after the last batch that `each` accepted. No id is
     /// missed, but ids may be delivered twice.
     pub fn poll(&mut self, each: &mut dyn FnMut(Batch)) -> Result<PollResult, SourceError> {
         self.poll_while(&mut |batch| {
@@ -323,8 +324,8 @@ impl Changes {
         })
     }
 
-    /// Skips all present rows, so that the next poll returns only later rows. The caller must call this before it
-    /// begins a scan, so that each row is read by the scan or by a poll.
+    /// Reads all present rows without delivering them. The next poll returns only rows that are committed later. The
+    /// caller must call this function before it begins a scan, so that each row is read by the scan or by a poll.
     pub fn skip_to_head(&mut self) -> Result<PollResult, SourceError> {
         self.poll(&mut |_| ())
     }
@@ -366,12 +367,13 @@ pub struct Rows<'a> {
     recent: &'a mut RecentRows,
     each: &'a mut dyn FnMut(Batch) -> bool,
     batch: Batch,
-    /// The rows of the current batch. They count as delivered once the batch is accepted.
+    /// The rows of the current batch. When the caller accepts the batch, these rows are stored as delivered.
     pending: Vec<(i64, u64)>,
+    /// The number of the last row.
     last: Option<i64>,
-    /// The last number with a plausible time.
+    /// The number of the last row with a plausible time.
     last_plausible: Option<i64>,
-    /// All rows up to this number are accepted.
+    /// The caller has accepted all rows up to this number.
     accepted_up_to: Option<i64>,
     ids: u64,
     malformed: MalformedRows,
@@ -385,7 +387,7 @@ impl Rows<'_> {
         if self.last.is_some_and(|last| number < last) {
             return Err(SourceError::Unordered { number });
         }
-        // SQLite's client blocks its thread, so a cancellation is checked at each row.
+        // SQLite's client blocks its thread. The cancellation is therefore checked here, once in 1024 rows.
         if self.read.get().is_multiple_of(1024) && *self.stopping.borrow() {
             return Err(SourceError::Cancelled);
         }
@@ -400,11 +402,10 @@ impl Rows<'_> {
         self.flush_if_full()
     }
 
-    /// Adds a row whose number is missing or has another type, as `error` says.
+    /// Adds a row whose number is missing or has another type. `error` describes the problem for the operator.
     ///
-    /// The id is delivered, because it may be valid. The position of the poll stays the same. Depending on the query,
-    /// every later poll returns this row or no poll does, so the row is stored as delivered for the lifetime of
-    /// this process.
+    /// The id is delivered, because it may be valid. The position of the poll does not change. Every later poll
+    /// may return this row again, so the row is stored as delivered for the lifetime of this process.
     pub fn row_without_number(&mut self, id: Value<'_>, error: &str) -> Result<(), SourceError> {
         self.read.set(self.read.get() + 1);
         if self.take(id, i64::MAX, None) {
@@ -483,7 +484,8 @@ impl RecentRows {
         (number, self.keys.hash_one(id))
     }
 
-    /// Returns the entry of a row with a malformed id. The entry differs from that of every valid id.
+    /// Returns the entry of a row with a malformed id. A [`Value`] hashes differently from the bytes of a valid
+    /// id, so the entry is not that of a valid row.
     fn malformed_row(&self, number: i64, id: Value<'_>) -> (i64, u64) {
         (number, self.keys.hash_one(id))
     }
@@ -507,7 +509,8 @@ impl RecentRows {
     }
 }
 
-/// The largest number of stored rows, about 20 MB. Each poll delivers further rows of the look-back again.
+/// The largest number of stored rows, which take about 20 MB. If the look-back has more rows, each poll delivers the
+/// further rows again.
 const RECENT_ROWS_MAX: usize = 1 << 20;
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! The checkpoint of a scan: a file that lets the next run of a program continue the scan.
 //!
 //! The file contains the plan of spans and, for each batch, the hashes of its ids and the progress of its span.
-//! Records are only appended. If a crash left an invalid record, this record and all later ones are ignored, and
-//! their rows are read again from the database. Each checksum includes the previous checksum, so that records
-//! after a missing block in the middle of the file are invalid too.
+//! Records are only appended. If a crash left an invalid record, this record and all later records are ignored,
+//! and the next run reads their rows again from the database. The checksum of a record includes the checksum of
+//! the previous record. If a block in the middle of the file is missing, the records after this block are
+//! therefore invalid too.
 //!
-//! Only the version of edgeward that wrote the file reads it. A file belongs to one scan: another source, query
-//! or kind of hash is refused.
+//! Only the version of edgeward that wrote the file can read it. A file belongs to one scan. Opening it for another
+//! source, query or hash fails.
 
 mod format;
 
@@ -26,7 +27,8 @@ use format::{HEADER_BYTES, Kind, MAGIC, batch_payload, header, plan_payload, rec
 pub struct Identity([u8; 16]);
 
 impl Identity {
-    /// Returns the identity of a scan, made of everything that must be equal: source, query, hash and its seed.
+    /// Returns the identity of a scan. `parts` are the settings that must be equal in the next run: source,
+    /// query, hash and seed of the hash.
     pub fn new(parts: &[&str]) -> Self {
         let mut whole = Vec::new();
         for part in parts {
@@ -43,7 +45,7 @@ pub struct Checkpoint {
     file: File,
     path: PathBuf,
     identity: Identity,
-    /// The checksum of the last record. The checksum of the next record includes it.
+    /// The checksum of the last record, which the checksum of the next record includes.
     chain: u64,
     form: Option<IdForm>,
     unsynced_bytes: usize,
@@ -52,9 +54,10 @@ pub struct Checkpoint {
 /// The contents of a checkpoint when it was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resumed {
-    /// The progress of the scan; empty for a new checkpoint.
+    /// The progress of the scan. The ledger is empty if the checkpoint is new.
     pub ledger: Ledger,
-    /// The time at which the scan began, in milliseconds since 1970. Ids added later may be missing.
+    /// The time at which the scan began, in milliseconds since 1970. Ids that were added to the database later may be
+    /// missing.
     pub began_ms: u64,
     /// The number of bytes after the last valid record, which were removed.
     pub torn_bytes: u64,
@@ -79,7 +82,7 @@ pub enum CheckpointError {
 }
 
 impl Checkpoint {
-    /// Opens a checkpoint, or creates one with the time `now_ms`.
+    /// Opens a checkpoint, or creates a checkpoint of a scan that begins at `now_ms` (milliseconds since 1970).
     pub fn open(
         path: &Path,
         identity: Identity,
@@ -94,7 +97,8 @@ impl Checkpoint {
         })?;
         let length = file.metadata()?.len();
         if length < HEADER_BYTES as u64 {
-            // A new file, or one with an incomplete header. A short file of another kind is not overwritten.
+            // The file is new, or a crash left an incomplete header. A short file of another format is not
+            // overwritten.
             let mut head = Vec::new();
             (&mut file).take(8).read_to_end(&mut head)?;
             if !MAGIC.starts_with(&head) {
@@ -157,7 +161,7 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Writes the plan of a new scan, or checks that a resumed scan has the same form of ids.
+    /// Writes the plan of a new scan. If the scan is resumed, only checks that `form` is the form of the stored plan.
     pub fn begin(&mut self, form: IdForm, ledger: &Ledger) -> Result<(), CheckpointError> {
         if let Some(before) = self.form {
             return if before == form {
@@ -179,7 +183,8 @@ impl Checkpoint {
         self.write(Kind::Batch, &batch_payload(reached, hashes))
     }
 
-    /// Deletes the file after the filter was written, so that the next scan starts from the beginning.
+    /// Deletes the file. The caller does this after it has written the filter, so that the next scan starts from the
+    /// beginning.
     pub fn remove(self) -> Result<(), CheckpointError> {
         Ok(std::fs::remove_file(&self.path)?)
     }
@@ -197,7 +202,8 @@ impl Checkpoint {
     }
 }
 
-/// The number of bytes between two syncs. A power failure loses at most about a second of scanning.
+/// The number of bytes between two syncs. After a power failure, the next run must read again at most about one
+/// second of the scan.
 const SYNC_BYTES: usize = 8 << 20;
 
 #[cfg(test)]
@@ -301,7 +307,7 @@ mod tests {
         assert_ne!(Identity::new(&["ab", "c"]), Identity::new(&["a", "bc"]));
     }
 
-    /// Method: truncate the file at many lengths. Exactly the complete records are read.
+    /// Method: truncate the file at every length after its header. Exactly the complete records are read.
     #[test]
     fn a_truncated_file_ends_with_its_last_complete_record() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -322,7 +328,8 @@ mod tests {
     }
 
     proptest! {
-        /// After a changed byte, the hashes read are a prefix of those written.
+        /// Method: change one byte of the file. The hashes that are read are a prefix of the hashes that were
+        /// written.
         #[test]
         fn a_changed_byte_ends_the_file(at in 0usize..400, flip in 1u8..) {
             let folder = tempfile::tempdir().expect("a folder");
@@ -338,14 +345,15 @@ mod tests {
             prop_assert!([0, 100, 1, 101, 2, 102].starts_with(&hashes), "{:?}", hashes);
         }
 
-        /// Any bytes after a header are read without a panic.
+        /// Method: append random bytes to a header. Reading them does not panic.
         #[test]
         fn any_bytes_are_read_without_panic(bytes: Vec<u8>) {
             let whole = [header(SCAN, 1), bytes].concat();
             prop_assert!(Checkpoint::read(&whole, SCAN, &mut |_| ()).is_ok());
         }
 
-        /// The ledger equals the sums of the batches, also with counts near the maximum.
+        /// The row count of each span in the ledger is the sum over its batches. Sums that overflow stay at the
+        /// maximum.
         #[test]
         fn a_ledger_equals_the_sums_of_its_batches(
             batches in prop::collection::vec((0usize..3, any::<u64>(), any::<bool>(), any::<Vec<u64>>()), 0..8),

@@ -1,4 +1,4 @@
-//! Errors of reading ids, distinguished by what an operator can do about them.
+//! Errors of reading ids. Each kind of error needs another action of the operator.
 
 use std::error::Error;
 
@@ -26,7 +26,7 @@ pub enum SourceError {
     /// The server cannot be reached or refuses the connection.
     #[error("cannot connect to {label}")]
     Connect {
-        /// The source.
+        /// The name of the source, without its password.
         label: String,
         /// The error of the database client.
         #[source]
@@ -37,7 +37,7 @@ pub enum SourceError {
     /// The database refuses the query.
     #[error("{label} refused the query")]
     Query {
-        /// The source.
+        /// The name of the source, without its password.
         label: String,
         /// The error of the database.
         #[source]
@@ -72,7 +72,7 @@ pub enum SourceError {
     /// The connection failed, or the server stopped, while rows were read.
     #[error("lost the connection to {label} while reading")]
     Lost {
-        /// The source.
+        /// The name of the source, without its password.
         label: String,
         /// The error of the database client.
         #[source]
@@ -84,7 +84,7 @@ pub enum SourceError {
         /// The number that is too small.
         number: i64,
     },
-    /// The receiver could not accept the changes now. The next poll delivers them again.
+    /// The function that receives the changes returned false. The next poll delivers these changes again.
     #[error("the changes were not accepted")]
     NotAccepted,
     /// The caller cancelled the operation.
@@ -107,7 +107,7 @@ impl SourceError {
         }
     }
 
-    /// Returns advice for the operator.
+    /// Returns advice for the operator, if there is any for this kind of error.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Unsupported { .. } => Some(

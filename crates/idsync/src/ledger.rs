@@ -1,13 +1,14 @@
 //! The ledger of a scan: its parts (spans) and their progress.
 //!
-//! A scan consists of spans: one for a query that is read in order, or one for each token range of a ring. A
-//! span is read from its start or from its last position. Reading ids twice is harmless, because a filter
-//! contains an id once, but an omitted id would be answered "absent". A position therefore means that all ids
-//! before it were delivered. If this is uncertain, the span is read again from its start.
+//! A scan consists of spans. A query to PostgreSQL or SQLite is one span; in Cassandra each token range of the
+//! ring is a span. A span is read from its start or from its last position. An id that is read twice has no
+//! effect, because a filter contains each id once. For an id that is not read, the filter would answer
+//! *absent*, which is wrong. A position is therefore recorded only if all ids before this position were
+//! delivered. Otherwise the span is read again from its start.
 
 use crate::batch::SpanProgress;
 
-/// The spans of a scan and their progress. Empty until the source has planned them.
+/// The spans of a scan and their progress. The ledger is empty until the source has planned the spans.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     pub(crate) spans: Vec<Span>,
@@ -16,13 +17,14 @@ pub struct Ledger {
 /// A part of a scan that can be read independently.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Span {
-    /// The bounds of the span, in an encoding of the source.
+    /// The bounds of the span. Only the source can decode them.
     pub bounds: Vec<u8>,
-    /// The position up to which the span is read, in an encoding of the source. `None` at the start.
+    /// The position up to which the span is read. Only the source can decode it. `None` if an attempt must read
+    /// the span from its start.
     pub position: Option<Vec<u8>>,
     /// True if the whole span is read.
     pub done: bool,
-    /// The number of rows read, including those of failed attempts.
+    /// The number of rows read, including rows of failed attempts.
     pub rows: u64,
     /// The number of rows skipped because they are malformed.
     pub malformed: u64,
@@ -49,12 +51,12 @@ impl Ledger {
         self
     }
 
-    /// The spans.
+    /// Returns the spans.
     pub fn spans(&self) -> &[Span] {
         &self.spans
     }
 
-    /// The spans that are not completely read, with their indexes.
+    /// Returns the spans that are not completely read, with their indexes.
     pub fn open_spans(&self) -> impl Iterator<Item = (usize, &Span)> {
         self.spans.iter().enumerate().filter(|(_, span)| !span.done)
     }
@@ -64,7 +66,7 @@ impl Ledger {
     /// Panics if the batch belongs to no span of this ledger.
     pub(crate) fn record(&mut self, reached: &SpanProgress) {
         let span = &mut self.spans[reached.span];
-        // A forged checkpoint may contain any number.
+        // A forged checkpoint may contain any number, so the sums could overflow.
         span.rows = span.rows.saturating_add(reached.rows);
         span.malformed = span.malformed.saturating_add(reached.malformed);
         span.done |= reached.ends_span;
@@ -73,21 +75,21 @@ impl Ledger {
         }
     }
 
-    /// The number of rows read so far.
+    /// Returns the number of rows read so far.
     pub fn rows(&self) -> u64 {
         self.spans
             .iter()
             .fold(0, |sum, span| sum.saturating_add(span.rows))
     }
 
-    /// The number of rows skipped so far.
+    /// Returns the number of malformed rows skipped so far.
     pub fn malformed(&self) -> u64 {
         self.spans
             .iter()
             .fold(0, |sum, span| sum.saturating_add(span.malformed))
     }
 
-    /// The number of completed spans.
+    /// Returns the number of completely read spans.
     pub fn completed(&self) -> usize {
         self.spans.iter().filter(|span| span.done).count()
     }

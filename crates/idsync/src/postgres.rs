@@ -1,12 +1,13 @@
 //! Reads ids from PostgreSQL with COPY.
 //!
 //! A scan is one `COPY (query) TO STDOUT (FORMAT BINARY)` in a read-only transaction, which reads one state of
-//! the database. An ordered scan wraps the query, so that it can begin anywhere: `SELECT id FROM (query) AS
-//! ids(id) WHERE id >= '…' ORDER BY id`. For a simple query on an indexed column, PostgreSQL reads the index in
-//! order instead of sorting.
+//! the database. An ordered scan adds a condition around the query, so that it can begin at any id: `SELECT id
+//! FROM (query) AS ids(id) WHERE id >= '…' ORDER BY id`. For a simple query on an indexed column, PostgreSQL
+//! reads the index in order instead of sorting.
 //!
-//! Changes are polled over a persistent connection. Logical replication is not used: it needs a slot, and its
-//! retained log can fill the server's disk if no client reads it.
+//! Changes are polled over a persistent connection. Logical replication is not used: it needs a replication
+//! slot, and the server keeps its log until the client of the slot has read it. Without a client, the log can
+//! fill the server's disk.
 
 mod column;
 mod tls;
@@ -67,8 +68,8 @@ impl Postgres {
             }
         };
         let session = Session { client, driver };
-        // With the first setting, only quotes need escaping in a literal. The second setting prevents writes by
-        // the configured query.
+        // With the first setting, only quotes must be escaped in a literal. With the second setting, the
+        // configured query cannot write to the database.
         let settings =
             "SET standard_conforming_strings = on; SET default_transaction_read_only = on";
         let set = session.client.batch_execute(settings).await;
@@ -118,7 +119,8 @@ impl Postgres {
         let select = match (self.options.ordered, &span.position) {
             (false, _) => query.to_owned(),
             (true, position) => {
-                // The condition includes the last id: with some collations more rows compare equal to it.
+                // The condition includes the last id: with some collations, ids that follow compare equal to
+                // the last id.
                 let from = position.as_ref().map_or_else(String::new, |position| {
                     let position = String::from_utf8_lossy(position).replace('\'', "''");
                     format!("WHERE id >= '{position}'")
@@ -241,7 +243,7 @@ impl Feed for ChangesConnection {
     }
 }
 
-/// Returns the number of rows that the planner estimates, if it is available.
+/// Returns the number of rows that PostgreSQL's planner estimates for the query.
 async fn estimate(client: &Client, query: &str) -> Option<u64> {
     let explain = format!("EXPLAIN (FORMAT JSON) {query}");
     let messages = client.simple_query(&explain).await.ok()?;
@@ -265,7 +267,7 @@ fn without_semicolon(query: &str) -> &str {
 fn refused(label: &str, error: tokio_postgres::Error) -> SourceError {
     let transient = match error.as_db_error() {
         Some(server_error) => is_transient(server_error.code()),
-        // A host name that cannot be resolved, a refused connection, or a closed one.
+        // The host name cannot be resolved, or the connection was refused or closed.
         None => is_io(&error) || error.is_closed(),
     };
     SourceError::Connect {

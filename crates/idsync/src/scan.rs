@@ -1,10 +1,10 @@
 //! A scan reads every id of a source in batches, and survives outages of the database.
 //!
 //! [`Scan::begin`] connects and prepares the query, so that a wrong password or an invalid query is reported
-//! immediately. After `begin` returns, a separate thread reads, and the caller takes batches from a bounded queue. If
-//! the caller is slow, the database waits. If an attempt fails with a temporary error (the server restarts, the
-//! network is down), another attempt continues at the last position. The scan fails when no row arrived for
-//! [`Retry::give_up_after`].
+//! immediately. After `begin` returns, a separate thread reads rows, and the caller takes batches from a
+//! bounded queue. While the queue is full, the thread does not read from the database. If an attempt fails with
+//! a temporary error (the server restarts, the network is down), another attempt continues at the last
+//! position. The scan fails if no row arrives within [`Retry::give_up_after`].
 //!
 //! **Guarantee**: every id that was committed before the scan began and was not removed since then is delivered
 //! at least once. Ids added during the scan may be delivered. The guarantee holds for any number of attempts,
@@ -31,15 +31,14 @@ pub type SourceFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, SourceError
 
 /// A database from which ids are read.
 pub trait Source: Send + Sync + 'static {
-    /// The name of the source in messages, without its password.
+    /// Returns the name of the source for messages, without its password.
     fn label(&self) -> String;
 
-    /// The query, which is a part of a checkpoint's identity.
+    /// Returns the query, which is a part of a checkpoint's identity.
     fn query(&self) -> &str;
 
-    /// Makes one attempt to read the open spans, which [`Sink::begin`] returns.
-    ///
-    /// Connects, reports the column to the sink, and sends batches until all spans are read.
+    /// Makes one attempt to read all ids: connects, reports the column with [`Sink::begin`], which returns the
+    /// spans that are not completely read, and sends batches until all spans are read.
     fn read<'a>(&'a self, sink: &'a Sink) -> SourceFuture<'a, ()>;
 
     /// Connects for polling changes: ids and the numbers that order them.
@@ -64,11 +63,10 @@ pub struct ScanConfig {
     pub form: Option<IdForm>,
     /// True to skip and count malformed rows instead of failing.
     pub skip_malformed: bool,
-    /// The number of ids in a batch. With several thousand ids, passing a batch to the caller takes little time
-    /// compared with reading it.
+    /// The number of ids in a batch. Passing a batch of several thousand ids to the caller takes little time
+    /// compared with reading the ids.
     pub batch_ids: usize,
-    /// The largest number of batches in the queue. With 16 batches of at most 1 MiB, a scan uses at most 17
-    /// MiB.
+    /// The largest number of batches in the queue. With 16 batches of at most 1 MiB, a scan uses at most 17 MiB.
     pub batches_ahead: usize,
     /// Retries after an outage.
     pub retry: Retry,
@@ -86,14 +84,14 @@ impl Default for ScanConfig {
     }
 }
 
-/// How to retry after an outage.
+/// The times of retries after an outage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
     /// The pause before the second attempt; doubled before each further one.
     pub first: Duration,
     /// The longest pause between two attempts.
     pub longest: Duration,
-    /// The scan fails if no row arrives for this long.
+    /// The scan fails if no row arrives within this time.
     pub give_up_after: Duration,
 }
 
@@ -101,9 +99,9 @@ impl Default for Retry {
     fn default() -> Self {
         Self {
             first: Duration::from_millis(250),
-            // A restarted server is detected within this time.
+            // After the server has restarted, the scan continues within this time.
             longest: Duration::from_secs(15),
-            // A restart with log recovery takes minutes. An hour would hide an outage.
+            // A restart with log recovery takes minutes. A limit of an hour would report an outage too late.
             give_up_after: Duration::from_secs(600),
         }
     }
@@ -128,11 +126,11 @@ pub struct Progress {
     pub malformed: u64,
     /// The estimated total number of rows. `None` if the source cannot estimate it.
     pub rows_estimated: Option<u64>,
-    /// The number of completed spans, and of all spans.
+    /// The number of completely read spans, and the number of all spans.
     pub spans: (usize, usize),
     /// The number of failed attempts.
     pub interruptions: u64,
-    /// The last error, while the scan waits for the next attempt.
+    /// The last error, if the scan waits for the next attempt.
     pub waiting: Option<String>,
 }
 
@@ -168,19 +166,21 @@ struct State {
 
 impl Shared {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        // A poisoned lock is used, because every change of the state is complete in itself.
+        // If a thread panicked with this lock, the state is still usable, because no change of the state can
+        // panic halfway.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Watch {
-    /// The progress of the scan.
+    /// Returns the progress of the scan.
     pub fn progress(&self) -> Progress {
         let state = self.shared.state();
         let (done, spans) = (state.ledger.completed(), state.ledger.spans().len());
         let rows = state.ledger.rows();
         let stated = state.found.as_ref().and_then(|found| found.rows_estimated);
-        // Spans of a ring have random sizes, so the share of spans estimates the share of rows.
+        // The spans of a ring are read in an order that is independent of their sizes. The share of completed
+        // spans is therefore an estimate of the share of rows.
         let by_spans = (spans >= 8 && done > 0).then(|| rows * spans as u64 / done as u64);
         Progress {
             rows,
@@ -202,7 +202,7 @@ impl Watch {
 impl Scan {
     /// Begins a scan of the open spans of `ledger`, which is empty for a new scan.
     ///
-    /// Waits until the source has prepared its query. Errors before that are not retried.
+    /// Waits until the source has prepared its query. An error before this time is returned without a retry.
     pub fn begin(
         source: Arc<dyn Source>,
         ledger: Ledger,
@@ -247,12 +247,12 @@ impl Scan {
         Ok(scan)
     }
 
-    /// The report of the source. Ids are converted to its form.
+    /// Returns the report of the source. Ids of the batches have the form [`SourceInfo::form`].
     pub fn source_info(&self) -> &SourceInfo {
         &self.found
     }
 
-    /// The planned spans, to be persisted before the first batch.
+    /// Returns the planned spans. The caller persists them before the first batch.
     pub fn ledger(&self) -> Ledger {
         self.watch.shared.state().ledger.clone()
     }
@@ -270,7 +270,7 @@ impl Scan {
         self.watch.clone()
     }
 
-    /// The progress of the scan.
+    /// Returns the progress of the scan.
     pub fn progress(&self) -> Progress {
         self.watch.progress()
     }
@@ -290,7 +290,7 @@ impl Drop for Scan {
         self.watch.cancel();
         self.batches.close();
         if let Some(thread) = self.thread.take() {
-            // The error is not needed any more, and the panic hook has logged a panic.
+            // The caller does not need the error any more. The panic hook has already logged a panic.
             _ = thread.join();
         }
     }
@@ -307,8 +307,8 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Called by a source after it connected, with its report and a function that plans the spans of a new
-    /// scan. Returns the open spans.
+    /// Begins an attempt. A source calls this function after it has connected, with its report and a function
+    /// that plans the spans of a new scan. The returned attempt has the ledger with the spans to read.
     pub fn begin(&self, found: SourceInfo, plan: impl FnOnce() -> Vec<Vec<u8>>) -> Attempt {
         let form = self.config.form.unwrap_or(found.form);
         let found = SourceInfo { form, ..found };
@@ -330,12 +330,12 @@ impl Sink {
             },
             column: found.column.clone(),
         };
-        // Only the first attempt has a waiting caller.
+        // `Scan::begin` waits only for the first attempt. Later reports are dropped.
         _ = self.ready.try_send(found);
         attempt
     }
 
-    /// Sends a batch; waits while the queue is full.
+    /// Sends a batch. Waits while the queue is full.
     pub async fn send(&self, batch: Batch) -> Result<(), SourceError> {
         if *self.cancelled.borrow() {
             return Err(SourceError::Cancelled);
@@ -345,18 +345,19 @@ impl Sink {
             sent = self.sender.send(batch) => sent.map_err(|_| SourceError::Cancelled)?,
             () = self.cancelled() => return Err(SourceError::Cancelled),
         }
-        // The progress is recorded only after the batch is in the queue, which keeps the order.
+        // The progress is recorded only when the batch is in the queue. Otherwise, after a failed send, the
+        // next attempt would omit the ids of this batch.
         self.shared.state().ledger.record(&reached);
         Ok(())
     }
 
-    /// Returns a function that a blocking client calls regularly; it returns true after a cancellation.
+    /// Returns a function that returns true after a cancellation. A blocking client calls this function regularly.
     pub fn cancellation(&self) -> impl Fn() -> bool + Send + 'static {
         let cancelled = self.cancelled.clone();
         move || *cancelled.borrow()
     }
 
-    /// Returns when the scan is cancelled.
+    /// Waits until the scan is cancelled.
     async fn cancelled(&self) {
         let mut cancelled = self.cancelled.clone();
         if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
@@ -365,17 +366,17 @@ impl Sink {
     }
 }
 
-/// An attempt with its open spans.
+/// An attempt to read the spans that are not completely read.
 #[derive(Debug)]
 pub struct Attempt {
-    /// The ledger with the open spans.
+    /// The spans and their progress when the attempt began.
     pub ledger: Ledger,
     rules: Rules,
     column: String,
 }
 
 impl Attempt {
-    /// Returns a builder of batches for the rows of a span. `of` follows the row number in error messages.
+    /// Returns a builder of batches for the rows of a span. The text `of` follows the row number in error messages.
     pub fn gather(&self, span: usize, of: impl Into<String>) -> BatchBuilder {
         let rows = self.ledger.spans()[span].rows;
         BatchBuilder::new(self.rules, span, rows, of.into(), self.column.clone())
@@ -395,7 +396,8 @@ pub(crate) fn runtime(source: &dyn Source) -> Result<Runtime, SourceError> {
     })
 }
 
-/// Makes attempts until one succeeds, an error is permanent, or the time is over.
+/// Makes attempts until an attempt succeeds, an error is permanent, or no row has arrived within
+/// [`Retry::give_up_after`].
 fn run(source: &dyn Source, sink: &Sink) -> Result<(), SourceError> {
     let runtime = runtime(source)?;
     runtime.block_on(async {

@@ -1,8 +1,8 @@
 //! Reads ids from a SQLite file, opened read-only.
 //!
-//! One statement reads all rows, so the scan reads one state of the file for any duration. In WAL mode other
-//! programs can write to the database during the scan. SQLite's client blocks its thread, so each scan has its
-//! own thread. A progress handler checks for cancellation every few thousand SQLite instructions.
+//! One statement reads all rows, so the scan reads one state of the file, however long the scan takes. In WAL
+//! mode, other programs can write to the database during the scan. SQLite's client blocks its thread, so a
+//! progress handler checks for cancellation every 10,000 SQLite instructions.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -47,9 +47,9 @@ impl Sqlite {
             | OpenFlags::SQLITE_OPEN_URI
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let opened = Connection::open_with_flags(&self.file, flags).and_then(|connection| {
-            // Longer than a checkpoint or a commit usually locks the file.
+            // A checkpoint or a commit of another program usually locks the file for a shorter time.
             connection.busy_timeout(std::time::Duration::from_secs(10))?;
-            // `open` does not read the file; this statement does.
+            // Opening the connection does not read the file. This statement reads it and reports a corrupt file.
             connection.query_row("PRAGMA schema_version", [], |_| Ok(()))?;
             Ok(connection)
         });
@@ -85,8 +85,8 @@ impl Sqlite {
         }
     }
 
-    /// Returns the number of rows, if counting them is quick. `budget` limits the progress callbacks that
-    /// counting may take.
+    /// Counts the rows of the query. Returns `None` if counting takes more than `COUNT_LOOKS` progress
+    /// callbacks, which the callback counts in `budget`.
     fn estimate(&self, connection: &Connection, budget: &AtomicU64) -> Option<u64> {
         budget.store(COUNT_LOOKS, Ordering::Relaxed);
         let query = without_semicolon(&self.options.query);
@@ -132,8 +132,8 @@ impl Sqlite {
         let query = match (self.options.ordered, &from) {
             (false, _) => query.to_owned(),
             (true, None) => format!("WITH ids(id) AS (\n{query}\n) SELECT id FROM ids ORDER BY id"),
-            // The condition includes the last id: with a case-insensitive collation more rows may compare equal
-            // to it.
+            // The condition includes the last id: with a case-insensitive collation, ids that follow may
+            // compare equal to the last id.
             (true, Some(_)) => format!(
                 "WITH ids(id) AS (\n{query}\n) SELECT id FROM ids WHERE id >= ?1 ORDER BY id"
             ),
@@ -171,7 +171,7 @@ impl Source for Sqlite {
         Box::pin(async move {
             let cancelled = sink.cancellation();
             let read = self.read_all(sink).await;
-            // SQLite reports only that it was interrupted.
+            // SQLite reports only that the statement was interrupted, not that the caller cancelled the scan.
             read.map_err(|error| match error {
                 SourceError::Query { .. } if cancelled() => SourceError::Cancelled,
                 error => error,
@@ -230,7 +230,7 @@ impl Feed for ChangesConnection {
                 .prepare(&self.connection, &self.source.options.query)?;
             let mut changes = statement.query([after]).map_err(fail)?;
             while let Some(row) = changes.next().map_err(fail)? {
-                // Any column can contain a value of any type, whatever its declared type.
+                // In SQLite, any column can contain a value of any type.
                 let id = match row.get_ref(0).map_err(fail)? {
                     ValueRef::Real(_) => Value::Other("REAL"),
                     value => id_of(value, &prepared)?,
@@ -306,7 +306,8 @@ impl Position {
             ValueRef::Integer(number) => Self::Integer(number),
             ValueRef::Text(text) => Self::Text(text.to_vec()),
             ValueRef::Blob(bytes) => Self::Blob(bytes.to_vec()),
-            // The smallest position: NULL sorts first, and numbers before text.
+            // SQLite sorts NULL first and numbers before text. The smallest integer is therefore a position
+            // before or at most of these rows; some of them are then read again.
             ValueRef::Null | ValueRef::Real(_) => Self::Integer(i64::MIN),
         }
     }
@@ -341,9 +342,9 @@ impl ToSql for Position {
     }
 }
 
-/// SQLite instructions between two progress callbacks, about 100 µs.
+/// The number of SQLite instructions between two progress callbacks. They take about 100 µs.
 const STEPS_PER_LOOK: i32 = 10_000;
 
-/// The largest number of progress callbacks while counting rows, about 100 ms. The limit is low because the count
-/// only improves a progress bar.
+/// The largest number of progress callbacks while counting rows. Counting then takes at most about 100 ms. The
+/// limit is low because the count is only used for a progress bar.
 const COUNT_LOOKS: u64 = 1000;

@@ -21,9 +21,9 @@ pub(crate) struct Files<'a> {
 /// The server name that a certificate must be valid for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Expected {
-    /// The name or address of the connection.
+    /// The name or address to which the client connects.
     Connected,
-    /// This name, independent of the connection.
+    /// This name, whatever the name or address to which the client connects.
     #[cfg_attr(
         not(any(feature = "cassandra", test)),
         expect(
@@ -91,7 +91,7 @@ fn certificates(setting: &str, file: &str) -> Result<Vec<CertificateDer<'static>
     Ok(certificates)
 }
 
-/// Verifies a server whose expected name differs from the name of the connection.
+/// Verifies the certificate of a server if the expected name differs from the address to which the client connects.
 #[derive(Debug)]
 struct Verifier {
     expected: Expected,
@@ -158,8 +158,8 @@ mod tests {
 
     use super::*;
 
-    /// Creates an authority and a certificate of it for the server `db.example`. Returns the authority's file
-    /// and the certificate.
+    /// Creates a certificate authority, which signs a certificate for the server `db.example`. Returns the path
+    /// of the authority's certificate, and the server's certificate.
     fn test_authority(folder: &std::path::Path) -> (String, CertificateDer<'static>) {
         let mut authority = CertificateParams::default();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -186,7 +186,7 @@ mod tests {
         roots
     }
 
-    /// Method: verify one certificate with every kind of expected name and with two authorities.
+    /// Method: verify one certificate with every kind of expected name, with its authority and with another one.
     #[test]
     fn a_certificate_is_accepted_for_the_expected_name_only() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,7 +1,7 @@
-//! Values of an id column, and their canonical form.
+//! Values of an id column, and the conversion to the canonical text of an id.
 //!
-//! The canonical form is that of the filter: text (see `edgeward_filter`). A UUID column, a text column with
-//! UUIDs and a blob of 16 bytes therefore give the same id, which is also the id in a URL.
+//! The canonical text is the one that the filter hashes (see `edgeward_filter::IdForm`). A UUID column, a text
+//! column with UUIDs and a blob of 16 bytes therefore give the same id. The same id in a URL has this text too.
 
 use edgeward_filter::{IdForm, IdText};
 
@@ -54,7 +54,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// The largest length of an id in bytes. A batch fits at least one id of this length.
+/// The largest length of an id in bytes. A batch has space for at least 16 ids of this length.
 pub(crate) const ID_BYTES_MAX: usize = 1 << 16;
 
 #[cfg(test)]

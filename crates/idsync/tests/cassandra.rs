@@ -1,5 +1,5 @@
-//! Scans and polls a real Cassandra node in `make test-cassandra`, which takes a JDK, Maven, 2 GB of memory and
-//! several minutes. Otherwise the test is skipped.
+//! Scans and polls a real Cassandra node. The test runs only in `make test-cassandra`, which needs a JDK,
+//! Maven, 2 GB of memory and several minutes. Otherwise the test is skipped.
 #![cfg(feature = "cassandra")]
 
 use std::collections::BTreeSet;
@@ -26,11 +26,11 @@ use scylla::serialize::value::SerializeValue;
 use scylla::serialize::writers::{CellWriter, WrittenCellProof};
 use scylla::statement::batch::{Batch as Statements, BatchType};
 
-/// A node for this test, which is stopped with it.
+/// A Cassandra node for the test. The node stops when this value is dropped.
 struct Node {
     folder: tempfile::TempDir,
     port: u16,
-    /// A file that is appended to the node's settings.
+    /// A file with lines that are appended to the node's settings (`cassandra.yaml`).
     settings: Option<PathBuf>,
 }
 
@@ -177,8 +177,8 @@ fn scan(address: &str, query: &str) -> Result<(IdForm, BTreeSet<String>), Source
     Ok((scan.source_info().form, ids))
 }
 
-/// Uses one node, because it takes long to start: a full scan with a filter, a scan during which the node is
-/// killed, other types of ids, errors, changes.
+/// All checks but the last one use the same node, because a node takes long to start: full scans into a filter, other
+/// types of ids, errors, changes, and a scan during which the node is killed. The last check starts a node with TLS.
 #[test]
 fn ids_are_read_from_a_real_node() {
     let Ok(ids) = env::var("EDGEWARD_CASSANDRA_IDS") else {
@@ -202,7 +202,10 @@ fn ids_are_read_from_a_real_node() {
     tls_verifies_both_peers();
 }
 
-/// A node that requires client certificates, and whose certificate contains a name instead of its address.
+/// The client and the node verify each other's certificates.
+///
+/// Method: start a node that requires client certificates. The certificate of the node is valid for a name, not
+/// for the node's address.
 fn tls_verifies_both_peers() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);

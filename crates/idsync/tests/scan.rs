@@ -1,4 +1,4 @@
-//! Scans a scripted source that fails at given rows. All ids must be delivered.
+//! Scans a source in memory that fails after given numbers of rows. The scan must deliver all ids.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -11,14 +11,15 @@ use edgeward_idsync::{
 };
 use proptest::prelude::*;
 
-/// A source with `spans` spans of `rows` rows each. Every attempt fails after the number of rows in the script.
+/// A source with `spans` spans of `rows` rows each, which fails as the test demands.
 #[derive(Debug)]
 struct Scripted {
     spans: usize,
     rows: i64,
     /// True to report positions, so that an attempt continues within a span.
     positions: bool,
-    /// The rows until each attempt fails. Further attempts succeed.
+    /// The number of rows after which each attempt fails; the last entry is for the first attempt. `u64::MAX`: the
+    /// attempt cannot connect. When the list is empty, attempts succeed.
     breaks: Mutex<Vec<u64>>,
     attempts: Mutex<u32>,
     passes: bool,
@@ -143,8 +144,8 @@ fn all_of(scan: &mut Scan) -> Result<BTreeSet<String>, SourceError> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Wherever attempts fail, with positions or without, all ids are delivered. With positions no row is read
-    /// twice.
+    /// All ids are delivered, whichever rows the attempts fail at, with positions or without. With positions,
+    /// the progress counts each row once.
     #[test]
     fn all_ids_are_delivered_despite_failures(
         spans in 1usize..12,
@@ -166,8 +167,8 @@ proptest! {
         }
     }
 
-    /// After a program is killed at any batch, the next run continues. With the contents of the checkpoint, no
-    /// id is missing.
+    /// Method: end a scan after some batches, as if the program were killed, and continue from the checkpoint. The
+    /// checkpoint and the last run together have all ids.
     #[test]
     fn a_checkpoint_lets_the_next_run_continue(
         spans in 1usize..6,
@@ -246,8 +247,8 @@ fn a_scan_fails_after_its_retry_limit() {
     }
 }
 
-/// A slow caller stops the source: it reads at most the queue, the batch waiting for space, and the batch just
-/// taken.
+/// While the caller takes no batch, the source stops. It has then read the batches that the caller took, the
+/// queue of two batches, and the batch that waits for space.
 #[test]
 fn a_slow_caller_stops_the_source() {
     let source = Arc::new(Scripted::new(1, 100_000, &[]));
@@ -273,8 +274,7 @@ fn a_cancelled_scan_fails_and_a_dropped_scan_ends() {
     assert_eq!(Arc::strong_count(&source), 1, "its thread has ended");
 }
 
-/// The estimate is that of the source, later that of the completed spans, and never below the rows already
-/// read.
+/// The source estimates 30 rows, but it has 300. At the end, the estimate follows from the completed spans.
 #[test]
 fn progress_estimates_the_number_of_rows() {
     let source = Arc::new(Scripted::new(10, 30, &[]));

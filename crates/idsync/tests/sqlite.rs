@@ -78,7 +78,8 @@ fn every_id_is_read_with_the_form_of_its_column() {
     }
 }
 
-/// A resumed ordered scan reads from its position, for any type of id and any collation.
+/// Method: for several types of ids and collations, take each position of a scan, and begin another scan at
+/// this position. Together with the ids before the position, this scan must read all ids.
 #[test]
 fn an_ordered_scan_can_be_resumed() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -244,8 +245,9 @@ fn changes_are_delivered_once_also_after_a_reconnect() {
 
 /// A malformed row does not stop the changes after it.
 ///
-/// Method: three malformed rows lie between valid ones: text that is not a UUID, a REAL, and a number that is
-/// text, whose row has a valid id. Every valid id is delivered once, and the cursor passes the malformed rows.
+/// Method: insert three malformed rows between valid rows. Their faults: the id is not a UUID; the id is a
+/// REAL; the number is text, although the id is valid. Every valid id is delivered once, and the cursor passes
+/// the malformed rows.
 #[test]
 fn a_malformed_row_does_not_stop_the_changes_after_it() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -281,6 +283,6 @@ fn a_malformed_row_does_not_stop_the_changes_after_it() {
     ));
     add(&format!("INSERT INTO resource VALUES (5, '{}')", id(5)));
     assert_eq!(poll(), (5, 2, vec![id(5), id(4)]));
-    // All rows are within the look-back and are read again; each counts once.
+    // All rows are within the look-back, so this poll reads them again. They are not delivered or counted again.
     assert_eq!(poll(), (5, 0, vec![]));
 }

@@ -1,10 +1,10 @@
 //! The address of a Cassandra cluster and its settings:
 //! `cassandra://user:password@node:9042,other/keyspace?consistency=local_one&dc=…`.
 //!
-//! With `tls=on` the nodes' certificates and addresses are verified. A client knows the nodes only by their
-//! addresses; if their certificates contain a name instead, `tls_name` must state this name. `tls=ca` accepts any
-//! certificate of the authority, like Cassandra's own shell. A password is not sent unencrypted unless `tls=off`
-//! allows it.
+//! With `tls=on`, the client verifies that each node's certificate is valid for the address of the node. If the
+//! certificates contain a name instead of an address, `tls_name` must be this name. With `tls=ca`, the client
+//! accepts any certificate of the authority, like Cassandra's own shell. A password is sent unencrypted only
+//! with `tls=off` or to this machine.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ pub(super) struct ClusterAddress {
     pub(super) keyspace: Option<String>,
     pub(super) consistency: Consistency,
     pub(super) datacenter: Option<String>,
-    /// The number of rows in a page. A node buffers a page for each range that is read: 20,000 UUIDs take 0.6
-    /// MB.
+    /// The number of rows in a page. For each range that is being read, a node buffers one page: 20,000 UUIDs take
+    /// 0.6 MB.
     pub(super) page_rows: i32,
     /// The smallest number of ranges into which the ring is divided.
     pub(super) ranges: u32,

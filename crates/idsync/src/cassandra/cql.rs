@@ -1,6 +1,7 @@
-//! Rewrites a simple SELECT to read one token range.
+//! Adds a condition to a SELECT, so that the query reads only one token range.
 
-/// Returns the query `SELECT id FROM t [WHERE …] [ALLOW FILTERING]` with a condition on the token of `keys`.
+/// Adds a condition on the token of `keys`, the columns of the partition key, to a query
+/// `SELECT id FROM t [WHERE …] [ALLOW FILTERING]`.
 pub(super) fn by_tokens(query: &str, keys: &[String]) -> Result<String, String> {
     let words = words(query);
     let find = |keyword: &str| {
@@ -31,7 +32,7 @@ pub(super) fn by_tokens(query: &str, keys: &[String]) -> Result<String, String> 
     )
 }
 
-/// Returns a quoted identifier, which keeps its case.
+/// Returns an identifier in quotes. Without quotes, Cassandra would convert it to lower case.
 fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
@@ -43,7 +44,8 @@ fn words(query: &str) -> Vec<(usize, &str)> {
     for (at, character) in query.char_indices() {
         let part_of_word = character.is_alphanumeric() || character == '_';
         if let Some(closing) = quote {
-            // A doubled quote is read as the end of the text and the start of another, with the same result.
+            // A doubled quote is an escaped quote within the text. Here it ends the text and begins another
+            // one, so its words are ignored all the same.
             if character == closing {
                 quote = None;
             }

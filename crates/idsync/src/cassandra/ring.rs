@@ -1,4 +1,4 @@
-//! The token ring, divided into ranges.
+//! Divides the token ring into ranges, which are the spans of a scan.
 
 use std::fmt;
 
@@ -31,11 +31,11 @@ impl fmt::Display for Range {
     }
 }
 
-/// Divides the ring at the boundaries of its nodes' ranges, and divides ranges longer than `1 / ranges_min` of the
-/// ring.
+/// Divides the ring at the boundaries between its nodes, `tokens`. Ranges longer than `1 / ranges_min` of the
+/// ring are divided further.
 ///
-/// The first range begins after the smallest number. This number is not a valid token, because Cassandra's
-/// partitioner replaces it by the greatest number.
+/// The first range begins after `i64::MIN`, so it does not contain this number. This number is not a valid
+/// token, because Cassandra's partitioner replaces it by `i64::MAX`.
 pub(super) fn ranges(tokens: impl IntoIterator<Item = i64>, ranges_min: u32) -> Vec<Range> {
     let mut ends: Vec<i64> = tokens.into_iter().collect();
     ends.push(i64::MAX);

@@ -1,11 +1,11 @@
-//! Which rows polls deliver, tested on a table in memory.
+//! Tests which rows polls deliver, with a table in memory.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::Sink;
 
-/// A table of ids with numbers, of which some rows are not yet visible.
+/// A table in memory. Each row is an id and its number. A test commits a row by adding it here.
 #[derive(Debug, Default)]
 struct Table(std::sync::Mutex<Vec<(i64, i64)>>);
 
@@ -66,13 +66,13 @@ fn poll(changes: &mut Changes) -> Vec<i64> {
 }
 
 proptest! {
-    /// Rows are committed in an order that differs from their numbers by less than the look-back. Polls happen at
-    /// any time. Each id is delivered exactly once.
+    /// Method: commit rows out of the order of their numbers, but with delays shorter than the look-back, and poll at
+    /// random times. Each id is delivered exactly once.
     #[test]
     fn late_commits_within_the_overlap_are_delivered_once(
         order in prop::collection::vec((0i64..20, prop::bool::ANY), 1..200),
     ) {
-        // The delay of a row: how many later rows get their numbers before it is committed.
+        // The delay of a row is the number of later rows that get their numbers before this row is committed.
         let mut commits: Vec<_> = (0..).zip(&order).map(|(n, (delay, poll))| (n + delay, n, *poll)).collect();
         commits.sort_unstable();
         let table = Arc::new(Table::default());
@@ -91,7 +91,7 @@ proptest! {
     }
 }
 
-/// Method: commit rows on both sides of the look-back's limit.
+/// Method: read number 100 with a look-back of 10. Then commit a row with a number at or below 90, or above 90.
 #[test]
 fn a_commit_later_than_the_overlap_is_missed() {
     for (late, found) in [(89, vec![]), (90, vec![]), (91, vec![7])] {
@@ -134,7 +134,7 @@ fn decreasing_numbers_are_refused() {
     assert!(matches!(error, SourceError::Unordered { number: 4 }));
 }
 
-/// A connection that fails after `rows_left` rows. Its numbers may be times.
+/// A connection that fails after `rows_left` rows. `unit` is the unit of the column that orders the rows.
 struct FailingConnection {
     table: Arc<Table>,
     rows_left: usize,
@@ -168,8 +168,9 @@ impl Feed for FailingConnection {
 }
 
 proptest! {
-    /// Method: commit rows out of order within the look-back, let connections fail during a poll, reject batches,
-    /// and restart at the persisted position. No id is missed, and ids are delivered twice only after failures.
+    /// Method: commit rows out of order within the look-back. Between the commits, let connections fail during
+    /// a poll, reject batches, and create a new poller at the last cursor. No id is missed, and ids are
+    /// delivered twice only after failures.
     #[test]
     fn no_failure_makes_a_poll_miss_an_id(
         order in prop::collection::vec((0i64..20, 0u8..8, 0usize..9), 1..150),
@@ -178,7 +179,8 @@ proptest! {
         let mut commits: Vec<_> = (0..).zip(&order).map(|(n, (delay, act, cut))| (n + delay, n, *act, *cut)).collect();
         commits.sort_unstable();
         let table = Arc::new(Table::default());
-        // Several rows share a number, which makes delays shorter in numbers, not longer.
+        // `same` rows have the same number. The delays, counted in numbers, are then shorter and still within
+        // the look-back.
         let mut changes = follow(&table, 21);
         let (mut found, mut troubles) = (Vec::new(), 0);
         for (_, n, act, cut) in commits {
@@ -221,8 +223,8 @@ proptest! {
     }
 }
 
-/// A row with a time in the future is delivered, and later rows with correct times are delivered too. The look-back
-/// is computed in the column's unit.
+/// A row with a time in the future is delivered but does not move the cursor. Later rows with correct times are
+/// therefore delivered too. The look-back is computed in the column's unit.
 #[test]
 fn a_time_in_the_future_hides_no_later_row() {
     let unit = Unit::Time {
@@ -253,7 +255,7 @@ fn a_time_in_the_future_hides_no_later_row() {
     assert_eq!(poll_times((5, now - 30_000)), none, "beyond the look-back");
 }
 
-/// A poll ends if the database never responds, and if it is stopped.
+/// A poll of a database that never responds ends after the timeout, and when another thread stops the poll.
 #[test]
 fn a_poll_without_a_response_ends() {
     struct Silent;

@@ -1,14 +1,14 @@
 //! Encodes and decodes checkpoints, up to the first invalid record.
 //!
 //! ```text
-//! header  8 "edgscan1", 16 identity (XXH3-128), 8 began, milliseconds since 1970, 8 checksum
+//! header  8 "edgscan1", 16 identity (XXH3-128), 8 start of the scan (milliseconds since 1970), 8 checksum
 //! record  1 kind, 4 length of the payload, the payload, 8 checksum
-//!  plan    1 form, 4 spans, for each: 4 length, bounds
-//!  batch   4 span, 1 flags (1 ends it, 2 has a position), 8 rows, 8 malformed rows,
+//!  plan    1 form, 4 number of spans, for each span: 4 length, bounds
+//!  batch   4 index of the span, 1 flags (1: the span ends, 2: a position follows), 8 rows, 8 malformed rows,
 //!          [4 length, position], then 8 for each hash
 //! ```
 //!
-//! Numbers are little-endian, checksums XXH3-64.
+//! The number before each field is its length in bytes. Numbers are little-endian. Checksums are XXH3-64.
 
 use std::io::{self, Read};
 
@@ -38,7 +38,7 @@ fn length(length: usize) -> [u8; 4] {
     length.to_le_bytes()
 }
 
-/// Returns a record and its checksum, which the checksum of the next record includes.
+/// Returns an encoded record and its checksum. `chain` is the checksum of the previous record.
 pub(super) fn record(kind: Kind, payload: &[u8], chain: u64) -> (Vec<u8>, u64) {
     let mut record = Vec::with_capacity(payload.len() + 13);
     record.push(kind as u8);
@@ -83,7 +83,7 @@ pub(super) struct Replayed {
     pub(super) form: Option<IdForm>,
     pub(super) began_ms: u64,
     pub(super) chain: u64,
-    /// The end of the last valid record.
+    /// The offset at which the last valid record ends.
     pub(super) bytes: u64,
 }
 
@@ -137,8 +137,8 @@ pub(super) fn replay(
     Ok(read)
 }
 
-/// Reads a record without its checksum into `record`. Returns its checksum, or `None` at the end or at an
-/// invalid record.
+/// Reads a record without its checksum into `record`. Returns the checksum, or `None` at the end of the file or
+/// if the record is invalid.
 fn next_record(
     input: &mut impl Read,
     chain: u64,
@@ -154,7 +154,7 @@ fn next_record(
     if payload > RECORD_BYTES_MAX {
         return Ok(None);
     }
-    // Allocates at most as many bytes as the file contains.
+    // The buffer grows while bytes are read, so a wrong length does not allocate more bytes than the file has.
     Read::take(&mut *input, payload as u64).read_to_end(record)?;
     let mut check = Vec::with_capacity(8);
     Read::take(&mut *input, 8).read_to_end(&mut check)?;

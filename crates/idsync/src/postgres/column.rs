@@ -59,7 +59,7 @@ impl Column {
         })
     }
 
-    /// The unit of the column's numbers.
+    /// Returns the unit of the column's numbers.
     pub(super) fn unit(&self) -> Unit {
         let ahead = match self.encoding {
             Encoding::Time => Duration::ZERO,
@@ -88,7 +88,7 @@ impl Column {
         }
     }
 
-    /// The form of the column's ids.
+    /// Returns the form of the column's ids.
     pub(super) fn form(&self) -> IdForm {
         match self.encoding {
             Encoding::Int2
@@ -135,7 +135,8 @@ impl Column {
         number.ok_or_else(|| self.invalid(raw))
     }
 
-    /// Returns the value as a literal without quotes; `None` for NULL.
+    /// Returns the value as the text of an SQL literal without quotes, or `None` for NULL. An ordered scan
+    /// continues at this value.
     pub(super) fn position(&self, raw: Option<&[u8]>) -> Result<Option<Vec<u8>>, SourceError> {
         let mut room = IdText::default();
         Ok(match self.value(raw)? {
@@ -222,7 +223,7 @@ impl ToSql for AfterParameter<'_> {
                 let number = self.number.clamp(i32::MIN.into(), i32::MAX.into());
                 out.put_i32(i32::try_from(number)?);
             }
-            // As a time, the smallest number is `-infinity`.
+            // If the column is a time, PostgreSQL reads `i64::MIN` as `-infinity`.
             _ => out.put_i64(self.number),
         }
         Ok(IsNull::No)

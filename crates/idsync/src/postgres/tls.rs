@@ -1,9 +1,9 @@
-//! The address of a PostgreSQL server, and TLS as the address requires it.
+//! Parses the address of a PostgreSQL server, and configures TLS as the address requires.
 //!
-//! `sslmode` has its usual values, with one difference: if TLS is used, the server's certificate and name are
-//! always verified, by the root certificates of the system or of `sslrootcert`. `require` therefore has the
-//! meaning of `verify-full` in other clients. Without `sslmode`, TLS is required for every server that is not on
-//! this machine.
+//! `sslmode` has the values of other PostgreSQL clients, with one difference: if TLS is used, the server's
+//! certificate and name are always verified, with the root certificates of the system or of `sslrootcert`.
+//! `require` therefore means the same as `verify-full`. Without `sslmode`, TLS is required for every server
+//! that is not on this machine.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -61,7 +61,7 @@ pub(super) fn parse(address: &str) -> Result<(tokio_postgres::Config, Connector)
     if config.get_connect_timeout().is_none() {
         config.connect_timeout(CONNECT_TIMEOUT);
     }
-    // With these settings a peer that is gone is detected within a minute.
+    // With these settings, the client detects within a minute that the server does not respond any more.
     config.keepalives_idle(Duration::from_secs(30));
     config.keepalives_interval(Duration::from_secs(10));
     config.keepalives_retries(3);

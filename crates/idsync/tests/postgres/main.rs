@@ -1,5 +1,5 @@
-//! Scans and polls a real PostgreSQL: each test starts a server in a temporary folder and stops it. Without
-//! PostgreSQL on the machine the tests are skipped; with `EDGEWARD_REQUIRE_TOOLS=1` they fail.
+//! Scans and polls a real PostgreSQL server. Each test starts a server in a temporary folder and stops it at
+//! the end. If PostgreSQL is not installed, the tests are skipped, or fail with `EDGEWARD_REQUIRE_TOOLS=1`.
 #![cfg(feature = "postgres")]
 
 mod server;
@@ -145,7 +145,7 @@ fn errors_name_the_cause() {
 
 /// The server crashes during a scan and restarts.
 ///
-/// An ordered scan continues at its position: it reads each row once, except rows equal to the last one. An
+/// An ordered scan continues at its position and reads each row once, except the row at the position. An
 /// unordered scan starts again.
 #[test]
 fn a_scan_survives_a_restart_of_the_server() {
@@ -184,7 +184,8 @@ fn a_scan_survives_a_restart_of_the_server() {
     }
 }
 
-/// For each type of column: a scan that begins at a position reads the row there and all rows after it.
+/// Method: for each type of column, begin a scan at a position of an earlier scan. Together with the ids before the
+/// position, the scan must read all ids.
 #[test]
 fn an_ordered_scan_can_begin_anywhere() {
     let Some(server) = Server::start() else {
@@ -230,8 +231,8 @@ fn an_ordered_scan_can_begin_anywhere() {
     }
 }
 
-/// A transaction draws a number but commits only after a poll has read a higher number. A later poll still finds
-/// the row of this transaction.
+/// A transaction gets its number first, but commits only after a poll has read a higher number. A later poll still
+/// delivers the row of this transaction.
 #[test]
 fn changes_are_found_if_commits_are_out_of_order() {
     let Some(server) = Server::start() else {
@@ -296,7 +297,7 @@ fn changes_continue_after_a_restart_of_the_server() {
     assert_eq!(ids, ["7", "8"]);
 }
 
-/// TLS verifies the certificate and the name in it.
+/// The client accepts the server only if its certificate is trusted and valid for the server's name.
 #[test]
 fn tls_verifies_the_name_of_the_server() {
     let Some(server) = Server::start_with_tls() else {

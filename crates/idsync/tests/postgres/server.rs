@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Stops the server at the end of the test, also after a panic.
+/// A running PostgreSQL server. The server stops when this value is dropped, also after a panic of the test.
 pub(crate) struct Server {
     folder: tempfile::TempDir,
     port: u16,
@@ -72,7 +72,8 @@ impl Server {
         })
     }
 
-    /// Returns the address of a socket in the server's folder, which has small buffers.
+    /// Returns the address of the server's Unix socket. This socket has small buffers, so a scan cannot read
+    /// many rows in advance.
     pub(crate) fn address(&self) -> String {
         let folder = self.folder.path().display().to_string();
         let host = folder.replace('/', "%2F");
@@ -125,7 +126,7 @@ impl Server {
         Session { process, input }
     }
 
-    /// Stops the server like a crash: no checkpoint, connections closed.
+    /// Stops the server as a crash does: PostgreSQL writes no checkpoint, and the connections close.
     pub(crate) fn crash(&mut self) {
         let pid = Pid::from_child(&self.process);
         kill_process(pid, Signal::QUIT).expect("it runs");
@@ -190,7 +191,7 @@ fn run(folder: &Path, port: u16, tls: bool) -> Child {
     process
 }
 
-/// Returns the lines of a log. The log is read to its end, because the server would block on a full pipe.
+/// Returns the lines of a log. A thread reads the log to its end, because the server would block on a full pipe.
 fn lines_of(log: impl std::io::Read + Send + 'static) -> Receiver<String> {
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {
@@ -202,7 +203,7 @@ fn lines_of(log: impl std::io::Read + Send + 'static) -> Receiver<String> {
 }
 
 /// Returns a command for a PostgreSQL program. PostgreSQL refuses to run as root, so root runs the program as
-/// an unprivileged user. The program ends with the thread that started it.
+/// an unprivileged user. The system kills the program when the thread that started it ends.
 fn as_unprivileged_user(name: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL"]);

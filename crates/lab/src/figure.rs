@@ -1,4 +1,4 @@
-//! The figures that a report compares, and the forms in which it compares two values of a figure.
+//! The figures that a report compares, and the ways in which it compares two values of a figure.
 
 use std::fmt;
 
@@ -9,17 +9,17 @@ use crate::outcome::Totals;
 /// A quantity that the lab measures for each contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Figure {
-    /// The share of the requests that were answered from the cache.
+    /// The share of the requests that were answered from the cache, from 0 to 1.
     HitRatio,
-    /// The share of the body bytes that came from the cache.
+    /// The share of the body bytes that came from the cache, from 0 to 1.
     ByteHitRatio,
     /// Requests that reached the origin.
     OriginRequests,
     /// Body bytes that the origin sent.
     OriginBytes,
-    /// CPU seconds of the server.
+    /// The CPU time of the server's processes, in seconds.
     Cpu,
-    /// The largest memory use in any sample.
+    /// The largest memory use in any sample, in bytes.
     Memory,
     /// Write operations of the disk cache, as the server counts them.
     DiskWriteOperations,
@@ -29,11 +29,11 @@ pub enum Figure {
     DiskBytesWritten,
     /// Bytes that the server's processes read from the device.
     DiskBytesRead,
-    /// The median latency.
+    /// The median latency, in seconds.
     LatencyP50,
-    /// The 90th percentile of the latency.
+    /// The 90th percentile of the latency, in seconds.
     LatencyP90,
-    /// The 99th percentile of the latency.
+    /// The 99th percentile of the latency, in seconds.
     LatencyP99,
 }
 
@@ -112,7 +112,7 @@ impl Figure {
         }
     }
 
-    /// Returns the measured value, or `None` if it could not be measured.
+    /// Returns the value of this figure, in its unit, or `None` if the lab could not measure it.
     pub fn of(self, totals: &Totals) -> Option<f64> {
         let count = |n: u64| Some(n as f64);
         let seconds = |ms: Option<f64>| ms.map(|ms| ms / 1e3);
@@ -134,7 +134,7 @@ impl Figure {
     }
 }
 
-/// The form in which two values of a figure are compared.
+/// The way in which two values of a figure are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// The first value divided by the second: "4.1 times fewer".
@@ -146,10 +146,10 @@ pub enum Form {
 }
 
 impl Form {
-    /// All forms.
+    /// All ways of comparison.
     pub const ALL: [Self; 3] = [Self::TimesFewer, Self::Percent, Self::Points];
 
-    /// The name of the form in a plan.
+    /// The name of the comparison in a plan.
     pub const fn word(self) -> &'static str {
         match self {
             Self::TimesFewer => "times-fewer",
@@ -158,7 +158,7 @@ impl Form {
         }
     }
 
-    /// Returns the form with this name in a plan.
+    /// Returns the comparison with this name in a plan.
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|form| form.word() == word)
     }
@@ -178,7 +178,7 @@ impl Form {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Compared {
     form: Form,
-    /// A factor, percent or percentage points, according to the form.
+    /// A factor, percent or percentage points, according to `form`.
     pub value: f64,
 }
 

@@ -5,7 +5,7 @@ use edgeward_report::Unit;
 use crate::figure::{Figure, Form};
 use crate::outcome::{ContenderOutcome, End, Outcome, Totals};
 
-/// Returns the findings, the most important first.
+/// Returns the findings as sentences, the most important first.
 pub fn findings(outcome: &Outcome) -> Vec<String> {
     let mut findings = Vec::new();
     if let Some(why) = &outcome.unfinished {
@@ -37,7 +37,8 @@ pub fn findings(outcome: &Outcome) -> Vec<String> {
     findings
 }
 
-/// Compares the subject with the others: first the hit ratios, then the figures that differ most.
+/// Compares the subject of the comparison with the other contenders: first the hit ratios of all, then one sentence
+/// per other contender with the figures that differ.
 fn compared(outcome: &Outcome, findings: &mut Vec<String>) {
     let Some(compare) = &outcome.compare else {
         return ranking(outcome, findings);
@@ -120,7 +121,8 @@ fn against(subject: &ContenderOutcome, other: &ContenderOutcome) -> Option<Strin
     Some(format!("Against {}: {list}.", other.name))
 }
 
-/// Returns a phrase such as `3.1 times less written to disk`, or `None` if the difference is below 10 %.
+/// Compares one figure. Returns a phrase such as `3.1 times less written to disk`, or `None` if the difference is
+/// below 10 %.
 fn differs(figure: Figure, words: &str, theirs: &Totals, mine: &Totals) -> Option<String> {
     let (theirs, mine) = (figure.of(theirs)?, figure.of(mine)?);
     // Very small values are not worth a sentence.
@@ -152,7 +154,7 @@ fn differs(figure: Figure, words: &str, theirs: &Totals, mine: &Totals) -> Optio
     }
 }
 
-/// The figures that sentences mention, with their words.
+/// The figures that the findings mention, each with the words that follow `less` or `more`.
 const TOLD: &[(Figure, &str)] = &[
     (Figure::DiskBytesWritten, "written to disk"),
     (Figure::OriginBytes, "traffic from the origin"),
@@ -162,7 +164,7 @@ const TOLD: &[(Figure, &str)] = &[
     (Figure::LatencyP99, "time for 99 of 100 answers"),
 ];
 
-/// Returns the contender's name. If it is the best of a group, says how many settings the group has.
+/// Returns the contender's name. If the contender represents a group, adds how many contenders of the group ran.
 fn called(outcome: &Outcome, one: &ContenderOutcome, asked: &str) -> String {
     let ran = outcome
         .contenders
@@ -174,7 +176,7 @@ fn called(outcome: &Outcome, one: &ContenderOutcome, asked: &str) -> String {
     }
 }
 
-/// Reports contenders for which the machine did not keep up with the request rate.
+/// Reports contenders whose requests were sent later than planned, because the machine was too slow for the rate.
 fn late(outcome: &Outcome, findings: &mut Vec<String>) {
     let late: Vec<&str> = outcome
         .contenders

@@ -1,11 +1,11 @@
 //! Makes nginx evict in time when a replay runs faster than real time.
 //!
-//! The cache manager, a process of nginx, evicts. It checks the size of the cache and then sleeps for up to ten
-//! seconds. In production ten seconds are short compared with the time in which a full cache is replaced. A replay
-//! compresses hours into minutes and uses a small cache: within ten seconds nginx would hold a hundred times its
-//! capacity, and its hit ratio would be too high. When the cache folder is too large, the lab therefore terminates
-//! the cache manager with SIGTERM. nginx handles the signal between two files, and the master starts a new cache
-//! manager, which evicts before it sleeps.
+//! nginx has a cache manager, a process that checks the size of the cache, evicts files, and then sleeps for up
+//! to ten seconds. In production a full cache is replaced much more slowly, so ten seconds do not matter. A
+//! replay compresses hours into minutes and uses a small cache: within ten seconds nginx would store a hundred
+//! times its capacity, and its hit ratio would be too high. When the cache folder is too large, the lab
+//! therefore terminates the cache manager with SIGTERM. nginx handles the signal between two files, and the
+//! master starts a new cache manager, which evicts before it sleeps.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,8 @@ impl Janitor {
         }
     }
 
-    /// Checks the folder until `over` is set. Returns a note if nginx held much more than its capacity on average.
+    /// Checks the folder until `over` is set. Returns a note if the cache was much larger than its capacity on
+    /// average.
     pub(crate) fn tend(mut self, over: &AtomicBool) -> Option<String> {
         while !over.load(Ordering::Relaxed) {
             let began = Instant::now();
@@ -51,7 +52,7 @@ impl Janitor {
             if held > self.capacity_bytes {
                 self.wake();
             }
-            // Measuring a large folder takes long. The pause limits it to 5 % of one core.
+            // Measuring a large folder takes long. The pause is 20 times as long, so measuring uses 5 % of one core.
             let pause = (began.elapsed() * 20).clamp(INTERVAL_MIN, INTERVAL_MAX);
             thread::park_timeout(pause);
         }
@@ -69,7 +70,7 @@ impl Janitor {
     }
 }
 
-/// Returns a note if the mean size exceeded the capacity so much that nginx had an advantage.
+/// Returns a note if the mean size of the cache exceeded the capacity so much that nginx had an advantage.
 fn excess(bytes: u128, looks: u64, capacity_bytes: u64) -> Option<String> {
     let mean = bytes as f64 / looks.max(1) as f64;
     let times = mean / capacity_bytes.max(1) as f64;
@@ -81,14 +82,15 @@ fn excess(bytes: u128, looks: u64, capacity_bytes: u64) -> Option<String> {
     })
 }
 
-/// Returns true if the process sleeps. A process that was just started or that evicts is left alone.
+/// Returns true if the process sleeps. A cache manager that runs is evicting or has just started, so it needs
+/// no signal.
 fn sleeps(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ")
         .is_some_and(|(_, rest)| rest.starts_with('S'))
 }
 
-/// nginx replaces its command line with the role of the process.
+/// Returns true if the process is a cache manager: nginx replaces the command line of a process with its role.
 fn is_manager(pid: u32) -> bool {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     line.starts_with(b"nginx: cache manager process")

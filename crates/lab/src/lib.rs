@@ -1,4 +1,4 @@
-//! The lab: runs experiments with caches. A plan describes each experiment, so it can be repeated exactly.
+//! The lab runs experiments with caches. A plan describes each experiment, so that the experiment can be repeated.
 //!
 //! A [`Plan`] has one trace, one load, an origin, and contenders: edgeward with different settings, nginx, Varnish,
 //! Apache Traffic Server. [`run()`] runs the contenders one after the other or all at once. Each contender gets a

@@ -23,19 +23,19 @@ pub(crate) fn facts() -> Machine {
     }
 }
 
-/// The load average of the last minute.
+/// Returns the load average of the last minute.
 pub(crate) fn load_average() -> Option<f64> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// Bytes available for new files below a folder.
+/// Returns the bytes available for new files below a folder.
 pub(crate) fn free_bytes(folder: &Path) -> io::Result<u64> {
     let facts = rustix::fs::statvfs(folder)?;
     Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
 }
 
-/// Bytes of memory available to programs.
+/// Returns the bytes of memory available to programs.
 pub(crate) fn free_memory_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text

@@ -16,7 +16,7 @@ pub struct Outcome {
     pub title: String,
     /// The description from the plan.
     pub about: Option<String>,
-    /// Why a part of the plan did not run.
+    /// Why a part of the plan did not run; `None` if the whole plan ran.
     pub unfinished: Option<String>,
     /// Facts about the trace.
     pub trace: TraceFacts,
@@ -62,9 +62,9 @@ pub struct LoadFacts {
     pub rate: Option<f64>,
     /// Requests sent before the measurement begins.
     pub warmup_requests: u64,
-    /// Emulated round-trip time between clients and contender.
+    /// Emulated round-trip time between clients and contender, in milliseconds.
     pub round_trip_ms: f64,
-    /// Emulated round-trip time between contender and origin.
+    /// Emulated round-trip time between contender and origin, in milliseconds.
     pub origin_round_trip_ms: f64,
     /// True if the contenders ran at the same time.
     pub together: bool,
@@ -82,7 +82,7 @@ pub struct Machine {
     pub kernel: Option<String>,
     /// The load average of the minute before the run.
     pub load_before: Option<f64>,
-    /// The load average of the last minute of the run. It includes the load of the experiment.
+    /// The load average of the last minute of the run, which includes the load of the experiment.
     pub load_after: Option<f64>,
 }
 
@@ -104,20 +104,21 @@ pub struct ContenderOutcome {
     pub end: End,
     /// The totals after the warm-up.
     pub totals: Option<Totals>,
-    /// When the warm-up ended, in seconds.
+    /// The end of the warm-up, in seconds since the load began.
     pub warm_seconds: Option<f64>,
-    /// When the settings were switched, in seconds.
+    /// The time of the switch of settings, in seconds since the load began.
     pub switched_seconds: Option<f64>,
-    /// The first failures.
+    /// The first failed requests.
     pub error_samples: Vec<ErrorSample>,
-    /// Figures that could not be measured, and other anomalies.
+    /// Anomalies of the run that affect the figures.
     pub notes: Vec<String>,
     /// The samples, oldest first.
     pub series: Vec<Sample>,
 }
 
 impl ContenderOutcome {
-    /// Returns true if the machine did not keep up with the rate. The median counts, so a short delay has no effect.
+    /// Returns true if the median request was sent more than 250 ms late, because the machine was too slow for
+    /// the rate. The median ignores short delays.
     pub(crate) fn was_late(&self) -> bool {
         let late = |totals: &Totals| totals.send_delay_p50_ms > LATE_MS;
         self.totals.as_ref().is_some_and(late)
@@ -162,7 +163,7 @@ impl End {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Totals {
-    /// The duration.
+    /// The duration of the measurement, in seconds, without the warm-up.
     pub seconds: f64,
     /// Requests that were answered or that failed.
     pub requests: u64,
@@ -176,13 +177,13 @@ pub struct Totals {
     pub spared_ratio: f64,
     /// Bytes of correct bodies.
     pub body_bytes: u64,
-    /// The share of these bytes that came from the cache.
+    /// The share of `body_bytes` that came from the cache.
     pub byte_hit_ratio: f64,
     /// Requests that reached the origin.
     pub origin_requests: u64,
     /// Body bytes that the origin sent.
     pub origin_bytes: u64,
-    /// CPU time of the server.
+    /// CPU time of the server's processes.
     pub cpu_seconds: Option<f64>,
     /// The largest memory use in any sample.
     pub memory_bytes_max: Option<u64>,
@@ -200,8 +201,8 @@ pub struct Totals {
     pub latency_p90_ms: Option<f64>,
     /// The 99th percentile of the latency.
     pub latency_p99_ms: Option<f64>,
-    /// The median delay between the time for which a request was scheduled and the time when it was sent. A long
-    /// delay means that the machine did not keep up with the rate.
+    /// The median delay between the scheduled time of a request and the time when the request was sent. A long delay
+    /// means that the machine was too slow for the rate.
     pub send_delay_p50_ms: f64,
 }
 
@@ -268,7 +269,7 @@ pub(crate) fn share(part: u64, whole: u64) -> f64 {
 
 impl Outcome {
     /// Returns the contender with this name, or the contender of this group with the highest hit ratio. Skips
-    /// contenders whose run was not whole.
+    /// contenders that did not complete the trace.
     pub fn standing_for(&self, name: &str) -> Option<&ContenderOutcome> {
         let ratio = |one: &ContenderOutcome| one.totals.as_ref().map_or(0.0, |t| t.hit_ratio);
         self.contenders
@@ -291,7 +292,7 @@ impl Outcome {
 
 #[cfg(test)]
 impl Outcome {
-    /// An outcome with these contenders and empty facts, for tests.
+    /// Returns an outcome with these contenders and empty facts, for tests.
     pub(crate) fn of(contenders: Vec<ContenderOutcome>) -> Self {
         Self {
             title: "t".to_owned(),

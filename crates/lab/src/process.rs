@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use edgeward_replay::load::Stop;
 
-/// A server process. It is terminated when this value is dropped or when the lab is killed.
+/// A server process. The process is terminated when this value is dropped or when the lab is killed.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
@@ -36,8 +36,8 @@ pub(crate) enum StartError {
 impl Server {
     /// Starts `program` in `folder` and waits until it returns a response of the origin.
     ///
-    /// Call it on a thread that lives as long as the server: the kernel's parent-death signal fires when the thread
-    /// that started the child ends.
+    /// Call this function on a thread that lives as long as the server: the kernel sends the parent-death
+    /// signal to the server when the thread that started it ends.
     pub(crate) fn start(
         program: &Path,
         arguments: &[String],
@@ -66,7 +66,8 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(out.try_clone().map_err(StartError::Spawn)?)
             .stderr(out)
-            // Ctrl-C reaches the lab alone, which then terminates its children in order.
+            // With its own process group, the server does not receive Ctrl-C. The lab receives it and terminates the
+            // servers in order.
             .process_group(0)
             .spawn()
             .map_err(StartError::Spawn)?;
@@ -98,7 +99,7 @@ impl Server {
         }
     }
 
-    /// The exit status, if the process has ended.
+    /// Returns the exit status if the process has ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
@@ -107,7 +108,8 @@ impl Server {
         self.child.id()
     }
 
-    /// The last lines that the process wrote, formatted to follow a sentence.
+    /// Returns the last lines that the process wrote, after a colon, or an empty string. The caller appends the
+    /// result to a sentence.
     pub(crate) fn last_words(&self) -> String {
         let text = fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -161,7 +163,8 @@ pub(crate) fn free_port() -> io::Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
-/// Finds a program in `PATH` and in the `sbin` folders, which are not in an ordinary user's `PATH`.
+/// Finds a program in `PATH` and in the `sbin` folders. An ordinary user's `PATH` does not contain the `sbin`
+/// folders.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/sbin", "/usr/local/sbin", "/sbin"].map(PathBuf::from);
@@ -183,8 +186,8 @@ pub(crate) fn version(program: &Path, flag: &str) -> Option<String> {
     while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
         thread::sleep(POLL);
     }
-    // Short output fits in the pipe without a reader. A program that writes more is killed and its output so far is
-    // used.
+    // A short output fits in the pipe, so the program can end without a reader. A program that writes more
+    // blocks; it is killed, and its output so far is used.
     _ = child.kill();
     let mut said = Vec::new();
     _ = child.stdout.take()?.take(4096).read_to_end(&mut said);
@@ -193,7 +196,7 @@ pub(crate) fn version(program: &Path, flag: &str) -> Option<String> {
     version_in(&String::from_utf8_lossy(&said))
 }
 
-/// Returns the first word of the form `1.22.1`.
+/// Returns the first version number in the text, such as `1.22.1`.
 fn version_in(text: &str) -> Option<String> {
     let words = text.split(|c: char| !(c.is_ascii_digit() || c == '.'));
     let mut words = words.map(|word| word.trim_matches('.'));
@@ -253,8 +256,9 @@ mod tests {
 
     /// A server that never answers is ended when a stop is requested.
     ///
-    /// Method: the server writes its process id to a file. The stop is requested when the file holds a whole
-    /// line, so the id is never read from a file that the shell has created and not yet written.
+    /// Method: let the server write its process id to a file, wait until the file has a complete line, and
+    /// request the stop. The shell creates the file before it writes the line, so an incomplete file is not
+    /// read.
     #[test]
     fn a_server_that_never_answers_is_ended_when_a_stop_is_requested() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -24,11 +24,11 @@ pub struct Bench {
 
 /// Receives the progress of an experiment.
 pub trait Watcher: Sync {
-    /// A step of this many requests begins.
+    /// A step begins. `what` describes it, and it will process `requests` requests.
     fn begin(&self, what: &str, requests: u64);
-    /// The step has processed this many requests.
+    /// The current step has processed this many requests since it began.
     fn at(&self, requests: u64);
-    /// One contender, or all of them, completed. `outcome` has the results so far.
+    /// Another contender ended, or the experiment ended. `outcome` has the results so far.
     fn so_far(&self, outcome: &Outcome);
 }
 
@@ -39,12 +39,12 @@ pub enum LabError {
     /// The trace has no requests, or reading it failed.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// The caches do not fit.
+    /// The caches do not fit on the disk or in memory.
     #[error("the caches need {needed}, and {place} has room for {free}")]
     NoRoom {
         /// Bytes needed at the same time.
         needed: ByteSize,
-        /// A folder, or memory.
+        /// The folder that is too small, or `memory`.
         place: String,
         /// Free bytes.
         free: ByteSize,
@@ -54,8 +54,7 @@ pub enum LabError {
     Interrupted,
 }
 
-/// Runs the plan. A contender that does not start or that fails is part of the outcome, and the other contenders
-/// still run.
+/// Runs the plan. If a contender does not start or fails, the outcome says so, and the other contenders still run.
 ///
 /// # Errors
 ///
@@ -172,7 +171,7 @@ fn begun(plan: &Plan, trace: TraceFacts) -> Outcome {
     }
 }
 
-/// Why the outcome does not cover the whole plan.
+/// Returns the reason why the outcome does not cover the whole plan.
 fn said_so_far(outcome: &Outcome, plan: &Plan) -> String {
     format!(
         "{} of {} contenders had their turn when it ended",

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 /// The counters of load, contender and origin at one moment.
 ///
-/// Counters grow from the first sample on, also across a restart of the server. A counter that could not be read is
-/// `None`.
+/// Counters begin at zero in the first sample and continue after a restart of the server. A counter that could not be
+/// read is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Sample {
@@ -17,7 +17,7 @@ pub struct Sample {
     pub hits: u64,
     /// Bytes of correct bodies, sent to the clients.
     pub body_bytes: u64,
-    /// The part of these bytes that came from the cache.
+    /// The part of `body_bytes` that came from the cache.
     pub hit_bytes: u64,
     /// Requests that failed.
     pub errors: u64,
@@ -31,9 +31,9 @@ pub struct Sample {
     pub cpu_seconds: Option<f64>,
     /// Current memory of the server's processes and of files that it keeps in memory.
     pub memory_bytes: Option<u64>,
-    /// Bytes that its processes read from a device.
+    /// Bytes that the server's processes read from a device.
     pub disk_read_bytes: Option<u64>,
-    /// Bytes that its processes passed to a device for writing.
+    /// Bytes that the server's processes passed to a device for writing.
     pub disk_write_bytes: Option<u64>,
     /// Write operations of the disk cache, if the server counts them.
     pub store_write_operations: Option<u64>,
@@ -43,9 +43,9 @@ pub struct Sample {
     pub sockets: Option<u64>,
     /// The median latency of the responses since the previous sample, in milliseconds.
     pub latency_p50_ms: Option<f64>,
-    /// The 90th percentile of the same responses.
+    /// The 90th percentile of the latency of these responses, in milliseconds.
     pub latency_p90_ms: Option<f64>,
-    /// The 99th percentile of the same responses.
+    /// The 99th percentile of the latency of these responses, in milliseconds.
     pub latency_p99_ms: Option<f64>,
 }
 
@@ -73,7 +73,8 @@ impl Sample {
         "latency_p99_ms",
     ];
 
-    /// One cell per column; empty for a counter that could not be read.
+    /// Returns the cells of a table row, in the order of [`Sample::COLUMNS`]. The cell of a counter that could not be
+    /// read is empty.
     pub fn cells(&self) -> [String; Self::COLUMNS.len()] {
         let count = |n: u64| n.to_string();
         let maybe = |n: Option<u64>| n.map_or_else(String::new, count);
@@ -101,7 +102,8 @@ impl Sample {
         ]
     }
 
-    /// Subtracts the counts from before the load began: of starting processes, the device and the origin.
+    /// Subtracts `zero`, the counts from before the load began. The start of the server used CPU time, the device and
+    /// the origin, too.
     pub(crate) fn since(&mut self, zero: &Self) {
         fn less(mine: &mut Option<u64>, zero: Option<u64>) {
             *mine = mine.zip(zero).map(|(mine, zero)| mine.saturating_sub(zero));
@@ -121,7 +123,7 @@ impl Sample {
         );
     }
 
-    /// Adds the counts from before the server was restarted.
+    /// Adds `before`, the counts up to the restart of the server.
     pub(crate) fn after(&mut self, before: &Self) {
         fn add<T: std::ops::AddAssign + Copy>(mine: &mut Option<T>, earlier: Option<T>) {
             if let (Some(mine), Some(earlier)) = (mine, earlier) {
@@ -146,7 +148,8 @@ impl Sample {
     }
 }
 
-/// A series of bounded length. At the bound every second sample is removed and the sampling rate is halved.
+/// A series of samples of bounded length. When the bound is reached, every second sample is removed and the sampling
+/// rate is halved.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SampleLog {
     samples: Vec<Sample>,
@@ -155,7 +158,7 @@ pub(crate) struct SampleLog {
 }
 
 impl SampleLog {
-    /// Adds a sample, or drops it if the series is already dense enough. `must` keeps the sample in any case.
+    /// Adds the sample if `must` is true or if its turn has come at the current sampling rate; drops it otherwise.
     pub(crate) fn push(&mut self, sample: Sample, must: bool) {
         self.looks += 1;
         if must || self.looks.is_multiple_of(self.every.max(1)) {
@@ -180,8 +183,8 @@ impl SampleLog {
     }
 }
 
-/// Computes one value per interval of the run from the samples at its ends, with at most as many intervals as a plot
-/// can show.
+/// Divides the run into at most as many intervals as a plot can show, and computes one value per interval from the
+/// samples at the interval's ends. Returns the end of each interval in seconds, with the value.
 pub(crate) fn stretches(
     series: &[Sample],
     figure: impl Fn(&Sample, &Sample) -> Option<f64>,
@@ -219,7 +222,7 @@ pub(crate) fn stretches(
         .collect()
 }
 
-/// More than an hour at one sample per second.
+/// The maximum number of samples: more than an hour at one sample per second.
 const SAMPLES_MAX: usize = 4096;
 
 const STRETCHES_MAX: usize = 90;

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A temporary folder. Creating it first removes the folders of killed runs.
+/// A temporary folder. Before a new folder is created, the folders of killed runs are removed.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     path: PathBuf,
@@ -33,7 +33,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // A server that is just ending may still write.
+        // A server that is ending may still write into the folder, so that the first attempt fails.
         for _ in 0..3 {
             if fs::remove_dir_all(&self.path).is_ok() {
                 return;
@@ -42,7 +42,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Returns true if the folder belongs to a lab whose process has ended.
+/// Returns true if a folder with this name belongs to a lab whose process has ended.
 fn is_left_behind(name: Option<&str>) -> bool {
     let owner = name.and_then(|name| name.strip_prefix(PREFIX)?.split_once('-'));
     let pid = owner.and_then(|(pid, _)| pid.parse::<u32>().ok());

@@ -1,10 +1,11 @@
-//! The settings of a contender: as readable lines, and after a switch.
+//! Formats the settings of a contender for the report, and computes the settings after a switch.
 
 use edgeward_types::ByteSize;
 
 use crate::plan::{Amount, Contender, DISK_BYTES_MIN, Server, Setting, Size};
 
-/// Returns the settings of a contender, one per line.
+/// Returns the settings of a contender as text, one setting per line. A share is shown with its size in bytes, for
+/// objects with a total size of `footprint_bytes`.
 pub(crate) fn lines(contender: &Contender, footprint_bytes: u64) -> Vec<String> {
     let mut lines = Vec::new();
     let mut capacity = |what: &str, size: Option<Size>, least: u64| {
@@ -42,7 +43,7 @@ fn line(setting: &Setting) -> String {
     format!("{} = {}", setting.path(), setting.value)
 }
 
-/// Rounds to about three digits, because a share of a size is rarely a round number.
+/// Rounds a size down to about three digits, because a share of a size is rarely a round number.
 fn rounded(bytes: u64) -> u64 {
     let shift = bytes.checked_ilog2().unwrap_or(0).saturating_sub(9);
     if bytes.trailing_zeros() >= shift {

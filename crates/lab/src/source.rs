@@ -46,7 +46,7 @@ impl Source {
         Self { plan: plan.clone() }
     }
 
-    /// Calls `each` with the requests in order, until it breaks.
+    /// Calls `each` with the requests in order, until `each` returns `Break`.
     pub(crate) fn for_each(
         &self,
         mut each: impl FnMut(Record) -> ControlFlow<()>,
@@ -95,7 +95,7 @@ impl Source {
         Ok(())
     }
 
-    /// Reads the trace once and returns its facts. `seen` receives the number of requests read so far.
+    /// Reads the trace once and returns facts about it. `seen` receives the number of requests read so far.
     pub(crate) fn facts(&self, mut seen: impl FnMut(u64)) -> Result<TraceFacts, TraceError> {
         let mut summary = Summary::default();
         let mut requests = 0;

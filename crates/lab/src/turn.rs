@@ -44,11 +44,11 @@ struct Leg {
     settings: Vec<Setting>,
 }
 
-/// The state and results of a run so far.
+/// The state of a run, with its results so far.
 struct RunState {
     log: SampleLog,
     counted: Counted,
-    /// The counters at the end of the previous parts.
+    /// The counters at the end of the previous part of the trace; zero during the first part.
     before: Sample,
     warm_seconds: Option<f64>,
     switched_seconds: Option<f64>,
@@ -162,7 +162,8 @@ impl Turn<'_> {
         Ok(End::Whole)
     }
 
-    /// Starts the server. It does not retry with other ports, because the ports were free a moment ago.
+    /// Writes the server's files and starts the server. Does not retry with other ports, because the ports were
+    /// free a moment ago.
     fn start(
         &self,
         program: &Path,
@@ -211,14 +212,14 @@ impl Turn<'_> {
     }
 }
 
-/// A part of the trace that is being replayed.
+/// The inputs for the replay of one part of the trace, after the server has started.
 struct RunningLeg<'a> {
     turn: &'a Turn<'a>,
     leg: &'a Leg,
     environment: &'a Environment<'a>,
     recipe: &'a Recipe,
     origin: &'a Running,
-    /// The zero of the time axis.
+    /// The time at which the time axis of the report begins.
     clock: Instant,
 }
 
@@ -309,7 +310,7 @@ impl RunningLeg<'_> {
                     state.warm_seconds = state.log.last().map(|sample| sample.seconds);
                 } else if self.clock.elapsed() >= next {
                     keep(&mut sampler, state, false);
-                    // After a slow sample the next samples keep their distance.
+                    // The samples that were missed during a slow sample are skipped.
                     next = (next + INTERVAL).max(self.clock.elapsed());
                 }
             }
@@ -376,8 +377,8 @@ impl RunningLeg<'_> {
 impl RunState {
     /// The zero of the time axis: the time when the first part began.
     ///
-    /// For a later part it is shifted, so that the axis continues where the previous part ended. A restart takes no
-    /// time on the axis.
+    /// For a later part, the zero is shifted by the duration of the restart. The axis continues at the end of the
+    /// previous part, and a restart takes no time on it.
     fn clock(&self) -> Instant {
         let passed = self.log.last().map_or(0.0, |last| last.seconds);
         let now = Instant::now();
@@ -421,7 +422,7 @@ fn interrupted() -> End {
     }
 }
 
-/// The folder for files in memory, on Linux.
+/// Returns `/dev/shm`, the folder for files in memory, if it exists.
 fn memory_folder() -> Option<PathBuf> {
     let folder = Path::new("/dev/shm");
     folder.is_dir().then(|| folder.to_owned())
@@ -429,7 +430,7 @@ fn memory_folder() -> Option<PathBuf> {
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The interval at which the end of the warm-up, of the replay and of the server are checked.
+/// The interval between two checks whether the warm-up, the replay or the server has ended.
 const POLL: Duration = Duration::from_millis(50);
 
 const ERRORS_MAX: usize = 10;

@@ -104,7 +104,7 @@ impl<'a> Curves<'a> {
         self.0.iter().any(|(_, one)| one.series.iter().any(&figure))
     }
 
-    /// Adds a line per contender: the change between two samples.
+    /// Adds a line per contender. `figure` returns the value for the interval between two samples.
     fn rates(&self, mut plot: Plot, figure: impl Fn(&Sample, &Sample) -> Option<f64>) -> Plot {
         for (colour, one) in &self.0 {
             let points = stretches(&one.series, &figure);
@@ -114,7 +114,7 @@ impl<'a> Curves<'a> {
         plot
     }
 
-    /// Adds a line per contender: the value in each sample.
+    /// Adds a line per contender. `figure` returns the value of one sample.
     fn levels(&self, mut plot: Plot, figure: impl Fn(&Sample) -> Option<f64>) -> Plot {
         for (colour, one) in &self.0 {
             let seen = one.series.iter();
@@ -146,7 +146,7 @@ impl<'a> Curves<'a> {
     }
 }
 
-/// After eight contenders the colours repeat with dashed lines.
+/// Returns the line of a contender in its colour. From the ninth contender on, the colours repeat with dashed lines.
 fn series(one: &ContenderOutcome, colour: usize, points: Vec<(f64, f64)>) -> Series {
     let name = super::marked(one);
     let series = Series::line(name, points).colour(colour);

@@ -36,8 +36,8 @@ pub fn page(outcome: &Outcome, command: &str) -> String {
     page.render()
 }
 
-/// Adds the published figures beside the measured ones. Each source and pair of contenders has its own table, which
-/// fits on a phone.
+/// Adds tables with the published figures beside the measured ones. There is one table for each source and pair of
+/// contenders, because a table with more columns would not fit on a phone.
 fn sources(page: &mut Page, outcome: &Outcome) {
     page.section("Beside the sources");
     page.text(
@@ -76,7 +76,7 @@ fn sources(page: &mut Page, outcome: &Outcome) {
     }
 }
 
-/// Returns our measured value in the same form as the published one.
+/// Compares the measured values in the same way as the published figure, and returns the result as text.
 fn here(
     source: &SourceFigure,
     before: Option<&ContenderOutcome>,
@@ -218,7 +218,7 @@ fn contenders(outcome: &Outcome) -> Table {
     table
 }
 
-/// Returns the name, with a suffix if the run was not whole.
+/// Returns the contender's name, with a suffix if the contender did not complete the trace.
 fn marked(one: &ContenderOutcome) -> String {
     if one.end.is_whole() {
         one.name.clone()

@@ -70,7 +70,7 @@ fn their_figure_stands_beside_ours() {
     assert!(!html.contains("partial"));
 }
 
-/// Each pair of contenders of a source has one table, and this table has all figures of the pair.
+/// Each pair of contenders of a source has one table with all figures of the pair.
 #[test]
 fn every_pair_has_its_table_and_every_source_its_row() {
     let mut outcome = outcome();

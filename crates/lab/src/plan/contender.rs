@@ -1,11 +1,11 @@
-//! Reads the contenders of a plan, with the rules of each server.
+//! Reads the contenders of a plan and checks the rules of each server.
 
 use std::num::{NonZeroU64, NonZeroUsize};
 
 use super::table::Table;
 use super::{Contender, DISK_SIZES, SIZES, Server, Setting, Switch};
 
-/// Reads one `[[contender]]`. Returns `None` after it has reported what is wrong.
+/// Reads one `[[contender]]`. Reports each mistake, and returns `None` if there is one.
 pub(super) fn read(table: Table<'_>) -> Option<Contender> {
     let line = table.line;
     let word = match table.entry("server") {
@@ -128,8 +128,8 @@ fn read_switch(table: Table<'_>) -> Option<Switch> {
     })
 }
 
-/// Reads `[contender.config.TABLE]`, which has keys of an edge's configuration. The edge itself rejects unknown keys
-/// when it starts.
+/// Reads the tables `[contender.config.TABLE]`. Their keys belong to the edge's configuration; the edge rejects
+/// unknown keys when it starts.
 fn settings(config: Table<'_>) -> Option<Vec<Setting>> {
     let mut settings = Vec::new();
     let mut sound = true;
@@ -159,7 +159,7 @@ fn settings(config: Table<'_>) -> Option<Vec<Setting>> {
     sound.then_some(settings)
 }
 
-/// Keys that the lab sets itself, with the hint for a plan that sets them.
+/// Keys of the edge that only the lab sets, each with the hint for a plan that has the key.
 const OURS: [(&str, &str); 7] = [
     ("listener.address", "it takes a free port"),
     ("origin.url", "it starts an origin of its own"),
@@ -173,5 +173,5 @@ const OURS: [(&str, &str); 7] = [
     ),
 ];
 
-/// The longest name that fits in a legend on a phone.
+/// The maximum length of a name, in characters. Longer names do not fit in a legend on a phone.
 const NAME_CHARS_MAX: usize = 40;

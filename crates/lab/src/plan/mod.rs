@@ -29,9 +29,9 @@ pub struct Plan {
     pub about: Option<String>,
     /// The trace that is replayed.
     pub trace: TracePlan,
-    /// How the requests are sent.
+    /// The load: how the requests are sent.
     pub load: LoadPlan,
-    /// The emulated round-trip time to the origin: each response of the origin is delayed by it.
+    /// The emulated round-trip time to the origin. The origin delays each response by this time.
     pub origin_round_trip: Duration,
     /// The comparison that the findings describe.
     pub compare: Option<Compare>,
@@ -46,11 +46,11 @@ pub struct Plan {
 pub struct TracePlan {
     /// The source of the trace.
     pub origin: TraceOrigin,
-    /// The maximum number of requests.
+    /// The number of requests after which the trace is cut off.
     pub requests: u64,
-    /// Requests for larger objects are skipped.
+    /// The maximum size of an object. Requests for larger objects are skipped.
     pub size_bytes_max: Option<u64>,
-    /// The line of the plan where the table begins.
+    /// The line of the plan at which the table begins, counted from 1.
     pub line: usize,
 }
 
@@ -70,11 +70,12 @@ pub struct Generated {
     pub preset: Preset,
     /// The seed of the random generator.
     pub seed: u64,
-    /// Distinct objects.
+    /// The number of distinct objects; `None` uses the preset's.
     pub objects: Option<u64>,
-    /// The share of the objects that are requested once.
+    /// The share of the objects that are requested once; `None` uses the preset's.
     pub one_hit_share: Option<f64>,
-    /// The share of the other objects that first appear during the trace.
+    /// The share of the objects requested more than once that first appear during the trace; `None` uses the
+    /// preset's.
     pub churn: Option<f64>,
 }
 
@@ -83,7 +84,7 @@ pub struct Generated {
 pub struct LoadPlan {
     /// Open connections to each contender.
     pub connections: NonZeroUsize,
-    /// Requests per second; `None` is a closed loop.
+    /// Requests per second; `None` means a closed loop.
     pub rate: Option<f64>,
     /// The part of the trace that is sent before the measurement begins.
     pub warmup: Amount,
@@ -91,7 +92,7 @@ pub struct LoadPlan {
     pub round_trip: Duration,
     /// The order of the contenders: one after the other, or at the same time.
     pub order: Order,
-    /// The maximum duration of a contender's run. The run is cut off after this time.
+    /// The maximum duration of a contender's run. The lab ends a longer run early.
     pub time_max: Duration,
 }
 
@@ -128,7 +129,7 @@ pub enum Order {
 pub struct Compare {
     /// A contender, or a group, which is represented by its best contender.
     pub subject: String,
-    /// The contenders or groups to compare it with.
+    /// The contenders or groups that the subject is compared with.
     pub with: Vec<String>,
 }
 
@@ -147,18 +148,18 @@ pub struct Contender {
     pub disk: Option<Size>,
     /// Worker threads or processes.
     pub workers: NonZeroUsize,
-    /// The line of the plan where the table begins.
+    /// The line of the plan at which the table begins, counted from 1.
     pub line: usize,
 }
 
 /// The server program of a contender.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Server {
-    /// The running program itself.
+    /// The `edgeward` binary.
     Edgeward {
         /// Keys of its configuration.
         settings: Vec<Setting>,
-        /// A change of settings at some request.
+        /// A change of settings during the run.
         switch: Option<Switch>,
     },
     /// nginx.
@@ -190,9 +191,9 @@ impl Server {
 /// A change of settings during the run. The server is restarted with the new settings and keeps its disk cache.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Switch {
-    /// The number of requests before the change.
+    /// The part of the trace before the change.
     pub at: Amount,
-    /// The changed settings.
+    /// The settings that change, with their new values.
     pub settings: Vec<Setting>,
 }
 
@@ -247,7 +248,8 @@ pub enum Size {
 }
 
 impl Size {
-    /// Returns the capacity in bytes for objects of this total size; at least the minimum that all servers accept.
+    /// Returns the capacity in bytes. `footprint_bytes` is the total size of all objects. A share is at least
+    /// the minimum that all servers accept.
     pub fn of(self, footprint_bytes: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,
@@ -273,12 +275,12 @@ pub struct SourceFigure {
     pub from: String,
 }
 
-/// The bounds of a capacity: the minimum that all servers accept, and 16 TiB.
+/// The bounds of a capacity in bytes: the minimum that all servers accept, and 16 TiB.
 const SIZES: std::ops::RangeInclusive<u64> = SIZE_BYTES_MIN..=1 << 44;
 
 const SIZE_BYTES_MIN: u64 = 1 << 20;
 
-/// The bounds of a disk capacity. The minimum is slightly above the minimum of an edge.
+/// The bounds of a disk capacity in bytes. The minimum is slightly above the minimum of an edge.
 const DISK_SIZES: std::ops::RangeInclusive<u64> = DISK_BYTES_MIN..=1 << 44;
 
 pub(crate) const DISK_BYTES_MIN: u64 = 32 << 20;

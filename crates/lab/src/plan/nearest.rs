@@ -1,6 +1,6 @@
 //! Suggests the intended word for a misspelt one.
 
-/// Returns the word of `known` with the smallest edit distance, if the distance is small.
+/// Returns the word of `known` with the smallest edit distance to `unknown`, if the distance is small.
 pub(super) fn nearest<'a>(unknown: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let tolerance = (unknown.chars().count() / 3).clamp(1, 4);
     known

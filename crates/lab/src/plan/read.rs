@@ -223,7 +223,7 @@ impl Default for LoadPlan {
         Self {
             connections: NonZeroUsize::new(32).expect("not zero"),
             rate: None,
-            // Caches fill first. Their behaviour while they fill says little about the steady state.
+            // The behaviour of a cache that is still filling says little about its steady state.
             warmup: Amount::Share(0.2),
             round_trip: Duration::ZERO,
             order: Order::InTurn,
@@ -366,7 +366,8 @@ fn named(entry: &super::table::Entry<'_>, name: &str, known: &[&str]) -> bool {
     found
 }
 
-/// Turns an optional key round: `Some(None)` if the key is absent, `None` if its value is invalid.
+/// Converts the value of an optional key: returns `Some(None)` if the key is absent, and `None` if its value is
+/// invalid.
 fn optional<T>(given: Option<Option<T>>) -> Option<Option<T>> {
     match given {
         None => Some(None),
@@ -374,10 +375,10 @@ fn optional<T>(given: Option<Option<T>>) -> Option<Option<T>> {
     }
 }
 
-/// A tenth of a second of light traffic. Shorter traces show nothing.
+/// The minimum length of a trace: a tenth of a second of light traffic. Shorter traces have no meaningful figures.
 const REQUESTS_MIN: u64 = 100;
 
-/// One day at 1,000 requests per second. The sizes of the objects still fit in memory.
+/// The maximum length of a trace: about one day at 1,000 requests per second. The sizes of its objects fit in memory.
 const REQUESTS_MAX: u64 = 100_000_000;
 
 const REQUESTS_DEFAULT: u64 = 300_000;
@@ -386,5 +387,5 @@ const RATE_MAX: f64 = 1e6;
 
 const ROUND_TRIPS: std::ops::RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(10);
 
-/// Twice the number of colours of a plot.
+/// The maximum number of contenders: twice the number of colours of a plot.
 const CONTENDERS_MAX: usize = 16;

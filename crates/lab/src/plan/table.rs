@@ -1,4 +1,4 @@
-//! Reads a table of the plan key by key, and reports keys that no code has read.
+//! Reads a table of the plan key by key, and reports unknown keys: those that remain unread.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -12,11 +12,11 @@ use super::nearest::nearest;
 /// A problem in a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The description.
+    /// What is wrong.
     pub message: String,
     /// The line, counted from 1.
     pub line: usize,
-    /// How to fix it.
+    /// How to fix the problem.
     pub hint: Option<String>,
 }
 
@@ -26,7 +26,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Collects the problems of a plan, with the plan's text.
+/// Collects the problems of a plan. Has the plan's text, to find line numbers and excerpts.
 pub(super) struct Sink<'a> {
     text: &'a str,
     problems: RefCell<Vec<Problem>>,
@@ -127,7 +127,7 @@ impl<'a> Table<'a> {
         self.entries.get(key)?.get_ref().as_str()
     }
 
-    /// Returns all keys.
+    /// Returns all keys with their values. Does not record the keys as read.
     pub(super) fn all(&self) -> impl Iterator<Item = (&'a str, Entry<'a>)> {
         self.entries.iter().map(|(name, value)| {
             let key: &str = name.get_ref();
@@ -240,7 +240,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The maximum number of reported problems.
+/// The maximum number of problems that are reported.
 const PROBLEMS_MAX: usize = 50;
 
 const EXCERPT_CHARS_MAX: usize = 40;

@@ -338,13 +338,14 @@ fn contenders_that_run_together_cannot_be_switched_and_there_are_not_too_many() 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Any text gives a plan, or problems with valid line numbers.
+    /// For any text, the parser returns a plan, or problems with valid line numbers.
     #[test]
     fn any_text_is_a_plan_or_has_a_problem_with_a_line(text in "\\PC{0,200}") {
         prop_assert!(sound(&text));
     }
 
-    /// A plan with bytes removed or inserted, so that the mistakes are deep inside, gives a plan or problems.
+    /// A valid plan is damaged: some bytes are removed and others inserted. The parser returns a plan or
+    /// problems, and does not panic.
     #[test]
     fn a_damaged_plan_is_told_and_not_a_panic(
         at in 0..FULL.len(),

@@ -13,7 +13,7 @@ use super::table::{Entry, Table};
 use super::{Amount, SettingValue, Size};
 
 impl<'a> Entry<'a> {
-    /// Non-empty text of one line and bounded length.
+    /// Returns a non-empty text of one line and bounded length.
     pub(super) fn text(&self) -> Option<&'a str> {
         let DeValue::String(text) = self.value.get_ref() else {
             self.wrong("is not text", "write it in quotes");
@@ -30,7 +30,7 @@ impl<'a> Entry<'a> {
         Some(text)
     }
 
-    /// A list of texts.
+    /// Returns a list of texts. A single text is a list of length 1.
     pub(super) fn texts(&self) -> Option<Vec<String>> {
         let DeValue::Array(items) = self.value.get_ref() else {
             return self.text().map(|text| vec![text.to_owned()]);
@@ -46,7 +46,7 @@ impl<'a> Entry<'a> {
         texts
     }
 
-    /// An integer within bounds.
+    /// Returns an integer within bounds.
     pub(super) fn whole(&self, bounds: RangeInclusive<u64>) -> Option<u64> {
         let number = self.integer().and_then(|n| u64::try_from(n).ok());
         let number = number.filter(|number| bounds.contains(number));
@@ -60,7 +60,7 @@ impl<'a> Entry<'a> {
         number
     }
 
-    /// One of several words.
+    /// Returns the value if it is one of `words`.
     pub(super) fn choice(&self, words: &[&'static str]) -> Option<&'static str> {
         let text = self.text()?;
         let found = words.iter().find(|word| **word == text).copied();
@@ -74,7 +74,7 @@ impl<'a> Entry<'a> {
         found
     }
 
-    /// A duration such as `"30ms"`, within bounds.
+    /// Returns a duration such as `"30ms"`, within bounds.
     pub(super) fn time(&self, bounds: RangeInclusive<Duration>) -> Option<Duration> {
         let time = self.value.get_ref().as_str().and_then(time);
         let time = time.filter(|time| bounds.contains(time));
@@ -88,7 +88,7 @@ impl<'a> Entry<'a> {
         time
     }
 
-    /// A share such as `0.7` or `"70%"`.
+    /// Returns a share such as `0.7` or `"70%"`.
     pub(super) fn share(&self) -> Option<f64> {
         let share = match self.value.get_ref() {
             DeValue::String(text) => percent(text),
@@ -101,7 +101,7 @@ impl<'a> Entry<'a> {
         share
     }
 
-    /// A part of the trace: `20000` requests, or `"20%"` of them.
+    /// Returns a part of the trace: `20000` (requests), or `"20%"` of the requests.
     pub(super) fn amount(&self) -> Option<Amount> {
         let amount = match self.value.get_ref() {
             DeValue::String(text) => percent(text)
@@ -121,7 +121,7 @@ impl<'a> Entry<'a> {
         amount
     }
 
-    /// A size such as `"64MiB"`.
+    /// Returns a size such as `"64MiB"`, in bytes, within bounds.
     pub(super) fn bytes(&self, bounds: RangeInclusive<u64>) -> Option<u64> {
         let bytes = match self.value.get_ref() {
             DeValue::String(text) => text.parse::<ByteSize>().ok().map(ByteSize::bytes),
@@ -142,7 +142,7 @@ impl<'a> Entry<'a> {
         bytes
     }
 
-    /// The capacity of a contender: `"64MiB"`, or `"1%"` of the total size of the objects.
+    /// Returns the capacity of a contender: `"64MiB"`, or `"1%"` of the total size of the objects.
     pub(super) fn capacity(&self, bounds: RangeInclusive<u64>) -> Option<Size> {
         let text = self.value.get_ref().as_str();
         let Some(text) = text.filter(|text| text.trim_end().ends_with('%')) else {
@@ -158,7 +158,7 @@ impl<'a> Entry<'a> {
         share.map(Size::Share)
     }
 
-    /// A value of a server's configuration.
+    /// Returns a value of an edge's configuration: a text, an integer or a boolean.
     pub(super) fn setting(&self) -> Option<SettingValue> {
         let setting = match self.value.get_ref() {
             DeValue::String(_) => self.text().map(|text| SettingValue::Text(text.to_owned())),
@@ -188,7 +188,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// A number greater than zero, integer or float.
+    /// Returns a number, integer or float, that is greater than zero and at most `most`.
     pub(super) fn positive(&self, most: f64) -> Option<f64> {
         self.fraction()
             .filter(|number| *number > 0.0 && *number <= most)
@@ -196,7 +196,7 @@ impl<'a> Entry<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// A required text.
+    /// Returns the text under a required key.
     pub(super) fn needed_text(&self, key: &'static str, hint: &str) -> Option<String> {
         match self.entry(key) {
             Some(entry) => entry.text().map(str::to_owned),
@@ -232,7 +232,7 @@ fn percent(text: &str) -> Option<f64> {
     (number.is_finite() && number >= 0.0).then_some(number / 100.0)
 }
 
-/// The length of a paragraph.
+/// The maximum length of a text, in characters: about one paragraph.
 const TEXT_CHARS_MAX: usize = 600;
 
 const LIST_MAX: usize = 16;

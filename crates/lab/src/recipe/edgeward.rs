@@ -29,7 +29,7 @@ pub(super) fn recipe(
     }
 }
 
-/// The configuration file.
+/// Returns the text of the configuration file.
 fn text(contender: &Contender, settings: &[Setting], environment: &Environment<'_>) -> String {
     let ours = |table: &str, key: &str, value: SettingValue| Setting {
         table: table.to_owned(),

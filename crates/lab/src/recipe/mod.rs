@@ -1,7 +1,7 @@
 //! How each server is configured and started, as texts and arguments. This module does no I/O.
 //!
 //! All contenders get the same conditions: one loopback port, one origin, the same capacity, no access log,
-//! persistent connections. Comments beside the other settings give the reasons for them.
+//! persistent connections. For each further setting, a comment beside it gives the reason.
 
 mod edgeward;
 mod nginx;
@@ -15,14 +15,14 @@ use crate::plan::{Contender, Server, Setting};
 /// The folders, ports and limits with which a contender runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Environment<'a> {
-    /// The contender's own folder, on the disk for caches.
+    /// The contender's folder, inside the folder for caches.
     pub(crate) folder: &'a Path,
-    /// The contender's own folder in memory, if the system has a file system in memory.
+    /// The contender's folder in `/dev/shm`, or `folder` if there is none.
     pub(crate) memory_folder: &'a Path,
     pub(crate) port: u16,
     pub(crate) admin_port: u16,
     pub(crate) origin_port: u16,
-    /// The number of connections of the load.
+    /// The number of connections that the load generator opens.
     pub(crate) connections: usize,
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) disk_bytes: Option<u64>,
@@ -42,7 +42,8 @@ pub(crate) struct Recipe {
     pub(crate) has_status: bool,
     /// A folder in memory, whose files count as memory of the contender.
     pub(crate) files_in_memory: Option<PathBuf>,
-    /// The cache folder of nginx and its capacity.
+    /// The cache folder of nginx and the capacity in bytes that [`crate::janitor`] enforces; `None` for other
+    /// servers.
     pub(crate) tended: Option<(PathBuf, u64)>,
 }
 
@@ -60,7 +61,7 @@ pub(crate) fn recipe(
     }
 }
 
-/// The name of the program and the Debian package that contains it.
+/// Returns the name of the program and of the Debian package that contains it.
 pub(crate) fn program(server: &Server) -> (&'static str, &'static str) {
     match server {
         Server::Edgeward { .. } => ("edgeward", "edgeward"),

@@ -48,8 +48,10 @@ pub(super) fn recipe(
     }
 }
 
-/// nginx's cache manager evicts up to 10,000 files at a time, every 50 ms while the cache is too large; `janitor`
-/// wakes the cache manager. A key zone of 64 MiB has room for half a million objects.
+/// The configuration file, with placeholders.
+///
+/// While the cache is too large, nginx's cache manager evicts up to 10,000 files every 50 ms; the module
+/// `janitor` wakes the cache manager. A key zone of 64 MiB has room for half a million objects.
 const TEMPLATE: &str = "\
 daemon off;
 @USER@

@@ -38,7 +38,7 @@ fn file<'a>(recipe: &'a Recipe, name: &str) -> &'a str {
     &found.expect(name).1
 }
 
-/// The configuration file is valid TOML with exactly the given values, even for values with special characters.
+/// The configuration file is valid TOML and has the given values, also if a value has special characters.
 #[test]
 fn an_edge_gets_the_plan_s_settings_and_ours_as_toml() {
     let nasty = "a \"quoted\" \\ back\tslash";

@@ -1,4 +1,5 @@
-//! The recipe for Varnish with its default policy: it stores everything and evicts the least recently used object.
+//! The recipe for Varnish with its default policy: Varnish stores every object and evicts the least recently
+//! used one.
 
 use super::{Environment, Recipe, words};
 
@@ -12,7 +13,7 @@ pub(super) fn recipe(environment: &Environment<'_>) -> Recipe {
     };
     // Each connection needs a thread, so there is one thread per connection and a reserve. One pool suffices for few
     // cores. The default nuke_limit is 50: Varnish truncates the body of a large object that needs more than 50
-    // evictions, and a truncated response cannot be counted.
+    // evictions, and the lab counts a truncated response as a failure.
     let threads = (environment.connections + 50).max(100);
     let line = format!(
         "-F -n {folder}/varnish -f {} -a 127.0.0.1:{} -T none -s {storage} -p thread_pools=1 \
@@ -24,7 +25,7 @@ pub(super) fn recipe(environment: &Environment<'_>) -> Recipe {
     );
     let mut arguments = words(&line);
     if environment.is_root {
-        // Otherwise it would run as the user `vcache`, who cannot read this folder.
+        // Otherwise Varnish would run as the user `vcache`, which cannot read this folder.
         arguments.splice(0..0, words("-j none"));
     }
     Recipe {

@@ -1,9 +1,10 @@
 //! A synthetic origin, a load generator that verifies every byte, and a monitor of the target's resources.
 //!
-//! [`Pattern`] connects the three: the bytes of an object are a pure function of its id and the offset. [`origin`]
-//! can therefore serve a trace of terabytes without storing it, and [`load`] knows each byte that it must receive.
-//! The system under test stands between them: edgeward or any other cache. [`monitor`] meanwhile samples the target's
-//! process, so that a report shows the cost of a hit ratio.
+//! [`Pattern`] connects the three: the bytes of an object are a pure function of its id and the offset.
+//! [`origin`] can therefore serve a trace of terabytes without storing it, and [`load`] knows each byte that it
+//! must receive. The target stands between origin and load generator: edgeward or any other cache. Meanwhile
+//! [`monitor`] samples the target's process, so that a report shows the CPU time and memory with which the
+//! target reached its hit ratio.
 //!
 //! `docs/how-to/replay.md` describes the measurements, the units and the JSON.
 #![forbid(unsafe_code)]

@@ -2,7 +2,7 @@
 
 use edgeward_types::mix64;
 
-/// Number `n` of the stream of `seed`, computed without the numbers before it.
+/// Returns number `n` of the sequence of `seed`. The numbers before it need not be computed.
 pub(crate) const fn draw(seed: u64, n: u64) -> u64 {
     mix64(seed.wrapping_add(n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
 }

@@ -1,15 +1,15 @@
 //! The bytes of an object: a pure function of its id and the offset.
 //!
-//! The origin generates bodies from the pattern and stores none. The load generator compares every received byte with
-//! it, from any offset. A body is a sequence of 8-byte little-endian words. Word `i` of an id with key `k` is
-//! `w ^ (w >> 32)` where `w = k + i * STEP` modulo 2^64. This is a Weyl sequence, so all words of a body differ. The
-//! upper half, which has a long period, is folded into the lower half, which has a short one. A word costs one add,
-//! one shift and one xor, which SSE2 does for two words at a time, and no memory is read. Generating bytes is
-//! therefore as fast as storing them.
+//! The origin generates bodies from the pattern and stores none. The load generator compares every received
+//! byte with the pattern, from any offset. A body is a sequence of 8-byte little-endian words. Word `i` of an
+//! id with key `k` is `w ^ (w >> 32)` where `w = k + i * STEP` modulo 2^64. The values `w` are a Weyl sequence,
+//! so all words of a body differ. The xor folds the upper half of `w`, which has a long period, into the lower
+//! half, which has a short one. A word costs one add, one shift and one xor. SSE2 computes two words at a time,
+//! and no memory is read. Generating bytes is therefore as fast as storing them.
 //!
 //! `STEP` is odd and the fold is a bijection. A word from another position or of another id is therefore never the
-//! correct word. A body that was shifted by whole words, swapped with that of another id or served twice differs in
-//! every word, not only with high probability.
+//! correct word. A body that was shifted by whole words or swapped with the body of another id certainly differs in
+//! every word.
 
 use edgeward_types::mix64;
 
@@ -30,7 +30,7 @@ impl Pattern {
         Self { key: mix64(hash) }
     }
 
-    /// 64 bits that identify the object, as in its entity tag.
+    /// Returns 64 bits that identify the object. The entity tag depends on them.
     pub fn key(self) -> u64 {
         self.key
     }
@@ -51,8 +51,8 @@ impl Pattern {
 
     /// Appends `len` of the object's bytes from `offset`.
     ///
-    /// It uses a block on the stack, which stays in the first-level cache. This is cheaper than zeroing the memory
-    /// first and needs no unsafe code.
+    /// The bytes are generated in a block on the stack, which stays in the first-level cache, and copied. This is
+    /// cheaper than zeroing the memory of `out` first, and needs no unsafe code.
     pub fn append(self, offset: u64, len: usize, out: &mut Vec<u8>) {
         out.reserve(len);
         let mut block = [0; BLOCK_BYTES];
@@ -65,7 +65,7 @@ impl Pattern {
         }
     }
 
-    /// Compares received bytes from `offset` with the object's, and returns the offset of the first wrong byte.
+    /// Compares received bytes with the object's bytes from `offset`. Returns the offset of the first wrong byte.
     pub fn first_wrong(self, offset: u64, received: &[u8]) -> Option<u64> {
         let (lead, words) = split_at_word(offset, received.len());
         let (head, rest) = received.split_at(lead);
@@ -132,11 +132,11 @@ fn le_word(bytes: &[u8]) -> u64 {
 
 const WORD_BYTES: usize = 8;
 
-/// Half of a small first-level cache, and a whole number of words.
+/// The size of a block: half of a small first-level cache, and a whole number of words.
 const BLOCK_BYTES: usize = 16 << 10;
 const _: () = assert!(BLOCK_BYTES.is_multiple_of(WORD_BYTES));
 
-/// 2^64 / golden ratio, made odd: neighbouring words differ in every byte.
+/// 2^64 divided by the golden ratio, made odd. With this step, neighbouring words differ in every byte.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 const _: () = assert!(STEP % 2 == 1);
 
@@ -146,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    /// The definition from the module documentation, without splitting or blocks.
+    /// Computes one byte by the definition in the module documentation, without splitting or blocks.
     fn naive(pattern: Pattern, offset: u64) -> u8 {
         let word = u128::from(offset / 8);
         let weyl = u128::from(pattern.key()) + word * 0x9e37_79b9_7f4a_7c15;
@@ -185,7 +185,7 @@ mod tests {
             prop_assert_eq!(pattern.first_wrong(offset, &expected), None);
         }
 
-        /// Any single flipped bit is found at its exact offset.
+        /// If any single bit is flipped, `first_wrong` returns the exact offset of its byte.
         #[test]
         fn a_flipped_bit_is_found_where_it_is(
             id in 0..1_000_000_u64, offset in offsets(), len in lengths(),
@@ -201,7 +201,7 @@ mod tests {
         }
     }
 
-    /// Every position of a short body, because most bodies are short.
+    /// Tests every position of a short body, because most bodies are short.
     #[test]
     fn a_wrong_byte_is_found_at_every_place_of_a_short_body() {
         let pattern = Pattern::of("7");

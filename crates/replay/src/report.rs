@@ -30,7 +30,7 @@ pub struct ReplayReport {
     pub warmup_requests: u64,
     /// Requests skipped because their object is too large.
     pub skipped_requests: u64,
-    /// Requests whose object had another size before; sent with the first size.
+    /// Requests whose object had another size earlier in the trace. They were sent with the first size.
     pub resized_requests: u64,
     /// Requests answered from the cache: classes `hit` and `stale`.
     pub hits: u64,
@@ -42,19 +42,19 @@ pub struct ReplayReport {
     pub body_bytes: u64,
     /// Body bytes of hits.
     pub hit_bytes: u64,
-    /// Correct responses by cache status. Contains every class.
+    /// Correct responses by class of cache status. Contains every class.
     pub classes: BTreeMap<Class, ClassReport>,
-    /// From the first counted request to the last response.
+    /// The time from the first counted request to the last response.
     pub duration_seconds: f64,
-    /// To the end of the body. In an open loop it is measured from the due time.
+    /// The latency to the end of the body. In an open loop it is measured from the due time.
     pub latency_ms: LatencyMs,
-    /// To the head of the response. In an open loop it is measured from the due time.
+    /// The latency to the end of the response's head. In an open loop it is measured from the due time.
     pub first_byte_ms: LatencyMs,
     /// `latency_ms` of hits only.
     pub hit_latency_ms: LatencyMs,
     /// `latency_ms` of all other responses.
     pub other_latency_ms: LatencyMs,
-    /// From the due time of a request to its send time. Zero in a closed loop.
+    /// The time from the due time of a request to its send time. Zero in a closed loop.
     pub send_delay_ms: LatencyMs,
     /// The throughput.
     pub throughput: Throughput,
@@ -62,7 +62,7 @@ pub struct ReplayReport {
     pub errors_total: u64,
     /// Failed requests by kind. Contains every kind.
     pub errors: BTreeMap<ErrorKind, u64>,
-    /// The first failures.
+    /// The first failed requests.
     pub error_samples: Vec<ErrorSample>,
     /// True if the replay was stopped, or gave up after too many consecutive failures.
     pub stopped_early: bool,
@@ -78,7 +78,7 @@ pub struct ReplayReport {
 pub struct PlanReport {
     /// Open connections.
     pub connections: usize,
-    /// Threads that served them.
+    /// Threads that served the connections.
     pub workers: usize,
     /// The times at which requests were sent.
     pub pacing: PacingReport,
@@ -141,9 +141,9 @@ pub struct Throughput {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ClientReport {
-    /// CPU time of its workers.
+    /// CPU time of the worker threads.
     pub cpu_seconds: Option<f64>,
-    /// Connections that it opened.
+    /// Connections that the load generator opened.
     pub connections_opened: u64,
 }
 

@@ -110,7 +110,7 @@ fn what_is_known_already_is_not_sent_again() {
     assert_eq!(origin.stats().counts().not_modified, 1);
 }
 
-/// Measured on the socket, because hyper adds `date` and the framing.
+/// The head is read from the socket, because hyper adds `date` and the framing headers.
 #[test]
 fn heads_are_as_long_on_the_wire_as_documented() {
     let origin = start(OriginConfig::default());
@@ -205,7 +205,7 @@ fn a_response_waits_for_the_delay_of_its_own_request() {
     }
 }
 
-/// The delay begins after the body, as for an origin that needs the whole upload.
+/// The delay begins when the whole request body has arrived, as for an origin that needs the whole upload.
 #[test]
 fn an_upload_is_not_answered_before_its_body_has_come() {
     let origin = start(OriginConfig::default());

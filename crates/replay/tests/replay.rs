@@ -44,7 +44,7 @@ fn synthetic() -> Running {
     SyntheticOrigin::start(OriginConfig::default()).expect("a free loopback port")
 }
 
-/// The correct body for the request.
+/// Returns the correct body for the request.
 fn right_body(request: &RecordedRequest) -> Vec<u8> {
     let id = request.path().strip_prefix("/o/").expect("an object");
     let (_, size) = request.target().split_once("size=").expect("a size");
@@ -148,7 +148,8 @@ fn requests_of_the_warmup_are_sent_and_not_counted() {
     assert_eq!(plan.live.requests(), 100);
 }
 
-/// Each way in which a response can be wrong has its kind, and a wrong response does not affect the next one.
+/// Each way in which a response can be wrong has its own error kind, and a wrong response does not affect the next
+/// response.
 #[test]
 fn every_wrong_answer_is_told_by_its_kind() {
     let origin = ScriptedOrigin::start();
@@ -289,7 +290,8 @@ fn a_broken_trace_ends_the_replay_with_its_error() {
     assert_eq!(source.as_deref(), Some("line 2 is torn"));
 }
 
-/// Twenty requests with an interval of one millisecond take at least nineteen, and no request is early.
+/// Twenty requests with an interval of one millisecond take at least nineteen milliseconds, because no request
+/// is sent early.
 #[test]
 fn an_open_loop_sends_at_its_rate() {
     let origin = synthetic();
@@ -306,8 +308,8 @@ fn an_open_loop_sends_at_its_rate() {
     assert_eq!(report.errors_total, 0);
 }
 
-/// Three requests are due within two milliseconds. They use one connection to a target that takes 40 ms for each. The
-/// third request waits for two responses; both its latency and its send delay include the wait.
+/// Three requests are due within two milliseconds on one connection. The target takes 40 ms per request. The third
+/// request waits for two responses, and both its latency and its send delay include the wait.
 #[test]
 fn waiting_for_a_connection_is_latency_in_an_open_loop() {
     let origin = SyntheticOrigin::start(OriginConfig {
@@ -354,7 +356,7 @@ fn a_client_that_is_far_away_waits_that_much_longer() {
     );
 }
 
-/// Method: an endless trace in which the next request is due in an hour.
+/// Method: replay an endless trace with one request per hour, and stop it after the first request.
 #[test]
 fn a_replay_that_is_stopped_reports_what_it_has() {
     let origin = synthetic();

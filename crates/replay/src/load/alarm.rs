@@ -1,8 +1,8 @@
 //! A precise timer.
 //!
-//! tokio's timers have a resolution of one millisecond. This is many times the duration of a hit and would be counted
-//! as the target's latency. A timer of the kernel is late by some tens of microseconds and costs three system calls.
-//! Each connection of an open loop has one.
+//! tokio's timers have a resolution of one millisecond. This is many times the duration of a hit, and the delay would
+//! be counted as the target's latency. A timer of the kernel is late by some tens of microseconds and costs three
+//! system calls. Each connection of an open loop has one kernel timer.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -56,7 +56,7 @@ impl Alarm {
 
 fn timespec(duration: Duration) -> Timespec {
     Timespec {
-        // Longer durations are limited to centuries and never expire.
+        // A longer duration is cut off at 292 billion years, which never pass.
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(duration.subsec_nanos()),
     }

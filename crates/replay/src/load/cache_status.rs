@@ -4,7 +4,7 @@ use http::HeaderMap;
 use http::header::HeaderName;
 use serde::{Deserialize, Serialize};
 
-/// How the nearest cache handled the request.
+/// How the nearest cache, usually the target, handled the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
@@ -54,7 +54,8 @@ impl Class {
         matches!(self, Self::Hit | Self::Stale)
     }
 
-    /// Reads `Cache-Status`. If the response has none, reads `X-Cache`, which many caches without RFC 9211 send.
+    /// Returns the class from `Cache-Status`. If this field has no class, uses `X-Cache`, which many caches
+    /// without RFC 9211 send.
     pub fn of(headers: &HeaderMap) -> Self {
         // Section 2: each cache appends its member, so the last member is from the nearest cache.
         let last = headers
@@ -103,7 +104,7 @@ fn of_list(line: &str) -> Option<Class> {
     }
 }
 
-/// Splits at separators outside quoted strings and trims the parts.
+/// Splits a text at the separators outside quoted strings, and trims the parts.
 fn split_outside_strings(text: &str, separator: u8) -> impl Iterator<Item = &str> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
@@ -148,7 +149,7 @@ mod tests {
         Class::of(&headers)
     }
 
-    /// The examples of RFC 9211, section 3, and edge cases.
+    /// The lines are the examples of RFC 9211, section 3, and further edge cases.
     #[test]
     fn a_cache_status_has_one_class() {
         for (line, expected) in [

@@ -1,7 +1,7 @@
-//! One connection. It sends one request at a time and verifies the response while it arrives.
+//! One connection to the target. It sends one request at a time and verifies the response while the response arrives.
 //!
-//! It uses hyper's connection-level client. The task that waits for the response also drives the connection, so a
-//! request needs no switch to another task.
+//! The module uses hyper's connection-level client. The task that waits for the response also drives the connection,
+//! so a request needs no switch to another task.
 
 use std::error::Error as _;
 use std::future::Future;
@@ -31,7 +31,7 @@ pub(super) struct Connection {
     target: Target,
     wire: Option<Wire>,
     watchdog: Watchdog,
-    /// How many times a connection was opened.
+    /// The number of times that a connection was opened.
     pub(super) opened: u64,
 }
 
@@ -53,7 +53,7 @@ impl Connection {
         }
     }
 
-    /// Sends the request and verifies the response.
+    /// Sends the request of a job and verifies the response.
     pub(super) async fn perform(&mut self, job: &Job) -> Result<Answer, Failure> {
         let id = job.key.to_string();
         let uri = format!("{}/o/{id}?size={}", self.target.prefix(), job.size);
@@ -78,8 +78,8 @@ impl Connection {
         })
     }
 
-    /// Sends the request. The server may close a kept connection at any time. This is not a failure, so the request
-    /// is sent again on a new connection (RFC 9112, section 9.3.1).
+    /// Sends the request and returns the head of the response. The server may close a kept connection at any
+    /// time; this is not a failure, so the request is sent again on a new connection (RFC 9112, section 9.3.1).
     async fn send(&mut self, uri: Uri) -> Result<Response<Incoming>, Failure> {
         let kept = match &mut self.wire {
             Some(wire) => wire.ready(&mut self.watchdog).await.is_ok(),
@@ -162,7 +162,7 @@ impl Connection {
                 Ok(None) => break,
                 Ok(Some(Ok(frame))) => match frame.into_data() {
                     Ok(bytes) => bytes,
-                    // Trailers.
+                    // The frame contains trailers.
                     Err(_) => continue,
                 },
                 Ok(Some(Err(error))) => {
@@ -203,7 +203,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads and drops the body of an error response, so that the connection can be kept. Gives up on long bodies.
+    /// Reads and drops the body of an error response, so that the connection can be used for the next request.
+    /// Closes the connection if the body is longer than `DISCARDED_BYTES_MAX`.
     async fn discard(&mut self, mut body: Incoming) {
         let mut left = DISCARDED_BYTES_MAX;
         while let Some(wire) = &mut self.wire {
@@ -232,7 +233,7 @@ struct Wire {
 }
 
 impl Wire {
-    /// Waits until the last exchange is complete. Returns an error if the connection has ended.
+    /// Waits until the previous exchange is complete. Returns an error if the connection has ended.
     async fn ready(&mut self, watchdog: &mut Watchdog) -> Result<(), ()> {
         let Self { sender, connection } = self;
         let ready = drive(connection, pin!(sender.ready()), watchdog).await;
@@ -251,7 +252,7 @@ impl Wire {
     }
 }
 
-/// Waits for `future` and drives the connection, on which the future depends.
+/// Waits for `future`, and drives the connection meanwhile, because the future depends on the connection's progress.
 async fn drive<F: Future>(
     connection: &mut Option<Pin<Box<Exchange>>>,
     mut future: Pin<&mut F>,
@@ -265,7 +266,7 @@ async fn drive<F: Future>(
             let Some(open) = connection else {
                 return Poll::Pending;
             };
-            // The future reports the error with more detail.
+            // If the connection has ended, the future reports the error with more detail.
             if open.as_mut().poll(cx).is_ready() {
                 *connection = None;
             }
@@ -274,10 +275,11 @@ async fn drive<F: Future>(
         .await
 }
 
-/// Times out if there was no activity for too long.
+/// Ends a wait if the connection had no activity for too long.
 ///
-/// One timer serves all requests of the connection. Each tick checks for activity since the previous tick. A guarded
-/// future therefore fails after one to two timeouts, and a request without a timeout costs nothing.
+/// One timer serves all requests of the connection. Each tick checks for activity since the previous tick. A
+/// guarded future therefore fails after one to two times the timeout, and a request that is not late needs no
+/// timer of its own.
 struct Watchdog {
     timeout: Duration,
     ticks: Interval,
@@ -331,7 +333,7 @@ fn failure(kind: ErrorKind, detail: String) -> Failure {
     Failure { kind, detail }
 }
 
-/// hyper's error says what failed, and its source says why.
+/// Formats hyper's error, which says what failed, with its source, which says why.
 fn in_full(error: &hyper::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {source}"),

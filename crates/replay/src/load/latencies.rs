@@ -1,13 +1,14 @@
-//! Live latencies in buckets. The percentiles of any interval of a run follow from the difference of two snapshots.
+//! Histograms of latencies that other threads can read while a replay runs.
 //!
-//! Each doubling has 64 buckets, so a percentile is off by at most 1.6 %. Counting is one relaxed addition. `tally`
-//! has the more precise histograms of the whole run.
+//! The difference of two snapshots has the percentiles of the interval between them. Each doubling of the
+//! latency has 64 buckets, so the error of a percentile is at most 1.6 %. Counting is one relaxed addition. The
+//! module `tally` has the more precise histograms of the whole run.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Counters that several threads increment.
+/// One counter per bucket. Several threads increment them.
 pub(super) struct LatencyCounts(Box<[AtomicU64]>);
 
 impl LatencyCounts {
@@ -54,7 +55,7 @@ impl Latencies {
         self.0.iter().all(|&count| count == 0)
     }
 
-    /// The latencies counted after `earlier`, a snapshot of the same counters.
+    /// Returns the latencies counted after `earlier`, a snapshot of the same counters.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let pairs = self.0.iter().zip(&earlier.0);
@@ -68,7 +69,7 @@ impl Latencies {
         }
     }
 
-    /// The latency that a `share` of the values does not exceed, or `None` without values.
+    /// Returns the latency that a `share` of the values does not exceed, or `None` without values.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let all = self.len();
         if all == 0 {
@@ -101,7 +102,7 @@ impl fmt::Debug for Latencies {
     }
 }
 
-/// The bucket of a latency. Below 64 units each unit has its own bucket.
+/// Returns the number of the bucket of a latency. Below 64 units, each unit has its own bucket.
 fn bucket(took: Duration) -> usize {
     let units = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX) >> UNIT_BITS;
     let units = units.min(UNITS_MAX);
@@ -109,11 +110,12 @@ fn bucket(took: Duration) -> usize {
         return units as usize;
     }
     let shift = units.ilog2() - SUB_BITS;
-    // The result of the shift is 64 to 127; the octave number accounts for the 64.
+    // `units >> shift` is 64 to 127, and each shift has 64 buckets. For shift 0 the bucket is thus the number
+    // of units.
     (shift as usize * SUBS) + (units >> shift) as usize
 }
 
-/// The middle of the range of a bucket.
+/// Returns the middle of the range of latencies that a bucket counts.
 fn middle(bucket: usize) -> Duration {
     let nanos = if bucket < SUBS {
         ((bucket as u64) << UNIT_BITS) + (1 << (UNIT_BITS - 1))
@@ -126,7 +128,7 @@ fn middle(bucket: usize) -> Duration {
     Duration::from_nanos(nanos)
 }
 
-/// A unit is 2^10 ns. Reading the clock costs about a tenth of it.
+/// A unit is 2^10 ns. Reading the clock takes about a tenth of a unit.
 const UNIT_BITS: u32 = 10;
 
 const SUB_BITS: u32 = 6;
@@ -135,7 +137,7 @@ const SUBS: usize = 1 << SUB_BITS;
 /// 2^32 units are 73 minutes, twice the longest possible request.
 const UNITS_MAX: u64 = (1 << 32) - 1;
 
-/// 64 buckets for values below 64 units, then 64 for each doubling up to 2^32.
+/// The number of buckets: 64 for values below 64 units, then 64 for each doubling up to 2^32 units.
 const BUCKETS: usize = SUBS * (32 - SUB_BITS as usize + 1);
 
 #[cfg(test)]
@@ -163,7 +165,7 @@ mod tests {
         }
     }
 
-    /// The percentiles equal those of the sorted list.
+    /// The expected percentiles are those of the sorted list.
     #[test]
     fn percentiles_of_a_stretch_are_those_of_its_answers_alone() {
         let counts = LatencyCounts::default();

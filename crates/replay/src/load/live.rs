@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::latencies::{Latencies, LatencyCounts};
 
-/// The progress of a replay, including the warm-up. It starts from zero with each run.
+/// The progress of a replay, including the warm-up. Each run resets the counters to zero.
 #[derive(Debug, Default)]
 pub struct LiveCounts {
     requests: AtomicU64,
@@ -30,37 +30,37 @@ pub(crate) struct LiveSnapshot {
 }
 
 impl LiveCounts {
-    /// Requests that were answered or that failed.
+    /// Returns the number of requests that were answered or that failed.
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// Requests that failed.
+    /// Returns the number of requests that failed.
     pub fn errors(&self) -> u64 {
         self.errors.load(Ordering::Relaxed)
     }
 
-    /// Bytes of correct bodies.
+    /// Returns the number of bytes of correct bodies.
     pub fn body_bytes(&self) -> u64 {
         self.body_bytes.load(Ordering::Relaxed)
     }
 
-    /// Requests answered from the cache.
+    /// Returns the number of requests answered from the cache.
     pub fn hits(&self) -> u64 {
         self.hits.load(Ordering::Relaxed)
     }
 
-    /// Bytes of correct bodies from the cache.
+    /// Returns the number of bytes of correct bodies from the cache.
     pub fn hit_bytes(&self) -> u64 {
         self.hit_bytes.load(Ordering::Relaxed)
     }
 
-    /// The latencies of correct responses so far.
+    /// Returns the latencies of correct responses so far.
     pub fn latencies(&self) -> Latencies {
         self.latencies.snapshot()
     }
 
-    /// The latencies of correct responses after the warm-up so far.
+    /// Returns the latencies of correct responses since the end of the warm-up.
     pub fn counted_latencies(&self) -> Latencies {
         self.counted.snapshot()
     }
@@ -112,7 +112,8 @@ impl LiveCounts {
             self.hits.fetch_add(1, Ordering::Relaxed);
             self.hit_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
-        // Reads first: an unconditional store would take the cache line from the other workers each time.
+        // The counter is usually zero already. An unconditional store would take its cache line from the other
+        // workers.
         if self.failures_in_a_row.load(Ordering::Relaxed) != 0 {
             self.failures_in_a_row.store(0, Ordering::Relaxed);
         }

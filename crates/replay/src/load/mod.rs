@@ -6,8 +6,8 @@
 //! The memory use is one read buffer per connection, beside the buffers of the kernel.
 //!
 //! A closed loop sends as fast as responses arrive. In an open loop ([`Pacing::Rate`], [`Pacing::TraceTime`]) each
-//! request has a scheduled time, and its latency is measured from this time even if no connection was free. A target
-//! that stalls is therefore charged for every request that it delayed (no coordinated omission).
+//! request has a due time, and its latency is measured from this time even if no connection was free. If the target
+//! stalls, the wait is therefore part of the latency of every delayed request (no coordinated omission).
 //!
 //! [`Pattern`]: crate::Pattern
 
@@ -79,7 +79,7 @@ pub enum ReplayError {
 
 /// Sends the requests to the plan's target and returns a report.
 ///
-/// Blocks until the last response. [`ReplayPlan::live`] shows the progress meanwhile.
+/// Blocks until the last response has arrived. Meanwhile [`ReplayPlan::live`] shows the progress.
 ///
 /// # Errors
 ///
@@ -102,12 +102,12 @@ where
     })
 }
 
-/// Like [`run`], for a trace that is pushed. `source` is called once on its own thread and pushes its records into
-/// the [`Feeder`] until the trace ends or the feeder returns `Break`.
+/// Like [`run`], for a source that pushes its records. `source` is called once on its own thread and pushes the
+/// records into the [`Feeder`] until the trace ends or the feeder returns `Break`.
 ///
 /// # Errors
 ///
-/// The same as for [`run`].
+/// Returns the same errors as [`run`].
 pub fn run_from<E>(
     plan: &ReplayPlan,
     source: impl FnOnce(&mut Feeder) -> Result<(), E> + Send,
@@ -115,7 +115,7 @@ pub fn run_from<E>(
 where
     E: Into<Box<dyn error::Error + Send + Sync>>,
 {
-    // An unreachable target is one error, not a million failed requests.
+    // If the target is unreachable, the caller gets one error instead of a report of a million failed requests.
     let addr = plan.target.addr();
     std::net::TcpStream::connect_timeout(&addr, CONNECT_TIME_MAX)
         .map_err(|source| ReplayError::Connect { addr, source })?;

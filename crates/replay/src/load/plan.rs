@@ -25,29 +25,29 @@ pub struct ReplayPlan {
     /// Open connections, each with one request at a time. Default: 32.
     pub connections: NonZeroUsize,
 
-    /// Threads over which the connections are spread; never more than connections. The default is one: it sends about
-    /// 50,000 small requests per second, and the target needs cores too.
+    /// Threads over which the connections are spread; never more than connections. The default is one: one
+    /// thread sends about 50,000 small requests per second, and the target needs the other cores.
     pub workers: NonZeroUsize,
 
     /// The times at which requests are sent.
     pub pacing: Pacing,
 
-    /// The maximum number of requests.
+    /// The number of requests after which the replay ends; `None` replays the whole trace.
     pub requests_max: Option<NonZeroU64>,
 
-    /// Requests for larger objects are skipped.
+    /// The maximum size of an object. Requests for larger objects are skipped.
     pub size_bytes_max: Option<u64>,
 
-    /// The first requests of the trace: they fill the cache and are not counted.
+    /// The number of requests at the start of the trace that fill the cache and are not counted.
     pub warmup_requests: u64,
 
-    /// True if an object keeps its first size when the trace changes its size, as in simulations. Default: true. The
-    /// size is part of the URL, so another size would be another object.
+    /// True if every request for an object uses the first size of the object in the trace, as in simulations.
+    /// Default: true. The size is part of the URL, so another size would be another object.
     pub settle_sizes: bool,
 
-    /// The emulated round-trip time to the client. Each request waits this long before it is sent, and its latency
-    /// includes the wait. Default: none. It corresponds to one round trip per request on a kept connection. The
-    /// limited bandwidth of a long body is not emulated.
+    /// The emulated round-trip time between client and target. Each request waits this long before it is sent,
+    /// and its latency includes the wait. Default: none. This emulates one round trip per request on a kept
+    /// connection, but not a limited bandwidth.
     pub round_trip: Duration,
 
     /// A request fails if no byte arrives for this long. Default: 30 seconds.
@@ -73,7 +73,7 @@ pub struct ReplayPlan {
 }
 
 impl ReplayPlan {
-    /// A plan for a closed loop of 32 connections on one worker.
+    /// Returns a plan for a closed loop of 32 connections on one worker.
     pub fn new(trace: impl Into<String>, target: Target) -> Self {
         Self {
             trace: trace.into(),
@@ -104,11 +104,11 @@ impl ReplayPlan {
 /// The times at which requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pacing {
-    /// Closed loop: a connection sends its next request after the response.
+    /// Closed loop: a connection sends its next request when it has received the response.
     Closed,
     /// A constant number of requests per second.
     Rate(f64),
-    /// The times of the trace, divided by `speedup`.
+    /// Each request is sent at its time in the trace, divided by `speedup`.
     TraceTime {
         /// Seconds of the trace per second of the replay.
         speedup: f64,
@@ -145,17 +145,17 @@ pub enum TargetError {
 }
 
 impl Target {
-    /// The first address that the resolver returned.
+    /// Returns the first address that the resolver returned for the host.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// The value of the `Host` header.
+    /// Returns the value of the `Host` header.
     pub(crate) fn host(&self) -> &HeaderValue {
         &self.host
     }
 
-    /// The path prefix, without a trailing slash.
+    /// Returns the path prefix, without a trailing slash.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }

@@ -1,4 +1,4 @@
-//! A bounded queue from the trace to all connections, in trace order.
+//! A bounded queue of requests, from the trace to all connections, in trace order.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use super::schedule::Schedule;
 /// A request to send.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Job {
-    /// Its position among all sent requests, from 0.
+    /// The position of the request among all sent requests, from 0.
     pub(super) number: u64,
     pub(super) key: u64,
     pub(super) size: u64,
@@ -65,8 +65,8 @@ pub struct Feeder {
 }
 
 impl Feeder {
-    /// Adds a request to the queue, and waits while the queue is full. Returns `Break` when no more requests are
-    /// needed.
+    /// Adds a request to the queue, and waits while the queue is full. Returns `Break` when the plan's number
+    /// of requests is reached or the workers have stopped.
     pub fn push(&mut self, record: Record) -> ControlFlow<()> {
         if self.number >= self.requests_max {
             return ControlFlow::Break(());
@@ -92,7 +92,7 @@ impl Feeder {
             due: self.schedule.due(self.number, time),
         });
         self.number += 1;
-        // The first request is sent at once, because reading from stdin may be slow.
+        // The first request is a batch of its own, because reading further requests from stdin may be slow.
         if self.batch.len() >= BATCH_JOBS || self.number == 1 {
             return self.send();
         }
@@ -129,7 +129,7 @@ impl fmt::Debug for Feeder {
 
 /// The receiving side of the queue, used by the connections.
 pub(super) struct Queue {
-    // A tokio mutex, because it is held while waiting for the next batch.
+    // A tokio mutex, because a connection holds the lock while it waits for the next batch.
     taker: Mutex<Taker>,
 }
 
@@ -139,7 +139,7 @@ struct Taker {
 }
 
 impl Queue {
-    /// Returns the next request, in trace order over all connections.
+    /// Returns the next request of the trace, or `None` at its end. All connections take from one queue.
     pub(super) async fn next(&self) -> Option<Job> {
         let mut taker = self.taker.lock().await;
         loop {
@@ -150,7 +150,7 @@ impl Queue {
         }
     }
 
-    /// Closes the queue. The feeder ends as soon as it notices.
+    /// Closes the queue, so that the feeder's next batch is not accepted and the feeder ends.
     pub(super) fn close(&self) {
         // This is called after all workers have ended, so the lock is free.
         if let Ok(mut taker) = self.taker.try_lock() {

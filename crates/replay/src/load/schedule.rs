@@ -1,4 +1,4 @@
-//! Computes when a request is due, and its latency. Pure code.
+//! Computes the due time of a request, and its latency. The module is pure: it does no I/O and reads no clock.
 
 use std::time::Duration;
 
@@ -19,28 +19,28 @@ pub struct Schedule {
 pub struct Moments {
     /// The due time, if the request has one.
     pub due: Option<Duration>,
-    /// When the request was passed to the connection.
+    /// The time when the request was passed to the connection.
     pub sent: Duration,
-    /// When the head of the response was complete.
+    /// The time when the head of the response was complete.
     pub first_byte: Duration,
-    /// When the last byte of the body arrived.
+    /// The time when the last byte of the body arrived.
     pub end: Duration,
 }
 
-/// The durations of a request.
+/// The durations of a request. The first two begin at the due time, or at the send time in a closed loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spans {
-    /// Until the head of the response was complete.
+    /// The time until the head of the response was complete.
     pub first_byte: Duration,
-    /// Until the end of the body.
+    /// The time until the end of the body.
     pub total: Duration,
-    /// From the due time to the send time: no connection was free, or the generator was late. It is included in the
-    /// other two durations.
+    /// The time from the due time to the send time, while no connection was free or the generator was late. The other
+    /// two durations include it.
     pub send_delay: Duration,
 }
 
 impl Schedule {
-    /// A schedule at the start of a trace.
+    /// Returns a schedule at the start of a trace.
     pub fn new(pacing: Pacing) -> Self {
         Self {
             pacing,
@@ -49,9 +49,10 @@ impl Schedule {
         }
     }
 
-    /// The due time of request `n`, with time `time` in the trace. `None` in a closed loop.
+    /// Returns the due time of request `n`, whose time in the trace is `time`; `None` in a closed loop.
     ///
-    /// If the times of a trace step back, the affected requests are due at once. The order is kept.
+    /// A request whose trace time is earlier than that of a previous request is due together with the previous
+    /// one, so the order of the trace is kept.
     pub fn due(&mut self, n: u64, time: Timestamp) -> Option<Duration> {
         let due = match self.pacing {
             Pacing::Closed => return None,
@@ -67,8 +68,8 @@ impl Schedule {
 }
 
 impl Moments {
-    /// Computes the durations from the due time, if the request has one. Waiting for a busy connection is latency
-    /// that a user would notice.
+    /// Computes the durations, from the due time if the request has one. The wait for a free connection is thus
+    /// part of the latency, because a user would notice it.
     pub fn spans(self) -> Spans {
         let from = self.due.unwrap_or(self.sent);
         Spans {
@@ -79,7 +80,7 @@ impl Moments {
     }
 }
 
-/// A very low rate would exceed the range of `Duration`.
+/// Converts seconds to a duration of at most a century, because a very low rate would exceed the range of `Duration`.
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds)
         .unwrap_or(NEVER)
@@ -128,13 +129,13 @@ mod tests {
         assert_eq!(schedule.due(1, Timestamp::ZERO), Some(NEVER));
     }
 
-    /// A stall is charged to every request that was due while it lasted.
+    /// The latency of every request that was due during a stall includes its wait.
     ///
     /// The target answers in 100 µs and stalls once for one second. 1000 requests per second are due on one
-    /// connection. The requests due during the stall waited half a second on average. Measured from the send time,
-    /// only one request would show it.
+    /// connection. The requests due during the stall wait half a second on average. If latency were measured from the
+    /// send time, only one request would be slow.
     ///
-    /// Method: simulates the connection in virtual time.
+    /// Method: simulate the connection in virtual time.
     #[test]
     fn a_stall_is_charged_to_every_request_it_kept_waiting() {
         let (service, stall) = (Duration::from_micros(100), Duration::from_secs(1));

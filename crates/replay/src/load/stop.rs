@@ -1,4 +1,4 @@
-//! Ends a replay before the end of its trace.
+//! Lets another thread end a replay before the end of its trace.
 
 use std::future::Future;
 use std::pin::pin;
@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
-/// A stop request. A replay can check it at any time, and it wakes waiting tasks. Clones share the state.
+/// A stop request. A replay checks the request at any time, and the request wakes waiting tasks. Clones share the
+/// state.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<Inner>);
 
@@ -32,7 +33,7 @@ impl Stop {
     /// Returns the output of `work`, or `None` if the stop is requested first.
     pub(super) async fn before<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut asked = pin!(self.0.wake.notified());
-        // Registers before it checks the flag, so that no request is missed in between.
+        // The wake-up is registered before the flag is checked, so that a stop between the two is not missed.
         asked.as_mut().enable();
         if self.0.asked.load(Ordering::SeqCst) {
             return None;

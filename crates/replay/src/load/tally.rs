@@ -68,9 +68,9 @@ pub(super) struct Failure {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ErrorSample {
-    /// Its position among the sent requests, from 0.
+    /// The position of the request among the sent requests, from 0.
     pub request: u64,
-    /// The requested object.
+    /// The number of the requested object in the trace.
     pub object: u64,
     /// The kind of the failure.
     pub kind: ErrorKind,
@@ -96,7 +96,7 @@ pub(crate) struct Tally {
 
 impl Tally {
     pub(super) fn new() -> Self {
-        // Three digits from 100 ns to one hour need about 200 KiB per histogram.
+        // With a precision of three digits from 100 ns to one hour, a histogram needs about 200 KiB.
         let histogram = || {
             Histogram::new_with_bounds(100, 3_600_000_000_000, 3)
                 .expect("bounds and digits are within what the library takes")

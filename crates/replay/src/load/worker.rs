@@ -19,9 +19,9 @@ use crate::monitor::thread_cpu;
 pub(super) struct Shared {
     plan: ReplayPlan,
     queue: Queue,
-    /// When the first request was taken; due times count from here.
+    /// The time when the first request was taken from the queue; due times count from it.
     started: OnceLock<Instant>,
-    /// When the first counted request was due, or sent if it has no due time.
+    /// The time when the first counted request was due, or was sent if it has no due time.
     measured_from: OnceLock<Instant>,
     gave_up: AtomicBool,
 }
@@ -49,7 +49,7 @@ impl Shared {
         self.queue.close();
     }
 
-    /// The duration of the counted part of the run.
+    /// Returns the duration of the run without the warm-up.
     pub(super) fn span(&self, ended: Instant) -> Duration {
         match self.measured_from.get() {
             Some(&from) => ended.saturating_duration_since(from),
@@ -128,7 +128,7 @@ pub(super) fn run(number: usize, shared: &Arc<Shared>) -> io::Result<Worked> {
         }
         Ok::<_, io::Error>(())
     })?;
-    // Its tasks have ended and dropped their references. Cloning the counts is cheap.
+    // The tasks of this worker have ended, so the counts are final. Cloning them is cheap.
     let tally = lock(&tally).clone();
     Ok(Worked {
         tally,
@@ -160,8 +160,8 @@ async fn run_connection(shared: Arc<Shared>, tally: Arc<Mutex<Tally>>) -> io::Re
         }
         let sent = Instant::now();
         if let (Some(alarm), false) = (&alarm, plan.round_trip.is_zero()) {
-            // Waits for the whole emulated round trip before sending. The measured latency is the same as with two
-            // waits, and half the timers suffice.
+            // Waits for the whole emulated round trip before sending. One wait of the whole time gives the same
+            // latency as one before the request and one after the response, and needs half the timers.
             alarm.until(sent + plan.round_trip).await?;
         }
         if job.number >= plan.warmup_requests {
@@ -184,7 +184,7 @@ async fn run_connection(shared: Arc<Shared>, tally: Arc<Mutex<Tally>>) -> io::Re
     Ok(())
 }
 
-/// After a failed connection, waits 10 ms, 20, 40 and so on up to one second.
+/// Waits after consecutive failed connections: 10 ms, then 20, 40 and so on up to one second.
 async fn pause_after_failures(failures: u32) {
     let pause = PAUSE_FIRST.saturating_mul(1 << (failures - 1).min(7));
     tokio::time::sleep(pause.min(PAUSE_MAX)).await;

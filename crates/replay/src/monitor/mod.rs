@@ -1,8 +1,9 @@
 //! Samples the resources of the target's process under load.
 //!
-//! A thread reads `/proc/PID` once per second: CPU, memory, disk, descriptors and threads. It reads network bytes if
-//! the process has its own network namespace, because Linux counts bytes per interface, not per process. With a
-//! status page, each sample contains this page. `proc` reads and parses; this module takes the samples.
+//! A thread reads `/proc/PID` once per second: CPU, memory, disk, descriptors and threads. It reads network
+//! bytes only if the process has its own network namespace, because Linux counts bytes per interface, not per
+//! process. If a status page is configured, each sample contains this page. `proc` reads and parses the files;
+//! this module takes the samples.
 
 mod proc;
 mod status;
@@ -66,7 +67,7 @@ pub struct TargetReport {
 pub struct Sample {
     /// Seconds since the start of the replay.
     pub seconds: f64,
-    /// Requests answered or failed so far. This and the next four counters include the warm-up.
+    /// Requests answered or failed so far. This counter and the next four include the warm-up.
     pub requests: u64,
     /// Hits so far.
     pub hits: u64,
@@ -90,11 +91,11 @@ pub struct Sample {
     pub disk_write_bytes: Option<u64>,
     /// Network bytes, if the process has its own network namespace.
     pub network: Option<Network>,
-    /// Open file descriptors.
+    /// The number of open file descriptors.
     pub descriptors: Option<u64>,
-    /// The part of them that are sockets: connections and listeners.
+    /// The descriptors that are sockets: connections and listeners.
     pub sockets: Option<u64>,
-    /// Threads.
+    /// The number of threads.
     pub threads: Option<u64>,
     /// The content of the status page.
     pub status: Option<serde_json::Value>,
@@ -136,7 +137,8 @@ struct Watch {
     live: Arc<LiveCounts>,
     started: Instant,
     report: TargetReport,
-    /// Only every n-th sample is kept, so that a run of a week stays within the bound.
+    /// A sample is taken every `every` ticks. The number doubles when the series is full, so that a run of a
+    /// week stays within the bound.
     every: u64,
     ticks: u64,
 }
@@ -171,7 +173,7 @@ impl Watch {
                 self.sample();
             }
             self.thin();
-            // After a slow sample the next samples keep their distance.
+            // The samples that were missed during a slow sample are skipped.
             next = (next + self.interval).max(Instant::now());
         }
         self.sample();
@@ -179,7 +181,7 @@ impl Watch {
         self.report
     }
 
-    /// At the bound, removes every second sample and halves the sampling rate.
+    /// If the series is full, removes every second sample and halves the sampling rate.
     fn thin(&mut self) {
         if self.report.series.len() < SAMPLES_MAX {
             return;
@@ -273,7 +275,7 @@ impl TargetReport {
     }
 }
 
-/// The CPU time of the calling thread, in nanoseconds.
+/// Returns the CPU time of the calling thread, or `None` if the kernel does not report it.
 pub(crate) fn thread_cpu() -> Option<Duration> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let nanos = text.split_whitespace().next()?.parse().ok()?;

@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use super::Sample;
 
-/// The unit of `st_blocks` (stat(2)).
+/// The unit of `st_blocks`, in bytes (stat(2)).
 const BLOCK_BYTES: u64 = 512;
 
 /// A process, identified by its process id.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Process(pub(super) u32);
 
-/// The fields of `/proc/PID/stat` that are used.
+/// The fields of `/proc/PID/stat` that the monitor uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stat {
     user_ticks: u64,
@@ -25,7 +25,7 @@ pub(super) struct Stat {
     rss_pages: u64,
 }
 
-/// Bytes over all interfaces except loopback.
+/// The bytes of all network interfaces except loopback.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Network {
     /// Bytes received.
@@ -40,7 +40,7 @@ impl Process {
         Stat::parse(&text).ok_or_else(|| io::Error::other("/proc/PID/stat has another form"))
     }
 
-    /// Fills in the resource use. Fields that the monitor may not read stay `None`.
+    /// Writes the resource use into the sample. Fields that the monitor may not read stay `None`.
     pub(super) fn fill(self, stat: &Stat, sample: &mut Sample) {
         let per_second = clock_ticks_per_second() as f64;
         sample.cpu_user_seconds = Some(stat.user_ticks as f64 / per_second);
@@ -100,7 +100,7 @@ impl Process {
     }
 }
 
-/// The parent of a process, if the process exists.
+/// Returns the parent of a process, if the process exists.
 pub(super) fn parent_of(pid: u32) -> Option<u32> {
     let text = Process(pid).read("stat").ok()?;
     let (_, rest) = text.rsplit_once(") ")?;
@@ -109,7 +109,7 @@ pub(super) fn parent_of(pid: u32) -> Option<u32> {
 }
 
 impl Stat {
-    /// The size of the resident set in bytes.
+    /// Returns the size of the resident set in bytes.
     pub(super) fn rss_bytes(&self) -> u64 {
         self.rss_pages * page_size() as u64
     }
@@ -144,7 +144,8 @@ impl Network {
                 .split_whitespace()
                 .map_while(|figure| figure.parse().ok())
                 .collect();
-            // Eight counters of received data are followed by eight of sent data; bytes come first.
+            // Each line has eight counters of received data, then eight of sent data. The first of each eight
+            // counts bytes.
             sum.received_bytes += figures.first().copied().unwrap_or(0);
             sum.sent_bytes += figures.get(8).copied().unwrap_or(0);
         }

@@ -42,7 +42,7 @@ fn parse(answer: &[u8]) -> Result<serde_json::Value, String> {
     serde_json::from_slice(&answer[end + 4..]).map_err(|error| format!("not JSON: {error}"))
 }
 
-/// A page that takes longer would not match the time of its sample.
+/// The maximum time for a page. A slower page would not match the time of its sample.
 const TIMEOUT: Duration = Duration::from_millis(500);
 const PAGE_BYTES_MAX: u64 = 1 << 20;
 

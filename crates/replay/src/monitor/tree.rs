@@ -15,19 +15,20 @@ use super::proc::{Process, parent_of};
 pub struct Usage {
     /// The number of processes.
     pub processes: u64,
-    /// CPU time in user mode and kernel since the processes started, without ended processes.
+    /// CPU time in user mode and kernel since the processes started. Processes that have ended are not included.
     pub cpu_seconds: f64,
-    /// Memory: the proportional set size if the kernel reports it, else the resident set; plus their files in memory.
+    /// Memory of the processes: the proportional set size, or the resident set if the kernel does not report
+    /// the former; plus the files in memory (`memfd_create`) of the processes.
     pub memory_bytes: u64,
     /// Bytes read from a device since the processes started (`read_bytes` of proc(5)).
     pub disk_read_bytes: u64,
     /// Bytes passed to a device for writing since the processes started (`write_bytes`).
     pub disk_write_bytes: u64,
-    /// Open file descriptors.
+    /// The number of open file descriptors.
     pub descriptors: u64,
-    /// The part of them that are sockets: connections and listeners.
+    /// The descriptors that are sockets: connections and listeners.
     pub sockets: u64,
-    /// Threads.
+    /// The number of threads.
     pub threads: u64,
 }
 
@@ -49,7 +50,7 @@ pub fn usage_of_tree(root: u32) -> io::Result<Usage> {
     Ok(usage)
 }
 
-/// The child processes of `parent`.
+/// Returns the child processes of `parent`.
 pub fn children_of(parent: u32) -> Vec<u32> {
     let all = parents().into_iter();
     all.filter(|(_, its)| *its == parent)
@@ -62,7 +63,7 @@ impl Usage {
         self.processes += 1;
         self.cpu_seconds +=
             sample.cpu_user_seconds.unwrap_or(0.0) + sample.cpu_system_seconds.unwrap_or(0.0);
-        // The part above the resident set is files in memory.
+        // `rss_bytes` is the resident set plus the unmapped pages of files in memory.
         let memory_files = sample
             .rss_bytes
             .unwrap_or(resident)
@@ -76,7 +77,7 @@ impl Usage {
     }
 }
 
-/// The parent of every process.
+/// Returns the parent of every process.
 fn parents() -> BTreeMap<u32, u32> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return BTreeMap::new();
@@ -118,7 +119,7 @@ mod tests {
         assert_eq!(descendants(&parents, 5), BTreeSet::from([5]));
     }
 
-    /// Method: starts a shell that waits for a child, which waits for this test.
+    /// Method: start a shell that waits for a child. The child ends when this test closes the child's input.
     #[test]
     fn children_are_counted_with_their_parent() {
         let mut shell = Command::new("sh")

@@ -1,7 +1,7 @@
 //! Computes the response to a request for an object: conditions, ranges, headers. Pure code.
 //!
-//! Heads are small and of constant length where possible, because a cache charges them to its capacity and a
-//! prediction must know them. With the defaults, the head of a 200 is
+//! Heads are small and, if possible, of constant length: a cache counts them against its capacity, and a
+//! prediction of its hit ratio must know their length. With the defaults, the head of a 200 is
 //!
 //! ```text
 //! HTTP/1.1 200 OK                        17 bytes with CRLF
@@ -11,9 +11,9 @@
 //!                                         2
 //! ```
 //!
-//! The sum is 104 bytes and the digits of the size. With entity tags, a filler in the tag compensates for the digits:
-//! `etag: "`, 16 hex digits, 13 zeros minus the digits of the size, `"`. Then each head has 104 + 13 + 26 = 143
-//! bytes.
+//! The sum is 104 bytes plus the digits of the size. With entity tags, a filler in the tag compensates for the
+//! digits: `etag: "`, 16 hex digits, 13 zeros minus the digits of the size, `"`. Then each head has 104 + 13 +
+//! 26 = 143 bytes.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -109,7 +109,7 @@ impl Answer {
         };
         let wanted = match part {
             ("", last) => last.parse().ok().map(|last: u64| {
-                // The last `last` bytes, or the whole object if it is shorter.
+                // The client requests the last `last` bytes, or the whole object if it is shorter.
                 (last > 0).then(|| size.saturating_sub(last)..size)
             }),
             (first, "") => first.parse().ok().map(|first: u64| Some(first..size)),
@@ -139,7 +139,8 @@ impl Answer {
     }
 }
 
-/// RFC 9110, section 13.2.2, steps 3 and 4: if `If-None-Match` is present, it alone is evaluated.
+/// Returns true if a condition of the request calls for a 304. If `If-None-Match` is present, `If-Modified-Since` is
+/// ignored (RFC 9110, section 13.2.2, steps 3 and 4).
 fn is_unmodified(
     asked: &HeaderMap,
     etag: Option<&HeaderValue>,
@@ -160,7 +161,8 @@ fn is_unmodified(
     }
 }
 
-/// Section 13.1.5: `If-Range` requires a strong match of the entity tag, or exactly the same date.
+/// Returns true if the `Range` of the request applies. `If-Range` requires a strong match of the entity tag, or
+/// exactly the date of the object (section 13.1.5).
 fn range_applies(
     asked: &HeaderMap,
     etag: Option<&HeaderValue>,
@@ -183,7 +185,7 @@ fn date(asked: &HeaderMap, name: HeaderName) -> Option<u64> {
     Some(since_epoch.as_secs())
 }
 
-/// Another size is another version of the object, so the tag depends on id and size.
+/// Returns the entity tag. It depends on id and size, because another size is another version of the object.
 fn etag(pattern: Pattern, size: u64) -> HeaderValue {
     let version = mix::draw(pattern.key(), size);
     let digits = size.checked_ilog10().unwrap_or(0) as usize + 1;
@@ -197,7 +199,7 @@ fn text(text: String) -> HeaderValue {
     HeaderValue::try_from(text).expect("written from digits and letters")
 }
 
-/// The digits of 2^40.
+/// The number of digits of 2^40, the largest size.
 const SIZE_DIGITS_MAX: usize = 13;
 const _: () = assert!(super::OBJECT_BYTES_MAX.ilog10() as usize + 1 == SIZE_DIGITS_MAX);
 
@@ -297,7 +299,7 @@ mod tests {
         assert_eq!(other_size.status, 200);
     }
 
-    /// With entity tags all heads have the same length. Without them, the length grows with the digits of the size.
+    /// With entity tags all heads have the same length. Without tags, the length grows with the digits of the size.
     #[test]
     fn heads_are_as_long_as_documented() {
         let head_bytes = |answer: &Answer| -> usize {

@@ -20,7 +20,7 @@ pub(super) enum OriginBody {
         pattern: Pattern,
         at: u64,
         end: u64,
-        /// If false, the size is unknown to hyper, which then sends chunks.
+        /// If false, hyper does not learn the size and sends the body in chunks.
         says_size: bool,
         stats: Arc<OriginStats>,
     },
@@ -80,6 +80,6 @@ impl Body for OriginBody {
     }
 }
 
-/// Bytes generated at a time. They fit in the second-level cache until the kernel has copied them, and are enough
-/// that the cost of a write is small compared with the copy.
+/// The number of bytes that are generated at a time. They stay in the second-level cache until the kernel has copied
+/// them. Larger frames would not reduce the number of writes enough to matter.
 const FRAME_BYTES: usize = 128 << 10;

@@ -15,7 +15,8 @@ pub struct OriginConfig {
 
     /// Worker threads, each with its own runtime and listener.
     ///
-    /// The default is one: it generates several GB per second, and the cache under test needs the other cores.
+    /// The default is one: one worker generates several GB per second, and the cache under test needs the other
+    /// cores.
     pub workers: NonZeroUsize,
 
     /// The delay before each response. Default: none. The resolution is one millisecond.
@@ -30,18 +31,18 @@ pub struct OriginConfig {
     /// The status of an injected error. Default: 503.
     pub error_status: StatusCode,
 
-    /// The `Cache-Control` of every object, unless the query sets another one. `None` sends no header.
+    /// The `Cache-Control` of every object whose request does not set another one. `None` sends no header.
     ///
-    /// The default is `max-age=86400`: a replay takes less than a day, so objects become stale only on request.
+    /// The default is `max-age=86400`: a replay takes less than a day, so no object becomes stale with this default.
     pub cache_control: Option<HeaderValue>,
 
-    /// True if objects have an `ETag` and conditional requests are answered.
+    /// True if objects have an `ETag` and the origin answers conditional requests.
     ///
     /// Off by default to keep heads small. A filler in the tag compensates for the digits of `Content-Length`, so
     /// that all heads of status 200 have the same length.
     pub etag: bool,
 
-    /// True if objects have a `Last-Modified` (the same for all) and conditional requests are answered.
+    /// True if objects have a `Last-Modified`, the same date for all, and the origin answers conditional requests.
     pub last_modified: bool,
 
     /// Further headers of every response for an object.
@@ -53,8 +54,8 @@ pub struct OriginConfig {
     /// Connections served at the same time by all workers. Further connections wait to be accepted.
     pub connections_max: NonZeroUsize,
 
-    /// The seed for latency and errors. Request number `n` since the start gets draw `n`, so one connection sees the
-    /// same sequence each time.
+    /// The seed of the random numbers for latency and errors. The number of a request since the start selects
+    /// its random numbers, so a single connection gets the same sequence of latencies and errors in each run.
     pub seed: Seed,
 }
 
@@ -80,7 +81,7 @@ impl Default for OriginConfig {
 }
 
 impl OriginConfig {
-    /// Returns the delay of request number `n`, and whether the request fails.
+    /// Returns the injected delay and error of request number `n`.
     pub(super) fn fate(&self, n: u64) -> Fate {
         let draw = |which| crate::mix::unit(crate::mix::draw(self.seed.0, 2 * n + which));
         let latency = if self.jitter.is_zero() {

@@ -4,8 +4,8 @@
 //! own listener on the same port (`SO_REUSEPORT`). The kernel distributes the connections, and the workers share only
 //! counters.
 //!
-//! `ask` parses a request and `answer` computes the response (both pure). `body` generates the bytes while they are
-//! sent.
+//! `request` parses a request and `answer` computes the response (both pure). `body` generates the bytes while they
+//! are sent.
 
 mod answer;
 mod body;
@@ -19,7 +19,7 @@ pub use request::OriginRequestError;
 pub use server::{Running, StartError, SyntheticOrigin};
 pub use stats::{OriginCounts, OriginStats};
 
-/// The largest object: 2^40 bytes, a terabyte.
+/// The size of the largest object: 2^40 bytes, a terabyte.
 ///
-/// It has thirteen decimal digits; the filler in the entity tag depends on this.
+/// The number has thirteen decimal digits; the filler in the entity tag depends on this.
 pub const OBJECT_BYTES_MAX: u64 = 1 << 40;

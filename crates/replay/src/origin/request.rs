@@ -16,7 +16,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 pub(super) struct OriginRequest<'a> {
     pub(super) id: &'a str,
     pub(super) size: u64,
-    /// `None` uses the configured value, `Some(None)` sends no header.
+    /// `None` uses the configured value; `Some(None)` sends no header.
     pub(super) cache_control: Option<Option<HeaderValue>>,
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) status: StatusCode,
@@ -132,7 +132,7 @@ impl<'a> OriginRequest<'a> {
         if self.headers.len() >= HEADERS_MAX {
             return Err(bad(from, value, "sixteen headers are enough"));
         }
-        // hyper frames the message. A second framing header would make it invalid.
+        // hyper adds the framing headers. A second framing header would make the message invalid.
         if FRAMING.contains(&name.as_str()) {
             return Err(bad(from, name.as_str(), "framing is the origin's own"));
         }
@@ -182,7 +182,7 @@ fn decode(text: &str) -> Cow<'_, str> {
 
 const HEADERS_MAX: usize = 16;
 
-/// Ten times the default timeout of an edge for a response.
+/// The maximum delay: ten times the default timeout of an edge for a response.
 const DELAY_MAX: Duration = Duration::from_secs(600);
 
 const FRAMING: [&str; 5] = [

@@ -31,7 +31,7 @@ use crate::pattern::Pattern;
 #[derive(Debug)]
 pub struct SyntheticOrigin;
 
-/// A running origin. Dropping it stops it, like [`shutdown`](Self::shutdown).
+/// A running origin. Dropping this value stops the origin, like [`shutdown`](Self::shutdown).
 #[derive(Debug)]
 pub struct Running {
     addr: SocketAddr,
@@ -61,11 +61,12 @@ pub enum StartError {
 }
 
 impl SyntheticOrigin {
-    /// Listens and serves on its own threads. Returns when the port is open.
+    /// Starts an origin, which listens and serves on its own threads. Returns when the port is open.
     pub fn start(config: OriginConfig) -> Result<Running, StartError> {
         if config.listen.port() != 0 {
-            // Sockets with `SO_REUSEPORT` would let a second origin take half of the connections unnoticed. Listening
-            // without it first detects another origin.
+            // With `SO_REUSEPORT`, a second origin on this port would take half of the connections without an
+            // error. The port is therefore first opened without this option, which fails if another origin
+            // listens.
             drop(listen(config.listen, false)?);
         }
         let config = Arc::new(config);
@@ -110,12 +111,12 @@ impl SyntheticOrigin {
 }
 
 impl Running {
-    /// The address it listens on.
+    /// Returns the address on which the origin listens.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// The counters. They remain readable after the origin has stopped.
+    /// Returns the counters. They remain readable after the origin has stopped.
     pub fn stats(&self) -> Arc<OriginStats> {
         Arc::clone(&self.stats)
     }
@@ -184,7 +185,7 @@ impl Worker {
                         });
                     }
                     Err(error) => {
-                        // The process has probably run out of descriptors. Waits, so that open connections can end.
+                        // The process has probably run out of descriptors. The pause lets open connections end.
                         tracing::warn!(%error, "the origin could not accept a connection");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
@@ -195,7 +196,7 @@ impl Worker {
         }
         drop(listener);
         let drained = async { while connections.join_next().await.is_some() {} };
-        // Connections that are still open are aborted when the set is dropped.
+        // When the set is dropped, it aborts the connections that are still open.
         _ = tokio::time::timeout(DRAIN_TIME, drained).await;
     }
 
@@ -209,7 +210,7 @@ impl Worker {
         });
         let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
         let mut connection = std::pin::pin!(connection);
-        // The peer decides how a connection ends, so errors are ignored.
+        // An error means that the client has closed or broken the connection, which the client may do.
         let ended = tokio::select! {
             _ = connection.as_mut() => true,
             _ = self.stopped.wait_for(|&stopped| stopped) => false,

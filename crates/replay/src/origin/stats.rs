@@ -22,7 +22,7 @@ pub struct OriginStats {
 pub struct OriginCounts {
     /// Requests whose head was read, for any path.
     pub requests: u64,
-    /// Object bytes passed on for sending. An interrupted body counts up to the interruption.
+    /// Object bytes passed to hyper for sending. An interrupted body counts up to the interruption.
     pub body_bytes: u64,
     /// Responses with status 304.
     pub not_modified: u64,
@@ -39,7 +39,7 @@ pub struct OriginCounts {
 }
 
 impl OriginStats {
-    /// Reads the counters one after the other; each value is exact.
+    /// Returns the counters. They are read one after the other, so a request in between may be in some of them only.
     pub fn counts(&self) -> OriginCounts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         OriginCounts {

@@ -12,7 +12,7 @@ use super::nearest::nearest;
 /// A problem in a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// What is wrong.
+    /// The mistake in the plan.
     pub message: String,
     /// The line, counted from 1.
     pub line: usize,

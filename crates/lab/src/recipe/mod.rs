@@ -17,7 +17,7 @@ use crate::plan::{Contender, Server, Setting};
 pub(crate) struct Environment<'a> {
     /// The contender's folder, inside the folder for caches.
     pub(crate) folder: &'a Path,
-    /// The contender's folder in `/dev/shm`, or `folder` if there is none.
+    /// The contender's folder in `/dev/shm`, or `folder` if the system has no `/dev/shm`.
     pub(crate) memory_folder: &'a Path,
     pub(crate) port: u16,
     pub(crate) admin_port: u16,

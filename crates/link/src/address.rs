@@ -1,27 +1,29 @@
 //! Addresses that a permitted host name must not resolve to.
 //!
-//! The owner of a name's DNS zone chooses its addresses, and a user of the gateway chooses the name. A rule that
-//! permits a name therefore permits only addresses that are reachable on the internet. Addresses of this host, of
-//! the local network and of a cloud's metadata service need a rule for the address itself.
+//! A user of the gateway chooses the host name of a target, and the owner of the name's DNS zone chooses the
+//! addresses. A rule that permits a name therefore permits only addresses of the internet. Addresses of this host, of
+//! the local network and of a cloud's metadata service must be permitted by a rule for the address itself.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Why an address needs a rule of its own.
+/// Why an address must be permitted by a rule for the address itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SpecialAddress {
-    /// This host.
+    /// `127.0.0.0/8` and `::1`: the gateway's host.
     Loopback,
-    /// `0.0.0.0/8` and `::`: this host on Linux.
+    /// `0.0.0.0/8` and `::`. On Linux, a connection to these addresses reaches the gateway's host.
     Unspecified,
-    /// One network segment. Clouds have their metadata service in this range.
+    /// `169.254.0.0/16` and `fe80::/10`: the local network segment. Most clouds have their metadata service in this
+    /// range.
     LinkLocal,
-    /// RFC 1918, RFC 4193, and the shared address space of carriers (RFC 6598).
+    /// The private networks of RFC 1918 and RFC 4193, and the shared address space of carriers (RFC 6598).
     Private,
-    /// A metadata service at an address of a public range.
+    /// The metadata service of a cloud, at an address of a public range.
     Metadata,
-    /// A group of hosts.
+    /// A multicast address: a group of hosts.
     Multicast,
-    /// Not assigned to hosts of the internet (RFC 6890), or translated in a way that hides the host.
+    /// An address that is not assigned to hosts of the internet (RFC 6890), or is translated to the address of
+    /// another host.
     Reserved,
 }
 
@@ -38,7 +40,7 @@ impl SpecialAddress {
         }
     }
 
-    /// Returns why `address` needs a rule of its own, or `None` for an address of the internet.
+    /// Returns why a rule for `address` itself is required, or `None` for an address of the internet.
     pub(crate) fn of(address: IpAddr) -> Option<Self> {
         match address.to_canonical() {
             IpAddr::V4(address) => Self::of_v4(address),
@@ -73,15 +75,17 @@ impl SpecialAddress {
         match address.segments() {
             [0, 0, 0, 0, 0, 0, 0, 0] => Some(Self::Unspecified),
             [0, 0, 0, 0, 0, 0, 0, 1] => Some(Self::Loopback),
-            // Translated to IPv4 (RFC 6052): the embedded address counts.
+            // A router translates these addresses to the IPv4 address in the last 32 bits (RFC 6052).
             [0x64, 0xff9b, 0, 0, 0, 0, high, low] => embedded(high, low),
-            // 6to4 (RFC 3056): the embedded address counts.
+            // 6to4 (RFC 3056): packets are sent to the IPv4 address that follows the prefix.
             [0x2002, high, low, ..] => embedded(high, low),
             [0xff00..=0xffff, ..] => Some(Self::Multicast),
             [0xfe80..=0xfebf, ..] => Some(Self::LinkLocal),
-            // RFC 4193, with the metadata address fd00:ec2::254, and the former site-local range (RFC 3879).
+            // Private networks (RFC 4193), which include the metadata address fd00:ec2::254, and the former
+            // site-local range (RFC 3879).
             [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => Some(Self::Private),
-            // Exceptions within 2000::/3: benchmarking, ORCHID and Teredo in 2001::/23, and documentation.
+            // Reserved parts of the global range 2000::/3: benchmarking, ORCHID and Teredo in 2001::/23, and
+            // addresses for documentation.
             [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => {
                 Some(Self::Reserved)
             }
@@ -91,7 +95,7 @@ impl SpecialAddress {
     }
 }
 
-/// A network: the addresses that share a prefix of bits.
+/// A network: all addresses that begin with the first `prefix` bits of the address `first`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Network {
     first: IpAddr,

@@ -12,10 +12,10 @@ use edgeward_httpd::{AdminPages, AdminRoutes, ConnectionCounters, Server, Server
 use crate::status::EndpointStatus;
 use crate::{SetupError, metrics};
 
-/// A function that returns the current figures.
+/// A function that returns the current status of the endpoint.
 pub type Report = Arc<dyn Fn() -> EndpointStatus + Send + Sync>;
 
-/// The admin server. Dropping it closes it.
+/// The admin server. Dropping this value stops the server.
 pub struct Admin {
     addr: SocketAddr,
     _stop: watch::Sender<bool>,
@@ -23,7 +23,7 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Starts the server on the current runtime.
+    /// Starts the server on the current Tokio runtime.
     pub async fn bind(addr: SocketAddr, report: Report) -> Result<Self, SetupError> {
         let listen = |source| SetupError::Listen { addr, source };
         let listener = TcpListener::bind(addr).map_err(listen)?;

@@ -83,8 +83,8 @@ impl Allow {
         self
     }
 
-    /// Returns true if a rule matches the target as requested. `special_address` then checks
-    /// each address that its name resolves to.
+    /// Returns true if a rule matches the host and port of the request. If the host is a name, `special_address` must
+    /// also accept each address that the name resolves to.
     pub fn permits(&self, target: &HostPort) -> bool {
         let address = target
             .host
@@ -104,7 +104,8 @@ impl Allow {
 }
 
 impl Allow {
-    /// Returns why the address must not be connected to although its host name is permitted, or `None` if it may.
+    /// Checks an address of a permitted host name. Returns `None` if the gateway may connect to the address,
+    /// otherwise the reason why a rule for the address itself is required.
     pub(crate) fn special_address(&self, address: IpAddr, port: u16) -> Option<SpecialAddress> {
         let address = address.to_canonical();
         let names = |rule: &Rule| match &rule.host {

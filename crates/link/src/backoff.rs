@@ -1,7 +1,7 @@
 //! The delay before the next attempt to connect.
 //!
-//! The delay doubles after each failed attempt, up to a limit, and a random part is subtracted. So not all edges
-//! connect at once to a gateway that has restarted.
+//! The delay doubles after each failed attempt, up to a limit. A random part is subtracted, so that the edges of a
+//! gateway do not all connect to it at the same time after it has restarted.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl Backoff {
         let doubled = 2_u32.saturating_pow(self.failed.min(30));
         let whole = self.least.saturating_mul(doubled).min(self.most);
         self.failed = self.failed.saturating_add(1);
-        // Between half of the delay and all of it.
+        // The result is random, between half of the full delay and the full delay.
         whole / 2 + whole.mul_f64(f64::from(random) / f64::from(u32::MAX) / 2.0)
     }
 

@@ -1,27 +1,29 @@
 //! A cooperative scheduling budget: how long a task works before it yields.
 //!
-//! All tasks of an endpoint share one thread, and an urgent request usually waits in a socket that was not polled
-//! yet. A task with milliseconds of work, for example after a peer grants megabytes at once, does it in slices. The
-//! runtime polls its sockets between two slices, so a request waits for one slice of each busy task, and not for
-//! all their work.
+//! All tasks of an endpoint share one thread, and an urgent request usually waits in a socket that was not
+//! polled yet. A task may have work for milliseconds, for example after a peer has granted megabytes of credit.
+//! It then works in slices. The runtime polls its sockets between two slices, so a request waits only for one
+//! slice of each busy task.
 
 use std::future::Future as _;
 use std::pin::pin;
 use std::task::Context;
 
-/// The remaining budget, in bytes of bodies. A byte costs about the same time, whatever is done with it.
+/// The remaining budget, in bytes of bodies. All operations on a body take about the same time per byte, except the
+/// recognition of known chunks ([`spend_recognised`](Budget::spend_recognised)).
 #[derive(Debug)]
 pub(crate) struct Budget {
     left: usize,
 }
 
-/// One frame's worth, which takes 0.3 to 1 ms. Polling the sockets takes a hundredth of that.
+/// The budget of one slice. It takes 0.3 to 1 ms; polling the sockets takes a hundredth of this time.
 pub(crate) const BUDGET_BYTES: usize = 256 << 10;
 
-/// Recognising this many bytes takes as long as cutting, hashing, storing and encrypting one: 0.6 ms for a MiB.
+/// A sender recognises a known chunk by its fingerprint. It recognises 4 bytes in the time that it takes to
+/// cut, hash, store and encrypt one new byte. 1 MiB is recognised in 0.6 ms.
 const RECOGNISED_PER_BYTE: usize = 4;
 
-/// The least cost of a step.
+/// The lowest charge of a step, in bytes.
 const STEP_BYTES: usize = 1 << 10;
 
 impl Default for Budget {
@@ -36,8 +38,8 @@ impl Budget {
         self.left = self.left.saturating_sub(bytes.max(STEP_BYTES));
     }
 
-    /// Like [`spend`](Self::spend), where `recognised` of the bytes were recognised by their fingerprints and cost
-    /// less.
+    /// Charges a step that processed this many bytes. `recognised` bytes among them were recognised by their
+    /// fingerprints, so they are charged less.
     pub(crate) fn spend_recognised(&mut self, bytes: usize, recognised: usize) {
         let recognised = recognised.min(bytes);
         self.spend(bytes - recognised + recognised / RECOGNISED_PER_BYTE);
@@ -59,12 +61,13 @@ impl Budget {
     }
 }
 
-/// Has the task polled again after the other tasks and after the sockets.
+/// Schedules the next poll of the current task after the other tasks and after the sockets. The caller returns
+/// `Pending`.
 ///
-/// A task that wakes itself is queued before the sockets are polled. While the queue is not empty, the runtime
-/// polls sockets only every 61 polls of tasks.
+/// A task that simply wakes itself would enter the queue before the sockets are polled. While the queue is not empty,
+/// the runtime polls the sockets only after every 61 polls of tasks.
 pub(crate) fn yield_now(cx: &mut Context<'_>) {
-    // The first poll of `yield_now` registers the waker with the runtime; nothing else is needed.
+    // The first poll of `yield_now` registers the waker with the runtime. The future can then be dropped.
     _ = pin!(tokio::task::yield_now()).poll(cx);
 }
 
@@ -99,10 +102,11 @@ mod tests {
         assert!(budget.is_spent(), "steps that move nothing end as well");
     }
 
-    /// A socket is polled before the next slice of a task that always has work, or the one after it.
+    /// While one task always has work, a socket waits at most two slices of this task until it is polled.
     ///
-    /// Method: a task that is always ready counts its polls. The test takes the median number of polls between a
-    /// byte's write to a socket and its read by another task. On loopback the kernel delivers the byte at once.
+    /// Method: let a task that is always ready count its polls. Write a byte to a socket, read it in another
+    /// task, and count the polls between write and read. Repeat this and take the median. On loopback, the
+    /// kernel delivers the byte at once.
     #[tokio::test]
     async fn sockets_are_polled_between_slices() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");

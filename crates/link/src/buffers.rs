@@ -1,15 +1,16 @@
-//! Large buffers that are not in use, shared by all peers of a process.
+//! The free large buffers, which all peers of a process share and use again.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use edgeward_dedup::buffer::{BufferCache, LARGE_BYTES, Pool};
 
-/// Last in, first out: the processor's cache most likely still has the buffer used last.
+/// The free buffers, behind a lock. The buffer that was returned last is used first, because it is most likely still
+/// in the processor's cache.
 #[derive(Default)]
 pub(crate) struct Buffers(Mutex<FreeBuffers>);
 
-/// Free buffers by size.
+/// The free buffers of each size of `LARGE_BYTES`.
 type FreeBuffers = [Vec<Box<[u8]>>; LARGE_BYTES.len()];
 
 impl Buffers {
@@ -53,7 +54,7 @@ const FREE_MAX: [usize; LARGE_BYTES.len()] = [32, 20];
 mod tests {
     use super::*;
 
-    /// A large buffer is reused after its last reader has dropped it, and not before.
+    /// A large buffer is reused after its last reader has dropped it, but not earlier.
     #[test]
     fn large_buffers_are_reused() {
         let pool = Buffers::pool();
@@ -69,7 +70,7 @@ mod tests {
         assert_eq!(pool.buffer(200_000).as_ptr(), memory);
     }
 
-    /// At most the limit of large buffers is kept. Small ones are not kept.
+    /// At most `FREE_MAX` free buffers of each large size are kept. Small buffers are freed.
     #[test]
     fn the_number_of_free_buffers_is_bounded() {
         let shelf = Arc::new(Buffers::default());

@@ -1,9 +1,10 @@
-//! Selects the implementation of AES-128-GCM that encrypts TLS records. The fastest one depends on the processor.
+//! Selects the implementation of AES-128-GCM that encrypts TLS records. The fastest implementation depends on the
+//! processor.
 //!
-//! AWS-LC is fastest on processors with AVX-512. On processors that have vector AES instructions (VAES) without
-//! AVX-512, which are AMD Zen 3 and Intel desktop processors since 2021, AWS-LC uses the 128-bit instructions, at
-//! half the speed of `ring`. There, `ring` encrypts and decrypts the records, and AWS-LC does the rest of TLS. The
-//! bytes on the wire are the same.
+//! AWS-LC is fastest on processors with AVX-512. AMD Zen 3 and Intel desktop processors since 2021 have vector
+//! AES instructions (VAES) without AVX-512. On these processors AWS-LC uses the 128-bit AES instructions, at
+//! half the speed of `ring`. There, `ring` encrypts and decrypts the records, and AWS-LC does the rest of TLS.
+//! The bytes on the wire do not depend on the implementation.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::is_x86_feature_detected;
@@ -34,8 +35,8 @@ fn aes_128_gcm() -> SupportedCipherSuite {
     }
 }
 
-/// Returns true if the processor has vector AES instructions but lacks an extension that AWS-LC requires for using
-/// them.
+/// Returns true if the processor has vector AES instructions but lacks one of the AVX-512 extensions. AWS-LC uses
+/// vector AES only with all of these extensions.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn has_vaes_without_avx512() -> bool {
     let wide = is_x86_feature_detected!("vaes")
@@ -66,7 +67,7 @@ mod vaes {
 
     use super::cipher_suite;
 
-    /// AWS-LC's suite with another implementation of the cipher.
+    /// Returns AWS-LC's cipher suite with the AES-128-GCM of `ring`.
     pub(super) fn suite() -> SupportedCipherSuite {
         static SUITE: LazyLock<Tls13CipherSuite> = LazyLock::new(|| {
             let base = cipher_suite::TLS13_AES_128_GCM_SHA256.tls13();
@@ -109,8 +110,8 @@ mod vaes {
         }
     }
 
-    /// One direction of a connection, under one key. rustls numbers the records, so no nonce is used twice (RFC
-    /// 8446, section 5.3).
+    /// Encrypts or decrypts the records of one direction of a connection with one key. rustls numbers the records, so
+    /// no nonce is used twice (RFC 8446, section 5.3).
     struct Records {
         key: LessSafeKey,
         iv: Iv,
@@ -151,7 +152,7 @@ mod vaes {
                     .seal_in_place_separate_tag(self.nonce(record), aad, payload.as_mut());
             let tag = sealed.map_err(|_| Error::EncryptError)?;
             payload.extend_from_slice(tag.as_ref());
-            // The record's version stays that of TLS 1.2 (RFC 8446, section 5.1).
+            // TLS 1.3 records have the version number of TLS 1.2 (RFC 8446, section 5.1).
             Ok(OutboundOpaqueMessage::new(
                 ContentType::ApplicationData,
                 ProtocolVersion::TLSv1_2,
@@ -195,7 +196,7 @@ mod tests {
 
     use crate::keys::{Keys, gateway_name, generate};
 
-    /// A client and a server after their handshake, each with its own implementation of the cipher.
+    /// Returns a client with one cipher suite and a server with the other, after their handshake.
     fn connected_pair(
         client: SupportedCipherSuite,
         server: SupportedCipherSuite,
@@ -220,7 +221,7 @@ mod tests {
         pair
     }
 
-    /// Moves records from one side to the other, and returns the plaintext that the other received.
+    /// Moves all pending records from one endpoint to the other, and returns the received plaintext.
     fn transfer<A, B>(
         from: &mut rustls::ConnectionCommon<A>,
         to: &mut rustls::ConnectionCommon<B>,
@@ -301,7 +302,7 @@ mod tests {
         assert_eq!(receive(&mut server, &wire), Err(Error::DecryptError));
     }
 
-    /// A record too short for its tag is refused.
+    /// A record that is shorter than its tag is refused.
     #[test]
     fn a_record_without_room_for_its_tag_is_refused() {
         let (_, mut server) = connected_pair(vaes::suite(), vaes::suite());
@@ -309,7 +310,7 @@ mod tests {
         assert_eq!(receive(&mut server, &wire), Err(Error::DecryptError));
     }
 
-    /// Traffic keys can be updated during a connection, which TLS requires after some hundred gigabytes.
+    /// Traffic keys can be updated during a connection. TLS requires an update after some hundred gigabytes.
     #[test]
     fn traffic_keys_can_be_updated() {
         let (mut client, mut server) = connected_pair(vaes::suite(), vaes::suite());
@@ -324,7 +325,7 @@ mod tests {
         }
     }
 
-    /// Our suite has the same name and limits as AWS-LC's.
+    /// The suite with the cipher of `ring` has the same name and limits as the suite of AWS-LC.
     #[test]
     fn our_suite_is_the_one_of_aws_lc() {
         let (ours, theirs) = (vaes::suite(), cipher_suite::TLS13_AES_128_GCM_SHA256);

@@ -1,4 +1,4 @@
-//! The connecting endpoint: an edge, or a program that forwards ports.
+//! The endpoint that connects to a gateway: an edge, or a program that forwards ports.
 
 use std::fmt;
 use std::io;
@@ -28,7 +28,7 @@ use crate::status::PeerStatus;
 use crate::stream::LinkStream;
 use crate::{SetupError, random};
 
-/// A link to one gateway, which reconnects as long as the value lives. Clones share the link.
+/// A link to one gateway. It reconnects until all clones of this value are dropped. Clones share the link.
 #[derive(Clone)]
 pub struct Client(Arc<Shared>);
 
@@ -38,7 +38,7 @@ struct Shared {
     gateway: String,
     knowledge_files: Option<Arc<KnowledgeFiles>>,
     state: watch::Receiver<State>,
-    /// The tasks end when the link is dropped.
+    /// The tasks of the link. Dropping them aborts them.
     _tasks: JoinSet<()>,
 }
 
@@ -47,9 +47,9 @@ struct Shared {
 pub enum State {
     /// The first attempt to connect has not ended.
     Connecting,
-    /// This many connections are up.
+    /// The link has this number of connections.
     Up(usize),
-    /// No connection is up, and the last attempt failed.
+    /// The link has no connection: the first attempt failed, or the last connection was closed.
     Down,
 }
 
@@ -57,7 +57,7 @@ pub enum State {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// No connection to the gateway is up.
+    /// The link has no connection to the gateway.
     #[error("the link to the gateway is down")]
     Down,
     /// The limit of streams is reached.
@@ -66,7 +66,7 @@ pub enum OpenError {
 }
 
 impl Client {
-    /// Keeps a link to `gateway` (HOST:PORT) from now on, on the current runtime.
+    /// Starts a link to `gateway` (`HOST:PORT`). Its tasks run on the current Tokio runtime.
     pub fn start(config: LinkConfig, gateway: &str) -> Result<Self, SetupError> {
         let session = u64::from_le_bytes(random::<8>().map_err(SetupError::Random)?);
         // A client has one gateway, so all chunks in its store came from there.
@@ -131,8 +131,8 @@ impl Client {
         })))
     }
 
-    /// Opens a stream. Bytes can be written at once; [`LinkStream::accepted`] tells whether the gateway could
-    /// connect to the target.
+    /// Opens a stream. The caller can write bytes at once. [`LinkStream::accepted`] returns an error if the gateway
+    /// cannot connect to the target.
     ///
     /// # Errors
     ///
@@ -145,14 +145,14 @@ impl Client {
         Ok(LinkStream::new(Arc::clone(&self.0.peer), duplex))
     }
 
-    /// Waits until the link is up or the first attempt has failed. Returns the state.
+    /// Waits until the link has a connection or the first attempt has failed. Returns the state.
     pub async fn settled(&self) -> State {
         let mut state = self.0.state.clone();
         let settled = state.wait_for(|state| *state != State::Connecting).await;
         settled.map_or(State::Down, |state| *state)
     }
 
-    /// Waits without a timeout until the link is up.
+    /// Waits without a timeout until the link has a connection.
     pub async fn up(&self) {
         let mut state = self.0.state.clone();
         _ = state.wait_for(|state| matches!(state, State::Up(_))).await;
@@ -174,12 +174,12 @@ impl Client {
         &self.0.config.store
     }
 
-    /// Waits until all written bytes are delivered and no stream is left, at most for `grace`.
+    /// Waits until all written bytes are delivered and all streams are closed, at most for `grace`.
     pub async fn drain(&self, grace: Duration) {
         drain(&self.0.peer, grace).await;
     }
 
-    /// Waits as [`drain`](Self::drain) does; then closes the link and writes the last container of the store.
+    /// Waits like [`drain`](Self::drain). Then closes the link and writes the last container of the store.
     pub async fn shutdown(self, grace: Duration) -> io::Result<()> {
         drain(&self.0.peer, grace).await;
         self.0.peer.with(|core| {
@@ -194,7 +194,7 @@ impl Client {
     }
 }
 
-/// Writes the last container of the store, and the known chunks of each peer.
+/// Writes the last container of the store, and the record of which chunks each peer has.
 pub(crate) async fn finish(
     store: Chunks,
     knowledge_files: Option<Arc<KnowledgeFiles>>,
@@ -209,10 +209,10 @@ pub(crate) async fn finish(
     finished.await.map_err(io::Error::other)?
 }
 
-/// The file name of a client's only peer, whatever the epoch of that peer's store.
+/// The name of the knowledge file of a client's only peer.
 const GATEWAY: &str = "gateway";
 
-/// Waits until the peer is idle, or until `grace` has passed.
+/// Waits until the peer has no open streams and no unacknowledged bytes, or until `grace` has passed.
 pub(crate) async fn drain(peer: &Peer, grace: Duration) {
     let end = Instant::now() + grace;
     while Instant::now() < end {
@@ -224,9 +224,11 @@ pub(crate) async fn drain(peer: &Peer, grace: Duration) {
     }
 }
 
-/// A connection that lasted this long was accepted: a gateway that refuses one closes it earlier.
+/// After this time a connection counts as accepted by the gateway. A gateway that refuses a connection closes it
+/// earlier.
 const STABLE_AFTER: Duration = Duration::from_secs(1);
 
+/// The interval of the checks of `drain`.
 const DRAIN_PAUSE: Duration = Duration::from_millis(20);
 
 impl Drop for Shared {
@@ -267,7 +269,7 @@ async fn reset_streams_after_outage(
     }
 }
 
-/// Keeps one of the connections up.
+/// Keeps one connection to the gateway: connects, and connects again after the connection has ended.
 struct ConnectionKeeper {
     index: usize,
     peer: Arc<Peer>,
@@ -282,7 +284,8 @@ impl ConnectionKeeper {
         let mut backoff = Backoff::new(times.backoff_min, times.backoff_max);
         let mut is_logged = false;
         loop {
-            // The first connection finds out whether the gateway is reachable.
+            // Only the first keeper tries to connect while the gateway is unreachable. The others wait until the link
+            // has a connection.
             if self.index > 0 {
                 let mut state = self.state.subscribe();
                 _ = state.wait_for(|state| matches!(state, State::Up(_))).await;
@@ -307,7 +310,7 @@ impl ConnectionKeeper {
                             "connection to the gateway closed"
                         ),
                     }
-                    // After a connection that broke at once, the next attempt waits longer.
+                    // If the connection ended within `STABLE_AFTER`, the delay before the next attempt still grows.
                     if connected_at.elapsed() > STABLE_AFTER {
                         backoff.succeeded();
                     }
@@ -320,7 +323,7 @@ impl ConnectionKeeper {
                         }
                         news
                     });
-                    // An error that lasts is logged once.
+                    // An error that occurs at every attempt until an operator acts is logged only once.
                     if !is_logged || !error.is_lasting() {
                         tracing::warn!(
                             gateway = self.gateway,

@@ -1,4 +1,4 @@
-//! The configuration of an endpoint, checked, with every default filled in.
+//! The checked configuration of an endpoint. [`LinkConfig::new`] sets the defaults.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,8 +22,9 @@ use crate::keys::Keys;
 pub enum Encryption {
     /// TLS 1.3. Both endpoints have certificates of one private CA.
     Tls(Arc<Keys>),
-    /// No encryption, for links inside a VPN. An attacker on the network can read the traffic. The key check
-    /// crosses the network in clear text, and with it an attacker can also use the gateway.
+    /// No encryption, for links inside a VPN. An attacker on the network can read the traffic. The first frame
+    /// contains a hash that shows that the edge has the store key. An attacker who reads this hash can connect to the
+    /// gateway.
     Off,
 }
 
@@ -32,15 +33,17 @@ pub enum Encryption {
 pub struct LinkConfig {
     /// The encryption of connections.
     pub encryption: Encryption,
-    /// The key of chunk hashes; the same at both endpoints.
+    /// The key of chunk hashes. Both endpoints must have the same key.
     pub store_key: IdKey,
     /// The chunk store.
     pub store: Chunks,
     /// The average chunk size in bytes, 4 to 64 KiB. The gateway's setting is used.
     pub chunk_bytes: u32,
-    /// True if bodies are cut into chunks and looked up. Otherwise they are only compressed.
+    /// True if bodies are cut into chunks and the chunks are looked up in the store. Otherwise bodies are only
+    /// compressed.
     pub dedup: bool,
-    /// True if new chunks are compressed with the chunks that followed the last known one as a dictionary.
+    /// True if a new chunk is compressed with a dictionary: the stored chunks that followed the last known chunk of
+    /// the body when they were stored.
     pub delta: bool,
     /// The compression methods. zstd falls back to LZ4 or to no compression if it is slower than the network.
     pub methods: Methods,
@@ -48,17 +51,17 @@ pub struct LinkConfig {
     pub probe: bool,
     /// The number of TCP connections to a peer, 1 to 16. If there are several, the first one carries short frames.
     pub connections: usize,
-    /// The limit of streams of a peer at the same time.
+    /// The highest number of open streams of a peer.
     pub streams_max: usize,
-    /// The limit of received bytes of a peer that are not read yet.
+    /// The highest number of bytes received from a peer that the streams' readers have not read yet.
     pub receive_bytes_max: u64,
-    /// The limit of sent bytes that a peer has not acknowledged.
+    /// The highest number of bytes sent to a peer that the peer has not acknowledged.
     pub unacked_bytes_max: usize,
-    /// The limit of frames of a connection that wait for the disk while other frames are handled. When it is
-    /// reached, the connection waits.
+    /// The highest number of frames of a connection that are parked until a disk read ends while later frames are
+    /// handled. When this limit is reached, the connection handles no further frame until a read has ended.
     pub late_frames_max: usize,
-    /// The folder that persists which chunks each peer has, so that they are not sent again after a restart. `None`
-    /// keeps the knowledge in memory only.
+    /// The folder of the files that record which chunks each peer has, so that these chunks are not sent again after
+    /// a restart. `None` keeps this knowledge in memory only.
     pub knowledge: Option<PathBuf>,
     /// Timeouts and intervals.
     pub times: Times,
@@ -74,9 +77,9 @@ pub struct Times {
     /// An idle connection sends a keep-alive at this interval. A connection that receives no bytes for three
     /// intervals is closed.
     pub keep_alive: Duration,
-    /// From the beginning of a connection until HELLO is received.
+    /// The timeout from the beginning of a connection until the peer's HELLO frame is received.
     pub handshake: Duration,
-    /// From accepting a connection until its first byte.
+    /// The timeout from the acceptance of a connection until its first byte is received.
     pub first_byte: Duration,
     /// The delay after the first failed attempt to connect.
     pub backoff_min: Duration,
@@ -84,26 +87,28 @@ pub struct Times {
     pub backoff_max: Duration,
     /// Streams survive an outage of the link that is shorter than this.
     pub outage_max: Duration,
-    /// The timeout of the gateway's connections to targets.
+    /// The timeout of an attempt of the gateway to connect to a target.
     pub connect: Duration,
-    /// The interval at which the knowledge of peers is persisted.
+    /// The interval at which the knowledge about the peers' chunks is persisted.
     pub knowledge: Duration,
 }
 
 impl Default for Times {
-    /// A keep-alive of 15 s is more frequent than the timeouts of most middleboxes. An outage of up to 15 s covers
-    /// most changes of a network route, and is shorter than users wait.
+    /// The keep-alive interval of 15 s is shorter than the idle timeouts of most middleboxes. Most changes of a
+    /// network route take less than the `outage_max` of 15 s, and most users wait that long.
     fn default() -> Self {
         Self {
             keep_alive: Duration::from_secs(15),
             handshake: Duration::from_secs(10),
-            // An edge sends at once; two of its packets may be lost on the way.
+            // An edge sends its first bytes as soon as it has connected. Within 3 s, TCP can send a lost packet twice
+            // again.
             first_byte: Duration::from_secs(3),
             backoff_min: Duration::from_millis(100),
             backoff_max: Duration::from_secs(15),
             outage_max: Duration::from_secs(15),
             connect: Duration::from_secs(10),
-            // Persisting includes a sync of the store. Chunks exchanged later are sent again after a crash.
+            // Persisting includes a sync of the store, so it must not be frequent. After a crash, the chunks that
+            // were exchanged since the last time are sent again.
             knowledge: Duration::from_secs(300),
         }
     }
@@ -111,7 +116,7 @@ impl Default for Times {
 
 impl LinkConfig {
     /// Returns the defaults: chunks of 8 KiB, all features enabled, two connections, 256 MiB of received and 128
-    /// MiB of sent bytes per peer. 128 MiB are 100 ms of 10 Gb/s.
+    /// MiB of sent bytes per peer. A WAN path of 10 Gb/s transfers 128 MiB in about 100 ms.
     pub fn new(encryption: Encryption, store_key: IdKey, store: Chunks) -> Self {
         Self {
             encryption,
@@ -126,8 +131,8 @@ impl LinkConfig {
             streams_max: 1024,
             receive_bytes_max: 256 << 20,
             unacked_bytes_max: 128 << 20,
-            // A disk orders this many concurrent reads well, and flash has about as many channels. With 0.5 MiB for
-            // each frame they take 8 MiB.
+            // A hard disk can reorder 16 concurrent reads well, and flash devices have about 16 channels. Frames
+            // have at most 0.5 MiB, so parked frames take at most 8 MiB per connection.
             late_frames_max: 16,
             knowledge: None,
             times: Times::default(),
@@ -136,19 +141,21 @@ impl LinkConfig {
         }
     }
 
-    /// Returns the configuration of the state machines. `sharing` says which chunks the peer may reference;
-    /// `keep_sent` also lets it reference chunks that were sent to it.
+    /// Returns the configuration of the state machines. `sharing` states which chunks the peer may reference. With
+    /// `keep_sent`, the peer may also reference chunks that this endpoint has sent to it.
     pub(crate) fn endpoint(
         &self,
         sharing: Sharing,
         keep_sent: bool,
         session: u64,
     ) -> Result<EndpointConfig, ChunkerError> {
-        // If the cuts were the same for everyone, chunk lengths could reveal the content of an encrypted body.
+        // With a public seed, an attacker could cut a guessed body into chunks and recognise it by the lengths of the
+        // encrypted frames.
         let seed = self.store_key.id(b"edgeward link: seed of the chunker").0;
         let seed = u64::from_le_bytes(*seed.first_chunk().expect("sixteen bytes"));
         let chunker = ChunkerParams::new(self.chunk_bytes, seed)?;
-        // Each stream starts with its share of half the budget. The other half is for fast streams.
+        // Half of the receive budget is divided evenly among all streams as their initial credit. The other half is
+        // granted to fast streams later.
         let streams_max = self.streams_max.max(1);
         let credit = self.receive_bytes_max / 2 / streams_max as u64;
         let credit = credit.clamp(16 << 10, 256 << 10);
@@ -160,7 +167,7 @@ impl LinkConfig {
                 streams_max,
                 unacked_max: self.unacked_bytes_max,
                 stream_unacked_max: self.unacked_bytes_max.min(32 << 20),
-                // No credit until the peer announces it.
+                // The peer announces the initial credit in its HELLO frame.
                 credit: 0,
                 ..SenderConfig::new(chunker, self.methods)
             },
@@ -178,5 +185,6 @@ impl LinkConfig {
     }
 }
 
-/// The limit of containers for which a peer's chunks are recorded: one bit for each chunk of a terabyte.
+/// The highest number of containers for which an endpoint records which of their chunks a peer has. The record has
+/// one bit per chunk; this limit corresponds to a store of about 1 TB.
 pub(crate) const CONTAINERS_MAX: usize = 1 << 20;

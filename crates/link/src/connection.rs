@@ -1,9 +1,9 @@
 //! One connection to a peer, after the handshake.
 //!
-//! Each iteration reads from the socket, passes the received frames to the peer's state machines under one lock,
-//! takes frames from them until a write is large enough, and writes. No iteration blocks. An event elsewhere, such
-//! as a frame for a stream of another connection or bytes written by a user, finds this connection either idle or
-//! busy, and the state machines need to know no more than that.
+//! Each iteration reads from the socket, passes the received frames to the peer's core under one lock, takes frames
+//! from the core until a write is large enough, and writes them. No iteration blocks. Other tasks create new frames
+//! too, for example when a user writes bytes to a stream. The core then wakes this connection if it was idle; a busy
+//! connection takes the frames at its next write.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -34,7 +34,7 @@ pub enum ConnectionError {
     /// Reading or writing failed.
     #[error("the connection failed")]
     Io(#[from] io::Error),
-    /// The peer closed it.
+    /// The peer closed the connection.
     #[error("the peer closed the connection")]
     Closed,
     /// The bytes received are not a frame.
@@ -57,19 +57,23 @@ pub(crate) struct Connection<S> {
     peer: Arc<Peer>,
     id: ConnectionId,
     inbox: Inbox,
-    /// True if `inbox` may hold whole frames that were not handled because the budget was spent.
+    /// True if `inbox` may have complete frames that were not handled yet, because the budget was spent or the
+    /// limit of parked frames was reached.
     has_unhandled: bool,
     parked: Parked,
     out: Outbox,
-    /// True if the socket has accepted only a part of the frames that were last given to it.
+    /// True if the socket has accepted only a part of the last frames, so that the connection waits until it is
+    /// writable.
     busy: bool,
     timer: Timer,
     /// The time of the next poll if no other event occurs.
     due: Option<Instant>,
-    /// True if the task has yielded since bytes last moved.
+    /// True if the task has yielded since bytes were last read or written.
     has_yielded: bool,
+    /// A tick every half keep-alive interval, for the checks of silence and keep-alive.
     ticks: Interval,
     keep_alive: Duration,
+    /// The times at which bytes were last received and last sent.
     received_at: Instant,
     sent_at: Instant,
 }
@@ -132,12 +136,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(())
     }
 
-    /// Reads once and handles all complete frames, as long as the budget lasts. Returns true if there was work.
+    /// Reads from the socket once and handles all complete frames until the budget is spent. Returns true if frames
+    /// were handled or bytes were received.
     fn read(&mut self, cx: &mut Context<'_>, budget: &mut Budget) -> Result<bool, ConnectionError> {
         let handled_parked = !self.parked.is_empty() && self.handle_parked(cx, budget)?;
         let room = self.parked.free_frames();
         if room == 0 {
-            // The peer's bytes are not read now, so its silence means nothing.
+            // While the limit of parked frames is reached, bytes of the peer are not read. The time without received
+            // bytes must not count as silence of the peer.
             self.received_at = Instant::now();
             return Ok(handled_parked);
         }
@@ -150,7 +156,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         } = self;
         let mut late = Vec::new();
         self.has_unhandled = peer.with(|core| {
-            // A frame of a few bytes can reference half a megabyte of chunks that have to be loaded.
+            // The budget is checked for each frame, because a frame of a few bytes can reference chunks of half a
+            // megabyte, which must be loaded.
             while !budget.is_spent() {
                 if late.len() == room {
                     core.traffic.parking_limit_hits += 1;
@@ -178,8 +185,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(true)
     }
 
-    /// Handles parked frames and resumes stalled streams whose chunks are loaded, as long as the budget lasts.
-    /// Returns true if there were any.
+    /// Handles parked frames and resumes stalled streams whose reads are performed, until the budget is spent.
+    /// Returns true if a frame was handled or a stream was resumed.
     fn handle_parked(
         &mut self,
         cx: &mut Context<'_>,
@@ -220,7 +227,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(any)
     }
 
-    /// Reads once. Returns true if bytes were received.
+    /// Reads from the socket once. Returns true if bytes were received.
     fn receive(&mut self, cx: &mut Context<'_>) -> Result<bool, ConnectionError> {
         let mut room = ReadBuf::new(self.inbox.room());
         match Pin::new(&mut self.io).poll_read(cx, &mut room) {
@@ -259,7 +266,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             for stall in stalls {
                 let late = ParkedItem::Stream(stall.stream, stall.attempts);
                 self.parked.park(late, stall.pending);
-                // A read was started, so its completion has to be polled, or the task is never woken.
+                // The caller must call `read` again, which polls the completion of the read. Without this poll, the
+                // task would not be woken.
                 reads = true;
             }
             reads |= self.parked.read_ahead();
@@ -291,7 +299,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 }
             }
         }
-        // TLS may have accepted all bytes while the socket did not.
+        // TLS may have buffered bytes that the socket has not accepted.
         if moved && !self.busy && Pin::new(&mut self.io).poll_flush(cx)?.is_pending() {
             self.busy = true;
         }
@@ -312,15 +320,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if now - self.sent_at >= self.keep_alive / 2 && self.out.is_written() {
                 self.out.clear();
                 self.peer.with(|core| core.keep_alive(&mut self.out));
-                // The frame is short, so an idle socket accepts it; otherwise the next poll writes it.
+                // The next poll writes the frame.
                 cx.waker().wake_by_ref();
             }
         }
         if self.due.is_some() {
-            // Yielding once is cheaper than setting the timer. While a body is being received, bytes have moved by
-            // the time the task is polled again.
+            // A yield is cheaper than setting the timer. While a body is being received, new bytes have usually
+            // arrived when the task is polled again, and then no timer is needed.
             if std::mem::replace(&mut self.has_yielded, true) {
-                // `due` is taken: while the socket accepts nothing, no later time is worth a poll.
+                // `due` is taken, so the timer wakes the task only once. While the socket is not writable, further
+                // polls would send no bytes.
                 self.timer.set(self.due.take())?;
             } else {
                 yield_now(cx);
@@ -333,7 +342,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 }
 
-/// Reads one frame of at most `bytes_max` bytes: the HELLO, before the connection is trusted.
+/// Reads one frame of at most `bytes_max` bytes. The handshake reads HELLO with this function before it accepts the
+/// peer.
 pub(crate) async fn read_frame(
     io: &mut (impl AsyncRead + Unpin),
     bytes_max: usize,
@@ -352,10 +362,10 @@ pub(crate) async fn read_frame(
     Ok(frame)
 }
 
-/// Slices of one vectored write: head and payload of four frames. The system is given no more at once.
+/// The highest number of slices of one vectored write. Eight slices are the heads and payloads of four frames.
 const SLICES: usize = 8;
 
-/// Reads ahead in large blocks, because rustls reads only 4 KiB at a time.
+/// Reads from the socket in large blocks, because rustls reads only 4 KiB at a time.
 pub(crate) struct ReadAhead<S> {
     io: S,
     bytes: Vec<u8>,
@@ -374,7 +384,7 @@ impl<S> ReadAhead<S> {
     }
 }
 
-/// A good part of the socket buffer, and less than a second-level cache.
+/// The size of one read. 128 KiB are a large part of the socket buffer, and less than a second-level cache.
 const AHEAD_BYTES: usize = 128 << 10;
 
 impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {

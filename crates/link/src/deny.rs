@@ -61,7 +61,8 @@ struct State {
     version: Version,
 }
 
-/// Identifies a version of a file: device, inode, length, and the time of the last change.
+/// Identifies a version of a file: device, inode, length in bytes, and the time of the last change in seconds and
+/// nanoseconds. `None` if the file does not exist.
 type Version = Option<(u64, u64, u64, i64, i64)>;
 
 impl DenyList {
@@ -80,8 +81,8 @@ impl DenyList {
         self.state().denied.contains(fingerprint)
     }
 
-    /// Reads the list again if the file has changed, and returns true if it did. If the new version cannot be read,
-    /// the last list stays in force.
+    /// Reads the file again if it has changed. Returns true if a new list was read. If the new version cannot
+    /// be read, the last list stays in force.
     pub(crate) fn refresh(&self) -> bool {
         let now = version(&self.0.path);
         if self.state().version == now {
@@ -171,7 +172,7 @@ fn parse(digits: &str) -> Option<Fingerprint> {
     Some(fingerprint)
 }
 
-/// Enough for sixty thousand certificates.
+/// The limit of the file's length. 4 MiB are enough for 60,000 certificates.
 const LIST_BYTES_MAX: u64 = 4 << 20;
 
 #[cfg(test)]

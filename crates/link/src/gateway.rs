@@ -1,4 +1,4 @@
-//! The listening endpoint: near the origin, with one store for all edges.
+//! The gateway: the endpoint near the origin. It listens for edges, and serves all of them from one chunk store.
 
 mod peers;
 
@@ -40,7 +40,7 @@ use peers::{PeerEntry, PeerKey, PeerLookup, Peers};
 /// The configuration of a gateway.
 #[derive(Clone, Debug)]
 pub struct GatewayConfig {
-    /// The settings of any endpoint.
+    /// The settings that edges have as well.
     pub link: LinkConfig,
     /// The address to listen on.
     pub listen: SocketAddr,
@@ -50,25 +50,26 @@ pub struct GatewayConfig {
     pub identity: bool,
     /// The other targets that edges may connect to.
     pub allow: Allow,
-    /// The limit of peers whose chunks are remembered, connected or not.
+    /// The highest number of peers for which the gateway records the known chunks, connected or not.
     pub peers_max: usize,
-    /// The limit of peers with one certificate. `None` is three quarters of `peers_max`: all edges of a fleet may
-    /// share one certificate, and other certificates need some of the peers.
+    /// The highest number of peers with the same certificate. `None` is three quarters of `peers_max`: many edges may
+    /// share one certificate, and the rest is left for other certificates.
     pub peers_per_certificate_max: Option<usize>,
-    /// The limit of connections whose handshake is not complete. Beyond it the oldest one is closed.
+    /// The highest number of connections whose handshake is not complete. A further connection closes the oldest of
+    /// them.
     pub pending_max: usize,
-    /// Certificates that are refused.
+    /// The list of certificates that the gateway refuses.
     pub deny: Option<DenyList>,
-    /// The chunks that a peer may reference. With [`Sharing::Exchanged`], edges of different owners learn nothing
-    /// about each other's chunks.
+    /// The chunks that a peer may reference. With [`Sharing::Exchanged`], an edge cannot find out which chunks other
+    /// edges have.
     pub sharing: Sharing,
-    /// True if the gateway stores all bytes that it sends, so that an edge can send references when it sends them
-    /// back. Otherwise only the chunks are stored against which later versions are compressed.
+    /// True if the gateway stores all chunks that it sends, so that an edge can reference them in its own bodies.
+    /// Otherwise the gateway stores only the chunks that it needs as dictionaries for later versions.
     pub keep_sent: bool,
 }
 
 impl GatewayConfig {
-    /// Returns the defaults: no target but the origin, and 64 peers.
+    /// Returns the defaults: edges may connect only to the origin, and the gateway records at most 64 peers.
     pub fn new(link: LinkConfig, listen: SocketAddr, origin: Option<HostPort>) -> Self {
         Self {
             link,
@@ -78,7 +79,8 @@ impl GatewayConfig {
             allow: Allow::default(),
             peers_max: 64,
             peers_per_certificate_max: None,
-            // At a hundred new connections a second, each has five seconds. A handshake takes three round trips.
+            // With 100 new connections per second, a handshake may take 5 s before its connection is closed. It needs
+            // three round trips.
             pending_max: 512,
             deny: None,
             sharing: Sharing::Exchanged,
@@ -87,12 +89,12 @@ impl GatewayConfig {
     }
 }
 
-/// A running gateway. Dropping it closes it.
+/// A running gateway. Dropping this value closes all connections and the listener.
 #[derive(Debug)]
 pub struct Gateway {
     addr: SocketAddr,
     shared: Arc<Shared>,
-    /// The tasks end with the gateway.
+    /// The tasks of the gateway. Dropping them aborts them.
     tasks: JoinSet<()>,
 }
 
@@ -108,7 +110,7 @@ struct Shared {
 /// Counters of the connections and streams of a gateway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GatewayCounters {
-    /// Connections accepted.
+    /// TCP connections accepted.
     pub connections: u64,
     /// Connections refused during the handshake: certificate, key, version, or no HELLO.
     pub refused: u64,
@@ -116,24 +118,24 @@ pub struct GatewayCounters {
     pub displaced: u64,
     /// Connections refused because their certificate is on the deny list.
     pub denied: u64,
-    /// Edges that were found to have the store identity of another live edge.
+    /// Edges that had the store identity of another connected edge.
     pub clones: u64,
-    /// Connections closed because the bytes received were not a frame.
+    /// Connections closed because received bytes were not a valid frame.
     pub malformed: u64,
     /// Connections closed because the peer violated the protocol.
     pub violations: u64,
     /// Streams that peers opened.
     pub streams: u64,
-    /// Streams whose target is not permitted.
+    /// Streams refused because their target is not permitted.
     pub not_allowed: u64,
-    /// Streams whose target could not be reached.
+    /// Streams refused because the gateway could not connect to their target.
     pub unreachable: u64,
 }
 
 impl Gateway {
-    /// Starts listening on the current runtime.
+    /// Starts the gateway. Its tasks run on the current Tokio runtime.
     pub async fn bind(config: GatewayConfig) -> Result<Self, SetupError> {
-        // An invalid configuration is refused now rather than at the first connection.
+        // Returns the error of an invalid configuration now, and not at the first connection.
         config.link.endpoint(config.sharing, config.keep_sent, 0)?;
         let listen = |source| SetupError::Listen {
             addr: config.listen,
@@ -203,7 +205,8 @@ impl Gateway {
             .peers()
             .known
             .iter()
-            // The port changes with each connection; the epoch of the store does not.
+            // The name of a peer contains the epoch of its store instead of the port, because the port changes with
+            // each connection.
             .map(|(key, entry)| (entry.from.ip(), key.epoch & 0xffff, Arc::clone(&entry.peer)))
             .collect();
         peers.sort_by_key(|(from, epoch, _)| (*from, *epoch));
@@ -224,7 +227,7 @@ impl Gateway {
         &self.shared.config.link.store
     }
 
-    /// Waits until no stream is left, at most for `grace`.
+    /// Waits until all written bytes are delivered and all streams are closed, at most for `grace`.
     pub async fn drain(&self, grace: Duration) {
         let end = Instant::now() + grace;
         let peers: Vec<_> = {
@@ -237,7 +240,7 @@ impl Gateway {
         }
     }
 
-    /// Waits as [`drain`](Self::drain) does; then closes the gateway and writes the last container of the store.
+    /// Waits like [`drain`](Self::drain). Then closes the gateway and writes the last container of the store.
     pub async fn shutdown(mut self, grace: Duration) -> io::Result<()> {
         self.drain(grace).await;
         let store = self.shared.config.link.store.clone();
@@ -253,7 +256,8 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        // Streams and the gateway hold references to each other; this breaks the cycle.
+        // The tasks of streams and the shared state of the gateway hold references to each other. Removing all peers
+        // ends these tasks.
         let ended = Peers {
             ended: true,
             ..Peers::default()
@@ -273,12 +277,13 @@ impl Shared {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the peers with their file names.
+    /// Returns the name of each peer's knowledge file, and the peer.
     fn peers_by_file(&self) -> Vec<(String, Arc<Peer>)> {
         let Some(knowledge_files) = &self.knowledge_files else {
             return Vec::new();
         };
-        // A clone has the file name of the other edge, whose file it would overwrite.
+        // A peer whose key has a session is a clone. Its file would have the name of the other edge's file, so
+        // it gets no file.
         let file_of = |(key, entry): (&PeerKey, &PeerEntry)| {
             if key.session.is_some() {
                 return None;
@@ -293,7 +298,7 @@ impl Shared {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the peer of this HELLO; creates it if it is new.
+    /// Returns the peer that sent the HELLO `theirs`, and creates the peer if it is new.
     fn peer(
         self: &Arc<Self>,
         certificate: Option<Vec<u8>>,
@@ -304,7 +309,8 @@ impl Shared {
         if peers.ended {
             return Err(HandshakeError::Ended);
         }
-        // Checked while no other task can change the list or the peers.
+        // While this task holds the lock of the peers, `end_denied` cannot run. Without this check, a peer that is
+        // added now could be missed by `end_denied`.
         self.check(certificate.as_deref())?;
         let (key, clone) = match peers.look_up(certificate, theirs, from) {
             PeerLookup::Known(peer) => return Ok(peer),
@@ -378,7 +384,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Ends the peers whose certificates are on the deny list.
+    /// Removes the peers whose certificates are on the deny list, and closes their connections.
     fn end_denied(&self) {
         self.peers().known.retain(|key, entry| {
             let denied = self.check(key.certificate.as_deref()).is_err();
@@ -403,7 +409,7 @@ impl Shared {
         }
         drop(counters);
         let error_text = edgeward_types::with_causes(error);
-        // Unknown hosts can cause any number of these, and they say nothing about an edge.
+        // Any host on the network can cause these errors without a certificate, so they are not logged as warnings.
         if matches!(error, HandshakeError::Displaced | HandshakeError::Silent(_)) {
             tracing::debug!(%from, error = error_text, "connection rejected during the handshake");
         } else {
@@ -411,6 +417,7 @@ impl Shared {
         }
     }
 
+    /// Serves an accepted TCP connection until it is closed.
     async fn connection(self: Arc<Self>, tcp: TcpStream, from: SocketAddr, entered: Entered) {
         let Entered {
             slot, displaced, ..
@@ -423,7 +430,7 @@ impl Shared {
             }
             _ = displaced => Err(HandshakeError::Displaced),
         };
-        // From here on the limits of peers apply.
+        // The slot limits only connections in their handshake. The connections of peers have a limit of their own.
         drop(slot);
         let (peer, connection) = match handshake {
             Ok(connection) => connection,
@@ -447,7 +454,8 @@ impl Shared {
         self.wait_for_connection(&peer).await;
     }
 
-    /// Ends the peer's streams if no connection is made in time. At most one task waits for each peer.
+    /// If the peer has no connection, waits for `outage_max` and resets its streams unless it has connected again. At
+    /// most one task waits for each peer.
     async fn wait_for_connection(&self, peer: &Peer) {
         while peer.with(|core| core.connections()) == 0 && peer.begin_waiting() {
             let made = peer.with(|core| core.connections_made());
@@ -466,6 +474,7 @@ impl Shared {
         }
     }
 
+    /// Performs the handshake of an accepted TCP connection, and adds the connection to its peer.
     async fn handshake(
         self: &Arc<Self>,
         tcp: TcpStream,
@@ -482,7 +491,8 @@ impl Shared {
         let mut transport = Transport::accept(tcp, &self.config.link.encryption).await?;
         self.check(transport.certificate().as_deref())?;
         let theirs = transport.receive_hello().await?;
-        // The keys are compared before any state is kept for the peer.
+        // Checks version and store key against a temporary endpoint, so that no peer is created for an incompatible
+        // edge.
         let probe = self
             .config
             .link
@@ -506,7 +516,7 @@ impl Shared {
         Ok((peer, connection.map_err(broken)?))
     }
 
-    /// Connects to the target of a stream, and copies bytes.
+    /// Connects to the target of a stream, and copies bytes between both until they are closed.
     async fn serve(self: Arc<Self>, incoming: IncomingStream) {
         self.counters().streams += 1;
         let place = match incoming.target() {
@@ -575,9 +585,10 @@ impl Shared {
     }
 }
 
-/// Connects to a target. An error is a reason of [`refusal`].
+/// Connects to a target at an address that `permits` accepts. An error is a reason of [`refusal`].
 ///
-/// The name is resolved once, so the addresses that are connected to are those that `permits` has accepted.
+/// The name is resolved only once. Otherwise a second answer of the DNS server could contain an address that
+/// `permits` has not checked.
 pub(crate) async fn connect_within(
     place: &HostPort,
     permits: impl Fn(IpAddr) -> bool,
@@ -600,14 +611,14 @@ pub(crate) async fn connect_within(
     connected.unwrap_or(Err(refusal::TIMEOUT))
 }
 
-/// Accepts connections. Those whose handshake is not complete have their own limit. The others belong to peers,
-/// whose number and connections are limited.
+/// Accepts TCP connections. `pending_max` limits the connections whose handshake is not complete. The other
+/// connections are limited by the number of peers and the connections per peer.
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     let pending_max = shared.config.pending_max;
     let pending = Slots::new(ConnectionLimits {
         connections_max: pending_max,
         unserved_max: pending_max,
-        // An address that has half of the slots replaces its own connections.
+        // If an address has half of the slots, its next connection closes its own oldest one.
         per_client_max: pending_max.div_ceil(2),
     });
     let mut connections = JoinSet::new();
@@ -618,11 +629,12 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
                 let entered = pending.enter(from.ip());
                 let entered = entered.expect("an unserved connection can always be displaced");
                 connections.spawn(Arc::clone(&shared).connection(tcp, from, entered));
-                // The handshake begins before the next connection can displace this one.
+                // Lets the task of the connection start its handshake before the next connection is accepted, which
+                // could displace it.
                 tokio::task::yield_now().await;
             }
             Err(error) => {
-                // Usually too many open files; some will be closed.
+                // The usual cause is the limit of open files. After a pause, other connections may have been closed.
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
@@ -630,7 +642,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// Reads the deny list again when its file has changed.
+/// Checks the file of the deny list periodically, and closes denied peers when it has changed.
 async fn watch_deny_list(list: DenyList, shared: Arc<Shared>) {
     loop {
         tokio::time::sleep(DENY_CHECK).await;
@@ -652,7 +664,9 @@ async fn serve_streams(peer: Arc<Peer>, shared: Arc<Shared>) {
     while streams.join_next().await.is_some() {}
 }
 
-/// The interval of checking the deny list: a denied certificate loses its connections within about this time.
+/// The interval at which the file of the deny list is checked. The connections of a denied certificate are closed
+/// within about this time.
 const DENY_CHECK: Duration = Duration::from_secs(1);
 
+/// The pause after a failed `accept`.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -31,7 +31,7 @@ pub enum HandshakeError {
         /// The error of the system.
         source: io::Error,
     },
-    /// A certificate is not valid, the TLS handshake failed, or only one side uses encryption.
+    /// The TLS handshake failed, a certificate is not valid, or only one endpoint uses encryption.
     #[error("the TLS handshake with the peer failed")]
     Tls(#[source] io::Error),
     /// HELLO was not received.
@@ -43,16 +43,16 @@ pub enum HandshakeError {
     /// The handshake took too long.
     #[error("the peer sent no HELLO within {0:?}")]
     Timeout(Duration),
-    /// The peer sent no byte.
+    /// The peer sent no byte within this time after the TCP connection was accepted.
     #[error("the peer sent nothing within {0:?}")]
     Silent(Duration),
-    /// The connection was closed to make room for newer ones.
+    /// The gateway closed the connection during the handshake, because too many newer connections had arrived.
     #[error("the connection was closed to make room before its handshake was complete")]
     Displaced,
-    /// The certificate is on the deny list.
+    /// The certificate with this fingerprint is on the deny list.
     #[error("the certificate {0} is on the deny list")]
     Denied(String),
-    /// The certificate has reached its limit of peers.
+    /// The limit of peers with the same certificate is reached.
     #[error("{0} peers are connected with this certificate, which is its limit")]
     TooManyOfCertificate(usize),
     /// The limit of peers is reached.
@@ -64,13 +64,13 @@ pub enum HandshakeError {
 }
 
 impl HandshakeError {
-    /// Returns true if the next attempt will fail as well until an operator changes something.
+    /// Returns true if further attempts will also fail until an operator changes the configuration.
     pub(crate) fn is_lasting(&self) -> bool {
         matches!(self, Self::Tls(_) | Self::Disagreement(_) | Self::Hello(_))
     }
 }
 
-/// A connection, with or without encryption.
+/// The byte stream of a connection, with or without encryption.
 #[expect(
     clippy::large_enum_variant,
     reason = "there are few values, each with megabytes of buffers"
@@ -81,6 +81,7 @@ pub(crate) enum Transport {
 }
 
 impl Transport {
+    /// Performs the TLS handshake of the connecting endpoint, if encryption is enabled.
     pub(crate) async fn connect(
         tcp: TcpStream,
         encryption: &Encryption,
@@ -97,6 +98,7 @@ impl Transport {
         }
     }
 
+    /// Performs the TLS handshake of the listening endpoint, if encryption is enabled.
     pub(crate) async fn accept(
         tcp: TcpStream,
         encryption: &Encryption,
@@ -113,7 +115,7 @@ impl Transport {
         }
     }
 
-    /// Returns the certificate of the peer.
+    /// Returns the certificate of the peer in DER, or `None` without encryption.
     pub(crate) fn certificate(&self) -> Option<Vec<u8>> {
         match self {
             Self::Tcp(_) => None,
@@ -125,13 +127,14 @@ impl Transport {
         }
     }
 
-    /// Returns what the checksums of frames cover on this connection: TLS already protects the bytes against
-    /// changes.
+    /// Returns which bytes the checksums of frames cover on this connection. They cover less with TLS, which already
+    /// detects changed bytes.
     pub(crate) fn checksum(&self, agreed: &AgreedTerms) -> Checksum {
         agreed.checksum(matches!(self, Self::Tls(_)))
     }
 
-    /// Sends HELLO. The connecting endpoint sends it first, so a gateway reveals nothing to an unknown peer.
+    /// Sends HELLO. The connecting endpoint sends its HELLO first. The gateway checks it before it sends its
+    /// own, so an unknown peer gets no information.
     pub(crate) async fn send_hello(&mut self, hello: Hello) -> Result<(), HandshakeError> {
         let mut bytes = Vec::new();
         Frame::Hello(hello).encode(&mut bytes);
@@ -143,6 +146,7 @@ impl Transport {
             .map_err(|error| HandshakeError::Hello(error.into()))
     }
 
+    /// Receives the peer's HELLO. Any other frame is an error.
     pub(crate) async fn receive_hello(&mut self) -> Result<Hello, HandshakeError> {
         let frame = read_frame(self, HELLO_BYTES_MAX).await;
         let frame = frame.map_err(HandshakeError::Hello)?;
@@ -157,14 +161,13 @@ impl Transport {
     }
 }
 
-/// The limit of encrypted bytes buffered before the system accepts them: nine whole records, in memory that is used
-/// again.
+/// The highest number of encrypted bytes that rustls buffers until the socket accepts them: nine full records.
 const SEALED_BYTES_MAX: usize = 9 * RECORD_BYTES;
 
 /// Sets the options of a socket of the link.
 ///
-/// Bytes in the socket buffer cannot be overtaken, so its unsent part is kept small: it bounds how long a request
-/// waits. A peer that acknowledges nothing for ten seconds is considered dead.
+/// An urgent frame cannot overtake bytes that are already in the socket buffer. The unsent part of the buffer is
+/// therefore kept small. If the peer acknowledges no bytes for ten seconds, the connection fails.
 pub(crate) fn set_socket_options(tcp: &TcpStream) -> io::Result<()> {
     tcp.set_nodelay(true)?;
     let socket = SockRef::from(tcp);
@@ -176,13 +179,13 @@ pub(crate) fn set_socket_options(tcp: &TcpStream) -> io::Result<()> {
     socket.set_tcp_notsent_lowat(UNSENT_BYTES)
 }
 
-/// Frames of 256 KiB are written in parts anyway.
+/// The highest number of unsent bytes in a socket buffer, above which the socket is not writable.
 const UNSENT_BYTES: u32 = 128 << 10;
 
-/// Today's HELLO has 84 bytes; later versions may add fields.
+/// The longest HELLO frame that is accepted. Version 1 has 84 bytes; later versions may add fields.
 const HELLO_BYTES_MAX: usize = 512;
 
-/// Resolves a name and tries its addresses in order. Returns the first connection that succeeds.
+/// Resolves the host of `HOST:PORT`, tries its addresses in order, and returns the first connection that succeeds.
 pub(crate) async fn connect(to: &str) -> io::Result<(TcpStream, SocketAddr)> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{to} has no address"));
     for addr in tokio::net::lookup_host(to).await? {

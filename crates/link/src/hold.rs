@@ -1,56 +1,60 @@
-//! How long written bytes are held back until a chunk or a batch is complete.
+//! Decides how long written bytes are held back before they are sent.
 //!
-//! Bytes that are sent at once arrive early; bytes that are held back can be deduplicated or compressed together.
-//! While frames of the same body wait for the connection, no decision is needed. Otherwise:
+//! Bytes that are sent at once arrive earlier. Bytes that are held back until their chunk is complete can be
+//! replaced by a reference, and several chunks can be compressed together. While earlier frames of a body are
+//! still queued, its held bytes must wait for them and no decision is needed. Otherwise:
 //!
-//! - A flush of few bytes, such as a request or a line of a terminal, sends them at once.
-//! - Whole chunks are held for [`HOLD`].
-//! - The incomplete last chunk is held until no byte was written for [`HOLD`]. If writing does not pause, it is
-//!   held for [`HOLD_UNFINISHED`]: most of these chunks turn out to be known, and sending the beginning of one
-//!   wastes bytes.
-//! - A writer that has used up its credit continues as soon as the peer grants more, so the incomplete chunk is
-//!   held until then.
+//! - If the writer flushes few bytes, such as a request or a line of a terminal, they are sent at once.
+//! - Complete chunks are held for [`HOLD`].
+//! - The incomplete last chunk is held until no byte was written for [`HOLD`]. If the writer does not pause,
+//!   the chunk is held for [`HOLD_UNFINISHED`]. Most chunks that begin in this way are known to the peer, so
+//!   sending their beginning would waste bytes.
+//! - While a writer waits for credit, the incomplete chunk is held: the writer completes it when the peer
+//!   grants more.
 
 use std::time::{Duration, Instant};
 
-/// How long whole chunks are held, and an incomplete chunk after the last write.
+/// The time for which complete chunks are held, and for which an incomplete chunk is held after the last write.
 pub(crate) const HOLD: Duration = Duration::from_micros(200);
 
-/// How long an incomplete chunk is held while writing continues.
+/// The time for which an incomplete chunk is held while the writer continues to write.
 pub(crate) const HOLD_UNFINISHED: Duration = Duration::from_millis(2);
 
-/// How long the acknowledgement of few bytes is held: most targets answer within it.
+/// The time for which the acknowledgement of few bytes is held, so that it can be sent with the response. Most
+/// targets answer within this time.
 pub(crate) const HOLD_ACKS: Duration = Duration::from_millis(1);
 
-/// Up to this many bytes are sent as soon as they are flushed: a reference would save little.
+/// Up to this many bytes are sent as soon as the writer flushes them, because a reference would save little.
 pub(crate) const SMALL_BYTES: usize = 2 << 10;
 
-/// The held bytes of one body, and since when they are held.
+/// The times that determine when the held bytes of one body are sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hold {
+    /// The times of the first and the last write of the held bytes.
     first: Instant,
     last: Instant,
-    /// When the incomplete chunk began, as far as it is known.
+    /// The start of the holding time of the incomplete chunk: the first write, or the last decision at which
+    /// `sealed` had grown.
     unfinished: Instant,
-    /// The sealed offset of the body at that time.
+    /// The offset up to which the body was divided into frames at the time `unfinished`.
     sealed: u64,
-    /// True if the writer was woken after waiting for room, and more writes are expected.
+    /// True if the writer was woken after a wait for credit, so that more writes are expected.
     resumed: bool,
 }
 
-/// The action to take now.
+/// The decision about held bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nothing; ask again at this time.
+    /// Send no bytes, and decide again at this time.
     Wait(Instant),
-    /// Send the whole chunks; ask again at this time.
+    /// Send the complete chunks, and decide again at this time.
     Whole(Instant),
-    /// Send everything.
+    /// Send all held bytes.
     All,
 }
 
 impl Hold {
-    /// Begins the hold at the first write.
+    /// Starts the holding time at the first write.
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             first: now,
@@ -66,13 +70,13 @@ impl Hold {
         self.last = now;
     }
 
-    /// Records that a writer that had waited for room can continue.
+    /// Records that a writer that waited for credit can continue.
     pub(crate) fn resume(&mut self) {
         self.resumed = true;
     }
 
-    /// Records the offset up to which the body is sealed into frames. If it has grown, the held bytes are newer
-    /// than that.
+    /// Records the offset up to which the body has been divided into frames. If the offset has grown, the incomplete
+    /// chunk was begun after the last call, and its holding time starts at `now`.
     pub(crate) fn sealed_up_to(&mut self, sealed: u64, now: Instant) {
         if std::mem::take(&mut self.resumed) {
             (self.last, self.unfinished) = (now, now);
@@ -82,11 +86,12 @@ impl Hold {
         }
     }
 
-    /// Returns when to ask for the first verdict.
+    /// Returns the time of the first decision.
     pub(crate) fn due(&self) -> Instant {
         self.first + HOLD
     }
 
+    /// Returns the decision at the time `now`.
     pub(crate) fn verdict(&self, now: Instant) -> Verdict {
         if now < self.due() {
             return Verdict::Wait(self.due());
@@ -105,8 +110,8 @@ impl Hold {
 mod tests {
     use super::*;
 
-    /// No byte is sent before 200 µs. All bytes are sent 200 µs after the last write, and 2 ms after the first in
-    /// any case.
+    /// No byte is sent within 200 µs after the first write. All bytes are sent when the writer has paused for 200 µs,
+    /// and at the latest 2 ms after the first write.
     #[test]
     fn bytes_are_sent_when_writing_pauses() {
         let start = Instant::now();
@@ -123,7 +128,8 @@ mod tests {
         assert_eq!(hold.verdict(at(2000)), Verdict::All);
     }
 
-    /// If chunks end continually, no chunk is sent incomplete because of the chunks before it.
+    /// The holding time of an incomplete chunk starts when the chunk before it is complete. A body whose chunks are
+    /// completed every 200 µs is never sent with an incomplete chunk.
     #[test]
     fn an_unfinished_chunk_waits_from_its_own_beginning() {
         let start = Instant::now();

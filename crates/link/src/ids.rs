@@ -1,4 +1,4 @@
-//! The hash function of chunk ids, as an operator selects it.
+//! The hash function of chunk ids. The operator selects it in the configuration.
 
 use std::sync::{Arc, LazyLock};
 
@@ -27,8 +27,8 @@ pub enum IdScheme {
 }
 
 impl IdScheme {
-    /// Returns the key for this hash function. Repeated chunks are recognised by fingerprints under a key of this
-    /// process.
+    /// Returns a key that computes chunk ids with this hash function. The key also computes fingerprints, by
+    /// which the sender recognises repeated chunks faster. Fingerprints depend on a random key of this process.
     pub fn of(self, key: &IdKey) -> IdKey {
         let key = match &*FINGERPRINT_KEY {
             Some(marks) => key.clone().with_fingerprints(Arc::clone(marks)),
@@ -44,8 +44,8 @@ impl IdScheme {
     }
 }
 
-/// One fingerprint key for all peers, because they share stores and fingerprints are kept beside the stored chunks.
-/// Without randomness no fingerprints are used.
+/// The fingerprint key of all peers. They need the same key, because they share the chunk store, whose index has the
+/// fingerprints of stored chunks. `None` if the random number generator fails; no fingerprints are used then.
 static FINGERPRINT_KEY: LazyLock<Option<Arc<FingerprintKey>>> = LazyLock::new(|| {
     let random = crate::random::<32>().ok()?;
     Some(Arc::new(FingerprintKey::new(&random)))
@@ -54,11 +54,11 @@ static FINGERPRINT_KEY: LazyLock<Option<Arc<FingerprintKey>>> = LazyLock::new(||
 /// The tag of AES-128-GCM for an empty message with the bytes as associated data, under a nonce of zeroes (NIST SP
 /// 800-38D, section 6.4).
 ///
-/// If a nonce is used twice, GCM reveals its hash key to an observer of the tags. No observer outside the process sees
-/// these tags, because only their BLAKE3 hash leaves it.
+/// If a nonce is used twice, an observer of the tags can compute the hash key of GCM. The process therefore never
+/// sends or stores these tags, only their BLAKE3 hashes.
 ///
-/// AWS-LC is fast on processors with AVX-512. On processors that have vector multiplications without AVX-512, it
-/// uses the 128-bit ones, and our own code is more than twice as fast.
+/// AWS-LC is fast on processors with AVX-512. On processors that have vector multiplications (VPCLMULQDQ) without
+/// AVX-512, AWS-LC uses 128-bit multiplications. There, `VectorGmac` is more than twice as fast.
 struct Gmac {
     key: LessSafeKey,
     #[cfg(target_arch = "x86_64")]
@@ -97,11 +97,11 @@ impl Tagger for Gmac {
     }
 }
 
-/// The same tag, computed by our own code.
+/// Computes the tag of [`Gmac`] with 256-bit vector instructions.
 #[cfg(target_arch = "x86_64")]
 struct VectorGmac {
     ghash: Ghash,
-    /// The cipher's output for the nonce, which is added to GHASH.
+    /// The encrypted counter block of the nonce. XOR with the result of GHASH yields the tag.
     mask: u128,
 }
 
@@ -111,7 +111,8 @@ impl VectorGmac {
     fn new(key: &[u8; 16]) -> Option<Self> {
         let key = UnboundCipherKey::new(&AES_128, key).expect("it has sixteen bytes");
         let key = EncryptingKey::ctr(key).expect("AES has that mode");
-        // Counters 0 and 1: AES of zeroes is the hash key; AES of the nonce with a counter of one is the mask.
+        // Encrypts the counter blocks 0 and 1. Block 0 consists of zeroes and yields the hash key. Block 1 is the
+        // nonce with a counter of one and yields the mask.
         let mut blocks = [0; 32];
         let from_zero = EncryptionContext::Iv128([0; 16].into());
         let encrypted = key.less_safe_encrypt(&mut blocks, from_zero);
@@ -154,8 +155,7 @@ mod tests {
 
     #[cfg(target_arch = "x86_64")]
     proptest! {
-        /// Our code computes the tags of AWS-LC for every length around the borders of blocks and groups, at any
-        /// alignment.
+        /// `VectorGmac` computes the same tags as AWS-LC, for random lengths and any alignment of the bytes.
         #[test]
         fn our_tag_is_that_of_aws_lc(
             key in any::<[u8; 16]>(),
@@ -177,7 +177,8 @@ mod tests {
         }
     }
 
-    /// Checks each length up to more than two groups of blocks, under one key.
+    /// `VectorGmac` computes the same tags as AWS-LC for every length from 0 to 1199 bytes. This includes all lengths
+    /// around the borders of blocks and of groups of blocks.
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn every_length_has_the_tag_of_aws_lc() {
@@ -198,7 +199,7 @@ mod tests {
         }
     }
 
-    /// The ids of both functions are those of `docs/reference/link-protocol.md`.
+    /// Both hash functions return the ids that `docs/reference/link-protocol.md` lists.
     #[test]
     fn ids_are_as_documented() {
         let key = IdKey::new([7; 32]);

@@ -1,26 +1,27 @@
-//! Receive buffers: bytes from a connection, until they are whole frames.
+//! The receive buffers of a connection: they collect bytes until a complete frame has been received.
 //!
-//! Many short frames are read at a time into one buffer and decoded there. A long frame gets its own buffer as soon
-//! as its header is read. The rest of it is read straight into that buffer, from which its payload is delivered
-//! without a copy.
+//! One read fills a shared buffer with many short frames, which are decoded there. A long frame gets its own
+//! buffer as soon as its header is received. The rest of the frame is read directly into this buffer, and its
+//! payload is delivered without a copy.
 
 use bytes::Bytes;
 
 use edgeward_dedup::buffer::{Buffer, Pool};
 use edgeward_dedup::wire::{WireError, frame_length};
 
-/// Bytes that are received and not decoded.
+/// The bytes that are received and not decoded yet.
 #[derive(Debug)]
 pub(crate) struct Inbox {
+    /// The buffer of short frames. The bytes from `start` to `end` are received and not decoded yet.
     bytes: Vec<u8>,
     start: usize,
     end: usize,
-    /// A long frame that is being received, and its length.
+    /// The long frame that is being received, and its length in bytes.
     long: Option<(Buffer, usize)>,
     pool: Pool,
 }
 
-/// A whole frame.
+/// The bytes of one complete frame.
 #[derive(Debug)]
 pub(crate) enum Framed<'a> {
     Short(&'a [u8]),
@@ -38,7 +39,7 @@ impl Framed<'_> {
 }
 
 impl Inbox {
-    /// Empty.
+    /// Creates an inbox without bytes. The buffers of long frames are taken from the pool.
     pub(crate) fn new(pool: Pool) -> Self {
         Self {
             bytes: vec![0; READ_BYTES],
@@ -49,13 +50,15 @@ impl Inbox {
         }
     }
 
-    /// Returns the buffer to read into. It is never empty if all whole frames were taken out before.
+    /// Returns the free part of a buffer, into which the next bytes are read. It is never empty if
+    /// [`frame`](Self::frame) has returned all complete frames before.
     pub(crate) fn room(&mut self) -> &mut [u8] {
         if let Some((buffer, length)) = &mut self.long {
             let missing = *length - buffer.len();
             return &mut buffer.spare()[..missing];
         }
-        // An incomplete frame is short. It moves to the front, so that the rest of it fits.
+        // The received bytes are the beginning of a short frame. They move to the front of the buffer, so that the
+        // rest of the frame fits behind them.
         self.bytes.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
         &mut self.bytes[self.end..]
@@ -70,7 +73,7 @@ impl Inbox {
         debug_assert!(self.end <= self.bytes.len());
     }
 
-    /// Returns the next whole frame.
+    /// Returns the next complete frame, or `None` if more bytes are needed.
     pub(crate) fn frame(&mut self) -> Result<Option<Framed<'_>>, WireError> {
         if let Some((buffer, length)) = self
             .long
@@ -97,10 +100,10 @@ impl Inbox {
     }
 }
 
-/// The size of the buffer of short frames. At most this much of a long frame is copied.
+/// The size of the buffer of short frames. At most this many bytes of a long frame are copied.
 const READ_BYTES: usize = 16 << 10;
 
-/// Longer frames get their own buffer.
+/// The length of the longest frame that is received in the buffer of short frames.
 const SHORT_BYTES_MAX: usize = READ_BYTES / 2;
 
 #[cfg(test)]
@@ -110,7 +113,7 @@ mod tests {
     use edgeward_dedup::codec::Method;
     use edgeward_dedup::wire::{Frame, Span, StreamId, decode};
 
-    /// Frames of all lengths are decoded as they were encoded, whatever the lengths of the reads.
+    /// Frames of all lengths are decoded as they were encoded. The lengths of the reads do not matter.
     #[test]
     fn frames_are_decoded_whatever_the_lengths_of_reads() {
         let payloads = [1, 100, 524_288, 3, 300_000, 524_288, 524_288, 7, 9000];

@@ -1,8 +1,8 @@
 //! The identity of an endpoint: a private CA, a certificate for each endpoint, and the key of chunk hashes.
 //!
-//! No public CA is trusted: an endpoint is accepted if it has a certificate of the link's own CA. The gateway's
-//! certificate is for servers and the edges' are for clients, so an edge cannot impersonate the gateway. Only TLS
-//! 1.3 is used, and AES-128-GCM is preferred, because processors have instructions for it.
+//! No public CA is trusted: an endpoint is accepted if it has a certificate of the link's own CA. The gateway has a
+//! server certificate and each edge a client certificate, so an edge cannot impersonate the gateway. Only TLS 1.3 is
+//! used, and AES-128-GCM is preferred, because processors have instructions for it.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -39,17 +39,17 @@ pub enum KeysError {
     /// A file cannot be read or written.
     #[error("{} cannot be used", .path.display())]
     File {
-        /// The path.
+        /// The path of the file.
         path: PathBuf,
         /// The error of the system.
         source: io::Error,
     },
-    /// A file has other content.
+    /// A file does not contain what its name promises, for example a certificate.
     #[error("{} does not contain a {what}", .path.display())]
     Content {
-        /// The path.
+        /// The path of the file.
         path: PathBuf,
-        /// The expected content.
+        /// The expected content, for example `certificate`.
         what: &'static str,
     },
     /// The certificate and the private key do not match.
@@ -65,7 +65,7 @@ pub enum KeysError {
     Authority {
         /// The folder.
         path: PathBuf,
-        /// The error.
+        /// The error of the TLS library.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The certificates could not be created.
@@ -83,7 +83,8 @@ impl Keys {
         Ok((keys, load_store_key(&folder.join(STORE_KEY))?))
     }
 
-    /// Reads the certificates alone, for connections with these cipher suites.
+    /// Reads the certificates and the private key, but not the key of chunk hashes. Connections will use these cipher
+    /// suites.
     pub(crate) fn load_for(
         folder: &Path,
         suites: Vec<SupportedCipherSuite>,
@@ -121,7 +122,8 @@ impl Keys {
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain.clone(), key.clone_key())
             .map_err(refused)?;
-        // Connections last for days, and tickets would be one more secret.
+        // Session tickets are disabled: connections last for days, so resumption saves little, and the key of the
+        // tickets would be one more secret.
         server.send_tls13_tickets = 0;
         server.alpn_protocols = vec![ALPN.to_vec()];
         server.max_fragment_size = Some(RECORD_BYTES + HEADER_BYTES);
@@ -141,7 +143,7 @@ impl Keys {
     }
 }
 
-/// The name in every gateway's certificate, whatever its host.
+/// Returns the name in the certificate of every gateway. It does not depend on the host name of the gateway.
 pub(crate) fn gateway_name() -> ServerName<'static> {
     ServerName::try_from(GATEWAY_NAME).expect("a name")
 }
@@ -285,19 +287,20 @@ fn provider(cipher_suites: Vec<SupportedCipherSuite>) -> Arc<CryptoProvider> {
     })
 }
 
-/// The plaintext bytes of a TLS record. rustls allocates a vector for each record, and another when it decrypts
-/// one. 14 KiB with header, type and tag is jemalloc's largest small size class, of which each thread caches what
-/// it freed last. Records of 16 KiB, the maximum, would come from memory that all threads share, which is seldom in
-/// the processor's cache.
+/// The number of plaintext bytes in a TLS record. rustls allocates one vector to encrypt a record and one to decrypt
+/// it. With header, content type and tag, the record has 14 KiB, jemalloc's largest small size class. jemalloc keeps
+/// freed allocations of this class in a cache per thread, so they are usually still in the processor's cache.
+/// Records of 16 KiB, the maximum, would be allocated from memory that all threads share.
 pub(crate) const RECORD_BYTES: usize = (14 << 10) - HEADER_BYTES - 1 - 16;
 
-/// Each record adds a header, a content type and a tag (RFC 8446, section 5.2). rustls counts the header as part of
-/// the record length that it is given.
+/// The length of a record's header. Each record also adds a content type of 1 byte and a tag of 16 bytes (RFC 8446,
+/// section 5.2). The header counts towards `max_fragment_size` of rustls.
 const HEADER_BYTES: usize = 5;
 
 static VERSIONS: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
 
-/// Distinguishes a gateway from other servers that use a certificate of the same CA.
+/// The protocol name of the link in TLS. A server for another protocol is rejected even if its certificate is of the
+/// same CA.
 const ALPN: &[u8] = b"edgeward-link/1";
 
 const GATEWAY_NAME: &str = "gateway.link.edgeward";

@@ -1,8 +1,10 @@
-//! Persists which chunks each peer has, so that they are not sent again after a restart with the same store.
+//! Persists which chunks each peer has (the knowledge), so that these chunks are not sent again after a restart with
+//! the same store.
 //!
-//! The endpoint has a folder with one file for each peer. Correctness does not depend on it: a peer reports a
-//! missing chunk and receives it. The files are written at intervals and at shutdown. They cover only chunks that
-//! are already durable, because after a crash the numbers of lost containers are used again.
+//! The endpoint has a folder with one file for each peer. The files are written periodically and at shutdown. A
+//! wrong file costs only bytes: if a peer does not have a referenced chunk, it reports this and receives the
+//! chunk. The files contain only chunks that are already durable in this endpoint's store. The containers of
+//! other chunks may be lost in a crash, and the store would then use their numbers for other chunks.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,13 +20,13 @@ use edgeward_dedup::knowledge::Knowledge;
 use crate::config::CONTAINERS_MAX;
 use crate::peer::Peer;
 
-/// The folder of files about peers.
+/// The folder with the knowledge files of all peers.
 #[derive(Debug)]
 pub(crate) struct KnowledgeFiles {
     folder: PathBuf,
     ids: IdKey,
     files_max: usize,
-    /// The hash of the last content of each file.
+    /// The hash of the last written content of each file.
     written: Mutex<HashMap<String, ChunkId>>,
 }
 
@@ -45,7 +47,7 @@ impl KnowledgeFiles {
         edgeward_types::to_hex(&self.ids.id(&identity).0)
     }
 
-    /// Returns what is known about a peer, or `None`.
+    /// Reads the knowledge file with this name. Returns `None` if it does not exist or is not valid.
     pub(crate) fn load(&self, name: &str) -> Option<Knowledge> {
         let bytes = fs::read(self.path(name)).ok()?;
         Knowledge::decode(&bytes, CONTAINERS_MAX)
@@ -53,7 +55,7 @@ impl KnowledgeFiles {
 
     /// Persists which durable chunks these peers have.
     pub(crate) fn save(&self, peers: &[(String, Arc<Peer>)], store: &Chunks) -> io::Result<()> {
-        // One call at a time: the call at shutdown may overlap a periodic one.
+        // The lock is held until the end, because the call at shutdown may overlap a periodic call.
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         let end = store.written();
         let mut changed = Vec::new();
@@ -67,7 +69,8 @@ impl KnowledgeFiles {
         if changed.is_empty() {
             return Ok(());
         }
-        // The chunks were written before; the sync makes them durable before a file mentions them.
+        // The containers of the chunks are written but possibly not durable. The sync makes them durable before
+        // a file refers to them.
         store.sync()?;
         fs::create_dir_all(&self.folder)?;
         for (name, bytes, id) in changed {
@@ -79,14 +82,15 @@ impl KnowledgeFiles {
         self.remove_oldest()
     }
 
-    /// Removes the oldest files beyond the limit, because peers get new stores over time.
+    /// Removes the oldest files until at most `files_max` remain. A peer with a new store gets a new file, so
+    /// old files would accumulate.
     fn remove_oldest(&self) -> io::Result<()> {
         let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
             let entry = entry?;
             let name = entry.file_name();
             if name.as_encoded_bytes().ends_with(UNFINISHED.as_bytes()) {
-                // Left by a process that was killed: the files of this process are renamed by now.
+                // A process was killed before it renamed this file. This process has renamed all files that it wrote.
                 fs::remove_file(entry.path())?;
                 continue;
             }
@@ -107,7 +111,7 @@ impl KnowledgeFiles {
 /// The suffix of a file name until the file is complete.
 const UNFINISHED: &str = ".new";
 
-/// Saves at an interval, until the task is aborted.
+/// Saves the knowledge at the interval `every`, until the task is aborted.
 pub(crate) async fn save_periodically(
     files: Arc<KnowledgeFiles>,
     store: Chunks,
@@ -139,7 +143,7 @@ mod tests {
     use crate::config::{Encryption, LinkConfig};
     use crate::core::{Core, CoreConfig};
 
-    /// File names distinguish peers, and reveal nothing about their certificates.
+    /// Different peers have different file names.
     #[test]
     fn file_names_distinguish_peers() {
         let folder = Path::new("/nowhere");
@@ -188,8 +192,8 @@ mod tests {
         }
     }
 
-    /// The device is synced and a file written only if the knowledge has changed: not for chunks whose container is
-    /// not written, and not if the file has the same content already.
+    /// The device is synced and a file is written only if the content of the file would change. Chunks in a container
+    /// that is not written yet do not change it.
     #[test]
     fn unchanged_knowledge_is_not_written_again() {
         let folder = tempfile::tempdir().expect("a folder");

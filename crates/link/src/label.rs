@@ -1,8 +1,8 @@
-//! The labels with which a stream of the protocol begins, specified in `docs/reference/link-protocol.md`.
+//! The labels in the OPEN frames of streams, specified in `docs/reference/link-protocol.md`.
 //!
-//! A link stream consists of two one-way streams of the protocol, one per direction. The label of the first one has
-//! the target. The peer answers with a stream whose label has the first one's number, or stops the first with a
-//! [`refusal`] reason.
+//! A link stream consists of two one-way streams of the protocol, one per direction. The label of the first one-way
+//! stream contains the target. The peer then opens the second one-way stream with a label that contains the number of
+//! the first, or it stops the first with a [`refusal`] reason.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,18 +14,18 @@ use edgeward_dedup::wire::StreamId;
 /// The target of a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Target {
-    /// The origin of the gateway's configuration; it speaks HTTP/1.1.
+    /// The HTTP/1.1 origin that the gateway's configuration names.
     Origin,
     /// A TCP address, for any protocol.
     Tcp(HostPort),
 }
 
-/// A host and a port, as seen from the gateway's network.
+/// A host and a port. The gateway resolves the host name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostPort {
     /// A host name or an address, in lower case, without brackets.
     pub host: String,
-    /// Not zero.
+    /// The TCP port, 1 to 65535.
     pub port: u16,
 }
 
@@ -86,7 +86,7 @@ impl fmt::Display for Target {
 pub enum Label {
     /// Opens a link stream to a target.
     Open(Target),
-    /// Answers the link stream that the peer opened with this one-way stream.
+    /// Opens the opposite direction of a link stream. The number is that of the one-way stream that the peer opened.
     Answer(StreamId),
 }
 
@@ -100,7 +100,7 @@ impl Label {
         }
     }
 
-    /// Returns `None` if the label is not valid.
+    /// Decodes the label of an OPEN frame. Returns `None` if the label is not valid.
     pub fn decode(label: &[u8]) -> Option<Self> {
         let (kind, rest) = label.split_first()?;
         match *kind {
@@ -122,7 +122,8 @@ const TCP: u8 = 1;
 const ANSWER: u8 = 2;
 const ORIGIN: u8 = 3;
 
-/// RFC 1035, section 2.3.4 limits a name to 255 bytes on the wire, which are 253 in text.
+/// The longest host name. RFC 1035, section 2.3.4, limits a name to 255 bytes in DNS messages, which correspond to
+/// 253 bytes of text.
 const HOST_BYTES_MAX: usize = 253;
 
 /// Reasons in RESET and STOP frames why a stream was refused or aborted, in addition to those of

@@ -1,10 +1,10 @@
 //! The link between an edge and a gateway: connections, streams, the two endpoints, and local listeners.
 //!
 //! A [`Client`] keeps a few TCP connections to a [`Gateway`] and opens streams over them. Each [`LinkStream`] is
-//! read and written like a socket and leads to a [`Target`] on the gateway's network. `edgeward_dedup` decides
-//! which frames are sent; this crate drives it. All connections to one peer share one sender and one receiver of
-//! that crate, behind one lock (`core`). A connection is a task that reads frames, passes them to these state
-//! machines, and writes the frames that they produce.
+//! read and written like a socket and leads to a [`Target`] on the gateway's network. The crate `edgeward_dedup`
+//! decides which frames are sent; this crate does the input and output. All connections to one peer share one sender
+//! and one receiver of `edgeward_dedup`, which are state machines behind one lock (`core`). A connection is a task
+//! that reads frames, passes them to these state machines, and writes the frames that the state machines produce.
 //!
 //! Frames and labels are specified in `docs/reference/link-protocol.md`. `docs/how-to/link.md` describes how
 //! to set up a link.
@@ -100,16 +100,17 @@ pub enum SetupError {
     /// The system's random number generator failed.
     #[error("cannot read the system's random number generator")]
     Random(#[source] io::Error),
-    /// The address cannot be listened on.
+    /// The endpoint cannot listen on the address, for example because another process uses the port.
     #[error("cannot listen on {addr}")]
     Listen {
-        /// The address.
+        /// The configured address.
         addr: SocketAddr,
         /// The error of the system.
         source: io::Error,
     },
 }
 
+/// Returns `N` bytes from the system's random number generator.
 fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;

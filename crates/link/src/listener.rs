@@ -35,8 +35,8 @@ pub struct LocalListener {
 }
 
 impl LocalListener {
-    /// Starts listening on the current runtime. At most `connections_max` connections are served at a time; others
-    /// wait.
+    /// Starts the listener. Its tasks run on the current Tokio runtime. At most `connections_max` connections are
+    /// served at the same time. Further connections wait until one of them is closed.
     pub async fn bind(
         client: Client,
         listen: SocketAddr,
@@ -90,7 +90,7 @@ async fn accept(
                 });
             }
             Err(error) => {
-                // Usually too many open files; some will be closed.
+                // The usual cause is the limit of open files. After a pause, other connections may have been closed.
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
@@ -109,6 +109,7 @@ async fn forward(client: &Client, target: Target, tcp: TcpStream) -> io::Result<
     }
 }
 
+/// Reads the request of a SOCKS5 or CONNECT client, and carries the connection to the requested target.
 async fn proxy(client: &Client, mut tcp: TcpStream) -> io::Result<()> {
     let request = tokio::time::timeout(REQUEST_TIMEOUT, read_request(&mut tcp)).await;
     let Some((target, protocol, rest)) =
@@ -121,7 +122,7 @@ async fn proxy(client: &Client, mut tcp: TcpStream) -> io::Result<()> {
     tcp.write_all(&reply(protocol, outcome)).await?;
     match opened {
         Ok(mut stream) => {
-            // A client that did not wait for the reply has sent more already.
+            // A client that does not wait for the reply may have sent its first bytes together with the request.
             stream.write_all(&rest).await?;
             pump(stream, tcp).await
         }
@@ -129,6 +130,8 @@ async fn proxy(client: &Client, mut tcp: TcpStream) -> io::Result<()> {
     }
 }
 
+/// Opens a stream and waits until the gateway has connected to the target. An error is a reason of [`refusal`] or of
+/// `edgeward_dedup::reason`.
 async fn open(client: &Client, target: Target) -> Result<LinkStream, u32> {
     let opened = client.open(target).map_err(|error| match error {
         OpenError::Down => refusal::LINK_DOWN,
@@ -178,6 +181,8 @@ async fn read_request(tcp: &mut TcpStream) -> io::Result<Option<(Target, ProxyPr
     }
 }
 
+/// The timeout of a client's SOCKS5 or CONNECT request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The pause after a failed `accept`.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

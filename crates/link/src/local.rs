@@ -1,5 +1,7 @@
-//! Sockets that are often within one machine: of a client of a local listener, a service beside the gateway, or a
-//! sidecar that carries the link.
+//! Opens TCP sockets, and disables pacing for connections within one machine.
+//!
+//! Connections within one machine are frequent: from a client to a local listener, from the gateway to a service on
+//! the same host, or to a sidecar that carries the link. Pacing (BBR) would only slow them down.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,7 +10,7 @@ use edgeward_httpd::disable_loopback_pacing;
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-/// Listens. Connections accepted at a loopback address are not paced.
+/// Listens on an address. If it is a loopback address, accepted connections are not paced.
 pub(crate) fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     let socket = socket_for(addr)?;
     socket.set_reuseaddr(true)?;
@@ -16,12 +18,12 @@ pub(crate) fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Connects, without pacing to a loopback address.
+/// Connects to an address. If it is a loopback address, the connection is not paced.
 pub(crate) async fn connect(addr: SocketAddr) -> io::Result<TcpStream> {
     socket_for(addr)?.connect(addr).await
 }
 
-/// Returns a socket for an address; it is not paced if the address is on loopback.
+/// Returns a socket for an address. If it is a loopback address, the socket is not paced.
 fn socket_for(addr: SocketAddr) -> io::Result<TcpSocket> {
     let socket = match addr {
         SocketAddr::V4(_) => TcpSocket::new_v4(),
@@ -43,7 +45,7 @@ mod tests {
         String::from_utf8_lossy(&name).trim_matches('\0').to_owned()
     }
 
-    /// Returns the congestion control of both sides of a connection.
+    /// Returns the congestion control of both endpoints of a connection to a listener at this address.
     async fn congestion_of_connection(listening: &str) -> [String; 2] {
         let listener = listen(listening.parse().expect("an address")).expect("a port");
         let port = listener.local_addr().expect("it is bound").port();
@@ -58,8 +60,8 @@ mod tests {
         congestion(&SockRef::from(&socket))
     }
 
-    /// Connections within the machine are not paced. A listener that other machines can reach uses the system's
-    /// default.
+    /// Connections to a loopback address are not paced. A listener that other machines can reach uses the system's
+    /// default congestion control.
     #[tokio::test]
     async fn connections_within_the_machine_are_not_paced() {
         let unpaced = match system_default() {

@@ -1,7 +1,9 @@
-//! The gateway's own origin, to which the gateway speaks HTTP/1.1 instead of carrying bytes.
+//! The origin of the gateway's configuration. The gateway parses the HTTP/1.1 requests for it, and does not only copy
+//! bytes as for other targets.
 //!
-//! Each link stream is one exchange. The gateway requests bodies without compression: compressed bodies do not
-//! resemble earlier ones, and the link compresses better than a single response can be. Bodies that are compressed
+//! Each link stream carries one request and its response. The gateway requests bodies without compression. A
+//! small change of a body changes most of its compressed bytes, so compressed bodies cannot be deduplicated;
+//! and the link compresses better, because it uses earlier bodies as dictionaries. Bodies that are compressed
 //! nevertheless, images, sound and video bypass deduplication. Connections to the origin are reused.
 
 use std::convert::Infallible;
@@ -31,8 +33,11 @@ use crate::stream::{Control, LinkStream};
 pub(crate) struct Origin {
     address: HostPort,
     identity: bool,
+    /// The timeout of an attempt to connect.
     connect: Duration,
+    /// The idle connections, with the time since which they are idle.
     idle: Mutex<Vec<(SendRequest<Incoming>, Instant)>>,
+    /// The tasks of all connections.
     connections: Mutex<JoinSet<()>>,
 }
 
@@ -60,12 +65,15 @@ impl Origin {
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_TIMEOUT)
             .max_headers(HEADERS_MAX)
-            // Bodies of different content types on one stream could not be distinguished.
+            // One exchange per stream: if a second response followed, `Control::bypass` could not apply to one
+            // response only.
             .keep_alive(false)
             .serve_connection(TokioIo::new(stream), service)
             .await
     }
 
+    /// Forwards a request to the origin and returns the response. If the origin does not answer, returns an error
+    /// response.
     async fn exchange(
         self: &Arc<Self>,
         mut request: Request<Incoming>,
@@ -128,9 +136,10 @@ impl Origin {
         None
     }
 
-    /// Keeps a connection for reuse once its response is read; hyper reports it as ready then.
+    /// Adds a connection to the idle connections when its response has been read. hyper reports the connection
+    /// as ready at that time.
     fn keep(self: &Arc<Self>, mut sender: SendRequest<Incoming>) {
-        // The task ends with the origin and must not keep it alive.
+        // The origin owns this task. A strong reference from the task to the origin would be a cycle.
         let origin = Arc::downgrade(self);
         let mut connections = self.connections();
         while connections.try_join_next().is_some() {}
@@ -202,7 +211,7 @@ const HOP_BY_HOP: [&str; 7] = [
     "upgrade",
 ];
 
-/// Returns true if the body is already compressed.
+/// Returns true if the body is compressed, by its content coding or its media type.
 fn is_opaque(headers: &HeaderMap) -> bool {
     let text = |name| {
         headers
@@ -233,15 +242,19 @@ fn error_response(error: &io::Error) -> OriginResponse {
     response
 }
 
+/// The highest number of header fields of a request or response.
 const HEADERS_MAX: usize = 256;
 
+/// The timeout until the head of the request has been received.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The limit of idle connections to the origin, and their timeout, which is shorter than that of most servers.
+/// The highest number of idle connections to the origin.
 const IDLE_MAX: usize = 64;
+
+/// The time after which an idle connection is not used again. Most servers have a longer idle timeout.
 const IDLE_TIME: Duration = Duration::from_secs(4);
 
-/// If a response takes longer, its connection is not reused.
+/// If a response body takes longer than this time, its connection is not reused.
 const BODY_TIME: Duration = Duration::from_secs(600);
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Encoded frames that wait to be written: their heads in one buffer, and references to payloads, which are not
-//! copied.
+//! Encoded frames that wait to be written to a connection. The heads of all frames are in one buffer. Payloads are
+//! referenced and not copied.
 
 use std::io::IoSlice;
 
@@ -11,7 +11,7 @@ use edgeward_dedup::wire::{Checksum, FrameSink};
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     heads: Vec<u8>,
-    /// Each payload, after this many bytes of the heads.
+    /// Each payload, with the number of bytes of `heads` that are written before it.
     payloads: Vec<(usize, Bytes)>,
     payload_bytes: usize,
     written: usize,
@@ -19,7 +19,7 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Creates an empty outbox for a connection with this kind of checksums.
+    /// Creates an empty outbox for a connection that uses this kind of checksum.
     pub(crate) fn new(checksum: Checksum) -> Self {
         Self {
             checksum,
@@ -66,12 +66,12 @@ impl Outbox {
         count
     }
 
-    /// Returns the heads from a position on.
+    /// Returns the bytes of the heads from this offset on.
     pub(crate) fn heads(&self, from: usize) -> &[u8] {
         &self.heads[from..]
     }
 
-    /// Returns the length of the heads.
+    /// Returns the length of all heads in bytes.
     pub(crate) fn heads_bytes(&self) -> usize {
         self.heads.len()
     }
@@ -102,7 +102,8 @@ mod tests {
 
     /// All bytes are written in order, whatever the length of each write.
     ///
-    /// Method: heads and payloads of 0 to 5 bytes in every combination, and writes of every length.
+    /// Method: append frames with heads and payloads of 0 to 5 bytes in every combination, then drain the outbox with
+    /// writes of every length.
     #[test]
     fn bytes_leave_in_order() {
         let (mut outbox, mut expected) = (Outbox::default(), Vec::new());

@@ -1,10 +1,10 @@
 //! Frames and outgoing streams that wait for a disk read while the connection continues, and read-ahead.
 //!
-//! A frame may reference chunks that the system would have to read from the disk. The frame is parked with its
-//! pending reads. A blocking thread performs the reads, and then the frame is delivered again, as if it had been
-//! delayed. Other frames are handled meanwhile: frames of one body may arrive in any order anyway. Parked frames
-//! are lost with their connection, like frames in transit. An outgoing stream is resumed when it is known whether
-//! the store has its chunk.
+//! A received frame may reference chunks that are on disk and not in the page cache. The frame is parked with
+//! its pending reads. A blocking thread performs the reads, and then the frame is handled again as if it had
+//! just arrived. Meanwhile the connection handles other frames; the receiver accepts the frames of a body in
+//! any order. If the connection ends, its parked frames are lost like frames in transit. An outgoing stream is
+//! parked until the store can answer whether it has the stream's next chunk.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -19,6 +19,7 @@ use edgeward_dedup::wire::StreamId;
 pub(crate) struct Parked {
     store: Chunks,
     reads: JoinSet<ReadPurpose>,
+    /// The number of parked frames, and the number of parked streams. Each is at most `limit`.
     frames: usize,
     streams: usize,
     limit: usize,
@@ -30,7 +31,7 @@ pub(crate) struct Parked {
 #[derive(Debug)]
 enum ReadPurpose {
     Parked(ParkedItem),
-    /// Read-ahead: the chunks will be requested.
+    /// The read loads chunks into the page cache that are expected to be requested soon.
     ReadAhead,
 }
 
@@ -38,20 +39,20 @@ enum ReadPurpose {
 #[derive(Debug)]
 pub(crate) enum ParkedItem {
     Frame(ParkedFrame),
-    /// An outgoing stream, and how many times the store was queried for it.
+    /// An outgoing stream, and the number of failed attempts to look up its next chunk without a disk read.
     Stream(StreamId, u32),
 }
 
-/// A frame that is delivered again.
+/// A frame that is handled again when its reads are performed.
 #[derive(Debug)]
 pub(crate) struct ParkedFrame {
     pub(crate) frame: Bytes,
-    /// How many times the frame was handled.
+    /// The number of times that the frame was handled before.
     pub(crate) attempts: u32,
 }
 
 impl Parked {
-    /// Creates an empty set for at most `limit` frames and as many streams. A limit of zero is raised to one.
+    /// Creates an empty set for at most `limit` frames and at most `limit` streams. A limit of zero is raised to one.
     pub(crate) fn new(store: Chunks, limit: usize) -> Self {
         Self {
             store,
@@ -73,7 +74,7 @@ impl Parked {
         self.limit.saturating_sub(self.frames)
     }
 
-    /// Returns how many more streams can be parked. Further ones wait in the core.
+    /// Returns how many more streams can be parked. Further streams wait in [`Core`](crate::core::Core).
     pub(crate) fn free_streams(&self) -> usize {
         self.limit.saturating_sub(self.streams)
     }
@@ -91,7 +92,7 @@ impl Parked {
         self.read(pending, ReadPurpose::Parked(item));
     }
 
-    /// Starts the next read-ahead, if none is in progress. Returns true if there was one to start.
+    /// Starts the next read-ahead of the store unless a read-ahead is in progress. Returns true if it started one.
     pub(crate) fn read_ahead(&mut self) -> bool {
         if self.is_reading_ahead {
             return false;
@@ -115,7 +116,7 @@ impl Parked {
     /// Returns the next frame or stream whose reads are performed, or `None` if none is parked.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<ParkedItem>>> {
         while let Some(joined) = std::task::ready!(self.reads.poll_join_next(cx)) {
-            // A panic lost the frame, so the connection ends with an error.
+            // The read panicked and the frame is lost, so the connection ends with an error.
             match joined.map_err(io::Error::other)? {
                 ReadPurpose::Parked(item) => {
                     *self.count(&item) -= 1;

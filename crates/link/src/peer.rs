@@ -1,4 +1,4 @@
-//! A peer, shared by its connections and its streams.
+//! The state of a peer behind a lock. The connections to the peer and its streams share it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,11 +6,11 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::core::Core;
 
-/// The lock of a peer. It is held while bytes are cut, hashed, compressed or assembled, and never across a wait,
-/// except for the disk reads that `ARCHITECTURE.md` lists.
+/// The lock of a peer. A task holds the lock while it cuts, hashes, compresses or assembles bytes. It does not wait
+/// while it holds the lock, except for the disk reads that `ARCHITECTURE.md` lists.
 ///
-/// The two state machines require frames in one order, so one core at a time works for a peer. Other peers have
-/// their own locks.
+/// Sender and receiver must see all frames in one order, so only one processor core works for a peer at a time. Each
+/// peer has its own lock.
 pub(crate) struct Peer {
     core: Mutex<Core>,
     /// True while a task waits for the peer's next connection.
@@ -25,8 +25,8 @@ impl Peer {
         }
     }
 
-    /// Returns true if the caller is now the one task that waits for the next connection, until
-    /// [`end_waiting`](Self::end_waiting).
+    /// Returns true if no other task waits for the peer's next connection. The caller is then the waiting task, until
+    /// it calls [`end_waiting`](Self::end_waiting).
     pub(crate) fn begin_waiting(&self) -> bool {
         !self.waited_for.swap(true, Ordering::AcqRel)
     }
@@ -37,7 +37,8 @@ impl Peer {
 
     /// Runs an action under the lock, and then wakes the tasks that can continue.
     pub(crate) fn with<R>(&self, action: impl FnOnce(&mut Core) -> R) -> R {
-        // A panic leaves the state machines as they were. At worst streams fail, and their digests detect it.
+        // A panic of another task may leave the state machines inconsistent. A body that becomes corrupt is detected
+        // by its digest, and its stream fails.
         let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
         let result = action(&mut core);
         let wakers = core.take_wakers();

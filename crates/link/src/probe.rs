@@ -1,12 +1,12 @@
-//! Decides by a body's first bytes whether deduplication or compression can save anything.
+//! Detects bodies of encrypted or compressed data by their first bytes.
 //!
-//! Encrypted bytes never repeat, and media are already compressed. Cutting and hashing them costs time, and storing
-//! them displaces useful chunks. A list of signatures is enough: other formats are tried, and their savings soon
-//! show.
+//! Deduplication and compression save nothing for these bodies: encrypted bytes never repeat, and media files
+//! are already compressed. Cutting and hashing costs time, and the stored chunks would displace useful chunks.
+//! The list of signatures need not be complete: a body of an unlisted format only costs this time and space.
 
 use edgeward_dedup::{StreamProtocol, detect_protocol};
 
-/// Returns true if dedup cannot help a body that begins with these bytes.
+/// Returns true if deduplication cannot save bytes of a body that begins with these bytes.
 pub(crate) fn is_opaque(first: &[u8]) -> bool {
     let first = &first[..first.len().min(64)];
     detect_protocol(first) != StreamProtocol::Other
@@ -21,8 +21,8 @@ fn is_media(first: &[u8]) -> bool {
     iso || riff
 }
 
-/// Signatures of images, sound, video and compressed files. Archives that compress each file by itself (zip) are
-/// not listed, because the next version has most files unchanged.
+/// Signatures of images, sound, video and compressed files. Archives that compress each file separately (zip) are not
+/// listed: between two versions of an archive most files are unchanged, so their compressed bytes repeat.
 const SIGNATURES: [&[u8]; 12] = [
     b"\xff\xd8\xff",             // JPEG
     b"\x89PNG\r\n\x1a\n",        // PNG

@@ -13,8 +13,8 @@ use tokio::net::TcpStream;
 use crate::budget::{Budget, yield_now};
 use crate::stream::LinkStream;
 
-/// Copies bytes until both directions have ended or one has failed. After a failure the TCP connection is reset, so
-/// that its peer does not take a partial body for a complete one.
+/// Copies bytes until both directions have ended or one direction has failed. After a failure the TCP connection is
+/// reset, so that its remote host does not treat a truncated body as complete.
 pub async fn pump(link: LinkStream, tcp: TcpStream) -> io::Result<()> {
     let keep_alive = TcpKeepalive::new().with_time(Duration::from_secs(60));
     _ = SockRef::from(&tcp).set_tcp_keepalive(&keep_alive);
@@ -33,6 +33,8 @@ pub async fn pump(link: LinkStream, tcp: TcpStream) -> io::Result<()> {
     pumped
 }
 
+/// A link stream and a TCP connection, with the state of both directions. "Out" is the direction from TCP to
+/// the link.
 struct Pump {
     link: LinkStream,
     tcp: TcpStream,
@@ -67,7 +69,7 @@ impl Pump {
         Poll::Pending
     }
 
-    /// Copies from TCP to the link. Returns true if anything moved.
+    /// Copies bytes from TCP to the link. Returns true if bytes were copied or the direction has ended.
     fn copy_to_link(&mut self, cx: &mut Context<'_>, budget: &mut Budget) -> io::Result<bool> {
         if self.out_state == DirectionState::Done {
             return Ok(false);
@@ -103,7 +105,7 @@ impl Pump {
         }
     }
 
-    /// Copies from the link to TCP. Returns true if anything moved.
+    /// Copies bytes from the link to TCP. Returns true if bytes were received or written, or the direction has ended.
     fn copy_to_tcp(&mut self, cx: &mut Context<'_>, budget: &mut Budget) -> io::Result<bool> {
         if self.in_state == DirectionState::Done {
             return Ok(false);
@@ -114,7 +116,8 @@ impl Pump {
                 Poll::Ready(Some(bytes)) => self.incoming = bytes,
                 Poll::Ready(None) => {
                     self.in_state = DirectionState::Done;
-                    // An error means that the peer has closed the connection, which is no loss.
+                    // An error means that the remote host has already closed the connection. All bytes were
+                    // written, so the error is ignored.
                     _ = Pin::new(&mut self.tcp).poll_shutdown(cx);
                     return Ok(true);
                 }
@@ -125,7 +128,7 @@ impl Pump {
             Poll::Ready(bytes) => {
                 budget.spend(bytes);
                 self.incoming.advance(bytes);
-                // An empty slice would keep its memory allocated.
+                // An empty slice would keep the memory of the whole buffer allocated.
                 if self.incoming.is_empty() {
                     self.incoming = Bytes::new();
                 }

@@ -1,12 +1,13 @@
-//! Parses the requests of a proxy client: SOCKS5 (RFC 1928) or HTTP CONNECT (RFC 9110, section 9.3.6),
-//! distinguished by their first byte.
+//! Parses the requests of a proxy client: SOCKS5 (RFC 1928) or HTTP CONNECT (RFC 9110, section 9.3.6). The first byte
+//! of the request distinguishes the protocols.
 //!
-//! The module is pure: it takes bytes and returns the next step. It supports SOCKS5 without authentication, and
-//! CONNECT. Every client that reaches the port may use the proxy, so the default address is on loopback.
+//! The functions here do no input or output: they take the received bytes and return the next step. SOCKS5 is
+//! supported without authentication. Every client that reaches the port can use the proxy, so the port listens on a
+//! loopback address by default.
 
 use crate::label::{HostPort, refusal};
 
-/// The next step after reading a part of a request.
+/// The next step of the caller after it has received a part of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Read more bytes.
@@ -15,7 +16,7 @@ pub enum Step {
     Reply {
         /// The reply.
         reply: Vec<u8>,
-        /// The length of the message that was read; the next one begins after it.
+        /// The length of the parsed message in bytes. The next message begins after these bytes.
         used: usize,
     },
     /// Connect to a target.
@@ -24,7 +25,7 @@ pub enum Step {
         place: HostPort,
         /// The protocol of the reply.
         protocol: ProxyProtocol,
-        /// The length of the request; the client's payload begins after it.
+        /// The length of the request in bytes. The client's payload begins after these bytes.
         used: usize,
     },
     /// Send this reply and close the connection.
@@ -40,7 +41,7 @@ pub enum ProxyProtocol {
     Http,
 }
 
-/// Parses the first message, or the second one if the client was `greeted`.
+/// Parses a message of the client. `greeted` is true if a SOCKS5 greeting was already parsed and answered.
 pub fn read(bytes: &[u8], greeted: bool) -> Step {
     match bytes.first() {
         None => Step::ReadMore,
@@ -51,7 +52,8 @@ pub fn read(bytes: &[u8], greeted: bool) -> Step {
     }
 }
 
-/// Returns the reply after the target is connected or has failed.
+/// Returns the reply to the client: the gateway has connected to the target, or the attempt failed with a reason of
+/// [`refusal`].
 pub fn reply(protocol: ProxyProtocol, outcome: Result<(), u32>) -> Vec<u8> {
     match (protocol, outcome) {
         (ProxyProtocol::Socks, Ok(())) => socks_reply(0),
@@ -76,6 +78,7 @@ pub fn reply(protocol: ProxyProtocol, outcome: Result<(), u32>) -> Vec<u8> {
     }
 }
 
+/// Parses the SOCKS5 greeting: the authentication methods that the client supports (RFC 1928, section 3).
 fn read_greeting(bytes: &[u8]) -> Step {
     let Some(&methods) = bytes.get(1) else {
         return Step::ReadMore;
@@ -91,6 +94,7 @@ fn read_greeting(bytes: &[u8]) -> Step {
     }
 }
 
+/// Parses the SOCKS5 request (RFC 1928, section 4).
 fn read_request(bytes: &[u8]) -> Step {
     let (Some(&command), Some(&kind)) = (bytes.get(1), bytes.get(3)) else {
         return Step::ReadMore;
@@ -132,6 +136,7 @@ fn read_request(bytes: &[u8]) -> Step {
     }
 }
 
+/// Parses the head of an HTTP CONNECT request.
 fn read_connect(bytes: &[u8]) -> Step {
     let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
         return if bytes.len() >= HEAD_BYTES_MAX {
@@ -177,7 +182,7 @@ fn read_connect(bytes: &[u8]) -> Step {
 }
 
 fn socks_reply(code: u8) -> Vec<u8> {
-    // Clients ignore the bound address; zeroes are customary.
+    // The reply contains the bound address of the proxy. Clients ignore it, so it is zero.
     vec![VERSION, code, 0, IPV4, 0, 0, 0, 0, 0, 0]
 }
 
@@ -198,7 +203,7 @@ const NAME: u8 = 3;
 const IPV6: u8 = 4;
 const FAILURE: u8 = 1;
 
-/// The limit of a CONNECT head. The longest SOCKS5 message has 262 bytes.
+/// The highest length of the head of a CONNECT request. The longest SOCKS5 message has 262 bytes.
 pub const HEAD_BYTES_MAX: usize = 8192;
 
 #[cfg(test)]
@@ -209,7 +214,7 @@ mod tests {
         text.parse().expect("a place")
     }
 
-    /// Each message is parsed when its last byte is received, and not before.
+    /// A message is parsed when all its bytes are received. With fewer bytes, the parser requests more.
     #[test]
     fn a_message_is_parsed_when_it_is_complete() {
         let name = [&[5, 1, 0, 3, 2][..], b"db", &[0x0c, 0xea]].concat();

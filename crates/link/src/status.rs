@@ -1,4 +1,4 @@
-//! The status of an endpoint, for operators.
+//! The status of an endpoint for operators, with its JSON form.
 
 use serde_json::{Value, json};
 
@@ -14,31 +14,32 @@ use crate::traffic::HostCounters;
 /// The status of one peer.
 #[derive(Clone, Debug)]
 pub struct PeerStatus {
-    /// The address of the peer.
+    /// The name of the peer. At an edge it is the address of the gateway; at a gateway, the address of the edge and
+    /// four hexadecimal digits of its store's epoch.
     pub name: String,
-    /// True if connections to it are encrypted.
+    /// True if the connections to the peer are encrypted.
     pub encrypted: bool,
-    /// The number of connections that are up.
+    /// The number of current connections.
     pub connections: usize,
     /// The number of open streams.
     pub streams: usize,
-    /// Counters of what was sent to it.
+    /// Counters of the bodies sent to the peer.
     pub sent: SenderCounters,
-    /// Counters of what was received from it.
+    /// Counters of the bodies received from the peer.
     pub received: ReceiverCounters,
-    /// Bytes that it has not acknowledged.
+    /// The number of sent bytes that the peer has not acknowledged.
     pub unacked: usize,
-    /// Bytes that it may send, and received bytes that are not read yet.
+    /// The credit of the peer in bytes, plus the received bytes that are not read yet.
     pub granted: u64,
     /// Bodies that bypassed deduplication because of their first bytes.
     pub bypassed: u64,
-    /// Frames from it that waited for the disk while other frames were handled.
+    /// The number of frames from the peer that were parked until a disk read ended.
     pub late_frames: u64,
-    /// How many times a body sent to it waited for the disk.
+    /// The number of times that a body for the peer waited for a disk read.
     pub late_bodies: u64,
-    /// How many times a connection waited because the limit of parked frames was reached.
+    /// The number of times that a connection waited because the limit of parked frames was reached.
     pub parking_limit_hits: u64,
-    /// Counters by target host.
+    /// The name and the counters of each target host.
     pub hosts: Vec<(String, HostCounters)>,
 }
 
@@ -73,7 +74,7 @@ pub struct GatewayStatus {
     pub peers: Vec<PeerStatus>,
 }
 
-/// The status of one endpoint: the content of `/status` and `/metrics`.
+/// The status of one endpoint, from which `/status` and `/metrics` are rendered.
 #[derive(Clone, Debug)]
 pub struct EndpointStatus {
     /// True if connections are encrypted.
@@ -84,7 +85,7 @@ pub struct EndpointStatus {
     pub peers: Vec<PeerStatus>,
     /// Counters of the chunk store.
     pub store: ChunkCounters,
-    /// The capacity of the chunk store, compressed or not.
+    /// The capacity of the chunk store in bytes.
     pub store_bytes_max: u64,
 }
 
@@ -199,7 +200,7 @@ impl PeerStatus {
         })
     }
 
-    /// Returns the bytes of the received frames that carry bodies.
+    /// Returns the number of bytes of the received frames that carried bodies.
     pub fn received_wire(&self) -> u64 {
         let hosts = self.hosts.iter();
         hosts.map(|(_, tally)| tally.received_wire).sum()

@@ -1,4 +1,4 @@
-//! A link stream as its user sees it: an asynchronous reader and writer.
+//! The public type of a link stream: an asynchronous reader and writer.
 
 use std::io;
 use std::pin::Pin;
@@ -17,23 +17,24 @@ use crate::core::{Core, DuplexId, Read, Written};
 use crate::label::{Target, refusal};
 use crate::peer::Peer;
 
-/// Bytes to and from a target on the peer's network.
+/// A stream of bytes to and from a target on the peer's network.
 ///
-/// Written bytes are sent soon, whether the stream is flushed or not; a flush says that no more bytes follow for
-/// now. A shutdown ends the outgoing direction. Dropping a stream without a shutdown resets it, and the peer sees
-/// an error instead of the end of the body.
+/// Written bytes are sent within milliseconds, even without a flush. A flush sends few bytes at once; it means
+/// that no more bytes follow for now. A shutdown ends the outgoing direction. Dropping a stream without a
+/// shutdown resets it, and the peer's reader gets an error instead of the end of the body.
 #[derive(Debug)]
 pub struct LinkStream {
     peer: Arc<Peer>,
     duplex: DuplexId,
-    /// Bytes received and not read yet.
+    /// The received bytes that are not read yet.
     bytes: Bytes,
-    /// The budgets of a task that reads or writes for as long as bytes are available.
+    /// The budgets for reads and writes. A task that always finds bytes to read, or space to write, must yield after
+    /// each budget.
     reads: Budget,
     writes: Budget,
 }
 
-/// The peer reset a stream or refused it.
+/// The error if the peer has reset or refused a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{}", refusal::describe(*.reason))]
 pub struct StreamError {
@@ -66,9 +67,9 @@ impl LinkStream {
         }
     }
 
-    /// Waits until the peer has connected to the target, or has refused.
+    /// Waits until the peer has connected to the target or has refused the stream.
     ///
-    /// Waiting is optional: bytes written earlier are delivered as soon as the target is connected.
+    /// This call is optional: bytes that are written before are delivered when the peer has connected to the target.
     pub async fn accepted(&mut self) -> Result<(), StreamError> {
         std::future::poll_fn(|cx| {
             let accepted = self
@@ -80,7 +81,7 @@ impl LinkStream {
         .map_err(|reason| StreamError { reason })
     }
 
-    /// Returns a handle to change the stream while another owner reads and writes it.
+    /// Returns a handle that can change the stream while another task owns it.
     pub(crate) fn control(&self) -> Control {
         Control {
             peer: Arc::clone(&self.peer),
@@ -88,7 +89,7 @@ impl LinkStream {
         }
     }
 
-    /// Returns the next bytes without a copy, or `None` at the end.
+    /// Returns the next received bytes without a copy, or `None` at the end of the body.
     pub fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         if !self.bytes.is_empty() {
             return Poll::Ready(Ok(Some(std::mem::take(&mut self.bytes))));
@@ -106,8 +107,9 @@ impl LinkStream {
         std::future::poll_fn(|cx| self.poll_chunk(cx)).await
     }
 
-    /// Like [`poll_write`](AsyncWrite::poll_write), but `read` writes the bytes straight into the sender's buffer;
-    /// 0 means that its source has ended. `read` must not block: its error `WouldBlock` is returned as it is.
+    /// Like [`poll_write`](AsyncWrite::poll_write), but without a copy: the function `read` gets a part of the
+    /// sender's buffer, reads bytes into it and returns their number. It returns 0 if its source has ended, and
+    /// the error `WouldBlock` instead of blocking. Errors of `read` are returned unchanged.
     pub(crate) fn poll_write_from(
         &mut self,
         waker: &Waker,
@@ -150,7 +152,7 @@ impl AsyncRead for LinkStream {
         buffer.put_slice(&self.bytes[..taken]);
         self.bytes.advance(taken);
         self.reads.spend(taken);
-        // An empty slice would keep its memory allocated.
+        // An empty slice would keep the memory of the whole buffer allocated.
         if self.bytes.is_empty() {
             self.bytes = Bytes::new();
         }
@@ -198,7 +200,9 @@ impl AsyncWrite for LinkStream {
     }
 }
 
-/// Processing half a megabyte takes longer than a pause, so the pause of the writer begins now.
+/// Sets the time of the last write to the time after it was processed. Processing half a megabyte takes longer than
+/// [`HOLD`](crate::hold::HOLD). Without this, held bytes would be sent at once although the writer had no time to
+/// continue.
 fn set_write_end(core: &mut Core, duplex: DuplexId, written: Option<&Written>) {
     if matches!(written, Some(Written::Bytes(1..))) {
         core.set_write_end(duplex, Instant::now());
@@ -227,7 +231,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Bytes written from now on bypass deduplication.
+    /// Sends the bytes that are written after this call without deduplication.
     pub(crate) fn bypass(&self) {
         self.peer.with(|core| core.bypass(self.duplex));
     }
@@ -241,7 +245,7 @@ pub(crate) struct IncomingStream {
 }
 
 impl IncomingStream {
-    /// Waits for the next stream; `None` after the peer was shut down.
+    /// Waits for the next stream that the peer opens. Returns `None` after the peer was shut down.
     pub(crate) async fn next(peer: &Arc<Peer>) -> Option<Self> {
         std::future::poll_fn(|cx| {
             let (opened, is_shut_down) =
@@ -262,7 +266,7 @@ impl IncomingStream {
         &self.target
     }
 
-    /// Accepts the stream.
+    /// Accepts the stream, so that bytes can be written to it.
     pub(crate) fn accept(self) -> Result<LinkStream, StreamError> {
         let accepted = self
             .stream
@@ -272,7 +276,7 @@ impl IncomingStream {
         Ok(self.stream)
     }
 
-    /// Refuses the stream.
+    /// Refuses the stream with a reason of [`refusal`].
     pub(crate) fn refuse(self, reason: u32) {
         self.stream
             .peer

@@ -1,5 +1,5 @@
-//! A timer of microsecond resolution. The timers of the runtime tick once a millisecond, which is longer than bytes
-//! are held back.
+//! A timer of microsecond resolution. The timers of Tokio have a resolution of one millisecond, but written bytes are
+//! held back for only 200 µs.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,9 +12,10 @@ use rustix::time::{
 };
 use tokio::io::unix::AsyncFd;
 
-/// A timer of the kernel, late by some tens of microseconds.
+/// A timer of the kernel. It expires some tens of microseconds after the set time.
 pub(crate) struct Timer {
     descriptor: AsyncFd<OwnedFd>,
+    /// The time at which the timer expires. `None` if it is not set.
     at: Option<Instant>,
 }
 
@@ -34,7 +35,8 @@ impl Timer {
         })
     }
 
-    /// Sets the timer. If it is already set to an earlier time, it stays as it is: an early wake-up does no harm.
+    /// Sets the timer. If it is already set to an earlier time, it is not changed, because an early wake-up
+    /// costs only one poll.
     pub(crate) fn set(&mut self, at: Option<Instant>) -> io::Result<()> {
         let Some(at) = at else { return Ok(()) };
         if self.at.is_some_and(|set| set <= at) {
@@ -52,7 +54,7 @@ impl Timer {
         Ok(())
     }
 
-    /// Returns ready once each time the timer expires.
+    /// Returns `Ready` once after the timer has expired.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.at.is_none() {
             return Poll::Pending;
@@ -64,7 +66,7 @@ impl Timer {
                 Ok(read) => {
                     read?;
                     self.at = None;
-                    // The timer expires once, so another read would find nothing.
+                    // The timer expires only once, so the descriptor is not readable again until the timer is set.
                     ready.clear_ready();
                     return Poll::Ready(Ok(()));
                 }

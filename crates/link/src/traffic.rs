@@ -10,44 +10,44 @@ use crate::label::Target;
 /// The bytes of one host's bodies, and the bytes of the frames that carried them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostCounters {
-    /// Streams.
+    /// The number of streams to the host.
     pub streams: u64,
-    /// Bytes of bodies sent to the peer.
+    /// Bytes of bodies sent to the peer, before deduplication and compression.
     pub sent: u64,
-    /// Bytes of the frames that carried them.
+    /// Bytes of the frames that carried the sent bodies.
     pub sent_wire: u64,
-    /// The part of `sent` that was referenced instead of sent.
+    /// The bytes of `sent` that were replaced by references.
     pub sent_referenced: u64,
-    /// The part of `sent` that are new chunks, compressed with earlier chunks as a dictionary.
+    /// The bytes of `sent` in new chunks that were sent as deltas of earlier chunks.
     pub sent_delta: u64,
-    /// The part of `sent` that was neither looked up nor stored.
+    /// The bytes of `sent` that were sent without deduplication.
     pub sent_plain: u64,
-    /// Bytes of bodies received from the peer.
+    /// Bytes of bodies received from the peer, after decompression.
     pub received: u64,
-    /// Bytes of the frames that carried them.
+    /// Bytes of the frames that carried the received bodies.
     pub received_wire: u64,
-    /// The part of `received` that was loaded from the store.
+    /// The bytes of `received` that were loaded from the store.
     pub received_referenced: u64,
 }
 
-/// Counters by host, for a limited number of hosts.
+/// The traffic counters of a peer: by host for a limited number of hosts, and totals.
 #[derive(Debug, Default)]
 pub(crate) struct TrafficCounters {
     hosts: Vec<(String, HostCounters)>,
     by_name: HashMap<String, usize>,
     /// Bodies that bypassed deduplication because of their first bytes.
     pub(crate) bypassed: u64,
-    /// Frames that waited for the disk; and how many times a connection waited because the limit of parked frames
-    /// was reached.
+    /// The number of frames that were parked until a disk read ended.
     pub(crate) late_frames: u64,
+    /// The number of times that a connection waited because the limit of parked frames was reached.
     pub(crate) parking_limit_hits: u64,
 }
 
-/// The limit of hosts with their own counters. Further hosts share one entry.
+/// The highest number of hosts with separate counters. Further hosts share one entry.
 const HOSTS_MAX: usize = 256;
 
 impl TrafficCounters {
-    /// Returns the index of a target's counters.
+    /// Counts a new stream to the target, and returns the index of the target's counters in [`hosts`](Self::hosts).
     pub(crate) fn host(&mut self, target: &Target) -> usize {
         let name = target.to_string();
         let at = match self.by_name.get(&name) {
@@ -72,6 +72,8 @@ impl TrafficCounters {
         at
     }
 
+    /// Counts a frame that was encoded for the host with this index. `before` and `after` are the sender's counters
+    /// before and after the encoding.
     pub(crate) fn sent(
         &mut self,
         host: Option<usize>,
@@ -94,6 +96,8 @@ impl TrafficCounters {
         tally.sent_plain += plain;
     }
 
+    /// Counts a frame that was received from the host with this index. `before` and `after` are the receiver's
+    /// counters before and after the frame was handled.
     pub(crate) fn received(
         &mut self,
         host: Option<usize>,
@@ -109,6 +113,7 @@ impl TrafficCounters {
         tally.received_referenced += after.from_store - before.from_store;
     }
 
+    /// Returns the name and the counters of each host.
     pub(crate) fn hosts(&self) -> &[(String, HostCounters)] {
         &self.hosts
     }
@@ -120,7 +125,7 @@ const OTHERS: &str = "(others)";
 mod tests {
     use super::*;
 
-    /// The number of hosts with their own counters is bounded, and no byte is lost from the counts.
+    /// The number of hosts with separate counters is limited. The bytes of all further hosts are counted together.
     #[test]
     fn hosts_are_bounded() {
         let mut traffic = TrafficCounters::default();

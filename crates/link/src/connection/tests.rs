@@ -15,7 +15,7 @@ use crate::config::Encryption;
 use crate::core::{Core, CoreConfig, Written};
 use crate::label::Target;
 
-/// A socket that delivers nothing, and accepts nothing until `takes` is true.
+/// A simulated socket. It never delivers bytes, and it accepts bytes only while `accepts` is true.
 #[derive(Clone, Default)]
 struct Socket(Arc<Mutex<SocketState>>);
 
@@ -66,7 +66,7 @@ impl AsyncWrite for Socket {
     }
 }
 
-/// Counts how often it is woken.
+/// Counts the wake-ups of a task.
 #[derive(Debug, Default)]
 struct WakeCounter(AtomicU64);
 
@@ -92,11 +92,12 @@ fn endpoint(session: u64) -> (Core, LinkConfig) {
     (Core::new(core, endpoint, store), config)
 }
 
-/// While the socket accepts nothing, bytes whose holding time has passed do not wake the task repeatedly. When the
-/// socket accepts bytes again, they are sent as well.
+/// While the socket is not writable, the timer of held bytes wakes the connection once and not repeatedly. When the
+/// socket is writable again, the held bytes are sent.
 ///
-/// Method: the beginning of a body waits for a blocked socket, and its rest waits for its holding time. The test
-/// counts wake-ups until a timer fires that was set long after that time. Then the socket accepts everything.
+/// Method: write a body of 6,000 bytes while the socket accepts no bytes, so that its beginning waits for the socket
+/// and its end is held. Count the wake-ups until long after the holding time. Then let the socket accept all bytes,
+/// and check that the whole body is sent.
 #[tokio::test]
 async fn a_timer_wakes_a_blocked_connection_once() {
     let ((mut core, config), (mut other, _)) = (endpoint(1), endpoint(2));
@@ -119,7 +120,7 @@ async fn a_timer_wakes_a_blocked_connection_once() {
     let wakes = Arc::new(WakeCounter::default());
     let waker = Waker::from(Arc::clone(&wakes));
     let mut seen = u64::MAX;
-    // As a runtime does: the connection is polled after a wake-up.
+    // Polls the connection if it was woken since the last poll, like a runtime.
     let mut poll = |times: &mut u64| {
         let now = wakes.0.load(Ordering::Relaxed);
         if std::mem::replace(&mut seen, now) != now {
@@ -137,7 +138,7 @@ async fn a_timer_wakes_a_blocked_connection_once() {
     std::future::poll_fn(|cx| {
         poll(&mut times);
         let expired = timer.poll(cx);
-        // The reactor has to be polled, and no other task is ready meanwhile.
+        // The runtime polls timers and sockets only while no task is ready.
         yield_now(cx);
         expired
     })

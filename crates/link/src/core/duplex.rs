@@ -1,4 +1,4 @@
-//! Duplex streams: the operations that their users perform.
+//! Duplex streams: the functions of [`Core`] that the users of a stream call to open, read, write and close it.
 
 use std::io;
 use std::task::Waker;
@@ -18,31 +18,40 @@ use crate::hold::{Hold, SMALL_BYTES};
 use crate::label::{Label, Target};
 use crate::probe;
 
-/// A duplex stream, made of one stream of the protocol in each direction: the waiting tasks, and the bytes held
-/// back.
+/// A duplex stream: one one-way stream of the protocol in each direction, the wakers of the tasks that wait for it,
+/// and the state of its held bytes.
 pub(super) struct Duplex {
     pub(super) target: Target,
-    /// The index of its host's counters.
+    /// The index of the host's counters.
     pub(super) host: usize,
+    /// True if this endpoint opened the stream, false if the peer did.
     pub(super) opened_here: bool,
+    /// The outgoing one-way stream. `None` until the stream is accepted, and after the peer has restarted.
     pub(super) out: Option<StreamId>,
     /// True while bytes may be written.
     pub(super) out_open: bool,
     /// True if the peer has acknowledged all bytes.
     pub(super) out_complete: bool,
-    /// The reason if the peer stopped the stream, or if it ended together with the connection state.
+    /// The reason why the outgoing stream was stopped: by the peer, by a reset, or by a restart of the peer.
     pub(super) out_stopped: Option<u32>,
+    /// The incoming one-way stream. `None` until the peer accepts the stream.
     pub(super) incoming: Option<StreamId>,
+    /// The end of the incoming body: complete, or failed with this reason. `None` until then.
     pub(super) in_end: Option<Result<(), u32>>,
+    /// The waker of a reader that waits for bytes, or for the peer's acceptance.
     pub(super) reader: Option<Waker>,
+    /// The waker of a writer that waits for credit.
     pub(super) writer: Option<Waker>,
+    /// The times of the held bytes, if bytes are held.
     pub(super) hold: Option<Hold>,
+    /// The time of the next decision about the held bytes, if it is scheduled.
     pub(super) due: Option<Instant>,
+    /// True after the first write.
     pub(super) written: bool,
 }
 
 impl Duplex {
-    /// Takes the waker of a waiting writer, because the stream can be written again.
+    /// Returns the waker of the waiting writer, which can write again.
     pub(super) fn wake_writer(&mut self) -> Option<Waker> {
         let writer = self.writer.take();
         if let Some(hold) = self.hold.as_mut().filter(|_| writer.is_some()) {
@@ -51,7 +60,8 @@ impl Duplex {
         writer
     }
 
-    /// Returns when to check the held bytes, if no check is scheduled.
+    /// If bytes are held and no decision about them is scheduled, returns the time of the next decision and records
+    /// it. The caller adds this time to `Core::due`.
     pub(super) fn schedule_check(&mut self) -> Option<Instant> {
         let due = self
             .hold
@@ -67,7 +77,7 @@ impl Duplex {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     Bytes(usize),
-    /// No bytes for now; the waker is kept.
+    /// No byte was accepted, because the stream has no credit. The waker is woken when the writer can try again.
     Full,
     /// The stream accepts no more bytes: it was stopped with this reason, or closed.
     Ended(u32),
@@ -77,14 +87,16 @@ pub(crate) enum Written {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Read {
     Bytes(Bytes),
-    /// No bytes for now; the waker is kept.
+    /// No bytes have arrived. The waker is woken when the reader can try again.
     Wait,
+    /// The body is complete.
     End,
+    /// The body was aborted for this reason.
     Failed(u32),
 }
 
 impl Core {
-    /// Opens a stream.
+    /// Opens a stream to a target.
     pub(crate) fn open(&mut self, target: Target) -> Result<DuplexId, SendError> {
         let label = Label::Open(target.clone()).encode();
         let out = self.endpoint.open(&label, self.config.dedup)?;
@@ -96,7 +108,7 @@ impl Core {
         Ok(id)
     }
 
-    /// Returns the next stream that the peer opened.
+    /// Returns the next stream that the peer opened. If there is no new stream, stores the waker and returns `None`.
     pub(crate) fn next_opened(&mut self, waker: &Waker) -> Option<(DuplexId, Target)> {
         while let Some(id) = self.unaccepted.pop_front() {
             if let Some(duplex) = self.duplexes.get(&id) {
@@ -107,7 +119,7 @@ impl Core {
         None
     }
 
-    /// Accepts a stream: from now on it can be written.
+    /// Accepts a stream that the peer opened, so that it can be written. Fails with the reason for the peer.
     pub(crate) fn accept(&mut self, id: DuplexId) -> Result<(), u32> {
         let duplex = self.duplexes.get_mut(&id).ok_or(reason::RESTARTED)?;
         let incoming = duplex.incoming.ok_or(reason::RESTARTED)?;
@@ -120,12 +132,12 @@ impl Core {
         Ok(())
     }
 
-    /// Refuses the stream.
+    /// Refuses a stream that the peer opened.
     pub(crate) fn refuse(&mut self, id: DuplexId, reason: u32) {
         self.reset(id, reason);
     }
 
-    /// Writes bytes to a stream.
+    /// Writes bytes to a stream. The stream may accept only a part of them.
     pub(crate) fn write(
         &mut self,
         id: DuplexId,
@@ -162,8 +174,8 @@ impl Core {
         }
     }
 
-    /// Like [`write`](Self::write), but `read` writes the bytes straight into the sender's buffer. `read` must not
-    /// block.
+    /// Like [`write`](Self::write), but without a copy: the function `read` gets a part of the sender's buffer, reads
+    /// bytes into it and returns their number. `read` must not block.
     pub(crate) fn write_from(
         &mut self,
         id: DuplexId,
@@ -192,7 +204,7 @@ impl Core {
             self.probe_first_bytes(id, stream, opaque);
         }
         let before = self.endpoint.sender().counters().recognised;
-        // This is also called for zero bytes, so that the stream keeps no memory for them.
+        // This call is needed even if no byte was read: it returns the memory of the buffer that `spare` reserved.
         let mut store = self.store.non_blocking();
         self.endpoint
             .filled(stream, bytes, &mut store, &mut self.codec);
@@ -202,28 +214,28 @@ impl Core {
             self.spend(bytes, before, budget);
             self.hold_written(id, stream, now);
         } else if self.endpoint.sender().backlog(stream) {
-            // The buffer was made available by ending a frame, which can now be sent.
+            // `spare` may have completed a frame to get a free buffer. The frame can now be sent.
             self.wake_idle();
         }
         read.map(Written::Bytes)
     }
 
-    /// Called after bytes of a stream were processed. If the stream is stalled, a connection is woken to perform
-    /// its reads.
+    /// Called after written bytes of a stream were processed. If the stream now waits for disk reads, wakes a
+    /// connection, which performs them.
     fn note_stall(&mut self, stream: StreamId, pending: PendingReads) {
         if self.stalls.add(self.endpoint.sender(), stream, pending, 1) {
             self.wake_idle();
         }
     }
 
-    /// Charges a write to the budget, by the cost of processing it. `before` is the count of recognised bytes
-    /// before the write.
+    /// Charges the written bytes to the budget. Recognised bytes cost less; `before` is the sender's counter of
+    /// recognised bytes before the write.
     fn spend(&self, written: usize, before: u64, budget: &mut Budget) {
         let recognised = self.endpoint.sender().counters().recognised - before;
         budget.spend_recognised(written, usize::try_from(recognised).unwrap_or(written));
     }
 
-    /// Returns the outgoing stream, or the reason why it cannot be written.
+    /// Returns the outgoing stream, or the reason why no bytes can be written to it.
     fn writable(&self, id: DuplexId) -> Result<StreamId, u32> {
         let duplex = self.duplexes.get(&id).ok_or(reason::RESTARTED)?;
         if let Some(reason) = duplex.out_stopped {
@@ -235,7 +247,7 @@ impl Core {
             .ok_or(reason::CANCELLED)
     }
 
-    /// Decides at the first write of a stream whether its bytes bypass deduplication.
+    /// At the first write of a stream: if the bytes are opaque, the whole stream bypasses deduplication.
     fn probe_first_bytes(&mut self, id: DuplexId, stream: StreamId, opaque: bool) {
         let duplex = self.duplexes.get_mut(&id);
         let first = duplex.is_some_and(|duplex| !std::mem::replace(&mut duplex.written, true));
@@ -245,6 +257,7 @@ impl Core {
         }
     }
 
+    /// Stores the waker of a writer that waits for credit or for the limit of unacknowledged bytes.
     fn wait_for_room(&mut self, id: DuplexId, waker: &Waker) {
         if let Some(duplex) = self.duplexes.get_mut(&id) {
             duplex.writer = Some(waker.clone());
@@ -254,7 +267,8 @@ impl Core {
         }
     }
 
-    /// Starts the holding time of written bytes, and wakes a connection if it has to know.
+    /// Starts or extends the holding time of written bytes. Wakes a connection if a frame can be sent or if its timer
+    /// must be set earlier.
     fn hold_written(&mut self, id: DuplexId, stream: StreamId, now: Instant) {
         let Some(duplex) = self.duplexes.get_mut(&id) else {
             return;
@@ -276,7 +290,7 @@ impl Core {
         }
     }
 
-    /// Sets the end of the last write to now: the pause of the writer begins there.
+    /// Sets the time of the last write to `now`. The holding time after the last write starts there.
     pub(crate) fn set_write_end(&mut self, id: DuplexId, now: Instant) {
         if let Some(hold) = self
             .duplexes
@@ -287,7 +301,7 @@ impl Core {
         }
     }
 
-    /// Bytes written from now on bypass deduplication.
+    /// Sends the bytes that are written after this call without deduplication.
     pub(crate) fn bypass(&mut self, id: DuplexId) {
         let duplex = self.duplexes.get(&id).filter(|_| self.config.probe);
         if let Some(stream) = duplex.and_then(|duplex| duplex.out)
@@ -297,7 +311,7 @@ impl Core {
         }
     }
 
-    /// Sends a small amount of held bytes, because the writer has no more for now.
+    /// Called when the writer flushes. Sends the held bytes at once if they are at most [`SMALL_BYTES`].
     pub(crate) fn flush(&mut self, id: DuplexId) {
         let Some(duplex) = self.duplexes.get_mut(&id) else {
             return;
@@ -317,7 +331,7 @@ impl Core {
         }
     }
 
-    /// Ends the outgoing body.
+    /// Ends the outgoing body. Fails with the reason if the stream was stopped before.
     pub(crate) fn close(&mut self, id: DuplexId) -> Result<(), u32> {
         let duplex = self.duplexes.get_mut(&id).ok_or(reason::RESTARTED)?;
         if let Some(reason) = duplex.out_stopped {
@@ -347,7 +361,7 @@ impl Core {
             None => {}
         }
         let Some(stream) = duplex.incoming else {
-            // The peer refused the stream before it was answered.
+            // The peer refused the stream instead of opening the incoming one-way stream.
             if let Some(reason) = duplex.out_stopped {
                 return Read::Failed(reason);
             }
@@ -377,7 +391,8 @@ impl Core {
         }
     }
 
-    /// Returns whether the peer accepted the stream, or why not. `None`: still unknown, and the waker is kept.
+    /// Returns `Ok` if the peer accepted the stream, or the reason of a refusal. If the peer has not decided
+    /// yet, stores the waker and returns `None`.
     pub(crate) fn accepted(&mut self, id: DuplexId, waker: &Waker) -> Option<Result<(), u32>> {
         let Some(duplex) = self.duplexes.get_mut(&id) else {
             return Some(Err(reason::RESTARTED));
@@ -392,7 +407,8 @@ impl Core {
         None
     }
 
-    /// Removes a stream that has no user any more. A closed body is still delivered; an open one is reset.
+    /// Removes a stream whose user has dropped it. If the outgoing body was closed, its remaining bytes are still
+    /// delivered; otherwise the outgoing stream is reset.
     pub(crate) fn detach(&mut self, id: DuplexId) {
         let Some(duplex) = self.duplexes.remove(&id) else {
             return;
@@ -442,13 +458,13 @@ impl Core {
         self.wake_idle();
     }
 
-    /// Resets every stream, because the link was down for too long or is shutting down.
+    /// Resets all streams. Called if the link was down for too long or is shutting down.
     pub(crate) fn reset_all(&mut self, reason: u32) {
         let all: Vec<_> = self.duplexes.keys().copied().collect();
         all.into_iter().for_each(|id| self.reset(id, reason));
     }
 
-    /// Like [`reset_all`](Self::reset_all), and refuses new streams.
+    /// Resets all streams, and refuses new streams from then on.
     pub(crate) fn shut_down(&mut self) {
         self.closed = true;
         self.reset_all(reason::CANCELLED);
@@ -459,7 +475,7 @@ impl Core {
         self.closed
     }
 
-    /// Ends all streams, because the state machines have forgotten them.
+    /// Ends all streams after the peer has restarted. Sender and receiver have dropped their one-way streams before.
     pub(super) fn fail_all(&mut self, reason: u32) {
         self.by_out.clear();
         self.by_in.clear();
@@ -476,6 +492,7 @@ impl Core {
         }
     }
 
+    /// Adds a duplex stream without one-way streams, and returns its id.
     pub(super) fn new_duplex(&mut self, target: Target, opened_here: bool) -> DuplexId {
         let id = self.next_duplex;
         self.next_duplex += 1;

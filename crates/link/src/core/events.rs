@@ -1,4 +1,4 @@
-//! Events of the state machines, and the tasks that they wake.
+//! Handles the events of the sender and the receiver: opens streams and wakes waiting readers and writers.
 
 use edgeward_dedup::endpoint::Event;
 use edgeward_dedup::reason;
@@ -46,10 +46,11 @@ impl Core {
                 }
             }
         }
-        // Nearly every event leaves an acknowledgement to send.
+        // After nearly every event there is an acknowledgement to send.
         self.wake_idle();
     }
 
+    /// Handles a one-way stream that the peer has opened with this label.
     fn opened(&mut self, stream: StreamId, label: &[u8]) {
         match Label::decode(label) {
             Some(Label::Open(_)) if !self.config.accepts || self.closed => {
@@ -74,7 +75,7 @@ impl Core {
                         self.to_wake.extend(duplex.reader.take());
                         self.by_in.insert(stream, (id, duplex.host));
                     }
-                    // The stream of this answer no longer exists.
+                    // The link stream that the peer answers no longer exists here.
                     _ => self.endpoint.stop(stream, reason::CANCELLED),
                 }
             }
@@ -82,7 +83,8 @@ impl Core {
         }
     }
 
-    /// Wakes the writers of these streams if the peer grants them room, and writers that wait for the shared limit.
+    /// Called for streams with new acknowledgements or credit. Wakes their writers if the streams have credit, and
+    /// wakes writers that wait for the limit of all unacknowledged bytes.
     pub(super) fn wake_writers(&mut self, news: Vec<StreamId>) {
         let heard = !news.is_empty();
         for stream in news {
@@ -93,12 +95,12 @@ impl Core {
                 if self.endpoint.sender().room(stream) > 0 {
                     self.to_wake.extend(duplex.wake_writer());
                 }
-                // The held bytes are checked again, because the sender may have no frame under way any more.
+                // A decision about the held bytes is scheduled, because all earlier frames may be acknowledged now.
                 self.due
                     .extend(duplex.schedule_check().map(|due| (due, *id)));
             }
         }
-        // Wakes as many writers as there may be room for. A writer that finds no room waits again.
+        // Wakes one writer per `SHARE_BYTES` of free bytes. A writer that cannot write waits again.
         let unacked = self.endpoint.sender().unacked();
         let free = self.config.unacked_max.saturating_sub(unacked);
         if heard && free > 0 {
@@ -114,5 +116,5 @@ impl Core {
     }
 }
 
-/// The number of bytes that a woken writer is expected to write at once.
+/// The number of bytes that one woken writer is expected to write.
 const SHARE_BYTES: usize = 16 << 10;

@@ -1,9 +1,9 @@
 //! The state of one peer, behind its lock: the state machines of sender and receiver, the streams that use
 //! them, and the wakers of waiting tasks.
 //!
-//! No function here blocks or touches a socket. Streams and connections call in with the current time. The waker of
-//! a task that has to wait is stored here. After it releases the lock, [`Peer::with`](crate::peer::Peer::with) wakes
-//! the tasks that can continue.
+//! No function here blocks or uses a socket. Streams and connections call these functions with the current time. If a
+//! task has to wait, its waker is stored here. [`Peer::with`](crate::peer::Peer::with) first releases the lock and
+//! then wakes the tasks that can continue.
 
 mod duplex;
 mod events;
@@ -47,30 +47,37 @@ pub(crate) type ConnectionId = u64;
 pub(crate) struct CoreConfig {
     /// True if the peer may open streams.
     pub(crate) accepts: bool,
+    /// See [`LinkConfig`](crate::LinkConfig).
     pub(crate) dedup: bool,
+    /// See [`LinkConfig`](crate::LinkConfig).
     pub(crate) probe: bool,
+    /// The highest number of unacknowledged bytes of all streams.
     pub(crate) unacked_max: usize,
 }
+
+/// The state of one peer: sender, receiver, streams and connections.
 
 pub(crate) struct Core {
     config: CoreConfig,
     endpoint: Endpoint,
     store: Chunks,
     codec: Compressors,
+    /// The session number in the peer's last HELLO. The peer chooses a new random number when it starts.
     peer_session: Option<u64>,
     duplexes: HashMap<DuplexId, Duplex>,
     next_duplex: DuplexId,
-    /// The duplex stream and the host counters of each outgoing stream. An outgoing stream stays here until it is
-    /// delivered, even if its duplex stream is dropped.
+    /// The duplex stream of each outgoing one-way stream, and the index of its host's counters. An outgoing stream
+    /// stays here until it is delivered, even if its duplex stream is dropped.
     by_out: HashMap<StreamId, (DuplexId, usize)>,
+    /// The duplex stream of each incoming one-way stream, and the index of its host's counters.
     by_in: HashMap<StreamId, (DuplexId, usize)>,
-    /// Streams that the peer opened and no task has accepted yet. At most as many as the peer may open.
+    /// Streams that the peer opened and no task has accepted yet. The limit of the peer's streams limits this queue.
     unaccepted: VecDeque<DuplexId>,
     accept_waker: Option<Waker>,
-    /// For each stream that holds back the bytes of an incomplete chunk: the time of the next decision about sending
-    /// them.
+    /// The times at which the core decides whether to send held bytes, and their streams. Written bytes are held back
+    /// for a short time until their last chunk is complete, see [`Hold`](crate::hold::Hold).
     due: BTreeSet<(Instant, DuplexId)>,
-    /// Until when acknowledgements wait for other frames.
+    /// The time until which acknowledgements are delayed, so that they can be sent together with other frames.
     acks_due: Option<Instant>,
     /// Writers that wait because the limit of unacknowledged bytes of all streams is reached.
     waiting_for_limit: VecDeque<DuplexId>,
@@ -78,20 +85,22 @@ pub(crate) struct Core {
     stalls: Stalls,
     connections: Vec<ConnectionState>,
     next_connection: ConnectionId,
+    /// The wakers of tasks that can continue after the lock is released.
     to_wake: Vec<Waker>,
     pub(crate) traffic: TrafficCounters,
     /// True after shutdown: new streams are refused.
     closed: bool,
 }
 
+/// A connection to the peer, as the core sees it.
 struct ConnectionState {
     id: ConnectionId,
     waker: Option<Waker>,
-    /// True if it found nothing to send at its last poll.
+    /// True if the core had no frame for the connection at its last poll, so that a new frame must wake it.
     idle: bool,
 }
 
-/// The connection no longer belongs to the peer.
+/// Returned to a connection that was removed from the peer, because the peer restarted or has newer connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superseded;
 
@@ -121,7 +130,7 @@ impl Core {
         }
     }
 
-    /// Returns the wakers of the tasks that can continue, to be woken once the lock is released.
+    /// Returns the wakers of the tasks that can continue. The caller wakes them after it has released the lock.
     pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
         std::mem::take(&mut self.to_wake)
     }
@@ -130,7 +139,7 @@ impl Core {
         &self.endpoint
     }
 
-    /// See [`Endpoint::restore_knowledge`].
+    /// Sets which chunks the peer has, as saved before the last shutdown. See [`Endpoint::restore_knowledge`].
     pub(crate) fn set_knowledge(&mut self, knowledge: Knowledge) {
         self.endpoint.restore_knowledge(knowledge);
     }
@@ -142,6 +151,7 @@ impl Core {
         must_acknowledge || !self.duplexes.is_empty() || self.endpoint.sender().unacked() > 0
     }
 
+    /// Returns the number of open duplex streams.
     pub(crate) fn duplexes(&self) -> usize {
         self.duplexes.len()
     }
@@ -164,7 +174,7 @@ impl Core {
         } else {
             self.endpoint.connected(role, ours, theirs)?;
             self.peer_session = Some(theirs.session);
-            // No stream could be written before the peer announced its credit.
+            // The peer's HELLO has announced its credit, so the writers of all streams can continue.
             for (id, duplex) in &mut self.duplexes {
                 self.to_wake.extend(duplex.wake_writer());
                 self.due
@@ -177,7 +187,7 @@ impl Core {
             }
         }
         if self.connections.len() >= CONNECTIONS_MAX {
-            // The oldest is usually a connection that broke without notice.
+            // The oldest connection has usually failed without a notice to this host.
             let oldest = self.connections.remove(0);
             self.to_wake.extend(oldest.waker);
             self.endpoint.connection_lost();
@@ -189,12 +199,13 @@ impl Core {
             waker: None,
             idle: false,
         });
-        // The other connections may have another lane now.
+        // The number of connections has changed, and with it the lanes: long frames may now leave on another
+        // connection.
         self.wake_idle();
         Ok(id)
     }
 
-    /// Removes a connection and returns how many are left.
+    /// Removes a connection and returns the number of remaining connections.
     pub(crate) fn remove_connection(&mut self, connection: ConnectionId) -> usize {
         if let Some(at) = self.connections.iter().position(|up| up.id == connection) {
             self.connections.remove(at);
@@ -206,6 +217,7 @@ impl Core {
         self.connections.len()
     }
 
+    /// Returns the number of current connections.
     pub(crate) fn connections(&self) -> usize {
         self.connections.len()
     }
@@ -227,9 +239,10 @@ impl Core {
             .extend(connections.filter_map(|connection| connection.waker));
     }
 
-    /// Handles a frame received on a connection. `Ok(Err(_))` is a violation of the protocol, after which the
-    /// connection has to be closed. If pending reads are returned, the frame had no effect; the caller performs the
-    /// reads and passes the frame again. `attempts` is the number of earlier attempts.
+    /// Handles a frame received on a connection. `Ok(Err(_))` is a violation of the protocol, after which the caller
+    /// closes the connection. If pending reads are returned, the frame had no effect; the caller performs the
+    /// reads and calls this function again with the frame. `attempts` is the number of earlier calls with the frame.
+    /// `memory` is the buffer from which the frame was decoded, if a payload may be delivered from it without a copy.
     pub(crate) fn handle(
         &mut self,
         connection: ConnectionId,
@@ -270,7 +283,8 @@ impl Core {
         Ok(handled)
     }
 
-    /// Appends frames for a connection. Returns when to call again if no other event occurs.
+    /// Appends frames for a connection to `out`. Returns the time of the next call if no other event causes a call
+    /// before. `busy` is true if the socket has not accepted all bytes of the last call.
     pub(crate) fn fill(
         &mut self,
         connection: ConnectionId,
@@ -291,7 +305,8 @@ impl Core {
         self.flush_due(now);
         let waits = lane != Lane::Long && self.hold_acks(lane, now);
         let lost = self.endpoint.sender().counters().lost;
-        // At least one frame is encoded even if the budget is spent, because no event would cause another call.
+        // At least one frame is encoded even if the budget is spent, because no event would cause another call for
+        // it.
         while !waits && (out.bytes() == 0 || (out.bytes() < FILL_BYTES && !budget.is_spent())) {
             let (start, head) = (out.bytes(), out.heads_bytes());
             let before = self.endpoint.sender().counters();
@@ -309,8 +324,8 @@ impl Core {
         if self.endpoint.sender().counters().lost > lost {
             self.handle_events();
         }
-        // This connection may have sent the short first piece of a body: wakes the connection of the other lane for
-        // the rest.
+        // This connection may have sent the short first frame of a body, so that the next frames of the body belong
+        // to the other lane. The connection of that lane is woken.
         let other = match lane {
             Lane::Any => None,
             Lane::Short => Some(Lane::Long),
@@ -328,14 +343,14 @@ impl Core {
         {
             connection.waker = Some(waker.clone());
         }
-        // One connection watches the time for all.
+        // Only the first connection sets a timer. It acts for all connections.
         let first = self.due.first().map(|(due, _)| *due);
         let first = first.into_iter().chain(self.acks_due).min();
         Ok(first.filter(|_| at == 0))
     }
 
-    /// Returns true if only acknowledgements of short frames are to be sent, and they can still wait. A request is
-    /// usually answered at once, so the acknowledgement leaves in the same write as the response.
+    /// Returns true if only acknowledgements of few bytes are ready to be sent, and they can be delayed longer. Most
+    /// requests are answered within [`HOLD_ACKS`], so the acknowledgement is sent in the same write as the response.
     fn hold_acks(&mut self, lane: Lane, now: Instant) -> bool {
         let due = match self.endpoint.receiver().answer_urgency() {
             AnswerUrgency::Deferrable if !self.endpoint.sender().is_ready(lane) => {
@@ -348,12 +363,13 @@ impl Core {
         due.is_some()
     }
 
-    /// Encodes a frame that changes nothing, so that an idle connection is not considered dead.
+    /// Encodes an EPOCH frame with the current epoch, which changes no state of the peer. It shows the peer that an
+    /// idle connection still works.
     pub(crate) fn keep_alive(&self, out: &mut Outbox) {
         Frame::Epoch(self.store.epoch()).encode(out.head());
     }
 
-    /// Wakes the connections that found nothing to send.
+    /// Wakes the connections that had no frame to send at their last poll.
     fn wake_idle(&mut self) {
         for connection in &mut self.connections {
             if std::mem::take(&mut connection.idle) {
@@ -362,7 +378,8 @@ impl Core {
         }
     }
 
-    /// Counts a frame that was encoded, for the host of its stream.
+    /// Adds an encoded frame to the counters of its stream's host. If it was the last queued frame of the stream,
+    /// schedules the decision about the stream's held bytes.
     fn count_sent(&mut self, head: &[u8], bytes: usize, before: &SenderCounters) {
         let Some(stream) = outgoing_stream(head) else {
             return;
@@ -372,8 +389,8 @@ impl Core {
         };
         let after = self.endpoint.sender().counters();
         self.traffic.sent(Some(host), bytes, before, &after);
-        // No frame of this stream is queued before the held bytes any more, so their holding time applies from
-        // now on.
+        // All earlier frames of the stream have been encoded. From now on, the held bytes are sent when their holding
+        // time has passed.
         if let Some(duplex) = self.duplexes.get_mut(&id)
             && duplex.due.is_none()
             && let Some(hold) = &duplex.hold
@@ -384,7 +401,8 @@ impl Core {
         }
     }
 
-    /// Sends held bytes whose holding time has passed.
+    /// Decides about the held bytes of each stream whose decision is scheduled at `now` or earlier, and sends them
+    /// or schedules the next decision.
     fn flush_due(&mut self, now: Instant) {
         let mut flushed = false;
         while let Some(&(due, id)) = self.due.first()
@@ -398,7 +416,8 @@ impl Core {
             let (Some(hold), Some(stream)) = (&mut duplex.hold, duplex.out) else {
                 continue;
             };
-            // Earlier frames of the stream are not written yet. The connection checks again after its next write.
+            // Earlier frames of the stream are still queued. `count_sent` schedules the next decision when the
+            // last of them is encoded.
             if self.endpoint.sender().backlog(stream) {
                 continue;
             }
@@ -411,9 +430,9 @@ impl Core {
                     flushed = true;
                     Some(again)
                 }
-                // The rest of the chunk follows when there is room for it. Sending its beginning gains nothing
-                // until then, and most of these chunks turn out to be known. The wake-up of the writer schedules
-                // the next check.
+                // The writer waits for credit, so the last chunk is incomplete. Its beginning is not sent yet: most
+                // chunks are known to the peer, and the complete chunk can then be sent as a reference. When the
+                // writer is woken, the next decision is scheduled.
                 Verdict::All
                     if duplex.writer.is_some() && self.endpoint.sender().has_unacked(stream) =>
                 {
@@ -443,9 +462,11 @@ impl Core {
     }
 }
 
-/// A frame may need up to three rounds of reads: container trailers, further containers of a run of references, and
-/// the chunks. If the frame still
-/// cannot be handled after that, because the system evicted the pages again or cannot read them, the read blocks.
+/// After this number of attempts without blocking, a frame is handled with blocking reads.
+///
+/// A frame may need up to three rounds of reads: the trailers of containers, the further containers of a run of
+/// references (`REF_RUN`), and the chunks. More rounds are needed if the system evicts pages before they are used, or
+/// if it cannot read them.
 const NON_BLOCKING_ATTEMPTS_MAX: u32 = 6;
 
 /// Returns the stream of a frame and the number of body bytes that the frame covers.
@@ -461,7 +482,8 @@ fn incoming_stream(frame: &Frame<'_>) -> (Option<StreamId>, usize) {
     }
 }
 
-/// Returns the stream of an encoded frame. The body of every frame about a stream begins with the stream's number.
+/// Returns the stream of an encoded frame. The body of every frame that concerns one stream begins with the number of
+/// this stream.
 fn outgoing_stream(frame: &[u8]) -> Option<StreamId> {
     const OPEN: u8 = 2;
     const RESET: u8 = 9;
@@ -472,8 +494,8 @@ fn outgoing_stream(frame: &[u8]) -> Option<StreamId> {
         .then(|| StreamId(u32::from_le_bytes(stream)))
 }
 
-/// A connection is given this many bytes of frames at once. The last frame may exceed it.
+/// `fill` appends frames until they have this many bytes. The last frame may exceed this number.
 const FILL_BYTES: usize = 128 << 10;
 
-/// The limit of connections of one peer.
+/// The highest number of connections of one peer.
 const CONNECTIONS_MAX: usize = 16;

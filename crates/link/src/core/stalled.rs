@@ -1,7 +1,7 @@
-//! Outgoing streams that are stalled until a disk read shows whether the store has a chunk.
+//! Stalled outgoing streams: the sender needs a disk read to find out whether the store has the next chunk.
 //!
-//! The writer of a stalled stream waits, and a connection performs the pending reads on a blocking thread. If that
-//! connection ends before the stream is resumed, another one takes over.
+//! The writer of a stalled stream waits while a connection performs the pending reads on a blocking thread. If the
+//! connection ends before the stream is resumed, another connection performs the reads.
 
 use std::collections::VecDeque;
 
@@ -16,24 +16,24 @@ use super::{ConnectionId, Core, NON_BLOCKING_ATTEMPTS_MAX};
 pub(crate) struct Stall {
     pub(crate) stream: StreamId,
     pub(crate) pending: PendingReads,
-    /// How many times the store was queried.
+    /// The number of times that the sender looked up the chunk and needed a disk read.
     pub(crate) attempts: u32,
 }
 
 /// The stalled streams. Each stream is in at most one of the lists.
 #[derive(Debug, Default)]
 pub(super) struct Stalls {
-    /// Streams whose reads no connection performs yet.
+    /// Streams whose reads have not been started by a connection.
     waiting: VecDeque<Stall>,
-    /// Streams whose reads are being performed: the connection, the stream, the number of attempts.
+    /// Streams whose reads a connection performs now: the connection, the stream, and the number of attempts.
     reading: Vec<(ConnectionId, StreamId, u32)>,
-    /// The number of stalls so far.
+    /// The number of stalls since the start.
     count: u64,
 }
 
 impl Stalls {
-    /// Called after bytes of a stream were processed that was not stalled before. Returns true if the stream is
-    /// stalled now; `pending` are its pending reads.
+    /// Called after bytes of a stream were processed. `pending` has the disk reads that the sender needs, if any.
+    /// Returns true if the stream is stalled, and adds it to the list if it is not listed yet.
     pub(super) fn add(
         &mut self,
         sender: &Sender,
@@ -59,12 +59,12 @@ impl Stalls {
 }
 
 impl Core {
-    /// Returns how many times a stream was stalled.
+    /// Returns how many times an outgoing stream was stalled.
     pub(crate) fn late_bodies(&self) -> u64 {
         self.stalls.count
     }
 
-    /// Takes the next stalled stream, for which the connection performs the reads.
+    /// Returns the next stalled stream. The connection must perform its reads and then call [`resume`](Self::resume).
     pub(crate) fn take_stall(&mut self, connection: ConnectionId) -> Option<Stall> {
         if self.stalls.reading.is_empty() && self.stalls.waiting.is_empty() {
             return None;
@@ -74,7 +74,8 @@ impl Core {
             !connections.iter().any(|up| up.id == reads.0)
         };
         for (_, stream, attempts) in self.stalls.reading.extract_if(.., is_lost) {
-            // Resuming the stream determines its pending reads again.
+            // The connection ended and its reads may not have been performed. The stream is listed without reads:
+            // `resume` looks the chunk up and determines the reads again.
             self.stalls.waiting.push_back(Stall {
                 stream,
                 pending: PendingReads::default(),
@@ -88,7 +89,7 @@ impl Core {
         Some(stall)
     }
 
-    /// Resumes a stream whose pending reads were performed.
+    /// Resumes a stream after the connection has performed its pending reads.
     pub(crate) fn resume(&mut self, connection: ConnectionId, stream: StreamId, attempts: u32) {
         let reading = &mut self.stalls.reading;
         let Some(at) = reading

@@ -1,4 +1,4 @@
-//! Tests of two cores with a simulated network between them, in virtual time: which frames are sent, and when.
+//! Tests which frames are sent and when. Two cores exchange frames over a simulated network in virtual time.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -21,20 +21,22 @@ use crate::hold::HOLD_ACKS;
 use crate::label::Target;
 use crate::outbox::Outbox;
 
-/// One way; a round trip takes 80 ms. Bandwidth is unlimited.
+/// The one-way delay of the network; the round-trip time is 80 ms. The bandwidth is unlimited.
 const DELAY: Duration = Duration::from_millis(40);
 
 const EDGE: usize = 0;
 const GATEWAY: usize = 1;
 
+/// Two cores, the simulated network between them, and the virtual time. Arrays are indexed by `EDGE` and `GATEWAY`.
 struct Simulation {
     cores: [Core; 2],
     connections: [ConnectionId; 2],
-    /// Time of arrival, receiving side, and bytes.
+    /// The bytes in transit, with their time of arrival and the index of the receiving endpoint.
     under_way: VecDeque<(Instant, usize, Vec<u8>)>,
     now: Instant,
+    /// The time at which each core must be called again if no frame arrives.
     due: [Option<Instant>; 2],
-    /// Bytes of frames that each side has sent.
+    /// The number of bytes of frames that each endpoint has sent.
     sent: [u64; 2],
 }
 
@@ -72,7 +74,7 @@ impl Simulation {
         }
     }
 
-    /// Opens a stream at the edge and accepts it at the gateway. Returns both endpoints' ids.
+    /// Opens a stream at the edge and accepts it at the gateway. Returns the id of the stream at each endpoint.
     fn open_stream(&mut self) -> [DuplexId; 2] {
         let ours = self.cores[EDGE]
             .open(Target::Origin)
@@ -87,8 +89,8 @@ impl Simulation {
         [ours, theirs]
     }
 
-    /// Sends all ready frames. Then advances the time to the next event, or to `other` if that is earlier, and
-    /// handles it.
+    /// Sends all ready frames. Then advances the time to the next event, or to `other` if `other` is earlier, and
+    /// delivers the frames that arrive at that time.
     fn step(&mut self, other: Option<Instant>) {
         for side in [EDGE, GATEWAY] {
             loop {
@@ -147,8 +149,8 @@ impl Simulation {
         }
     }
 
-    /// The gateway sends a body with a `pause` between its parts. Returns the bytes of frames and the time until
-    /// the edge has all of it.
+    /// Sends a body from the gateway to the edge in parts of `part_bytes` with a `pause` after each part. Returns the
+    /// number of bytes of the frames, and the time until the edge has received the body.
     fn send(&mut self, body: &[u8], part_bytes: usize, pause: Duration) -> (u64, Duration) {
         let [reader, writer] = self.open_stream();
         let (sent, begun) = (self.sent[GATEWAY], self.now);
@@ -197,12 +199,12 @@ fn noise(bytes: usize) -> Vec<u8> {
         .collect()
 }
 
-/// A body whose chunks are all known costs only references, however often its writer waits for credit: incomplete
-/// chunks are not sent.
+/// A body whose chunks are all known to the peer is sent only as references, even if its writer waits for credit
+/// several times: while the writer waits, the beginning of an incomplete chunk is not sent.
 #[test]
 fn a_writer_without_credit_sends_no_incomplete_chunks() {
     let mut simulation = Simulation::new(|config| {
-        // The writer of 4 MiB waits several times.
+        // The credit is smaller than the body of 4 MiB, so the writer waits several times.
         config.receive_bytes_max = 1 << 20;
         config.streams_max = 16;
     });
@@ -211,16 +213,16 @@ fn a_writer_without_credit_sends_no_incomplete_chunks() {
     assert!(first as usize > body.len());
     let (again, took) = simulation.send(&body, 64 << 10, Duration::ZERO);
     assert!(took > DELAY * 10, "it never waited: {took:?}");
-    // 16 bytes for each chunk of 9 KB, and a frame for each window.
+    // The references need 16 bytes for each chunk of about 9 KB, and one frame header for each window of credit.
     assert!(again < 20_000, "{again} bytes the second time");
 }
 
-/// An incomplete chunk is sent once no frame is under way. Its writer may be waiting for an answer, or for credit
-/// that the reader grants only after reading the chunk.
+/// An incomplete chunk is sent when no frame of its stream is in transit. Otherwise a chunk longer than the credit
+/// would never be sent: its writer waits for credit that the reader grants only after it has read bytes.
 #[test]
 fn a_chunk_that_exceeds_the_window_is_delivered() {
     let mut simulation = Simulation::new(|config| {
-        // Less than the maximum length of a chunk.
+        // The credit is smaller than the longest chunk.
         config.receive_bytes_max = 256 << 10;
         config.streams_max = 16;
     });
@@ -234,8 +236,8 @@ fn a_chunk_that_exceeds_the_window_is_delivered() {
 /// A small request is acknowledged together with its response, or a millisecond later. A large body is acknowledged
 /// without delay.
 ///
-/// Method: the edge sends a request; the test then asks the gateway's core at several times how many bytes it would
-/// send.
+/// Method: send a request from the edge. Then call `fill` of the gateway's core for several times after the arrival,
+/// and compare the number of bytes that it appends.
 #[test]
 fn a_response_carries_the_acknowledgement() {
     let mut simulation = Simulation::new(|_| {});
@@ -286,13 +288,13 @@ fn a_response_carries_the_acknowledgement() {
     let (alone, _) = sent_after(&mut simulation, HOLD_ACKS);
     assert!(alone > 0 && both > alone + 100, "{alone}, {both}");
 
-    // A frame of a longer body waits as well: each acknowledgement wakes its sender.
+    // The acknowledgement of a longer body is delayed too, because each acknowledgement costs the sender a wake-up.
     send_request(&mut simulation, 120_000);
     assert_eq!(sent_after(&mut simulation, HOLD_ACKS / 2).0, 0);
     assert!(sent_after(&mut simulation, HOLD_ACKS).0 > 0);
 
-    // More than a MiB does not wait. The test starts with new cores, because the frames taken from the gateway
-    // above were never delivered.
+    // The acknowledgement of more than 1 MiB is not delayed. The test creates new cores, because the frames that
+    // `sent_after` took from the gateway were never delivered.
     let mut simulation = Simulation::new(|_| {});
     let [ours, theirs] = simulation.open_stream();
     let (body, mut written, mut acked) = (noise(4 << 20), 0, 0);

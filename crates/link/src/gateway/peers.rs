@@ -1,9 +1,10 @@
-//! The peers of a gateway: how an edge is identified, how many there may be, and which one is evicted.
+//! The peers of a gateway: identifies edges, limits their number, and evicts peers that are not connected.
 //!
-//! A peer is an edge, identified by its certificate and the epoch of its store. Two edges that were copied from one
-//! disk image have the same certificate and epoch. Their sessions distinguish them, because each edge draws a new
-//! session at its start. If a session that was replaced by another one returns, its edge is still alive, so there
-//! are two edges. From then on each has its own peer, and neither ends the streams of the other.
+//! A peer is an edge, identified by its certificate and the epoch of its store. Two edges that were copied from
+//! one disk image have the same certificate and epoch. Their session numbers differ, because each edge chooses
+//! a random one when it starts. A new session with a known epoch usually means that the edge has restarted. If
+//! the earlier session then connects again, two edges have the same identity. From then on each of them has a
+//! separate peer, and a connection of one edge does not end the streams of the other.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -17,12 +18,12 @@ use edgeward_dedup::wire::Hello;
 use crate::handshake::HandshakeError;
 use crate::peer::Peer;
 
-/// The peers.
+/// The peers of a gateway.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     pub(super) known: HashMap<PeerKey, PeerEntry>,
-    /// True after shutdown. A handshake in progress must not create a peer, whose streams would keep the gateway
-    /// alive.
+    /// True after shutdown. A handshake that is still in progress must not add a peer, because the tasks of its
+    /// streams would keep the gateway's memory allocated.
     pub(super) ended: bool,
 }
 
@@ -31,28 +32,31 @@ pub(super) struct Peers {
 pub(super) struct PeerKey {
     pub(super) certificate: Option<Vec<u8>>,
     pub(super) epoch: u64,
-    /// The session, if another live edge has the same certificate and epoch.
+    /// The session of the edge, if another connected edge has the same certificate and epoch. Otherwise `None`.
     pub(super) session: Option<u64>,
 }
 
+/// A peer and the data by which it is identified and evicted.
 #[derive(Debug)]
 pub(super) struct PeerEntry {
     pub(super) peer: Arc<Peer>,
+    /// The remote address of the last connection.
     pub(super) from: SocketAddr,
+    /// The time of the last handshake.
     pub(super) seen: Instant,
-    /// Sessions that were replaced by another one, the newest last.
+    /// Earlier sessions with this certificate and epoch that a later session has replaced, the newest last.
     pub(super) replaced: VecDeque<u64>,
-    /// True if more than one live edge has this certificate and epoch.
+    /// True if several edges are known to have this certificate and epoch.
     pub(super) cloned: bool,
     pub(super) _streams: JoinSet<()>,
 }
 
-/// The peer that sent a HELLO.
+/// The result of looking up the peer that sent a HELLO.
 pub(super) enum PeerLookup {
-    /// A known peer.
+    /// The peer is known.
     Known(Arc<Peer>),
-    /// A new peer with this key. `clone` is true if this HELLO revealed that another live edge has the same store
-    /// identity.
+    /// The peer is new and has this key. `clone` is true if another connected edge has the same certificate and
+    /// epoch.
     New { key: PeerKey, clone: bool },
 }
 
@@ -88,7 +92,7 @@ impl Peers {
             key.session = Some(theirs.session);
             return PeerLookup::New { key, clone: true };
         }
-        // As far as is known, the edge has restarted.
+        // The session is new, so the edge has probably restarted. Its last session is recorded as replaced.
         if let Some(session) = session {
             entry.replaced.retain(|before| *before != session);
             entry.replaced.push_back(session);
@@ -99,10 +103,11 @@ impl Peers {
         entry.known(from)
     }
 
-    /// Makes room for another peer with `key`: forgets a peer that is not connected, if necessary.
+    /// If a limit is reached, evicts a peer that is not connected, so that a peer with `key` can be added.
     ///
-    /// A certificate that has reached its share replaces its own peers only. Otherwise the certificate with the
-    /// most peers loses one.
+    /// If the certificate of `key` has reached `per_certificate_max`, a peer with this certificate is evicted.
+    /// Otherwise a peer of the certificate with the most peers is evicted, the one with the oldest handshake
+    /// first.
     pub(super) fn make_room(
         &mut self,
         key: &PeerKey,
@@ -115,7 +120,7 @@ impl Peers {
         }
         let certificate = key.certificate.as_deref();
         let own = peer_count.get(&certificate).copied().unwrap_or(0);
-        // Without encryption there are no certificates.
+        // Without encryption peers have no certificates, and only `peers_max` applies.
         let is_at_share = certificate.is_some() && own >= per_certificate_max;
         if !is_at_share && self.known.len() < peers_max {
             return Ok(());
@@ -147,6 +152,6 @@ impl PeerEntry {
     }
 }
 
-/// The number of a peer's replaced sessions that are remembered. A clone reconnects within the longest delay
-/// between two attempts, and its session is forgotten only if the other edge restarts this often meanwhile.
+/// The number of replaced sessions that are recorded for a peer. A clone reconnects within the longest delay between
+/// two attempts. It is not recognised only if the other edge restarts 16 times within this delay.
 const REPLACED_MAX: usize = 16;

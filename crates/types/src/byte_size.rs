@@ -65,7 +65,7 @@ impl FromStr for ByteSize {
         }
         let fraction: f64 = number.parse().map_err(|_| error(Problem::Number))?;
         let bytes = (fraction * scale as f64).round();
-        // 2^63 instead of 2^64: a fraction of a larger size is not exact.
+        // The limit is about 2^63 instead of 2^64, because a fraction of a larger size is not exact.
         if !(0.0..9.2e18).contains(&bytes) {
             return Err(error(Problem::TooLarge));
         }

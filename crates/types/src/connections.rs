@@ -1,19 +1,19 @@
 //! The connections of a server with a bound, and the choice of the connection that a full server closes.
 //!
 //! If a full server only waited for a connection to end, clients that send nothing or read no response would
-//! exclude all others. So a full server closes a connection that waits for its client: the client has to send
-//! or to read bytes.
+//! exclude all others. A full server therefore closes a connection that waits for its client, that is, a
+//! connection whose client has to send or to read bytes.
 //!
-//! - The client with the most waiting connections loses the one that has waited longest, if that is [`SETTLED`]
-//!   or more.
-//! - Otherwise the connection that has waited longest is closed. An active client has several connections that
-//!   wait for a moment each; this rule keeps them while many addresses with few connections each open one after
-//!   the other.
+//! - Among the connections of the client with the most waiting connections, the server selects the one that has
+//!   waited longest. If it has waited [`SETTLED`] or longer, it is closed.
+//! - Otherwise the server closes the connection that has waited longest among all clients. The first rule would
+//!   close connections of an active client, which has several connections that wait for a moment each. The
+//!   second rule protects them while many addresses open one connection after the other.
 //!
 //! Connections that have not sent a first request have a smaller bound of their own, so that they replace each other
 //! and not the connections of clients that are served. Each call takes logarithmic time.
 
-// From `core`, which has addresses but no sockets: this crate must not use sockets.
+// This crate must not use sockets. `core::net` has addresses but no sockets, unlike `std::net`.
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use crate::Timestamp;
 
-/// A client as the bounds count it: an IPv4 address, or an IPv6 network of 64 bits, because one host can use a
-/// whole network (RFC 4291 §2.5.1).
+/// The unit in which the bounds count clients: an IPv4 address, or an IPv6 network with a prefix of 64 bits.
+/// One host can use all addresses of such a network (RFC 4291 §2.5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ClientNet {
     /// An IPv4 address, or an IPv4-mapped IPv6 address.
@@ -55,14 +55,15 @@ impl ClientNet {
 pub struct ConnectionLimits {
     /// Bound of all connections.
     pub connections_max: usize,
-    /// Bound of the connections that have not sent a first request or are not authenticated. A client at
-    /// `per_client_max` may exceed it by one.
+    /// Bound of the connections that have not sent a first request or are not authenticated. The table may
+    /// exceed this bound by one connection for each client that has `per_client_max` connections.
     pub unserved_max: usize,
     /// Bound of the connections of one [`ClientNet`].
     pub per_client_max: usize,
 }
 
-/// The time after which a waiting connection counts as idle: several round trips of any path.
+/// The time after which a waiting connection counts as idle. It is several times the round-trip time of any
+/// network path.
 pub const SETTLED: Duration = Duration::from_secs(1);
 
 /// Identifies a connection in its table.
@@ -80,7 +81,8 @@ pub struct ConnectionTable {
     waiting: WaitOrder,
     /// The part of `waiting` that has not sent a first request.
     waiting_unserved: WaitOrder,
-    /// Number of accepted connections and started waits. Ids and the order of waits are derived from it.
+    /// Number of accepted connections and started waits so far. The current number is the id of a new
+    /// connection, or of a new wait.
     events: u64,
 }
 
@@ -102,12 +104,13 @@ struct Wait {
     since: Timestamp,
 }
 
-/// Waiting connections by the length of their wait, in total and for each client.
+/// Waiting connections in the order in which their waits began: those of all clients, and those of each client.
 #[derive(Debug, Default)]
 struct WaitOrder {
     by_age: BTreeMap<u64, Wait>,
     by_client: HashMap<ClientNet, BTreeMap<u64, Wait>>,
-    /// Number of waiting connections and first event of each client; the client that loses a connection is last.
+    /// For each client: the number of its waiting connections, and the event of its longest wait. The client
+    /// that loses a connection is last.
     ranks: BTreeSet<(usize, Reverse<u64>, ClientNet)>,
 }
 
@@ -174,7 +177,8 @@ impl ConnectionTable {
                 .or_else(|| self.waiting.longest_of(client));
             Some(own.ok_or(AcceptError::ClientFull)?)
         } else if is_unserved_full {
-            // If the server works for all of them, they become served connections soon.
+            // The result may be `None`: if the server works for all unserved connections, they become served
+            // soon, and no connection is closed for this bound.
             self.waiting_unserved.to_close(now)
         } else {
             None
@@ -202,7 +206,7 @@ impl ConnectionTable {
         Ok(Accepted { id, closed })
     }
 
-    /// Notes that the server works for the connection: a whole request has arrived.
+    /// Records that the server works for the connection, because a complete request has arrived.
     pub fn serve(&mut self, id: ConnectionId) {
         self.resume(id);
         if let Some(entry) = self.connections.get_mut(&id)
@@ -212,7 +216,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Notes that the connection no longer waits: its client has read bytes.
+    /// Records that the connection no longer waits, because its client has read bytes.
     pub fn resume(&mut self, id: ConnectionId) {
         if let Some(entry) = self.connections.get_mut(&id)
             && let Some(wait) = entry.wait.take()
@@ -224,7 +228,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Notes that the connection waits for its client, unless it waits already.
+    /// Records that the connection waits for its client, unless it waits already.
     pub fn wait(&mut self, id: ConnectionId, now: Timestamp) {
         if let Some(entry) = self.connections.get_mut(&id)
             && entry.wait.is_none()
@@ -331,7 +335,8 @@ mod tests {
         Ipv4Addr::new(192, 0, 2, last).into()
     }
 
-    /// An IPv6 client is its network of 64 bits; an IPv4 address stays itself when it is mapped into IPv6.
+    /// All addresses of an IPv6 network with a prefix of 64 bits are one client. An IPv4-mapped IPv6 address is
+    /// the same client as the IPv4 address.
     #[test]
     fn a_client_is_an_ipv4_address_or_an_ipv6_network_of_64_bits() {
         let client = |text: &str| ClientNet::from(text.parse::<IpAddr>().expect("an address"));
@@ -373,7 +378,8 @@ mod tests {
         assert!(served.iter().all(|id| table.leave(*id)), "all are there");
     }
 
-    /// The address with the most connections loses one before the others do, however long those have waited.
+    /// The address with the most connections loses one first, even if connections of other addresses have
+    /// waited longer.
     #[test]
     fn the_client_with_the_most_connections_loses_one_first() {
         let mut table = table(4, 4, 4);
@@ -386,7 +392,8 @@ mod tests {
         assert!(table.leave(old));
     }
 
-    /// A connection that the server works for is never closed; a client beyond its share closes only its own.
+    /// A connection for which the server works is never closed. A client with `per_client_max` connections can
+    /// only replace its own connections.
     #[test]
     fn a_connection_that_the_server_works_for_is_not_closed() {
         let mut table = table(3, 3, 2);
@@ -489,8 +496,8 @@ mod tests {
         closed.or_else(|| is_full.then(|| pick(&|_| true)).flatten())
     }
 
-    /// Random events against the bounds and against a search of all connections: no bound is exceeded, the closed
-    /// connection is the one of the definition, and a connection is refused only if no other one waits.
+    /// After random events, no bound is exceeded. The closed connection is the one that a search of all
+    /// connections finds, and a new connection is refused only if no other connection waits.
     #[test]
     fn random_events_close_the_connection_that_the_definition_names() {
         let mut random = SplitMix64(1);
@@ -504,7 +511,7 @@ mod tests {
             let pick = (!live.is_empty()).then(|| roll(live.len() as u64) as usize);
             match (roll(6), pick) {
                 (0, Some(at)) => table.serve(live[at]),
-                // Only a served connection has a response that its client takes.
+                // Only a served connection has a response that its client can read.
                 (1, Some(at)) if table.connections[&live[at]].served => table.resume(live[at]),
                 (2, Some(at)) => table.wait(live[at], now),
                 (3, Some(at)) => assert!(table.leave(live.swap_remove(at))),
@@ -524,7 +531,7 @@ mod tests {
                 }
             }
             assert_eq!(table.len(), live.len());
-            // At most two clients can have their share.
+            // At most two clients can have `per_client_max` connections, and each may exceed `unserved_max` by one.
             assert!(table.len() <= 10 && table.unserved <= 4 + 2);
             assert!(table.by_client.values().all(|held| *held <= 5));
             let counted = table

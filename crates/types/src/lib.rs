@@ -20,7 +20,7 @@ pub use connections::{
 pub use mix::{SplitMix64, mix64};
 pub use text::{to_hex, with_causes};
 
-/// The hash of a cache key, with 64 bits and a secret seed.
+/// The hash of a cache key: 64 bits, computed with a secret seed.
 ///
 /// Two keys may have the same hash. A store that uses `KeyHash` as its index also stores the full key, and
 /// compares it before it returns an object.
@@ -29,8 +29,8 @@ pub struct KeyHash(pub u64);
 
 /// A point in time: milliseconds since an origin.
 ///
-/// The origin is the Unix epoch in the server and the start of the trace in the simulator. Code of ring 0 only
-/// compares and subtracts timestamps, so it works with both.
+/// The origin is the Unix epoch in the server and the start of the trace in the simulator. The crates that the
+/// server and the simulator share only compare and subtract timestamps, so they work with both origins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp {
     millis: u64,
@@ -76,7 +76,7 @@ impl Timestamp {
     }
 }
 
-/// Counts from the Unix epoch. An earlier time becomes the epoch.
+/// Converts a system time to milliseconds since the Unix epoch. A time before the epoch becomes the epoch.
 impl From<SystemTime> for Timestamp {
     fn from(time: SystemTime) -> Self {
         Self::ZERO.after(time.duration_since(UNIX_EPOCH).unwrap_or_default())

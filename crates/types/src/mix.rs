@@ -1,8 +1,10 @@
 //! Reproducible pseudo-random numbers: SplitMix64 (Steele, Lea, Flood, 2014).
 
-/// A generator of 64-bit numbers. Its sequence depends on the seed alone. Not for secrets.
+/// A generator of 64-bit numbers. The sequence depends on the seed alone. The numbers are predictable, so they
+/// must not be used as secrets.
 ///
-/// Its state has 8 bytes, and a number takes about a nanosecond. Each number occurs once in 2^64.
+/// The state has 8 bytes, and drawing a number takes about a nanosecond. Among 2^64 consecutive numbers, each
+/// number occurs once.
 #[derive(Clone, Debug)]
 pub struct SplitMix64(pub u64);
 
@@ -14,21 +16,19 @@ impl SplitMix64 {
         mix64(self.0)
     }
 
-    /// Returns a number below `limit`: the remainder of the next number, with a bias of `limit` / 2^64.
+    /// Returns a number below `limit`: the next number modulo `limit`. The bias is at most `limit` / 2^64.
     ///
     /// # Panics
     ///
-    /// If `limit` is zero.
+    /// Panics if `limit` is zero.
     #[inline]
     pub const fn below(&mut self, limit: u64) -> u64 {
         self.draw() % limit
     }
 }
 
-/// The last step of SplitMix64 (Stafford's variant 13): a bijection in which every input bit affects every
-/// output bit.
-///
-/// Zero is mapped to zero.
+/// Mixes the bits of a number with the last step of SplitMix64 (Stafford's variant 13). The function is a
+/// bijection in which every input bit affects every output bit. It maps zero to zero.
 #[inline]
 pub const fn mix64(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

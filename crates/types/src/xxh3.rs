@@ -4,13 +4,13 @@
 //! specification, <https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md>, and are part of file and
 //! wire formats.
 //!
-//! The implementation is `twox-hash`: it detects AVX2 when the program runs. On a short key it takes about 20
-//! instructions more than `xxhash-rust`, and on a block of 8 KiB 40 % less time
+//! The implementation is `twox-hash`, which detects AVX2 when the program runs. Compared with `xxhash-rust`, it
+//! takes about 20 instructions more on a short key, and 40 % less time on a block of 8 KiB
 //! (`docs/adr/0006-xxhash-for-keys.md`).
 
 use twox_hash::XxHash3_128;
 
-/// XXH3 with 64 bits over bytes that arrive in parts; see [`std::hash::Hasher`].
+/// The state of XXH3 with 64 bits, for bytes that are hashed in parts; see [`std::hash::Hasher`].
 pub use twox_hash::XxHash3_64 as Xxh3;
 
 /// Returns the hash of `bytes` with 64 bits.
@@ -46,7 +46,7 @@ mod tests {
         assert_eq!(xxh3_64_with_seed(b"a", 0), xxh3_64(b"a"));
     }
 
-    /// Lengths on both sides of the bounds at which XXH3 changes its algorithm: 16, 128, 240 and 1024 bytes.
+    /// The lengths are on both sides of the bounds at which XXH3 changes its algorithm: 16, 128, 240 and 1024 bytes.
     #[test]
     fn parts_have_the_hash_of_the_whole() {
         let bytes: Vec<u8> = (0..5000_u32).map(|n| ((n * 251) >> 3) as u8).collect();

@@ -2,8 +2,8 @@
 //!
 //! Tools that make a file system, a volume or a partition table write near the front or the end of a device,
 //! but not always at the very front: btrfs leaves the first 64 KiB unchanged, ZFS the first 16 KiB, and some
-//! RAID arrays have their only label at the end. So a device counts as blank if its first and its last mebibyte
-//! are zeros. A new file is blank.
+//! RAID arrays have their only label at the end. A device therefore counts as blank only if its first and its
+//! last mebibyte are zeros. A new file is blank.
 
 use std::io;
 
@@ -18,7 +18,7 @@ pub(super) struct ForeignData {
     pub(super) kind: Option<&'static str>,
 }
 
-/// The bytes that are checked at each end of a device.
+/// The number of bytes that are checked at the front and at the end of a device.
 const EDGE_BYTES: u64 = 1 << 20;
 
 /// Returns the foreign data on a device, or `None` if the device is blank.
@@ -56,10 +56,12 @@ fn kind_of(front: &[u8], end: &[u8]) -> Option<&'static str> {
     at_front.or_else(at_end).map(|&(.., kind)| kind)
 }
 
+/// The offset of the signature in bytes, the signature, and the kind of data that has it.
 type Signature = (usize, &'static [u8], &'static str);
 
-/// The most frequent signatures, by their offset from the front. An encrypted volume, a RAID member or an LVM
-/// volume is listed before file systems, because a signature of an earlier file system may remain beside it.
+/// The most frequent signatures, with their offset from the front of the device. The first match is reported.
+/// Encrypted volumes, RAID members and LVM volumes are listed before file systems, because the signature of an
+/// earlier file system may remain beside theirs.
 const FRONT: [Signature; 9] = [
     (0, b"LUKS\xba\xbe", "an encrypted volume (LUKS)"),
     (4096, b"\xfc\x4e\x2b\xa9", "a member of a RAID array (md)"),
@@ -72,7 +74,7 @@ const FRONT: [Signature; 9] = [
     (510, b"\x55\xaa", "a partition table or a boot sector"),
 ];
 
-/// The most frequent signatures, by their distance from the end.
+/// The most frequent signatures, with their distance from the end of the device.
 const END: [Signature; 2] = [
     (512, b"EFI PART", "the copy of a partition table"),
     (8192, b"\xfc\x4e\x2b\xa9", "a member of a RAID array (md)"),

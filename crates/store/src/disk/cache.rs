@@ -65,7 +65,8 @@ impl DiskCache {
             let opened = FileDevice::open_present(&device.path, bytes);
             files.push((device, bytes, opened.map_err(failed(device))?));
         }
-        // All devices are checked before one is resized: a file that is rejected or damaged is not changed.
+        // All devices are checked before the first one is resized, so that a file that is rejected or damaged
+        // is not changed.
         let contents = contents_of(files.iter().map(|(.., file)| file as &dyn Device))?;
         let mut devices: Vec<Arc<dyn Device>> = Vec::new();
         let mut created = Vec::new();
@@ -166,7 +167,8 @@ impl DiskCache {
         Ok((Self { shared }, report))
     }
 
-    /// Returns the seed with which callers must hash full keys, so that objects are found after a restart.
+    /// Returns the seed with which callers must hash full keys. The seed is stored on the devices, so objects
+    /// are found after a restart.
     pub fn key_seed(&self) -> u64 {
         self.shared.key_seed
     }
@@ -281,8 +283,9 @@ impl DiskCache {
         DiskWrite::begin(volume, hash, key, head, length, length_max)
     }
 
-    /// Removes the object under `hash` and stops writes of the key that are in progress. The purge takes effect at
-    /// once. It survives a crash after the next sync, at the latest after the `sync_interval` of the settings.
+    /// Removes the object under `hash` and stops writes of the key that are in progress. The purge takes effect
+    /// at once. It is durable after the next sync, which begins at the latest after the `sync_interval` of the
+    /// settings.
     pub fn purge(&self, hash: KeyHash, _key: &[u8]) {
         let volume = self.volume_of(hash);
         volume.remove_key(hash);
@@ -298,10 +301,10 @@ impl DiskCache {
         }
     }
 
-    /// Like [`purge`](Self::purge), and calls `done` when the purge survives a crash, or with an error if this
-    /// is not certain. Does not wait: the device's writer calls `done`, which must not block. All purges that
-    /// arrive while the device syncs share the next sync. If the device can have no object under the key, no
-    /// tombstone is written and `done` is called at once.
+    /// Like [`purge`](Self::purge), and calls `done` when the purge is durable, or with an error if durability
+    /// is not certain. This function does not wait: the device's writer calls `done`, which must not block. All
+    /// purges that arrive while the device syncs share the next sync. If the device has no object under the
+    /// key, no tombstone is written and `done` is called at once.
     pub fn purge_then(
         &self,
         hash: KeyHash,
@@ -316,8 +319,8 @@ impl DiskCache {
         }
         volume.purges_pending.fetch_add(1, Ordering::SeqCst);
         let done = PurgeCallback::new(done);
-        // The message goes before all waiting messages. Earlier writes of the key are stopped already, so the
-        // order does not matter.
+        // The message is queued before all waiting messages. Earlier writes of the key are stopped already, so
+        // their order relative to the purge does not matter.
         if volume
             .queue
             .push_first(Message::Purge { hash, done })
@@ -328,7 +331,7 @@ impl DiskCache {
         }
     }
 
-    /// Like [`purge`](Self::purge), and returns when the purge survives a crash. Waits for the device.
+    /// Like [`purge`](Self::purge), but waits for the device and returns when the purge is durable.
     ///
     /// # Errors
     ///
@@ -378,7 +381,7 @@ impl DiskCache {
         })
     }
 
-    /// Returns when all writes that finished before are visible and durable. Waits for all devices.
+    /// Waits for all devices, and returns when all writes that finished before the call are visible and durable.
     ///
     /// # Errors
     ///
@@ -392,7 +395,8 @@ impl DiskCache {
     ///
     /// # Errors
     ///
-    /// Fails if a device did not take the data. The next start then finds what was synced before.
+    /// Fails if the data could not be written to a device. The next start then finds the objects of the last
+    /// successful sync.
     pub fn close(&self) -> Result<(), SyncError> {
         if self.shared.closed.swap(true, Ordering::Relaxed) {
             return Ok(());
@@ -432,7 +436,8 @@ impl DiskCache {
         }
         let score = |volume: &Volume| {
             let mixed = mix64(hash.0 ^ volume.superblock.device_id);
-            // `-ln(u) / weight` is smallest with a probability in proportion to the weight.
+            // The probability that a device has the smallest `-ln(u) / weight` is proportional to its weight,
+            // the number of its segments.
             let u = (mixed >> 11) as f64 / (1_u64 << 53) as f64;
             -(u + f64::MIN_POSITIVE).ln() / f64::from(volume.segments.count())
         };

@@ -26,7 +26,7 @@ pub(super) fn write(volume: &Arc<Volume>, epoch: u64) -> io::Result<()> {
         .max_by_key(|found| found.1.sequence);
     let (area, sequence) = newest.map_or((0, 1), |(area, header)| (1 - area, header.sequence + 1));
     let at = area_at(superblock, area);
-    // From here on the area is invalid, until its header is written again.
+    // This makes the area invalid until its header is written again.
     device.write_at(&[0; CHECKPOINT_HEADER_BYTES], at)?;
     device.sync()?;
     let mut out = AreaWriter {
@@ -58,8 +58,8 @@ pub(super) fn write(volume: &Arc<Volume>, epoch: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the newest readable checkpoint, without entries in segments that were opened after its epoch. Also
-/// returns the first epoch whose records the checkpoint may lack.
+/// Returns the index from the newest readable checkpoint, and the first epoch whose records this index may
+/// lack. Entries that point into segments of this or a later epoch are removed.
 pub(super) fn read(
     device: &dyn Device,
     superblock: &Superblock,
@@ -107,7 +107,7 @@ fn headers(device: &dyn Device, superblock: &Superblock) -> [Option<(u64, Checkp
     })
 }
 
-/// The bytes of one write to, or read from, the device.
+/// The size of one write to the device or one read from it, in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Writes bytes to the device in large, aligned blocks.

@@ -19,20 +19,20 @@ macro_rules! counters {
             pub device: String,
             /// The state of the device.
             pub state: DeviceState,
-            /// The bytes of its segments.
+            /// The bytes of all segments of the device.
             pub capacity_bytes: u64,
-            /// The objects in the index.
+            /// The number of objects in the index.
             pub objects: u64,
-            /// RAM that the index takes.
+            /// The bytes of RAM that the index takes.
             pub index_bytes: u64,
-            /// RAM that records which blocks were compared with their checksums.
+            /// The bytes of RAM of the table of blocks that were compared with their checksums.
             pub verified_bytes: u64,
             /// Bytes queued for the device.
             pub queue_bytes: u64,
             /// Messages queued for the device.
             pub queue_messages: u64,
-            /// A fingerprint of all objects that were written, reinserted and evicted since the device was
-            /// opened.
+            /// A fingerprint of the sequence of objects that were written, reinserted and evicted since the
+            /// device was opened. Tests compare it with that of the simulator.
             pub digest: u64,
             $($(#[$doc])* pub $name: u64,)*
         }
@@ -91,7 +91,7 @@ counters! {
     displaced_objects,
     /// Purges of keys.
     purges,
-    /// Purges that could not be persisted because too many were waiting for a failing device.
+    /// Purges that could not be persisted because too many purges were waiting for a failing device.
     purges_not_durable,
     /// Records whose bytes do not match their checksum.
     checksum_failures,

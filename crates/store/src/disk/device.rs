@@ -3,9 +3,9 @@
 //! [`Device`] separates the log from the operating system. [`FileDevice`] is a file or a block device. Tests
 //! use devices that lose, tear and reorder data that was not synced, that fail, fill up or are slow.
 //!
-//! A device must give one guarantee: after [`Device::sync`] has returned without an error, everything written
-//! before the call survives a crash. Data that was not synced has no guarantee: each 512 bytes of it may be old
-//! or new.
+//! A device must give one guarantee: after [`Device::sync`] has returned without an error, all data written
+//! before the call survives a crash. For data that was not synced, each 512 bytes may be old or new after a
+//! crash.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -46,24 +46,24 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Writes all of `bytes` at `offset`; both are multiples of [`WRITE_ALIGN`].
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Like [`write_at`](Self::write_at), for bytes that need not stay in memory.
+    /// Like [`write_at`](Self::write_at), for bytes that need not stay in the page cache.
     fn write_past_cache_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.write_at(bytes, offset)
     }
 
-    /// Returns when everything written before is durable.
+    /// Waits until all data that was written before the call is durable.
     fn sync(&self) -> io::Result<()>;
 
-    /// Advises the system that these bytes will not be read soon. May do nothing.
+    /// Advises the system that the `bytes` bytes from `offset` on will not be read soon. May do nothing.
     fn forget(&self, _offset: u64, _bytes: u64) {}
 
-    /// The mapping of the device's page cache, if the kernel can send from it.
+    /// Returns the mapping of the device's page cache, or `None` if the device cannot be mapped.
     fn mapping(&self) -> Option<&Mapping> {
         None
     }
 
-    /// The file from which pages may be sent, if [`replace_pages`](Self::replace_pages) protects pages that are
-    /// being sent.
+    /// Returns the file from which `sendfile` may send pages. Returns `None` if
+    /// [`replace_pages`](Self::replace_pages) does not protect pages that are being sent.
     fn sendfile_source(&self) -> Option<&File> {
         None
     }
@@ -78,9 +78,9 @@ pub trait Device: Send + Sync + fmt::Debug {
     fn name(&self) -> String;
 }
 
-/// The alignment of writes: every write begins and ends at a multiple of this size. So a write shares no sector
-/// with data that was written before, and a torn write cannot damage that data. The value is the largest sector
-/// size in use.
+/// The alignment of writes: every write begins and ends at a multiple of this size. A write therefore shares no
+/// sector with data that was written before, and a torn write cannot damage that data. The value is the largest
+/// sector size in use.
 pub const WRITE_ALIGN: u64 = 4096;
 
 /// A file, or a block device.
@@ -190,7 +190,7 @@ impl FileDevice {
     ///
     /// # Errors
     ///
-    /// Fails if it cannot be opened or another process has locked it.
+    /// Fails if the file or device cannot be opened, or another process has locked it.
     pub fn open_to_read(path: &Path) -> io::Result<Self> {
         let path = file_in(path);
         let file = File::open(&path)?;
@@ -218,7 +218,7 @@ impl FileDevice {
     /// drops the written range from the page cache before and after each of these writes.
     #[must_use]
     pub fn writing_directly(mut self) -> Self {
-        // The file is opened by its descriptor, because the path may refer to another file by now.
+        // The file is opened again by its descriptor, because the path may refer to another file by now.
         let this = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         self.direct = OpenOptions::new()
             .write(true)
@@ -228,7 +228,7 @@ impl FileDevice {
         self
     }
 
-    /// Writes past the page cache. Returns false if this is not possible for these bytes.
+    /// Writes bytes without the page cache. Returns false if this is not possible for these bytes.
     fn write_directly_at(&self, bytes: &[u8], offset: u64) -> io::Result<bool> {
         let Some(direct) = &self.direct else {
             return Ok(false);
@@ -413,7 +413,7 @@ mod tests {
         assert!(device.supports_read_now() || filled == 0);
     }
 
-    /// A buffer with the alignment that a write past the page cache requires.
+    /// A buffer with the alignment that a write without the page cache requires.
     #[repr(align(4096))]
     struct Aligned([u8; 1 << 16]);
 

@@ -1,13 +1,12 @@
-//! A cache of the metadata of records that were read lately, verified and parsed.
-//!
-//! A body that is sent from the page cache is not read by this process. But without this cache each hit would
-//! read the metadata again: a read of 4 KiB, a checksum, and a header that is parsed twice. For a small object
-//! this is a tenth of the hit's cost.
+//! A cache of the metadata (header, key, head and table) of records that were read recently. Cached metadata is
+//! verified and parsed. This process does not read a body that the kernel sends from the page cache, but it
+//! needs the metadata. Without this cache, each hit would read 4 KiB, verify the checksum of the metadata and
+//! parse the header. For a small object this is a tenth of the CPU time of a hit.
 //!
 //! The table has a fixed number of slots. The hash of a record's location selects its slot, and a newer record
-//! replaces the older one in the slot. An entry is valid while its segment has the epoch of the record's header.
-//! So no entry has to be removed when a segment is overwritten. A purged object is not looked up, since the
-//! index has no entry for it.
+//! replaces the older one in the slot. An entry is valid while its segment has the epoch of the record's
+//! header. Entries therefore need not be removed when a segment is overwritten. They also need not be removed
+//! when an object is purged: the index then has no entry for the object, so its record is not looked up.
 
 use super::reader::Record;
 use crate::sync::Mutex;
@@ -19,12 +18,12 @@ pub(crate) struct Heads {
     seed: u64,
 }
 
-/// The size of the largest metadata in the cache. Larger metadata is read at each hit: heads of more than a
-/// kilobyte or two, or the checksums of a body of eight mebibytes in one record.
+/// The size of the largest metadata in the cache. Larger metadata is read at each hit. It occurs if the head
+/// has more than a kilobyte or two, or if a record has the checksums of a body of eight mebibytes.
 const META_BYTES_MAX: usize = 2048;
 
-/// The number of slots: about as many records as a device serves in some seconds. The table takes at most 4 MiB,
-/// with typical heads 1 MiB.
+/// The number of slots, about the number of records that a device serves in some seconds. The table takes at
+/// most 4 MiB; with typical heads it takes 1 MiB.
 const SLOTS: usize = 2048;
 
 impl Heads {
@@ -52,15 +51,15 @@ impl Heads {
         }
     }
 
-    /// The most bytes that the table can take.
+    /// The largest number of bytes that the table can take.
     pub(crate) fn bytes(&self) -> u64 {
         let slot_bytes = size_of::<Mutex<Option<Record>>>() + META_BYTES_MAX;
         (self.slots.len() * slot_bytes) as u64
     }
 
     fn slot(&self, at: u64) -> &Mutex<Option<Record>> {
-        // Records begin at multiples of 512 B or more, so the low bits of an offset do not vary. The high bits of
-        // the product do.
+        // Records begin at multiples of 512 B or more, so the low bits of an offset do not vary. The slot is
+        // therefore selected by the high bits of a product, which do vary.
         let mixed = (at ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let chosen = (u128::from(mixed) * self.slots.len() as u128) >> 64;
         &self.slots[usize::try_from(chosen).expect("less than the number of slots")]

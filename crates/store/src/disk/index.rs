@@ -7,19 +7,20 @@
 //! - `geometry`: maps a hash to two buckets and a tag, and defines how the table grows;
 //! - `bucket`: the cache line, read without a lock;
 //! - `table`: the buckets, allocated when they are first used;
-//! - `insertion`: where the single writer stores an entry, and which entries it moves or displaces;
+//! - `insertion`: stores entries, and moves or displaces other entries if necessary; one thread at a time writes;
 //! - `checkpoint`: the serialised index that survives a restart.
 //!
 //! **The index is a hint.** It has a tag instead of the key, so it may return a record that belongs to another
 //! key ([`Index::false_match_rate`] is the probability). The reader of the record compares the full key, and
 //! counts reads of wrong records ([`Index::note_false_match`]). A lookup returns at most one record: entries
 //! with the same tag and the same two buckets are the same entry for the index, and the later replaces the
-//! earlier. So a lookup costs at most one read of the device.
+//! earlier. A lookup therefore costs at most one read of the device.
 //!
-//! **The index grows with the objects**, one cache line at a time, up to its configured size. So the operator need
-//! not estimate the mean object size, and no insertion waits long for growth. When the index has its largest size,
-//! an insertion displaces one of the entries in its two buckets: the entry whose record the circular log will
-//! overwrite next. Displaced entries are counted. Their records stay on the device but are no longer found.
+//! **The index grows with the objects**, one cache line at a time, up to its configured size. The operator
+//! therefore need not estimate the mean object size, and no insertion waits long for growth. When the index has
+//! its largest size, an insertion displaces one of the entries in its two buckets: the entry whose record the
+//! circular log will overwrite next. Displaced entries are counted. Their records stay on the device but are no
+//! longer found.
 //!
 //! ```
 //! use edgeward_store::disk::{Index, IndexConfig, InsertOutcome, Location};
@@ -55,7 +56,7 @@ use table::Table;
 pub use checkpoint::{CheckpointPart, LoadError, SaveSummary};
 pub use insertion::InsertOutcome;
 
-/// The limit of an index, and its device.
+/// The largest number of objects of an index, and the size of its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexConfig {
     /// The size of the device with the records. A smaller device needs fewer bits for locations and leaves more
@@ -89,7 +90,7 @@ impl IndexConfig {
         }
     }
 
-    /// Returns the buckets for `objects_max` objects at the load at which the table grows.
+    /// Returns the number of buckets for `objects_max` objects at the load at which the table grows.
     fn buckets_max(&self) -> u64 {
         let slots = self.objects_max.saturating_mul(100) / LOAD_PERCENT_MAX;
         (slots / SLOTS as u64 + 1).max(self.geometry().bases)
@@ -229,10 +230,9 @@ impl Index {
     }
 
     /// The probability that a lookup of an absent key finds an entry with the same tag, which costs a useless
-    /// read of the device.
-    ///
-    /// An entry matches wrongly if it has the same tag and one of the same two bases. So the rate is the number of
-    /// entries at two bases, in all layers, divided by the number of tags.
+    /// read of the device. An entry matches wrongly if it has the tag of the key and is in a bucket of one of
+    /// the key's two bases. The rate is therefore the mean number of entries at two bases, in all layers,
+    /// divided by the number of tags.
     pub fn false_match_rate(&self) -> f64 {
         let tags = (self.geometry.tag_mask() + 1) as f64;
         2.0 * self.len() as f64 / (self.geometry.bases as f64 * tags)
@@ -263,7 +263,7 @@ impl Index {
     /// The largest value of an entry's hit counter.
     pub const HITS_MAX: u8 = bucket::HITS_MAX;
 
-    /// Returns the slot under `identity`, read without a lock.
+    /// Returns the content of the slot with the entry of `identity`, read without a lock.
     #[inline]
     fn slot_of(&self, identity: Identity) -> Option<u64> {
         let wanted = identity.tag << self.geometry.location_bits;
@@ -331,7 +331,7 @@ impl Index {
 pub struct IndexCounts {
     /// The current number of entries.
     pub entries: u64,
-    /// The cache lines in use, nine slots each.
+    /// The number of buckets in use: cache lines with nine slots each.
     pub buckets: u64,
     /// Entries displaced because the index was at its limit.
     pub displaced: u64,
@@ -359,17 +359,17 @@ fn hits(slot: u64) -> u8 {
 /// of a byte and move more.
 const LOAD_PERCENT_MAX: u64 = 94;
 
-/// The mean object size for which the first layer is sized: objects of this mean size fill the device and the first
-/// layer at the same time. With more objects, an object takes at most eight bytes. The first layer takes 7.9 MB
-/// per TiB.
+/// The mean object size for which the first layer of buckets is sized: objects of this mean size fill the
+/// device and the first layer at the same time. If the index has more objects than this, it takes at most eight
+/// bytes per object. The first layer takes 7.9 MB per TiB of device.
 const MEAN_OBJECT_MAX: ByteSize = ByteSize::mib(1);
 
 /// The mean object size for which the largest index is sized.
 const MEAN_OBJECT_MIN: ByteSize = ByteSize::kib(16);
 
-/// The smallest number of buckets in the first layer: 4 KiB. With fewer buckets, both buckets of a key would often
-/// be the same one.
+/// The smallest number of buckets in the first layer, which then takes 4 KiB. With fewer buckets, the two
+/// buckets of a key would often be the same bucket.
 const BASES_MIN: u64 = 64;
 
-/// The number of buckets in a block: 256 KiB, which take about 20 µs to process.
+/// The number of buckets in a block. A block has 256 KiB and takes about 20 µs to process.
 const BLOCK_BUCKETS: u64 = 4096;

@@ -1,4 +1,5 @@
-//! Describes the content of a store without opening it for use: it writes nothing and builds no index.
+//! Describes the content of a store without opening it for use: an inspection does not write to the device and
+//! builds no index.
 //!
 //! [`inspect`] reads the headers and footers of segments, [`verify`] every record. Both need exclusive access
 //! to the store, because a log that is being written has no stable state.
@@ -59,17 +60,17 @@ pub struct SegmentInspection {
     pub epoch: u64,
     /// The Unix time at which the segment was opened.
     pub opened_secs: u64,
-    /// True if the segment has a footer, because it was filled or the store was closed cleanly.
+    /// True if the segment has a footer, because the segment was filled or the store was closed cleanly.
     pub sealed: bool,
-    /// Objects in a single record.
+    /// The number of objects in a single record.
     pub objects: u64,
-    /// Pieces of objects.
+    /// The number of pieces of objects.
     pub pieces: u64,
-    /// Commit records of objects in pieces.
+    /// The number of commit records, which complete objects in pieces.
     pub commits: u64,
-    /// Tombstones of purged keys.
+    /// The number of tombstones, one per purged key.
     pub tombstones: u64,
-    /// Bytes of records.
+    /// The bytes of all records except tombstones.
     pub record_bytes: u64,
 }
 
@@ -89,7 +90,7 @@ pub struct InspectionProgress {
     pub segments: u64,
 }
 
-/// The most problems that are described. Further problems are counted only.
+/// The largest number of problems that are described. Further problems are only counted.
 const PROBLEMS_SHOWN_MAX: usize = 100;
 
 /// Describes the store at `path`.
@@ -250,7 +251,7 @@ impl Inspector<'_> {
         self.visit(segment, epoch, &mut |offset| _ = found.insert(offset))?;
         let mut missing = None;
         for entry in entries {
-            // A record with several tombstones has an entry for each.
+            // A record with several tombstones has an entry for each tombstone, but is reported only once.
             if !found.contains(&u64::from(entry.offset)) && missing != Some(entry.offset) {
                 missing = Some(entry.offset);
                 let at = self
@@ -289,8 +290,8 @@ impl Inspector<'_> {
         })
     }
 
-    /// Reads a segment without a footer. The segment was being written when the process ended. So a torn record in
-    /// it was never durable and is not reported as a problem.
+    /// Reads a segment without a footer. The segment was being written when the process ended. A torn record in
+    /// this segment was never durable, so it is not reported as a problem.
     fn search(
         &mut self,
         segment: SegmentId,

@@ -1,11 +1,11 @@
 //! Sends bytes from a device's page cache without reading them in this process.
 //!
-//! A body in the page cache need not be copied to user space before it is sent to a socket: the kernel copies it
-//! from a mapping of the file as from any other memory. But this process must not read the mapping. Mapped bytes
-//! can become unreadable (the file is truncated, the device fails), and a process that then reads them is killed
-//! by a signal. A system call with the address of such bytes returns `EFAULT` instead, which is an ordinary error.
-//! So this module never makes a reference to mapped memory. It has only the address: it asks the kernel which
-//! pages are resident, and passes addresses to system calls that send bytes.
+//! A body in the page cache need not be copied to user space before it is sent to a socket: the kernel copies
+//! it from a mapping of the file as from any other memory. But this process must not read the mapping. Mapped
+//! bytes become unreadable if the file is truncated or the device fails, and a process that then reads them is
+//! killed by a signal. A system call with the address of unreadable bytes returns `EFAULT` instead, which is an
+//! ordinary error. This module therefore never makes a reference to mapped memory. It has only the address: it
+//! queries which pages are resident, and passes addresses to system calls that send bytes.
 //!
 //! The caller ensures that the segment of the bytes is not overwritten: see
 //! [`SegmentTable::block_overwrite`](super::segment::SegmentTable::block_overwrite).
@@ -28,7 +28,8 @@ pub struct Mapping {
     page_bytes: usize,
 }
 
-/// The most pages of one query: 1 MiB of 4 KiB pages, and one more for a range that begins within a page.
+/// The largest number of pages in one query: 1 MiB of 4 KiB pages, and one more for a range that begins within
+/// a page.
 const PAGES_MAX: usize = 257;
 
 impl Mapping {
@@ -36,7 +37,7 @@ impl Mapping {
     ///
     /// # Errors
     ///
-    /// Fails if the system cannot map the file, or not this many bytes.
+    /// Fails if the system cannot map `bytes` bytes of the file.
     pub(crate) fn new(file: &File, bytes: u64) -> io::Result<Self> {
         let length = usize::try_from(bytes).map_err(|_| io::ErrorKind::FileTooLarge)?;
         let memory = MmapOptions::new().len(length).map_raw_read_only(file)?;
@@ -113,8 +114,8 @@ impl Mapping {
                 let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
                 message.msg_iov = pieces.as_mut_ptr();
                 message.msg_iovlen = pieces.len() as _;
-                // SAFETY: both parts are valid as above, and neither is written to; `message` and `pieces` live
-                // until the call returns.
+                // SAFETY: `before` is borrowed until the call returns, and the mapping lives as long as `self`.
+                // The kernel only reads both. `message` and `pieces` live until the call returns.
                 unsafe { libc::sendmsg(to.as_raw_fd(), &message, flags) }
             };
             if let Ok(sent) = usize::try_from(sent) {
@@ -127,9 +128,9 @@ impl Mapping {
         }
     }
 
-    /// Removes sent pages from the mapping, so that they no longer count as resident memory of this process. They
-    /// counted because a send maps the pages that it reads. The pages stay in the page cache, so a later send needs
-    /// no read from the device.
+    /// Removes sent pages from the mapping, so that they no longer count as resident memory of this process. (A
+    /// send maps each page that it reads.) The pages stay in the page cache, so a later send needs no read from
+    /// the device.
     pub(crate) fn release_pages(&self) {
         // SAFETY: pages of a read-only file mapping belong to the file, so no data is lost, and no reference to
         // them exists. If the call fails, the pages count as resident until the next call.

@@ -34,10 +34,11 @@
 //! - `device`: the file or block device under the log; `format`: the layout of the log.
 //! - `writer` and `reclaimer`: the thread that writes. `write`: the caller's handle of a write. `queue`: the
 //!   messages from callers to the thread. `unwritten`: records in the thread's write buffer.
-//! - `reader`: reads objects. A block that `verified` lists is sent from the page cache to a socket, by `mapping`
-//!   or by `sendfile` where `page_replacement` permits it. `heads`: a cache of records' metadata.
+//! - `reader`: reads objects. `verified`: the blocks that were compared with their checksums; these blocks are
+//!   sent from the page cache to a socket, by `mapping`, or with `sendfile` if `page_replacement` permits this.
+//!   `heads`: a cache of records' metadata.
 //! - `index`: finds the location of an object. `checkpoint`: saves the index to the device.
-//! - `blank`, `scan` and `recovery`: find out what a device contains when it is opened.
+//! - `blank`, `scan` and `recovery`: determine the content of a device when it is opened.
 //!
 //! `edgeward_policy::log` decides where the next record is written and which segment is reclaimed.
 

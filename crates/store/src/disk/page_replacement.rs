@@ -2,10 +2,10 @@
 //!
 //! `sendfile` passes pages of the page cache to a socket without copying them. The network card reads them
 //! later, perhaps long after the call. An ordinary write changes pages in place, and the receiver would get the
-//! changed bytes. So before a segment is overwritten, its range gets new pages: `fallocate` removes the old
-//! pages from the file, and pages in socket buffers live unchanged until they have been sent. A test with a
-//! temporary file beside the store finds the mode of `fallocate` that does this. If no mode does, the store
-//! does not use `sendfile`.
+//! changed bytes. Before a segment is overwritten, its range therefore gets new pages: `fallocate` removes the
+//! old pages from the file, and old pages in socket buffers stay unchanged until they have been sent. The
+//! suitable mode of `fallocate` depends on the file system. The store tries the modes on a temporary file in
+//! its folder. If no mode works, the store does not use `sendfile`.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -16,9 +16,9 @@ use std::path::Path;
 
 use rustix::fs::{FallocateFlags, Mode, OFlags, sendfile};
 
-/// The size of the largest folio of the page cache (a huge page). Folios are aligned to their size. A folio that
-/// crosses the edge of a replaced range is not removed but zeroed in part, even if it is in a socket buffer. So
-/// `sendfile` may only use the part of a segment between multiples of this size.
+/// The size of the largest folio of the page cache (a huge page). Folios are aligned to their size. A folio
+/// that crosses the edge of a replaced range is not removed but zeroed in part, even if it is in a socket
+/// buffer. Therefore `sendfile` may only use the part of a segment between multiples of this size.
 pub(crate) const FOLIO_BYTES_MAX: u64 = 2 << 20;
 
 /// The mode of `fallocate` that replaces pages.
@@ -31,7 +31,7 @@ pub(crate) enum PageReplacement {
 }
 
 impl PageReplacement {
-    /// Returns a mode that works in `folder`, or `None` if no mode does.
+    /// Returns a mode that works for files in `folder`, or `None` if no mode works.
     pub(crate) fn in_folder(folder: &Path) -> Option<Self> {
         [Self::Zero, Self::Punch].into_iter().find(|replacement| {
             replacement
@@ -76,12 +76,12 @@ impl PageReplacement {
 
 const TRIAL_BYTES: usize = 16 << 10;
 
-/// Sends `before`, then a part of a file, to a socket. Returns the number of bytes that the socket took without
-/// waiting.
+/// Sends `before`, then a part of a file, to a socket. Returns the number of bytes that the socket accepted
+/// without waiting.
 ///
-/// `before` is sent in separate packets. With `MSG_MORE` (nginx: `tcp_nopush`) it would share a packet with the
-/// first page, and the pages would no longer be aligned in their packets. This halves the rate of 256 KiB bodies.
-/// Returns 0 if the file ends before the requested part.
+/// `before` is sent in separate packets. With `MSG_MORE` (nginx: `tcp_nopush`), `before` would share a packet
+/// with the first page, and the pages would no longer be aligned in their packets. This would halve the
+/// throughput of bodies of 256 KiB. Returns 0 if the file ends before the requested part.
 pub(crate) fn send(
     to: impl AsFd,
     before: &[u8],
@@ -100,7 +100,7 @@ pub(crate) fn send(
     let sent = rustix::io::retry_on_intr(|| sendfile(to, file, Some(&mut offset), bytes));
     match sent {
         Ok(sent) => Ok(taken + sent),
-        // The socket took `before`. The caller must learn this, although an error followed.
+        // The socket accepted `before`. The caller needs this number, although an error followed.
         Err(_) if taken > 0 => Ok(taken),
         Err(error) => Err(error.into()),
     }

@@ -1,7 +1,7 @@
 //! The messages to a device's writer: bounded in bytes and in number. Callers never wait for space.
 //!
-//! Bytes are counted from the time when a caller pushes them until the writer has copied them. So the bound also
-//! covers bodies that callers are still pushing.
+//! Bytes are counted from the time when a caller pushes them until the writer has copied them. The bound
+//! therefore also covers bodies that callers are still pushing.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -80,13 +80,14 @@ impl<T> Queue<T> {
         self.push_within(message, self.messages_max)
     }
 
-    /// Appends a message even if the queue is full. For messages that are small, rare, and must not be lost.
+    /// Appends a message even if the queue is full. Use this function only for messages that are small and
+    /// rare, and must not be lost.
     pub(crate) fn push_unbounded(&self, message: T) -> Result<(), NotQueued> {
         self.push_within(message, usize::MAX)
     }
 
-    /// Inserts a message before all others, even if the queue is full. For messages that a client waits for and
-    /// that may overtake earlier messages.
+    /// Inserts a message before all others, even if the queue is full. Use this function for a message that a
+    /// client waits for, if the message may overtake earlier ones.
     pub(crate) fn push_first(&self, message: T) -> Result<(), NotQueued> {
         let mut state = self.messages.lock();
         if state.closed {
@@ -98,8 +99,8 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Returns the next message if `is_accepted` returns true for it. Returns `None` if the queue is empty. Does
-    /// not wait.
+    /// Removes and returns the next message if `is_accepted` returns true for this message. Otherwise, or if
+    /// the queue is empty, returns `None`. Does not wait.
     pub(crate) fn pop_if(&self, is_accepted: impl FnOnce(&T) -> bool) -> Option<T> {
         let mut state = self.messages.lock();
         let first = state.waiting.front()?;
@@ -126,7 +127,8 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Returns the next message. Returns `None` after `timeout`, or if the queue is closed and empty.
+    /// Removes and returns the next message, and waits for it if the queue is empty. Returns `None` after
+    /// `timeout`, or if the queue is closed and empty.
     pub(crate) fn pop(&self, timeout: Duration) -> Option<T> {
         let mut state = self.messages.lock();
         if state.waiting.is_empty() && !state.closed && !timeout.is_zero() {

@@ -1,12 +1,10 @@
 //! Reclaims the oldest segment: each of its objects is reinserted or evicted.
 //!
-//! The decision is made for an object, not for a record. An object in a single record is written again without
+//! The decision is made per object, not per record. An object in a single record is written again without
 //! changes. For an object in pieces, the pieces in this segment are written again, and then its commit record,
 //! which lists the locations of all pieces. An object that is not reinserted is evicted, even if some of its
-//! pieces are in other segments.
-//!
-//! The reclaimer runs right after a segment was opened, when the write buffer is empty. All replaced objects have
-//! left the index by then, so no replaced object is reinserted.
+//! pieces are in other segments. The reclaimer runs right after a segment was opened, when the write buffer is
+//! empty. At this time the index has no replaced objects, so no replaced object is reinserted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,9 +34,10 @@ struct Resident {
 
 #[derive(Debug)]
 enum Parts {
-    /// The object has one record, in this segment.
+    /// The object has one record, which is in the segment to reclaim.
     Single(Entry),
-    /// The commit record, in this or another segment, and the object's pieces in this segment.
+    /// The object is in pieces. The commit record may be in any segment; `pieces` lists only the pieces in the
+    /// segment to reclaim.
     Pieces { commit: Record, pieces: Vec<Entry> },
 }
 
@@ -75,7 +74,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes an object again. Returns false if the object could not be read, or no space is left.
+    /// Writes an object again. Returns false if the object could not be read, or the log has no space for it.
     fn reinsert(&mut self, resident: &Resident, victim: SegmentId) -> Result<bool, AppendError> {
         let written = match &resident.parts {
             Parts::Single(entry) => self.copy(entry, resident.at)?,
@@ -173,7 +172,7 @@ fn draft_of<'a>(record: &'a Record, head: &'a [u8]) -> Draft<'a> {
 /// Returns the live objects with a record in the reclaimed segment, in the order of the log.
 fn residents_of(volume: &Volume, victim: SegmentId) -> Vec<Resident> {
     let mut residents: Vec<Resident> = Vec::new();
-    // Maps an object's number to its position in `residents`, or to `None` if the object is not live.
+    // Maps the id of an object in pieces to its index in `residents`, or to `None` if the object is not live.
     let mut by_number: HashMap<u64, Option<usize>> = HashMap::new();
     for entry in volume.entries_of(victim) {
         let number = match entry.kind {

@@ -1,9 +1,10 @@
-//! Opens a device: finds out what it contains, formats a blank device, and recovers the index of a store.
+//! Opens a device: determines its content, formats a blank device, and recovers the index of a store.
 //!
 //! Segments are processed in the order in which they were opened. The footer of a sealed segment lists its
 //! records. The few segments without a footer are searched record by record, and every body is verified,
-//! because any part of unsynced data may be missing. The records are applied to the index in the order in which
-//! they were written: a later record of a key replaces an earlier one, and a tombstone removes the entry.
+//! because after a crash any part of the unsynced data may be missing. The records are applied to the index in
+//! the order in which they were written: a later record of a key replaces an earlier one, and a tombstone
+//! removes the entry.
 
 use std::collections::HashSet;
 use std::io;
@@ -104,8 +105,8 @@ pub(super) fn content_of(device: &dyn Device) -> Result<Content, OpenError> {
         Err(NoValidSuperblock::Blank) => None,
     };
     let foreign = blank::foreign_data(device).map_err(failed)?;
-    // If data with a known signature is found, it was written over an earlier store, so the device is not a
-    // damaged store.
+    // Data with a known signature was written by another program. Even if this program overwrote a store, the
+    // device does not count as a damaged store.
     if let Some(ForeignData {
         at,
         kind: kind @ Some(_),
@@ -132,9 +133,10 @@ fn damaged(device: &dyn Device) -> DamagedDevice {
     }
 }
 
-/// Returns true if a segment header is found at an offset where the first segment of a store may begin. The exact
-/// offset is lost with the superblock, and it is lower if the device was smaller when it was formatted. So the
-/// function reads one block for each 64 KiB of the range of possible offsets, about a thousandth of the device.
+/// Returns true if a segment header is found at an offset at which the first segment of a store may begin. The
+/// exact offset is lost with the superblock, and depends on the size that the device had when it was formatted.
+/// The function therefore reads one block in each 64 KiB of the range of possible offsets. This range is about
+/// a thousandth of the device.
 fn was_store(device: &dyn Device) -> io::Result<bool> {
     let mut block = [0; SEGMENT_HEADER_BYTES];
     let Some(last) = device.len().checked_sub(block.len() as u64) else {
@@ -244,13 +246,15 @@ fn divide(
     Ok(superblock)
 }
 
-/// Bytes of a checkpoint in addition to the index: two blocks, and the list of segments.
+/// Bytes of a checkpoint area in addition to the serialised index: two blocks of 4096 bytes, for the header and
+/// for padding.
 const CHECKPOINT_FRAME_BYTES: u64 = 2 * SUPERBLOCK_BYTES as u64;
 
-/// Returns the alignment of the first segment. Flash memory erases, and disks cache, in units larger than a block,
-/// and a segment should not begin within such a unit. Large segments are also aligned to the largest folios of
-/// the page cache, so that all of their bytes can be sent with `sendfile`
-/// ([`page_replacement`](super::page_replacement)). Compared with a large segment, the lost space is small.
+/// Returns the alignment of the first segment. Flash memory erases, and disks cache, in units larger than a
+/// block, and a segment should not begin within such a unit. Large segments are also aligned to the largest
+/// folios of the page cache, so that all of their bytes can be sent with `sendfile`
+/// ([`page_replacement`](super::page_replacement)). The space lost by this alignment is small compared with a
+/// large segment.
 const fn segments_align(segment_bytes: u64) -> u64 {
     if segment_bytes >= 8 * FOLIO_BYTES_MAX {
         FOLIO_BYTES_MAX
@@ -259,12 +263,12 @@ const fn segments_align(segment_bytes: u64) -> u64 {
     }
 }
 
-/// The first segment of every store begins at a multiple of this.
+/// The first segment of every store begins at a multiple of this number of bytes.
 const SEGMENTS_ALIGN_MIN: usize = 64 << 10;
 
 fn format(device: &dyn Device, superblock: &Superblock) -> io::Result<()> {
     let bytes = superblock.to_bytes();
-    // One complete copy is durable before the other is written.
+    // The first copy is durable before the second copy is written.
     for at in [SUPERBLOCK_BYTES as u64, 0] {
         device.write_at(&bytes, at)?;
         device.sync()?;
@@ -402,7 +406,7 @@ struct Replay<'a> {
     scan: Scan<'a>,
     index: &'a Index,
     live: &'a [(SegmentId, u64)],
-    /// The index already has the records of segments older than this epoch.
+    /// The first epoch to replay. The index already has the records of segments with a lower epoch.
     begin_epoch: u64,
     /// Segments without a footer.
     searched: HashSet<SegmentId>,
@@ -441,7 +445,8 @@ impl Replay<'_> {
                     .scan
                     .segments
                     .location(segment, u64::from(entry.offset));
-                // A replaced entry is older. An entry that is displaced now was displaced before the restart, too.
+                // The result is not needed: a replaced entry is older, and an entry that is displaced now was
+                // also displaced before the restart.
                 _ = self.index.insert(hash, at);
             }
             Kind::Tombstones => _ = self.index.purge(hash),
@@ -487,8 +492,8 @@ impl Replay<'_> {
 }
 
 impl Volume {
-    /// Returns the entries of a segment's records, from its footer or by a search. Returns the entries found so far
-    /// if the segment cannot be read.
+    /// Returns the entries of a segment's records, from its footer or by a search. If the segment becomes
+    /// unreadable during the search, returns the entries found until then.
     pub(super) fn entries_of(&self, segment: SegmentId) -> Vec<Entry> {
         let scan = Scan {
             device: &*self.device,

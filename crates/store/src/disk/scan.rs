@@ -91,7 +91,7 @@ impl Scan<'_> {
             return Ok(None);
         }
         let (entries, _) = entries.as_chunks::<ENTRY_BYTES>();
-        // If an entry is impossible, the footer counts as missing, and the segment is searched instead.
+        // If an entry is impossible, the function returns `None`, and the caller searches the segment instead.
         let possible = |entry: &Entry| {
             u64::from(entry.offset) + u64::from(entry.record_bytes) <= trailer.records_end
                 && u64::from(entry.offset).is_multiple_of(Location::UNIT_BYTES)
@@ -102,7 +102,8 @@ impl Scan<'_> {
             .collect())
     }
 
-    /// Searches a segment for records of `epoch` at every unit, and calls `visit` with each, in order.
+    /// Searches a segment for records of `epoch`, which may begin at every unit of 512 bytes, and calls `visit`
+    /// with each record, in order.
     ///
     /// After a record with valid metadata, the search continues at the end of the record. Otherwise it continues
     /// at the next unit, so that records after a torn write are found. The search ends with an error at bytes
@@ -180,10 +181,10 @@ impl Scan<'_> {
     }
 }
 
-/// The bytes at the end of a segment that are read first: 2046 entries.
+/// The number of bytes at the end of a segment that are read first. They have the trailer and up to 2046 entries.
 const FOOTER_READ_BYTES: u64 = 64 << 10;
 
-/// A part of a segment in memory that moves forward during a search.
+/// A buffer with a part of a segment. During a search, later parts replace earlier ones.
 struct Window<'a> {
     device: &'a dyn Device,
     /// The offset of the segment on the device.
@@ -195,7 +196,8 @@ struct Window<'a> {
 }
 
 impl Window<'_> {
-    /// Returns `bytes` bytes from `offset` on. The caller ensures that they are within the segment.
+    /// Returns `bytes` bytes of the segment from `offset` on, and reads them from the device if necessary. The
+    /// caller ensures that the bytes are within the segment.
     fn view(&mut self, offset: u64, bytes: u64) -> io::Result<&[u8]> {
         let have = self.at..self.at + self.bytes.len() as u64;
         if offset < have.start || offset + bytes > have.end {

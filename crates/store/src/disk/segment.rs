@@ -1,9 +1,10 @@
 //! The state of segments that readers need: the epoch of each segment, and its readers.
 //!
-//! A segment has two protections. A [`Pin`] requests that the segment is overwritten last, for as long as an
-//! object is read. It is no guarantee: a reader that copied bytes verifies them, and so notices that the segment
-//! was overwritten. An [`OverwriteGuard`] prevents the overwrite during a system call that sends bytes, because
-//! sent bytes cannot be verified.
+//! A segment has two protections. A [`Pin`] requests that the segment is overwritten after all other free
+//! segments, for as long as an object in it is read. A pin is no guarantee: the segment may be overwritten
+//! during a read. The reader notices this when it verifies the checksum of the bytes that it copied. An
+//! [`OverwriteGuard`] prevents the overwrite during a system call that sends bytes, because sent bytes cannot
+//! be verified.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -26,7 +27,7 @@ pub(crate) struct SegmentTable {
 struct Slot {
     /// The epoch of the content, 0 if the segment has no valid content. Set before the segment is overwritten.
     epoch: AtomicU64,
-    /// The number of objects being read that have a part in this segment.
+    /// The number of objects that are being read and have a part in this segment.
     pins: AtomicU32,
     /// The number of system calls that are sending bytes of this segment.
     guards: AtomicU32,
@@ -87,8 +88,8 @@ impl SegmentTable {
     ) -> Option<OverwriteGuard<'_>> {
         let slot = &self.slots[segment.0 as usize];
         // The reader first counts its guard and then reads the epoch. The writer first sets the epoch and then
-        // reads the count. These operations have a single order (`SeqCst`). So the writer sees the guard, or the
-        // reader sees the new epoch.
+        // reads the count. All threads see these operations in one order (`SeqCst`). Therefore the writer sees
+        // the guard, or the reader sees the new epoch.
         slot.guards.fetch_add(1, Ordering::SeqCst);
         let guard = OverwriteGuard { slot };
         (slot.epoch.load(Ordering::SeqCst) == epoch).then_some(guard)
@@ -109,7 +110,8 @@ impl SegmentTable {
             .store(true, Ordering::SeqCst);
     }
 
-    /// Waits until no system call sends bytes that the segment had before its current epoch was set.
+    /// Waits until no system call sends bytes of the segment. Call this function after the epoch was changed,
+    /// so that no further send begins.
     pub(crate) fn wait_for_guards(&self, segment: SegmentId) {
         let guards = &self.slots[segment.0 as usize].guards;
         let mut attempts = 0_u32;
@@ -142,7 +144,7 @@ impl SegmentTable {
     }
 }
 
-/// How often the writer yields before it sleeps. A system call takes microseconds.
+/// The number of times that the writer yields its core before it sleeps. Most system calls end within microseconds.
 const YIELDS: u32 = 100;
 
 /// Prevents a segment from being overwritten while its bytes are being sent.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use edgeward_policy::log::Reinsertion;
 use edgeward_types::ByteSize;
 
-/// A disk cache's settings, checked when it is opened.
+/// The settings of a disk cache. They are checked when the cache is opened.
 #[derive(Clone, Debug)]
 pub struct DiskSettings {
     /// The devices. The hash of a key selects its device. If a device fails, only its own keys are out of
@@ -23,37 +23,39 @@ pub struct DiskSettings {
     /// can read an evicted object to the end.
     pub reserve_segments: u32,
 
-    /// Selects the objects of the oldest segment that are reinserted when it is reclaimed.
+    /// The rule that selects the objects to reinsert when the oldest segment is reclaimed.
     pub reinsertion: Reinsertion,
 
-    /// The size of a write. Records are gathered in a buffer until they have this size. Disks and file systems
+    /// The size of a write. Records are collected in a buffer until they have this size. Disks and file systems
     /// reach their full speed with writes of 1 MiB.
     pub write_bytes: ByteSize,
 
     /// Selects the writes that bypass the page cache.
     pub direct_writes: DirectWrites,
 
-    /// How long a record waits in the buffer at most, if `sync_interval` is not shorter. Lookups find a waiting
-    /// small object, but not a waiting object in pieces.
+    /// The longest time that a record waits in the buffer, if `sync_interval` is not shorter. While records
+    /// wait, lookups find small objects but not objects in pieces.
     pub flush_interval: Duration,
 
-    /// Written data is synced after this time at the latest. A crash loses at most the data of this time, and a
-    /// purge survives a crash after this time.
+    /// The longest time between a write and its sync. A crash loses at most the data written during this time,
+    /// and a purge is durable after this time.
     pub sync_interval: Duration,
 
     /// Written data is also synced after this many bytes, so that no sync stalls the writer for long.
     pub sync_bytes: ByteSize,
 
-    /// The most bytes queued for each device. If the queue is full, objects are dropped; callers never wait.
+    /// The largest number of bytes queued for each device. If the queue is full, objects are dropped; callers
+    /// never wait.
     pub queue_bytes: ByteSize,
 
-    /// The most messages queued for each device.
+    /// The largest number of messages queued for each device.
     pub queue_messages: usize,
 
-    /// The size of the first read of an object: enough for a head, and for most small objects as a whole.
+    /// The size in bytes of the first read of an object. It should be enough for the head, and for most small
+    /// objects as a whole.
     pub first_read_bytes: ByteSize,
 
-    /// The most bytes that one read of a body returns.
+    /// The largest number of bytes that one read of a body returns.
     pub read_bytes: ByteSize,
 
     /// How long a verified block may be served from the page cache before it is verified again. A bit that flips
@@ -61,7 +63,7 @@ pub struct DiskSettings {
     /// blocks.
     pub verify_every: Duration,
 
-    /// The size of the largest object. `None`: half of the smallest device.
+    /// The size of the largest object. `None` selects half of the smallest device.
     pub object_bytes_max: Option<ByteSize>,
 
     /// The size of the largest head (the metadata that the caller stores with a body).
@@ -74,10 +76,10 @@ pub struct DiskSettings {
     /// The time between a failed write and the next try.
     pub retry_interval: Duration,
 
-    /// The seed with which keys are hashed in a cache that is formatted now. `None`: a random seed.
+    /// The seed with which keys are hashed in a cache that is formatted now. `None` selects a random seed.
     pub key_seed: Option<u64>,
 
-    /// The receiver of changes of a device's state. Called from any thread; must not block.
+    /// The receiver of events about devices. It may be called from any thread and must not block.
     pub on_event: EventSink,
 }
 
@@ -87,12 +89,12 @@ pub struct DiskSettings {
 /// Except with `Never`, the writing thread has a lower priority, because nearly all of its work can wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DirectWrites {
-    /// No writes. New objects are in the page cache when they are requested. The kernel's work for the writes
-    /// delays requests.
+    /// No write bypasses the page cache. New objects are in the page cache when they are requested, but
+    /// write-back by the kernel delays requests.
     Never,
-    /// The writes of a device that is written at 32 MiB a second or more.
+    /// Writes bypass the page cache while the device is written at 32 MiB per second or more.
     Auto,
-    /// All writes. The first read of each new block goes to the device.
+    /// All writes bypass the page cache. The first read of each new block therefore waits for the device.
     Always,
 }
 
@@ -102,7 +104,7 @@ pub struct DeviceSettings {
     /// A directory (a file is created in it), a file, or a block device.
     pub path: PathBuf,
 
-    /// The bytes to use. `None`: the current size of an existing file or device.
+    /// The number of bytes to use. `None` selects the current size of an existing file or device.
     pub capacity: Option<ByteSize>,
 }
 
@@ -121,7 +123,7 @@ impl DiskSettings {
 }
 
 impl Default for DiskSettings {
-    /// No device, and defaults for all other fields.
+    /// Returns settings without a device, and defaults for all other fields.
     fn default() -> Self {
         Self {
             devices: Vec::new(),
@@ -131,8 +133,8 @@ impl Default for DiskSettings {
             reinsertion: Reinsertion::Hit { hits_min: 2 },
             write_bytes: ByteSize::mib(1),
             direct_writes: DirectWrites::Auto,
-            // With a tenth of this interval, most writes would be smaller than `write_bytes`, and their number
-            // would be higher: docs/explanation/disk-cache.md.
+            // With a tenth of this interval, most writes would be much smaller than `write_bytes`, and the
+            // device would need more writes: docs/explanation/disk-cache.md.
             flush_interval: Duration::from_secs(1),
             sync_interval: Duration::from_secs(2),
             sync_bytes: ByteSize::mib(64),
@@ -140,8 +142,7 @@ impl Default for DiskSettings {
             queue_messages: 65_536,
             first_read_bytes: ByteSize::kib(32),
             read_bytes: ByteSize::kib(256),
-            // Rare enough that the verification costs little, frequent enough that damage is found within
-            // minutes.
+            // Verification is rare enough to take little CPU time, and frequent enough to find damage within minutes.
             verify_every: Duration::from_secs(600),
             object_bytes_max: None,
             head_bytes_max: ByteSize::kib(256),
@@ -181,7 +182,7 @@ impl fmt::Debug for EventSink {
     }
 }
 
-/// An event for operators. Reported once for each change, not for each request that it affects.
+/// An event for operators. It is reported once for each change of state, not for each affected request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DiskEvent {

@@ -1,12 +1,11 @@
 //! Objects whose record is still in the writer's buffer. Lookups find them, and their bodies are read from
-//! memory.
+//! memory. The buffer is written when it is large or old enough. If lookups did not find the objects in the
+//! buffer, the edge would fetch and write them again. A small object is therefore visible as soon as its record
+//! is in the buffer. An object in pieces is not visible before its last record is written, because some of its
+//! pieces may be on the device and others in the buffer. Its delay is short, because a full piece fills the
+//! buffer, and a full buffer is written at once.
 //!
-//! The buffer is written when it is large or old enough. If lookups did not find its objects meanwhile, the edge
-//! would fetch and write the objects again. So a small object is visible as soon as its record is in the buffer.
-//! An object in pieces is not visible before it is written, because some of its pieces may be on the device and
-//! others in the buffer. Its delay is short: a piece fills a buffer, which is then written.
-//!
-//! All objects are removed together when the buffer is written or dropped.
+//! All objects are removed from this table together when the buffer is written or dropped.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -29,20 +28,21 @@ pub(crate) struct Unwritten {
     hash_bits: [AtomicU64; HASH_BITS_WORDS],
 }
 
-/// 4096 bits. A buffer of one mebibyte has some dozens of objects, at most two thousand.
+/// The number of words of the Bloom filter, 4096 bits. A buffer of one mebibyte has some dozens of objects, and
+/// at most two thousand.
 const HASH_BITS_WORDS: usize = 64;
 
 /// An object that is not written yet.
 #[derive(Debug)]
 pub(crate) struct UnwrittenObject {
     write: Arc<WriteState>,
-    /// The future location of its record.
+    /// The location at which the record will be written.
     pub(crate) location: Location,
     body: Body,
     hits: AtomicU8,
 }
 
-/// A body in the chunks in which it arrived.
+/// A body, as the sequence of chunks that the caller pushed.
 #[derive(Clone, Debug)]
 pub(crate) struct Body(Vec<Bytes>);
 
@@ -54,7 +54,7 @@ impl Unwritten {
         }
     }
 
-    /// Makes the object visible. It replaces an older object of its key.
+    /// Makes an object visible to lookups. It replaces an older object of the same key.
     pub(crate) fn insert(&self, write: &Arc<WriteState>, location: Location, body: &[Bytes]) {
         let object = UnwrittenObject {
             write: Arc::clone(write),
@@ -79,7 +79,8 @@ impl Unwritten {
         found.filter(|object| object.write.dropped().is_none())
     }
 
-    /// Returns the hits on the unwritten object at this location, 0 if the key has no unwritten object there.
+    /// Returns the number of hits on the unwritten object at this location, or 0 if the key has no unwritten
+    /// object at this location.
     pub(crate) fn hits(&self, hash: KeyHash, location: Location) -> u8 {
         let objects = self.objects.lock();
         let object = objects.get(&hash.0);
@@ -128,7 +129,7 @@ impl Body {
         self.0.iter().map(|chunk| chunk.len() as u64).sum()
     }
 
-    /// Returns the first bytes of a range, as far as they are in one chunk.
+    /// Returns the first bytes of a range, up to the end of the chunk in which the range starts.
     pub(crate) fn read(&self, range: Range<u64>) -> Bytes {
         let mut start = 0;
         for chunk in &self.0 {
@@ -165,7 +166,7 @@ mod tests {
         unwritten.insert(&second, Location::from_offset(1024), &[]);
         assert!(unwritten.find(first.hash).is_some());
         assert!(unwritten.find(KeyHash(3 << 32)).is_none());
-        // This hash has the same bit.
+        // This hash has the same bit in the Bloom filter as the first object.
         assert!(unwritten.find(KeyHash((1 << 32) + 1)).is_none());
         first.drop_as(WriteError::Purged);
         assert!(unwritten.find(first.hash).is_none());

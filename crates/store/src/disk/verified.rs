@@ -5,15 +5,16 @@
 //! block is sent without being read. The risk: a bit may flip on the device after the comparison, and the kernel
 //! may read the block from the device again. Then the corrupt block is served until the entry expires.
 //!
-//! The table has a fixed size. Each block belongs to a group of eight slots, a cache line. If no slot of the group
-//! is free, a new block replaces the oldest block of the group; the replaced block is verified again. A bitmap
-//! with one bit per 64 KiB of the device would be smaller. But bodies begin at any unit, and several small bodies
-//! may share 64 KiB.
+//! The table has a fixed size. Each block belongs to a group of eight slots, a cache line. If no slot of the
+//! group is free, a new block replaces the oldest block of the group; the replaced block is verified again. A
+//! bitmap with one bit per 64 KiB of the device would be smaller. But bodies begin at any unit of 512 bytes,
+//! and several small bodies may share 64 KiB.
 //!
-//! A slot contains 36 bits of the block's hash and the time of the comparison; other bits of the hash select the
-//! group. The hash covers the location of the block and the epoch of its segment. So no entry has to be cleared
-//! when a segment is overwritten: its new blocks have other hashes. A wrong match happens once in 2^33 lookups of
-//! an unknown block, and has an effect only if that block is corrupt.
+//! A slot contains 36 bits of the block's hash and the time of the comparison; other bits of the hash select
+//! the group. The hash covers the location of the block and the epoch of its segment. Entries therefore need
+//! not be cleared when a segment is overwritten: its new blocks have other hashes. A lookup of a block without
+//! an entry finds a wrong entry with a probability of about 1 in 2^33. The wrong entry has an effect only if
+//! this block is corrupt.
 //!
 //! A second table of this type, smaller and with a shorter lifetime, remembers which blocks were in the
 //! kernel's page cache.
@@ -32,7 +33,8 @@ pub(crate) struct Verified {
     slots: Box<[AtomicU64]>,
     /// The lifetime of an entry in seconds. If it is 0, the table is disabled.
     lifetime_secs: u32,
-    /// Seconds since the first tick, counted from 1. Before the first tick it is 0, and no block is remembered.
+    /// Seconds since the first call of [`tick`](Self::tick), counted from 1. Before the first call it is 0, and
+    /// no block is remembered.
     now: AtomicU32,
     first_tick: AtomicU64,
     seed: u64,
@@ -41,34 +43,36 @@ pub(crate) struct Verified {
 /// The identity of a block of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockId {
-    /// The offset of the block on the device. Records begin at units and do not overlap, and blocks of one record
-    /// are more than a unit apart. So no two blocks begin in the same unit.
+    /// The offset of the block on the device. Each unit of 512 bytes contains the beginning of at most one
+    /// block: records begin at units and do not overlap, and the blocks of one record begin more than a unit
+    /// apart.
     pub(crate) offset: u64,
-    /// The epoch of its segment.
+    /// The epoch of the block's segment.
     pub(crate) epoch: u64,
 }
 
-/// The slots of a group, which fill a cache line.
+/// The number of slots in a group. The slots of a group fill a cache line.
 const SLOTS_PER_GROUP: usize = 8;
 
 /// The bits of a slot that contain the time.
 const SECS_BITS: u32 = 28;
 const SECS_MASK: u64 = (1 << SECS_BITS) - 1;
 
-/// Slots per 64 KiB of the device. Four slots are enough for one block per object if objects have 16 KiB.
+/// The number of slots per 64 KiB of the device. Four slots are enough for objects of 16 KiB, which have one
+/// block each.
 const SLOTS_PER_BLOCK: u64 = 4;
 
-/// The most slots: 2 Mi slots of eight bytes take 16 MiB. They cover 128 GiB of bodies, or 32 GiB if objects have
-/// 16 KiB. If the page cache has more bodies, blocks are verified more often.
+/// The largest number of slots: 2 Mi slots of eight bytes take 16 MiB. They cover 128 GiB of bodies, or 32 GiB
+/// if objects have 16 KiB. If the page cache contains more bodies than this, blocks are verified more often.
 const SLOTS_MAX: u64 = 1 << 21;
 const SLOTS_MIN: u64 = 1 << 12;
 
-/// The slots of the table of resident blocks. They take 512 KiB and cover 4 GiB of bodies, more than is sent in a
-/// second.
+/// The number of slots in the table of resident blocks. They take 512 KiB and cover 4 GiB of bodies, which is
+/// more than a device's objects that are sent in a second.
 const RESIDENT_SLOTS: u64 = 1 << 16;
 
-/// How long a block counts as resident. The kernel rarely evicts pages that were just sent. If it does, one
-/// request waits for the device.
+/// The time for which a block counts as resident. The kernel rarely evicts pages that were just sent. If the
+/// kernel evicts one, a request waits for the device.
 const RESIDENT_LIFETIME: Duration = Duration::from_secs(2);
 
 impl Verified {
@@ -106,7 +110,7 @@ impl Verified {
         size_of_val(&*self.slots) as u64
     }
 
-    /// Sets the time. Before the first call no block is remembered.
+    /// Sets the current time. Before the first call no block is remembered.
     pub(crate) fn tick(&self, now: Timestamp) {
         if self.lifetime_secs == 0 {
             return;
@@ -135,7 +139,7 @@ impl Verified {
         }
     }
 
-    /// Remembers that the block was verified now.
+    /// Records that the block was verified now.
     pub(crate) fn insert(&self, block: BlockId) {
         let now = self.now.load(Relaxed);
         let Some((group, tag)) = self.group_of(block).filter(|_| now > 0) else {
@@ -151,7 +155,7 @@ impl Verified {
         slot.store(tag | u64::from(now), Relaxed);
     }
 
-    /// Returns true if the block was verified lately.
+    /// Returns true if the block was verified within the lifetime of an entry.
     pub(crate) fn contains(&self, block: BlockId) -> bool {
         let now = self.now.load(Relaxed);
         let Some((group, tag)) = self.group_of(block).filter(|_| now > 0) else {
@@ -214,7 +218,7 @@ mod tests {
         table
     }
 
-    /// Method: look the block up just before and just after its entry expires.
+    /// Method: look up the block just before and just after its entry expires.
     #[test]
     fn an_entry_expires_after_its_lifetime() {
         let table = table(600);

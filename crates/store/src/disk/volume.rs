@@ -36,10 +36,10 @@ pub(crate) struct Volume {
     pub(crate) index: Index,
     pub(crate) segments: Arc<SegmentTable>,
     pub(crate) verified: Verified,
-    /// Blocks that were in the page cache a moment ago. This table saves a query to the kernel, which would take a
-    /// tenth of the time of a hit.
+    /// Blocks that were in the page cache at most two seconds ago. For these blocks no query to the kernel is
+    /// needed, which would take a tenth of the time of a hit.
     pub(crate) residents: Verified,
-    /// The metadata of records that were read lately.
+    /// The metadata of records that were read recently.
     pub(crate) heads: Heads,
     pub(crate) unwritten: Unwritten,
     pub(crate) queue: Queue<Message>,
@@ -47,14 +47,14 @@ pub(crate) struct Volume {
     pub(crate) health: Health,
     /// The fingerprint of the writer's decisions.
     pub(crate) digest: AtomicU64,
-    /// The writes in progress, by key, so that a purge can stop them. A thread that publishes an object or purges a
-    /// key holds this lock while it changes the index. So no write that was in progress when a purge began is
-    /// published after the purge has returned.
+    /// The writes in progress, by key, so that a purge can stop them. A thread that publishes an object or
+    /// purges a key holds this lock while it changes the index. Therefore a write that was in progress when a
+    /// purge began is not published after the purge has returned.
     in_progress: Mutex<HashMap<u64, Vec<Arc<WriteState>>>>,
     /// The number of purges that are not durable yet.
     pub(crate) purges_pending: AtomicU64,
-    /// True if segments could not be read when the device was opened. Their records may be found at the next
-    /// start.
+    /// True if segments could not be read when the device was opened. Records in these segments may be found at
+    /// the next start.
     pub(crate) has_unreadable_segments: bool,
     object_next: AtomicU64,
     /// The number of the first object since the device was opened.
@@ -69,7 +69,7 @@ pub(crate) struct VolumeParts {
     pub(crate) settings: DiskSettings,
     pub(crate) index: Index,
     pub(crate) segments: SegmentTable,
-    /// Greater than every epoch on the device.
+    /// The next epoch to assign. It is greater than every epoch on the device.
     pub(crate) epoch_next: u64,
     pub(crate) has_unreadable_segments: bool,
 }
@@ -101,8 +101,8 @@ impl Volume {
             purges_pending: AtomicU64::new(0),
             has_unreadable_segments: parts.has_unreadable_segments,
             // A segment has fewer than 2^24 records, so a process that writes n objects opens at least n / 2^24
-            // segments, each with a new epoch. So the next process begins with a higher number than the last one
-            // of this process.
+            // segments, each with a new epoch. The first number of the next process is therefore higher than
+            // the last number of this process.
             object_next: AtomicU64::new(parts.epoch_next << 24),
             object_first: parts.epoch_next << 24,
         }
@@ -143,8 +143,8 @@ impl Volume {
             return;
         }
         let mut in_progress = self.in_progress.lock();
-        // The objects are added to the index before they are removed from `unwritten`, so that lookups find them
-        // at every moment.
+        // The objects are added to the index before they are removed from `unwritten`, so that lookups find an
+        // object at every moment.
         for (write, location) in written.drain(..) {
             remove_write(&mut in_progress, &write);
             if let Some(dropped) = write.dropped() {
@@ -164,8 +164,9 @@ impl Volume {
         self.unwritten.clear();
     }
 
-    /// Removes a key from the index and stops writes of the key that are in progress. Returns false if the device
-    /// certainly has no object under the key, so that recovery after a crash would not find one either.
+    /// Removes a key from the index and stops writes of the key that are in progress. Returns false if it is
+    /// certain that the device has no object under the key. Recovery after a crash would then not find an
+    /// object either.
     pub(crate) fn remove_key(&self, hash: KeyHash) -> bool {
         let in_progress = self.in_progress.lock();
         let writes = in_progress.get(&hash.0);
@@ -174,15 +175,16 @@ impl Volume {
         }
         let was_stored = writes.is_some() || self.index.find(hash).is_some();
         self.index.purge(hash);
-        // The index has no entry in three cases although the device may have an object: another purge of the key
-        // is not durable yet, the entry was displaced from the index, or the segment could not be read.
+        // In three cases the index has no entry although the device may have an object: another purge of the
+        // key is not durable yet, the entry was displaced from the index, or the object's segment could not be
+        // read.
         was_stored
             || self.purges_pending.load(Ordering::SeqCst) > 0
             || self.index.counts().displaced > 0
             || self.has_unreadable_segments
     }
 
-    /// Counts a purge as durable or failed.
+    /// Ends a pending purge, because it is durable or has failed.
     pub(crate) fn count_purge_ended(&self) {
         self.purges_pending.fetch_sub(1, Ordering::SeqCst);
     }
@@ -293,7 +295,8 @@ pub(crate) struct Health {
     corruption_reported: AtomicBool,
 }
 
-/// A single bad sector is a miss; a device with this many consecutive failures is broken.
+/// The number of consecutive failed reads after which a device is out of service. A single failed read, for
+/// example of a bad sector, is only a miss.
 const CONSECUTIVE_READ_ERRORS_MAX: u32 = 16;
 
 impl Health {

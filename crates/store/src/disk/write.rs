@@ -13,7 +13,8 @@ use super::volume::Volume;
 use super::writer::Message;
 use crate::sync::Mutex;
 
-/// An object being written. If it is dropped before [`finish`](Self::finish), no part of it remains.
+/// An object that is being written. If this value is dropped before [`finish`](Self::finish), lookups find no
+/// part of the object.
 #[derive(Debug)]
 pub struct DiskWrite {
     volume: Arc<Volume>,
@@ -70,7 +71,7 @@ impl WriteState {
             .compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Returns why the write was dropped, or `None` if it was not.
+    /// Returns the reason why the write was dropped, or `None` if the write was not dropped.
     pub(crate) fn dropped(&self) -> Option<WriteError> {
         let code = usize::from(self.dropped.load(Ordering::Relaxed));
         Some(CAUSES[code.checked_sub(1)?])
@@ -107,8 +108,8 @@ const CAUSES: [WriteError; 8] = [
     WriteError::Closed,
 ];
 
-/// While the queue is more than half full, a piece is queued as soon as it has this size, so that the writer can
-/// release its bytes sooner.
+/// The size from which a piece is queued early while the queue is more than half full. The writer can then
+/// release the bytes of the piece sooner.
 const EARLY_PIECE_BYTES: u64 = 256 << 10;
 
 impl DiskWrite {
@@ -140,8 +141,8 @@ impl DiskWrite {
         })
     }
 
-    /// Appends to the body. Never waits. The pushed `Bytes` must not keep much more memory alive than their
-    /// length.
+    /// Appends bytes to the body. Never waits. `bytes` must not keep alive a buffer that is much larger than
+    /// its own length.
     ///
     /// # Errors
     ///
@@ -182,7 +183,8 @@ impl DiskWrite {
         Ok(())
     }
 
-    /// Ends the body. Lookups find the object once it is written.
+    /// Ends the body. Lookups find the object after its last record is in the write buffer (an object of one
+    /// record) or written (an object in pieces).
     ///
     /// # Errors
     ///

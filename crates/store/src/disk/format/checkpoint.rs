@@ -1,4 +1,4 @@
-//! The header block of a checkpoint. If this block is invalid, so is the checkpoint after it.
+//! The header block of a checkpoint. If this block is invalid, the index that follows it is ignored.
 
 use super::{ChecksumSeed, Fields};
 
@@ -13,7 +13,7 @@ pub(crate) struct CheckpointHeader {
     pub(crate) bytes: u64,
 }
 
-/// The bytes of the block.
+/// The size of the header block in bytes.
 pub(crate) const CHECKPOINT_HEADER_BYTES: usize = 4096;
 
 const MAGIC: [u8; 8] = *b"EWchkpnt";

@@ -2,8 +2,8 @@
 //!
 //! Header, key, head and table are the record's *metadata* (`meta` in the code), with one checksum. The content
 //! of the table depends on the kind: a checksum for each block of the body, or the extents of an object's
-//! pieces, or the hashes of purged keys. So one read of the metadata is enough to identify an object and to
-//! verify any part of it later.
+//! pieces, or the hashes of purged keys. One read of the metadata is therefore enough to identify an object and
+//! to verify any part of its body later.
 
 use std::fmt;
 use std::ops::Range;
@@ -16,11 +16,11 @@ use super::{ChecksumSeed, Fields};
 pub(crate) enum Kind {
     /// An object with its whole body.
     Object = 1,
-    /// A part of an object's body. It is invisible until the object is committed.
+    /// A part of an object's body. The part is invisible until the commit record of the object is written.
     Piece = 2,
     /// The commit record of an object in pieces: key and head, and the extents of the pieces.
     Commit = 3,
-    /// Tombstones: keys whose earlier records are no longer valid.
+    /// Tombstones: hashes of purged keys. Earlier records of these keys are no longer valid.
     Tombstones = 4,
 }
 
@@ -31,7 +31,7 @@ impl Kind {
             .find(|&kind| kind as u8 == byte)
     }
 
-    /// The bytes of one item of the table.
+    /// The size in bytes of one item of the table.
     const fn item_bytes(self) -> usize {
         match self {
             Self::Object | Self::Piece | Self::Tombstones => 8,
@@ -40,7 +40,7 @@ impl Kind {
     }
 }
 
-/// The first bytes of a record.
+/// The header of a record: its first 72 bytes without the magic number and the checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
     pub(crate) kind: Kind,
@@ -61,10 +61,11 @@ pub(crate) struct RecordHeader {
     pub(crate) written_unix_secs: u64,
 }
 
-/// The bytes of a header, including the checksum of the metadata.
+/// The size of a header in bytes, including the checksum of the metadata.
 pub(crate) const RECORD_HEADER_BYTES: usize = 72;
 
-/// The bytes of body under one checksum. A range read verifies only the blocks that it touches.
+/// The size of a block in bytes. Each block of a body has a checksum. A read of a range verifies only the
+/// blocks that overlap the range.
 pub(crate) const BLOCK_BYTES: u64 = 64 << 10;
 
 const MAGIC: [u8; 4] = *b"EWrc";
@@ -80,7 +81,7 @@ impl RecordHeader {
         self.item_count as usize * self.kind.item_bytes()
     }
 
-    /// The bytes before the body.
+    /// The number of bytes before the body.
     pub(crate) fn meta_bytes(&self) -> usize {
         RECORD_HEADER_BYTES
             + usize::from(self.key_bytes)
@@ -88,7 +89,7 @@ impl RecordHeader {
             + self.table_bytes()
     }
 
-    /// The bytes of the whole record.
+    /// The number of bytes of the whole record.
     pub(crate) fn record_bytes(&self) -> u64 {
         let body = match self.kind {
             Kind::Object | Kind::Piece => self.body_bytes,
@@ -205,7 +206,7 @@ pub(crate) struct Extent {
     pub(crate) meta_bytes: u32,
 }
 
-/// The bytes of an extent.
+/// The size of an extent in bytes.
 pub(crate) const EXTENT_BYTES: usize = 24;
 
 impl Extent {

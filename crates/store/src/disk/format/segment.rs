@@ -13,7 +13,7 @@ use super::{ChecksumSeed, Fields};
 pub(crate) struct SegmentHeader {
     /// The number of the segment on the device.
     pub(crate) segment: u32,
-    /// The epoch: the number of times that a segment of this device was opened.
+    /// The epoch: the number of times that any segment of this device was opened, including this opening.
     pub(crate) epoch: u64,
     /// The epoch of the oldest segment in use when this segment was opened. Segments with a lower epoch were free,
     /// regardless of their content.
@@ -25,7 +25,7 @@ pub(crate) struct SegmentHeader {
     pub(crate) segments: u32,
 }
 
-/// The bytes of a header, including checksum and padding.
+/// The size of a header in bytes, including checksum and padding.
 pub(crate) const SEGMENT_HEADER_BYTES: usize = 4096;
 
 const HEADER_MAGIC: [u8; 4] = *b"EWsg";
@@ -72,8 +72,8 @@ impl SegmentHeader {
     }
 }
 
-/// Returns true if a block looks like a segment header. The checksum is not verified. This is used when the
-/// superblock is lost, and with it the seed of the checksum.
+/// Returns true if a block looks like a segment header. The checksum is not verified, because this function is
+/// used when the superblock, which contains the seed of the checksum, is lost.
 pub(crate) fn looks_like_segment_header(bytes: &[u8; SEGMENT_HEADER_BYTES]) -> bool {
     let mut fields = Fields(bytes);
     if fields.bytes() != HEADER_MAGIC {
@@ -90,18 +90,19 @@ pub(crate) fn looks_like_segment_header(bytes: &[u8; SEGMENT_HEADER_BYTES]) -> b
         && bytes[36..HEADER_CHECKSUM_AT].iter().all(|&byte| byte == 0)
 }
 
-/// An entry of the footer: one record, or one tombstone of a record.
+/// An entry of the footer. It describes one record, or one tombstone of a record of tombstones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) hash: u64,
     pub(crate) object_id: u64,
-    /// The offset from the segment's start, a multiple of the location's unit.
+    /// The offset of the record from the segment's start in bytes, a multiple of
+    /// [`Location::UNIT_BYTES`](crate::disk::Location::UNIT_BYTES).
     pub(crate) offset: u32,
     pub(crate) record_bytes: u32,
     pub(crate) kind: Kind,
 }
 
-/// The bytes of an entry.
+/// The size of an entry in bytes.
 pub(crate) const ENTRY_BYTES: usize = 32;
 
 impl Entry {
@@ -133,13 +134,13 @@ impl Entry {
 pub(crate) struct Trailer {
     pub(crate) entries: u32,
     pub(crate) epoch: u64,
-    /// The end of the last record, from the segment's start.
+    /// The end of the last record, in bytes from the segment's start.
     pub(crate) records_end: u64,
     /// The checksum of all entries.
     pub(crate) entries_checksum: u64,
 }
 
-/// The bytes of a trailer.
+/// The size of a trailer in bytes.
 pub(crate) const TRAILER_BYTES: usize = 64;
 
 const TRAILER_MAGIC: [u8; 4] = *b"EWft";

@@ -12,14 +12,14 @@ pub(crate) struct Superblock {
     pub(crate) device_id: u64,
     /// The seed with which full keys are hashed. All devices of a cache have the same seed.
     pub(crate) key_seed: u64,
-    /// The seed of all other checksums on the device.
+    /// The seed of all checksums on the device except those of the superblock and the serialised index.
     pub(crate) checksum_seed: ChecksumSeed,
     pub(crate) segment_bytes: u64,
-    /// The offset of the first segment. The others follow without gaps.
+    /// The offset of the first segment in bytes. The other segments follow without gaps.
     pub(crate) segments_offset: u64,
-    /// The offset of the first of two checkpoint areas. The second follows.
+    /// The offset in bytes of the first checkpoint area. The second area follows.
     pub(crate) checkpoint_offset: u64,
-    /// The bytes of each checkpoint area.
+    /// The size of each checkpoint area in bytes.
     pub(crate) checkpoint_bytes: u64,
     /// The Unix time at which the device was formatted.
     pub(crate) created_unix_secs: u64,
@@ -32,14 +32,15 @@ pub(crate) const SUPERBLOCK_BYTES: usize = 4096;
 pub const FORMAT_VERSION: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"edgeward";
-/// The offset of the checksum. All fields are in one sector, which is written completely or not at all. So a crash
-/// while formatting leaves either no superblock or a valid one.
+/// The offset of the checksum. All fields are in one sector, which is written completely or not at all. A crash
+/// during formatting therefore leaves either no superblock or a valid one.
 const CHECKSUM_AT: usize = 512 - 8;
 
-/// The smallest segment: header, footer, the longest key, and a head and a piece of a quarter each.
+/// The size of the smallest segment. It has space for the header, the footer, the longest key, and a head and a
+/// piece of a quarter of the segment each.
 const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 
-/// The largest segment: offsets within a segment have 32 bits.
+/// The size of the largest segment. The limit exists because offsets within a segment have 32 bits.
 const SEGMENT_BYTES_MAX: u64 = 2 << 30;
 
 /// Returns true if segments may have this size.
@@ -72,7 +73,7 @@ impl Superblock {
         bytes
     }
 
-    /// Parses one copy.
+    /// Parses one copy of the superblock.
     pub(crate) fn parse(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Self, NoValidSuperblock> {
         if bytes.iter().all(|&byte| byte == 0) {
             return Err(NoValidSuperblock::Blank);
@@ -123,7 +124,7 @@ impl Superblock {
     }
 }
 
-/// Why a device cannot be used as it is.
+/// The reason why a block is not a valid superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoValidSuperblock {
     /// The device is blank.
@@ -136,10 +137,10 @@ pub(crate) enum NoValidSuperblock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SuperblockError {
-    /// The device begins with other data.
+    /// The device begins with data that is not a superblock.
     #[error("its data is not an edgeward store")]
     Foreign,
-    /// The device is blank where a store would begin, but has data elsewhere.
+    /// The blocks of the superblock are zeros, but the device has data elsewhere.
     #[error(
         "its data is not an edgeward store, at byte {at}{}",
         .kind.map_or_else(String::new, |kind| format!(": {kind}"))
@@ -161,5 +162,6 @@ pub enum SuperblockError {
     Corrupt,
 }
 
-/// The seed is in the superblock, so the superblock's own checksum has no seed.
+/// The seed of the superblock's own checksum. It is 0, because the random seed is known only after the
+/// superblock is read.
 const UNSEEDED: ChecksumSeed = ChecksumSeed(0);

@@ -8,15 +8,14 @@
 //! slot, 56 bits:  hits (2) | tag (54 - location bits) | location; all zero: empty
 //! ```
 //!
-//! Readers take no lock. They read the version, the slots and the version again, and repeat if the version was odd
-//! or has changed (a seqlock, H.-J. Boehm, "Can seqlocks get along with programming language memory models?", MSPC
-//! 2012). The version of eight bits wraps around after 128 changes. A reader that is suspended for a multiple of
-//! 128 changes may accept a torn slot; it then reads a record of another key and reports a miss. Writers exclude
-//! each other by a lock outside of the bucket.
-//!
-//! A reader counts a hit by one compare-and-swap on the word that contains the counter. A concurrent writer may
-//! overwrite the new count. Hits are a hint, and a lost hit in a million is cheaper than a compare-and-swap by
-//! every writer.
+//! Readers take no lock. They read the version, the slots and the version again, and repeat if the version was
+//! odd or has changed (a seqlock, H.-J. Boehm, "Can seqlocks get along with programming language memory
+//! models?", MSPC 2012). The version of eight bits wraps around after 128 changes. A reader that is suspended
+//! during exactly a multiple of 128 changes may accept a torn slot. It then reads a wrong record, and reports a
+//! miss because the key differs. Writers exclude each other by a lock outside the bucket. A reader counts a hit
+//! by one compare-and-swap on the word that contains the counter. A concurrent writer may overwrite the new
+//! count, because writers use plain stores. The hit counts only guide reinsertion, so a lost hit in a million
+//! is acceptable, and plain stores are cheaper than a compare-and-swap.
 
 use std::sync::atomic::{
     AtomicU64,
@@ -57,7 +56,8 @@ impl Bucket {
         }
     }
 
-    /// Returns a consistent copy if a few attempts yield one, otherwise the last copy.
+    /// Returns a copy of the bucket that no change overlapped. If all [`READ_ATTEMPTS`] copies are overlapped
+    /// by changes, returns the last copy.
     pub(super) fn settled_line(&self) -> CacheLine {
         let mut line = self.line();
         for _ in 0..READ_ATTEMPTS {
@@ -125,12 +125,12 @@ impl Bucket {
             (SLOT_BYTES - 1, 1 << (HITS_SHIFT - 48 + SLOT_BITS))
         };
         let seen = line.words[word];
-        // Only one of two concurrent hits is counted. A hit is also lost if another part of the word has changed.
+        // The exchange fails if another thread changed any part of the word meanwhile. The hit is then not counted.
         _ = self.words[word].compare_exchange(seen, seen.wrapping_add(one), Relaxed, Relaxed);
         true
     }
 
-    /// Fills a bucket that has no readers yet.
+    /// Copies a cache line into a bucket that has no readers yet.
     pub(super) fn fill(&self, line: &CacheLine) {
         for (word, &value) in self.words.iter().zip(&line.words) {
             word.store(value, Relaxed);
@@ -212,8 +212,8 @@ pub(super) const HITS_SHIFT: u32 = 54;
 pub(super) const HITS_MAX: u8 = 3;
 pub(super) const HITS_MASK: u64 = (HITS_MAX as u64) << HITS_SHIFT;
 
-/// How often a reader repeats a read during a change. A change takes only a few stores, but a reader must not spin
-/// for long if the writer's thread is suspended in a change.
+/// The largest number of times that a reader reads a bucket that is being changed. A change takes only a few
+/// stores, but a reader must not spin for long if the writer's thread is suspended during a change.
 pub(super) const READ_ATTEMPTS: usize = 32;
 
 const WORDS: usize = 8;
@@ -230,7 +230,7 @@ const _: () = assert!(HITS_SHIFT + 2 == SLOT_BITS && SLOTS * SLOT_BYTES < BUCKET
 mod tests {
     use super::*;
 
-    /// Nine adjacent slots do not change each other or the version.
+    /// A change of one of the nine slots changes no other slot, and changes the version as defined.
     ///
     /// Method: set each slot in turn to all ones and to zero, while its neighbours have other values.
     #[test]

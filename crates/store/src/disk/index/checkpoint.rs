@@ -1,15 +1,15 @@
-//! Serialises the index: written periodically and at shutdown, read at start.
+//! Serialises the index as a checkpoint, which is written periodically and at shutdown, and read at start.
 //!
-//! `docs/reference/disk-format.md`, "The index checkpoint", describes the bytes: a header, the buckets in blocks, a
-//! trailer. Each part has a checksum that also covers the epoch and the number of the part, so that blocks of
-//! two checkpoints cannot be mixed up.
+//! `docs/reference/disk-format.md`, "The index checkpoint", describes the bytes: a header, the buckets in
+//! blocks, a trailer. Each part has a checksum that also depends on the epoch and on the number of the part. A
+//! block of an older checkpoint is therefore detected.
 //!
-//! [`Index::save`] may run while lookups and the writer continue. It copies a block of buckets under the writers'
-//! lock, for about 20 µs, and hashes and writes the copy without the lock. So the checkpoint is not the state of
-//! one moment: each entry is saved as it was at some time after the call. Recovery replays the log from `epoch`
-//! on, which corrects every entry that changed during the save. [`Index::retain`] drops entries whose segment was
-//! reused meanwhile. The trailer lists the *moved* entries: those that the writer moved from an unsaved block to
-//! a saved block during the save.
+//! [`Index::save`] may run while lookups and the writer continue. It copies a block of buckets under the
+//! writers' lock, for about 20 µs, and hashes and writes the copy without the lock. The checkpoint is therefore
+//! not the state at one moment: each entry has the content that it had at some time during the save. Recovery
+//! replays the log from `epoch` on, which corrects every entry that changed during the save. [`Index::retain`]
+//! drops entries whose segment was reused meanwhile. The trailer lists the *moved* entries: those that the
+//! writer moved from an unsaved block to a saved block during the save.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -27,9 +27,9 @@ use crate::disk::Location;
 /// The result of a save.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SaveSummary {
-    /// The bytes written.
+    /// The number of bytes written.
     pub bytes: u64,
-    /// The entries saved.
+    /// The number of entries saved.
     pub entries: u64,
 }
 
@@ -77,12 +77,12 @@ impl Index {
     /// Returns the index of a checkpoint that [`Index::save`] wrote, and the epoch of the checkpoint. Reads no byte
     /// beyond the end of the checkpoint.
     ///
-    /// `config` must have the same device. Its limit may differ if the saved buckets fit.
+    /// `config` must have the same device size. Its `objects_max` may differ, if the saved buckets fit in an
+    /// index of this size.
     ///
     /// # Errors
-    ///
-    /// Fails if the checkpoint is incomplete, is not a checkpoint, or belongs to another device. The log is
-    /// then scanned.
+    /// Fails if the bytes are not a checkpoint, or the checkpoint is incomplete, damaged, or of a device of
+    /// another size. The caller then scans the log.
     pub fn load(config: IndexConfig, input: &mut impl Read) -> Result<(Self, u64), LoadError> {
         let header = Header::from_bytes(&read_array(input, CheckpointPart::Header)?)?;
         let buckets = header.check(&config)?;
@@ -151,7 +151,8 @@ impl Index {
         Ok((index, epoch))
     }
 
-    /// Returns an upper bound for the bytes that [`Index::save`] writes for an index of this size.
+    /// Returns an upper bound of the number of bytes that [`Index::save`] writes for an index with this
+    /// configuration.
     pub fn checkpoint_bytes_max(config: IndexConfig) -> u64 {
         let buckets = config.buckets_max();
         HEADER_BYTES as u64
@@ -199,7 +200,7 @@ impl IndexConfig {
         self.device.bytes().div_ceil(Location::UNIT_BYTES)
     }
 
-    /// The most entries in the trailer: four bytes per bucket.
+    /// Returns the largest number of entries in the trailer: one per four buckets, at most [`MOVED_ENTRIES_MAX`].
     pub(super) fn moved_entries_max(&self) -> usize {
         usize::try_from(self.buckets_max() / 4)
             .map_or(MOVED_ENTRIES_MAX, |share| share.min(MOVED_ENTRIES_MAX))
@@ -210,9 +211,9 @@ impl IndexConfig {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The bytes do not begin with the magic of an index checkpoint.
+    /// The bytes do not begin with the magic number of an index checkpoint.
     Foreign {
-        /// The bytes in place of the magic.
+        /// The first eight bytes, which should be the magic number.
         found: [u8; 8],
     },
     /// The checkpoint has another format version.
@@ -243,9 +244,9 @@ pub enum LoadError {
         /// The value of this index.
         here: u64,
     },
-    /// The checksum matches but the content is invalid: a bug, or an attack.
+    /// The checksum matches but the content is invalid. The cause is a bug or an attack.
     Invalid {
-        /// The bucket. The number after the last bucket denotes the trailer.
+        /// The number of the bucket. If it equals the number of buckets, the trailer is invalid.
         bucket: u64,
     },
     /// The device returned an error.
@@ -267,7 +268,7 @@ pub enum CheckpointPart {
         /// The number of the first bucket.
         start: u64,
     },
-    /// The entries that moved during the save.
+    /// The trailer: the entries that moved during the save.
     Trailer,
 }
 
@@ -508,7 +509,8 @@ const SLOT_BITS: u32 = 56;
 const TRAILER_HEAD: u64 = u64::MAX;
 const TRAILER_BODY: u64 = u64::MAX - 1;
 
-/// The most entries in a trailer: 16 MiB. This is more than the insertions of one second move.
+/// The largest number of entries in a trailer. They take 16 MiB. The insertions of one second move fewer
+/// entries than this.
 const MOVED_ENTRIES_MAX: usize = 1 << 20;
 
 const _: () = assert!(EMPTY == 0, "an empty slot saves as zeroes");

@@ -1,15 +1,16 @@
-//! Computes from a hash the two buckets and the tag of a key.
+//! Computes the two buckets and the tag of a key from the key's hash.
 //!
-//! The table is a stack of *layers*. Each layer has one bucket per *base*. A base and a tag are computed from the
-//! key's hash. The second base of the key is computed from the first base and the tag. Each base, together with
-//! the tag, determines a layer, and so a bucket. So the number of a bucket and the tag of a slot are enough to
-//! compute the slot's other bucket, and its bucket after the table has grown. The index does not store the full
-//! hash, because neither moving an entry nor growing needs it.
+//! The table is a stack of *layers*. Each layer has one bucket per *base*. A base and a tag are computed from
+//! the key's hash. The second base of the key is computed from the first base and the tag. A base and the tag
+//! determine a layer, and base and layer determine a bucket. The number of a bucket and the tag of a slot are
+//! therefore enough to compute the other bucket of the slot's entry, and its bucket after the table has grown.
+//! The index does not store the full hash, because neither moving an entry nor growing needs it.
 //!
 //! The table grows by linear hashing over the layers of one base at a time: base 0 gets a new layer, then base
-//! 1, and so on. Each step splits one old bucket into itself and a new one. (W. Litwin, "Linear hashing: a new
-//! tool for file and table addressing", VLDB 1980.) Until all bases have the new layer, buckets are unevenly
-//! filled. This does little harm, because each key has two buckets.
+//! 1, and so on. Each step adds one new bucket and moves to it a part of the entries of one old bucket. (W.
+//! Litwin, "Linear hashing: a new tool for file and table addressing", VLDB 1980.) Until all bases have the new
+//! layer, buckets are unevenly filled. This has little effect, because an insertion can choose between two
+//! buckets.
 //!
 //! The checkpoint's format depends on all of these formulas: a change here needs a new format version.
 
@@ -20,9 +21,10 @@ use super::bucket::HITS_SHIFT;
 /// The numbers that determine every address of one index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Geometry {
-    /// The buckets of a layer.
+    /// The number of bases, which is the number of buckets of a layer.
     pub(super) bases: u64,
-    /// The low bits of a slot, which contain the location. The tag takes the remaining bits below the hits.
+    /// The number of low bits of a slot that contain the location. The tag takes the bits between the location
+    /// and the hits.
     pub(super) location_bits: u32,
 }
 
@@ -83,7 +85,7 @@ impl Geometry {
     }
 }
 
-/// The size of the table: all bases have `layers`, and those below `split` have one more.
+/// The size of the table: each base has a bucket in `layers` layers, and the bases below `split` have one more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) layers: u64,
@@ -124,14 +126,15 @@ impl Shape {
 /// Returns the layer that linear hashing assigns to `choice` among `layers`.
 #[inline]
 fn layer(choice: u64, layers: u64) -> u64 {
-    // `wide` is the smallest power of two not below `layers`. If the layer of a choice does not exist yet, its
-    // entries are in the layer that will be split to make it.
+    // `wide` is the smallest power of two not below `layers`. The low bits of `choice` select one of `wide`
+    // layers. If this layer does not exist yet, its entries are in the layer from which it will be split.
     let wide = layers.next_power_of_two();
     let at = choice & (wide - 1);
     if at < layers { at } else { at & (wide / 2 - 1) }
 }
 
-/// Returns the parent of the newest layer `layers - 1`: the layer that gives entries to the newest one.
+/// Returns the parent of the newest layer, `layers - 1`. The parent is the layer from which entries move to the
+/// newest layer.
 pub(super) fn parent(layers: u64) -> u64 {
     let newest = layers - 1;
     newest - (1 << newest.ilog2())
@@ -142,8 +145,8 @@ fn choice(base: u64, tag: u64) -> u64 {
     mix(tag.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ base)
 }
 
-/// Maps the top bits of `hash` to a number below `limit`. A multiplication is cheaper than the division of a
-/// remainder.
+/// Maps the top bits of `hash` to a number below `limit`. The multiplication is cheaper than a remainder, which
+/// needs a division.
 #[inline]
 fn scale(hash: u64, limit: u64) -> u64 {
     ((u128::from(hash) * u128::from(limit)) >> 64) as u64
@@ -167,14 +170,15 @@ fn mix(mut x: u64) -> u64 {
     x ^ (x >> 32)
 }
 
-/// The low bits of a packed shape, which contain `split`: space for 2^40 bases (64 TiB of buckets) and 2^24 layers.
+/// The number of low bits of a packed shape that contain `split`. They allow 2^40 bases (64 TiB of buckets),
+/// and the other bits allow 2^24 layers.
 const SPLIT_BITS: u32 = 40;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Each of an entry's two buckets leads to the other.
+    /// From each of an entry's two bases and the tag, the other base can be computed.
     ///
     /// Method: compute the partner of the partner of a thousand pairs of base and tag, for odd and even, small and
     /// large numbers of bases.
@@ -194,7 +198,7 @@ mod tests {
         }
     }
 
-    /// Growing by one layer moves entries from the parent layer to the new one and touches no others.
+    /// Growth by one layer moves entries only from the parent layer to the new layer.
     #[test]
     fn a_split_takes_from_one_layer_only() {
         for layers in 2..200 {

@@ -2,12 +2,11 @@
 //!
 //! An entry goes to the emptier of its two buckets. If both are full, a breadth-first search looks for the
 //! shortest chain of entries that can each move to their other bucket (D. Zhou, B. Fan, H. Lim, M. Kaminsky, D.
-//! G. Andersen, "Scalable, high performance Ethernet forwarding with CuckooSwitch", CoNEXT 2013). The last entry of
-//! the chain is moved first, so that each entry is in one of its buckets at every moment. If the search fails,
-//! an entry is displaced.
-//!
-//! A pair of buckets may contain an identity twice, if a checkpoint was taken while the entry moved. So every
-//! change reads all slots of the pair, and a removal or replacement applies to both copies.
+//! G. Andersen, "Scalable, high performance Ethernet forwarding with CuckooSwitch", CoNEXT 2013). The last
+//! entry of the chain is moved first, so that each entry is in one of its buckets at every moment. If the
+//! search fails, an entry is displaced. After a restart, a pair of buckets may contain an identity twice,
+//! because the checkpoint was written while the entry moved. Every change therefore reads all slots of the
+//! pair, and a removal or replacement applies to both copies.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -22,8 +21,8 @@ use crate::disk::Location;
 pub enum InsertOutcome {
     /// An entry was added; no entry was replaced or displaced.
     New,
-    /// The entry replaced an entry with the same identity, which had this location: an older record of the key, or
-    /// a record of another key.
+    /// The new entry replaced an entry with the same identity. The replaced entry had this location, of an
+    /// older record of the key or of a record of another key.
     Replaced(Location),
     /// The index is at its limit, and the entry with this location was displaced.
     Displaced(Location),
@@ -32,7 +31,7 @@ pub enum InsertOutcome {
 /// The state that only the holder of the writers' lock uses.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
-    /// The queue of the search, kept to reuse its memory.
+    /// The queue of the breadth-first search. It is kept between insertions so that its memory is reused.
     steps: Vec<Step>,
     /// The progress of the current checkpoint, if one is being written.
     pub(super) saving: Option<Saving>,
@@ -46,8 +45,8 @@ pub(super) struct Saving {
     pub(super) end: u64,
     /// Entries that moved from an unsaved bucket to a bucket that will not be saved again: base and slot.
     pub(super) moved_entries: Vec<(u64, u64)>,
-    /// The most entries in `moved_entries`. Further entries are not saved, so their objects may be misses after
-    /// a restart.
+    /// The largest number of entries in `moved_entries`. Further entries are not saved, so their objects may be
+    /// misses after a restart.
     pub(super) moved_entries_max: usize,
 }
 
@@ -88,8 +87,8 @@ impl Index {
         displaced.map_or(InsertOutcome::New, InsertOutcome::Displaced)
     }
 
-    /// Replaces the entry of `identity` by `slot` and returns the old location. If `from` is given, does so only if
-    /// the entry has this location.
+    /// Replaces the entry of `identity` by `slot` and returns the old location. If `from` is given, replaces
+    /// the entry only if it has this location.
     pub(super) fn rewrite(
         &self,
         _: &mut Writer,
@@ -108,8 +107,8 @@ impl Index {
         Some(before)
     }
 
-    /// Removes the entry of `identity` and returns its location. If `from` is given, does so only if the entry has
-    /// this location.
+    /// Removes the entry of `identity` and returns its location. If `from` is given, removes the entry only if
+    /// it has this location.
     pub(super) fn erase(
         &self,
         _: &mut Writer,
@@ -278,8 +277,8 @@ impl Index {
                 let line: CacheLine = self.table.bucket(number).line();
                 (0..SLOTS).map(move |at| (number, at, line.slot(at)))
             })
-            // The log is written from the start of the device to its end, and then from the start again. So the
-            // oldest records are at the locations right after the newest record.
+            // The log is written from the start of the device to its end, and then from the start again. The
+            // oldest records are therefore at the locations right after the newest record.
             .min_by_key(|(_, _, other)| other.wrapping_sub(slot) & mask)
             .expect("a bucket has slots");
         self.table.bucket(number).set(at, slot);
@@ -323,9 +322,9 @@ impl Index {
                 moved[at] = Some(slot);
             }
         }
-        // The new bucket is visible before the moved entries are removed from the old bucket. So a lookup finds them
-        // even if this thread is suspended here. A lookup with the old shape notices the new version of the old
-        // bucket and repeats.
+        // The new bucket is visible before the moved entries are removed from the old bucket. A lookup
+        // therefore finds them even if this thread is suspended here. A lookup that uses the old shape notices
+        // that the version of the old bucket has changed, and repeats.
         self.table.publish_next();
         for (at, slot) in moved.into_iter().enumerate() {
             let Some(slot) = slot else { continue };
@@ -338,14 +337,16 @@ impl Index {
     }
 }
 
+/// The number of a bucket, the index of a slot in it, and the content of the slot.
 type SlotAddress = (u64, usize, u64);
 
+/// The `before` of a step that has no previous step.
 const ROOT: usize = usize::MAX;
 
-/// The most buckets that a search visits before an entry is displaced. At 94 % load this never happened in 100
-/// million insertions.
+/// The largest number of buckets that a search visits before an entry is displaced. At a load of 94 %, no
+/// search reached this limit in 100 million insertions.
 const SEARCH_BUCKETS_MAX: usize = 512;
 
-/// The most buckets that one insertion adds. Each bucket adds nine slots for one entry, so the load falls quickly
-/// even if it was above its limit after a restart.
+/// The largest number of buckets that one insertion adds. A bucket has nine slots and an insertion fills one,
+/// so the load falls quickly even if it was above its limit after a restart.
 const SPLITS_MAX: usize = 2;

@@ -9,13 +9,15 @@ use std::sync::atomic::{
 use super::bucket::{BUCKET_BYTES, Bucket};
 use super::geometry::Shape;
 
-/// The buckets, in chunks. A chunk is allocated when its first bucket is used.
+/// The buckets of an index, in chunks. A chunk is allocated when its first bucket is used.
 #[derive(Debug)]
 pub(super) struct Table {
+    /// The number of buckets of a layer; see `geometry`.
     bases: u64,
     buckets_max: u64,
     /// A packed [`Shape`], read by every lookup.
     shape: AtomicU64,
+    /// The binary logarithm of the number of buckets in a chunk.
     chunk_shift: u32,
     chunks: Box<[OnceLock<Box<[Bucket]>>]>,
     chunks_allocated: AtomicU64,
@@ -65,7 +67,7 @@ impl Table {
         self.buckets() >= self.buckets_max
     }
 
-    /// Returns a bucket that is in use, or will be after the next `publish_next`.
+    /// Returns a bucket that is in use, or that was allocated by `prepare_next`.
     #[inline]
     pub(super) fn bucket(&self, number: u64) -> &Bucket {
         let chunk = self.chunks[(number >> self.chunk_shift) as usize]
@@ -116,8 +118,9 @@ impl Table {
 
 const CHUNKS_TARGET: u64 = 1024;
 
-/// The smallest chunk: 4 KiB.
+/// The binary logarithm of the buckets in the smallest chunk, which takes 4 KiB.
 const CHUNK_SHIFT_MIN: u32 = 6;
 
-/// The largest chunk: 4 MiB. An insertion that allocates one takes a millisecond longer.
+/// The binary logarithm of the buckets in the largest chunk, which takes 4 MiB. An insertion that allocates a
+/// chunk of this size takes a millisecond longer.
 const CHUNK_SHIFT_MAX: u32 = 16;

@@ -142,10 +142,10 @@ proptest! {
     }
 }
 
-/// From the first object to the limit no entry is displaced. Once the first layer is full, an object takes at
-/// most 8 bytes.
+/// No entry is displaced until the index has `objects_max` objects. After the first layer is full, an object
+/// takes at most 8 bytes.
 ///
-/// Method: grow one index through forty layers, check the load on the way, and look up every key at the end.
+/// Method: grow one index to forty layers, check its size after each insertion, and look up every key at the end.
 #[test]
 fn a_growing_index_takes_less_than_eight_bytes_per_object() {
     let objects_max = 120_000;
@@ -160,8 +160,8 @@ fn a_growing_index_takes_less_than_eight_bytes_per_object() {
             InsertOutcome::Replaced(_) => replaced += 1,
             InsertOutcome::Displaced(at) => panic!("object {n} displaced {at}"),
         }
-        // Memory is allocated in chunks. The loop checks the cache lines in use, and the end of the test checks
-        // the allocated memory.
+        // Memory is allocated in chunks. The loop checks the buckets in use, and the end of the test checks the
+        // allocated memory.
         let buckets = index.counts().buckets;
         if n > 10_000 {
             assert!(64 * buckets <= 8 * index.len(), "{buckets} for {n}");
@@ -178,11 +178,10 @@ fn a_growing_index_takes_less_than_eight_bytes_per_object() {
     assert!(wrong <= replaced);
 }
 
-/// At its limit the index accepts every new object and displaces the entries whose records the log will
-/// overwrite next.
+/// A full index accepts every new object and displaces the entries whose records the log will overwrite next.
 ///
 /// Method: insert four times as many objects as the limit, in the order in which a log writes them. The
-/// remaining entries are mostly the newest quarter, and each displacement was returned and counted.
+/// remaining entries must be mostly the newest quarter, and each displacement must be returned and counted.
 #[test]
 fn a_full_index_displaces_the_oldest_and_counts_it() {
     let objects_max = 10_000;
@@ -276,10 +275,9 @@ impl Write for InsertingWriter<'_> {
     }
 }
 
-/// A checkpoint contains every entry from before the save, however many were moved while it was written.
-///
-/// Method: the writer that receives the bytes inserts into the same index at each write, so that entries move
-/// across the progress of the save and the table grows.
+/// A checkpoint contains every entry that was inserted before the save, even if many entries move during the
+/// save. Method: save to a writer that inserts entries into the same index at each write, so that the table
+/// grows and entries move from unsaved to saved buckets.
 #[test]
 fn a_checkpoint_during_insertions_contains_every_earlier_entry() {
     let before = 150_000;
@@ -342,7 +340,6 @@ fn a_checkpoint_with_a_flipped_bit_is_rejected() {
     }
 }
 
-/// The error message states the cause.
 #[test]
 fn a_checkpoint_of_another_index_is_rejected_with_the_cause() {
     let bytes = saved(small(), 300);

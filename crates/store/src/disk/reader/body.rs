@@ -15,7 +15,7 @@ use crate::disk::verified::BlockId;
 /// The body of a record: its location and the checksums of its blocks.
 #[derive(Clone, Debug)]
 pub(super) struct Body {
-    /// The offset on the device.
+    /// The offset of the body on the device.
     pub(super) offset: u64,
     pub(super) epoch: u64,
     pub(super) bytes: u64,
@@ -36,7 +36,7 @@ impl Body {
         }
     }
 
-    /// Returns the number of bytes of whole blocks in `front`.
+    /// Returns the number of bytes in `front` that belong to whole blocks.
     fn front_end(&self) -> u64 {
         whole_blocks(self.front.len() as u64, self.bytes)
     }
@@ -204,7 +204,8 @@ impl Inner {
     }
 }
 
-/// Returns how many of the first `bytes` of a body are in whole blocks. The last block of the body may be short.
+/// Returns how many of the first `bytes` bytes of a body belong to whole blocks. The last block of the body
+/// counts as whole even if it is short.
 fn whole_blocks(bytes: u64, body_bytes: u64) -> u64 {
     if bytes >= body_bytes {
         body_bytes

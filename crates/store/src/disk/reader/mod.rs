@@ -3,12 +3,12 @@
 //! Every read has two variants. A `…_now` call never waits: it returns the bytes if they are in the page cache,
 //! otherwise [`NonBlockingRead::WouldBlock`]. The caller then makes the blocking call on a thread that may wait.
 //!
-//! Bytes in the page cache that were verified lately are not read. They are returned as a [`Span`], which the
+//! Bytes in the page cache that were verified recently are not read. They are returned as a [`Span`], which the
 //! kernel sends to a socket.
 //!
-//! A location from the index may be outdated, and a segment may be overwritten while it is read. So the reader
-//! checks everything that it reads: the checksum of the metadata, the full key, the epoch, and a checksum for
-//! every block of the body.
+//! A location from the index may be outdated, and a segment may be overwritten while it is read. The reader
+//! therefore checks all data that it reads: the checksum of the metadata, the full key, the epoch, and the
+//! checksum of every block of the body.
 
 mod body;
 mod open;
@@ -33,7 +33,8 @@ use body::{Body, InnerPiece};
 pub(super) use record::Record;
 pub use span::{SendError, Span};
 
-/// A readable object. Cheap to clone. Until all clones are dropped, its segments are overwritten last.
+/// An object that can be read. Cheap to clone. Until all clones are dropped, the segments of the object are
+/// overwritten after all other free segments.
 #[derive(Clone, Debug)]
 pub struct DiskObject {
     inner: Arc<Inner>,

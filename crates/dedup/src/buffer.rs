@@ -1,9 +1,10 @@
 //! Memory for bodies: filled once, passed on without a copy, and reused.
 //!
-//! The bytes of a body are read into a [`Buffer`]. They stay there until the last user is done: the piece that
-//! waits for its acknowledgement, the connection that writes it, or the program that reads it. Fresh memory costs
-//! more than the work on it, because the system maps and zeroes each page. Large buffers therefore come from a
-//! [`Pool`] and return to it, last in, first out, while they are still in a cache of the processor.
+//! The bytes of a body are read into a [`Buffer`]. They stay there until no user needs them any more. Users are
+//! the piece that waits for its acknowledgement, the connection that writes the piece, and the program that
+//! reads the body. New memory from the system is slow, because the system maps and zeroes each page at its
+//! first use. Large buffers therefore come from a [`Pool`] and return to it. The pool returns the last buffer
+//! first, because that buffer may still be in a cache of the processor.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// The sizes of large buffers: a batch of 256 or 448 KiB, and the chunk that filled it.
+/// The sizes of large buffers. A buffer fits a batch of 256 or 448 KiB and the chunk that exceeds the batch.
 pub const LARGE_BYTES: [usize; 2] = [320 << 10, 512 << 10];
 
 /// Shorter buffers are allocated with their exact size, so that a few bytes do not keep a large buffer in use.
@@ -22,11 +23,12 @@ pub trait BufferCache: Send + Sync {
     /// Returns memory of this size, which is one of [`LARGE_BYTES`], if one is available.
     fn take(&self, bytes: usize) -> Option<Box<[u8]>>;
 
-    /// Takes memory back, or frees it if enough is kept.
+    /// Stores unused memory for the next user, or frees the memory if the cache is full.
     fn put(&self, memory: Box<[u8]>);
 }
 
-/// The source of large buffers. Without a [`BufferCache`] each buffer is allocated. Clones share the cache.
+/// Provides large buffers. Without a [`BufferCache`], each buffer is allocated. All clones of a pool use the
+/// same cache.
 #[derive(Clone, Default)]
 pub struct Pool(Option<Arc<dyn BufferCache>>);
 
@@ -77,7 +79,7 @@ impl Buffer {
         &mut self.bytes[self.filled..]
     }
 
-    /// Records that this many bytes were written into [`spare`](Self::spare).
+    /// Records that `bytes` bytes were written into [`spare`](Self::spare).
     ///
     /// # Panics
     ///
@@ -87,7 +89,7 @@ impl Buffer {
         self.filled += bytes;
     }
 
-    /// Makes space for at least `bytes` more.
+    /// Makes space for at least `bytes` more bytes.
     pub fn reserve(&mut self, bytes: usize, pool: &Pool) {
         if self.room() < bytes {
             let wanted = (self.filled + bytes).max((self.bytes.len() * 2).min(LARGE_BYTES[0]));
@@ -107,14 +109,14 @@ impl Buffer {
         self.filled += bytes.len();
     }
 
-    /// Returns the memory of an empty buffer.
+    /// Releases the memory of the buffer if it is empty.
     pub fn release(&mut self) {
         if self.filled == 0 {
             *self = Self::default();
         }
     }
 
-    /// Returns the first `bytes` as immutable bytes. The rest becomes the content of a new buffer.
+    /// Returns the first `bytes` bytes as immutable bytes. The remaining bytes become the content of this buffer.
     pub fn split_off_front(&mut self, bytes: usize, pool: &Pool) -> Bytes {
         // A short front is copied, so that it does not keep a much larger buffer in use.
         if bytes < self.bytes.len() / 2 {
@@ -127,7 +129,7 @@ impl Buffer {
         let rest = &self[bytes..];
         let mut next = Self::default();
         if !rest.is_empty() {
-            // After a large buffer the next one will be filled as far.
+            // The buffer was large, so the next one will probably be filled with as many bytes.
             let wanted = if LARGE_BYTES.contains(&self.bytes.len()) {
                 bytes.max(SMALL_BYTES_MAX + 1)
             } else {
@@ -141,7 +143,8 @@ impl Buffer {
         front.freeze(0..bytes)
     }
 
-    /// Returns a range as immutable bytes. The memory returns when the last clone is dropped.
+    /// Returns a range as immutable bytes. The memory returns to the cache when the last clone of these bytes
+    /// is dropped.
     pub fn freeze(self, range: Range<usize>) -> Bytes {
         Bytes::from_owner(self).slice(range)
     }
@@ -183,8 +186,8 @@ mod tests {
     use proptest::prelude::{any, prop_assert_eq, proptest};
 
     proptest! {
-        /// A buffer has the bytes of a vector after every append and split, and bytes that were split off do not
-        /// change later.
+        /// Method: append and split a buffer and a vector in the same way. Both always have the same bytes, and
+        /// bytes that were split off do not change later.
         #[test]
         fn a_buffer_has_the_bytes_of_a_vector(steps in vec((any::<u8>(), 0_usize..150_000, 0_usize..200_000), 1..20)) {
             let pool = Pool::default();

@@ -1,8 +1,8 @@
 //! The state of the link with one peer: its sender, its receiver, and the chunks both endpoints have.
 //!
-//! A driver holds one [`Endpoint`] for each peer, whatever the number of connections. It passes every received
-//! frame to the endpoint and takes frames from it while the link can send. The endpoint outlives connections;
-//! [`Endpoint::connected`] is called with the HELLO of each new one.
+//! A driver has one [`Endpoint`] for each peer, whatever the number of connections. The driver passes every received
+//! frame to the endpoint, and takes frames to send from it while the link can send. The endpoint survives the loss of
+//! its connections: the driver calls [`Endpoint::connected`] with the HELLO of each new connection.
 
 use bytes::Bytes;
 
@@ -27,8 +27,9 @@ pub struct Endpoint {
     receiver_config: ReceiverConfig,
     session: u64,
     sender_config: SenderConfig,
-    /// The epoch of our store that was last sent to the peer.
+    /// The epoch of our store that was last sent to the peer, or will be sent next.
     epoch: u64,
+    /// True until a changed epoch is sent to the peer in an EPOCH frame.
     epoch_due: bool,
     /// The session of the peer's last HELLO.
     peer_session: Option<u64>,
@@ -39,14 +40,15 @@ pub struct Endpoint {
 pub struct EndpointConfig {
     /// Computes chunk hashes. The peer's key must be the same.
     pub ids: IdKey,
-    /// How bodies are sent. The handshake changes it: chunks are cut as the listening endpoint wants, compressed by
-    /// methods that both support, and the number of streams and the credit are those of the peer.
+    /// How bodies are sent. The handshake replaces some of these settings: the chunker is that of the listening
+    /// endpoint, the compression methods are those that both endpoints support, and the number of streams and the
+    /// credit are those that the peer allows.
     pub sender: SenderConfig,
     /// How bodies are received.
     pub receiver: ReceiverConfig,
-    /// The number of the store's containers for which the chunks of the peer are remembered.
+    /// The maximum number of containers for which the endpoint remembers which chunks the peer has.
     pub containers_max: usize,
-    /// A random number, different for each endpoint.
+    /// A random number that is different for each endpoint. After a restart, the peer detects the new number.
     pub session: u64,
     /// Provides memory for bodies; endpoints may share it.
     pub pool: Pool,
@@ -107,8 +109,8 @@ impl Endpoint {
         }
     }
 
-    /// Handles the peer's HELLO. Streams continue if the peer's session is the one of the previous connection, and
-    /// end otherwise.
+    /// Handles the peer's HELLO. If the peer's session is that of the previous connection, streams continue.
+    /// Otherwise the peer has restarted, and all streams end.
     pub fn connected(
         &mut self,
         role: Role,
@@ -136,7 +138,7 @@ impl Endpoint {
         Ok(agreed)
     }
 
-    /// Handles the loss of one of several connections: unacknowledged frames are sent again on the others.
+    /// Handles the loss of one of several connections: unacknowledged frames are sent again on the other connections.
     pub fn connection_lost(&mut self) {
         self.sender.reconnected();
         self.receiver.reconnected();
@@ -236,7 +238,7 @@ impl Endpoint {
         self.sender.spare(stream, &mut resources)
     }
 
-    /// Records bytes written into that buffer; see [`Sender::filled`].
+    /// Records bytes written into the buffer of [`spare`](Self::spare); see [`Sender::filled`].
     pub fn filled<S: ChunkStore, C: Codec>(
         &mut self,
         stream: StreamId,
@@ -272,7 +274,7 @@ impl Endpoint {
         sender.flush(stream, &mut resources);
     }
 
-    /// Sends the whole chunks that are held back; see [`Sender::flush_whole`].
+    /// Sends the complete chunks that are held back; see [`Sender::flush_whole`].
     pub fn flush_whole<S: ChunkStore, C: Codec>(
         &mut self,
         stream: StreamId,

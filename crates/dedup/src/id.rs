@@ -1,15 +1,15 @@
 //! Chunk hashes and the digests of bodies.
 //!
 //! A chunk hash is the first 128 bits of BLAKE3 under a key that both endpoints have. Without the key, a hash
-//! reveals nothing about its chunk. Even with the key, two chunks with the same hash take 2^64 attempts. Hashes
-//! alone are not trusted: bytes loaded from a store are hashed again before they are used, and at the end of a body
-//! the receiver compares its [`BodyDigest`] with that of the sender. The digest belongs to another family (XXH3) on
-//! purpose: it detects errors that the chunk hashes miss.
+//! reveals no information about its chunk. With the key, finding two chunks with the same hash takes about 2^64
+//! attempts. The endpoints do not rely on hashes alone: bytes loaded from a store are hashed again before they are
+//! used, and at the end of a body the receiver compares its [`BodyDigest`] with that of the sender. The digest uses
+//! another algorithm (XXH3), so it also detects two chunks with the same chunk hash.
 //!
-//! Hashing is the most expensive step for a chunk, so there is a second scheme for endpoints of one operator. A
-//! [`Tagger`] computes sixteen bytes of the chunk under a secret key, several times faster, and the chunk hash is
-//! BLAKE3 of this tag. Without the key, collisions are as rare as before and hashes reveal nothing. With the key,
-//! any number of chunks with the same hash can be made.
+//! Hashing is the most expensive step for a chunk, so there is a faster, second scheme for two endpoints of one
+//! operator. A [`Tagger`] computes a tag of sixteen bytes of the chunk under a secret key, several times faster than
+//! BLAKE3. The chunk hash is BLAKE3 of this tag. For an attacker without the key, both schemes are equally secure. An
+//! attacker with the key can make any number of chunks with the same hash, so the peers must trust each other.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,18 +32,18 @@ impl fmt::Debug for ChunkId {
     }
 }
 
-/// Returns a checksum of a sequence of chunk hashes, by which both endpoints check that they mean the same
-/// sequence.
+/// Returns a checksum of a sequence of chunk hashes. Both endpoints compute it to check that they have the same
+/// chunks in the same order.
 pub fn sequence_check<'a>(ids: impl IntoIterator<Item = &'a ChunkId>) -> u64 {
     let bytes: Vec<u8> = ids.into_iter().flat_map(|id| id.0).collect();
     xxh3_64(&bytes)
 }
 
-/// Computes a tag of sixteen bytes under a secret key. Without the key, different bytes have the same tag only by
-/// chance. The tag is a GMAC: AES-128-GCM with a nonce of zeroes and the bytes as associated data. A driver
-/// implements it.
+/// Computes a tag of sixteen bytes under a secret key. Without the key, an attacker finds different bytes with
+/// the same tag only by chance. The tag is a GMAC: AES-128-GCM with a nonce of zeroes and the bytes as
+/// associated data. The driver implements this trait.
 pub trait Tagger: Send + Sync {
-    /// Returns the tag.
+    /// Returns the tag of these bytes.
     fn tag(&self, bytes: &[u8]) -> [u8; 16];
 }
 
@@ -55,17 +55,17 @@ pub struct IdKey {
     tagger: Option<Arc<dyn Tagger>>,
     /// The key of fingerprints, by which chunks that were hashed before are recognised.
     fingerprints: Option<Arc<FingerprintKey>>,
-    /// Masks each hash; all ones except in tests.
+    /// The bits of a hash that are used: all of them, except in tests.
     mask: u128,
 }
 
 impl IdKey {
     /// The first scheme on the wire: the first 128 bits of keyed BLAKE3 of the chunk.
     pub const BLAKE3: u8 = 1;
-    /// The second scheme: the same hash of the chunk's tag.
+    /// The second scheme: the first 128 bits of keyed BLAKE3 of the chunk's tag.
     pub const GMAC: u8 = 2;
 
-    /// Computes hashes under `key`, which must be known to both endpoints only.
+    /// Returns a key for the first scheme. Only the two endpoints may know `key`.
     pub const fn new(key: [u8; 32]) -> Self {
         Self {
             key,
@@ -75,7 +75,7 @@ impl IdKey {
         }
     }
 
-    /// Computes hashes by the second scheme, for trusted peers. The key of the tagger is
+    /// Returns this key for the second scheme, for peers that trust each other. The tagger must use the key
     /// [`tag_key`](Self::tag_key).
     #[must_use]
     pub fn with_tagger(self, tagger: Arc<dyn Tagger>) -> Self {
@@ -83,7 +83,8 @@ impl IdKey {
         Self { tagger, ..self }
     }
 
-    /// Recognises chunks by fingerprints under a key of this process: see [`fingerprint`](crate::fingerprint).
+    /// Returns this key with fingerprints, which recognise stored chunks without hashing: see
+    /// [`fingerprint`](crate::fingerprint). The key of the fingerprints exists only in this process.
     #[must_use]
     pub fn with_fingerprints(self, key: Arc<FingerprintKey>) -> Self {
         let fingerprints = Some(key);
@@ -98,7 +99,7 @@ impl IdKey {
         self.fingerprints.as_ref()?.fingerprint(chunk)
     }
 
-    /// Returns true if the chunk has this fingerprint. False means that the chunk must be hashed.
+    /// Returns true if the chunk has this fingerprint. If the result is false, the chunk must be hashed.
     pub fn matches_fingerprint(&self, fingerprint: Option<ChunkFingerprint>, chunk: &[u8]) -> bool {
         fingerprint.is_some() && fingerprint == self.fingerprint(chunk)
     }
@@ -133,7 +134,7 @@ impl IdKey {
         }
     }
 
-    /// Limits hashes to `bits` bits, so that chunks collide. For tests of collisions.
+    /// Returns this key with hashes of only `bits` bits, for tests in which different chunks have the same hash.
     #[must_use]
     pub fn weakened(self, bits: u32) -> Self {
         let mask = u128::MAX.checked_shr(u128::BITS - bits);
@@ -151,8 +152,8 @@ impl IdKey {
         }
     }
 
-    /// Returns the hashes of the chunks in order. A dozen chunks take two thirds of the time that they take one by
-    /// one.
+    /// Returns the hashes of the chunks in order. Hashing a dozen chunks together takes two thirds of the time
+    /// of hashing them one by one.
     pub fn ids(&self, chunks: &[&[u8]]) -> Vec<ChunkId> {
         let mut ids = Vec::with_capacity(chunks.len());
         let push = |hash| ids.push(self.truncate(hash));
@@ -196,8 +197,8 @@ impl fmt::Debug for IdKey {
     }
 }
 
-/// Divides chunks into groups to be hashed together: small enough that they are still in the cache when they are
-/// used next.
+/// Divides chunks into groups that are hashed together. A group is small enough to be still in the processor's
+/// cache when its chunks are stored.
 pub(crate) fn hash_groups<'a>(mut chunks: &'a [&'a [u8]]) -> impl Iterator<Item = &'a [&'a [u8]]> {
     std::iter::from_fn(move || {
         let mut bytes = 0;
@@ -212,8 +213,8 @@ pub(crate) fn hash_groups<'a>(mut chunks: &'a [&'a [u8]]) -> impl Iterator<Item 
     })
 }
 
-/// The number of bytes that are hashed together: enough for all lanes of BLAKE3, and a part of a second-level
-/// cache.
+/// The number of bytes that are hashed together. They occupy all lanes of BLAKE3, and fit into a part of a
+/// second-level cache.
 pub(crate) const GROUP_BYTES: usize = 128 << 10;
 
 #[cfg(test)]
@@ -233,7 +234,7 @@ mod tests {
         assert_eq!(key.id(b""), ChunkId(u128::to_be_bytes(expected)));
     }
 
-    /// Another key gives other hashes, and the check differs too.
+    /// With another key, the hashes and the check are different.
     #[test]
     fn another_key_gives_other_hashes() {
         let (one, other) = (IdKey::new([1; 32]), IdKey::new([2; 32]));
@@ -242,7 +243,8 @@ mod tests {
         assert_eq!(one.check(), IdKey::new([1; 32]).check());
     }
 
-    /// In the second scheme the chunk hash is the hash of the tag, and the schemes share no hash.
+    /// In the second scheme, the chunk hash is the hash of the tag. The checks of the two schemes differ, but
+    /// the tag key is the same.
     #[test]
     fn the_second_scheme_hashes_the_tag() {
         struct Lengths;
@@ -260,7 +262,8 @@ mod tests {
     }
 
     proptest! {
-        /// The digest of a body in pieces is the XXH3 of the whole body, computed by another implementation.
+        /// The digest of a body that is added in pieces equals the XXH3 of the whole body from another
+        /// implementation.
         #[test]
         fn the_digest_of_pieces_is_that_of_the_whole_body(pieces in vec((any::<u8>(), 0_usize..3000), 0..10)) {
             let (mut digest, mut whole) = (BodyDigest::default(), Vec::new());
@@ -280,7 +283,7 @@ mod tests {
         assert_eq!(hashes.len(), 8);
     }
 
-    /// The check of a sequence depends on its order.
+    /// The checksum of a sequence of hashes depends on their order.
     #[test]
     fn a_sequence_check_depends_on_the_order() {
         let (a, b) = (ChunkId([1; 16]), ChunkId([2; 16]));

@@ -1,13 +1,14 @@
 //! The chunks that this endpoint and one peer have exchanged, one bit per chunk.
 //!
-//! Both directions count: the peer has a chunk that it received or sent. The sender consults this before it sends a
-//! reference to a chunk. The receiver consults it before it resolves a reference: a chunk that was never exchanged
-//! with this peer is refused, even if the store has it from another peer. The knowledge may be wrong, because the
-//! peer may have lost a chunk since; then the peer answers with a NAK.
+//! The peer has a chunk if it sent or received the chunk. The sender queries the knowledge before it sends a
+//! reference to a chunk. The receiver queries it before it resolves a reference: a chunk that was never
+//! exchanged with this peer is refused, even if the store has it from another peer. The knowledge may be wrong,
+//! because the peer may have lost a chunk since the exchange. The peer then answers a reference with a NAK.
 //!
-//! The bits are grouped by container, and the oldest containers are forgotten beyond a limit. A terabyte of chunks
-//! of 8 KiB takes at most 128 MB of bits. A forgotten chunk is sent again. [`Knowledge::encode`] and
-//! [`Knowledge::decode`] save and restore the bits of an endpoint that restarts with its store.
+//! The bits are grouped by container. The number of containers is limited, and the oldest ones are forgotten
+//! first. The bits for a terabyte of chunks of 8 KiB take at most 128 MB. A forgotten chunk is sent again as
+//! bytes. [`Knowledge::encode`] and [`Knowledge::decode`] save and restore the bits of an endpoint that
+//! restarts with its store.
 
 mod encoding;
 
@@ -26,13 +27,14 @@ pub struct Knowledge {
 
 #[derive(Clone, Debug, Default)]
 struct KnownChunks {
+    /// The bits: bit `n % 64` of word `n / 64` is for the chunk in slot `n`.
     chunks: Vec<u64>,
     /// True if the peer has the chunks in another order, so that it cannot resolve runs.
     disordered: bool,
 }
 
 impl Knowledge {
-    /// Creates empty knowledge that remembers `containers_max` containers, at least 1.
+    /// Creates empty knowledge that remembers at most `containers_max` containers (at least 1).
     pub fn new(containers_max: usize) -> Self {
         Self {
             containers: BTreeMap::new(),
@@ -42,14 +44,14 @@ impl Knowledge {
         }
     }
 
-    /// Returns true if the chunk here was exchanged.
+    /// Returns true if the chunk at this location was exchanged with the peer.
     pub fn has(&self, location: ChunkLocation) -> bool {
         let (word, bit) = Self::bit(location);
         let known = self.containers.get(&location.container);
         known.is_some_and(|known| known.chunks.get(word).is_some_and(|bits| bits & bit != 0))
     }
 
-    /// Records that the chunk here is being exchanged.
+    /// Records that the chunk at this location is being exchanged with the peer.
     pub fn add(&mut self, location: ChunkLocation) {
         let (word, bit) = Self::bit(location);
         let known = self.containers.entry(location.container).or_default();
@@ -62,7 +64,7 @@ impl Knowledge {
         }
     }
 
-    /// Records that the peer does not have the chunk here.
+    /// Records that the peer does not have the chunk at this location.
     pub fn remove(&mut self, location: ChunkLocation) {
         let (word, bit) = Self::bit(location);
         let known = self.containers.get_mut(&location.container);
@@ -71,7 +73,8 @@ impl Knowledge {
         }
     }
 
-    /// Returns true if the peer has chunks of this container, and no NAK has reported another order.
+    /// Returns true if the peer has chunks of this container, and no NAK has reported that their order in the
+    /// peer's store is another.
     pub fn in_order(&self, container: u32) -> bool {
         let known = self.containers.get(&container);
         known.is_some_and(|known| !known.disordered)
@@ -84,7 +87,8 @@ impl Knowledge {
         }
     }
 
-    /// Sets the epoch of our store. If it has changed, locations have another meaning and all bits are cleared.
+    /// Sets the epoch of our store. If the epoch has changed, the locations have other chunks, and all bits are
+    /// cleared.
     pub fn set_own_epoch(&mut self, epoch: u64) {
         if std::mem::replace(&mut self.own_epoch, epoch) != epoch {
             self.containers.clear();
@@ -145,7 +149,7 @@ mod tests {
         assert!(knowledge.has(location(7, 1)) && !knowledge.has(location(6, 1)));
     }
 
-    /// A new epoch on either side clears everything; the same epoch clears nothing.
+    /// A new epoch of either store clears all bits. The same epoch clears no bit.
     #[test]
     fn a_new_epoch_clears_the_knowledge() {
         let mut knowledge = Knowledge::new(3);

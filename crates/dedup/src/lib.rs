@@ -1,14 +1,15 @@
-//! The deduplication of the link: decisions of both endpoints, without sockets and files.
+//! The deduplication of the link: the state machines of both endpoints, without sockets and files.
 //!
-//! [`chunker`] cuts bodies into chunks where their content says so, and [`id`] computes chunk hashes. [`wire`]
-//! defines the frames between the endpoints, byte by byte; [`codec`] decides how hard payloads are compressed.
-//! [`sender`] turns bodies into frames and [`receiver`] turns frames into bodies. Both look chunks up in a
-//! [`store`] of the caller, keep in [`knowledge`] which chunks the peer has, and pass bodies on in [`buffer`]s
-//! instead of copying them. [`endpoint`] combines both for one peer; it is what a driver holds. [`detect_protocol()`]
-//! detects encrypted streams, which cannot be deduplicated.
+//! [`chunker`] cuts bodies into chunks at positions that depend on the content, and [`id`] computes chunk
+//! hashes. [`wire`] defines the frames between the endpoints, byte by byte. [`codec`] decides how hard payloads
+//! are compressed. [`sender`] turns bodies into frames and [`receiver`] turns frames into bodies. Both look
+//! chunks up in a [`store`] of the caller, record in [`knowledge`] which chunks the peer has, and pass bodies
+//! on in [`buffer`]s instead of copying them. [`endpoint`] combines the sender and the receiver for one peer.
+//! The driver is the program that connects endpoints to sockets; it has one endpoint for each peer.
+//! [`detect_protocol()`] detects encrypted streams, which cannot be deduplicated.
 //!
-//! The state machines have no clock. Their driver decides when bytes are flushed and when a connection is new;
-//! everything else follows from frames.
+//! The state machines have no clock. The driver decides when bytes are flushed and reports new connections. All other
+//! changes of state follow from received frames and from calls of the streams' users.
 #![deny(unsafe_code)]
 
 pub mod buffer;
@@ -38,7 +39,7 @@ use id::IdKey;
 use knowledge::Knowledge;
 use wire::StreamId;
 
-/// The resources that the sender and the receiver use and do not own: stores and codecs serve many peers.
+/// The resources that the sender and the receiver borrow for a call. A store or a codec serves many peers.
 #[derive(Debug)]
 pub struct Resources<'a, S, C> {
     /// The chunk store.
@@ -53,7 +54,7 @@ pub struct Resources<'a, S, C> {
     pub pool: &'a Pool,
 }
 
-/// Why a stream was ended, as RESET and STOP say it. Drivers define further numbers.
+/// The reasons in RESET and STOP frames: why an endpoint ended a stream. Drivers define further numbers.
 pub mod reason {
     /// The program that used the stream ended it.
     pub const CANCELLED: u32 = 0;
@@ -63,7 +64,7 @@ pub mod reason {
     pub const TOO_MANY: u32 = 2;
     /// The received body is longer or shorter than CLOSE says.
     pub const LENGTH: u32 = 3;
-    /// The peer restarted and knows of no stream.
+    /// The peer restarted, so it has no state of any stream.
     pub const RESTARTED: u32 = 4;
     /// Both endpoints have lost a chunk that was sent as a reference.
     pub const LOST: u32 = 5;
@@ -76,8 +77,8 @@ pub enum FrameOutcome {
     /// The frame was handled.
     Done,
     /// The frame had no effect, because the store has [pending reads](store::ChunkStore::has_pending_reads). The
-    /// caller performs the reads and passes the frame again. Other frames may be handled before it, as if it had
-    /// been delayed.
+    /// caller performs the reads and passes the frame again. The caller may pass other frames in the meantime, as if
+    /// this frame had arrived later.
     Retry,
 }
 
@@ -104,13 +105,13 @@ pub enum Violation {
     /// Overlapping pieces, which together take more memory than the credit of the stream.
     #[error("stream {}: overlapping pieces", .0.0)]
     Overlap(StreamId),
-    /// Cuts that do not fit the received bytes.
+    /// The ends of chunks in a frame do not fit the received bytes.
     #[error("stream {}: invalid chunk boundary", .0.0)]
     Cut(StreamId),
-    /// A payload that cannot be decompressed by its method.
+    /// A payload that cannot be decompressed by the method that the frame names.
     #[error("stream {}: invalid compressed payload", .0.0)]
     Payload(StreamId),
-    /// Stream numbers with more gaps than the number of streams that may be open.
+    /// The numbers of ended streams have more gaps than the number of streams that may be open.
     #[error("stream {}: too many skipped stream numbers", .0.0)]
     Numbering(StreamId),
     /// An acknowledgement of bytes that were not sent.
@@ -119,7 +120,7 @@ pub enum Violation {
     /// NAKs are queued faster than the peer reads them.
     #[error("too many unread NAKs: {0}")]
     Flood(usize),
-    /// A frame that is not valid in this direction or at this point.
+    /// A frame that is not valid in this direction or in this state of the connection.
     #[error("unexpected frame")]
     Direction,
 }

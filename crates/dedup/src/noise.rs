@@ -1,9 +1,10 @@
 //! Detects incompressible chunks by a sample of their bytes.
 //!
-//! In media, archives and encrypted data all byte values are about equally frequent. [`SAMPLED`] bytes of such a
-//! chunk have about a hundred distinct values; those of text have thirty, those of programs and tables sixty. The
-//! number of distinct values in a sample therefore distinguishes them in 0.1 µs, where a compressor would have to
-//! read the whole chunk. The result is a guess: it may only decide which bytes are worth keeping.
+//! In media, archives and encrypted data, all byte values are about equally frequent. This module calls such
+//! bytes noise. A sample of [`SAMPLED`] bytes of noise has about 100 distinct values, a sample of text about
+//! 30, a sample of programs and tables about 60. Counting the distinct values in a sample takes 0.1 µs. A
+//! compressor would have to read the whole chunk. The result may be wrong, so callers may only use it to decide
+//! which bytes are worth storing.
 
 /// Returns true if all byte values are about equally frequent in a sample. A chunk shorter than the sample is never
 /// noise.
@@ -11,7 +12,7 @@ pub(crate) fn is_noise(chunk: &[u8]) -> bool {
     if chunk.len() < SAMPLED {
         return false;
     }
-    // The samples are spread over the whole chunk, because half a chunk of text is not noise.
+    // The samples are spread over the whole chunk, because a chunk of which one half is text can be compressed.
     let mut seen = [0_u8; 256];
     let between = (chunk.len() - SAMPLE_BYTES) / (SAMPLES - 1);
     for nth in 0..SAMPLES {
@@ -22,13 +23,14 @@ pub(crate) fn is_noise(chunk: &[u8]) -> bool {
     different >= DIFFERENT_MIN
 }
 
-/// The number of sampled bytes, and how they are spread.
+/// The total number of sampled bytes of a chunk: `SAMPLES` ranges of `SAMPLE_BYTES` bytes.
 const SAMPLED: usize = SAMPLES * SAMPLE_BYTES;
 const SAMPLES: usize = 16;
 const SAMPLE_BYTES: usize = 8;
 
-/// 128 random bytes have 101 distinct values on average, with a standard deviation of 3.7; three in a million
-/// samples have fewer than this.
+/// The smallest number of distinct values in a sample of noise. 128 random bytes have 101 distinct values on
+/// average, with a standard deviation of 3.7. Only three in a million samples of random bytes have fewer values
+/// than this limit.
 const DIFFERENT_MIN: u32 = 84;
 
 #[cfg(test)]
@@ -56,8 +58,8 @@ mod tests {
         assert!(found * 100 >= all * 99, "{found} of {all}");
     }
 
-    /// Chunks with fewer or unequally frequent byte values are not noise: base64, text, half text, 32-bit numbers
-    /// below a million.
+    /// Bytes with few distinct values, or with values of different frequencies, are not noise: base64, text,
+    /// random bytes followed by text, and 32-bit numbers below a million.
     #[test]
     fn structured_bytes_are_not_noise() {
         let noise = random(7, 9000);

@@ -1,4 +1,4 @@
-//! Detects protocols whose bytes never repeat because they are encrypted.
+//! Detects encrypted protocols. Encrypted bytes never repeat, so they cannot be deduplicated.
 
 /// The protocol of a byte stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -12,7 +12,7 @@ pub enum StreamProtocol {
     Ssh,
 }
 
-/// Detects the protocol by the first five bytes that one peer sent. Fewer bytes are never recognised.
+/// Detects the protocol of a stream by the first five bytes of one direction. With fewer bytes, TLS is not detected.
 pub fn detect_protocol(first: &[u8]) -> StreamProtocol {
     match first {
         // A record of SSL 3 to TLS 1.3: a handshake (22), or another type (20 to 23) if a capture began within the

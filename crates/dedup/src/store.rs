@@ -1,10 +1,10 @@
 //! The interface to a chunk store, as the sender and the receiver see it.
 //!
-//! Chunks lie in containers in the order in which they were stored, which is the order in the bodies they come
-//! from. The chunks after a chunk in its container are therefore those that followed it in a body. This makes runs
-//! worth a reference of their own, and makes neighbours good dictionaries for compression. A store in files or in
-//! memory implements [`ChunkStore`]. A missing chunk and an unreadable one are the same to the sender and the
-//! receiver.
+//! Chunks lie in containers in the order in which they were stored, which is their order in the bodies. The
+//! chunks that follow a chunk in its container are therefore those that followed it in a body. One reference
+//! can name such a run of chunks, and the neighbours of a chunk are a good dictionary for compression. A store
+//! in files or in memory implements [`ChunkStore`]. The sender and the receiver treat an unreadable chunk as
+//! missing.
 
 use crate::fingerprint::ChunkFingerprint;
 use crate::id::{ChunkId, IdKey};
@@ -40,7 +40,7 @@ pub struct Entry {
     pub length: u32,
 }
 
-/// A chunk with its fingerprint in this process.
+/// A chunk with its fingerprint. Fingerprints are valid only within one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FingerprintedEntry {
     /// The chunk as its container lists it.
@@ -51,7 +51,7 @@ pub struct FingerprintedEntry {
 
 /// Stores chunks by hash.
 pub trait ChunkStore {
-    /// Returns a random number drawn when the store was created, and again whenever it lost its chunks.
+    /// Returns a random number, which the store draws when it is created and again whenever it has lost its chunks.
     fn epoch(&self) -> u64;
 
     /// Announces that these chunks will be looked up next, so that the store can prefetch their index entries into
@@ -66,37 +66,38 @@ pub trait ChunkStore {
     /// Appends the entries at `location` and after it in the same container, at most `most`.
     fn entries(&mut self, location: ChunkLocation, most: usize, out: &mut Vec<Entry>);
 
-    /// Reads the bytes of `entries`, which lie from `location` on, into `out`, which has exactly their length.
-    /// Returns false if the chunks are not there; the content of `out` is then undefined. The bytes are not
-    /// verified: the caller hashes them, as [`load_verified`] does.
+    /// Reads the bytes of `entries` into `out`. The chunks lie one after another from `location` on, and `out`
+    /// has their total length. Returns false if the chunks are not there; the content of `out` is then
+    /// undefined. The function does not verify the bytes: the caller must hash them, as [`load_verified`] does.
     fn load(&mut self, location: ChunkLocation, entries: &[Entry], out: &mut [u8]) -> bool;
 
     /// Stores a chunk and returns its location, or `None` if it could not be stored. A chunk that is already stored
     /// is not stored again.
     fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<ChunkLocation>;
 
-    /// Returns true if an answer needs a read from the device. A non-blocking store answers "not found" instead of
-    /// waiting for its device, and returns true here until the caller has performed the read.
+    /// Returns true if a lookup needs a read from the device. A non-blocking store reports a chunk as not found
+    /// instead of waiting for its device, and returns true here until the caller has performed the read.
     /// [`insert`](Self::insert) never needs a read. A blocking store always returns `false`.
     fn has_pending_reads(&self) -> bool {
         false
     }
 
-    /// Like [`insert`](Self::insert), and returns whether the chunk was already stored. If a read is pending, the
-    /// chunk is not stored. The same holds for the next function.
+    /// Like [`insert`](Self::insert), and also returns true if the chunk was already stored. If the lookup
+    /// needs a read from the device, the chunk is not stored and the location is `None`.
     fn find_or_insert(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<ChunkLocation>, bool);
 
-    /// Like [`find_or_insert`](Self::find_or_insert), for a chunk whose bytes will not be requested: its entry is
-    /// stored without them. The entry and its neighbours are all a sender needs to send references. Until the chunk
-    /// is inserted, it can no more be loaded than a lost chunk.
+    /// Like [`find_or_insert`](Self::find_or_insert), but stores only the entry of the chunk, not its bytes. A
+    /// sender needs only entries to send references. The chunk cannot be loaded until [`insert`](Self::insert)
+    /// has stored its bytes.
     fn find_or_list(&mut self, entry: Entry) -> (Option<ChunkLocation>, bool);
 
     /// Returns true if the store has the bytes of this chunk, and not only its entry.
     fn has_bytes(&mut self, location: ChunkLocation) -> bool;
 
-    /// Returns true if the store has the bytes of this many chunks from here on, and will keep them long after the
-    /// peer has answered the current frames. The sender then does not have to keep them in memory. If the answer
-    /// needs a read from the device, it is false; no read becomes pending.
+    /// Returns true if the store has the bytes of `chunks` chunks from `location` on, and will keep them until
+    /// long after the peer has acknowledged the current frames. The sender then need not keep these bytes in
+    /// memory. The function never reads from the device: if it does not have the information in memory, it
+    /// returns false.
     fn is_retained(&mut self, location: ChunkLocation, chunks: usize) -> bool {
         _ = (location, chunks);
         false
@@ -114,9 +115,9 @@ pub trait ChunkStore {
         _ = (location, most, out);
     }
 
-    /// Stores the fingerprint that `fingerprint` computes for the chunk with this hash at this location.
-    /// `fingerprint` is not called if the chunk already has a fingerprint, or if fingerprints cannot be stored.
-    /// Fingerprints may be lost at any time.
+    /// Stores the fingerprint of the chunk with this hash at this location. The function `fingerprint` computes the
+    /// fingerprint; it is not called if the chunk already has one, or if fingerprints cannot be stored. The store may
+    /// lose fingerprints at any time.
     fn set_fingerprint(
         &mut self,
         location: ChunkLocation,
@@ -131,8 +132,8 @@ pub trait ChunkStore {
 }
 
 /// Like [`ChunkStore::load`], and verifies the bytes of each chunk by its fingerprint, or by its hash if it has
-/// none. All chunks that do not match are forgotten, because a store that is corrupt in one location is often
-/// corrupt in the next.
+/// no fingerprint. The store [forgets](ChunkStore::forget) all chunks that do not match, not only the first one: if
+/// one location is corrupt, the next locations often are too.
 pub fn load_verified(
     store: &mut impl ChunkStore,
     ids: &IdKey,

@@ -1,8 +1,9 @@
-//! Encoding of knowledge, for an endpoint that restarts with its store.
+//! Encodes and decodes knowledge, so that an endpoint can restart with its store.
 //!
-//! Little-endian: `EWknown\x01`, the epochs of the own store and the peer's (8 bytes each), the number of
-//! containers (4). Then for each container, in increasing order: its number (4), 1 if the peer has it in another
-//! order (1), the number of its words (2), the words (8 each). At the end XXH3-64 of all preceding bytes.
+//! The format, with lengths in bytes and little-endian numbers: `EWknown\x01`, the epoch of the own store (8),
+//! the epoch of the peer's store (8), the number of containers (4). Then for each container, in increasing
+//! order: its number (4), 1 if the peer has its chunks in another order and 0 otherwise (1), the number of
+//! words of bits (2), the words (8 each). At the end, XXH3-64 of all preceding bytes (8).
 
 use std::collections::BTreeMap;
 
@@ -12,14 +13,15 @@ use super::{Knowledge, KnownChunks};
 
 const MAGIC: [u8; 8] = *b"EWknown\x01";
 
-/// A slot has 16 bits, so a container has at most 2^16 chunks.
+/// The largest number of words of a container. A slot has 16 bits, so a container has at most 2^16 chunks.
 const WORDS_MAX: usize = 1 << 10;
 
 impl Knowledge {
     /// Encodes the knowledge of containers before `end`.
     ///
-    /// Only durable containers may be encoded. The number of a container that is lost in a crash is used again for
-    /// other chunks, and the peer would seem to have those.
+    /// Only containers that are on the device may be encoded. If a container is lost in a crash, its number is
+    /// used again for other chunks, and the restored knowledge would state that the peer has these other
+    /// chunks.
     pub fn encode(&self, end: u32) -> Vec<u8> {
         let containers = || self.containers.range(..end);
         let count = u32::try_from(containers().count()).expect("numbers are 32 bits");
@@ -42,7 +44,7 @@ impl Knowledge {
         out
     }
 
-    /// Decodes the knowledge of the last `containers_max` containers; `None` if the bytes are corrupt.
+    /// Decodes the knowledge of the last `containers_max` containers. Returns `None` if the bytes are corrupt.
     pub fn decode(bytes: &[u8], containers_max: usize) -> Option<Self> {
         let (bytes, checksum) = bytes.split_last_chunk()?;
         if xxh3_64(bytes) != u64::from_le_bytes(*checksum) {
@@ -97,8 +99,7 @@ mod tests {
     use crate::store::ChunkLocation;
 
     proptest! {
-        /// The knowledge of containers before the end is restored, of at most as many containers as the limit
-        /// allows.
+        /// Encoding and decoding restores the knowledge of the last `most` containers before `end`.
         #[test]
         fn encoded_knowledge_is_decoded(
             locations in vec((0_u32..20, any::<u16>()), 0..60),
@@ -129,7 +130,7 @@ mod tests {
             }
         }
 
-        /// Bytes that are changed or truncated are refused.
+        /// Method: truncate the encoded knowledge or change one byte. Decoding fails.
         #[test]
         fn corrupt_knowledge_is_refused(
             at in any::<proptest::sample::Index>(),

@@ -1,8 +1,9 @@
-//! The streams that have ended, so that a repeated OPEN does not start a stream again.
+//! Remembers which streams have ended, so that a repeated OPEN does not start a stream again.
 //!
-//! Senders number streams without gaps, so the ended streams are a few ranges. Between two ranges lies a stream
-//! that is open, or one whose OPEN is late. Which streams were complete is remembered for the latest ones only.
-//! This is enough: after a lost connection a sender asks only about the streams it had open.
+//! Senders number streams without gaps, so the ended streams form a few ranges of numbers. Between two ranges
+//! lies a stream that is open, or whose OPEN has not arrived yet. Only the latest complete streams are
+//! remembered as complete. This is enough: after a lost connection, a sender repeats frames only of streams
+//! that were open.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -81,7 +82,7 @@ mod tests {
     use proptest::prelude::{prop_assert_eq, proptest};
 
     proptest! {
-        /// The ranges contain the same numbers as a set, and are as few as possible.
+        /// The ranges contain the same numbers as a set, and no two ranges are adjacent.
         #[test]
         fn ended_streams_are_those_of_a_set(ends in vec((0_u32..60, proptest::bool::ANY), 0..80)) {
             let mut ended = EndedStreams::new(100);

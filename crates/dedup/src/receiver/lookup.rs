@@ -51,8 +51,9 @@ impl Receiver {
         self.load_each(ids, PIECE_BYTES_MAX, resources)
     }
 
-    /// Loads chunks from any location, at most `bytes_max` bytes in total. Adjacent chunks are loaded together.
-    /// After a pending read the remaining chunks are looked up too, so that all reads are performed at once.
+    /// Loads chunks from any locations, at most `bytes_max` bytes in total. Adjacent chunks are loaded
+    /// together. If the lookup of a chunk needs a read from the device, the remaining chunks are still looked
+    /// up, so that the caller can perform all reads at once.
     fn load_each<S: ChunkStore, C: Codec>(
         &mut self,
         ids: &[ChunkId],
@@ -109,7 +110,7 @@ impl Receiver {
         let first = resources.store.locate(&run.first);
         let mut location = self.permitted(first, resources)?;
         let chunks = usize::from(run.chunks);
-        // Containers end elsewhere than those of the peer: a run may continue in the next one.
+        // The containers of the two stores end at different chunks, so a run may continue in the next container.
         let mut parts: Vec<(ChunkLocation, Vec<Entry>)> = Vec::new();
         let mut found = 0;
         while found < chunks && parts.len() < CONTAINERS_PER_RUN {
@@ -150,7 +151,7 @@ impl Receiver {
         Ok(loaded.freeze(0..bytes))
     }
 
-    /// Returns the location if it exists and the peer may refer to its chunk.
+    /// Returns the location of a chunk, or an error if the chunk is missing or the peer may not refer to it.
     fn permitted<S: ChunkStore, C>(
         &mut self,
         location: Option<ChunkLocation>,
@@ -174,7 +175,7 @@ impl Receiver {
     }
 }
 
-/// Appends verified chunks from a location on.
+/// Loads the chunks from a location on, verifies them, and appends them to the buffer. Returns false if this fails.
 fn load_into<S: ChunkStore, C: Codec>(
     buffer: &mut Buffer,
     location: ChunkLocation,
@@ -216,5 +217,6 @@ pub(super) fn unpack(
     Ok(bytes.into())
 }
 
-/// The number of containers that a run may span. Its 512 KiB lie in two, unless some containers are nearly empty.
+/// The largest number of containers that a run may span. The 512 KiB of a run lie in at most two containers,
+/// unless some containers are nearly empty.
 const CONTAINERS_PER_RUN: usize = 4;

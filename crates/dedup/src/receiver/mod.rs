@@ -1,12 +1,13 @@
 //! The receiver: turns frames into bodies.
 //!
-//! The receiver verifies all references against its own store. A referenced chunk is looked up, loaded and hashed.
-//! A chunk that is missing, corrupt, or was never exchanged with this peer is refused with a NAK; the peer then
-//! sends its bytes, one round trip later. At the end of a body its digest must equal the one of the sender.
+//! The receiver verifies all references with its own store: it looks a referenced chunk up, loads it and hashes
+//! it. If the chunk is missing, corrupt, or was never exchanged with this peer, the receiver sends a NAK. The
+//! peer then sends the bytes, one round trip later. At the end of a body, its digest must equal that of the
+//! sender.
 //!
-//! Memory is limited by credit: the sender may send the bytes that were read from the stream plus a window. Each
-//! stream has a small reserved window. Larger windows come from one budget, so that a fast stream can have nearly
-//! all of it while it is alone.
+//! Credit limits the memory: the sender may send bytes only up to the offset that the user has read plus a
+//! window. Each stream has a small reserved window. Larger windows come from one budget of all streams, so that
+//! a single fast stream can have nearly the whole budget.
 
 mod ended;
 mod lookup;
@@ -32,11 +33,11 @@ pub struct ReceiverConfig {
     pub streams_max: usize,
     /// The number of bytes that the sender may send at the start of each stream.
     pub credit: u64,
-    /// The largest window: the number of bytes that may be sent beyond those read from the stream, while the budget
-    /// allows.
+    /// The largest window, in bytes, if the budget allows it. The sender may send this many bytes beyond the
+    /// offset that the user has read.
     pub window_max: u64,
-    /// The maximum number of bytes of all bodies that are received or may be sent. At least `streams_max` times
-    /// `credit`.
+    /// The maximum of the sum of all windows, in bytes: received bytes that are unread, and bytes that the
+    /// sender may still send. Must be at least `streams_max` times `credit`.
     pub budget: u64,
     /// The chunks that the peer may refer to.
     pub sharing: Sharing,
@@ -59,7 +60,7 @@ impl Default for ReceiverConfig {
 /// The chunks that a peer may refer to. Other chunks are refused as if they were missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// Chunks that the peer sent or received, so that it cannot find out which chunks other peers have.
+    /// Only chunks that the peer sent or received. The peer then cannot find out which chunks other peers have.
     Exchanged,
     /// All chunks of the store, for endpoints of one owner.
     Everything,
@@ -84,7 +85,7 @@ pub enum ReceiverEvent {
 pub enum TakeResult {
     /// The next bytes.
     Bytes(Bytes),
-    /// No bytes for now; more may follow.
+    /// No bytes are available now. More bytes may follow.
     Wait,
     /// All bytes were read and the digest is correct. The stream is closed.
     Complete,
@@ -97,7 +98,7 @@ pub enum TakeResult {
 /// Counters of received bytes and of refused frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiverCounters {
-    /// Bytes of bodies.
+    /// Bytes of bodies that were delivered to their streams.
     pub delivered: u64,
     /// Bytes of bodies that were loaded from the store.
     pub from_store: u64,
@@ -105,7 +106,7 @@ pub struct ReceiverCounters {
     pub missing: u64,
     /// Frames refused because they refer to a chunk that was never exchanged with the peer.
     pub foreign: u64,
-    /// Runs refused because the chunks lie in another order here.
+    /// Runs refused because the chunks have another order in the receiver's store.
     pub disordered: u64,
     /// Bodies that failed because their digest differs.
     pub digest_failures: u64,
@@ -119,13 +120,17 @@ pub struct Receiver {
     /// The bytes granted to all streams beyond their reserved windows.
     granted_extra: u64,
     ended: EndedStreams,
+    /// Streams for which an ACK must be sent.
     acks: BTreeSet<StreamId>,
+    /// Streams for which a CREDIT must be sent.
     credits: BTreeSet<StreamId>,
+    /// The NAKs to send: stream, offset of the refused piece, cause.
     naks: VecDeque<(StreamId, u64, NakCause)>,
+    /// The STOPs to send, with their reasons.
     stops: VecDeque<(StreamId, u32)>,
     events: VecDeque<ReceiverEvent>,
     counters: ReceiverCounters,
-    /// The number of delivered bytes when an acknowledgement was last sent.
+    /// The value of `counters.delivered` when an acknowledgement was last sent.
     acked_delivered: u64,
     /// True if a sender may be waiting for credit.
     starved: bool,
@@ -134,16 +139,16 @@ pub struct Receiver {
 /// How soon acknowledgements, NAKs and credit must be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerUrgency {
-    /// No frame is to be sent.
+    /// No frame must be sent.
     None,
-    /// Little is to be acknowledged, which can wait for other frames.
+    /// The frames can wait until other frames are sent, because little must be acknowledged.
     Deferrable,
     /// The frames must be sent at once.
     Urgent,
 }
 
-/// The maximum number of queued NAKs. Each takes 29 bytes, so a peer that leaves this many unread does not read at
-/// all.
+/// The maximum number of queued NAKs. Each takes 29 bytes on the wire. If this many NAKs wait, the peer does
+/// not read from the connection.
 const NAKS_MAX: usize = 1 << 16;
 
 impl Receiver {
@@ -165,9 +170,9 @@ impl Receiver {
         }
     }
 
-    /// Handles a frame of a body. `memory` is the buffer from which the frame was decoded, if it may be kept
-    /// instead of a copy. A frame that must be passed again had no effect, except that its stream may be
-    /// acknowledged up to the delivered offset.
+    /// Handles a frame of a body. `memory` is the buffer from which the frame was decoded; if it is given, the
+    /// body may keep this buffer instead of a copy of the payload. If the result is [`FrameOutcome::Retry`],
+    /// the frame had no effect, except that an acknowledgement of the stream may be queued.
     pub fn handle<S: ChunkStore, C: Codec>(
         &mut self,
         frame: Frame<'_>,
@@ -218,7 +223,8 @@ impl Receiver {
                     Ok(past) => past,
                     Err(cause) => return Ok(Err(cause)),
                 };
-                // A payload that does not decompress with a verified base was compressed with another base.
+                // The base is verified. If the payload does not decompress with it, the sender used other chunks with
+                // the same hashes.
                 let bytes = unpack(span, method, &past, payload, memory, resources.codec);
                 let kind = PieceContent::Chunks { cuts };
                 let bytes = bytes.map_err(|_| LookupError::Refused(NakCause::Missing));
@@ -250,7 +256,7 @@ impl Receiver {
         }
     }
 
-    /// Appends the next of these frames to `out`, or returns false if there is no frame.
+    /// Appends the next acknowledgement, NAK, CREDIT or STOP to `out`, or returns false if there is no frame to send.
     pub fn transmit(&mut self, out: &mut Vec<u8>) -> bool {
         if let Some((stream, reason)) = self.stops.pop_front() {
             Frame::Stop { stream, reason }.encode(out);
@@ -285,7 +291,7 @@ impl Receiver {
         true
     }
 
-    /// Returns the next bytes of a body. This frees credit for more.
+    /// Returns the next bytes of a body. The sender may then get credit for more bytes.
     pub fn take(&mut self, stream: StreamId) -> TakeResult {
         let Some(incoming) = self.streams.get_mut(&stream) else {
             return TakeResult::Unknown;
@@ -304,8 +310,8 @@ impl Receiver {
         if let Err(reason) = end {
             return TakeResult::Failed(reason);
         }
-        // A complete stream is acknowledged only after all its bytes are read. Otherwise a sender that opens a
-        // stream for each complete one could fill the memory.
+        // A complete stream is acknowledged only after the user has read all its bytes. Otherwise the sender
+        // could open another stream for each complete stream, and the unread bytes would fill the memory.
         self.end(stream, true);
         self.acks.insert(stream);
         TakeResult::Complete
@@ -319,20 +325,20 @@ impl Receiver {
         }
     }
 
-    /// Handles a new connection to the same session: frames sent on the old one may be lost.
+    /// Handles a new connection to the same session of the peer: frames sent on the old connection may be lost.
     pub fn reconnected(&mut self) {
         let open = self
             .streams
             .iter()
             .filter(|(_, incoming)| incoming.end.is_none());
         let open: Vec<_> = open.map(|(&stream, _)| stream).collect();
-        // Refused pieces are sent as bytes, even if the NAK was lost.
+        // The sender sends all unacknowledged pieces again as bytes, so queued NAKs are not needed.
         self.naks.clear();
         self.acks.extend(&open);
         self.credits.extend(&open);
     }
 
-    /// Handles a restart of the peer: all its streams end.
+    /// Handles a restart of the peer: all streams of the peer end.
     pub fn restarted(&mut self) {
         self.ended = EndedStreams::new(self.config.streams_max);
         self.acks.clear();
@@ -357,7 +363,8 @@ impl Receiver {
         self.counters
     }
 
-    /// Returns the bytes of bodies that are received and unread, or may be sent without further credit.
+    /// Returns the sum of all windows: the bytes of bodies that are received and unread, or that the sender may
+    /// send without further credit.
     pub fn granted(&self) -> u64 {
         self.streams.values().map(IncomingStream::granted).sum()
     }
@@ -367,7 +374,8 @@ impl Receiver {
             self.acks.insert(stream);
             return Ok(());
         }
-        // Between two ranges of ended streams lies a stream that is open or late.
+        // Between two ranges of ended streams lies a stream that is open, or whose OPEN has not arrived yet.
+        // The number of such streams is limited.
         if self.ended.ranges() > 2 * self.config.streams_max + 16 {
             return Err(Violation::Numbering(stream));
         }
@@ -378,7 +386,7 @@ impl Receiver {
         }
         self.streams
             .insert(stream, IncomingStream::new(self.config.credit));
-        // The acknowledgement confirms OPEN, so that it is not repeated.
+        // The acknowledgement tells the sender that OPEN has arrived.
         self.acks.insert(stream);
         let label = label.to_vec();
         self.events
@@ -521,8 +529,8 @@ impl Receiver {
         }
     }
 
-    /// Raises the limit of a stream as far as the budget allows. The caller has subtracted the stream's share from
-    /// `granted_extra`.
+    /// Raises the limit of a stream as far as the budget allows, and adds the stream's window to
+    /// `granted_extra`. The caller has subtracted its earlier window from `granted_extra`.
     fn give_credit(&mut self, stream: StreamId) {
         let aside = self.config.credit;
         let pool = self
@@ -539,7 +547,8 @@ impl Receiver {
             .max(aside)
             .min(aside + pool.saturating_sub(self.granted_extra));
         let limit = incoming.taken + window;
-        // Small steps are not worth a frame. Large steps would stall the sender and then make it send in bursts.
+        // A small step does not justify a frame. With large steps, the sender would wait for credit and then
+        // send a burst.
         let step = (window / 4).min(CREDIT_STEP_BYTES);
         if incoming.end.is_none() && limit >= incoming.limit + step {
             self.starved |= incoming.limit < incoming.next + STARVED_BYTES_MAX;
@@ -557,15 +566,17 @@ impl Receiver {
     }
 }
 
-/// How much is acknowledged late: a few frames of a fast body, because each acknowledgement wakes the sender. More
-/// would keep memory of the sender in use.
+/// The largest number of delivered bytes whose acknowledgement may wait: a few frames of a fast body. Each
+/// acknowledgement wakes the sender, so fewer of them are better. But until the acknowledgement, the sender
+/// keeps the bytes in memory.
 const DEFERRED_BYTES_MAX: u64 = 1 << 20;
+/// The largest number of streams whose acknowledgement may wait.
 const DEFERRED_ACKS_MAX: usize = 64;
 
 /// A sender with at most this much credit may be waiting for more.
 const STARVED_BYTES_MAX: u64 = 64 << 10;
 
-/// Two batches, which take the sender a millisecond.
+/// The largest step by which credit is raised: two batches. The sender processes them in about a millisecond.
 const CREDIT_STEP_BYTES: u64 = 512 << 10;
 
 fn ack(
@@ -583,7 +594,7 @@ fn ack(
     })
 }
 
-/// Removes as many streams as fit into a frame.
+/// Removes and returns as many streams as fit into a frame.
 fn drain(streams: &mut BTreeSet<StreamId>) -> impl Iterator<Item = StreamId> {
     std::iter::from_fn(|| streams.pop_first()).take(STREAMS_PER_FRAME)
 }

@@ -1,4 +1,4 @@
-//! One stream that is received: puts pieces in order, delivers them, and cuts them into chunks.
+//! The state of one incoming stream: puts pieces in order, delivers them to the user, and stores their chunks.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -43,9 +43,11 @@ pub(super) struct IncomingStream {
     pub(super) ready: VecDeque<Bytes>,
     /// How the body ended: complete, or with a reason.
     pub(super) end: Option<Result<(), u32>>,
-    /// True once an event has reported that bytes can be read.
+    /// True if an event has reported that bytes can be read, and the user has not read all of them.
     pub(super) reported: bool,
+    /// Pieces that arrived before earlier bytes of the body, by offset.
     early: BTreeMap<u64, ReceivedPiece>,
+    /// The total number of bytes of `early`.
     early_bytes: u64,
     /// The start of the chunk that no cut has ended yet.
     partial_chunk: Vec<u8>,
@@ -94,7 +96,8 @@ impl IncomingStream {
             if let Some(before) = self.early.insert(offset, piece) {
                 self.early_bytes -= before.bytes.len() as u64;
             }
-            // Pieces that do not overlap fit between the delivered offset and the limit.
+            // All early pieces lie between the delivered offset and the limit. If they have more bytes than
+            // this range, some of them overlap.
             let overlap = self.early_bytes > self.limit - self.next;
             return if overlap {
                 Err(Violation::Overlap(stream))
@@ -117,7 +120,8 @@ impl IncomingStream {
         Ok(None)
     }
 
-    /// Delivers a piece, part of which may be delivered already.
+    /// Delivers a piece whose offset is at most the delivered offset. Returns the offset if the references of
+    /// the piece are not usable.
     fn deliver<S: ChunkStore>(
         &mut self,
         stream: StreamId,
@@ -130,12 +134,13 @@ impl IncomingStream {
             return Ok(None);
         }
         if offset < self.next {
-            // Senders divide a body into pieces only once.
+            // Senders divide a body into pieces only once, so a piece never begins within another one.
             return Err(Violation::Overlap(stream));
         }
         match &piece.kind {
             PieceContent::Plain => self.partial_chunk.clear(),
-            // The referenced chunk differs from the one that began here: two chunks have the same hash.
+            // The referenced chunk does not begin with the bytes that were already received. Its hash must be
+            // that of two different chunks.
             PieceContent::References { prefix } if *prefix != self.partial_chunk => {
                 return Ok(Some(offset));
             }
@@ -200,7 +205,7 @@ impl IncomingStream {
         self.finish(outcome);
     }
 
-    /// Ends the body and frees what is no longer needed.
+    /// Ends the body and frees the memory that is not needed any more.
     pub(super) fn finish(&mut self, outcome: Result<(), u32>) {
         self.end = Some(outcome);
         self.early.clear();

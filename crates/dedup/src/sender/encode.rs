@@ -1,4 +1,5 @@
-//! Encodes pieces as frames: which are sent as references, which are compressed, and against which base.
+//! Encodes pieces as frames. Decides which pieces are sent as references, which are compressed, and against
+//! which base.
 
 use bytes::Bytes;
 
@@ -25,9 +26,9 @@ pub(super) struct FrameEncoder<'a> {
 }
 
 impl FrameEncoder<'_> {
-    /// Appends the frame to `out`. If these are the next bytes for the body's digest, the digest is computed in one
-    /// pass with the frame's checksum. Fails if the bytes of the piece were released, are needed again, and the
-    /// store has lost them.
+    /// Appends the frame of a piece to `out`. `digest` is the body's digest if the bytes of the piece are the
+    /// next ones to add to it; the function adds them, if possible in one pass with the frame's checksum. Fails
+    /// if the bytes of the piece were released and are needed again, but the store has lost them.
     pub(super) fn encode<S: ChunkStore, C: Codec>(
         &mut self,
         piece: &mut Piece,
@@ -48,7 +49,7 @@ impl FrameEncoder<'_> {
             piece.send_as_bytes();
         }
         let raw = if piece.is_reference() {
-            // Only for the digest, which already covers released bytes.
+            // The bytes are only needed for the digest. If they were released, the digest already contains them.
             piece.raw().cloned().unwrap_or_default()
         } else {
             let loaded = piece.load(resources.store, resources.ids, resources.pool);
@@ -124,7 +125,8 @@ impl FrameEncoder<'_> {
         Ok(())
     }
 
-    /// Compresses into `packed`, if the effort allows it.
+    /// Compresses the bytes into `packed`, if `effort` chooses a method. Returns the method, or `None` if the
+    /// bytes must be sent uncompressed.
     fn pack(&mut self, raw: &[u8], link_busy: bool, codec: &mut impl Codec) -> Method {
         if raw.len() < COMPRESSED_BYTES_MIN {
             return Method::None;
@@ -152,7 +154,8 @@ impl FrameEncoder<'_> {
         }
     }
 
-    /// Compresses into `packed` against a base, if its chunks are still stored and verified.
+    /// Compresses the bytes into `packed` against a base. Returns the hashes of the base's chunks, or `None` if
+    /// the peer or the store has lost a chunk of the base, or if the result is not shorter than the bytes.
     fn pack_delta<S: ChunkStore, C: Codec>(
         &mut self,
         base: &Base,
@@ -185,7 +188,7 @@ impl FrameEncoder<'_> {
     }
 }
 
-/// Passes long uncompressed payloads to the sink without a copy.
+/// Passes a frame to the sink. A long uncompressed payload is not copied.
 fn put(
     frame: &Frame<'_>,
     method: Method,
@@ -206,8 +209,9 @@ fn put(
     }
 }
 
-/// Copying fewer bytes costs less than another entry in the list of payloads.
+/// The smallest payload that is not copied. Copying fewer bytes costs less than another entry in the list of
+/// payloads.
 const APART_BYTES_MIN: usize = 8 << 10;
 
-/// Shorter pieces are not worth the set-up of a compressor.
+/// The smallest piece that is compressed. For a shorter piece, setting up the compressor costs more than it saves.
 const COMPRESSED_BYTES_MIN: usize = 128;

@@ -1,15 +1,15 @@
 //! The sender: turns bodies into frames.
 //!
-//! The sender is optimistic: it sends a reference for every chunk that was once exchanged with the peer. Only
-//! the peer knows whether it still has the chunk. Until the peer acknowledges, the bytes are kept here, and
-//! they are sent if the peer answers with a NAK. The kept bytes are limited, per stream and in total:
-//! [`Sender::room`] returns how many more can be written. Chunks sent as references that the store
-//! [retains](ChunkStore::is_retained) are released at once and loaded from the store if the peer refuses them.
-//! If that fails, the stream is reset.
+//! The sender sends a reference for every chunk that was once exchanged with the peer, although the peer may
+//! have lost the chunk since then. The sender keeps the bytes until the peer acknowledges them, and sends the
+//! bytes if the peer answers with a NAK. The number of kept bytes is limited, per stream and in total:
+//! [`Sender::room`] returns how many more bytes can be written. If the store [retains](ChunkStore::is_retained)
+//! a chunk that is sent as a reference, the sender does not keep its bytes in memory; after a NAK it loads them
+//! from the store. If loading fails, the stream is reset.
 //!
-//! The first bytes of each body, and short bodies as a whole, bypass deduplication: lookups would cost more than
-//! they save. Bytes need not wait for the end of a chunk: [`Sender::flush`] sends them. If the chunk then turns out
-//! to be known to the peer, only its remaining bytes are replaced by a reference.
+//! The first bytes of each body, and therefore short bodies as a whole, bypass deduplication: lookups would cost more
+//! than they save. [`Sender::flush`] sends bytes before the end of their chunk is known. If the peer has the complete
+//! chunk, only the remaining bytes are then replaced by a reference.
 
 mod encode;
 mod piece;
@@ -40,15 +40,15 @@ pub struct SenderConfig {
     pub chunker: ChunkerParams,
     /// The compression methods that the peer can decompress, as agreed in the handshake.
     pub methods: Methods,
-    /// True if new chunks are compressed against those that followed the last known chunk.
+    /// True if new chunks are compressed against the stored chunks that followed the last known chunk of the body.
     pub delta: bool,
     /// True if the bytes of all new chunks are stored here too, for a peer that may send them back. Otherwise only
     /// bytes that deltas may need are stored.
     pub keep_sent: bool,
     /// The number of bytes at the start of each body that are neither looked up nor stored.
     pub bypass_bytes: u64,
-    /// The bytes of new chunks that are compressed together. At most 256 KiB of uncompressed chunks are sent
-    /// together.
+    /// The number of bytes of new chunks that are compressed together in one frame. If chunks are not
+    /// compressed, a frame has at most 256 KiB.
     pub batch_bytes: usize,
     /// The number of open streams that the peer accepts.
     pub streams_max: usize,
@@ -56,16 +56,17 @@ pub struct SenderConfig {
     pub credit: u64,
     /// The maximum number of bytes of one body that are kept until the peer acknowledges them.
     pub stream_unacked_max: usize,
-    /// The same limit for all bodies together.
+    /// The maximum number of bytes of all bodies together that are kept until the peer acknowledges them.
     pub unacked_max: usize,
 }
 
 impl SenderConfig {
     /// Returns the defaults for an agreed chunker and methods.
     ///
-    /// 4 KiB bypass deduplication: a request or a small response. 448 KiB are compressed together: compressing 8
-    /// KiB alone loses a quarter of the savings of zstd, 256 KiB a tenth; and zstd takes less time where bytes
-    /// resemble earlier ones. 16 MiB of a body are 1.6 Gb/s at a round-trip time of 80 ms.
+    /// The first 4 KiB bypass deduplication: a request or a small response. 448 KiB are compressed together,
+    /// because blocks of 8 KiB would lose a quarter of the savings of zstd, and blocks of 256 KiB a tenth.
+    /// Also, zstd takes less time if earlier bytes of the block resemble the next ones. 16 MiB of
+    /// unacknowledged bytes of a body allow 1.6 Gb/s at a round-trip time of 80 ms.
     pub fn new(chunker: ChunkerParams, methods: Methods) -> Self {
         Self {
             chunker,
@@ -82,10 +83,10 @@ impl SenderConfig {
     }
 }
 
-/// Which queued frames may be sent on a connection.
+/// A lane: the kind of frames that may be sent on a connection.
 ///
-/// A request behind a download waits until the system has sent the bytes that it buffered for the download. Short
-/// frames therefore get a connection of their own.
+/// The operating system buffers the bytes of a connection. On the same connection as a download, a request would wait
+/// until the buffered bytes of the download are sent. Short frames therefore have a separate connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
     /// All frames: only one connection exists.
@@ -125,7 +126,7 @@ pub enum SendError {
     NoStream(StreamId),
 }
 
-/// Counters of saved bytes and of failures. Unless stated otherwise they count bytes of bodies.
+/// Counters of sent and saved bytes and of failures. Bytes are bytes of bodies, unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderCounters {
     /// Bytes written by the users of streams.
@@ -136,15 +137,15 @@ pub struct SenderCounters {
     pub plain: u64,
     /// Bytes sent as new chunks.
     pub literal: u64,
-    /// Bytes sent as new chunks, compressed against old ones.
+    /// Bytes sent as new chunks that were compressed against old chunks.
     pub delta: u64,
     /// Bytes replaced by references.
     pub referenced: u64,
-    /// Bytes of all frames.
+    /// Encoded bytes of all frames.
     pub wire: u64,
-    /// Bytes sent again.
+    /// Bytes that were sent again after a NAK or a lost connection.
     pub resent: u64,
-    /// Frames that the peer refused.
+    /// NAKs that the peer sent.
     pub naks: u64,
     /// Bodies that were reset because both endpoints had lost a referenced chunk.
     pub lost: u64,
@@ -155,19 +156,22 @@ pub struct SenderCounters {
 pub struct Sender {
     config: SenderConfig,
     streams: BTreeMap<StreamId, OutgoingStream>,
+    /// The number of the next stream to open.
     next: u32,
-    /// Streams with a frame to send, each once, in round-robin order: those whose next frame is short, and the
-    /// others.
+    /// Streams whose next frame to send is short, each once, in round-robin order.
     short: VecDeque<StreamId>,
+    /// Streams whose next frame to send is long, each once, in round-robin order.
     long: VecDeque<StreamId>,
-    /// The number of short frames sent since the last long one.
+    /// The number of short frames sent since the last long frame.
     short_in_a_row: usize,
-    /// Streams that were reset, until the peer acknowledges.
+    /// Streams that were reset, with the reason, until the peer acknowledges the reset.
     resets: BTreeMap<StreamId, u32>,
+    /// Streams for which a RESET frame must be sent.
     resets_due: VecDeque<StreamId>,
+    /// The bytes of memory of all streams that are kept until they are acknowledged.
     unacked: usize,
-    /// True after a body was lost because both stores lost the same chunk. Until a body with references is
-    /// delivered, no bytes are released before they are acknowledged.
+    /// True after a body was reset because both stores had lost the same chunk. The sender then keeps all bytes until
+    /// they are acknowledged. This ends when a body with references is delivered.
     keeps_unacked: bool,
     effort: Effort,
     events: VecDeque<SenderEvent>,
@@ -202,8 +206,8 @@ impl Sender {
         }
     }
 
-    /// Sets the terms agreed with a peer that has no streams. Bodies that were opened before are cut by the old
-    /// parameters.
+    /// Sets the terms of the handshake with a new session of the peer. Bodies that were opened before this call
+    /// are cut by the old parameters.
     pub fn configure(&mut self, config: SenderConfig) {
         let batch_bytes = config.batch_bytes.clamp(1, PIECE_BYTES_MAX);
         self.config = SenderConfig {
@@ -216,8 +220,8 @@ impl Sender {
         }
     }
 
-    /// Opens a stream. Without `dedup` its bytes are only compressed: for encrypted bytes, or for a body that
-    /// failed before.
+    /// Opens a stream. If `dedup` is false, its bytes are compressed but not deduplicated. This is for
+    /// encrypted bytes, and for a body that failed before because its digest was wrong.
     pub fn open(&mut self, label: &[u8], dedup: bool) -> Result<StreamId, SendError> {
         let has_unacked = self.streams.len() + self.resets.len();
         if has_unacked >= self.config.streams_max {
@@ -245,8 +249,8 @@ impl Sender {
         Ok(stream)
     }
 
-    /// Returns the number of bytes of the body that can be written now, limited by credit and by the limits of
-    /// unacknowledged bytes. Zero while the stream is [stalled](Self::is_stalled).
+    /// Returns the number of bytes of the body that can be written now. It is limited by credit and by the limits of
+    /// unacknowledged bytes, and 0 while the stream is [stalled](Self::is_stalled).
     pub fn room(&self, stream: StreamId) -> usize {
         let outgoing = self.streams.get(&stream);
         let Some(outgoing) = outgoing.filter(|outgoing| !outgoing.stalled) else {
@@ -262,7 +266,7 @@ impl Sender {
         credit.min(of_stream).min(of_all)
     }
 
-    /// Writes the next bytes of a body, as many as there is [`room`](Self::room) for, and returns their number.
+    /// Writes the next bytes of a body, at most [`room`](Self::room), and returns their number.
     pub fn write<S: ChunkStore, C: Codec>(
         &mut self,
         stream: StreamId,
@@ -279,8 +283,8 @@ impl Sender {
         Ok(bytes.len())
     }
 
-    /// Returns the buffer for the next bytes of a body, for callers that can read into it directly;
-    /// [`filled`](Self::filled) then records their number. `None` if there is no [`room`](Self::room).
+    /// Returns a buffer for the next bytes of a body. The caller writes bytes into the buffer and then calls
+    /// [`filled`](Self::filled) with their number. Returns `None` if [`room`](Self::room) is 0.
     pub fn spare<S: ChunkStore, C: Codec>(
         &mut self,
         stream: StreamId,
@@ -315,8 +319,8 @@ impl Sender {
         self.counters.written += filled.map_or(0, |()| bytes as u64);
     }
 
-    /// Returns true if the body waits for [pending reads](ChunkStore::has_pending_reads) of the store. Written
-    /// bytes are processed, and requested flushes done, once the stream is [resumed](Self::resume).
+    /// Returns true if the body waits for [pending reads](ChunkStore::has_pending_reads) of the store. The stream
+    /// processes the written bytes and a requested flush when the caller [resumes](Self::resume) it.
     pub fn is_stalled(&self, stream: StreamId) -> bool {
         let outgoing = self.streams.get(&stream);
         outgoing.is_some_and(|outgoing| outgoing.stalled)
@@ -331,7 +335,7 @@ impl Sender {
         self.with_stream(stream, resources, OutgoingStream::resume);
     }
 
-    /// Sends whole chunks without waiting for a full batch. The last, partial chunk still waits.
+    /// Queues the complete chunks for sending, without waiting for a full batch. The last, partial chunk still waits.
     pub fn flush_whole<S: ChunkStore, C: Codec>(
         &mut self,
         stream: StreamId,
@@ -342,8 +346,9 @@ impl Sender {
         });
     }
 
-    /// Stops deduplicating a body, if only its first bytes were written: they showed that the body will not repeat
-    /// or cannot be compressed. Returns true if it was early enough.
+    /// Stops deduplicating a body, if at most its first `bypass_bytes` were written. The caller does this if
+    /// the first bytes show that the body is encrypted. Returns false if more bytes were written: deduplication
+    /// then continues.
     pub fn bypass(&mut self, stream: StreamId) -> bool {
         let outgoing = self.streams.get_mut(&stream);
         outgoing.is_some_and(OutgoingStream::bypass)
@@ -368,7 +373,8 @@ impl Sender {
         outgoing.is_some_and(OutgoingStream::has_unacked)
     }
 
-    /// Returns true if a frame is queued for this lane. Sending a frame on one lane may add one to the other.
+    /// Returns true if a frame is queued for this lane. Sending a frame on one lane may queue a frame for the
+    /// other lane.
     pub fn is_ready(&self, lane: Lane) -> bool {
         let short = lane != Lane::Long && !(self.short.is_empty() && self.resets_due.is_empty());
         short || (lane != Lane::Short && !self.long.is_empty())
@@ -380,7 +386,7 @@ impl Sender {
         outgoing.is_some_and(|outgoing| !outgoing.queue.is_empty())
     }
 
-    /// Sends all written bytes without waiting for the end of a chunk or for a full batch.
+    /// Queues all written bytes for sending, without waiting for the end of a chunk or for a full batch.
     pub fn flush<S: ChunkStore, C: Codec>(
         &mut self,
         stream: StreamId,
@@ -438,7 +444,7 @@ impl Sender {
     }
 
     /// Appends the next frame to `out`, or returns false if no frame is queued. `link_busy` is true while earlier
-    /// frames still wait for the link; the compression depends on it.
+    /// frames still wait for the link; the bytes are then compressed more.
     pub fn transmit<S: ChunkStore, C: Codec>(
         &mut self,
         lane: Lane,
@@ -450,7 +456,7 @@ impl Sender {
         let resets = lane != Lane::Long;
         let sent = (resets && self.transmit_reset(out))
             || self.transmit_item(lane, link_busy, resources, out)
-            // A body may have turned out to be lost.
+            // While encoding a piece, `transmit_item` may have reset a body whose bytes are lost.
             || (resets && self.transmit_reset(out));
         self.counters.wire += (out.bytes() - start) as u64;
         sent
@@ -488,7 +494,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Handles a new connection to the same session: unacknowledged pieces are sent again as bytes.
+    /// Handles a new connection to the same session of the peer: unacknowledged pieces are sent again as bytes.
     pub fn reconnected(&mut self) {
         self.resets_due = self.resets.keys().copied().collect();
         let streams: Vec<_> = self.streams.keys().copied().collect();
@@ -502,7 +508,7 @@ impl Sender {
         }
     }
 
-    /// Handles a restart of the peer: all streams end, and numbers start again.
+    /// Handles a restart of the peer: all streams end, and stream numbers begin at 0 again.
     pub fn restarted(&mut self) {
         let reason = reason::RESTARTED;
         let streams = std::mem::take(&mut self.streams).into_keys();
@@ -525,12 +531,12 @@ impl Sender {
         self.counters
     }
 
-    /// Returns the bytes of memory kept until they are acknowledged.
+    /// Returns the bytes of memory of all streams that are kept until they are acknowledged.
     pub fn unacked(&self) -> usize {
         self.unacked
     }
 
-    /// Returns how many new bytes are sent together.
+    /// Returns the number of bytes of new chunks that are sent in one frame.
     fn batch_bytes(&self) -> usize {
         let compressed = self.config.batch_bytes;
         if self.effort.saves() {
@@ -540,9 +546,10 @@ impl Sender {
         }
     }
 
-    /// Returns which new chunks are stored with their bytes. If the peer never sends chunks back, only deltas use
-    /// the bytes stored here. Noise is then not worth storing, unless bodies wait for the link: a delta saves one
-    /// chunk of noise where a body was edited.
+    /// Returns which new chunks are stored with their bytes. If the peer never sends chunks back, only deltas
+    /// use the bytes stored here. Incompressible bytes (noise) are then not worth storing, unless the link is
+    /// the bottleneck and compression is strongest: where a body was edited, a delta then saves one chunk of
+    /// noise.
     fn keep(&self) -> StoredBytes {
         let config = &self.config;
         match (config.keep_sent, config.delta, self.effort.is_strongest()) {
@@ -562,7 +569,7 @@ impl Sender {
         false
     }
 
-    /// Encodes one item of the next stream in turn.
+    /// Encodes one item of the next stream in round-robin order.
     fn transmit_item<S: ChunkStore, C: Codec>(
         &mut self,
         lane: Lane,
@@ -576,7 +583,7 @@ impl Sender {
             };
             outgoing.ready = false;
             let mut sent = false;
-            // A frame on another connection may overtake OPEN, so OPEN is sent there too.
+            // Frames of this lane may arrive before the OPEN of the other lane, so OPEN is sent on this lane too.
             if lane == Lane::Long && outgoing.opens_long_lane() {
                 let label = &outgoing.label;
                 Frame::Open { stream, label }.encode(out.head());
@@ -620,7 +627,7 @@ impl Sender {
                                 }
                             }
                         }
-                        // The piece was acknowledged meanwhile.
+                        // The peer has acknowledged the piece since it was queued.
                         None => false,
                     },
                 };
@@ -709,8 +716,8 @@ impl Sender {
         }
     }
 
-    /// Returns the next stream in turn. Short frames have priority, so that a request does not wait behind a
-    /// download; the number of consecutive ones is limited.
+    /// Returns the next stream in round-robin order. Short frames have priority, so that a request does not
+    /// wait behind a download. After `SHORT_IN_A_ROW_MAX` consecutive short frames, a long frame follows.
     fn next_ready(&mut self, lane: Lane) -> Option<StreamId> {
         match lane {
             Lane::Any => {}
@@ -734,12 +741,14 @@ impl Sender {
     }
 }
 
-/// As long as the part of a body that bypasses deduplication: a request or a small response.
+/// The largest number of body bytes in a short frame: the part of a body that bypasses deduplication, which is
+/// a request or a small response.
 const SHORT_BYTES_MAX: usize = 4 << 10;
 
-/// The length of an uncompressed batch, for which a request waits on a single connection. A compressed batch that
-/// shrinks to less than two thirds takes the link as long.
+/// The length of an uncompressed batch. On a single connection, a request may wait until one batch is sent. A
+/// compressed batch may be longer: at two thirds of its length, it occupies the link for about the same time.
 const UNCOMPRESSED_BYTES: usize = 256 << 10;
 
-/// A long frame has about 256 KiB. Eight short frames before each leave it nearly nine tenths of the bandwidth.
+/// The largest number of consecutive short frames. A long frame has about 256 KiB. With eight short frames
+/// before each long frame, the long frames still get nearly nine tenths of the bandwidth.
 const SHORT_IN_A_ROW_MAX: usize = 8;

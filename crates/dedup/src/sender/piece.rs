@@ -1,4 +1,4 @@
-//! Pieces: ranges of a body that are sent in one frame, and how chunks are collected into them.
+//! Collects the chunks of a body into pieces. A piece is a range of the body that is sent in one frame.
 
 use bytes::Bytes;
 
@@ -50,9 +50,11 @@ impl Piece {
         self.raw.as_ref()
     }
 
-    /// Releases bytes that are sent as references, digested, and retained by the store; they can be
-    /// [loaded](Self::load) if the peer has lost the chunks. The next bytes are then read into memory that is still
-    /// in a cache of the processor, and memory does not limit the unacknowledged bytes of a body.
+    /// Releases the bytes from memory if they are sent as references and the store retains them. The caller
+    /// ensures that the digest contains the bytes. If the peer has lost the chunks, the bytes are
+    /// [loaded](Self::load) from the store. The released memory is still in a cache of the processor, so the
+    /// next bytes are read into it quickly. A body can then have more unacknowledged bytes than fit into
+    /// memory.
     pub(super) fn release_bytes(&mut self, store: &mut impl ChunkStore) {
         let mut stays = |(location, row): (Option<ChunkLocation>, &[PieceChunk])| {
             location.is_some_and(|location| store.is_retained(location, row.len()))
@@ -85,7 +87,8 @@ impl Piece {
         Some(buffer.freeze(chunks_bytes - self.length..chunks_bytes))
     }
 
-    /// Returns the rows of chunks that are adjacent in the store, with their locations.
+    /// Divides the chunks into rows. The chunks of a row are adjacent in the store. Returns each row with the
+    /// location of its first chunk.
     fn rows(&self) -> impl Iterator<Item = (Option<ChunkLocation>, &[PieceChunk])> {
         let is_next = |one: &PieceChunk, next: &PieceChunk| {
             one.location.map(|location| location.plus(1)) == next.location
@@ -127,8 +130,8 @@ impl PieceChunk {
         Entry { id, length }
     }
 
-    /// Returns true if the chunk lies directly after the other: in the same container, or as the first chunk of the
-    /// next container after the last one of its own.
+    /// Returns true if this chunk lies directly after `other` in the store: in the same container, or as the
+    /// first chunk of the next container if `other` is the last chunk of its container.
     fn follows(&self, other: &Self, store: &mut impl ChunkStore) -> bool {
         let (Some(location), Some(before)) = (self.location, other.location) else {
             return false;
@@ -162,7 +165,7 @@ pub(super) enum Form {
     Run,
 }
 
-/// Chunks that new ones may resemble: those that followed the last known chunk when it was stored.
+/// Stored chunks that new chunks may resemble: the chunks that followed the last known chunk when it was stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Base {
     pub(super) location: ChunkLocation,
@@ -217,18 +220,19 @@ pub(super) struct PieceBuilder {
     raw: Buffer,
     /// The number of bytes of `raw` that were processed.
     processed: usize,
-    /// Whole chunks at the start of `raw`, either all known to the peer or all new to it.
+    /// The complete chunks at the start of `raw`. Either the peer has all of them, or all are new to the peer.
     chunks: Vec<PieceChunk>,
-    /// The bytes of these chunks in `raw`.
+    /// The number of bytes of these chunks in `raw`.
     chunks_bytes: usize,
+    /// True if the peer has these chunks.
     known: bool,
     /// True if these chunks are adjacent in our store and `raw` contains the whole first chunk.
     in_a_row: bool,
-    /// The start of the partial chunk, as sent in earlier pieces. `skip` is the number of these bytes for the first
-    /// of `chunks`.
+    /// The start of the partial chunk, if it was sent in earlier pieces.
     sent_prefix: Vec<u8>,
+    /// The number of bytes of the first of `chunks` that were sent in earlier pieces.
     skip: u32,
-    /// New chunks are expected to resemble those from this location on.
+    /// The location after the last known chunk. New chunks probably resemble the chunks from this location on.
     after_match: Option<ChunkLocation>,
     predictor: Predictor,
     /// The number of new chunks since the last known one.
@@ -236,7 +240,8 @@ pub(super) struct PieceBuilder {
 }
 
 impl PieceBuilder {
-    /// Makes room for about `most` bytes and returns how many. Whole chunks are sent if there are enough of them.
+    /// Makes space for about `most` bytes and returns the size of this space. If too little space is left in
+    /// the buffer, makes a piece of the complete chunks.
     pub(super) fn make_room<S: ChunkStore>(
         &mut self,
         most: usize,
@@ -262,7 +267,8 @@ impl PieceBuilder {
         most
     }
 
-    /// Returns how many bytes are sent together now. Known chunks are sent while they are in a second-level cache.
+    /// Returns the number of bytes after which a piece ends. A piece of known chunks is shorter, so that its
+    /// bytes are still in a second-level cache.
     fn batch(&self, batch: usize) -> usize {
         if self.known {
             batch.min(REFERENCE_BYTES)
@@ -271,8 +277,9 @@ impl PieceBuilder {
         }
     }
 
-    /// Called after all received bytes were processed. Known chunks are sent if they fill half a batch: the bytes
-    /// that remain are copied, and now they are only a part of one chunk.
+    /// Makes a piece of known chunks if they fill half a batch. The caller calls this after it has processed
+    /// all bytes. The bytes after the piece are copied into the next buffer; at this time they are only a part
+    /// of one chunk.
     pub(super) fn after_processing<S: ChunkStore>(
         &mut self,
         finder: &mut Finder<'_, S>,
@@ -288,7 +295,7 @@ impl PieceBuilder {
         self.raw.spare()
     }
 
-    /// Records the number of bytes written into that buffer.
+    /// Records the number of bytes written into the buffer of [`spare`](Self::spare).
     pub(super) fn filled(&mut self, bytes: usize) {
         self.raw.fill(bytes);
         self.raw.release();
@@ -299,7 +306,7 @@ impl PieceBuilder {
         &self.raw[self.processed..]
     }
 
-    /// Processes the next bytes without deduplication.
+    /// Processes the next bytes without deduplication. Makes pieces of full batches.
     pub(super) fn advance_plain(
         &mut self,
         bytes: usize,
@@ -313,7 +320,7 @@ impl PieceBuilder {
         }
     }
 
-    /// Sends the bytes processed without deduplication.
+    /// Makes a piece of the bytes that were processed without deduplication.
     pub(super) fn end_plain(&mut self, pool: &Pool, pieces: &mut Vec<Piece>) {
         self.seal(self.processed, Form::Plain, Vec::new(), pool, pieces);
     }
@@ -338,16 +345,18 @@ impl PieceBuilder {
         self.raw.len()
     }
 
-    /// Returns how many chunks may be hashed together before the first one is looked up. After this many new chunks
-    /// the next ones are probably new too. If not, fewer useless hashes were computed than useful ones before.
+    /// Returns the number of chunks that may be hashed together before the first of them is looked up. It is
+    /// the number of new chunks since the last known chunk, because the next chunks are probably new too. If
+    /// one of them is known, the number of useless hashes is still smaller than the number of hashes computed
+    /// before.
     pub(super) fn hash_batch(&self) -> usize {
         // The bytes of a chunk that starts in earlier pieces are not contiguous.
         let alone = self.predictor.is_active() || !self.sent_prefix.is_empty();
         if alone { 1 } else { self.new_chunks.max(1) }
     }
 
-    /// Returns the hashes of the next chunks. Each of `ends` counts from the end of the previous chunk, the first
-    /// from the processed bytes.
+    /// Returns the hashes of the next chunks. Each of `ends` is the distance from the end of the previous
+    /// chunk; the first is the distance from the end of the processed bytes.
     pub(super) fn hashes(&self, ends: &[usize], ids: &IdKey) -> Vec<ChunkId> {
         let mut rest = &self.raw[self.chunks_bytes..];
         let mut begun = self.processed - self.chunks_bytes;
@@ -360,8 +369,9 @@ impl PieceBuilder {
         ids.ids(&chunks)
     }
 
-    /// Ends the chunk here. `id` is its hash, if already computed. Returns false if the lookup waits for a pending
-    /// read; the chunk is then unchanged and must be ended again.
+    /// Ends the partial chunk after the processed bytes. `id` is its hash, if already computed. Returns false
+    /// if the lookup waits for a pending read; the chunk is then unchanged, and the caller must end it again
+    /// after the read.
     #[must_use]
     pub(super) fn end_chunk<S: ChunkStore>(
         &mut self,
@@ -404,8 +414,8 @@ impl PieceBuilder {
         true
     }
 
-    /// Compares the bytes that start here with the predicted chunk. If they match, the chunk ends; if more bytes
-    /// are needed, they remain unprocessed.
+    /// Compares the unprocessed bytes with the predicted chunk. If they match, adds the chunk. If more bytes
+    /// are needed, the bytes remain unprocessed.
     pub(super) fn match_prediction<S: ChunkStore>(
         &mut self,
         chunker: &Chunker,
@@ -415,7 +425,7 @@ impl PieceBuilder {
         pieces: &mut Vec<Piece>,
     ) -> Prediction {
         let (raw, at) = (&self.raw[..], self.processed);
-        // The digest of bytes that are sent verbatim is computed while their frame is encoded.
+        // Bytes that are not sent as references are added to the digest when their frame is encoded.
         let all_references = self.known || self.chunks.is_empty();
         let offset = all_references.then_some(self.offset);
         let start = ChunkStart { raw, at, offset };
@@ -434,7 +444,7 @@ impl PieceBuilder {
         prediction
     }
 
-    /// Adds a chunk that ends here; its first `skip` bytes are in earlier pieces.
+    /// Adds a complete chunk. Its first `skip` bytes are in earlier pieces.
     fn add<S: ChunkStore>(
         &mut self,
         sent: PieceChunk,
@@ -474,12 +484,12 @@ impl PieceBuilder {
     /// Returns true if a chunk can be sent in one piece with the previous ones.
     fn may_join(&self, follows: bool, bytes: usize, known: bool) -> bool {
         let full = self.chunks_bytes + bytes > PIECE_BYTES_MAX || self.chunks.len() == CHUNKS_MAX;
-        // A run deserves a frame of its own: a run takes 26 bytes, whatever its length.
+        // A run of chunks gets a separate frame, because a run takes 26 bytes, whatever its length.
         let breaks_run = known && self.chunks.len() >= RUN_CHUNKS_MIN && self.in_a_row && !follows;
         self.known == known && !full && !breaks_run
     }
 
-    /// Makes a piece of the whole chunks.
+    /// Makes a piece of the complete chunks, if there are any.
     pub(super) fn flush_whole<S: ChunkStore>(
         &mut self,
         finder: &mut Finder<'_, S>,
@@ -503,9 +513,10 @@ impl PieceBuilder {
         self.seal(self.processed, form, Vec::new(), finder.pool, pieces);
     }
 
-    /// Ends the body. The partial chunk becomes a chunk if it is long enough; the receiver does the same. Returns
-    /// the location of this chunk if all its bytes were already sent, so that no piece contains it. Like
-    /// [`end_chunk`](Self::end_chunk), this may have to be repeated after a pending read.
+    /// Ends the body. If the partial chunk is long enough, it becomes the last chunk; the receiver does the
+    /// same. Returns the location of this chunk if all its bytes were already sent, because no piece then
+    /// contains the chunk. Fails if the lookup of the chunk waits for a pending read; the caller must call the
+    /// function again after the read.
     pub(super) fn finish<S: ChunkStore>(
         &mut self,
         finder: &mut Finder<'_, S>,
@@ -534,7 +545,7 @@ impl PieceBuilder {
         let form = if !self.known {
             let base = self.after_match.filter(|_| finder.delta);
             let base = base.and_then(|location| base_for(finder, location, self.chunks_bytes));
-            // Later new chunks will resemble those after this base.
+            // The next new chunks probably resemble the chunks after this base.
             if let Some(base) = &base {
                 self.after_match = Some(base.location.plus(base.entries.len()));
             }
@@ -551,7 +562,7 @@ impl PieceBuilder {
         (self.chunks_bytes, self.skip) = (0, 0);
     }
 
-    /// Returns true if, according to the knowledge, the peer has the chunks in our order.
+    /// Returns true if, according to the knowledge, the chunks have the same order in the peer's store.
     fn are_in_order(&self, knowledge: &Knowledge) -> bool {
         // A piece rarely spans more than two containers. If a container in between is in another order, the peer
         // sends a NAK.
@@ -589,8 +600,9 @@ impl PieceBuilder {
     }
 }
 
-/// Returns a base for `bytes` new bytes. One and a half times as long, to allow for removed text, and at least 32
-/// KiB. Contains only chunks that the peer has, from `location` on in the same container.
+/// Returns a base for `bytes` new bytes, if there is one. The base is one and a half times as long as the new
+/// bytes, because text may have been removed, and at least 32 KiB. It contains only chunks that the peer has,
+/// from `location` on in the same container.
 fn base_for<S: ChunkStore>(
     finder: &mut Finder<'_, S>,
     location: ChunkLocation,
@@ -617,25 +629,26 @@ fn base_for<S: ChunkStore>(
     (enough > 0).then_some(Base { location, entries })
 }
 
-/// The maximum length of a piece of references. Larger pieces, as long as those that are compressed, would evict
-/// the buffer from the cache.
+/// The maximum length of a piece of references. With pieces as long as those that are compressed, the buffer
+/// would not stay in the processor's cache.
 const REFERENCE_BYTES: usize = LARGE_BYTES[0];
 
-/// The space for the chunk that fills a batch.
+/// The space in a buffer beyond the batch, for the chunk that exceeds the batch.
 const BEYOND_BATCH_BYTES: usize = 64 << 10;
 
-/// A read of fewer bytes is not worthwhile if more are available.
+/// The smallest read, if more bytes are available. Smaller reads cost too many system calls.
 const READ_BYTES_MIN: usize = 64 << 10;
 
-/// Releasing less memory is not worth a query of the store.
+/// The smallest piece whose bytes are released. Releasing less memory does not justify a query of the store.
 const RELEASED_BYTES_MIN: usize = 16 << 10;
 
 /// The initial capacity of a list of chunks: a full buffer has about forty chunks of 8 KiB.
 const CHUNKS_EXPECTED_MAX: usize = 64;
 
-/// Shorter runs share a piece with other references.
+/// The smallest number of chunks of a run that gets a separate piece. Shorter runs share a piece with other
+/// references.
 const RUN_CHUNKS_MIN: usize = 4;
 
-/// The minimum length of the last chunk of a body. The hash of a shorter chunk takes more than a tenth of the
-/// chunk's length in each location that stores it.
+/// The minimum length of the last chunk of a body. For a shorter chunk, the entries with its hash in the store
+/// and in the index would take more than a tenth of the chunk's length.
 pub(crate) const TAIL_BYTES_MIN: usize = 512;

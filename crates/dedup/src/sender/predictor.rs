@@ -1,8 +1,8 @@
-//! Predicts the next chunk of a body that was stored before: the chunk that followed the last one in its container.
+//! Predicts the next chunk of a body that was sent before: it is the chunk that follows the last chunk in the
+//! container.
 //!
 //! If the bytes match the [fingerprint](crate::fingerprint) of the predicted chunk, the chunk need not be cut,
-//! hashed or looked up. If they do not match, all three steps are done as usual; only the comparison was
-//! useless.
+//! hashed or looked up. If they do not match, the sender does these three steps, and only the comparison was useless.
 
 use crate::chunker::Chunker;
 use crate::store::{ChunkLocation, ChunkStore, FingerprintedEntry};
@@ -16,12 +16,13 @@ use super::stream::BodyDigester;
 pub(super) struct Predictor {
     /// The location of the predicted chunk; `None` without a prediction.
     location: Option<ChunkLocation>,
-    /// The entries from that location on, once the store was read; the first `passed` are behind it.
+    /// Entries of the container, read from the store. Empty if they must be read.
     entries: Vec<FingerprintedEntry>,
+    /// The index of the predicted chunk in `entries`.
     passed: usize,
 }
 
-/// Bytes of a body, and where the next chunk starts in them.
+/// Bytes of a body, and the position in these bytes at which the next chunk starts.
 pub(super) struct ChunkStart<'a> {
     pub(super) raw: &'a [u8],
     pub(super) at: usize,
@@ -41,7 +42,7 @@ pub(super) enum Prediction {
 }
 
 impl Predictor {
-    /// Records a chunk that was found in the body: the next one is predicted.
+    /// Records the location of a chunk that was found in the body. The chunk after this location is predicted next.
     pub(super) fn found(&mut self, location: ChunkLocation) {
         if self.location == Some(location) {
             self.passed += 1;
@@ -52,7 +53,7 @@ impl Predictor {
         self.location = Some(location.plus(1));
     }
 
-    /// Discards the prediction, because another chunk was found.
+    /// Discards the prediction.
     pub(super) fn clear(&mut self) {
         self.location = None;
         self.entries.clear();
@@ -109,7 +110,7 @@ impl Predictor {
         if let Some(&known) = self.entries.get(self.passed) {
             return Some((location, known));
         }
-        // At the end of a container the body continues in the next one.
+        // At the end of a container, the chunks of the body continue in the next container.
         let after = ChunkLocation {
             container: location.container.wrapping_add(1),
             slot: 0,

@@ -1,4 +1,4 @@
-//! One stream that is sent.
+//! The state of one outgoing stream: divides the body into pieces, queues frames, and handles the peer's answers.
 
 use std::collections::VecDeque;
 
@@ -27,12 +27,13 @@ pub(super) struct OutgoingStream {
     pub(super) label: Vec<u8>,
     /// The body may be written up to this offset.
     pub(super) credit: u64,
+    /// The number of bytes written by the user of the stream.
     pub(super) written: u64,
     /// True once the user has closed the body.
     pub(super) closed: bool,
     /// True while the lookup of a chunk waits for a pending read. The bytes after the chunk are unprocessed.
     pub(super) stalled: bool,
-    /// The operation requested while the stream was stalled.
+    /// The operation that the user requested while the stream was stalled. It is done when the stream is resumed.
     deferred: Deferred,
     pub(super) queue: VecDeque<QueueItem>,
     /// True while the stream is in a queue of streams with a frame to send.
@@ -41,23 +42,27 @@ pub(super) struct OutgoingStream {
     is_open: bool,
     /// True once OPEN was sent on the lane of long frames.
     opened_long_lane: bool,
-    /// The location of the chunk that the peer makes of the last bytes of the body when it receives CLOSE.
+    /// The location of the last chunk of the body, if no piece contains its end. The peer stores this chunk when it
+    /// receives CLOSE.
     pub(super) tail: Option<ChunkLocation>,
+    /// The number of bytes at the start of the body that are not deduplicated.
     bypass: u64,
-    /// The number of bytes that the next buffer is made for, and the size of the last one offered.
+    /// The intended size of the next buffer.
     buffer_bytes: usize,
+    /// The size of the buffer that was last returned to the user.
     offered: usize,
     digest: BodyDigester,
     chunker: Chunker,
     builder: PieceBuilder,
     /// The unacknowledged pieces, in order and without gaps.
     pieces: VecDeque<Piece>,
+    /// The offset up to which the peer has acknowledged the body.
     acked: u64,
     /// The bytes of memory kept until they are acknowledged.
     memory_bytes: usize,
     /// The number of bytes recognised by fingerprints.
     pub(super) recognised: u64,
-    /// True once a piece was sent as references.
+    /// True if at least one piece was queued as references.
     pub(super) has_references: bool,
 }
 
@@ -112,12 +117,12 @@ impl OutgoingStream {
         }
     }
 
-    /// Makes room for the next bytes of the body: little for a short body, more for one that fills its buffers.
-    /// There is always some room.
+    /// Makes space for the next bytes of the body. The space is small for a short body, and grows if the user
+    /// fills the buffers. It is never empty.
     pub(super) fn make_room<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>, batch: usize) {
         let mut most = self.buffer_bytes;
         if self.bypass == u64::MAX {
-            // Pieces without deduplication end where the batch is full.
+            // A piece without deduplication ends exactly when its batch is full.
             most = most.min(batch.saturating_sub(self.builder.bytes()).max(1));
         }
         let mut pieces = Vec::new();
@@ -131,7 +136,7 @@ impl OutgoingStream {
         &mut self.builder.spare()[..self.offered]
     }
 
-    /// Records the number of bytes written into that buffer and processes them.
+    /// Records the number of bytes written into the buffer of [`spare`](Self::spare), and processes the bytes.
     pub(super) fn filled<S: ChunkStore>(
         &mut self,
         bytes: usize,
@@ -172,7 +177,7 @@ impl OutgoingStream {
             return;
         }
         let mut pieces = Vec::new();
-        // `close` handles a last chunk of which all bytes were sent before.
+        // If all bytes of the last chunk were sent before, `close` ends the chunk.
         self.stalled = self.builder.has_unsent_tail()
             && !self.builder.end_chunk(None, finder, batch, &mut pieces);
         self.cut(Input::Continues, finder, batch, &mut pieces);
@@ -258,8 +263,9 @@ impl OutgoingStream {
             self.builder.advance(*end);
             self.stalled = !self.builder.end_chunk(Some(id), finder, batch, pieces);
             if self.stalled || self.builder.hash_batch() == 1 {
-                // Either the next chunk is now predicted and can be recognised by its fingerprint, or this chunk
-                // has to be ended again.
+                // If a chunk is now predicted, its fingerprint is compared first, without computing hashes. If
+                // the stream has stalled, this chunk must be ended again. In both cases the chunker continues
+                // after this chunk.
                 self.chunker.restart();
                 return;
             }
@@ -307,7 +313,8 @@ impl OutgoingStream {
         }
     }
 
-    /// Stops deduplicating the body, if only its first bytes were written. Returns true if it was early enough.
+    /// Stops deduplicating the body, if only bytes were written that bypass deduplication. Returns false if
+    /// more bytes were written.
     pub(super) fn bypass(&mut self) -> bool {
         let in_time = self.written <= self.bypass;
         if in_time {
@@ -316,8 +323,8 @@ impl OutgoingStream {
         in_time
     }
 
-    /// Returns true if OPEN has to precede a long frame: the peer has not acknowledged it, and it was not sent on
-    /// the lane of long frames.
+    /// Returns true if OPEN must be sent before a long frame: the peer has not acknowledged OPEN, and OPEN was
+    /// not sent on the lane of long frames. Records that the caller sends it.
     pub(super) fn opens_long_lane(&mut self) -> bool {
         !self.is_open && !std::mem::replace(&mut self.opened_long_lane, true)
     }
@@ -346,7 +353,8 @@ impl OutgoingStream {
 
     fn enqueue<S: ChunkStore>(&mut self, mut pieces: Vec<Piece>, finder: &mut Finder<'_, S>) {
         for piece in &mut pieces {
-            // No frame checksum covers bytes that are sent as references.
+            // The digest of other bytes is computed in one pass with the checksum of their frame. References have no
+            // payload, so their bytes are added here.
             if let Some(raw) = piece.raw().filter(|_| piece.is_reference()) {
                 self.digest.add(piece.offset, raw);
             }
@@ -387,7 +395,7 @@ impl OutgoingStream {
         Some((piece, digest.filter(|_| is_next)))
     }
 
-    /// Returns the digest of the body, after frames were made of all pieces.
+    /// Returns the digest of the body. All pieces must have been encoded before.
     pub(super) fn digest(&self) -> u128 {
         self.digest.body.value()
     }
@@ -401,8 +409,8 @@ impl OutgoingStream {
         }
     }
 
-    /// Handles a NAK for the piece at `offset`: the piece is sent first, in a form that needs less of the peer.
-    /// Returns how many bytes are sent again.
+    /// Handles a NAK for the piece at `offset`. The piece is queued before all others, in another form: a run becomes
+    /// single references, references and deltas become bytes. Returns the number of bytes that are sent again.
     pub(super) fn refused(
         &mut self,
         offset: u64,
@@ -458,7 +466,7 @@ impl OutgoingStream {
         }
     }
 
-    /// Queues all unacknowledged pieces again, as bytes. Returns how many bytes were sent before.
+    /// Queues all unacknowledged pieces again, as bytes. Returns the number of these bytes that were sent before.
     pub(super) fn send_again(&mut self) -> u64 {
         self.queue.clear();
         self.opened_long_lane = false;
@@ -467,7 +475,8 @@ impl OutgoingStream {
         }
         let mut again = 0;
         for piece in &mut self.pieces {
-            // Released pieces are sent as references again: hashes are short compared with loading the bytes.
+            // A piece whose bytes were released is sent as references again: sending hashes is cheaper than
+            // loading the bytes.
             if piece.raw().is_some() {
                 again += if piece.waiting {
                     0
@@ -485,7 +494,7 @@ impl OutgoingStream {
     }
 }
 
-/// The digest of the body, computed while the bytes are in the cache.
+/// Computes the digest of the body while its bytes are still in the processor's cache.
 #[derive(Debug, Default)]
 pub(super) struct BodyDigester {
     body: BodyDigest,
@@ -494,8 +503,8 @@ pub(super) struct BodyDigester {
 }
 
 impl BodyDigester {
-    /// Adds bytes at this offset that no frame checksum covers. Adds no bytes if earlier ones still wait for their
-    /// frame.
+    /// Adds bytes at this offset that are sent as references. Adds no bytes if earlier bytes of the body are
+    /// not in the digest yet; they are added when their frame is encoded.
     pub(super) fn add(&mut self, offset: u64, bytes: &[u8]) {
         if let Some(rest) = self.undigested(offset, bytes) {
             self.body.update(rest);
@@ -503,17 +512,18 @@ impl BodyDigester {
         }
     }
 
-    /// Like [`add`](Self::add), for bytes that will be passed again with more bytes after them: adds only those
-    /// that need no copy.
+    /// Like [`add`](Self::add), but adds only whole blocks of the digest, which need no copy. The caller passes the
+    /// remaining bytes again later, with more bytes after them.
     pub(super) fn add_early(&mut self, offset: u64, bytes: &[u8]) {
         if let Some(rest) = self.undigested(offset, bytes) {
             self.end += self.body.update_whole(rest) as u64;
         }
     }
 
-    /// Compares a chunk with a fingerprint. `bytes` are at their offset in the body and end with the chunk;
-    /// `None` if the digest has to wait for a frame. The caller [accepts](Self::accept) the digest computed in
-    /// the same pass, unless it rejects the chunk for another reason.
+    /// Compares a chunk with a fingerprint. Returns `None` if they differ. In the same pass, the function
+    /// computes the digest over `bytes`, which end with the chunk, and have their offset in the body. `bytes`
+    /// is `None` if the digest must wait for a frame. The caller then [accepts](Self::accept) the computed
+    /// digest, unless it rejects the chunk for another reason.
     pub(super) fn compare(
         &self,
         ids: &IdKey,
@@ -547,10 +557,12 @@ impl BodyDigester {
     }
 }
 
-/// The digest computed in one pass with a fingerprint: its state after this many more blocks.
+/// A digest that was computed in one pass with a fingerprint: its state, and the number of blocks that it has
+/// in addition.
 pub(super) struct DigestAdvance(Option<(DigestState, usize)>);
 
-/// The operation that follows once a stalled body continues. Later variants include the earlier ones.
+/// The operation to do when a stalled body continues. A later variant includes the operations of the earlier
+/// variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Deferred {
     Nothing,
@@ -558,7 +570,7 @@ enum Deferred {
     Close,
 }
 
-/// Returns true if more bytes can be expected to complete the predicted chunk.
+/// States if the stream may wait for more bytes, which could complete the predicted chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Input {
     /// More bytes may follow.
@@ -567,7 +579,7 @@ enum Input {
     Ended,
 }
 
-/// A request or a short response, and the number of bytes that are processed while they are in a second-level
-/// cache.
+/// The smallest buffer. It fits a request or a short response.
 const BUFFER_BYTES_MIN: usize = 16 << 10;
+/// The largest buffer. Its bytes are processed while they are still in a second-level cache.
 const BUFFER_BYTES_MAX: usize = 256 << 10;

@@ -1,8 +1,9 @@
 //! Measures how much an attack slows down a well-behaved client.
 //!
-//! One edge on its own core serves a well-behaved client: hits over kept connections as fast as possible, and one
-//! miss after another. First the client is alone (the calm phase), then each attack runs beside it. Three figures
-//! count: the remaining hits per second, the 99th percentile of the misses' latency, and the edge's peak memory.
+//! One edge on its own core serves a well-behaved client, which requests hits over kept connections as fast as
+//! possible and one miss after another. First the client is alone (the calm phase), then each attack runs
+//! beside the client. There are three figures: the remaining hits per second, the 99th percentile of the
+//! misses' latency, and the edge's peak memory.
 //!
 //! The attackers are threads of this process. They send to loopback only, from their own loopback addresses.
 //! Connections, frames per second and duration are limited.
@@ -64,7 +65,8 @@ struct Plan {
     out: PathBuf,
 }
 
-/// The limits for acceptance: a share of the calm hits, and a multiple of the p99 of the calm misses.
+/// The goals: at least this share of the hits per second of the calm phase, and less than this multiple of the p99 of
+/// its misses.
 const HITS_SHARE_MIN: f64 = 0.9;
 const MISS_P99_RATIO_MAX: f64 = 2.0;
 
@@ -76,7 +78,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     let mut raw = File::create(plan.out.join("runs.jsonl"))?;
     let mut rows = Vec::new();
     for &attack in &plan.attacks {
-        // Each attack gets a fresh edge, so that the effects of one attack are not charged to the next.
+        // Each attack gets a fresh edge, so that the effects of one attack do not change the figures of the next.
         let stage = Stage::set(&plan, attack)?;
         let seconds = Duration::from_secs(plan.seconds);
         let memory_bytes_bound = stage.memory_bytes_bound;
@@ -146,7 +148,8 @@ impl Plan {
     }
 }
 
-/// Measures the client beside a well-behaved client that downloads as many bytes as the attack made the edge fetch.
+/// Measures the client beside a second well-behaved client, which downloads as many bytes as the attack made the edge
+/// fetch.
 fn beside_ordinary_traffic(
     plan: &Plan,
     attack: Attack,

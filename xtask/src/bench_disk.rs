@@ -4,8 +4,8 @@
 //! fetches. [`hits`] requests objects from edgeward and nginx, whose caches are on the same file system.
 //! [`mod@write`] compares the store's write speed with fio's, and measures how writing affects hits from memory.
 //!
-//! Where possible, figures come from outside the measured process: the kernel's counters of the process and the
-//! device, and the origin's request counter.
+//! Most figures come from outside the measured process: from the kernel's counters of the process and the device, and
+//! from the origin's request counter.
 
 mod goal;
 mod hits;

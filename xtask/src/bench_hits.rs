@@ -1,12 +1,12 @@
 //! Compares edgeward, nginx and Varnish: `cargo xtask bench-hits`.
 //!
-//! The figure is requests per CPU-second of the server: its user and system time during a run, including child
-//! processes. A client that is too slow to saturate the server therefore has little effect. The servers of one
-//! workload are up at the same time, and all but the measured one are idle. Their runs alternate in an order that
-//! changes with each round.
+//! The figure is requests per CPU-second of the server. CPU time is the user and system time during a run,
+//! including child processes. If the client is too slow to saturate the server, the figure therefore hardly
+//! changes. The servers of one workload run at the same time, and all but the measured one are idle. The order
+//! in which they are measured changes with each round.
 //!
-//! A run counts only if it is valid: the origin counts its requests, and hits must cause no request and misses one
-//! request each.
+//! The origin counts its requests. A run is valid only if hits caused no request to the origin and each miss
+//! caused one.
 
 pub(crate) mod client;
 pub(crate) mod facts;
@@ -83,7 +83,7 @@ fn measure_workload(
         if workload.kind == Kind::Hit {
             stage.fill(running, workload, plan.keys)?;
         }
-        // Warm-up, not measured: connections, allocators and branch predictors settle.
+        // This run is a warm-up for connections, allocators and branch predictors. Its result is dropped.
         load::run(
             plan,
             root,
@@ -171,7 +171,7 @@ fn measure(
     })
 }
 
-/// Returns why a run is invalid, if it is.
+/// Returns the reason why a run is invalid, or `None` for a valid run.
 fn spoiled(kind: Kind, requests: u64, errors: u64, origin_requests: u64) -> Option<String> {
     if errors > 0 {
         return Some(format!("{errors} of {requests} requests failed"));
@@ -198,7 +198,8 @@ fn tag() -> u64 {
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Returns the folder for the results. Results of a whole plan are kept and never overwritten.
+/// Returns the folder for the results. Each run of a whole plan gets a new folder, so its results are never
+/// overwritten.
 fn results_folder(plan: &Plan, root: &Path) -> anyhow::Result<PathBuf> {
     let folder = if let Some(named) = &plan.out {
         named.clone()

@@ -3,7 +3,7 @@
 //! PostgreSQL from Debian and Cassandra from Maven Central run on loopback with tables of random UUIDs. The tables
 //! are kept for the next run. `edgeward filter build` reads each table several times and builds a static filter. The
 //! measured values are duration, CPU time and memory of edgeward and of the database. A run is invalid if its filter
-//! has another number of ids than the table, or if the connection to the database was lost meanwhile.
+//! does not have the same number of ids as the table, or if the connection to the database was lost during the run.
 
 mod cassandra;
 mod database;
@@ -114,7 +114,7 @@ fn measure(
     }))
 }
 
-/// Returns why a run is invalid, if it is.
+/// Returns the reason why a run is invalid, or `None` for a valid run.
 fn spoiled(built: &Value, ids: u64) -> Option<String> {
     let (found, setbacks) = (&built["ids"], &built["setbacks"]);
     if *found != json!(ids) {

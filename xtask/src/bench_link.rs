@@ -1,11 +1,11 @@
 //! Measures what the link saves, compared with other tools: `make bench-link`.
 //!
 //! Sizes: successive sets of real packages pass through the link's own encoders and through zstd, borg, restic,
-//! casync and rsync. The link's part is an example of `chunk-store` without sockets: both endpoints with their stores
-//! and compressors. Each tool stores or sends set after set, so the bytes for the second set are the cost of an
-//! update.
+//! casync and rsync. An example of `chunk-store` runs both endpoints of the link with their stores and
+//! compressors, without sockets. Each tool stores or sends set after set, so the bytes for the second set are
+//! those of an update.
 //!
-//! Speed and latency: both endpoints on loopback, in an example of `link`.
+//! Speed and latency: an example of `link` runs both endpoints on loopback.
 
 mod corpus;
 mod peers;

@@ -1,8 +1,9 @@
 //! Measures the memory of an edge under churn: objects enter and leave the cache.
 //!
-//! A cell is one kind of objects and one capacity. Each cell has a fresh edge and a synthetic origin on loopback.
-//! Connections request objects as fast as possible. Most objects are new, some were requested recently, and a few are
-//! requested repeatedly, so that large bodies move to the file in memory. Meanwhile the edge's memory is sampled.
+//! Each combination of a kind of objects and a capacity, called a cell, has a fresh edge and a synthetic origin
+//! on loopback. Connections request objects as fast as possible. Most objects are new, some were requested
+//! recently, and a few are requested repeatedly, so that the edge moves large bodies to its file in memory.
+//! Meanwhile the edge's memory is sampled.
 //!
 //! The limit of a sample is (hot.capacity + the fills at that moment + the documented base) x 1.1. This is stricter
 //! than a limit with `limits.fill_bytes_max`, 256 MiB by default, instead of the current fills.
@@ -41,21 +42,21 @@ usage: cargo xtask bench-memory [options]
   --out FOLDER       samples.jsonl and summary.md [bench/scratch/memory]
 ";
 
-/// The documented base: memory of an edge without TLS and disk, besides the cache and the fills
+/// Returns the documented base in bytes: the memory of an edge without TLS and disk, besides the cache and the fills
 /// (docs/explanation/memory.md).
 pub(crate) const fn base_bytes(workers: u64) -> u64 {
     (33 + workers) * (512 << 10)
 }
 
-/// The limit of memory, as a multiple of capacity, fills and base.
+/// The limit of memory, as a multiple of the sum of capacity, fills and base.
 pub(crate) const MEMORY_RATIO_MAX: f64 = 1.1;
 
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The cache is filled this many times before samples count.
+/// The warm-up ends when the clients have received this multiple of the capacity.
 const WARMUP_FILLS: u64 = 2;
 
-/// Objects that every client requests repeatedly.
+/// The number of objects that every client requests repeatedly.
 const POPULAR: u64 = 16;
 
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +77,8 @@ impl Objects {
         }
     }
 
-    /// The size of an object, a function of its number. The logarithms of the sizes are uniformly distributed.
+    /// Returns the size of an object in bytes, a function of its number. The logarithms of the sizes are uniformly
+    /// distributed.
     fn size(self, object: u64) -> u64 {
         let (least, most) = match self {
             Self::Small => (200.0_f64, 10_240.0),
@@ -144,7 +146,7 @@ struct Sample {
 }
 
 impl Sample {
-    /// The share of the limit. The limit is exceeded above 1.
+    /// Returns the memory divided by the limit. A value above 1 exceeds the limit.
     fn of_bound(&self) -> f64 {
         self.memory as f64 / self.bound as f64
     }
@@ -176,7 +178,7 @@ impl Plan {
             samples
         })?;
         let label = format!("{}, {} MiB", objects.name(), capacity >> 20);
-        // One line per second: the sample with the most memory.
+        // The file has one line per second: the sample with the most memory.
         for second in samples.chunk_by(|a, b| a.seconds as u64 == b.seconds as u64) {
             let most = second.iter().max_by_key(|sample| sample.memory);
             if let Some(most) = most {
@@ -302,8 +304,8 @@ fn line(cell: &Value) -> String {
     )
 }
 
-/// Requests objects until the cell is over: one in sixteen is popular, one in four is the client's tenth last, the
-/// others are new.
+/// Requests objects until `over` is set. One request in sixteen is for a popular object, one in four is for the
+/// object that was new ten objects ago, and the others are for new objects.
 fn ask(
     port: u16,
     objects: Objects,

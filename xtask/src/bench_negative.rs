@@ -1,8 +1,9 @@
 //! Measures the cost of an id filter on an edge, and its responses.
 //!
-//! Two edges run, one of them with a filter of many ids. Both get hits in turn. The filter does not affect hits, so
-//! the CPU time per request should be equal. The edge with the filter then gets absent ids, and nginx with
-//! `return 404` gets the same for comparison. The resident sets of both edges are shown beside the filter's size.
+//! Two edges run, one of them with a filter of many ids. Both get hits in turn. The filter does not affect
+//! hits, so the CPU time per request should be equal. Then the edge with the filter gets requests for absent
+//! ids. For comparison, nginx with `return 404` gets the same requests. The resident sets of both edges are
+//! shown beside the filter's size.
 
 mod stage;
 
@@ -68,7 +69,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     let mut raw = File::create(plan.out.join("runs.jsonl"))?;
     writeln!(raw, "{memory}")?;
     let mut runs = Vec::new();
-    // Warm-up, not measured: connections, allocators and branch predictors settle.
+    // These runs are a warm-up for connections, allocators and branch predictors. Their results are dropped.
     for (server, kind) in WHAT {
         measure(&plan, root, &stage, server, kind, 1, 0)?;
     }
@@ -127,7 +128,7 @@ fn filter(plan: &Plan) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// One run against one server.
+/// Measures one run against one server, and checks its responses.
 fn measure(
     plan: &Plan,
     root: &Path,
@@ -162,7 +163,8 @@ fn measure(
     let requests = number("requests");
     let errors = load["errors"].as_object().into_iter().flatten();
     let errors: u64 = errors.filter_map(|(_, count)| count.as_u64()).sum();
-    // One in a hundred absent ids passes the filter, and the origin has an object for every path.
+    // One in a hundred absent ids passes the filter. The origin answers these requests, because it has an object for
+    // every path.
     let refused = number("refused") / requests;
     let is_right = match (kind, server) {
         ("hit", _) => refused == 0.0 && to_origin as f64 <= requests / 1000.0,
@@ -251,7 +253,7 @@ fn median(numbers: &[f64]) -> f64 {
 impl Plan {
     fn understood(root: &Path, options: &Options) -> anyhow::Result<Self> {
         let ids = options.number("--ids", 100_000_000)?;
-        // The keys of hits are multiples of a prime and must be among the ids.
+        // The keys of hits are the first multiples of 7919, and all must be among the ids.
         ensure!(ids >= KEYS * 7919, "at least {} ids", KEYS * 7919);
         Ok(Self {
             ids,

@@ -3,10 +3,10 @@
 //! Each case starts a synthetic origin and an edge, and fetches one object to learn the edge's overhead per object.
 //! Then the trace is replayed over HTTP and simulated with this overhead. A row shows both object hit ratios.
 //!
-//! In the simulator a fill takes no time. On the server a request that arrives during a fill of its object shares the
-//! fill: `Cache-Status` says `collapsed`, where the simulator counts a hit. With several connections the goal
-//! therefore applies to hits and collapsed requests together: requests that were answered without their own request
-//! to the origin. Hits alone are shown beside.
+//! In the simulator a fill takes no time. On the server, a request that arrives during a fill of its object
+//! shares the fill. The server calls such a request `collapsed` in `Cache-Status`, and the simulator counts a
+//! hit. With several connections the goal therefore applies to the sum of hits and collapsed requests: the
+//! requests that caused no request to the origin. The ratio of hits alone is also shown.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,13 +36,14 @@ usage: cargo xtask bench-prediction TRACE [options]
   --out FOLDER        rows, in prediction.jsonl [bench/scratch/prediction]
 ";
 
-/// Goals in points of the object hit ratio, for one worker and for more.
+/// The maximum difference in percentage points of the object hit ratio: for one worker, and for several workers.
 const GOALS_POINTS: (f64, f64) = (0.5, 1.0);
 
 /// The size of the object that is fetched to learn the overhead.
 const PROBE_BYTES: u64 = 1024;
 
-/// The part of the charge for the body, computed by `edgeward_types::allocated_bytes`.
+/// The number of bytes that the edge charges for the body of this object, computed by
+/// `edgeward_types::allocated_bytes`.
 const PROBE_BODY_BYTES: u64 = 1088;
 
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
@@ -221,7 +222,7 @@ struct Row {
     requests: u64,
     errors: u64,
     simulated: f64,
-    /// Hits and collapsed requests.
+    /// The ratio of hits and collapsed requests to all requests.
     measured: f64,
     hits_only: f64,
     seconds: f64,

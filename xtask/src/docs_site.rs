@@ -1,8 +1,9 @@
-//! Builds the documentation as a site: copies the pages to a folder, runs mdBook, and checks every link of the
-//! result.
+//! Builds the documentation as a site: copies the pages to a folder, runs mdBook, and checks every link of the built
+//! pages.
 //!
-//! mdBook needs all sources below one folder, with a table of contents. The pages are in several folders and link to
-//! raw results, so this command copies the pages of `docs/SUMMARY.md` and all Markdown files that they link to.
+//! mdBook needs all sources below one folder, with a table of contents. The pages of this repository are in
+//! several folders and link to raw results. This command therefore copies the pages of `docs/SUMMARY.md` and
+//! all files that they link to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -133,7 +134,8 @@ fn linked_files(page: &Path, text: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Returns `text` with every relative link replaced by what `map` returns. `None` leaves only the text of the link.
+/// Returns `text` with every relative link replaced by the result of `map`. If `map` returns `None`, only the text of
+/// the link remains.
 ///
 /// Code, links to other sites and links within the page stay as they are.
 fn map_links(text: &str, mut map: impl FnMut(&str) -> Option<String>) -> String {
@@ -179,7 +181,7 @@ fn map_links(text: &str, mut map: impl FnMut(&str) -> Option<String>) -> String 
     out
 }
 
-/// Removes the `[` that the end of `text` is the label of.
+/// Removes the last `[` without a matching `]`: the bracket that opened the text of the link.
 fn drop_opening_bracket(text: &mut String) {
     let mut depth = 0_usize;
     for (at, character) in text.char_indices().rev() {
@@ -208,7 +210,7 @@ fn resolve(page: &Path, link: &str) -> PathBuf {
     path
 }
 
-/// Returns the file that a link shows: for a folder its README.md, or `None` if the folder has none.
+/// Returns the file to which a link leads: for a folder its README.md, or `None` if the folder has no README.md.
 fn with_readme(root: &Path, path: PathBuf) -> Option<PathBuf> {
     let readme = path.join("README.md");
     match root.join(&path).is_dir() {
@@ -217,7 +219,8 @@ fn with_readme(root: &Path, path: PathBuf) -> Option<PathBuf> {
     }
 }
 
-/// The path of a file in the site's source. mdBook links to `README.md` wrongly, so these pages are called `index.md`.
+/// Returns the path of a file in the site's source. mdBook creates wrong links to `README.md`, so these pages are
+/// renamed to `index.md`.
 fn site_path(file: &Path) -> PathBuf {
     match file.file_name().is_some_and(|name| name == "README.md") {
         true => file.with_file_name("index.md"),
@@ -225,7 +228,7 @@ fn site_path(file: &Path) -> PathBuf {
     }
 }
 
-/// Returns the link from one file to another.
+/// Returns the relative link from one file to another.
 fn relative(from: &Path, to: &Path) -> String {
     let depth = from.components().count() - 1;
     format!("{}{}", "../".repeat(depth), to.display())
@@ -260,13 +263,13 @@ fn markdown_below(root: &Path, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(pages)
 }
 
-/// Checks every `href` and `src` of the built pages. Returns a line for each broken link.
+/// Checks every `href` and `src` of the built pages. Returns a message for each broken link.
 fn broken_links(site: &Path) -> anyhow::Result<Vec<String>> {
     let mut pages = BTreeMap::new();
     read_pages(site, Path::new(""), &mut pages)?;
     let mut broken = Vec::new();
     for (page, text) in &pages {
-        // The links of this page start from the address at which the site is published.
+        // The links of this page are relative to the address of the published site.
         if page == Path::new("404.html") {
             continue;
         }
@@ -318,7 +321,7 @@ fn read_pages(
     Ok(())
 }
 
-/// The values of an attribute in HTML as mdBook writes it, with double quotes.
+/// Returns the values of an attribute in HTML with double quotes, as mdBook writes it.
 fn attributes<'a>(html: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
     let opening = format!(" {name}=\"");
     let width = opening.len();

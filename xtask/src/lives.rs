@@ -1,8 +1,8 @@
 //! Random test scripts for the filter clients in other languages.
 //!
-//! The model in `crates/filter/tests/model` generates random lives of a filter client and checks the Rust client
-//! against its specification. It writes each life as a script. The tests of the other clients follow the scripts in
-//! the file that the variable `LIVES` names.
+//! A life is a random sequence of the events that a filter client meets. The model in `crates/filter/tests/model`
+//! generates lives, checks the Rust client against its specification, and writes each life as a script. The tests of
+//! the other clients execute the scripts in the file that the variable `LIVES` names.
 
 use std::path::Path;
 use std::process::Command;
@@ -21,7 +21,7 @@ usage: cargo xtask lives [options]
   --out FILE     where, one life a line (target/filter-lives.jsonl)
 ";
 
-/// Writes the scripts. Returns true if the writing succeeded.
+/// Writes the scripts. Returns true if this succeeded.
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     let file = options.path("--out", root, "target/filter-lives.jsonl");
     let lives: u64 = options.number("--lives", 40)?;

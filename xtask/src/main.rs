@@ -25,7 +25,7 @@ use options::Options;
 struct Chore {
     name: &'static str,
     help: &'static str,
-    /// Returns true if it is done, false if the result is negative.
+    /// Executes the command. Returns true on success, and false if a check failed or a goal was missed.
     run: fn(&Path, &Options) -> anyhow::Result<bool>,
 }
 
@@ -110,7 +110,7 @@ fn main() -> ExitCode {
             )),
         },
     };
-    // Exit codes: 0 done, 1 negative result, 2 error.
+    // Exit codes: 0 for success, 1 for a failed check or a missed goal, 2 for an error.
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
@@ -121,7 +121,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Lists all commands with the first line of their help.
+/// Returns a list of all commands with the first line of their help.
 fn help() -> String {
     let mut text = String::from(
         "Chores that need the whole workspace.\n\nusage: cargo xtask <chore> [options]\n\n",
@@ -134,7 +134,7 @@ fn help() -> String {
     text + "\neach has --help\n"
 }
 
-/// The folder of the workspace's `Cargo.toml`, the parent of this crate's folder.
+/// Returns the folder of the workspace's `Cargo.toml`: the parent of this crate's folder.
 fn workspace_root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()

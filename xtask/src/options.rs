@@ -1,12 +1,12 @@
 //! Parses the command line of a chore according to its help text.
 //!
-//! The help text is the definition. A line that begins with `--runs N` declares an option with a value, one that
-//! begins with `--few` a switch. Words in capitals after `usage: cargo xtask <chore>` set the number of positional
-//! arguments. Every option therefore has a line of help, no line describes an option that does not exist, and an
-//! invalid value is reported with its line of help.
+//! The help text defines the options. A line that begins with `--runs N` declares an option with a value; a line that
+//! begins with `--few` declares a switch. Words in capitals after `usage: cargo xtask <chore>` set the number of
+//! positional arguments. Every option therefore has a line of help, no line describes an option that does not exist,
+//! and the error for an invalid value shows the line of help.
 //!
-//! clap, which the program uses, would add to the compile time of `tidy`, the first step of every check. This module
-//! has all that the chores need.
+//! The binary uses clap for its options. Here clap would add to the compile time of `tidy`, the first step of every
+//! check.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -117,7 +117,7 @@ impl Options {
         Ok(list)
     }
 
-    /// Like `list`, where each value is the name of one of `all`. Without the option, returns all.
+    /// Like `list`, but each value must be the name of an element of `all`. Without the option, returns all elements.
     pub(crate) fn choice<T: Copy>(
         &self,
         name: &str,
@@ -179,7 +179,7 @@ impl Options {
         })
     }
 
-    /// Returns comma-separated sizes, all greater than zero.
+    /// Returns comma-separated sizes in bytes, all greater than zero.
     pub(crate) fn sizes(&self, name: &str, default: &str) -> anyhow::Result<Vec<u64>> {
         let parts = self.list(name, default)?;
         let sizes = parts.iter().map(|part| {
@@ -194,19 +194,19 @@ impl Options {
         root.join(self.given(name).unwrap_or(default))
     }
 
-    /// Like `path`, but creates the folder. The defaults are excluded from version control.
+    /// Like `path`, but creates the folder. Version control ignores the default folders.
     pub(crate) fn folder(&self, name: &str, root: &Path, default: &str) -> anyhow::Result<PathBuf> {
         let path = self.path(name, root, default);
         std::fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
         Ok(path)
     }
 
-    /// Returns the binary to measure.
+    /// Returns the path of the `edgeward` binary to measure.
     pub(crate) fn edgeward(&self, root: &Path, default: &str) -> anyhow::Result<PathBuf> {
         edgeward_binary(self.given("--edgeward").unwrap_or(default), root)
     }
 
-    /// The error for an invalid value, with the option's line of help.
+    /// Returns the error for an invalid value, with the option's line of help.
     fn unclear(&self, name: &str) -> anyhow::Error {
         let value = self.given(name).unwrap_or_default();
         let flag = flags(self.help).find(|flag| flag.name == name);
@@ -253,7 +253,7 @@ fn size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// Formats bytes as `size` parses them, in the largest unit that divides them.
+/// Formats a number of bytes for [`size`], in the largest unit that divides the number.
 pub(crate) fn written(bytes: u64) -> String {
     match bytes {
         n if n > 0 && n % (1 << 30) == 0 => format!("{}GiB", n >> 30),
@@ -280,7 +280,7 @@ impl fmt::Display for Flag {
 }
 
 fn flags(help: &'static str) -> impl Iterator<Item = Flag> {
-    // Lines with more indentation are prose.
+    // Lines with more indentation continue a description.
     let lines = help.lines().filter_map(|line| line.strip_prefix("  "));
     lines.filter(|line| line.starts_with("--")).map(|line| {
         let (name, rest) = line.split_once(' ').unwrap_or((line, ""));
@@ -300,7 +300,7 @@ fn usage(help: &'static str) -> &'static str {
     line.expect("each help has a line that begins with usage")
 }
 
-/// The number of positional arguments in the usage line, with or without brackets.
+/// Returns the number of positional arguments in the usage line, with or without brackets.
 fn words_max(usage: &str) -> usize {
     let is_word = |word: &&str| {
         let word = word.trim_matches(['[', ']']);

@@ -34,7 +34,7 @@ usage: cargo xtask tidy
   --words FOLDER   check only the words and line lengths of files in this folder
 ";
 
-/// Files that newcomers, packagers and lawyers look for first.
+/// Files that must exist, because newcomers and packagers look for them first.
 const MUST_EXIST: [&str; 12] = [
     ".ci/run",
     "ARCHITECTURE.md",
@@ -50,7 +50,7 @@ const MUST_EXIST: [&str; 12] = [
     "scripts/ensure-rust",
 ];
 
-/// Extensions of prose and code; other files are data.
+/// The extensions of files with prose or code. Other files are data and are not checked for words.
 const TEXT: [&str; 9] = [
     "conf", "lua", "md", "rs", "sh", "toml", "vcl", "yaml", "yml",
 ];
@@ -85,7 +85,7 @@ impl Finding {
     }
 }
 
-/// Prints the order of the modules of `proxy` and all findings. Returns true without errors.
+/// Prints the order of the modules of `proxy` and all findings. Returns true if there are no errors.
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     if let Some(prefix) = options.given("--words") {
         return words_below(root, prefix);
@@ -98,7 +98,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     Ok(print(&findings))
 }
 
-/// Prints the findings about words in files whose path begins with `prefix`. Returns true without findings.
+/// Prints the findings about words in files whose path begins with `prefix`. Returns true if there are no findings.
 fn words_below(root: &Path, prefix: &str) -> anyhow::Result<bool> {
     let replaced = replaced_words(root)?;
     let mut findings = Vec::new();
@@ -110,7 +110,7 @@ fn words_below(root: &Path, prefix: &str) -> anyhow::Result<bool> {
     Ok(print(&findings))
 }
 
-/// Prints findings and their number. Returns true without errors.
+/// Prints findings and their number. Returns true if there are no errors.
 fn print(findings: &[Finding]) -> bool {
     for finding in findings {
         let level = if finding.fails { "error" } else { "warning" };
@@ -239,13 +239,14 @@ fn check(root: &Path) -> anyhow::Result<(Vec<Finding>, layers::Order)> {
     Ok((findings, layers.order))
 }
 
-/// Returns the text of a file, or an empty text for a file that is not UTF-8, such as a picture.
+/// Returns the text of a file, or an empty text for a file that is not UTF-8, such as a picture. Returns `None`
+/// if the file does not exist.
 fn present(file: &Path) -> Option<String> {
     file.is_file()
         .then(|| fs::read_to_string(file).unwrap_or_default())
 }
 
-/// Checks that each external crate is used and has its reason in docs/adr.
+/// Checks that each external crate is used, and that docs/adr gives the reason for it.
 fn dependencies(root: &Path, packages: &[edges::Package]) -> anyhow::Result<Vec<Finding>> {
     let manifest = fs::read_to_string(root.join("Cargo.toml")).context("Cargo.toml")?;
     let mut records = String::new();
@@ -272,8 +273,8 @@ fn unexplained(manifest: &str, records: &str) -> Vec<Finding> {
         .collect()
 }
 
-/// Warns about dependencies of the workspace that no crate uses. It is a warning because the crate may be needed
-/// soon.
+/// Warns about dependencies of the workspace that no crate uses. This is no error, because a crate may need the
+/// dependency soon.
 fn unused(manifest: &str, packages: &[edges::Package]) -> Vec<Finding> {
     shared_dependencies(manifest)
         .filter(|name| !packages.iter().any(|package| package.depends_on(name)))

@@ -1,7 +1,7 @@
 //! Regenerates the golden files under `vectors/` after a deliberate change of a format.
 //!
-//! The tests that compare the code with these files also write them on request. Guava writes its own files, if its
-//! jars are given, and reads ours, which shows that `BloomFilter.readFrom` accepts them.
+//! The tests that compare the code with these files also write them on request. If the jars of Guava are given, Guava
+//! writes its own files and reads ours, which shows that `BloomFilter.readFrom` accepts them.
 
 use std::path::Path;
 use std::process::Command;
@@ -20,7 +20,7 @@ usage: cargo xtask vectors [options]
                  them back
 ";
 
-/// Writes the files. Returns true if all were written and checked.
+/// Writes the files. Returns true if all files were written and checked.
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     if let Some(jars) = options.given("--guava") {
         guava(root, jars)?;
@@ -45,7 +45,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Runs Guava to write its files and to read ours.
+/// Runs a Java program with Guava, first to write Guava's files and then to read ours.
 fn guava(root: &Path, jars: &str) -> anyhow::Result<()> {
     let folder = root.join("vectors/filter");
     for task in ["write", "read"] {

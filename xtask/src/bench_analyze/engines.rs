@@ -12,9 +12,9 @@ use super::usage::{self, Usage};
 /// An engine that counts requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Engine {
-    /// edgeward, counts only, with this many threads.
+    /// edgeward, counting only, with this number of threads.
     Counts(u32),
-    /// edgeward, the whole analysis.
+    /// edgeward with the whole analysis.
     Full,
     DuckDb,
     DataFusion,
@@ -24,7 +24,8 @@ pub(super) enum Engine {
 }
 
 impl Engine {
-    /// Returns the installed engines.
+    /// Returns the engines to measure: edgeward's, the installed ones of the plan's Python, and awk if the plan
+    /// includes it.
     pub(super) fn all(plan: &Plan) -> Vec<Self> {
         let mut engines = vec![Self::Counts(1), Self::Counts(2), Self::Full];
         for engine in [Self::DuckDb, Self::DataFusion, Self::ChDb] {
@@ -126,8 +127,8 @@ impl Engine {
     }
 }
 
-/// Columns between spaces, quoted or not. This is DuckDB's fastest way. It is correct if no user agent has an escaped
-/// quote, and the generated ones have none.
+/// Reads a line as columns between spaces, quoted or not. This is the fastest way in DuckDB. The result is wrong if a
+/// user agent has an escaped quote; generated logs have no such user agent.
 const DUCKDB: &str = "
 import sys, duckdb
 memory, temp, files = sys.argv[1], sys.argv[2], sys.argv[3:]
@@ -144,7 +145,7 @@ row = con.execute('''
 print(*row)
 ";
 
-/// The value of `--memory`, in bytes.
+/// Reads whole lines and splits them in SQL. The memory limit is the value of `--memory`, in bytes.
 const DATAFUSION: &str = "
 import os, sys, pyarrow
 from datafusion import RuntimeEnvBuilder, SessionConfig, SessionContext

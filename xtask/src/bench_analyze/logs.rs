@@ -1,4 +1,4 @@
-//! The logs. Each size is generated once and kept.
+//! The logs to count. They are generated once per size and compression, and kept.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -10,7 +10,7 @@ use anyhow::{Context as _, ensure};
 use super::Plan;
 use crate::say;
 
-/// The log with one compression.
+/// The files of the log in one compression.
 pub(super) struct LogSet {
     pub(super) compression: &'static str,
     pub(super) files: Vec<PathBuf>,
@@ -25,7 +25,7 @@ pub(super) fn ensure(plan: &Plan) -> anyhow::Result<Vec<LogSet>> {
         .map(|&compression| {
             let name = format!("{}-{}-{}-{compression}", plan.lines, plan.urls, plan.files);
             let folder = plan.out.join(name);
-            // This file is written last. A folder without it is left from an interrupted run.
+            // This file is written last. A folder without the file is left over from an interrupted run.
             let mark = folder.join("raw_bytes");
             if !mark.is_file() {
                 say(format!("making {} …\n", folder.display()));
@@ -91,7 +91,7 @@ fn make(plan: &Plan, compression: &str, folder: &Path) -> anyhow::Result<u64> {
     Ok(raw_bytes)
 }
 
-/// Uses the default compression levels, as logrotate does.
+/// Starts a compressor that writes to `path`, with its default compression level, as logrotate does.
 fn compressor(compression: &str, path: &Path) -> anyhow::Result<Child> {
     let program = if compression == "gz" { "gzip" } else { "zstd" };
     let file = File::create(path).with_context(|| format!("{}", path.display()))?;

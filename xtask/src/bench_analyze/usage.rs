@@ -13,16 +13,16 @@ use anyhow::Context as _;
 pub(crate) struct Usage {
     pub(crate) success: bool,
     pub(crate) wall: Duration,
-    /// User and system time, including children that were waited for.
+    /// User and system time of the process and of the children that it waited for.
     pub(crate) cpu: Duration,
-    /// The peak resident set; `None` for a shell, because its children use the memory.
+    /// The peak resident set of the process; `None` for a shell, because the children of a shell use the memory.
     pub(crate) rss_bytes: Option<u64>,
 }
 
 /// Runs a command to its end. Returns its output and its resource use.
 ///
-/// A process that has ended stays in `/proc` until its parent waits for it; its times are then final. Its memory is
-/// already released, so the peak is read every few milliseconds while it runs.
+/// A process that has ended stays in `/proc` until its parent waits for it, and its times are then final. Its
+/// memory is released when it ends, so the peak is read every few milliseconds while the process runs.
 pub(crate) fn of(command: &mut Command) -> anyhow::Result<(Vec<u8>, Usage)> {
     let shell = command.get_program() == "sh";
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! The attackers. Each has its own connections and does a bounded amount of work in each turn.
+//! The attackers. Each attacker has its own connections and does a bounded amount of work in each turn of 20 ms.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
@@ -46,7 +46,7 @@ pub(super) fn start(attack: Attack, strength: Strength, stage: &Stage) -> anyhow
             move || Attacker::new(attack, strength, port).run(&over, &cpu_time)
         })
         .context("the attacker's thread")?;
-    // Waits as long as opening all connections takes.
+    // Waits until the attacker has had enough turns to open all connections.
     let turns = attack.connections() / attack.opened_a_turn(strength) + 10;
     thread::sleep(TURN * u32::try_from(turns).expect("some hundred turns"));
     Ok(Running {
@@ -57,12 +57,12 @@ pub(super) fn start(attack: Attack, strength: Strength, stage: &Stage) -> anyhow
 }
 
 impl Running {
-    /// Seconds of CPU time that the attackers have used.
+    /// Returns the seconds of CPU time that the attackers have used.
     pub(super) fn cpu_seconds(&self) -> f64 {
         self.cpu_time.seconds()
     }
 
-    /// Ends the attack and returns what it sent.
+    /// Ends the attack and returns its counts of connections and bytes.
     pub(super) fn stop(self) -> Value {
         self.over.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_default()
@@ -137,7 +137,8 @@ impl Attacker {
         self.turns += 1;
         let first = self.attack.opened_a_turn(self.strength);
         if self.attack == Attack::Admin && self.connections.len() == self.attack.connections() {
-            // The server cannot notice that a client that reads nothing has closed its connection.
+            // A client that reads nothing and closes its connection is not noticed by the server, so the
+            // attacker replaces some connections in each turn.
             let renewed = if self.strength == Strength::Strong {
                 20
             } else {
@@ -147,7 +148,7 @@ impl Attacker {
         }
         let most = match (self.attack, self.strength) {
             (Attack::PinnedH1, Strength::Moderate) => usize::from(self.turns.is_multiple_of(6)),
-            // 115 connections per second.
+            // Together with the `first` 2 per turn, this opens 115 connections per second.
             (Attack::Gateway, Strength::Moderate) => first + usize::from(self.turns % 10 < 3),
             (_, Strength::Moderate) if self.opened >= self.attack.connections() as u64 => 2,
             _ => first,
@@ -181,7 +182,7 @@ impl Attacker {
         }
     }
 
-    /// The first bytes that a new connection sends.
+    /// Returns the first bytes that a new connection sends.
     fn first(&mut self) -> Vec<u8> {
         match self.attack {
             Attack::PinnedH2 | Attack::ClosedWindows => h2::preface(0),
@@ -212,7 +213,7 @@ impl Attacker {
         body.path(self.key())
     }
 
-    /// Sends the due bytes on each connection and drops the connections that the server closed.
+    /// Sends the bytes of this turn on each connection and drops the connections that the server closed.
     fn go_on(&mut self) {
         let mut kept = Vec::new();
         let turn = self.turns as usize;
@@ -275,7 +276,7 @@ impl Attacker {
                     request(&mut bytes, open, &block, 0);
                 }
             }
-            // 4 connections x 10 requests x 50 turns: 2,000 per second.
+            // 4 connections x 10 requests x 50 turns: 2,000 requests per second.
             Attack::RapidReset => {
                 for _ in 0..10 {
                     let path = format!("/o/{}?size=1024&delay=5000", self.key());
@@ -290,7 +291,7 @@ impl Attacker {
                 }
             }
             Attack::FrameFlood => {
-                // 4 connections x 50 turns: 20,000 frames per second, or a million.
+                // 4 connections x 50 turns x 50 pairs: 20,000 frames per second; with 2,500 pairs, a million.
                 let pairs = match self.strength {
                     Strength::Moderate => 50,
                     Strength::Strong => 2500,
@@ -300,7 +301,7 @@ impl Attacker {
                     h2::frame(&mut bytes, h2::SETTINGS, 0, 0, &[]);
                 }
             }
-            // Every 15 seconds.
+            // Sends one byte every 15 seconds.
             Attack::SlowPosts if open.turns.is_multiple_of(750 / SLOW_STRIDE as u32) => {
                 bytes.push(b'x');
             }
@@ -309,15 +310,15 @@ impl Attacker {
         bytes
     }
 
-    /// Reads the responses to floods, so that the server is not blocked by a full socket. Other attacks deliberately
-    /// read nothing.
+    /// Reads the responses to floods, so that the server is not blocked by a full socket. Other attacks read no
+    /// response on purpose. Returns false if the server has closed the connection.
     fn drain(&mut self, open: &mut Open) -> bool {
         let reads = matches!(
             self.attack,
             Attack::RapidReset | Attack::FrameFlood | Attack::Hpack | Attack::SlowPosts
         );
         if !reads {
-            // A closed connection may still have unread bytes.
+            // Unread bytes do not show that the server has closed the connection; RDHUP does.
             let mut ends = [PollFd::new(&open.stream, PollFlags::RDHUP)];
             return !matches!(poll(&mut ends, Some(&Timespec::default())), Ok(1..));
         }
@@ -330,10 +331,11 @@ impl Attacker {
         }
     }
 
-    /// Writes as many bytes as the socket accepts.
+    /// Writes to the socket without waiting. Returns false if the connection must be closed.
     fn send(&mut self, open: &mut Open, bytes: &[u8]) -> bool {
         match open.stream.write(bytes) {
-            // A partial frame would be a protocol error, so the attacker closes the connection.
+            // The rest of a frame that was written in part would be needed next. The attacker closes the
+            // connection instead.
             Ok(written) => {
                 self.bytes_sent += written as u64;
                 written == bytes.len()

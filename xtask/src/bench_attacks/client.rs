@@ -14,7 +14,8 @@ use super::stage::{Service, Stage};
 /// The number of connections for hits.
 const HIT_CONNECTIONS: usize = 4;
 
-/// The niceness of the threads for hits. They use what the misses, the origin and the attackers leave of the core.
+/// The niceness of the threads for hits. They use the CPU time that the misses, the origin and the attackers leave on
+/// the core.
 const HITS_NICE: i32 = 5;
 
 /// The number of keys for hits; all are in memory.
@@ -26,14 +27,14 @@ const FILL_CONNECTIONS: u64 = 8;
 /// A request that takes longer is an error.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The next key that was not requested before.
+/// The next key that no request has used yet.
 static NEXT_MISS: AtomicU64 = AtomicU64::new(1 << 40);
 
-/// Sends requests for `length` and returns the figures. `others_cpu_seconds` returns the CPU time that the attackers
-/// have used.
+/// Sends requests for the time `length` and returns the figures. `others_cpu_seconds` returns the CPU time that the
+/// attackers have used.
 ///
-/// The client shares its core with the origin and the attackers and uses the rest of it. Their CPU time is not the
-/// edge's fault, so `hits_per_client_second` counts only the time that they left.
+/// The client shares its core with the origin and the attackers. The CPU time that they take from the client is no
+/// property of the edge. `hits_per_client_second` therefore divides the hits by the time that was left to the client.
 pub(super) fn measure(
     stage: &Stage,
     length: Duration,
@@ -88,7 +89,7 @@ pub(super) fn measure(
     }))
 }
 
-/// Puts the keys of hits into the cache.
+/// Requests all keys of hits once, so that the edge stores them.
 pub(super) fn fill(stage: &Stage) -> anyhow::Result<()> {
     if stage.service != Service::Edge {
         return Ok(());
@@ -115,15 +116,15 @@ fn hit(key: u64) -> String {
     format!("/o/{}?size=1024", key + 1)
 }
 
-/// Returns a key that was not requested before.
+/// Returns a key that no request has used yet.
 pub(super) fn next_key() -> u64 {
     NEXT_MISS.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Requests a path that is answered from memory: an object of the edge, or a page of another server.
+/// Requests paths that the server answers from memory: objects of the edge, or a page of another server.
 fn ask_for_hits(stage: &Stage, n: u64, end: Instant, hits: &AtomicU64, errors: &AtomicU64) {
-    // On Linux, nice applies to the calling thread. Otherwise the latency of a miss would include the wait for this
-    // core.
+    // On Linux, nice applies to the calling thread. Without it, the latency of a miss would include the time
+    // for which the threads of hits occupy the core.
     _ = rustix::process::nice(HITS_NICE);
     let mut connection = None;
     let mut key = n * 7919;
@@ -142,8 +143,8 @@ fn ask_for_hits(stage: &Stage, n: u64, end: Instant, hits: &AtomicU64, errors: &
     }
 }
 
-/// Requests objects that were not requested before. For a server without misses it opens a new connection for each
-/// request; for the gateway it starts a new edge of the link for each request.
+/// Requests objects with new keys, and returns the latencies in milliseconds. For a server without misses, each
+/// request gets a new connection; for the gateway, each request gets a new edge of the link.
 fn ask_for_misses(stage: &Stage, end: Instant, errors: &AtomicU64) -> Vec<f64> {
     let mut latencies = Vec::new();
     let mut connection = None;
@@ -169,7 +170,8 @@ fn ask_for_misses(stage: &Stage, end: Instant, errors: &AtomicU64) -> Vec<f64> {
             Err(_) => _ = errors.fetch_add(1, Ordering::Relaxed),
         }
         if stage.service != Service::Edge {
-            // The page is rendered for each request, so it is polled as a monitor would do.
+            // The server renders the page for each request. The pause limits this work to that of a monitoring
+            // system.
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -177,7 +179,7 @@ fn ask_for_misses(stage: &Stage, end: Instant, errors: &AtomicU64) -> Vec<f64> {
 }
 
 /// Sends one request over the kept connection, if there is one. A server may close a kept connection at any time; the
-/// request is then repeated on a new one (RFC 9112 §9.3.1).
+/// request is then repeated on a new connection (RFC 9112 §9.3.1).
 pub(super) fn ask(
     connection: &mut Option<Connection>,
     port: u16,

@@ -1,4 +1,4 @@
-//! CPU time used by the attacker threads of this process, which run on the client's core.
+//! The CPU time of the attacker threads of this process, which run on the client's core.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,14 +10,14 @@ pub(super) struct CpuTime {
     nanoseconds: AtomicU64,
 }
 
-/// The CPU time of the calling thread that was already added.
+/// The part of the calling thread's CPU time that is already in the sum.
 #[derive(Debug, Default)]
 pub(super) struct ThreadTime {
     added_nanoseconds: u64,
 }
 
 impl CpuTime {
-    /// Adds the CPU time that the calling thread has used since the last call.
+    /// Adds the CPU time that the calling thread has used since its previous call.
     pub(super) fn add(&self, thread: &mut ThreadTime) {
         let now = clock_gettime(ClockId::ThreadCPUTime);
         let now = u64::try_from(now.tv_sec * 1_000_000_000 + now.tv_nsec).unwrap_or(0);

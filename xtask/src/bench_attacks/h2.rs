@@ -1,6 +1,6 @@
-//! Encodes HTTP/2 frames (RFC 9113 §4, RFC 7541). A library would refuse to send the attacks' frames.
+//! Encodes HTTP/2 frames (RFC 9113 §4, RFC 7541). An HTTP/2 library would refuse to send the frames of the attacks.
 
-/// The connection preface and SETTINGS with an initial window of `window` bytes (RFC 9113 §3.4, §6.5.2).
+/// Returns the connection preface and SETTINGS with an initial window of `window` bytes (RFC 9113 §3.4, §6.5.2).
 pub(super) fn preface(window: u32) -> Vec<u8> {
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     let mut setting = vec![0x00, 0x04];
@@ -18,7 +18,7 @@ pub(super) fn frame(into: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payloa
     into.extend_from_slice(payload);
 }
 
-/// The header block of a request for `path` (RFC 7541 §6.2.2: literals without indexing, no Huffman code).
+/// Returns the header block of a request for `path` (RFC 7541 §6.2.2: literals without indexing, no Huffman code).
 pub(super) fn head(method: Method, path: &str) -> Vec<u8> {
     // Indexes of the static table: 2 and 3 are the methods GET and POST, 6 is the scheme http, 4 is :path, 1 is
     // :authority.
@@ -35,7 +35,8 @@ fn literal(block: &mut Vec<u8>, prefix: u8, value: &[u8]) {
     block.extend_from_slice(value);
 }
 
-/// Appends a field that enters the dynamic table. Later requests repeat it with one byte (RFC 7541 §6.2.1).
+/// Appends a field that the server adds to its dynamic table. Later requests repeat the field with one byte (RFC 7541
+/// §6.2.1).
 pub(super) fn indexed_field(block: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     block.push(0x40);
     integer(block, 0, 7, name.len());
@@ -75,7 +76,7 @@ pub(super) const SETTINGS: u8 = 4;
 pub(super) const PING: u8 = 6;
 pub(super) const END_STREAM: u8 = 0x1;
 pub(super) const END_HEADERS: u8 = 0x4;
-/// CANCEL (RFC 9113 §7).
+/// The error code CANCEL as the payload of RST_STREAM (RFC 9113 §7).
 pub(super) const CANCEL: [u8; 4] = [0, 0, 0, 8];
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The attacks: what each does, its connections and its strength.
+//! The kinds of attacks, with their connections and their strength.
 
 use super::stage::Service;
 
@@ -13,7 +13,7 @@ pub(super) enum Attack {
     /// 40 HTTP/2 connections with 100 uploads each. Each upload repeats an indexed field of 4 kB, so one byte sent is
     /// decoded to 4 kB. The origin waits for bodies, which the client never sends.
     Hpack,
-    /// 1,150 uploads that send one byte every 15 seconds. The origin waits for their bodies.
+    /// 1,150 uploads that send one byte every 15 seconds. The origin waits for the whole body.
     SlowPosts,
     /// 12 HTTP/2 connections with a window of 0 that request bodies of 400 kB with `no-store`.
     ClosedWindows,
@@ -27,15 +27,15 @@ pub(super) enum Attack {
     Admin,
     /// 4,100 connections to the filter publisher that send nothing.
     Publisher,
-    /// 115 connections per second to the gateway of the link that send neither a certificate nor data.
+    /// 115 connections per second to the gateway of the link. They send neither a certificate nor data.
     Gateway,
 }
 
 /// The strength of an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Strength {
-    /// About 70 MB/s of bodies, 20,000 frames per second, and 100 connections per second to replace those that the
-    /// server closed.
+    /// About 70 MB/s of bodies, 20,000 frames per second, and 100 new connections per second in place of those
+    /// that the server closed.
     Moderate,
     /// As many bodies as the edge can fetch, a million frames per second, and 1,000 connections per second.
     Strong,
@@ -124,9 +124,9 @@ impl Attack {
     /// The number of connections opened per turn until all are open.
     pub(super) const fn opened_a_turn(self, strength: Strength) -> usize {
         match (self, strength) {
-            // 115 connections per second were found to lock out other edges.
+            // In an earlier measurement, 115 connections per second kept other edges from connecting.
             (Self::Gateway, Strength::Moderate) => 2,
-            // 8 MiB per connection and one connection in six turns: 70 MB/s.
+            // Each connection makes the edge fetch 8 MiB, and one connection is opened in six turns: 70 MB/s.
             (Self::PinnedH1, Strength::Moderate) => 1,
             _ => 20,
         }

@@ -1,7 +1,7 @@
 //! The control: a well-behaved client that downloads as many bytes per second as an attack made the edge fetch.
 //!
-//! A body that is fetched and sent costs the edge the same for an attacker and for a client. The control measures
-//! this cost.
+//! Fetching and sending a body uses the same CPU time for an attacker and for a client. The control measures
+//! the effect of this CPU time on the hits and misses, without an attack.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use super::client::{Connection, ask, next_key};
 use super::cpu_time::{CpuTime, ThreadTime};
 use super::kinds::Body;
 
-/// The connections of the control. Each fetches one body after the other.
+/// The number of connections of the control. Each connection fetches one body after the other.
 const CONNECTIONS: u32 = 8;
 
 /// The running control.
@@ -27,7 +27,8 @@ pub(super) struct Running {
     body: Body,
 }
 
-/// Fetches bodies at `bytes_per_second`, or as fast as possible if that is slower.
+/// Starts the control, which fetches bodies at `bytes_per_second`, or as fast as possible if this rate is not
+/// reached.
 pub(super) fn start(body: Body, bytes_per_second: f64, port: u16) -> Running {
     let over = Arc::new(AtomicBool::new(false));
     let bodies = Arc::new(AtomicU64::new(0));
@@ -69,7 +70,7 @@ pub(super) fn start(body: Body, bytes_per_second: f64, port: u16) -> Running {
 }
 
 impl Running {
-    /// The CPU time that the control has used, in seconds.
+    /// Returns the CPU time that the control has used, in seconds.
     pub(super) fn cpu_seconds(&self) -> f64 {
         self.cpu_time.seconds()
     }

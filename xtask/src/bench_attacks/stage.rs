@@ -1,4 +1,4 @@
-//! Starts the servers under attack and their origin.
+//! Starts the server under attack, its origin, and the link if the gateway is attacked.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::bench_memory::{MEMORY_RATIO_MAX, base_bytes};
 use super::kinds::Attack;
 use super::{Plan, client};
 
-/// The server under attack; the client measures it.
+/// The server under attack. The well-behaved client sends its requests to this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Service {
     Edge,
@@ -34,14 +34,15 @@ pub(super) struct Stage {
     pub(super) memory_bytes_bound: Option<u64>,
     server: Server,
     origin: Server,
-    // Declared last: dropped after the processes that write into it.
+    // Declared last, so that the folder is removed after the processes that write into it have ended.
     _scratch: Scratch,
 }
 
-/// The well-behaved edge of a link. Further edges with the same arguments are started one after the other.
+/// The edge of a link through which the client sends its hits. For each miss, the benchmark starts another edge
+/// with the same arguments.
 struct Link {
     port: u16,
-    /// The arguments without address and store.
+    /// The arguments of `edgeward`, without address and store.
     line: String,
     folder: PathBuf,
     binary: PathBuf,
@@ -65,8 +66,8 @@ impl Stage {
         let (admin_port, publisher_port) = (free_port()?, free_port()?);
         let words =
             |line: &str| -> Vec<String> { line.split_whitespace().map(str::to_owned).collect() };
-        // Misses take long enough that a pause by the scheduler does not double their latency. Through a link, every
-        // request is a miss.
+        // With 20 ms for a miss, a pause by the scheduler does not double the latency. Through a link, every
+        // request is a miss, so the origin answers at once.
         let latency_ms = if attack.service() == Service::Gateway {
             0
         } else {
@@ -160,13 +161,14 @@ impl Stage {
         })
     }
 
-    /// The port for the client's requests.
+    /// Returns the port to which the client sends its requests.
     pub(super) fn client_port(&self) -> u16 {
         let link = self.link.as_ref();
         link.map_or_else(|| self.port(), |link| link.port)
     }
 
-    /// Starts an edge of the link and sends a request through it. Each edge has the same store, as after a restart.
+    /// Starts a new edge of the link and sends a request through it. All these edges use the same store one after the
+    /// other, as after a restart.
     pub(super) fn ask_through_a_new_link(&self, path: &str) -> anyhow::Result<()> {
         let link = self.link.as_ref().context("no link here")?;
         let port = free_port()?;
@@ -181,12 +183,12 @@ impl Stage {
         client::ask(&mut None, port, path)
     }
 
-    /// CPU seconds of the origin, on the core that it shares with the client.
+    /// Returns the CPU seconds of the origin, which shares a core with the client.
     pub(super) fn origin_cpu_seconds(&self) -> anyhow::Result<f64> {
         self.origin.cpu_seconds()
     }
 
-    /// Body bytes that the edge has received from its origin.
+    /// Returns the number of body bytes that the edge has received from its origin.
     pub(super) fn origin_bytes(&self) -> anyhow::Result<f64> {
         let page = Client::connect(self.admin_port)?.get_page("/metrics")?;
         let text = String::from_utf8(page)?;
@@ -196,7 +198,7 @@ impl Stage {
         Ok(line.context("no such metric")?.trim().parse()?)
     }
 
-    /// The port of the server under attack.
+    /// Returns the port of the server under attack.
     pub(super) fn port(&self) -> u16 {
         match self.service {
             Service::Edge | Service::Gateway => self.edge_port,
@@ -205,7 +207,8 @@ impl Stage {
         }
     }
 
-    /// The memory of the server. If the server reports it, the value includes the pages of large bodies.
+    /// Returns the memory of the server in bytes. For an edge, the value includes the pages of large bodies,
+    /// which only the edge itself reports.
     pub(super) fn memory_bytes(&self) -> Option<u64> {
         let said = (self.service == Service::Edge)
             .then(|| status(self.admin_port).ok())
@@ -235,7 +238,8 @@ fn start_link(
     Server::start(name, binary, &words, core, port, folder)
 }
 
-/// Returns the memory limit. It is read before the attack, because the attack may block the admin server.
+/// Returns the memory limit of the edge in bytes. Call this function before the attack, because the attack may block
+/// the admin server.
 fn memory_bytes_bound(admin_port: u16) -> anyhow::Result<u64> {
     let page = status(admin_port)?;
     let hot = count(&page["hot"], "capacity_bytes");

@@ -1,4 +1,4 @@
-//! Goals and the measured values.
+//! Compares measured values with their goals.
 
 use std::fmt;
 
@@ -29,7 +29,7 @@ impl Goal {
         }
     }
 
-    /// `ok` or `short`.
+    /// Returns `ok`, or `short` if the goal is missed.
     pub(crate) fn verdict(&self) -> &'static str {
         if self.holds() { "ok" } else { "short" }
     }

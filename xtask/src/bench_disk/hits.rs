@@ -1,10 +1,12 @@
 //! Measures hits from disk, in pairs with nginx's cache on the same file system.
 //!
-//! The edge's memory admits no object, because the threshold of its policy is one byte. All its hits therefore come
-//! from disk, as nginx's do; the edge's own counter of disk hits is compared with the client's count of responses. In
-//! the warm state, all files are in the page cache. In the cold state, the pages of the server's files are dropped
-//! before each run (`posix_fadvise` after a sync). Pages of other programs and the file system's metadata stay
-//! cached. Cached metadata helps nginx, which has many files, more than edgeward.
+//! The edge's memory admits no object, because the threshold of its policy is one byte. All hits of the edge
+//! therefore come from disk, like those of nginx. To check this, the edge's own counter of disk hits is
+//! compared with the client's count of responses.
+//!
+//! In the warm state, all files are in the page cache. In the cold state, the pages of the server's files are
+//! dropped before each run (`posix_fadvise` after a sync). Pages of other programs and the file system's
+//! metadata stay cached. Cached metadata helps nginx, which has many files, more than edgeward.
 
 pub(super) mod floor;
 mod limits;
@@ -73,7 +75,7 @@ struct Run {
     subject: Subject,
     per_cpu_second: f64,
     p99_us: f64,
-    /// The share of the sent bytes that were read from the device.
+    /// The bytes read from the device, as a share of the body bytes sent.
     from_device: f64,
     spoiled: Option<String>,
 }
@@ -167,7 +169,7 @@ fn measure(
         disk_hits,
         from_device,
     );
-    // The CPU clock has a resolution of 10 ms, so shorter values are rounded up to it.
+    // The CPU clock has a resolution of 10 ms. The minimum avoids a division by zero.
     let per_cpu_second = load.requests as f64 / cpu_seconds.max(0.01);
     let seconds = load.duration.as_secs_f64();
     let line = json!({
@@ -201,7 +203,7 @@ fn measure(
     })
 }
 
-/// Returns why a run is invalid, if it is.
+/// Returns the reason why a run is invalid, or `None` for a valid run.
 fn spoiled(
     state: State,
     requests: u64,
@@ -221,7 +223,7 @@ fn spoiled(
             "{origin_requests} of {requests} reached the origin"
         ));
     }
-    // Requests that are pending when wrk stops were counted by the edge and not by wrk.
+    // The edge may count more requests than wrk, because wrk does not count those that are pending when it stops.
     if let Some(hits) = disk_hits.filter(|&hits| hits < requests) {
         return Some(format!("only {hits} of {requests} came from disk"));
     }
@@ -287,7 +289,7 @@ impl State {
     }
 }
 
-/// Returns the medians and the ratio to the best nginx variant.
+/// Returns a table of the medians, and the ratio of edgeward to the best nginx variant.
 fn summary(runs: &[Run]) -> String {
     let mut groups: Vec<(State, u64)> = Vec::new();
     for run in runs {
@@ -358,7 +360,7 @@ fn summary(runs: &[Run]) -> String {
     format!("{out}\n```text\n{goals}```\n")
 }
 
-/// Notes the congestion controls, if edgeward and nginx use different ones.
+/// Returns a sentence about the congestion controls that edgeward and nginx used.
 fn on_congestion(system: &str) -> String {
     if system.starts_with("bbr") {
         format!(
@@ -370,13 +372,13 @@ fn on_congestion(system: &str) -> String {
     }
 }
 
-/// Bytes that a process has read from devices.
+/// Returns the number of bytes that a process has read from devices.
 fn read_by(pid: u32) -> u64 {
     fs::read_to_string(format!("/proc/{pid}/io"))
         .map_or(0, |text| super::sample::line(&text, "read_bytes"))
 }
 
-/// Disk hits, as the edge counts them.
+/// Returns the number of disk hits on the status page of an edge.
 fn disk_hits_in(status: &Value) -> u64 {
     super::servers::count(&status["disk_lookups"], "hit")
 }

@@ -1,4 +1,4 @@
-//! The report of a replay: the curves of all runs on one axis.
+//! The HTML report of the replays: the curves of all runs on one axis.
 
 use edgeward_report::{Axis, Column, Page, Plot, Series, Table, Unit};
 
@@ -8,7 +8,7 @@ use super::sample::{Sample, share};
 use crate::bench_hits::facts;
 use crate::options::written;
 
-/// The approximate number of points of a curve. Each is a mean over an interval of the run.
+/// The approximate number of points of a curve. Each point is a mean over an interval of the run.
 const POINTS: usize = 60;
 
 pub(crate) fn render(plan: &Plan, rows: &[Row], goals: &[Goal]) -> String {
@@ -94,7 +94,7 @@ pub(crate) fn render(plan: &Plan, rows: &[Row], goals: &[Goal]) -> String {
     page.render()
 }
 
-/// The command line. Only the last part of a path is shown, because the folders belong to this machine.
+/// Returns the command line. Paths are shortened to their last part, because the folders exist on this machine only.
 fn command() -> String {
     let words = std::env::args().skip(1).map(|word| {
         let name = word.rsplit('/').next().map(str::to_owned);
@@ -232,7 +232,7 @@ impl Axes {
         plot
     }
 
-    /// The upstream bytes of each rule, minus those of the first rule at the same number of requests.
+    /// Plots the upstream bytes of each rule, minus those of the first rule after the same number of requests.
     fn saved(self, rows: &[Row]) -> Plot {
         let mut plot = self
             .plot("Upstream bytes so far, beyond those of the first rule", "bytes", Unit::Bytes)
@@ -274,7 +274,7 @@ impl Axes {
     }
 }
 
-/// The upstream bytes of a run after this many requests, interpolated linearly between two samples.
+/// Returns the upstream bytes of a run after `requests` requests, interpolated linearly between two samples.
 fn upstream_at(series: &[Sample], requests: u64) -> f64 {
     let after = series.partition_point(|sample| sample.requests < requests);
     let Some(b) = series.get(after) else {
@@ -287,8 +287,8 @@ fn upstream_at(series: &[Sample], requests: u64) -> f64 {
     a.origin_bytes as f64 + part * b.origin_bytes.saturating_sub(a.origin_bytes) as f64
 }
 
-/// Computes one value per interval of the run from the samples at its ends. A short interval at the end is merged
-/// with the previous one.
+/// Divides the run into intervals, and computes one value per interval from the samples at the interval's ends.
+/// A short interval at the end of the run is merged with the previous interval.
 fn stretches(series: &[Sample], figure: impl Fn(&Sample, &Sample) -> f64) -> Vec<(&Sample, f64)> {
     let step = series.len().div_ceil(POINTS).max(1);
     let mut ends: Vec<&Sample> = series.iter().step_by(step).collect();

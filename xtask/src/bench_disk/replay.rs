@@ -41,8 +41,8 @@ usage: cargo xtask bench-disk replay [TRACE] [options]
   --json yes          print the rows as JSON too
 ";
 
-/// Memory of the server besides its contents: code, stacks, connections. An idle server uses 11 MiB; the rest is a
-/// reserve for the allocator.
+/// The memory budget of the server besides its contents: code, stacks, connections. An idle server uses 11 MiB;
+/// the rest is a reserve for the allocator.
 const PROGRAM_BYTES: u64 = 48 << 20;
 
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
@@ -78,7 +78,7 @@ pub(crate) struct Plan {
     pub(crate) disk_bytes: u64,
     pub(crate) policy: String,
     admissions: Vec<String>,
-    /// `None` is a closed loop.
+    /// Requests per second; `None` means a closed loop.
     pub(crate) rate: Option<f64>,
     pub(crate) connections: u32,
     folder: PathBuf,
@@ -221,7 +221,7 @@ pub(crate) struct Row {
     seconds: f64,
     pub(crate) p99_ms: f64,
     /// The median delay between the scheduled time and the send time of a request. A long delay means that the
-    /// machine did not keep up.
+    /// machine was too slow for the rate.
     pub(crate) delay_p50_ms: f64,
     load_average: (Option<f64>, Option<f64>),
     hot_bytes: u64,
@@ -229,7 +229,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// The growth of a counter over the run.
+    /// Returns the growth of a counter over the run.
     pub(crate) fn gained(&self, figure: fn(&Sample) -> u64) -> u64 {
         let ends = self.series.first().zip(self.series.last());
         ends.map_or(0, |(first, last)| {
@@ -253,13 +253,14 @@ impl Row {
         self.series.iter().map(|s| s.rss_bytes).max().unwrap_or(0)
     }
 
-    /// The memory budget: hot objects, the disk tier's own limit, the largest fills in any sample, and the program.
+    /// Returns the memory budget in bytes: hot objects, the disk tier's own limit, the largest fills in any
+    /// sample, and the program.
     pub(crate) fn rss_budget_bytes(&self) -> u64 {
         let most = |figure: fn(&Sample) -> u64| self.series.iter().map(figure).max().unwrap_or(0);
         self.hot_bytes + most(|s| s.disk_memory_bytes) + most(|s| s.fill_bytes) + PROGRAM_BYTES
     }
 
-    /// Upstream bytes in a part of the run, given by two shares of the requests.
+    /// Returns the upstream bytes of a part of the run. `from` and `to` are shares of the requests, from 0 to 1.
     fn upstream(&self, from: f64, to: f64) -> u64 {
         let all = self.gained(|s| s.requests) as f64;
         let at = |place: f64| {
@@ -445,7 +446,7 @@ mod tests {
         }
     }
 
-    /// Upstream traffic that is higher at first and lower at the end meets both goals.
+    /// The upstream traffic of second-hit is higher at first and lower at the end, so both goals are met.
     #[test]
     fn goals_look_at_both_ends_of_the_run() {
         let always = row("always", 800, &[0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100]);

@@ -15,7 +15,7 @@ use super::servers::{count, status, total};
 /// Declares the fields of a sample once, for reading and for printing.
 macro_rules! figures {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// A sample. All fields except the last three are counters that grow from the start of the processes.
+        /// A sample. All fields except `seconds` and the last three are counters since the start of the processes.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub(crate) struct Sample {
             /// Seconds since the first sample.
@@ -35,7 +35,7 @@ macro_rules! figures {
 }
 
 figures! {
-    /// Requests answered by the edge.
+    /// Requests that the edge answered.
     requests,
     /// Hits from RAM or disk.
     hits,
@@ -45,7 +45,7 @@ figures! {
     origin_requests,
     /// Body bytes that the origin sent.
     origin_bytes,
-    /// CPU time of the edge, all threads.
+    /// CPU time of all threads of the edge.
     cpu_ms,
     /// `/proc/PID/io`: bytes that the process read from a device.
     read_bytes,
@@ -53,9 +53,9 @@ figures! {
     write_bytes,
     /// `/proc/PID/io`: write system calls, including those to sockets.
     write_calls,
-    /// Bytes written, as the store counts them.
+    /// Bytes that the store wrote, by its own counter.
     store_written_bytes,
-    /// Write operations, as the store counts them.
+    /// Write operations of the store, by its own counter.
     store_write_ops,
     /// Syncs of the store.
     store_syncs,
@@ -166,7 +166,7 @@ fn look(watched: &Watched, started: Instant, asked: u64) -> anyhow::Result<Sampl
     })
 }
 
-/// Prints the progress: on a terminal one changing line, otherwise a line from time to time.
+/// Prints the progress: on a terminal, one line that is overwritten; otherwise a new line every 20 samples.
 fn progress(watched: &Watched, sample: &Sample, ticks: usize) {
     let done = watched.requests_total.map_or_else(String::new, |total| {
         let share = sample.requests as f64 / total.max(1) as f64;
@@ -196,7 +196,8 @@ pub(crate) fn share(part: u64, whole: u64) -> f64 {
     part as f64 / whole as f64
 }
 
-/// Returns the device that holds the folder, or `None` for tmpfs and similar file systems, whose major number is 0.
+/// Returns the major and minor number of the device of a folder, or `None` for tmpfs and similar file systems: their
+/// major number is 0.
 pub(crate) fn device_of(folder: &Path) -> Option<(u64, u64)> {
     let number = fs::metadata(folder).ok()?.dev();
     // The layout of glibc's makedev(3): bits 8 to 19 are the low part of the major number, bits 0 to 7 the low part
@@ -232,7 +233,7 @@ fn cpu_and_memory(stat: &str) -> Option<(u64, u64)> {
     Some(((field(14)? + field(15)?) * 10, field(24)? * page))
 }
 
-/// The value of a key in `/proc/PID/io`.
+/// Returns the value of a key in `/proc/PID/io`, or 0 if the key is missing.
 pub(crate) fn line(text: &str, name: &str) -> u64 {
     text.lines()
         .find_map(|line| {

@@ -8,14 +8,14 @@ use serde_json::Value;
 use crate::bench_hits::client::Client;
 use crate::bench_hits::process::{Server, free_port};
 
-/// `edgeward origin`.
+/// A running `edgeward origin`.
 #[derive(Debug)]
 pub(crate) struct Origin {
     pub(crate) port: u16,
     _server: Server,
 }
 
-/// `edgeward serve`.
+/// A running `edgeward serve`.
 #[derive(Debug)]
 pub(crate) struct Edge {
     pub(crate) server: Server,
@@ -34,9 +34,9 @@ impl Origin {
         })
     }
 
-    /// The requests that the origin has received so far.
+    /// Returns the number of requests that the origin has received so far, without those of this method.
     ///
-    /// `asked` counts the calls of this method, because the origin counts each call as a request.
+    /// The origin counts each call of this method as a request. `asked` is the number of these calls.
     pub(crate) fn requests(&self, asked: &mut u64) -> anyhow::Result<u64> {
         *asked += 1;
         Ok(count(&status(self.port)?, "requests").saturating_sub(*asked))
@@ -97,7 +97,7 @@ pub(crate) fn status(port: u16) -> anyhow::Result<Value> {
     serde_json::from_slice(&page).context("/status is not JSON")
 }
 
-/// Returns a number of a status page; 0 if it is missing.
+/// Returns a number of a status page, or 0 if the key is missing.
 pub(crate) fn count(page: &Value, key: &str) -> u64 {
     page[key].as_u64().unwrap_or(0)
 }

@@ -1,12 +1,12 @@
 //! Compares streaming writes with fio, and measures how writing affects hits from memory.
 //!
-//! **Throughput.** The store alone (its example `disk_write`) and fio alternate. Both write the same amount to the
-//! same folder through the page cache: writes of 1 MiB, an fdatasync every 64 MiB, and a preallocated file.
+//! **Throughput.** The example `disk_write` of the store and fio alternate. Both write the same amount to the
+//! same folder through the page cache, into a preallocated file: writes of 1 MiB and an fdatasync every 64 MiB.
 //!
-//! **Latency.** Small objects are requested at a fixed rate and come from memory, in three phases: alone; while large
-//! misses pass through an edge without a disk; and while the same misses are written to disk. The second phase shows
-//! the cost of the misses themselves on these cores. The third phase divided by the second shows the cost of the
-//! disk.
+//! **Latency.** Small objects are requested at a fixed rate and served from memory, in three phases: alone;
+//! while large misses pass through an edge without a disk; and while an edge writes the same misses to disk.
+//! The second phase shows how much the misses delay the hits on these cores. The ratio of the third phase to
+//! the second shows how much the writes to disk delay them.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -49,10 +49,10 @@ const MIB: f64 = 1_048_576.0;
 const HOT_KEYS: u64 = 200;
 const HOT_BYTES: u64 = 1024;
 const MISS_BYTES: u64 = 1 << 20;
-/// A higher rate would need more CPU time than two cores have.
+/// The maximum number of misses per second. A higher rate would need more CPU time than two cores have.
 const MISS_RATE_MAX: f64 = 200.0;
 
-/// The time until the misses have begun.
+/// The time between the start of the misses and the start of the hits.
 const LEAD: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
@@ -156,7 +156,7 @@ struct Rates {
     misses: f64,
 }
 
-/// Medians of the 99th percentile in each phase, in milliseconds.
+/// The results of the three phases. The first three fields are medians of the 99th percentile, in milliseconds.
 struct Latencies {
     alone: f64,
     passing: f64,
@@ -205,7 +205,7 @@ impl Bench {
             .context("fio's report has no bw_bytes")
     }
 
-    /// Creates a folder and syncs, so that no writes of earlier runs are pending.
+    /// Creates a folder, and syncs its file system, so that no writes of earlier runs are pending.
     fn settled(&self) -> anyhow::Result<Scratch> {
         let scratch = Scratch::new(&self.folder)?;
         syncfs(File::open(&scratch.path)?).context("syncfs")?;
@@ -217,7 +217,7 @@ impl Bench {
         let store = scratch.path.join("store");
         fs::create_dir(&store)?;
         let origin = Origin::start(&self.edgeward, None, &scratch.path)?;
-        // The memory of neither edge admits large objects.
+        // With this policy, large objects do not enter the memory of the edges.
         let hot = "--hot 64MiB --policy threshold:64KiB";
         let mut disk = format!(
             "--disk {} --disk-size 4GiB --disk-admission always",
@@ -231,7 +231,7 @@ impl Bench {
             Edge::start(&self.edgeward, name, &origin, &more, None, &scratch.path)
         };
         let (writing, passing) = (edge("writing", &disk)?, edge("passing", "")?);
-        // The replay itself fills the cache, because its `Host` is part of the key.
+        // The `Host` is part of the cache key, so the cache must be filled by the replay itself.
         let warm = scratch.path.join("warm.txt");
         fs::write(&warm, trace(HOT_KEYS, |n| n, HOT_BYTES))?;
         for edge in [&writing, &passing] {
@@ -241,7 +241,7 @@ impl Bench {
         let hits = scratch.path.join("hits.txt");
         let requests = (rates.hits * f64::from(self.seconds)) as u64;
         fs::write(&hits, trace(requests, |n| n % HOT_KEYS, HOT_BYTES))?;
-        // More misses than needed, so that they last until the end.
+        // The trace has more misses than needed, so that the misses last until the end of the hits.
         let misses_each = (rates.misses * f64::from(self.seconds + 2)) as u64;
         let misses = scratch.path.join("misses.txt");
 

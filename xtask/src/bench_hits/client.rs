@@ -1,5 +1,5 @@
-//! A small HTTP/1.1 client for the work around a measurement: filling caches, checking bodies, reading the origin's
-//! counter.
+//! A small HTTP/1.1 client that fills caches, checks bodies and reads the origin's counter before and after a
+//! measurement.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -15,7 +15,7 @@ pub(crate) struct Client {
 
 impl Client {
     const TIMEOUT: Duration = Duration::from_secs(10);
-    /// Larger than any measured body.
+    /// The maximum length of a body; larger than any measured body.
     const BODY_BYTES_MAX: u64 = 1 << 30;
 
     pub(crate) fn connect(port: u16) -> anyhow::Result<Self> {
@@ -27,7 +27,7 @@ impl Client {
         })
     }
 
-    /// Returns the body of a response, which must have status 200 and a length. The `Host` is the one of the load
+    /// Returns the body of a response, which must have status 200 and a length. The `Host` is `bench`, as in the load
     /// scripts.
     pub(crate) fn get(&mut self, path: &str) -> anyhow::Result<Vec<u8>> {
         self.get_from("bench", path)

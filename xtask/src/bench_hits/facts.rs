@@ -1,4 +1,4 @@
-//! The facts that a figure depends on besides the code: machine, programs, time.
+//! Collects facts that affect a figure besides the code: machine, programs, date.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::plan::Plan;
 use super::process::find;
 
-/// Returns the facts of this benchmark, including its plan and the peers' versions.
+/// Returns the facts about a run of `bench-hits`, including its plan and the versions of nginx, Varnish and wrk.
 pub(crate) fn machine(root: &Path, edgeward: &Path, plan: &Plan) -> Value {
     let mut machine = here(root, edgeward);
     let versions = &mut machine["versions"];
@@ -29,7 +29,7 @@ pub(crate) fn machine(root: &Path, edgeward: &Path, plan: &Plan) -> Value {
     machine
 }
 
-/// Returns the facts of any benchmark: machine, date, commit.
+/// Returns the facts that every benchmark records: machine, date, commit.
 pub(crate) fn here(root: &Path, edgeward: &Path) -> Value {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo
@@ -63,7 +63,7 @@ pub(crate) fn here(root: &Path, edgeward: &Path) -> Value {
     })
 }
 
-/// The date in UTC, such as `2026-11-21`.
+/// Returns the date in UTC, such as `2026-11-21`.
 pub(crate) fn today() -> String {
     output(Command::new("date").args(["--utc", "+%F"]))
 }
@@ -73,7 +73,7 @@ pub(crate) fn load_average() -> Option<f64> {
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// Returns the CPU ticks that the host took from this virtual machine, and all ticks.
+/// Returns the number of CPU ticks that the host took from this virtual machine, and the number of all ticks.
 ///
 /// Fields of `/proc/stat` (proc(5)): user nice system idle iowait irq softirq steal guest guest_nice. User includes
 /// guest.
@@ -91,7 +91,7 @@ pub(crate) fn stolen() -> (u64, u64) {
     (ticks.get(7).copied().unwrap_or(0), ticks.iter().sum())
 }
 
-/// The first line of a program's version output. nginx and Varnish print it on stderr.
+/// Returns the first line of a program's version output. nginx and Varnish print it on stderr.
 fn version(program: &str, flag: &str) -> Option<String> {
     let output = Command::new(find(program).ok()?).arg(flag).output().ok()?;
     let text = [output.stdout, output.stderr].concat();

@@ -11,14 +11,14 @@ use serde_json::Value;
 use super::plan::{Plan, Transport, Workload};
 use super::process::find;
 
-/// The counts and latencies of the client.
+/// The counts and latencies that the client measured.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Load {
     pub(crate) requests: u64,
     pub(crate) duration: Duration,
     pub(crate) errors: u64,
-    /// p50, p90, p99, p99.9 and maximum in microseconds, as wrk's script prints them. Null for h2load, which reports
-    /// no percentiles.
+    /// The p50, p90, p99, p99.9 and maximum latency in microseconds, as wrk's script prints them. Null for
+    /// h2load, which reports no percentiles.
     pub(crate) latency_us: Value,
 }
 
@@ -28,7 +28,7 @@ impl Load {
     }
 }
 
-/// Sends `workload` to `port` for `duration`, on the client's core.
+/// Sends the requests of a workload to `port` for `duration`. The client runs on its own core.
 pub(crate) fn run(
     plan: &Plan,
     root: &Path,
@@ -83,7 +83,7 @@ fn scheme(transport: Transport) -> &'static str {
     if transport.is_tls() { "https" } else { "http" }
 }
 
-/// Requests the hot keys in turn, with ten concurrent requests on each connection.
+/// Runs h2load, which requests the hot keys in turn, with ten concurrent requests on each connection.
 fn run_h2load(plan: &Plan, workload: Workload, port: u16, seconds: u64) -> anyhow::Result<Load> {
     let authority = format!("https://127.0.0.1:{port}");
     let uris = (1..=plan.keys).map(|key| format!("{authority}/h/{}/{key}\n", workload.size));
@@ -131,7 +131,7 @@ fn parse_h2load(text: &str, duration: Duration) -> anyhow::Result<Load> {
     })
 }
 
-/// Parses the result line of the script.
+/// Parses the line that begins with `result` in the output of wrk's script.
 pub(crate) fn parse(text: &str) -> anyhow::Result<Load> {
     let line = text.lines().find_map(|line| line.strip_prefix("result "));
     let line = line.with_context(|| format!("wrk's script printed no result:\n{text}"))?;

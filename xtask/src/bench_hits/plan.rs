@@ -51,7 +51,7 @@ pub(crate) struct Plan {
     pub(crate) partial: bool,
 }
 
-/// A column of the result: the load for every server.
+/// The load that every server gets. Each workload is a column of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Workload {
     pub(crate) kind: Kind,
@@ -84,7 +84,7 @@ pub(crate) enum Kind {
     Pass,
 }
 
-/// A row of the result: a server with its settings.
+/// A measured server with its settings. Each subject is a row of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
     Edgeward { policy: &'static str },
@@ -122,7 +122,7 @@ impl Subject {
 
     const FAMILIES: [&str; 4] = ["edgeward", "edgeward-adaptsize", "nginx", "varnish"];
 
-    /// The name in `--servers`.
+    /// Returns the name in `--servers`.
     fn family(self) -> &'static str {
         match self {
             Self::Edgeward { policy: "lru" } => "edgeward",
@@ -157,7 +157,7 @@ impl fmt::Display for Subject {
 impl Kind {
     const ALL: [Self; 3] = [Self::Hit, Self::Miss, Self::Pass];
 
-    /// The name in `--kinds` and in the wrk script.
+    /// Returns the name in `--kinds` and in the wrk script.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Hit => "hit",
@@ -166,7 +166,7 @@ impl Kind {
         }
     }
 
-    /// The sizes of the whole plan.
+    /// Returns the body sizes of the whole plan.
     const fn sizes(self, transport: Transport) -> &'static [u64] {
         match (self, transport) {
             (Self::Hit, Transport::Http) => &[1 << 10, 16 << 10, 128 << 10, 1 << 20],
@@ -186,7 +186,7 @@ impl Transport {
         Self::H2,
     ];
 
-    /// The name in `--transports`.
+    /// Returns the name in `--transports`.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -207,7 +207,7 @@ impl Transport {
 }
 
 impl Workload {
-    /// The goal: the minimum ratio to the best nginx setting.
+    /// Returns the goal: the minimum ratio to the best nginx setting.
     pub(crate) fn goal_against_nginx(self) -> f64 {
         match (self.transport, self.kind, self.size) {
             (Transport::Https | Transport::HttpsNew, ..) => 1.6,
@@ -219,7 +219,7 @@ impl Workload {
         }
     }
 
-    /// The minimum ratio to Varnish. Only small hits have this goal.
+    /// Returns the minimum ratio to Varnish. Only small hits have this goal.
     pub(crate) fn goal_against_varnish(self) -> Option<f64> {
         let is_small_hit = self.kind == Kind::Hit && self.size <= 16 << 10;
         (is_small_hit && self.transport == Transport::Http).then_some(2.5)
@@ -243,7 +243,7 @@ impl fmt::Display for Workload {
 impl Plan {
     pub(crate) fn understood(options: &Options) -> anyhow::Result<Self> {
         let runs = options.count("--runs", 5)?;
-        // These options keep the figures comparable with those of the whole plan.
+        // With these options, the figures remain comparable with those of the whole plan.
         let harmless = ["--edgeward", "--out", "--runs"];
         let families = options.choice("--servers", &Subject::FAMILIES, |family| family)?;
         let asked = |subject: &Subject| families.contains(&subject.family());

@@ -17,7 +17,7 @@ const POLL: Duration = Duration::from_millis(20);
 /// `USER_HZ`, the unit of CPU times in `/proc`. It is 100 on all common Linux systems.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// A server process. It is terminated when this value is dropped or when this program is killed.
+/// A server process. The process is terminated when this value is dropped or when this program is killed.
 #[derive(Debug)]
 pub(crate) struct Server {
     name: String,
@@ -64,7 +64,8 @@ impl Server {
         });
         let log = folder.join(format!("{}.log", name.replace(' ', "-")));
         let out = File::create(&log).with_context(|| format!("{}", log.display()))?;
-        // Ctrl-C kills this program without cleanup; the kernel then terminates the servers.
+        // Ctrl-C kills this program without cleanup. `--pdeathsig` makes the kernel terminate the servers in
+        // this case.
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "TERM", "--"])
             .args(pin)
@@ -103,29 +104,29 @@ impl Server {
         }
     }
 
-    /// The id of the main process.
+    /// Returns the id of the main process.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// CPU seconds of the process and its descendants.
+    /// Returns the CPU seconds of the process and its descendants.
     pub(crate) fn cpu_seconds(&self) -> anyhow::Result<f64> {
         cpu_seconds_of(self.child.id()).with_context(|| format!("{} is gone", self.name))
     }
 
-    /// The ids of the process and its descendants.
+    /// Returns the ids of the process and its descendants.
     pub(crate) fn tree(&self) -> anyhow::Result<BTreeSet<u32>> {
         tree_of(self.child.id()).with_context(|| format!("{} is gone", self.name))
     }
 }
 
-/// CPU seconds of a process and its descendants.
+/// Returns the CPU seconds of a process and its descendants.
 pub(crate) fn cpu_seconds_of(pid: u32) -> anyhow::Result<f64> {
     let ticks = tree_ticks(&processes(pid)?, pid);
     Ok(ticks as f64 / TICKS_PER_SECOND)
 }
 
-/// The ids of a process and its descendants.
+/// Returns the ids of a process and its descendants.
 pub(crate) fn tree_of(pid: u32) -> anyhow::Result<BTreeSet<u32>> {
     Ok(tree(&processes(pid)?, pid))
 }
@@ -153,7 +154,7 @@ fn processes(wanted: u32) -> anyhow::Result<BTreeMap<u32, Process>> {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // On SIGTERM the nginx master terminates its workers. SIGKILL would leave them running.
+        // On SIGTERM the nginx master terminates its workers. After SIGKILL the workers would continue to run.
         _ = Command::new("kill")
             .args(["-TERM", &self.child.id().to_string()])
             .status();
@@ -172,7 +173,7 @@ impl Drop for Server {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Process {
     parent: u32,
-    /// User and system time of the process and of its children that were waited for.
+    /// User and system time of the process and of the children that it waited for, in ticks.
     ticks: u64,
 }
 
@@ -215,7 +216,8 @@ pub(crate) fn free_port() -> anyhow::Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
-/// Finds a program in `PATH` and in the `sbin` folders, which are not in an ordinary user's `PATH`.
+/// Finds a program in `PATH` and in the `sbin` folders. An ordinary user's `PATH` does not contain the `sbin`
+/// folders.
 pub(crate) fn find(program: &str) -> anyhow::Result<PathBuf> {
     let path = std::env::var("PATH").unwrap_or_default();
     path.split(':')
@@ -225,7 +227,8 @@ pub(crate) fn find(program: &str) -> anyhow::Result<PathBuf> {
         .with_context(|| format!("{program} is not installed\n  hint: scripts/ensure-debian bench"))
 }
 
-/// A temporary folder, removed when this value is dropped. Creating it first removes the folders of killed runs.
+/// A temporary folder, removed when this value is dropped. Before a new folder is created, the folders of killed runs
+/// are removed.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     pub(crate) path: PathBuf,

@@ -10,8 +10,8 @@ use super::client::Client;
 use super::plan::{Kind, Plan, Subject, Transport, Workload};
 use super::process::{Scratch, Server, find, free_port};
 
-/// The maximum number of times that all hot keys are requested. A server that still misses is an error. A policy that
-/// admits at random or by a model may need several rounds.
+/// The maximum number of times that all hot keys are requested to fill a cache. A policy that admits at random
+/// or by a model may need several rounds. If a server still misses after this number, the benchmark fails.
 const FILL_ROUNDS_MAX: u32 = 30;
 
 /// All processes for one workload.
@@ -20,7 +20,7 @@ pub(crate) struct Stage {
     origin: Origin,
     servers: Vec<Server>,
     subjects: Vec<Running>,
-    // Declared last: dropped after the processes that write into it.
+    // Declared last, so that the folders are removed after the processes that write into them have ended.
     _scratch: Vec<Scratch>,
 }
 
@@ -40,7 +40,7 @@ impl Stage {
         edgeward: &Path,
         workload: Workload,
     ) -> anyhow::Result<Self> {
-        // tmpfs, so that nginx's files cause no disk I/O.
+        // /dev/shm is a tmpfs, so nginx's files cause no disk I/O.
         let memory = Path::new("/dev/shm");
         let parent = if memory.is_dir() {
             memory.to_path_buf()
@@ -101,12 +101,12 @@ impl Stage {
         self.servers[running.server].cpu_seconds()
     }
 
-    /// Requests that have reached the origin since it started.
+    /// Returns the number of requests that have reached the origin since it started.
     pub(crate) fn origin_requests(&mut self) -> anyhow::Result<u64> {
         self.origin.requests()
     }
 
-    /// Requests each hot key until no request reaches the origin.
+    /// Requests all hot keys repeatedly until no request reaches the origin.
     pub(crate) fn fill(
         &mut self,
         running: Running,
@@ -247,7 +247,8 @@ impl Stage {
             .replace("@ORIGIN@", &self.origin.port.to_string());
         fs::write(&vcl, text)?;
         let port = free_port()?;
-        // One pool for one core. Each connection needs a thread, so there are enough threads for all connections.
+        // One pool suffices for one core. Each connection needs a thread, so the number of threads exceeds that
+        // of the connections.
         let arguments = words(&format!(
             "-F -j none -n {folder}/varnish -f {vcl} -a 127.0.0.1:{port} -T none \
              -s malloc,{capacity} -p thread_pools=1 -p thread_pool_min={threads} \
@@ -288,8 +289,8 @@ impl Stage {
     }
 }
 
-/// Returns true if the server supports the transport. Varnish has no TLS. Encrypted bodies are not sent with
-/// `sendfile`, so only two nginx settings are measured with TLS.
+/// Returns true if the server is measured with the transport. Varnish has no TLS. nginx does not send encrypted
+/// bodies with `sendfile`, so only two of its settings are measured with TLS.
 fn takes_part(subject: Subject, transport: Transport) -> bool {
     match subject {
         Subject::Varnish => !transport.is_tls(),
@@ -332,7 +333,8 @@ fn get_by_tls(port: u16, path: &str) -> anyhow::Result<Vec<u8>> {
     Ok(got.stdout)
 }
 
-/// Twice the size of the hot keys; for misses, a capacity that forces evictions.
+/// Returns the capacity of the caches in bytes: twice the size of the hot objects, or, for misses, a capacity that
+/// forces evictions.
 fn capacity(plan: &Plan, workload: Workload) -> u64 {
     const LEAST: u64 = 512 << 20;
     match workload.kind {
@@ -341,7 +343,8 @@ fn capacity(plan: &Plan, workload: Workload) -> u64 {
     }
 }
 
-/// When started as root, nginx would switch to the user `nobody`, who cannot write to its folder.
+/// Returns the `user` line of nginx's configuration. Without the line, an nginx that is started as root would
+/// switch to the user `nobody`, which cannot write to the folder.
 pub(crate) fn nginx_user() -> &'static str {
     let is_root = fs::metadata("/proc/self").is_ok_and(|own| {
         use std::os::unix::fs::MetadataExt as _;
@@ -354,7 +357,7 @@ fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-/// The body of an object: incompressible, and the same for every key of a size.
+/// Returns the body of the objects of a size. The body is incompressible.
 fn body(size: u64) -> Vec<u8> {
     let mut state = size | 1;
     (0..size)
@@ -373,7 +376,7 @@ fn body(size: u64) -> Vec<u8> {
 struct Origin {
     port: u16,
     counter: Client,
-    /// Requests for the counter itself, which the origin also counts.
+    /// The number of requests for the counter itself, which the origin also counts.
     asked: u64,
     _server: Server,
 }
@@ -383,7 +386,7 @@ impl Origin {
         let www = folder.join("www");
         fs::create_dir_all(&www)?;
         fs::write(www.join(size.to_string()), body(size))?;
-        // Every key of a size returns the same file.
+        // The origin returns this file for every key of the size.
         let port = free_port()?;
         let config = folder.join("origin.conf");
         let text = fs::read_to_string(root.join("bench/hits/origin.conf"))?

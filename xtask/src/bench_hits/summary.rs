@@ -11,7 +11,7 @@ pub(crate) struct Run {
     pub(crate) subject: Subject,
     pub(crate) per_cpu_second: f64,
     pub(crate) p99_us: f64,
-    /// Why the run is invalid, if it is.
+    /// The reason why the run is invalid; `None` for a valid run.
     pub(crate) spoiled: Option<String>,
 }
 
@@ -20,7 +20,7 @@ pub(crate) struct Run {
 struct Cell {
     per_cpu_second: f64,
     p99_us: f64,
-    /// Half the range, as a share of the median.
+    /// Half the difference between the largest and the smallest rate, as a share of the median.
     spread: f64,
     runs: usize,
 }
@@ -106,7 +106,7 @@ fn goals(out: &mut String, runs: &[Run], workloads: &[Workload]) {
                 ratio,
                 workload.goal_against_nginx(),
             );
-            // The inverse ratio, so that more is better in every row.
+            // nginx's latency is divided by ours, so that more is better in every row.
             let faster = nginx.p99_us / ours.p99_us;
             if !faster.is_nan() {
                 row(&mut rows, workload, &format!("p99, to {best}"), faster, 1.0);

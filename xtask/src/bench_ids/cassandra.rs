@@ -50,7 +50,7 @@ impl Cassandra {
         Ok(())
     }
 
-    /// Writes the rows as SSTable files and has the node import them.
+    /// Writes the rows as SSTable files and makes the node import them.
     pub(super) fn load(&self, root: &Path, table: Table) -> anyhow::Result<()> {
         let scratch = folder(&self.folder, "scratch")?;
         let conf = self.folder.join("conf");

@@ -1,4 +1,4 @@
-//! The measured database: start, load, sample, stop.
+//! Starts, loads, samples and stops the measured database.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub(super) enum Kind {
     Cassandra,
 }
 
-/// A running database. It is stopped when this value is dropped.
+/// A running database. The database is stopped when this value is dropped.
 #[derive(Debug)]
 pub(super) enum Database {
     Postgres(Postgres),
@@ -32,7 +32,7 @@ pub(super) enum Database {
 impl Kind {
     pub(super) const ALL: [Self; 2] = [Self::Postgres, Self::Cassandra];
 
-    /// The name in `--databases`.
+    /// Returns the name in `--databases`.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Postgres => "postgres",
@@ -49,7 +49,7 @@ impl Kind {
 }
 
 impl Database {
-    /// The name and version.
+    /// Returns the name and version of the database.
     pub(super) fn version(&self) -> &str {
         match self {
             Self::Postgres(server) => server.version(),
@@ -57,7 +57,7 @@ impl Database {
         }
     }
 
-    /// The address for `--source`.
+    /// Returns the address for `--source`.
     pub(super) fn address(&self) -> String {
         match self {
             Self::Postgres(server) => server.address(),
@@ -76,7 +76,7 @@ impl Database {
         cpu_seconds_of(self.pid())
     }
 
-    /// Loads a table unless an earlier run did, and waits until the server is idle.
+    /// Loads a table, if no earlier run has loaded it, and waits until the server is idle.
     pub(super) fn ensure_loaded(&self, root: &Path, table: Table) -> anyhow::Result<()> {
         let mark = self.folder().join(format!("loaded-{table}"));
         if !mark.exists() {
@@ -114,7 +114,7 @@ impl Database {
     }
 }
 
-/// Samples the peak resident memory of a process and its children in a thread.
+/// A thread that samples the resident memory of a process and its children and keeps the largest value.
 #[derive(Debug)]
 pub(super) struct Memory {
     ended: Arc<AtomicBool>,
@@ -142,7 +142,8 @@ impl Memory {
     }
 }
 
-/// Returns the private pages of all processes, and the shared pages of the process that has the most.
+/// Returns the resident memory of a process and its children in bytes: the private pages of all processes, and the
+/// shared pages of the process with most of them.
 fn resident(pid: u32) -> u64 {
     let processes = tree_of(pid).unwrap_or_default();
     let (mut private, mut shared) = (0, 0);

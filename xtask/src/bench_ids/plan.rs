@@ -84,8 +84,8 @@ impl Plan {
         })
     }
 
-    /// The number of warm-up runs for a table. The first scan of a new Cassandra node takes four times as long as a
-    /// scan after some millions of rows, when its JVM has compiled the read path.
+    /// Returns the number of warm-up runs for a table. The first scan of a new Cassandra node takes four times
+    /// as long as later scans: its JVM compiles the read path during the first millions of rows.
     pub(super) fn warm(&self, table: Table) -> u32 {
         self.warm.unwrap_or_else(|| rounds_to_warm(table.ids))
     }

@@ -1,8 +1,8 @@
 //! Successive versions of real packages as tar files, fetched from their registries with the registries' own clients.
 //!
 //! A set has one version of each package. Sets follow each other in time, as on a machine that is kept up to date.
-//! The tar files have sorted names and neither owners nor times, so that two of them differ only where the files
-//! differ. They are created once and kept.
+//! The tar files have sorted names and neither owners nor times, so two tar files differ only in the content of their
+//! files. The tar files are created once and kept.
 //!
 //! If no registry can be reached, a synthetic corpus is generated from a seed. Every row is marked as synthetic,
 //! because savings on generated text say little about real packages.
@@ -45,7 +45,8 @@ enum Client {
     Npm,
 }
 
-/// Python sources, JSON descriptions of interfaces (the text of the goals), compiled libraries and JavaScript.
+/// The packages. In this order, they contain Python sources, JSON descriptions of interfaces (the text of the goals),
+/// compiled libraries, and JavaScript.
 const PACKAGES: [Package; 4] = [
     Package {
         name: "django",
@@ -79,7 +80,7 @@ pub(crate) const TEXT: &str = "api-descriptions";
 const SETS: usize = 3;
 
 impl Corpus {
-    /// Returns the corpus in `folder` and fetches what is missing. `few` skips the large packages.
+    /// Returns the corpus in `folder` and fetches missing packages. `few` skips the large packages.
     pub(crate) fn ensure(folder: &Path, few: bool, synthetic: bool) -> anyhow::Result<Self> {
         if synthetic {
             return made_up(folder);
@@ -108,12 +109,12 @@ impl Corpus {
         })
     }
 
-    /// The tar file of a package in a set, counted from 0.
+    /// Returns the path of the tar file of a package in a set. Sets are counted from 0.
     pub(crate) fn tar(&self, set: usize, package: &str) -> PathBuf {
         self.sets[set].join(format!("{package}.tar"))
     }
 
-    /// The tar files of a set.
+    /// Returns the paths of the tar files of a set.
     pub(crate) fn tars(&self, set: usize) -> Vec<PathBuf> {
         let tars = self.packages.iter().map(|package| self.tar(set, package));
         tars.collect()
@@ -237,7 +238,8 @@ fn made_up(folder: &Path) -> anyhow::Result<Corpus> {
     })
 }
 
-/// Sections of about 4 KB. Each edition rewrites one in fifty and keeps the others.
+/// Returns an edition of a text. The text consists of sections of about 4 KB. Each edition rewrites one section
+/// in fifty and keeps the others.
 fn edited(write: fn(&mut Random, usize) -> Vec<u8>, edition: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for section in 0..SECTIONS {
@@ -277,7 +279,7 @@ fn tables(random: &mut Random, section: usize) -> Vec<u8> {
 
 const SECTIONS: usize = 5000;
 
-/// SplitMix64.
+/// A generator of pseudo-random numbers: SplitMix64.
 struct Random(u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! Other tools that deduplicate or compress, given the same sets one after the other.
+//! Other tools that deduplicate or compress. Each tool gets the same sets one after the other.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,12 +15,12 @@ use super::corpus::Corpus;
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
     pub(super) tool: String,
-    /// Bytes for each set, given the previous sets; one value if the sets cannot be distinguished.
+    /// The bytes that each set adds to the previous sets; a single value if the tool gets all sets as one stream.
     pub(super) bytes: Vec<u64>,
     pub(super) cpu_seconds: f64,
 }
 
-/// Runs all tools. Returns the results of each, or why it was skipped.
+/// Runs all tools. Returns the results of each tool, or the reason why it was skipped.
 pub(super) fn all(corpus: &Corpus, work: &Path) -> Vec<Result<Outcome, String>> {
     type Peer = fn(&Corpus, &Path) -> anyhow::Result<Outcome>;
     let peers: [(&str, &str, Peer); 7] = [
@@ -139,7 +139,7 @@ fn casync(corpus: &Corpus, work: &Path) -> anyhow::Result<Outcome> {
     })
 }
 
-/// Measures how much a store grows with each set.
+/// Measures how many bytes a store grows with each set. `command` returns the command that stores a set.
 fn by_set(
     tool: &str,
     corpus: &Corpus,
@@ -160,7 +160,8 @@ fn by_set(
     })
 }
 
-/// Transfers each set over the previous one. Both directions count, as rsync reports them.
+/// Transfers each set over the files of the previous set. The result has the bytes of both directions, as rsync
+/// reports them.
 fn rsync(corpus: &Corpus, work: &Path) -> anyhow::Result<Outcome> {
     let (mut bytes, mut cpu_seconds) = (Vec::new(), 0.0);
     for set in 0..corpus.sets.len() {

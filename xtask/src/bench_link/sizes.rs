@@ -13,7 +13,7 @@ use crate::say;
 use super::corpus::{Corpus, TEXT};
 use super::{Plan, peers};
 
-/// The goals of the link for sizes.
+/// The goals of the link for sizes, as the factor by which the bytes shrink.
 const TEXT_GOAL: f64 = 5.5;
 const UPDATE_GOAL: f64 = 15.0;
 const UPDATE_OVER_ZSTD_GOAL: f64 = 2.5;
@@ -182,7 +182,7 @@ fn whole(plan: &Plan, corpus: &Corpus, rows: &mut Vec<Value>) -> anyhow::Result<
     ))
 }
 
-/// Returns the bytes that the link sends for each path, given the previous paths.
+/// Returns a row for each file, with the bytes that the link sends for it after the previous files.
 fn link(plan: &Plan, average: u32, paths: &[PathBuf]) -> anyhow::Result<Vec<Value>> {
     let mut command = Command::new(&plan.savings);
     command

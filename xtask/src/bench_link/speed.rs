@@ -21,9 +21,9 @@ use super::corpus::{Corpus, TEXT};
 /// A row of the table.
 struct Row {
     name: &'static str,
-    /// The goal for the ratio to the plain proxy.
+    /// The goal for the throughput divided by that of the plain proxy.
     goal: Option<f64>,
-    /// The corresponding row of the commercial product, with Mb/s.
+    /// The corresponding row of the commercial product: its name and its throughput in Mb/s.
     theirs: &'static [(&'static str, u32)],
 }
 
@@ -31,7 +31,7 @@ const fn row(name: &'static str, goal: Option<f64>, theirs: &'static [(&'static 
     Row { name, goal, theirs }
 }
 
-/// The commercial product had a compressed cache in the first two rows.
+/// The rows to measure. In the first two rows, the commercial product compressed its cache.
 const ROWS: [Row; 16] = [
     row(
         "everything on, incompressible",
@@ -66,7 +66,7 @@ const ROWS: [Row; 16] = [
 /// The names of the latency rows in `bench_link_speed`.
 const LATENCIES: &str = "latency;bulk";
 
-/// Speed of the commercial product without any processing: the limit of its network card.
+/// The throughput of the commercial product without any processing, in Mb/s: the limit of its network card.
 const PLAIN_2012: u32 = 896;
 
 const TEXT_GOAL: f64 = 5.5;
@@ -133,7 +133,8 @@ pub(super) fn run(root: &Path, plan: &Plan, corpus: &Corpus) -> anyhow::Result<b
         };
         let [all, undisturbed] =
             [field.to_owned(), format!("{field}_undisturbed")].map(|field| row[field].as_f64());
-        // Interruptions by the virtual machine's host do not count. If they cannot be detected, all values count.
+        // The undisturbed value excludes requests during which the virtual machine's host took a core away. If
+        // this cannot be detected, the value of all requests is used.
         let (micros, of) = match undisturbed {
             Some(micros) => (micros, "with no processor away"),
             None => (
@@ -162,9 +163,10 @@ pub(super) fn run(root: &Path, plan: &Plan, corpus: &Corpus) -> anyhow::Result<b
 
 /// Runs the example and returns its rows, one JSON object per line.
 ///
-/// Source, proxy or link, and sink share one core. With two cores, the CPU time of the same pass varies by up to a
-/// factor of two, for the proxy and the link alike. It depends on whether a core shares its execution units with a
-/// busy one, and on which thread is charged for the kernel's work on segments.
+/// With `one_core`, the source, the proxy or link, and the sink share one core. With two cores, the CPU time of
+/// the same pass varies by up to a factor of two, for the proxy and the link alike. The time depends on two
+/// facts: a core may share its execution units with a busy core, and the kernel's work on segments is charged
+/// to different threads.
 fn measure(plan: &Plan, corpus: &Corpus, rows: &str, one_core: bool) -> anyhow::Result<String> {
     let mut command = match find("taskset") {
         Ok(taskset) if one_core => {
@@ -184,5 +186,5 @@ fn measure(plan: &Plan, corpus: &Corpus, rows: &str, one_core: bool) -> anyhow::
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Every machine has core 0.
+/// The core for measurements. Every machine has core 0.
 const CORE: &str = "0";

@@ -38,7 +38,7 @@ pub(super) struct Stage {
     with: Running,
     nginx: Running,
     origin: Running,
-    // Declared last: dropped after the processes that write into it.
+    // Declared last, so that the folder is removed after the processes that write into it have ended.
     _scratch: Scratch,
 }
 
@@ -130,7 +130,8 @@ impl Stage {
         Ok(count(&status(self.origin.port)?, "requests"))
     }
 
-    /// The resident sets of both edges before the first request.
+    /// Returns the resident sets of both edges and the size of the filter, in bytes. Call this function before
+    /// the first request.
     pub(super) fn memory(&self, filter: &Path) -> anyhow::Result<Value> {
         let resident = |running: &Running| {
             let pid = running.server.pid();

@@ -1,6 +1,6 @@
 //! Checks the imports between crates: the table in ARCHITECTURE.md against `cargo metadata`.
 //!
-//! The table is read from the document, so there is no second copy in code.
+//! The rule reads the table from the document, so the code has no second copy of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ pub(crate) struct Row {
 #[derive(Debug, PartialEq, Eq)]
 enum Imports {
     Only(BTreeSet<String>),
-    /// All crates except those of the test ring.
+    /// Permits all crates except those of the ring `tests`.
     Everything,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Package {
 }
 
 impl Package {
-    /// Returns true for any dependency, also for tests or for one platform only.
+    /// Returns true if the package depends on `name`, also for tests or on one platform only.
     pub(crate) fn depends_on(&self, name: &str) -> bool {
         self.dependencies
             .iter()
@@ -70,7 +70,7 @@ impl Package {
     }
 }
 
-/// The use of a target: part of the product, or for development.
+/// The use of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TargetKind {
     Ships,
@@ -130,7 +130,7 @@ fn quoted(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }
 
-/// Reads the packages of the workspace from cargo. Dependencies are not resolved, so it needs no network.
+/// Reads the packages of the workspace from cargo. Needs no network, because cargo does not resolve the dependencies.
 pub(crate) fn packages(root: &Path) -> anyhow::Result<Vec<Package>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -208,8 +208,8 @@ pub(crate) fn check(table: &Table, packages: &[Package]) -> Vec<Finding> {
             findings.push(Finding::new("edges", &place, what, hint));
         };
         if package.name == "xtask" {
-            // xtask runs cargo and the binary from outside, like a user. `report` only renders results, so xtask may
-            // import it.
+            // xtask runs cargo and the binary from outside, like a user. The only exception is `report`,
+            // because it only renders results.
             for dependency in package
                 .dependencies
                 .iter()
@@ -316,7 +316,7 @@ Some words.
         }
     }
 
-    /// Returns the findings after `package` is added to a workspace that matches the table.
+    /// Returns the findings for a workspace that matches the table and also has `package_under_test`.
     fn found(package_under_test: Package) -> Vec<String> {
         let table = parse_table(TABLE).expect("the table above is well-formed");
         let mut packages: Vec<_> = ["types", "policy", "proxy", "cli", "testkit"]

@@ -1,9 +1,10 @@
 //! Checks the order of `proxy`'s modules. Imports point down the layers, a layer has no cycles, and no file is too
 //! long.
 //!
-//! ARCHITECTURE.md lists the layers, the highest first. A layer is a folder of `crates/proxy/src`; a module is a file
-//! or a folder in it. A module may import from every lower layer. Within its layer it must import each module
-//! directly, not through the layer's `mod.rs`, so that the imports are known.
+//! ARCHITECTURE.md lists the layers, the highest first. A layer is a folder of `crates/proxy/src`; a module is
+//! a file or a folder in the layer. A module may import from every lower layer. Within its own layer, a module
+//! must import the other modules by name and not through the layer's `mod.rs`, because the check needs to know
+//! the imported module.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -158,7 +159,8 @@ pub(crate) fn check(layers: &Layers, files: &[(PathBuf, String)]) -> Report {
     report
 }
 
-/// Returns a part of a module's path: 0 is the layer, 1 is the module. Returns `None` for `mod.rs` and `lib.rs`.
+/// Returns a component of a file's path, without the extension: number 0 is the layer, number 1 the module. Returns
+/// `None` for `mod.rs` and `lib.rs`.
 fn segment(file: &Path, number: usize) -> Option<String> {
     let Some(Component::Normal(name)) = file.components().nth(number) else {
         return None;
@@ -168,7 +170,7 @@ fn segment(file: &Path, number: usize) -> Option<String> {
     (name != "mod" && name != "lib").then(|| name.to_owned())
 }
 
-/// Returns the paths within the crate that a file uses, from the crate's root.
+/// Returns the paths of this crate that a file uses, each from the crate's root.
 fn paths(file: &Path, source: &str) -> Vec<Vec<String>> {
     let own: Vec<String> = (0..).map_while(|number| segment(file, number)).collect();
     let code = without_tests(source);
@@ -201,7 +203,7 @@ fn paths(file: &Path, source: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// Returns the segments of a path that begins here.
+/// Returns the segments of the path at the start of `tokens`.
 fn segments<'a>(tokens: &[Token<'a>]) -> Vec<&'a str> {
     let mut found = Vec::new();
     for pair in tokens.chunks(2) {

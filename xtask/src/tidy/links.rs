@@ -1,11 +1,11 @@
-//! Checks that links between documents lead to an existing file and heading.
+//! Checks that the file and the heading of each link between documents exist.
 
 use std::path::{Component, Path, PathBuf};
 
 use super::Finding;
 
 /// Checks every relative link of a Markdown file. `read` returns the text of a file, an empty text for a folder, or
-/// `None`.
+/// `None` if the path does not exist.
 pub(crate) fn check(
     file: &Path,
     text: &str,
@@ -43,7 +43,7 @@ pub(crate) fn check(
     findings
 }
 
-/// Returns every `[..](target)` and `[..]: target` outside code, with its line.
+/// Returns the target of every `[..](target)` and `[..]: target` outside code, with its line number.
 fn targets(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     text.lines().enumerate().flat_map(move |(at, line)| {
@@ -88,7 +88,7 @@ fn headings(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Removes `..` from a path without file-system access.
+/// Removes `.` and `..` from a path without file-system access.
 fn normalise(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for component in path.components() {

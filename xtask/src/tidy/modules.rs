@@ -7,7 +7,8 @@ use super::Finding;
 use super::edges::TargetKind;
 use super::source::modules;
 
-/// Returns the files of a target and their kinds. `read` returns the text of a file, if it exists.
+/// Returns all files that belong to the targets with these root files, each with the kind of its target. `read`
+/// returns the text of a file, or `None` if the file does not exist.
 pub(crate) fn reach(
     roots: &[(PathBuf, TargetKind)],
     read: &impl Fn(&Path) -> Option<String>,
@@ -56,7 +57,7 @@ pub(crate) fn reach(
     reached
 }
 
-/// Returns the `.rs` files that no target reaches.
+/// Returns a finding for each `.rs` file that belongs to no target.
 pub(crate) fn dead(sources: &[PathBuf], reached: &BTreeMap<PathBuf, TargetKind>) -> Vec<Finding> {
     sources
         .iter()

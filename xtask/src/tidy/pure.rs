@@ -1,16 +1,17 @@
 //! Checks that pure crates do not mention I/O, clocks or randomness in shipped code.
 //!
-//! `cargo check --target wasm32-unknown-unknown` finds code that does not compile without an operating system. This
-//! list finds code that compiles there and would still make a decision depend on more than its arguments.
+//! `cargo check --target wasm32-unknown-unknown` finds code that does not compile without an operating system.
+//! The list below finds code that compiles without one and still reads a clock, does I/O or draws random
+//! numbers.
 
 use super::Finding;
 use super::source::{with_uses_expanded, without_tests};
 use super::tokens::{Token, tokenize};
 
-/// The banned phrases, and what to write instead.
+/// The banned phrases, each with a hint for the author.
 ///
-/// `SystemTime` itself is allowed: `httpdate` uses it, and conversion to a `Timestamp` reads no clock. Only reading
-/// the current time is banned.
+/// `SystemTime` itself is allowed: `httpdate` uses it, and the conversion to a `Timestamp` reads no clock. Only
+/// `SystemTime::now` is banned.
 const BANNED: [(&str, &str); 21] = [
     ("Instant::now", NOW),
     ("std::time::Instant", NOW),
@@ -55,7 +56,8 @@ pub(crate) fn check(place: &str, source: &str) -> Vec<Finding> {
     findings
 }
 
-/// Returns the positions of `words` in `code`. Skips matches at the end of a longer path of this project.
+/// Returns the positions of `words` in `code`. Skips matches after `crate::`, `self::` or `super::`, because
+/// they name modules of this project.
 fn matches(code: &[Token<'_>], words: &[Token<'_>]) -> Vec<usize> {
     let same = |window: &[Token<'_>]| window.iter().zip(words).all(|(a, b)| a.text == b.text);
     code.windows(words.len())

@@ -1,11 +1,11 @@
-//! Properties of a source file for the rules: its code without tests, its modules, and its imports.
+//! Extracts from a source file the parts that the rules check: the code without tests, the modules, the imports.
 
 use super::tokens::{Kind, Token, tokenize};
 
 /// A `mod name;`, which adds a file to the crate.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Module {
-    /// The names of the enclosing inline modules, then its own name.
+    /// The names of the enclosing inline modules, then the name of the module.
     pub(crate) path: Vec<String>,
     /// The path from `#[path = ".."]`.
     pub(crate) file: Option<String>,
@@ -36,7 +36,7 @@ pub(crate) fn without_tests(source: &str) -> Vec<Token<'_>> {
 pub(crate) fn modules(source: &str) -> Vec<Module> {
     let tokens = tokenize(source);
     let mut found = Vec::new();
-    // The stack of open braces; `Some` for the brace of an inline module.
+    // The stack of open braces. The brace of an inline module is `Some`, with the module's name, and true for tests.
     let mut open: Vec<Option<(String, bool)>> = Vec::new();
     let (mut file, mut test_only) = (None, false);
     let mut at = 0;
@@ -84,8 +84,7 @@ pub(crate) fn modules(source: &str) -> Vec<Module> {
     found
 }
 
-/// Expands each `use a::{b, c::d};` to `a::b` and `a::c::d`, so that a path is found regardless of how it was
-/// imported.
+/// Expands each `use a::{b, c::d};` to `a::b` and `a::c::d`, so that the rules find a path in every form of import.
 pub(crate) fn with_uses_expanded<'a>(tokens: &[Token<'a>]) -> Vec<Token<'a>> {
     let mut out = Vec::with_capacity(tokens.len());
     let mut at = 0;
@@ -110,7 +109,7 @@ fn expand<'a>(tree: &[Token<'a>], prefix: &[Token<'a>], out: &mut Vec<Token<'a>>
     let Some(open) = tree.iter().position(|t| t.text == "{") else {
         out.extend(prefix.iter().chain(tree));
         if let Some(last) = tree.last().or_else(|| prefix.last()) {
-            // Ends the path, so that two neighbouring paths stay separate.
+            // The comma separates this path from the next one.
             out.push(Token {
                 text: ",",
                 kind: Kind::Mark,
@@ -150,7 +149,7 @@ fn attribute<'s, 'a>(tokens: &'s [Token<'a>]) -> Option<&'s [Token<'a>]> {
     Some(&tokens[2..length])
 }
 
-/// Returns true for `cfg(test)` alone or in `all(..)`. Code under `any` or `not` may be shipped.
+/// Returns true for `cfg(test)` and for `all(..)` that contains it. Code under `any` or `not` may be shipped.
 fn is_test_only(attribute: &[Token<'_>]) -> bool {
     let words: Vec<_> = attribute
         .iter()

@@ -3,10 +3,10 @@
 use super::Finding;
 use super::tokens::tokenize;
 
-/// A longer file usually has two topics.
+/// The maximum number of lines of a file. A longer file usually has two topics.
 const LINES_MAX: usize = 800;
 
-/// `#[allow(..)]` hides a lint permanently; `#[expect(..)]` warns when its cause is gone.
+/// Finds allow attributes. They hide a lint permanently; an expect attribute warns when the lint no longer applies.
 pub(crate) fn no_allow(place: &str, source: &str) -> Vec<Finding> {
     let tokens = tokenize(source);
     let mut findings = Vec::new();
@@ -28,7 +28,7 @@ pub(crate) fn no_allow(place: &str, source: &str) -> Vec<Finding> {
     findings
 }
 
-/// Checks that a file begins with a module doc. `x/tests.rs` needs none, because `x.rs` has it.
+/// Checks that a file begins with a module doc. `x/tests.rs` needs no module doc, because `x.rs` has one.
 pub(crate) fn module_doc(place: &str, source: &str) -> Option<Finding> {
     if place.ends_with("/tests.rs") {
         return None;
@@ -58,12 +58,13 @@ pub(crate) fn length(place: &str, source: &str) -> Option<Finding> {
 
 /// Finds paths that exist on one machine only, such as a home folder.
 pub(crate) fn no_machine_paths(place: &str, text: &str) -> Vec<Finding> {
-    // In parts, so that this file passes its own rule.
+    // The paths are put together here, so that this file does not violate its own rule.
     let banned = ["root", "work", "Users"].map(|top| format!("/{top}/"));
     let mut findings = Vec::new();
     for (at, line) in text.lines().enumerate() {
         for path in &banned {
-            // `https://example.com/work/` and `a/work/` are not absolute paths.
+            // A match within a URL or a relative path is no absolute path, so the character before the match is
+            // checked.
             let from_the_top = line.match_indices(path.as_str()).any(|(start, _)| {
                 let before = line[..start].chars().next_back();
                 before.is_none_or(|c| c.is_whitespace() || "\"'`=(<[:".contains(c))

@@ -1,8 +1,9 @@
 //! A small lexer for Rust that finds words outside comments and strings.
 //!
-//! The rules of [`super`] need simple facts: is there an `#[allow(`, which files does this module declare? A full
-//! parser would be the largest dependency of this crate. The lexer must recognise everything that is *not* code:
-//! nested comments, raw strings, and `'a'` as opposed to `'a`.
+//! The rules of [`super`] ask simple questions: does a file have an allow attribute, and which files does it
+//! declare as modules? A full parser would be the largest dependency of this crate. The lexer recognises
+//! everything that is *not* code: nested comments, raw strings, and the character `'a'`, which begins like the
+//! lifetime `'a`.
 
 /// A token of the source. Whitespace is skipped; literals and comments are one token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +25,8 @@ pub(crate) enum Kind {
     Comment,
 }
 
-/// Splits `source` into tokens without its comments. Code that does not lex ends the list early; rustc reports it.
+/// Splits `source` into tokens without its comments. An unterminated string or comment extends to the end of
+/// the file; rustc reports it.
 pub(crate) fn tokenize(source: &str) -> Vec<Token<'_>> {
     let mut tokens = with_comments(source);
     tokens.retain(|token| token.kind != Kind::Comment);
@@ -82,7 +84,7 @@ fn word(rest: &str) -> usize {
         .map_or(rest.len(), |end| start + end)
 }
 
-/// `1..2` is two numbers, `1.5` is one.
+/// Returns the length of the number at the start of `rest`. `1..2` is two numbers, `1.5` is one.
 fn number(rest: &str) -> usize {
     let mut end = word(rest);
     let tail = &rest[end..];
@@ -110,7 +112,7 @@ fn block_comment(rest: &str) -> usize {
     rest.len()
 }
 
-/// The length of a string literal at the start of `rest`, of any kind: `""`, `b""`, `c""`, `r#""#`.
+/// Returns the length of the string literal at the start of `rest`, of any kind: `""`, `b""`, `c""`, `r#""#`.
 fn string(rest: &str) -> Option<usize> {
     let prefix = rest
         .find(|c: char| !matches!(c, 'b' | 'c' | 'r'))
@@ -145,7 +147,8 @@ fn string(rest: &str) -> Option<usize> {
     Some(rest.len())
 }
 
-/// `'x'` and `'\n'` are characters, `'x` is a lifetime.
+/// Returns the length and kind of the token that begins with a quote: `'x'` and `'\n'` are characters, `'x` is a
+/// lifetime.
 fn quote(rest: &str) -> (usize, Option<Kind>) {
     let mut inside = rest.char_indices().skip(1);
     match inside.next() {

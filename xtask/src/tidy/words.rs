@@ -1,4 +1,5 @@
-//! Words that the glossary replaces, turned sentences, and lines that are too long.
+//! Finds words that the glossary replaces, sentences that do not begin with their subject, and lines that are
+//! too long.
 //!
 //! The lists of words are the last two tables of `docs/words.md`. Phrases are looked up in prose: comments,
 //! string literals and Markdown, without code between backticks. A phrase of one word is looked up in
@@ -12,16 +13,17 @@ use anyhow::{Context as _, ensure};
 use super::Finding;
 use super::tokens::{Kind, with_comments};
 
-/// The page that lists the replaced words.
+/// The page with the lists of replaced words.
 pub(crate) const GLOSSARY: &str = "docs/words.md";
 
-/// Columns of a line of code or Markdown. A table row, a link and a line of a string cannot be broken.
+/// The maximum number of columns of a line of code or Markdown. Table rows, links and lines of a string may be
+/// longer, because they cannot be broken.
 const COLUMNS_MAX: usize = 120;
 
-/// Words that begin a sentence only to turn it round.
+/// A sentence that begins with one of these words has its subject at the end, or none at all.
 const TURNING: [&str; 4] = ["of", "what", "whatever", "whether"];
 
-/// Raw results of benchmarks, with the words of their time.
+/// The folder with raw results of benchmarks. They stay unchanged, so their words are not checked.
 const RAW_RESULTS: &str = "bench/runs";
 
 /// The words that the glossary replaces.
@@ -64,7 +66,7 @@ impl ReplacedWords {
     }
 }
 
-/// The first two cells of each row of the table below `heading`.
+/// Returns the first two cells of each row of the table below `heading`.
 fn rows<'a>(glossary: &'a str, heading: &str) -> anyhow::Result<Vec<(&'a str, &'a str)>> {
     let (_, after) = glossary
         .split_once(heading)
@@ -135,9 +137,9 @@ pub(crate) fn check(replaced: &ReplacedWords, file: &Path, text: &str) -> Vec<Fi
 struct Word {
     text: String,
     line: usize,
-    /// No punctuation separates it from the word before.
+    /// True if no punctuation separates this word from the previous one.
     follows: bool,
-    /// It is the first word of a sentence of a comment or of Markdown that is not a question.
+    /// True for the first word of a sentence in a comment or in Markdown, unless the sentence is a question.
     begins_sentence: bool,
 }
 
@@ -156,7 +158,7 @@ fn words_of_code(source: &str) -> Vec<Word> {
                 push_prose(&mut words, token.text, token.line, false, false);
             }
             Kind::Word => push_identifier(&mut words, token.text, token.line),
-            // A literal without spaces is a name, such as a key or a flag. Public names stay.
+            // A literal without spaces is a name, such as a key or a flag. Such names are public and may not change.
             Kind::Literal | Kind::Mark | Kind::Lifetime => {}
         }
     }
@@ -179,7 +181,8 @@ fn words_of_markdown(text: &str) -> Vec<Word> {
     settle_questions(words)
 }
 
-/// Appends the words of one line of prose. `continues` tells that the line before belongs to the same paragraph.
+/// Appends the words of one line of prose. `continues` is true if the previous line belongs to the same paragraph;
+/// `sentences` is true if the line consists of sentences.
 fn push_prose(words: &mut Vec<Word>, text: &str, line: usize, continues: bool, sentences: bool) {
     let ended = words
         .last()
@@ -205,7 +208,7 @@ fn push_prose(words: &mut Vec<Word>, text: &str, line: usize, continues: bool, s
             } else if ",;:()[]\"|".contains(mark) {
                 follows = false;
             } else if mark == "`" {
-                // Code in prose has names, not words, and does not begin a sentence of words.
+                // Code in prose consists of names, so it is skipped. A word after it does not begin a sentence.
                 rest = after
                     .split_once('`')
                     .map_or("", |(_, after_code)| after_code);
@@ -245,7 +248,7 @@ fn push_identifier(words: &mut Vec<Word>, identifier: &str, line: usize) {
     }
 }
 
-/// A question may begin with any word. Drops the marks that end sentences.
+/// Permits any first word in questions, and removes the marks that end sentences.
 fn settle_questions(mut words: Vec<Word>) -> Vec<Word> {
     let mut is_question = false;
     for word in words.iter_mut().rev() {
@@ -273,7 +276,7 @@ impl Word {
     }
 }
 
-/// Definitions of types whose names are replaced.
+/// Finds definitions of types whose names the glossary replaces.
 fn types(replaced: &ReplacedWords, place: &str, source: &str) -> Vec<Finding> {
     let tokens = super::tokens::tokenize(source);
     let mut findings = Vec::new();
@@ -318,7 +321,7 @@ fn long_lines(place: &str, text: &str) -> Vec<Finding> {
 mod tests {
     use super::*;
 
-    /// The lists, as a page has them.
+    /// A glossary with short lists.
     const LISTS: &str = "# Glossary\n\n## Replaced words\n\n| do not write | write |\n|---|---|\n\
         | xyzzy | magic |\n| plugh over | hollow |\n\n## Replaced names of types\n\n\
         | do not name a type | name it |\n|---|---|\n| Foo, Bar | `Baz` |\n";

@@ -1,7 +1,7 @@
-//! A minimal `sendfile` server: the lower bound for the cost of any server that sends files.
+//! A minimal `sendfile` server: the lower bound for the CPU time of any server that sends files.
 //!
-//! It serves objects of one size, and does no lookup and no checks. Its CPU time is the kernel's share. The CPU time
-//! of another server above this is its own cost.
+//! The server sends objects of one size, and does no lookup and no checks. Its CPU time is the kernel's part of the
+//! work. The difference to another server's CPU time is the work of that server itself.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -14,7 +14,8 @@ use rustix::fs::sendfile;
 
 use crate::bench_hits::client::Client;
 
-/// Bytes before each object in the file. As in a cache file with a head, no object starts at a page boundary.
+/// The number of bytes before each object in the file. They shift the object from a page boundary, like the head in a
+/// cache file.
 pub(super) const HEAD_BYTES: u64 = 470;
 
 /// The maximum number of connections.
@@ -64,7 +65,7 @@ struct Floor {
     clients: Vec<Option<Answer>>,
 }
 
-/// A client and the rest of its current response.
+/// A client, and the part of the file that remains to be sent for its current request.
 struct Answer {
     stream: TcpStream,
     offset: u64,
@@ -114,9 +115,9 @@ impl Floor {
         }
     }
 
-    /// Reads requests and sends responses until the socket would block.
+    /// Reads requests of one client and sends responses until the socket would block.
     fn turn(&mut self, at: usize) -> anyhow::Result<()> {
-        // The client may have disconnected in an earlier event.
+        // An earlier event may have removed the client.
         while let Some(answer) = &mut self.clients[at] {
             if answer.left > 0 {
                 let wanted = usize::try_from(answer.left)?;
@@ -134,7 +135,7 @@ impl Floor {
                 Ok(read) => {
                     let key = key_of(&request[..read]).context("no request for an object")?;
                     ensure!((1..=self.keys).contains(&key), "there is no object {key}");
-                    // The head fits in the socket buffer, because the client waits for it.
+                    // The socket buffer is empty while the client waits for a response, so the head fits.
                     answer.stream.write_all(&self.head)?;
                     answer.offset = (key - 1) * (HEAD_BYTES + self.size) + HEAD_BYTES;
                     answer.left = self.size;

@@ -1,13 +1,13 @@
-//! The number of objects that the servers can keep open.
+//! Computes the number of objects whose files the servers can keep open.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::stage::Subject;
 
-/// The number of open files that the servers request.
+/// The limit of open files that the servers request.
 const FILES_WANTED: u64 = 200_000;
 
-/// Open files for logs, listeners and the cache itself.
+/// The number of open files for logs, listeners and the cache itself.
 const FILES_OF_OTHER_KIND: u64 = 256;
 
 /// Raises the limit of open files as far as possible and returns it.
@@ -31,8 +31,8 @@ pub(super) fn files_allowed() -> u64 {
     }
 }
 
-/// The number of objects that all nginx server blocks can keep open in one process. nginx stops responding if there
-/// are more.
+/// Returns the number of objects that all nginx server blocks together can keep open in one process. With more
+/// objects, nginx stops responding.
 pub(super) fn objects_at_most(files: u64, connections: u32) -> u64 {
     let servers = Subject::ALL
         .iter()

@@ -14,10 +14,11 @@ use crate::bench_hits::process::{Scratch, Server, find, free_port};
 use crate::bench_hits::subjects::nginx_user;
 use crate::options::written;
 
-/// The maximum number of times that all objects are requested. A server that still misses is an error.
+/// The maximum number of times that all objects are requested to fill a cache. If a server still misses after
+/// that, the benchmark fails.
 const FILL_ROUNDS_MAX: u32 = 5;
 
-/// The number of objects that are compared with the origin's.
+/// The number of objects whose bytes are compared with the origin's.
 const CHECKED: u64 = 8;
 
 /// The measured servers: edgeward, nginx with each method of reading files, and the lower bound.
@@ -30,8 +31,8 @@ pub(super) enum Subject {
 }
 
 impl Subject {
-    /// `aio threads` is missing: with it, nginx 1.22 with cached open files stopped responding at 16 KiB, in all its
-    /// server blocks (`bench/runs/2026-11-21-disk`).
+    /// All measured servers. There is no variant with `aio threads`, because nginx 1.22 with cached open files
+    /// stopped responding with it, for objects of 16 KiB (`bench/runs/2026-11-21-disk`).
     pub(super) const ALL: [Self; 6] = [
         Self::Edgeward,
         Self::Nginx("sendfile", "sendfile on;"),
@@ -62,7 +63,7 @@ pub(super) struct Stage {
     nginx: Server,
     floor: Server,
     ports: Vec<(Subject, u16)>,
-    // Declared last: dropped after the processes that write into it.
+    // Declared last, so that the folder is removed after the processes that write into it have ended.
     scratch: Scratch,
 }
 
@@ -182,12 +183,12 @@ impl Stage {
         self.server(subject).cpu_seconds()
     }
 
-    /// Bytes that the server's processes have read from a device.
+    /// Returns the number of bytes that the server's processes have read from a device.
     pub(super) fn read_bytes(&self, subject: Subject) -> anyhow::Result<u64> {
         Ok(self.server(subject).tree()?.into_iter().map(read_by).sum())
     }
 
-    /// Disk hits, if the server counts them.
+    /// Returns the number of disk hits, if the server counts them.
     pub(super) fn disk_hits(&self, subject: Subject) -> anyhow::Result<Option<u64>> {
         match subject {
             Subject::Edgeward => Ok(Some(disk_hits_in(&self.edge.status()?))),
@@ -199,7 +200,7 @@ impl Stage {
         self.origin.requests(&mut self.origin_asked)
     }
 
-    /// Requests each object until no request reaches the origin.
+    /// Requests all objects repeatedly until no request reaches the origin.
     fn fill(&mut self, subject: Subject) -> anyhow::Result<()> {
         let mut missed = 0;
         for _ in 0..FILL_ROUNDS_MAX {

@@ -1,9 +1,10 @@
-//! Reads packets from a capture file.
+//! Reads packets from a capture file in the format pcap or pcapng.
 //!
-//! pcap (draft-ietf-opsawg-pcap): a file header of 24 bytes, then for each packet a header of 16 bytes and the
-//! captured bytes. pcapng (draft-ietf-opsawg-pcapng): blocks, each with its length at its start and at its end.
-//! Packets are in enhanced, simple and (obsolete) packet blocks; the interface descriptions of a section state
-//! the link types. Both formats exist in both byte orders.
+//! A pcap file (draft-ietf-opsawg-pcap) has a file header of 24 bytes, then for each packet a header of 16
+//! bytes and the captured bytes. A pcapng file (draft-ietf-opsawg-pcapng) consists of blocks, which have their
+//! length at the start and at the end. Packets are in enhanced packet blocks, simple packet blocks and obsolete
+//! packet blocks. The interface descriptions of a section state the link types. Both formats exist in both byte
+//! orders.
 
 use std::io::{self, Read};
 
@@ -13,12 +14,12 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LinkType(pub u16);
 
-/// A packet; its end may be missing from the capture.
+/// A captured packet. Its end may be missing from the capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'b> {
-    /// The type of its link-layer header.
+    /// The type of the link-layer header of the packet.
     pub link: LinkType,
-    /// The captured bytes; may be fewer than were sent.
+    /// The captured bytes. If the capture truncated the packet, these are fewer than were sent.
     pub bytes: &'b [u8],
 }
 
@@ -45,12 +46,12 @@ pub enum CaptureError {
         packets: u64,
         /// The field.
         field: &'static str,
-        /// Its value.
+        /// The value of the field.
         value: u64,
     },
 }
 
-/// Reads one packet after the other into one buffer.
+/// Reads the packets of a capture, one after the other, into one buffer.
 #[derive(Debug)]
 pub struct PacketReader<R> {
     input: R,
@@ -79,8 +80,9 @@ pub fn is_capture(beginning: &[u8]) -> bool {
         .is_some_and(|magic| pcap_order(*magic).is_some() || *magic == SECTION.to_le_bytes())
 }
 
-/// Returns true for a big-endian file. Files with times in microseconds and in nanoseconds have different magic
-/// numbers; times are ignored.
+/// Returns true if the magic number is that of a big-endian pcap file, false for little-endian, and `None` for
+/// other files. Files with times in microseconds and in nanoseconds have different magic numbers. Times are
+/// ignored.
 fn pcap_order(magic: [u8; 4]) -> Option<bool> {
     match u32::from_be_bytes(magic) {
         0xa1b2_c3d4 | 0xa1b2_3c4d => Some(true),
@@ -94,7 +96,7 @@ impl<R: Read> PacketReader<R> {
     ///
     /// # Errors
     ///
-    /// If the file is not a capture or cannot be read.
+    /// Returns an error if the file is not a capture or cannot be read.
     pub fn new(mut input: R) -> Result<Self, CaptureError> {
         let mut magic = [0; 4];
         if !fill(&mut input, &mut magic, 0)? {
@@ -111,7 +113,8 @@ impl<R: Read> PacketReader<R> {
         };
         if let Some(big_endian) = pcap_order(magic) {
             let header: [u8; 20] = reader.take()?;
-            // The upper 16 bits describe frame checksums after packets, which the lengths in IP headers exclude.
+            // The upper 16 bits are ignored. They state if packets have frame checksums at their end. The
+            // lengths in IP headers exclude these checksums.
             let link = LinkType(number(&header[16..], big_endian) as u16);
             reader.format = Format::Pcap { big_endian, link };
         } else if magic == SECTION.to_le_bytes() {
@@ -126,7 +129,8 @@ impl<R: Read> PacketReader<R> {
     ///
     /// # Errors
     ///
-    /// If the end of the packet cannot be determined. Packets returned before are valid.
+    /// Returns an error if the end of the packet cannot be determined. Packets that were returned before are
+    /// valid.
     pub fn next_packet(&mut self) -> Result<Option<Packet<'_>>, CaptureError> {
         let found = match self.format {
             Format::Pcap { big_endian, link } => self
@@ -194,8 +198,8 @@ impl<R: Read> PacketReader<R> {
                 OBSOLETE if body >= 20 => {
                     (u32::from(half(&self.buffer, big_endian)), 20, field(12))
                 }
-                // A simple packet has no captured length: its bytes end with the block or earlier, before the
-                // padding.
+                // A simple packet block has only the original length of the packet. The captured bytes end at
+                // this length, or at the end of the block if the packet was truncated.
                 SIMPLE if body >= 4 => (0, 4, field(0).min(body as u32 - 4)),
                 ENHANCED | OBSOLETE | SIMPLE | INTERFACE => {
                     return Err(corrupt("a block's length", length));
@@ -215,7 +219,7 @@ impl<R: Read> PacketReader<R> {
         }
     }
 
-    /// Reads a section header after its type. It states the byte order of the section.
+    /// Reads the rest of a section header block after its type. The block states the byte order of the section.
     fn section(&mut self) -> Result<(), CaptureError> {
         let [length, order] = [self.take::<4>()?, self.take::<4>()?];
         let big_endian = match u32::from_be_bytes(order) {
@@ -239,7 +243,8 @@ impl<R: Read> PacketReader<R> {
 
     /// Reads the rest of a block of `length` bytes into the buffer, with the length at its end.
     ///
-    /// `read` is the number of bytes read before, plus the four of the length at the end.
+    /// `read` is the number of bytes of the block that were read before, plus the four bytes of the length at
+    /// the end.
     fn block(&mut self, length: u32, read: u32) -> Result<(), CaptureError> {
         let rest = length
             .checked_sub(read)
@@ -326,8 +331,10 @@ const OBSOLETE: u32 = 2;
 const SIMPLE: u32 = 3;
 const ENHANCED: u32 = 6;
 
-/// tcpdump truncates packets at 256 KiB; segments on loopback are smaller.
+/// The maximum length of a packet or block. tcpdump truncates packets at 256 KiB, and segments on loopback are
+/// smaller.
 const PACKET_BYTES_MAX: usize = 1 << 20;
 
-/// A capture of all interfaces of a large machine has some hundred.
+/// The maximum number of interfaces of a section. A capture on all interfaces of a large machine has a few
+/// hundred.
 const INTERFACES_MAX: usize = 1 << 16;

@@ -1,18 +1,19 @@
-//! Orders TCP segments: emits the bytes of each direction of each connection.
+//! Orders TCP segments and emits the bytes of each direction of each connection.
 //!
-//! A byte is emitted once, as soon as all bytes before it were emitted; retransmitted and reordered segments
-//! change nothing. A gap delays later bytes until they exceed a bound; then the gap is skipped. A connection
-//! ends with FIN or RST, when its addresses open another connection, when there are too many connections, or
-//! with the capture.
+//! Each byte is emitted once, as soon as all bytes before it were emitted. Retransmitted and reordered segments
+//! do not change the result. Bytes behind a gap wait until the gap is filled, or until the waiting bytes exceed
+//! a limit; then the gap is skipped. A connection ends with FIN or RST, when a new connection uses its
+//! addresses, when there are too many connections, or at the end of the capture.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::packet::{Endpoints, Segment};
 
-/// Bounds of the memory that reassembly uses.
+/// The limits of the memory that the reassembly uses.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowLimits {
-    /// The maximum number of open connections. One more ends the connection that was idle longest.
+    /// The maximum number of open connections. A further connection ends the connection that has been idle for
+    /// the longest time.
     pub flows_max: usize,
     /// The maximum number of bytes of one direction that wait behind a gap.
     pub waiting_max: usize,
@@ -20,7 +21,7 @@ pub struct FlowLimits {
     pub waiting_all_max: usize,
 }
 
-/// The number of a connection, in order of first segments.
+/// The number of a connection. Connections are numbered in the order of their first segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowId(pub u64);
 
@@ -81,7 +82,7 @@ pub struct FlowCounters {
 pub struct Flows {
     limits: FlowLimits,
     flows: HashMap<AddressPair, Flow>,
-    /// Connections by the time of their last segment.
+    /// The connections, ordered by the value of `clock` at their last segment.
     by_activity: BTreeMap<u64, AddressPair>,
     /// The number of segments so far.
     clock: u64,
@@ -89,7 +90,7 @@ pub struct Flows {
     counters: FlowCounters,
 }
 
-/// The two addresses of a connection, the lesser first.
+/// The two addresses of a connection, the smaller one first, so that both directions have the same pair.
 type AddressPair = Endpoints;
 
 #[derive(Debug)]
@@ -103,11 +104,11 @@ struct Flow {
 /// The state of one direction.
 #[derive(Debug, Default)]
 struct ByteStream {
-    /// The sequence number of the next byte, after the first segment.
+    /// The sequence number of the next byte to emit, or `None` before the first segment.
     next: Option<u32>,
     began: bool,
     ended: bool,
-    /// The sequence number after the last byte, once FIN arrived.
+    /// The sequence number after the last byte, or `None` before FIN has arrived.
     end: Option<u32>,
     /// Segments behind a gap, by the position of their first byte.
     waiting: BTreeMap<u64, WaitingSegment>,
@@ -116,9 +117,12 @@ struct ByteStream {
     position: u64,
 }
 
+/// A segment that waits behind a gap.
 #[derive(Debug)]
 struct WaitingSegment {
+    /// The captured bytes.
     bytes: Vec<u8>,
+    /// The number of bytes as sent.
     length: u32,
 }
 
@@ -135,7 +139,7 @@ impl Flows {
         }
     }
 
-    /// Adds a segment and emits the bytes that are in order with it.
+    /// Adds a segment, and emits its bytes and waiting bytes that are now in order.
     pub fn take(&mut self, segment: &Segment<'_>, mut emit: impl FnMut(FlowEvent<'_>)) {
         let Endpoints { from, to } = segment.endpoints;
         let pair = AddressPair {
@@ -153,7 +157,8 @@ impl Flows {
         }
         self.clock += 1;
         if !self.flows.contains_key(&pair) {
-            // A segment without bytes after the end of its connection does not open another.
+            // A segment without bytes, for example an acknowledgement after the end of its connection, does not
+            // open a connection.
             if segment.length == 0 && !segment.syn {
                 return;
             }
@@ -201,12 +206,12 @@ impl Flows {
         self.counters
     }
 
-    /// The number of bytes that wait behind gaps, with the overhead of storing them.
+    /// Returns the number of bytes that wait behind gaps, including the overhead of storing them.
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// The number of connections that have not ended.
+    /// Returns the number of connections that have not ended.
     pub fn open(&self) -> usize {
         self.flows.len()
     }
@@ -289,7 +294,8 @@ impl ByteStream {
         if segment.fin {
             self.end = Some(first.wrapping_add(segment.length));
         }
-        // A distance of 2^31 or more is negative (RFC 9293, section 3.4).
+        // Sequence numbers wrap around, so a distance of 2^31 or more counts as negative (RFC 9293, section
+        // 3.4).
         let distance = first.wrapping_sub(next).cast_signed();
         let (mut bytes, mut length, mut ahead) = (segment.payload, segment.length, 0);
         if distance < 0 {
@@ -311,7 +317,8 @@ impl ByteStream {
         }
     }
 
-    /// Stores bytes behind a gap. The longer of two segments with the same position is kept.
+    /// Stores bytes that lie behind a gap. If two segments begin at the same position, the longer one is
+    /// stored.
     fn wait(
         &mut self,
         at: u64,
@@ -331,7 +338,8 @@ impl ByteStream {
         self.waiting.insert(at, WaitingSegment { bytes, length });
     }
 
-    /// Emits waiting bytes up to the next gap; with `skip_gaps` all waiting bytes.
+    /// Emits the waiting bytes up to the next gap. If `skip_gaps` is true, skips all gaps and emits all waiting
+    /// bytes.
     fn drain(&mut self, skip_gaps: bool, sink: &mut EventSink<'_, impl FnMut(FlowEvent<'_>)>) {
         while let Some(first) = self.waiting.first_entry() {
             let at = *first.key();
@@ -350,7 +358,7 @@ impl ByteStream {
                 sink.counters.repeated += bytes.len() as u64;
                 continue;
             }
-            // Less than `length`, which is a u32.
+            // `known` is less than `length`, so it fits in a `u32`.
             let known = known as u32;
             let cut = bytes.len().min(known as usize);
             sink.counters.repeated += cut as u64;
@@ -365,7 +373,7 @@ impl ByteStream {
         }
     }
 
-    /// Emits `bytes`, the captured part of the next `length` bytes, and advances by `length`.
+    /// Emits `bytes` and advances by `length`. `bytes` is the captured part of the next `length` bytes.
     fn emit_bytes(
         &mut self,
         bytes: &[u8],

@@ -3,8 +3,9 @@
 //! [`PacketReader`] reads packets from a pcap or pcapng file, [`segment`] parses the TCP segment of a packet, and
 //! [`Flows`] orders the segments and emits the bytes of each direction.
 //!
-//! A capture is untrusted input: every length is checked against the bytes present. Packets, connections and bytes
-//! that wait for a gap to close are bounded. Bytes missing from the capture are counted and skipped.
+//! A capture is untrusted input, so every length is compared with the number of bytes present. The length of
+//! packets, the number of connections and the number of bytes that wait behind a gap are limited. Bytes that
+//! are missing from the capture are counted and skipped.
 #![forbid(unsafe_code)]
 
 mod file;

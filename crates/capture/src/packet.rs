@@ -1,6 +1,6 @@
 //! Parses the TCP segment of a packet: skips the link-layer header and VLAN tags, then parses IPv4 or IPv6.
 
-// From `core`, which has addresses and no sockets.
+// The types are imported from `core`, which has addresses but no sockets: this crate must not use the network.
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::file::{LinkType, Packet};
@@ -14,22 +14,23 @@ pub struct Endpoints {
     pub to: SocketAddr,
 }
 
-/// A TCP segment; the end of its payload may be missing from the capture.
+/// A TCP segment. The end of its payload may be missing from the capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment<'b> {
-    /// Its sender and receiver.
+    /// The sender and the receiver of the segment.
     pub endpoints: Endpoints,
-    /// The sequence number of its first byte, or of SYN.
+    /// The sequence number of the first byte, or of the SYN flag if it is set.
     pub sequence: u32,
-    /// SYN: the direction begins.
+    /// True if the SYN flag is set: the direction begins.
     pub syn: bool,
-    /// FIN: the direction ends.
+    /// True if the FIN flag is set: the direction ends.
     pub fin: bool,
-    /// RST: the connection ends.
+    /// True if the RST flag is set: the connection ends.
     pub rst: bool,
-    /// The captured bytes of its payload.
+    /// The captured bytes of the payload.
     pub payload: &'b [u8],
-    /// The length of its payload in bytes as sent. Greater than `payload.len()` if the capture truncated the packet.
+    /// The length of the payload as sent, in bytes. It is greater than `payload.len()` if the capture truncated
+    /// the packet.
     pub length: u32,
 }
 
@@ -38,11 +39,11 @@ pub struct Segment<'b> {
 pub enum Skipped {
     /// The link type is not supported.
     Link,
-    /// Not IP, for example ARP.
+    /// The packet is not an IP packet, for example ARP.
     NotIp,
-    /// IP, but not TCP.
+    /// The packet is an IP packet, but not TCP.
     NotTcp,
-    /// A fragment of an IP packet. TCP avoids fragments.
+    /// The packet is a fragment of an IP packet. TCP avoids fragmentation, so fragments are rare.
     Fragment,
     /// A header is incomplete or invalid.
     Malformed,
@@ -52,7 +53,7 @@ pub enum Skipped {
 ///
 /// # Errors
 ///
-/// If the packet has no usable segment.
+/// Returns an error if the packet has no usable segment.
 pub fn segment<'b>(packet: &Packet<'b>) -> Result<Segment<'b>, Skipped> {
     let (network, version) = link(packet.link, packet.bytes)?;
     match version {
@@ -62,7 +63,7 @@ pub fn segment<'b>(packet: &Packet<'b>) -> Result<Segment<'b>, Skipped> {
     }
 }
 
-/// Returns the bytes after the link-layer header and the version of IP.
+/// Returns the bytes after the link-layer header, and the version of IP.
 fn link(link: LinkType, bytes: &[u8]) -> Result<(&[u8], u8), Skipped> {
     let (rest, ether_type) = match link.0 {
         // Ethernet
@@ -108,14 +109,14 @@ fn v4(bytes: &[u8]) -> Result<Segment<'_>, Skipped> {
     if header[0] >> 4 != 4 || header_bytes < 20 {
         return Err(Skipped::Malformed);
     }
-    // "More fragments" is set, or the fragment offset is not zero.
+    // The packet is a fragment if the flag "more fragments" is set or the fragment offset is not zero.
     if half(header, 6)? & 0x3fff != 0 {
         return Err(Skipped::Fragment);
     }
     if header[9] != TCP {
         return Err(Skipped::NotTcp);
     }
-    // Zero if the network card does the segmentation.
+    // The total length is zero if the network card does the segmentation.
     let total = match usize::from(half(header, 2)?) {
         0 => bytes.len(),
         total => total,
@@ -148,7 +149,8 @@ fn v6(bytes: &[u8]) -> Result<Segment<'_>, Skipped> {
         length => length,
     };
     let mut next = header[6];
-    // Hop-by-hop options, routing, destination options (RFC 8200, section 4).
+    // 0, 43 and 60 are the extension headers for hop-by-hop options, routing and destination options (RFC 8200,
+    // section 4).
     for _ in 0..=EXTENSIONS_MAX {
         match next {
             TCP => return tcp(rest, length, address(8), address(24)),
@@ -205,6 +207,9 @@ fn half(bytes: &[u8], at: usize) -> Result<u16, Skipped> {
         .ok_or(Skipped::Malformed)
 }
 
+/// The protocol number of TCP.
 const TCP: u8 = 6;
+/// The maximum number of VLAN tags.
 const TAGS_MAX: usize = 4;
+/// The maximum number of IPv6 extension headers.
 const EXTENSIONS_MAX: usize = 8;

@@ -1,4 +1,4 @@
-//! Captures of all formats are written and read back; corrupt captures are refused.
+//! Tests write captures in all formats and read them back. Corrupt captures are rejected.
 
 use std::net::SocketAddr;
 
@@ -16,7 +16,7 @@ const LIMITS: FlowLimits = FlowLimits {
     waiting_all_max: 1 << 21,
 };
 
-/// An IPv4 packet with a TCP segment, without a link-layer header.
+/// Returns an IPv4 packet with a TCP segment, without a link-layer header.
 fn v4(from: u16, to: u16, sequence: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
     let total = u16::try_from(40 + payload.len()).expect("small");
     let mut packet = vec![0x45, 0];
@@ -100,7 +100,7 @@ fn packets(file: &[u8]) -> Result<Vec<(LinkType, Vec<u8>)>, CaptureError> {
     Ok(packets)
 }
 
-/// Returns the emitted bytes of both directions, over all connections.
+/// Returns the emitted bytes of both directions, concatenated over all connections.
 fn reassemble(segments: &[Segment<'_>], limits: FlowLimits) -> ([Vec<u8>; 2], Flows) {
     let mut flows = Flows::new(limits);
     let mut streams = [Vec::new(), Vec::new()];
@@ -130,7 +130,7 @@ fn endpoints() -> Endpoints {
     }
 }
 
-/// A body in segments that repeat, overlap and are reordered.
+/// Generates a body, a sequence number, and segments of the body that repeat, overlap and are reordered.
 fn disorder() -> impl Strategy<Value = (Vec<u8>, u32, Vec<(usize, usize)>)> {
     (vec(any::<u8>(), 1..3000), any::<u32>()).prop_flat_map(|(body, start)| {
         let bytes = body.len();
@@ -143,7 +143,7 @@ fn disorder() -> impl Strategy<Value = (Vec<u8>, u32, Vec<(usize, usize)>)> {
 }
 
 proptest! {
-    /// Reordered and repeated segments: each byte of a direction is emitted once and in order.
+    /// Each byte of a direction is emitted once and in order, although segments are reordered and repeated.
     #[test]
     fn segments_are_reassembled((body, start, pieces) in disorder()) {
         let segments: Vec<Segment<'_>> = pieces.iter().map(|&(at, length)| {
@@ -166,7 +166,7 @@ proptest! {
         prop_assert_eq!(flows.counters().flows, 1);
     }
 
-    /// With low limits bytes are lost, and the limits hold.
+    /// With low limits, bytes may be lost, but the limits are never exceeded.
     #[test]
     fn limits_hold((body, start, pieces) in disorder(), waiting in 0_usize..2000) {
         let segments: Vec<Segment<'_>> = pieces.iter().enumerate().map(|(nth, &(at, length))| {
@@ -187,7 +187,7 @@ proptest! {
         reassemble(&segments, limits);
     }
 
-    /// Every format yields the packets that were written.
+    /// The reader returns the packets that were written, in every format.
     #[test]
     fn captures_are_read_back(
         written in vec(vec(any::<u8>(), 0..200), 0..6),
@@ -206,7 +206,8 @@ proptest! {
         }
     }
 
-    /// Random bytes after a file header, or in packets, are refused or read within the limits.
+    /// Random bytes after a file header, or in packets, are either rejected or read within the limits, without
+    /// a panic.
     #[test]
     fn random_bytes_are_refused_or_read(noise in vec(any::<u8>(), 0..400), form in 0_usize..4, link in 0_u16..300) {
         let begin = [pcap(&[], 1, true), pcap(&[], 1, false), pcapng(&[], 1, true), pcapng(&[], 1, false)];
@@ -224,7 +225,7 @@ proptest! {
     }
 }
 
-/// The headers of each link type are skipped, with VLAN tags, extension headers and padding.
+/// The parser skips the headers of each link type, VLAN tags, IPv6 extension headers and padding.
 #[test]
 fn segments_are_found_after_all_headers() {
     let ip = v4(40_000, 80, 7, 2, b"hello");
@@ -268,7 +269,7 @@ fn segments_are_found_after_all_headers() {
     assert_eq!(refused(1, &[0; 14]), Err(Skipped::NotIp));
 }
 
-/// Bytes missing from the capture are skipped and counted.
+/// Bytes that are missing from the capture are skipped and counted as lost.
 #[test]
 fn missing_bytes_are_skipped() {
     let part = |sequence, payload: &'static [u8], length| Segment {

@@ -59,11 +59,12 @@ impl<P: AdminPages> Handler for AdminRoutes<P> {
     }
 }
 
-/// Returns the host of the request without port and brackets.
+/// Returns the host that the request names, without port and brackets.
 fn host_of(request: &Request<Incoming>) -> Option<&str> {
     let text = match request.uri().authority() {
         Some(authority) => authority.as_str(),
-        // Browsers always send a valid `Host`, so a request without it is not an attack by DNS rebinding.
+        // A request without `Host` is accepted: browsers always send `Host`, so it cannot be an attack by DNS
+        // rebinding.
         None => request.headers().get(HOST)?.to_str().unwrap_or("?"),
     };
     let host = match text.strip_prefix('[') {

@@ -15,14 +15,14 @@ use crate::slots::Slot;
 
 /// A stream whose writes fail when the client reads less than [`PROGRESS_BYTES`] in `timeout`.
 ///
-/// It notifies its [`Slot`] when the connection waits for the client.
+/// The stream notifies the [`Slot`] of its connection when the connection waits for the client.
 pub(crate) struct ClientStream<S> {
     stream: S,
     timeout: Duration,
-    /// Runs while a write is pending.
+    /// Ends the stream if it expires. It runs while a write is pending.
     timer: Pin<Box<Sleep>>,
     is_pending: bool,
-    /// Bytes written since the timer was set.
+    /// The number of bytes written since the timer was set.
     bytes_taken: usize,
     slot: Arc<Slot>,
     counters: Arc<ConnectionCounters>,
@@ -46,7 +46,8 @@ impl<S> ClientStream<S> {
         }
     }
 
-    /// Returns the result of a write or flush, or an error once the client's time is over.
+    /// Returns the result of a write or flush. If it is pending, starts the timer, and returns an error when
+    /// the timer has expired.
     fn check<T>(
         &mut self,
         result: Poll<io::Result<T>>,
@@ -83,7 +84,8 @@ impl<S> ClientStream<S> {
     }
 }
 
-/// About 500 B/s with the publisher's timeout of 30 s, less than the bandwidth of any useful path.
+/// The number of bytes that the client must read in `timeout`. With the publisher's timeout of 30 s this is
+/// about 500 B/s, less than the bandwidth of any useful path.
 const PROGRESS_BYTES: usize = 16 << 10;
 
 impl<S: AsyncRead + Unpin> AsyncRead for ClientStream<S> {

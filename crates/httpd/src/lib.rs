@@ -1,14 +1,16 @@
-//! A small HTTP/1.1 server with bounded connections.
+//! A small HTTP/1.1 server with a limited number of connections.
 //!
-//! The admin servers of the edge and of the link and the publisher of id filters run on it. The edge's own
-//! listeners do not: their request path is built for speed. [`disable_loopback_pacing`] is for every listener
-//! of the edge and the link.
+//! The admin servers of the edge and of the link, and the publisher of id filters, use this server. The edge's
+//! own listeners use their own code, which is built for speed. [`disable_loopback_pacing`] is used for every
+//! listener of the edge and the link.
 //!
-//! - A full [`Server`] closes a connection that waits for its client ([`edgeward_types::ConnectionTable`]
-//!   decides which). The gateway of the link keeps its unauthenticated connections in the same [`Slots`].
-//! - A first byte, a request head and the client's progress with a response have deadlines.
-//! - The next request of a connection is answered after the previous response was written, so that a client
-//!   that sends requests and reads nothing causes no work.
+//! - A [`Server`] at its connection limit closes a connection that waits for its client, to accept a new one.
+//!   [`edgeward_types::ConnectionTable`] selects the connection. The gateway of the link manages its
+//!   unauthenticated connections with [`Slots`] too.
+//! - There are timeouts for the first byte of a connection, for a request head, and for the client's progress
+//!   in reading a response.
+//! - The server begins the next response of a connection only after it has written the previous one. A client
+//!   that sends many requests and reads no response therefore causes little work.
 #![forbid(unsafe_code)]
 
 mod admin;

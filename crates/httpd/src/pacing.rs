@@ -4,13 +4,15 @@ use std::net::IpAddr;
 
 use socket2::Socket;
 
-/// Disables BBR pacing on a socket with a loopback address. Call it before the socket is bound or connected: a
-/// socket that started with BBR stays paced. Accepted sockets inherit the setting.
+/// Disables BBR pacing on a socket with a loopback address. The caller must call this before the socket is
+/// bound or connected, because a socket that started with BBR stays paced. Accepted sockets inherit the setting
+/// of their listener.
 ///
 /// BBR spaces segments by timers to keep the queue before a slow link short. Loopback has no such queue, and
 /// the timers take more than half of the CPU time of sending (`bench/runs/2026-11-22-disk-loopback`,
-/// `bench/runs/2026-11-22-link-speed-sixth`). Reno is available to every process. It differs from other
-/// algorithms in its reaction to losses, and loopback has no losses.
+/// `bench/runs/2026-11-22-link-speed-sixth`). The socket uses Reno instead, which is available to every
+/// process. Congestion-control algorithms without pacing differ only in their reaction to losses, and loopback
+/// has no losses.
 pub fn disable_loopback_pacing(socket: &Socket, addr: IpAddr) {
     let is_paced = |name: Vec<u8>| name.starts_with(b"bbr");
     if addr.is_loopback() && socket.tcp_congestion().is_ok_and(is_paced) {

@@ -1,4 +1,5 @@
-//! The server: accepts connections, bounds their number and times, and shuts them down gracefully.
+//! The server: accepts connections, enforces the limits and timeouts of [`ServerConfig`], and shuts down
+//! gracefully.
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener as StdListener};
@@ -26,44 +27,45 @@ use crate::slots::{Entered, Slot, Slots};
 
 /// Answers requests. Each connection has a clone, so cloning must be cheap.
 pub trait Handler: Clone + Send + Sync + 'static {
-    /// Returns the response.
+    /// Returns the response to a request.
     fn handle(
         &self,
         request: Request<Incoming>,
     ) -> impl Future<Output = Response<Full<Bytes>>> + Send;
 }
 
-/// The bounds of a [`Server`].
+/// The limits and timeouts of a [`Server`].
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// Bounds of the number of connections: in total, before the first request, and of one client.
+    /// The maximum numbers of connections: in total, before their first request, and of one client.
     pub connections: ConnectionLimits,
-    /// Time for the first byte of a connection to arrive.
+    /// The time in which the first byte of a connection must arrive.
     pub first_byte_timeout: Duration,
-    /// Bound of a request's head. hyper accepts at least 8 KiB.
+    /// The maximum length of a request head in bytes. Values below 8 KiB count as 8 KiB, because hyper needs
+    /// this buffer.
     pub head_bytes_max: usize,
-    /// Time for a head to arrive, and for the next request on an idle connection.
+    /// The time in which a request head must arrive, and the time after which an idle connection is closed.
     pub head_timeout: Duration,
     /// A client that reads less than 16 KiB of a response in this time is disconnected.
     pub stall_timeout: Duration,
-    /// Time for responses in progress to finish when the server is stopped.
+    /// The time in which pending responses may finish after the server was stopped.
     pub drain_timeout: Duration,
 }
 
 impl ServerConfig {
-    /// The bounds of an admin server, for a few scrapers and operators.
+    /// The limits of an admin server, which has a few scrapers and operators as clients.
     pub const ADMIN: Self = Self {
         connections: ConnectionLimits {
             connections_max: 32,
             unserved_max: 32,
-            // Beyond half of the connections a client replaces its own.
+            // A client may use half of the connections. A further connection replaces one of its own.
             per_client_max: 16,
         },
-        // A scraper sends its request at once.
+        // A scraper sends its request immediately.
         first_byte_timeout: Duration::from_secs(5),
         head_bytes_max: 16 << 10,
         head_timeout: Duration::from_secs(5),
-        // Three times the largest page at 16 KiB/s.
+        // Three times the time in which a client with 16 KiB/s reads the largest page.
         stall_timeout: Duration::from_secs(15),
         drain_timeout: Duration::ZERO,
     };
@@ -72,15 +74,16 @@ impl ServerConfig {
 /// Counters of a server's connections.
 #[derive(Debug, Default)]
 pub struct ConnectionCounters {
-    /// Connections accepted.
+    /// The number of accepted connections.
     pub accepted: Counter,
-    /// Connections closed to make room while they waited for their client.
+    /// The number of connections that were closed for a new one while they waited for their client.
     pub displaced: Counter,
-    /// Connections refused because the server worked for all connections of the client.
+    /// The number of connections that were rejected, because no other connection of the client could be closed:
+    /// the server was working on a response for each of them.
     pub refused: Counter,
-    /// Connections closed because the client sent nothing.
+    /// The number of connections that were closed because the client sent no first byte in time.
     pub silent: Counter,
-    /// Connections closed because the client read too little of a response.
+    /// The number of connections that were closed because the client read too little of a response in time.
     pub stalled: Counter,
 }
 
@@ -110,16 +113,16 @@ impl Counter {
 pub struct Server<H> {
     /// The handler of requests.
     pub handler: H,
-    /// The bounds.
+    /// The limits and timeouts.
     pub config: ServerConfig,
-    /// Counters of connections. Several servers may share them.
+    /// The counters of connections. Several servers may share one set of counters.
     pub counters: Arc<ConnectionCounters>,
-    /// Stops the server when it becomes true or its sender is dropped.
+    /// A signal that stops the server: the value becomes true, or the sender is dropped.
     pub stopping: watch::Receiver<bool>,
 }
 
 impl<H: Handler> Server<H> {
-    /// Serves until the server is stopped, then waits for responses in progress.
+    /// Serves until the server is stopped, then waits for pending responses.
     pub async fn run(mut self, listener: StdListener) {
         let listener = match TcpListener::from_std(listener) {
             Ok(listener) => listener,
@@ -140,7 +143,8 @@ impl<H: Handler> Server<H> {
                 accepted = accepted => match accepted {
                     Ok(accepted) => accepted,
                     Err(error) => {
-                        // Usually too many open files. Retry when some may be closed.
+                        // The usual cause is too many open files. The server tries again after a pause, when
+                        // some files may be closed.
                         tracing::warn!(%error, "a connection could not be accepted");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                         continue;
@@ -157,8 +161,8 @@ impl<H: Handler> Server<H> {
                 self.counters.displaced.one();
             }
             connections.spawn(self.connection(stream, from, entered));
-            // The new connection reads the bytes that its client has already sent. Otherwise a burst of
-            // connections could displace it before its request is read.
+            // Yielding lets the new connection read a request that its client has already sent. Without it,
+            // further new connections could displace this one before its request is read.
             tokio::task::yield_now().await;
         }
         drop(listener);
@@ -231,7 +235,8 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let service = service_fn(move |request: Request<Incoming>| {
         let (handler, slot) = (handler.clone(), Arc::clone(&slot));
         async move {
-            // Otherwise hyper answers pipelined requests until its buffer of some hundred KB is full.
+            // Without this wait, hyper would call the handler for pipelined requests until its buffer of a few
+            // hundred KB is full.
             slot.written().await;
             slot.begin_answer();
             let response = handler.handle(request).await;
@@ -255,21 +260,23 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     Served::Closed(connection.await)
 }
 
-/// Waits until the server has to stop.
+/// Waits for the signal that stops the server.
 async fn stopped(stopping: &mut watch::Receiver<bool>) {
     _ = stopping.wait_for(|stop| *stop).await;
 }
 
+/// The maximum number of header lines of a request.
 const HEADERS_MAX: usize = 64;
 
-/// Bound of the unsent bytes in the kernel, beyond the client's window and one segment of up to 64 KiB. Without
-/// this bound the kernel buffers 2 to 3 MB for a client that reads nothing: more than a hundred pages of an
-/// admin server.
+/// The limit of unsent bytes that the kernel buffers for a connection. The kernel may exceed it by the client's
+/// window and one segment of up to 64 KiB. Without this limit, the kernel buffers 2 to 3 MB for a client that
+/// reads no byte. These are more than a hundred pages of an admin server.
 const UNSENT_BYTES_MAX: u32 = 16 << 10;
 
-/// hyper panics on a smaller buffer.
+/// The minimum buffer size of hyper in bytes. hyper panics if it is set to less.
 const HYPER_BUFFER_MIN: usize = 8192;
 
+/// The pause after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
@@ -281,7 +288,7 @@ mod tests {
 
     use super::*;
 
-    /// A handler that counts its responses.
+    /// A handler that returns `page` and counts its responses in `made`.
     #[derive(Clone)]
     struct Pages {
         made: Arc<AtomicUsize>,
@@ -295,11 +302,11 @@ mod tests {
         }
     }
 
-    /// A client that pipelines requests and reads nothing gets one response made; each response that it reads
-    /// makes one more.
+    /// If a client pipelines requests and reads no response, the handler is called once. Each response that the
+    /// client reads allows one more call.
     ///
-    /// Method: a pipe of 1 KiB instead of a socket, and paused time: the clock moves only when nothing else can
-    /// be done.
+    /// Method: connect client and server by a pipe of 1 KiB instead of a socket. Time is paused: the clock
+    /// advances only when all tasks wait.
     #[tokio::test(start_paused = true)]
     async fn a_response_is_made_after_the_previous_one_was_written() {
         let config = ServerConfig::ADMIN;
@@ -342,10 +349,11 @@ mod tests {
         assert_eq!(counters.stalled.value(), 1);
     }
 
-    /// A client that reads nothing gets few responses made, however many the kernel would take for it.
+    /// The handler is called only a few times for a client that reads no response, although the kernel could
+    /// buffer many responses.
     ///
-    /// Method: 200 pipelined requests for pages of 16 KiB. The kernel would take more than a hundred of them.
-    /// The server ends the connection when it has stalled; then the pages are counted.
+    /// Method: send 200 pipelined requests for pages of 16 KiB. Without a limit, the kernel would buffer more
+    /// than a hundred of the pages. Count the pages when the server has closed the stalled connection.
     #[tokio::test]
     async fn the_kernel_takes_few_responses_for_a_client_that_reads_nothing() {
         let listener = StdListener::bind("127.0.0.1:0").expect("a port");

@@ -1,4 +1,4 @@
-//! The connections of a server and the signal that closes one of them.
+//! The table of a server's connections, with a signal for each connection that closes it.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,23 +15,23 @@ use edgeward_types::{AcceptError, ConnectionId, ConnectionLimits, ConnectionTabl
 pub struct Slots {
     state: Mutex<State>,
     started: Instant,
-    /// Notified when a connection ends or begins to wait for its client.
+    /// A notification that a connection has ended or waits for its client, so that another one can be accepted.
     room: Notify,
 }
 
 #[derive(Debug)]
 struct State {
     table: ConnectionTable,
-    /// Dropping a sender closes its connection.
+    /// For each open connection, the sender of its close signal. Dropping a sender closes the connection.
     open: HashMap<ConnectionId, oneshot::Sender<()>>,
 }
 
-/// A connection in its table; dropping it removes the connection.
+/// The entry of a connection in the table. Dropping it removes the connection.
 #[derive(Debug)]
 pub struct Slot {
     id: ConnectionId,
     slots: Arc<Slots>,
-    /// True while the handler makes a response.
+    /// True while the handler computes a response.
     is_answering: AtomicBool,
     /// True while a response is not completely written.
     is_writing: AtomicBool,
@@ -43,7 +43,7 @@ pub struct Slot {
 pub struct Entered {
     /// The connection.
     pub slot: Arc<Slot>,
-    /// Completes when another connection needs the slot.
+    /// Completes when the connection must be closed because a new one takes its place.
     pub displaced: oneshot::Receiver<()>,
     /// True if another connection was closed for this one.
     pub displaces: bool,
@@ -62,14 +62,14 @@ impl Slots {
         })
     }
 
-    /// Waits until a connection of a client that has no other would be accepted.
+    /// Waits until the table would accept a connection of a new client.
     pub async fn room(&self) {
         while !self.state().table.has_room() {
             self.room.notified().await;
         }
     }
 
-    /// Adds a connection, and closes another one if the table is full.
+    /// Adds a connection. If the table is full, closes another connection.
     pub fn enter(self: &Arc<Self>, from: IpAddr) -> Result<Entered, AcceptError> {
         let now = self.now();
         let mut state = self.state();
@@ -103,31 +103,32 @@ impl Slots {
 }
 
 impl Slot {
-    /// Waits until the last response of the connection is written.
+    /// Waits until the previous response of the connection is written completely.
     pub(crate) async fn written(&self) {
         while self.is_writing.load(Ordering::Relaxed) {
             self.written.notified().await;
         }
     }
 
-    /// Notes that a whole request has arrived.
+    /// Records that a complete request has arrived and the handler works on it.
     pub(crate) fn begin_answer(&self) {
         self.is_answering.store(true, Ordering::Relaxed);
         self.slots.state().table.serve(self.id);
     }
 
-    /// Notes that the response is complete and has to be written.
+    /// Records that the handler has returned a response, which now has to be written.
     pub(crate) fn end_answer(&self) {
         self.is_answering.store(false, Ordering::Relaxed);
         self.is_writing.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that the client has read enough of a response not to count as waiting.
+    /// Records that the client has read enough of a response. The connection no longer counts as waiting for
+    /// its client.
     pub(crate) fn resume(&self) {
         self.slots.state().table.resume(self.id);
     }
 
-    /// Notes that the socket has taken all written bytes.
+    /// Records that the socket has accepted all written bytes.
     pub(crate) fn flushed(&self) {
         if !self.is_answering.load(Ordering::Relaxed) {
             self.is_writing.store(false, Ordering::Relaxed);
@@ -136,7 +137,7 @@ impl Slot {
         self.wait_for_client();
     }
 
-    /// Notes that the connection waits until the client sends or reads bytes.
+    /// Records that the connection waits until the client sends or reads bytes.
     pub(crate) fn wait_for_client(&self) {
         if !self.is_answering.load(Ordering::Relaxed) {
             let now = self.slots.now();

@@ -1,23 +1,24 @@
-//! Decoding in a separate thread, ahead of the parser.
+//! Decompresses a log in a separate thread, ahead of the parser.
 //!
-//! If there are more threads than logs, a log's decoder runs in its own thread. It sends decoded buffers
-//! through a short queue, and the parser returns them for reuse.
+//! This is used if there are at least twice as many threads as logs. The decoder thread sends decoded buffers
+//! through a short queue. The parser sends empty buffers back for reuse.
 
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::Scope;
 
-/// The parser's side: reads the decoded bytes.
+/// The reader that the parser uses. It returns the bytes that the decoder thread has decoded.
 pub(crate) struct DecodeAhead {
     decoded: Receiver<io::Result<Vec<u8>>>,
     emptied: SyncSender<Vec<u8>>,
     current: Vec<u8>,
+    /// The number of bytes of `current` that the parser has read.
     at: usize,
 }
 
 impl DecodeAhead {
-    /// Starts the decoder thread. The thread ends at the end of its input, at its first error, or when this
-    /// value is dropped.
+    /// Starts the decoder thread. The thread ends at the end of `input`, after a read error, or when the
+    /// returned reader is dropped.
     pub(crate) fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
         mut input: impl Read + Send + 'scope,
@@ -33,7 +34,7 @@ impl DecodeAhead {
                 };
                 let (buffer, failure) = fill(buffer, &mut input);
                 let ended = buffer.len() < BUFFER_BYTES;
-                // The parser has stopped and no longer receives.
+                // Sending fails if the parser has stopped and dropped the reader.
                 if full.send(Ok(buffer)).is_err() {
                     return;
                 }
@@ -55,7 +56,7 @@ impl DecodeAhead {
     }
 }
 
-/// Fills a buffer. The buffer is not full only at the end of the input or after an error.
+/// Fills a buffer from `input`. If the returned buffer is not full, the input has ended or an error occurred.
 fn fill(mut buffer: Vec<u8>, input: &mut impl Read) -> (Vec<u8>, Option<io::Error>) {
     buffer.resize(BUFFER_BYTES, 0);
     let mut end = 0;
@@ -83,7 +84,7 @@ impl Read for DecodeAhead {
             };
             let before = std::mem::replace(&mut self.current, next?);
             self.at = 0;
-            // The buffer is dropped if the queue is full or the decoder has ended.
+            // If the queue is full or the decoder has ended, the empty buffer is dropped.
             _ = self.emptied.try_send(before);
         }
         let left = &self.current[self.at..];
@@ -94,10 +95,11 @@ impl Read for DecodeAhead {
     }
 }
 
-/// The length of the queue: enough to bridge short delays of either thread.
+/// The length of the queue in buffers. Four buffers bridge short delays of both threads.
 const BUFFERS: usize = 4;
 
-/// Two zstd blocks: a thread switch takes some microseconds, decoding this much a hundred.
+/// The size of a buffer: two zstd blocks. Decoding a buffer takes about 100 µs, which is much more than the few
+/// microseconds of a thread switch.
 const BUFFER_BYTES: usize = 256 << 10;
 
 #[cfg(test)]
@@ -106,7 +108,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns bytes in steps of an odd size, and then perhaps an error.
+    /// An input that returns `left` bytes in steps of 70 001 bytes. Then it returns an error if `fails` is
+    /// true.
     struct Steps {
         left: usize,
         fails: bool,
@@ -126,7 +129,8 @@ mod tests {
         }
     }
 
-    /// Method: lengths on both sides of a buffer's end, with and without an error after the last byte.
+    /// Method: read inputs that end just before, at and after the end of a buffer, with and without an error
+    /// after the last byte.
     #[test]
     fn decoded_bytes_arrive_in_order_before_the_error() {
         for length in [0, 1, BUFFER_BYTES - 1, BUFFER_BYTES, 7 * BUFFER_BYTES + 5] {

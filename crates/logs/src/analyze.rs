@@ -1,4 +1,4 @@
-//! The whole analysis: reads logs and computes statistics.
+//! The complete analysis: reads logs, counts requests per URL, and computes statistics.
 
 use std::cmp::Reverse;
 use std::path::PathBuf;
@@ -21,11 +21,11 @@ use crate::spill::{PARTITIONS, Partitions, Spill, SpillError};
 /// The settings of an analysis.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The amount of statistics.
+    /// Which statistics are computed.
     pub depth: Depth,
     /// The format of all logs, or `None` to detect the format of each log.
     pub format: Option<Format>,
-    /// The names of JSON fields, used if the format is detected.
+    /// The names of JSON fields. They are used only if the format is detected.
     pub names: FieldNames,
     /// How to handle the query of a URL.
     pub query: QueryRule,
@@ -33,7 +33,7 @@ pub struct Settings {
     pub fingerprints: FingerprintBits,
     /// The number of threads that read and count.
     pub threads: usize,
-    /// Memory for buffers and tables, in addition to the program and the decoders.
+    /// The memory for buffers, tables and samples. The program and the decoders need memory in addition.
     pub memory: ByteSize,
     /// The folder of the temporary file.
     pub temp_folder: PathBuf,
@@ -49,10 +49,10 @@ pub struct Settings {
     pub checkpoint: Option<Checkpoint>,
 }
 
-/// The amount of statistics.
+/// Which statistics are computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Depth {
-    /// Requests per URL only: several times faster.
+    /// Only the number of requests per URL. This is several times faster than [`Full`](Self::Full).
     Counts,
     /// All statistics.
     #[default]
@@ -62,17 +62,18 @@ pub enum Depth {
 /// The size of a URL's fingerprint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FingerprintBits {
-    /// Among 15 million URLs, two share a fingerprint with probability 6e-6.
+    /// 64 bits. Among 15 million URLs, two have the same fingerprint with probability 6e-6.
     #[default]
     B64,
-    /// Among 10^12 URLs, two share a fingerprint with probability 1e-15. Takes eight more bytes per request.
+    /// 128 bits. Among 10^12 URLs, two have the same fingerprint with probability 1e-15. Each request takes
+    /// eight more bytes.
     B128,
 }
 
 /// The settings of checkpoints.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
-    /// A folder for checkpoints only.
+    /// The folder of the checkpoint. It must contain no other files.
     pub folder: PathBuf,
     /// The number of bytes of (compressed) logs between two checkpoints.
     pub every: ByteSize,
@@ -89,13 +90,14 @@ pub struct Analysis {
     pub tally: Option<Tally>,
     /// All requests for a sample of the objects, with [`Depth::Full`].
     pub sampled: Option<CompleteSample>,
-    /// Why reading stopped early, if space ran out. All lines read until then are counted.
+    /// The error because of which reading stopped early, for example a full disk. All lines read until then are
+    /// counted.
     pub spill_error: Option<SpillError>,
-    /// The final size of the temporary file.
+    /// The size of the temporary file at the end of the analysis.
     pub temp: ByteSize,
 }
 
-/// Why an analysis failed. Problems of single logs are in their [`FileReport`]s.
+/// Why an analysis failed. Problems of single logs are reported in their [`FileReport`]s.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnalyzeError {
@@ -122,8 +124,8 @@ impl Analysis {
 ///
 /// # Errors
 ///
-/// If the temporary file cannot be read, or a checkpoint cannot be used. Problems of single logs are in the
-/// [`FileReport`]s.
+/// Returns an error if the temporary file cannot be read or a checkpoint cannot be used. Problems of single
+/// logs are reported in their [`FileReport`]s.
 pub fn analyze(
     sources: &[Source],
     settings: &Settings,
@@ -170,17 +172,17 @@ fn analyze_rows<R: Row>(
     })
 }
 
-/// The rows of all logs before they are counted.
+/// The result of reading: the rows of all logs, which are not counted yet.
 pub(crate) struct Scanned<R> {
     pub(crate) parts: Vec<Partitions<R>>,
     pub(crate) files: Vec<(Task, FileReport)>,
     pub(crate) full: Option<(Tally, Sample)>,
     pub(crate) spill_error: Option<SpillError>,
-    /// The logs that were not started because a pause was due.
+    /// The logs that no thread has started to read, because reading was paused for a checkpoint.
     pub(crate) left: Vec<Task>,
 }
 
-/// Returns a task for each log from its start. Logs are numbered in the order of their names.
+/// Returns a task for each log that reads it from its start. Logs are numbered in the order of their names.
 pub(crate) fn all_tasks(sources: &[Source]) -> Vec<Task> {
     let mut by_name: Vec<usize> = (0..sources.len()).collect();
     by_name.sort_by_key(|at| (&sources[*at].label, &sources[*at].machine));
@@ -228,7 +230,7 @@ pub(crate) fn scan<R: Row>(
 pub(crate) struct ReadAll<I> {
     pub(crate) sinks: Vec<I>,
     pub(crate) files: Vec<(Task, FileReport)>,
-    /// The logs that were not started because a pause was due.
+    /// The logs that no thread has started to read, because reading was paused for a checkpoint.
     pub(crate) left: Vec<Task>,
 }
 
@@ -241,7 +243,8 @@ pub(crate) fn read_all<I: RequestSink>(
     progress: &(dyn Fn(u64) + Sync),
     sink: impl Fn() -> I + Sync,
 ) -> ReadAll<I> {
-    // The largest first, so that no thread starts it last.
+    // The largest logs are read first. If a thread started a large log last, all other threads would wait for
+    // it.
     tasks.sort_by_key(|task| (Reverse(sources[task.source].bytes), task.source));
     let threads = settings.threads.max(1);
     let readers = threads.min(tasks.len().max(1));
@@ -280,7 +283,7 @@ pub(crate) fn read_all<I: RequestSink>(
 }
 
 impl Spill {
-    /// Makes the temporary file for an analysis of this number of logs.
+    /// Prepares the temporary file for an analysis of `logs` logs.
     pub(crate) fn for_settings(settings: &Settings, logs: usize) -> Self {
         let readers = settings.threads.clamp(1, logs.max(1));
         Self::new(
@@ -291,30 +294,32 @@ impl Spill {
     }
 }
 
-/// Returns the memory for tables: half.
+/// Returns the memory for tables in bytes: half of the configured memory.
 pub(crate) const fn count_bytes(settings: &Settings) -> u64 {
     settings.memory.bytes() / 2
 }
 
-/// Returns the buffer size of a partition: a quarter of the memory for all partitions. The limits are set by
-/// the cost of a system call and by the size of a core's cache.
+/// Returns the buffer size of a partition in bytes. The buffers of all partitions and readers share a quarter
+/// of the configured memory. A smaller buffer than the minimum would cost too many system calls; larger buffers
+/// than the maximum would not fit in a core's cache.
 fn chunk_bytes(memory: ByteSize, readers: usize) -> usize {
     let share = memory.bytes() / 4 / (readers * PARTITIONS) as u64;
     let share = usize::try_from(share).unwrap_or(usize::MAX);
     share.clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX) / 16 * 16
 }
 
-/// Returns the maximum number of requests in a thread's sample: an eighth of the memory for all samples, at 24
-/// bytes per request. The share depends on the number of allowed threads and not on the number of logs, so that
-/// parts of an analysis sample like the whole.
+/// Returns the maximum number of requests in a thread's sample. The samples of all threads share an eighth of
+/// the configured memory; a request takes 24 bytes. The share depends on the number of configured threads and
+/// not on the number of logs, so that the parts of an analysis have the same sampling rate as the complete
+/// analysis.
 pub(crate) fn sample_max(settings: &Settings) -> usize {
     let share = settings.memory.bytes() / 8 / 24 / settings.threads.max(1) as u64;
     let share = usize::try_from(share).unwrap_or(usize::MAX);
     share.clamp(1, SAMPLE_MAX)
 }
 
-/// A million requests give reuse distances and four simulations in a few seconds. SHARDS's authors found some
-/// thousand objects sufficient.
+/// The maximum size of a sample in requests. For a million requests, reuse distances and four simulations are
+/// computed in a few seconds. According to the authors of SHARDS, a few thousand objects are sufficient.
 const SAMPLE_MAX: usize = 1 << 20;
 
 const CHUNK_BYTES_MIN: usize = 1 << 10;

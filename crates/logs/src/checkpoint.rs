@@ -1,8 +1,9 @@
-//! Checkpoints, from which an interrupted analysis continues.
+//! Checkpoints: saved intermediate results, from which an interrupted analysis continues.
 //!
 //! After a given number of bytes, the lines read since the last checkpoint are counted and saved as a partial
-//! result in a folder. A later run reads only the remaining lines. At the end the partial results are merged.
-//! Compressed logs are saved as a whole, others up to a line.
+//! result in a folder. A later run reads only the remaining lines. At the end the partial results are merged. A
+//! checkpoint includes either all or no lines of a compressed log. Of an uncompressed log, it includes all
+//! lines up to some line.
 
 use std::fs::{self, File};
 use std::io;
@@ -49,7 +50,7 @@ pub enum CheckpointError {
     OtherLogs {
         /// The folder.
         folder: PathBuf,
-        /// The name of such a log.
+        /// The name of the log that is not among the arguments.
         label: String,
     },
     /// A log was changed after it was read.
@@ -68,7 +69,7 @@ pub enum CheckpointError {
     },
 }
 
-/// [`crate::analyze()`] with checkpoints.
+/// Does the work of [`crate::analyze()`] with checkpoints.
 pub(crate) fn analyze(
     sources: &[Source],
     settings: &Settings,
@@ -85,7 +86,7 @@ pub(crate) fn analyze(
     Ok(analysis)
 }
 
-/// [`crate::analyze_to_partial`] with checkpoints.
+/// Does the work of [`crate::analyze_to_partial`] with checkpoints.
 pub(crate) fn analyze_to_partial(
     sources: &[Source],
     settings: &Settings,
@@ -98,7 +99,7 @@ pub(crate) fn analyze_to_partial(
     Ok(written)
 }
 
-/// The checkpoint folder after all logs were read.
+/// The state of an analysis with checkpoints.
 struct CheckpointRun {
     folder: PathBuf,
     /// Locked while a process uses the folder. The system releases the lock when the process ends.
@@ -155,7 +156,8 @@ impl CheckpointRun {
             if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
                 paths.push(path);
             } else if name == INCOMPLETE || name.ends_with(".unfinished") {
-                // Left by a run that ran out of space, or that was killed while writing.
+                // An earlier run has left this file when it ran out of space, or when it was killed while
+                // writing.
                 fs::remove_file(&path).map_err(error)?;
             }
         }
@@ -169,7 +171,7 @@ impl CheckpointRun {
         })
     }
 
-    /// Returns the logs, or rests of logs, that are not in the checkpoint.
+    /// Returns tasks for the logs, and the rests of logs, that the checkpoint does not include.
     fn left(
         &self,
         sources: &[Source],
@@ -217,7 +219,7 @@ impl CheckpointRun {
         Ok(tasks.into_iter().flatten().collect())
     }
 
-    /// Reads and saves until all logs are read or space runs out.
+    /// Reads logs and saves partial results, until all logs are read or space runs out.
     fn rounds<R: Row<Key = u128>>(
         &mut self,
         sources: &[Source],
@@ -226,7 +228,8 @@ impl CheckpointRun {
         checkpoint: &Checkpoint,
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<(), AnalyzeError> {
-        // A log of no bytes requires a round too. A pause before any byte was read would repeat for ever.
+        // At least one byte must be read between two checkpoints. With zero bytes, each round would pause
+        // before it reads, and the loop would not end.
         let every = checkpoint.every.bytes().max(1);
         while !tasks.is_empty() && self.spill_error.is_none() {
             let spill = Spill::for_settings(settings, tasks.len());
@@ -248,7 +251,7 @@ impl CheckpointRun {
         Ok(())
     }
 
-    /// Removes the checkpoint, unless space ran out: the next run then continues.
+    /// Removes the checkpoint. If space ran out, keeps it, so that the next run continues from it.
     fn finish(self) -> Result<Option<SpillError>, CheckpointError> {
         let error = |source| CheckpointError::Folder {
             folder: self.folder.clone(),
@@ -259,14 +262,15 @@ impl CheckpointRun {
                 fs::remove_file(path).map_err(error)?;
             }
             fs::remove_file(self.folder.join(LOCK)).map_err(error)?;
-            // Not removed if the folder has other files.
+            // This fails if the folder contains other files. The folder then stays.
             _ = fs::remove_dir(&self.folder);
         }
         Ok(self.spill_error)
     }
 }
 
-/// Returns the logs that were not started, and the rests of interrupted ones.
+/// Returns tasks for the logs that no thread has started, and for the rests of logs whose reading was
+/// interrupted.
 fn remaining_tasks<R>(scanned: &mut Scanned<R>) -> Vec<Task> {
     let mut left = std::mem::take(&mut scanned.left);
     for (task, file) in &scanned.files {
@@ -290,7 +294,7 @@ fn is_file(source: &Source) -> bool {
     path.is_some_and(|path| path.is_file())
 }
 
-/// Checks that a completely read log is unchanged. Other logs may have grown.
+/// Checks that a log has not changed since it was read. A log that was read partially may have grown.
 fn is_unchanged(source: &Source, file: &FileReport) -> Result<(), CheckpointError> {
     let path = source.path.as_ref();
     let now: Option<FileState> = path.and_then(|path| file_state(&File::open(path).ok()?));
@@ -306,7 +310,8 @@ fn is_unchanged(source: &Source, file: &FileReport) -> Result<(), CheckpointErro
     })
 }
 
-/// Describes the options that affect parsing, except those that are saved separately.
+/// Returns a text with the options that affect parsing, except the options that a partial result stores in own
+/// fields.
 fn options(settings: &Settings) -> String {
     format!(
         "format {:?}, names {:?}, lines of {} bytes",
@@ -317,5 +322,6 @@ fn options(settings: &Settings) -> String {
 const LOCK: &str = "lock";
 const ENDING: &str = ".partial";
 
-/// The partial result of a run that ran out of space. It is reported but not continued.
+/// The name of the partial result that a run writes when space runs out. The run reports its statistics, but
+/// the next run does not continue from it.
 const INCOMPLETE: &str = "incomplete";

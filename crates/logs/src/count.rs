@@ -1,8 +1,8 @@
-//! The second half of an analysis: sums the rows of each partition per URL.
+//! The second half of an analysis: for each partition, sums the rows of each URL.
 //!
-//! A table has the sums of one partition. If its URLs need more memory than a thread has, the partition is read
-//! in two passes, each for half of the fingerprints, or in four, and so on. More passes are slower but bound
-//! the memory.
+//! A table has the sums of one partition. If the URLs of a partition need more memory than a thread has, the
+//! thread reads the partition in two passes, and each pass counts half of the fingerprints. If this is not
+//! enough, it uses four passes, and so on. More passes take more time, but the memory stays limited.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -14,17 +14,17 @@ use edgeward_analysis::{Object, Objects};
 use crate::row::{Key, Row};
 use crate::spill::{PARTITIONS, Partitions, Spill, SpillError};
 
-/// Receives the sums of all URLs. Each thread has its own value.
+/// Receives the sums of all URLs. Each thread has its own `Fold`.
 pub(crate) trait Fold<K>: Send {
     type Error: From<SpillError> + Send;
 
     /// True if the URLs of a partition must be sorted by key.
     const SORTED: bool;
 
-    /// Adds a URL with all its requests.
+    /// Adds a URL with the sums over all its requests.
     fn add(&mut self, key: K, object: &Object) -> Result<(), Self::Error>;
 
-    /// Called after all URLs of this partition were added.
+    /// Ends a partition. The counter calls this after it has added all URLs of the partition.
     fn end_partition(&mut self, partition: usize) -> Result<(), Self::Error>;
 }
 
@@ -43,7 +43,7 @@ impl<K: Key> Fold<K> for Objects {
     }
 }
 
-/// Counts all partitions. The rows of a partition come from all threads.
+/// Counts all partitions with `threads` threads. `parts` has the rows of each reader thread.
 pub(crate) fn count<R: Row, F: Fold<R::Key>>(
     parts: &[Partitions<R>],
     spill: &Spill,
@@ -60,7 +60,8 @@ pub(crate) fn count<R: Row, F: Fold<R::Key>>(
     .map(|counters| counters.into_iter().map(|counter| counter.fold).collect())
 }
 
-/// Processes every partition with several threads. Each thread has its own value.
+/// Calls `each` for every partition, with several threads. Each thread has its own value, made by `begin`.
+/// Returns the values of all threads.
 pub(crate) fn for_each_partition<T: Send, E: Send>(
     threads: usize,
     begin: impl Fn() -> T + Sync,
@@ -98,8 +99,8 @@ pub(crate) fn merge_all(results: Vec<Objects>, top_max: usize) -> Objects {
     all
 }
 
-/// Returns the number of URLs that fit into memory. A table doubles at a load of 7/8 and then holds both copies
-/// for a moment; later its entries may be copied for sorting.
+/// Returns the number of URLs that fit into memory. The estimate is three entries per URL: a table doubles at a
+/// load of 7/8 and then needs memory for both copies, and later its entries may be copied for sorting.
 fn urls_max<R: Row>(memory_bytes: u64) -> usize {
     let entry = size_of::<(R::Key, R::Sum)>() + 1;
     let urls = memory_bytes / (entry as u64 * 3);
@@ -111,7 +112,8 @@ struct Counter<R: Row, F> {
     /// The sorted entries of the table, if sorting is required.
     sorted: Vec<(R::Key, R::Sum)>,
     urls_max: usize,
-    /// The number of passes of the previous partition, since partitions are alike.
+    /// The logarithm of the number of passes. A partition begins with the number of the previous partition,
+    /// because partitions have similar sizes.
     passes_log: u32,
     scratch: Vec<u8>,
     fold: F,
@@ -137,7 +139,7 @@ impl<R: Row, F: Fold<R::Key>> Counter<R, F> {
     ) -> Result<(), F::Error> {
         let rows: u64 = parts.iter().map(|part| part.rows(partition)).sum();
         if rows <= self.urls_max as u64 {
-            // All URLs fit, even if they are all different.
+            // The table has space for all rows, even if each row has a different URL.
             self.passes_log = 0;
         }
         let mut pass = 0;
@@ -146,7 +148,7 @@ impl<R: Row, F: Fold<R::Key>> Counter<R, F> {
                 self.flush_table()?;
                 pass += 1;
             } else {
-                // The completed passes correspond to twice as many passes now.
+                // Twice as many passes are needed. Each completed pass counts as two of them.
                 self.passes_log += 1;
                 pass *= 2;
             }
@@ -154,8 +156,8 @@ impl<R: Row, F: Fold<R::Key>> Counter<R, F> {
         self.fold.end_partition(partition)
     }
 
-    /// Passes the URLs of the table on. Each pass has the keys of one range, in ascending order, so the URLs of
-    /// all passes are sorted.
+    /// Passes the URLs of the table to `fold`. Passes cover ascending ranges of keys, so the URLs of all passes
+    /// are in ascending order if each pass is sorted.
     fn flush_table(&mut self) -> Result<(), F::Error> {
         let fold = &mut self.fold;
         let mut add = |(key, sum): &(R::Key, R::Sum)| fold.add(*key, &R::object(sum));
@@ -168,7 +170,7 @@ impl<R: Row, F: Fold<R::Key>> Counter<R, F> {
         self.sorted.iter().try_for_each(&mut add)
     }
 
-    /// Sums the URLs of this pass. Returns false if they do not fit.
+    /// Sums the rows of the URLs of this pass. Returns false if the table has no space for all of these URLs.
     fn pass(
         &mut self,
         parts: &[Partitions<R>],
@@ -207,13 +209,15 @@ impl<R: Row, F: Fold<R::Key>> Counter<R, F> {
     }
 }
 
-/// Returns the pass of a fingerprint: the most significant bits below those of the partition. Doubling the
-/// number of passes splits each pass in two.
+/// Returns the pass of a fingerprint. The top byte of a fingerprint is the number of its partition, and the
+/// next `passes_log` bits are the number of its pass. If the number of passes doubles, each pass is split in
+/// two.
 fn pass_of(fingerprint: u64, passes_log: u32) -> u64 {
     (fingerprint << 8) >> (64 - passes_log)
 }
 
-/// The top byte is constant within a partition, but the table takes its tags from there.
+/// Returns the hash for the table. The table takes a tag from the top bits of a hash, but the top byte of the
+/// fingerprint is constant within a partition. The rotation moves other bits there.
 #[inline]
 fn spread(fingerprint: u64) -> u64 {
     fingerprint.rotate_left(24)
@@ -222,8 +226,9 @@ fn spread(fingerprint: u64) -> u64 {
 /// The minimum number of URLs per pass.
 const URLS_MIN: usize = 64;
 
-/// Fingerprints are uniform, so this number of passes allows at least 4 million URLs per partition. If an
-/// attacker creates URLs with similar fingerprints, memory grows instead of time.
+/// The maximum logarithm of the number of passes. Fingerprints are uniform, so this allows at least 4 million
+/// URLs per partition. If an attacker creates URLs with similar fingerprints, the table grows beyond its limit
+/// instead of the number of passes.
 const PASSES_LOG_MAX: u32 = 16;
 
 #[cfg(test)]
@@ -241,7 +246,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
-        /// Method: compare with a map, with memory for all URLs and for few, one thread and three.
+        /// Method: compare with a hash map. Count with memory for all URLs and for few URLs, and with one to
+        /// three threads.
         #[test]
         fn counts_are_those_of_a_plain_map(
             rows in prop::collection::vec((0u64..2000, 0u64..1000, any::<bool>()), 0..3000),

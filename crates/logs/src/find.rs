@@ -1,4 +1,4 @@
-//! Finds the logs to read: files, folders, patterns, stdin.
+//! Finds the logs to read from the arguments: files, folders, patterns and stdin.
 
 use std::collections::HashSet;
 use std::io;
@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 /// A log to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// Its path, or `None` for stdin.
+    /// The path of the log, or `None` for stdin.
     pub path: Option<PathBuf>,
-    /// Its name in reports.
+    /// The name of the log in reports.
     pub label: String,
-    /// Its size on disk, 0 if unknown.
+    /// The size of the log on disk in bytes, or 0 if unknown.
     pub bytes: u64,
-    /// The machine that wrote it, taken from the folder's name. Empty if all logs are in one folder.
+    /// The name of the machine that wrote the log, taken from the name of its folder. Empty if all logs are in
+    /// one folder.
     pub machine: String,
 }
 
@@ -52,7 +53,7 @@ pub enum FindError {
     /// Stdin is given twice but can be read only once.
     #[error("stdin is given twice")]
     StdinTwice,
-    /// More files than the limit.
+    /// There are more files than the limit.
     #[error("more than {FILES_MAX} files")]
     TooMany,
 }
@@ -62,7 +63,7 @@ pub enum FindError {
 ///
 /// # Errors
 ///
-/// If an argument leads to no file.
+/// Returns an error if no file is found for an argument.
 pub fn find(typed: &[PathBuf]) -> Result<Vec<Source>, FindError> {
     let mut list = SourceList::default();
     for name in typed {
@@ -91,6 +92,7 @@ pub fn find(typed: &[PathBuf]) -> Result<Vec<Source>, FindError> {
 #[derive(Default)]
 struct SourceList {
     sources: Vec<Source>,
+    /// The canonical paths of `sources`.
     seen: HashSet<PathBuf>,
     /// The number of files found, including duplicates.
     files_met: usize,
@@ -133,7 +135,7 @@ impl SourceList {
         Ok(())
     }
 
-    /// Adds files first and then folders, each sorted by name.
+    /// Adds the files of a folder and then its subfolders, each sorted by name.
     fn take_folder(&mut self, folder: &Path, depth: usize) -> Result<(), FindError> {
         let error = |source| FindError::Folder {
             path: folder.into(),
@@ -167,7 +169,7 @@ impl SourceList {
     fn take_matches(&mut self, name: &Path) -> Result<(), FindError> {
         let missing = || FindError::Missing {
             path: name.into(),
-            // The error of the system, unless the file was created in the meantime.
+            // This is the system's error, unless the file was created in the meantime.
             source: name
                 .metadata()
                 .err()
@@ -189,9 +191,9 @@ impl SourceList {
     }
 }
 
-/// Sets the machine of each log: if logs are in several folders, each folder is a machine:
-/// `edge-1/access.log.gz`. Only the first component in which the paths differ counts, so `edge-1/2026/11/a.log`
-/// is of `edge-1` too.
+/// Sets the machine of each log. If the logs are in several folders, each folder is a machine, such as `edge-1`
+/// for `edge-1/access.log.gz`. The name is the first component in which the paths differ, so the machine of
+/// `edge-1/2026/11/a.log` is `edge-1` too.
 fn name_machines(sources: &mut [Source]) {
     let folders: Vec<Vec<String>> = sources
         .iter()
@@ -215,15 +217,16 @@ fn name_machines(sources: &mut [Source]) {
     }
     let with_path = sources.iter_mut().filter(|source| source.path.is_some());
     for (source, parts) in with_path.zip(&folders) {
-        // A log above the other folders takes the name of its own folder.
+        // If a log is in a parent folder of the others, its machine is the name of its own folder.
         let part = parts.get(common).or_else(|| parts.last());
         source.machine = part.cloned().unwrap_or_default();
     }
 }
 
-/// Hourly logs of a hundred machines over a month are 72 thousand files.
+/// The maximum number of files. A hundred machines write 72 000 hourly logs in a month.
 const FILES_MAX: usize = 1_000_000;
 
+/// The maximum depth of subfolders that are searched.
 const DEPTH_MAX: usize = 32;
 
 #[cfg(test)]

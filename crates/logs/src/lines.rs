@@ -1,4 +1,4 @@
-//! Splits a log into lines without copying.
+//! Splits a log into lines without copying them.
 
 use std::io::Read;
 use std::ops::Range;
@@ -15,10 +15,10 @@ pub(crate) enum Line<'b> {
 
 /// Yields the lines of an input with their numbers.
 ///
-/// The last line needs no line feed, unless a read error truncated it: then it is not yielded.
+/// The last line may end without a line feed. If a read error truncated it, it is not yielded.
 pub(crate) struct Lines<'b> {
     buffer: &'b mut Buffer,
-    /// The bytes of the buffer that were yielded.
+    /// The number of bytes of the buffer that were yielded.
     at: usize,
     number: u64,
     line_bytes_max: usize,
@@ -26,7 +26,7 @@ pub(crate) struct Lines<'b> {
 }
 
 impl<'b> Lines<'b> {
-    /// Yields the lines from here. `before` is the number of the previous line.
+    /// Yields the lines from the current position of the buffer. `before` is the number of the previous line.
     pub(crate) const fn new(buffer: &'b mut Buffer, line_bytes_max: usize, before: u64) -> Self {
         Self {
             buffer,
@@ -37,7 +37,7 @@ impl<'b> Lines<'b> {
         }
     }
 
-    /// The number of the last yielded line.
+    /// Returns the number of the last yielded line.
     pub(crate) const fn number(&self) -> u64 {
         self.number
     }
@@ -67,14 +67,15 @@ impl<'b> Lines<'b> {
         ))
     }
 
-    /// Returns the bytes after the last line feed.
+    /// Returns the bytes after the last line feed, or `None` if there are none or they are not a complete line.
     fn last(&mut self) -> Option<Range<usize>> {
         let line = self.at..self.buffer.filled().len();
         self.at = line.end;
         (!line.is_empty() && !self.buffer.failed() && !self.inside_long_line).then_some(line)
     }
 
-    /// Reads more bytes, unless the buffer already has the start of a line that is too long.
+    /// Reads more bytes into the buffer. If the buffer already has the start of a line that is too long,
+    /// returns this start once and skips the rest of the line.
     #[cold]
     fn read_on(&mut self, mut input: &mut dyn Read) -> Option<Range<usize>> {
         self.consume();

@@ -4,9 +4,9 @@
 //! DIR/day=2015-05-17/000001.parquet   one row per request, in the order of the logs
 //! ```
 //!
-//! Each day is a folder, as Hive partitions are, which every engine reads. Hosts are not partitions: a site may
-//! have thousands, which would give as many small files. Within a file, the statistics of each row group allow
-//! engines to skip hours, hosts and types.
+//! Each day is a folder with a name in the format of Hive partitions, which every query engine reads. Hosts are
+//! not partitions, because a site may have thousands of hosts, and each would have its own small files. Within
+//! a file, the statistics of each row group allow engines to skip hours, hosts and types.
 
 mod columns;
 
@@ -33,16 +33,16 @@ use crate::scan::{Pause, RequestSink, Task};
 
 use columns::{Columns, schema};
 
-/// The result of writing.
+/// The result of [`to_parquet`].
 #[derive(Debug)]
 pub struct ParquetWritten {
     /// The report of each log, in the order of the arguments.
     pub files: Vec<FileReport>,
     /// The number of requests, which is the number of rows.
     pub rows: u64,
-    /// The number of files.
+    /// The number of Parquet files.
     pub parquet_files: u64,
-    /// Why writing stopped early. The rows until then are written.
+    /// The error because of which writing stopped early. All rows until then are written.
     pub write_error: Option<ToParquetError>,
 }
 
@@ -72,7 +72,7 @@ pub enum ToParquetError {
         /// The reason.
         source: ParquetError,
     },
-    /// The times of the requests vary so much that each day would have many files.
+    /// The requests have so many different days, in random order, that too many files would be written.
     #[error("the times of the logs would make more than {FILES_MAX} files")]
     TooManyFiles,
 }
@@ -81,7 +81,8 @@ pub enum ToParquetError {
 ///
 /// # Errors
 ///
-/// If the folder is not empty or cannot be used. Problems of single logs are in the [`FileReport`]s.
+/// Returns an error if the folder is not empty or cannot be used. Problems of single logs are reported in the
+/// [`FileReport`]s.
 pub fn to_parquet(
     sources: &[Source],
     settings: &Settings,
@@ -151,11 +152,11 @@ impl Target {
     }
 }
 
-/// One thread's open files, of the days of its most recent lines.
+/// The open files of one thread. They belong to the days of its most recent lines.
 struct Days<'a> {
     target: &'a Target,
     fingerprints: Fingerprints,
-    /// The most recently used day first.
+    /// The days with an open file, the most recently used day first.
     open: VecDeque<Day>,
     rows_max: usize,
     rows: u64,
@@ -185,7 +186,8 @@ impl<'a> Days<'a> {
         }
     }
 
-    /// Moves the day of a request to the front.
+    /// Moves the day of a request to the front of `open`, and opens a file for it if necessary. Returns false
+    /// if there are too many files.
     fn select_day(&mut self, number: Option<u64>, entry: &Entry<'_>) -> bool {
         if self.open.front().is_some_and(|day| day.number == number) {
             return true;
@@ -273,7 +275,8 @@ impl Day {
     }
 }
 
-/// Engines ignore files whose name starts with a dot.
+/// Returns the path of a file while it is being written. Query engines ignore files whose name starts with a
+/// dot.
 fn unfinished(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.unfinished"))
@@ -303,21 +306,24 @@ impl RequestSink for Days<'_> {
     }
 }
 
-/// Around midnight lines are of two days. Only clocks that jump cause lines of four days.
+/// The maximum number of days with an open file, per thread. Around midnight, lines of two days alternate. Only
+/// clocks that jump cause lines of four days.
 const DAYS_OPEN_MAX: usize = 4;
 
 /// The approximate memory of a row before it is written.
 const ROW_BYTES: u64 = 400;
 
-/// Row groups of a hundred thousand rows compress well and are still small enough to be skipped.
+/// The maximum number of rows of a row group. Row groups of this size compress well, and are small enough for
+/// engines to skip many of them.
 const ROWS_MAX: usize = 128 << 10;
+/// The minimum number of rows that are collected before they are written as a row group.
 const ROWS_MIN: usize = 1 << 10;
 
-/// More files than a folder listing should have.
+/// The maximum number of files of one conversion. More files would make the folder hard to list.
 const FILES_MAX: u64 = 100_000;
 
 /// Hive's name for the partition of missing values.
 const NO_DAY: &str = "__HIVE_DEFAULT_PARTITION__";
 
-/// A third smaller than Snappy, and faster to read from disk.
+/// Files of this zstd level are a third smaller than with Snappy, and faster to read from disk.
 const ZSTD_LEVEL: i32 = 3;

@@ -4,9 +4,9 @@
 //!  header │ blocks: URLs in order, 256 partitions │ figures │ about │ index │ footer
 //! ```
 //!
-//! A URL is identified by 128 bits, and URLs are sorted by them. Any number of partial results can be merged in
-//! one pass with one block of each in memory. The figures are the tally and the sample. Checksums cover every
-//! byte: `docs/reference/partial-format.md`.
+//! A URL is identified by a fingerprint of 128 bits, and URLs are sorted by fingerprint. Any number of partial
+//! results can therefore be merged in one pass, with one block of each file in memory. The figures are the
+//! tally and the sample. Checksums cover every byte. `docs/reference/partial-format.md` describes the format.
 
 mod merge;
 mod read;
@@ -28,7 +28,7 @@ pub use read::check;
 pub(crate) use write::{PartialFile, write};
 pub use write::{PartialWritten, analyze_to_partial};
 
-/// The problem of a partial result.
+/// Why a partial result cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartialError {
@@ -86,7 +86,7 @@ pub enum PartialError {
         /// The difference.
         what: &'static str,
     },
-    /// The same partial result is given twice and would be counted twice.
+    /// Two files are copies of one partial result, which would be counted twice.
     #[error("{} and {} are the same partial result", .path.display(), .other.display())]
     Twice {
         /// One path.
@@ -101,7 +101,8 @@ pub enum PartialError {
 pub(crate) struct Description {
     pub(crate) depth: Depth,
     pub(crate) query: QueryRule,
-    /// The other options as text. An analysis that continues must have equal options.
+    /// The other options that affect parsing, as text. An analysis can continue from a checkpoint only if its
+    /// options equal this text.
     pub(crate) options: String,
     pub(crate) files: Vec<FileReport>,
 }
@@ -142,7 +143,7 @@ impl Description {
     }
 }
 
-/// The location and content of a block.
+/// The position of a block in the file, and its content.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     partition: u8,
@@ -155,20 +156,24 @@ struct Block {
 const MAGIC: &[u8; 8] = b"edgwpart";
 const VERSION: u32 = 1;
 
-/// The magic, the version, and four zeros.
+/// The length of the header: the magic number, the version, and four zero bytes.
 const HEADER_BYTES: usize = 16;
 
-/// Lengths and checksums of figures, about and index; the checksum of header and footer; the magic.
+/// The length of the footer: the lengths and checksums of the sections figures, about and index; the checksum
+/// of header and footer; the magic number.
 const FOOTER_BYTES: usize = 6 * 8 + 8 + 8;
 
-/// URLs per block. A merge has one block of each partial result in memory, 200 KB each.
+/// The maximum number of URLs per block. A merge has one block of each partial result in memory, at most 200 KB
+/// each.
 const KEYS_PER_BLOCK: usize = 4096;
 
-/// Bytes of a key in a block. The first byte of the key is the partition number.
+/// The length of a key in a block. The first byte of the full key is the partition number, which the block does
+/// not repeat.
 const KEY_BYTES: usize = 15;
 
-/// The key and the count, and with sizes also the bytes and the size.
+/// The maximum length of a URL's entry: the key, the request count and, in a full analysis, the bytes of all
+/// responses and the size of the object.
 const KEY_ROW_BYTES_MAX: usize = KEY_BYTES + 3 * 10;
 
-/// The minimum size of an encoded file report.
+/// The minimum length of an encoded file report.
 const FILE_BYTES_MIN: usize = 14;

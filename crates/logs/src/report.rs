@@ -1,4 +1,4 @@
-//! The report of each log.
+//! The report of each log: what was read, and which problems occurred.
 
 use std::io;
 
@@ -13,45 +13,47 @@ use edgeward_types::Timestamp;
 pub struct FileReport {
     /// The name of the log.
     pub label: String,
-    /// The machine that wrote it, taken from its folder.
+    /// The machine that wrote the log, taken from the name of its folder.
     pub machine: String,
-    /// Its size and modification time, if it is a file. They identify a log when an analysis continues.
+    /// The size and modification time of the log, if it is a file. They show if the log has changed when an
+    /// analysis continues.
     pub found: Option<FileState>,
-    /// Its compression, once detected.
+    /// The compression, or `None` before it is detected.
     pub compression: Option<Compression>,
-    /// Its format, once detected.
+    /// The name of the format, or `None` before it is detected.
     pub format: Option<&'static str>,
-    /// Lines read.
+    /// The number of lines read.
     pub lines: u64,
-    /// Lines with a request for a URL.
+    /// The number of lines with a request for a URL.
     pub requests: u64,
-    /// Lines without a request: empty lines, comments, connections that ended before a request.
+    /// The number of lines without a request: empty lines, comments, and connections that ended before a
+    /// request.
     pub passed_over: u64,
     /// Lines that could not be parsed.
     pub malformed: MalformedLines,
-    /// Lines with an earlier time than a line before.
+    /// Lines whose time is earlier than the time of a previous line.
     pub backwards: Backwards,
-    /// Where to continue, if reading was interrupted.
+    /// The position at which a later run continues, if reading was interrupted.
     pub rest: Option<ResumePoint>,
-    /// Why the remaining lines were not read, if any remain.
+    /// The problem because of which the remaining lines were not read.
     pub problem: Option<FileProblem>,
 }
 
 /// The state of a file when it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileState {
-    /// Its size.
+    /// The size in bytes.
     pub bytes: u64,
-    /// Its modification time.
+    /// The modification time.
     pub modified: Timestamp,
 }
 
-/// Where to continue in a log, and the state needed for it.
+/// The position at which an analysis continues in a log, and the state of the analysis there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResumePoint {
-    /// Bytes of complete lines before the position.
+    /// The position in the log: the number of bytes of the lines that were read.
     pub position: u64,
-    /// The latest time in these lines.
+    /// The latest time in the lines that were read.
     pub latest: Timestamp,
 }
 
@@ -60,17 +62,18 @@ pub struct ResumePoint {
 pub struct MalformedLines {
     /// The number of lines.
     pub lines: u64,
-    /// The first few lines: number, problem, and start of the line.
+    /// The first few of these lines: line number, problem, and beginning of the line.
     pub examples: Vec<(u64, String, String)>,
 }
 
-/// Lines with an earlier time than a line before. Servers that log a request at its end with its start time go
-/// back by seconds. A clock that was reset goes back further.
+/// Lines whose time is earlier than the time of a previous line. If a server logs a request at its end but with
+/// its start time, the difference is a few seconds. After a reset of the clock it may be larger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backwards {
     /// The number of lines.
     pub lines: u64,
-    /// The largest difference to the latest earlier line, in milliseconds.
+    /// The largest difference between the time of a line and the latest time of the lines before it, in
+    /// milliseconds.
     pub millis_max: u64,
 }
 
@@ -166,7 +169,7 @@ impl FileReport {
         }
     }
 
-    /// Counts a line with a request. `latest` is the latest time of the lines before.
+    /// Counts a line with a request. `latest` is the latest time of the previous lines, and is updated.
     #[inline]
     pub(crate) fn request(&mut self, time: Option<Timestamp>, latest: &mut Timestamp) {
         self.requests += 1;
@@ -182,7 +185,7 @@ impl FileReport {
         self.backwards.millis_max = self.backwards.millis_max.max(millis);
     }
 
-    /// Adds the report of the continued part.
+    /// Adds the report of the part of the log that a later run has read.
     pub(crate) fn append(&mut self, rest: Self) {
         self.found = rest.found;
         self.compression = rest.compression.or(self.compression);
@@ -277,7 +280,7 @@ impl FileReport {
     }
 }
 
-/// Decodes one of the values in `all` by its name, or `None` for an empty name.
+/// Decodes a name and returns the value in `all` that has this name, or `None` if the name is empty.
 fn read_name<T: Copy>(
     from: &mut Reader<'_>,
     all: &[T],
@@ -291,6 +294,7 @@ fn read_name<T: Copy>(
     found.copied().map(Some).ok_or_else(|| from.decode_error())
 }
 
+/// Decodes a Boolean.
 pub(crate) fn flag(from: &mut Reader<'_>) -> Result<bool, DecodeError> {
     match from.byte()? {
         0 => Ok(false),
@@ -299,11 +303,13 @@ pub(crate) fn flag(from: &mut Reader<'_>) -> Result<bool, DecodeError> {
     }
 }
 
+/// Decodes a text in UTF-8.
 pub(crate) fn string(from: &mut Reader<'_>) -> Result<String, DecodeError> {
     let text = from.text()?;
     String::from_utf8(text.to_vec()).map_err(|_| from.decode_error())
 }
 
+/// The maximum number of malformed lines in a report.
 const EXAMPLES_MAX: usize = 5;
 
 const COMPRESSIONS: [Compression; 4] = [

@@ -1,4 +1,4 @@
-//! The data of a request that is stored until it is counted.
+//! Rows: the data of a request that a partition stores until the requests are counted.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -7,17 +7,20 @@ use edgeward_analysis::{Entry, Fingerprints, Object};
 
 /// The key of a URL: a fingerprint of 64 or 128 bits.
 pub(crate) trait Key: Copy + Ord + Hash + Debug + Send + Sync {
+    /// The length of an encoded key in bytes.
     const BYTES: usize;
 
     /// Makes the key of a URL with this 64-bit fingerprint.
     fn from_fingerprint(first: u64, fingerprints: &mut Fingerprints, entry: &Entry<'_>) -> Self;
 
-    /// The first 64 bits, which select partition, sample and table slot.
+    /// Returns the first 64 bits. They determine the partition, the slot in the table, and if the URL belongs
+    /// to the sample.
     fn first(self) -> u64;
 
     /// Encodes the key into [`Self::BYTES`] bytes.
     fn write(self, out: &mut [u8]);
 
+    /// Decodes a key.
     fn read(bytes: &[u8]) -> Self;
 }
 
@@ -69,24 +72,25 @@ impl Key for u128 {
     }
 }
 
-/// A request as stored in a partition, and the sum of the requests for one URL.
+/// A request in the form in which a partition stores it. The associated type [`Self::Sum`] has the sums over
+/// all requests for one URL.
 pub(crate) trait Row: Copy + Debug + Send + Sync {
-    /// Bytes of a row in a partition.
+    /// The length of an encoded row in bytes.
     const BYTES: usize;
 
-    /// True if lines are tallied too. Otherwise only the URLs are stored.
+    /// True if a full analysis uses this row, which also tallies and samples the requests.
     const TALLIED: bool;
 
-    /// The key of URLs.
+    /// The type of the key of a URL.
     type Key: Key;
 
-    /// The sum of the requests for one URL.
+    /// The type of the sums over all requests for one URL.
     type Sum: Copy + Default + Send;
 
     /// Makes the row of a request for the URL with this key.
     fn new(key: Self::Key, entry: &Entry<'_>) -> Self;
 
-    /// The key of the URL.
+    /// Returns the key of the URL.
     fn key(self) -> Self::Key;
 
     /// Encodes the row into [`Self::BYTES`] bytes.
@@ -95,12 +99,14 @@ pub(crate) trait Row: Copy + Debug + Send + Sync {
     /// Decodes a row.
     fn read(bytes: &[u8]) -> Self;
 
+    /// Adds the request to the sums of its URL.
     fn add_to(self, sum: &mut Self::Sum);
 
+    /// Converts the sums of a URL.
     fn object(sum: &Self::Sum) -> Object;
 }
 
-/// A request with its URL only.
+/// A row that has only the key of the URL.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UrlRow<K>(pub(crate) K);
 
@@ -143,7 +149,7 @@ impl<K: Key> Row for UrlRow<K> {
     }
 }
 
-/// A request with the bytes of its response.
+/// A row that also has the length of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SizedRow<K> {
     pub(crate) key: K,
@@ -207,7 +213,7 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes.try_into().expect("a row is read in its own length"))
 }
 
-/// The top bit marks a complete response.
+/// The maximum length that a row can store. The top bit of the encoded number marks a complete response.
 const BYTES_MAX: u64 = u64::MAX >> 1;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Stores requests for counting: each as a row in the partition of its URL, and in the tally.
+//! Stores requests for counting. Each request becomes a row in the partition of its URL. A full analysis also
+//! adds it to the tally and to the sample.
 
 use edgeward_analysis::{Entry, Fingerprints, Sample, Tally};
 
@@ -7,7 +8,7 @@ use crate::row::{Key as _, Row};
 use crate::scan::{RequestSink, Task};
 use crate::spill::{Partitions, Spill, SpillError};
 
-/// The requests of one thread.
+/// The requests that one thread has read.
 pub(crate) struct Rows<'a, R> {
     spill: &'a Spill,
     fingerprints: Fingerprints,

@@ -17,18 +17,20 @@ use crate::find::Source;
 use crate::lines::{Line, Lines};
 use crate::report::{FileProblem, FileReport, FileState, ResumePoint};
 
-/// A log to read, or the rest of one.
+/// A log to read, or the rest of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Task {
-    /// The index of the source.
+    /// The index of the log in the list of sources.
     pub(crate) source: usize,
     /// The number of the log in the order of names, which does not depend on the reading thread.
     pub(crate) log: u32,
-    /// Where to continue, and the number of lines before.
+    /// The position at which reading continues, and the number of lines before it. `None` if the log is read
+    /// from its start.
     pub(crate) rest: Option<(ResumePoint, u64)>,
 }
 
-/// When reading is interrupted: after this number of (compressed) bytes.
+/// Decides when reading is interrupted for a checkpoint: after all threads together have read `bytes_max`
+/// (compressed) bytes.
 #[derive(Debug)]
 pub(crate) struct Pause {
     bytes_max: u64,
@@ -48,16 +50,16 @@ impl Pause {
     }
 }
 
-/// Receives requests. Each thread has its own value.
+/// Receives the requests of a thread. Each thread has its own sink.
 pub(crate) trait RequestSink: Send {
     /// Starts a log: the following requests belong to it.
     fn begin(&mut self, task: Task);
 
-    /// Stores a request. `machine` wrote the log, unless the line has another machine. Returns false if space
-    /// ran out.
+    /// Stores a request. `machine` is the machine of the log; a machine in the line itself takes precedence.
+    /// Returns false if space ran out.
     fn take(&mut self, entry: &Entry<'_>, machine: &str) -> bool;
 
-    /// Returns true if space ran out in any thread, so that no thread needs to continue.
+    /// Returns true if space ran out in any thread. All threads then stop.
     fn is_full(&self) -> bool;
 }
 
@@ -69,11 +71,11 @@ pub(crate) struct Shared<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) progress: &'a (dyn Fn(u64) + Sync),
     pub(crate) pause: Pause,
-    /// True if a thread is available for decoding.
+    /// True if there are enough threads to decompress each log in a thread of its own.
     pub(crate) ahead: bool,
 }
 
-/// One thread and its share of the logs.
+/// A thread that reads logs, and its results.
 pub(crate) struct Worker<'a, I> {
     shared: &'a Shared<'a>,
     pub(crate) sink: I,
@@ -89,7 +91,7 @@ impl<'a, I: RequestSink> Worker<'a, I> {
         }
     }
 
-    /// Reads logs until all are read or a pause is due.
+    /// Reads logs until all are read or reading is interrupted.
     pub(crate) fn run(mut self) -> Self {
         while !self.shared.pause.is_due()
             && let Some(task) = self.shared.next()
@@ -122,7 +124,7 @@ impl<'a, I: RequestSink> Worker<'a, I> {
         let Some((rest, lines)) = rest else {
             return self.read_from(Box::new(file), report);
         };
-        // Only uncompressed logs are interrupted.
+        // Reading is interrupted only in uncompressed logs, so this log is uncompressed.
         let format = self.format(&beginning(&mut file).map_err(FileProblem::Open)?)?;
         let place = SeekFrom::Start(rest.position);
         file.seek(place).map_err(FileProblem::Open)?;
@@ -173,7 +175,7 @@ impl<'a, I: RequestSink> Worker<'a, I> {
             buffer.consume(UTF8_BOM.len());
         }
         if buffer.filled().is_empty() {
-            // Log rotation leaves empty logs.
+            // Log rotation leaves empty logs, so an empty log is not an error.
             let failure = buffer.take_failure();
             return failure.map_or(Ok(()), |failure| {
                 Err(FileProblem::Read(compression.problem_of(failure)))
@@ -191,7 +193,8 @@ impl<'a, I: RequestSink> Worker<'a, I> {
         }
     }
 
-    /// Reads to the end, or until a pause is due. `before` is the number of lines read earlier.
+    /// Reads lines to the end of the log, or until reading is interrupted. `before` is the number of lines that
+    /// an earlier run has read.
     fn read_lines(
         &mut self,
         buffer: &mut Buffer,
@@ -204,7 +207,8 @@ impl<'a, I: RequestSink> Worker<'a, I> {
         let mut parser = Parser::new(format);
         report.format = Some(format.name());
         let compression = report.compression.unwrap_or_default();
-        // A compressed log cannot be continued in the middle, and the columns of W3C logs are at the start.
+        // A later run cannot continue in the middle of a compressed log. It cannot continue in a W3C log
+        // either, because the columns are declared at the start.
         let can_pause = compression == Compression::None
             && *format != Format::W3c
             && report.found.is_some_and(|found| found.bytes > 0);
@@ -223,7 +227,8 @@ impl<'a, I: RequestSink> Worker<'a, I> {
                     continue;
                 }
             };
-            // Separate from the general case, so that the fields of a common line stay in registers.
+            // Lines in the common format have a separate branch, so that the compiler keeps their fields in
+            // registers.
             if let Some(entry) = parser.parse_common(line) {
                 if !self.sink.take(&entry, &machine) {
                     rejected = 1;
@@ -245,7 +250,7 @@ impl<'a, I: RequestSink> Worker<'a, I> {
             }
             if number % LINES_PER_CHECK == 0 {
                 paused = can_pause && shared.pause.is_due();
-                // Another thread may have run out of space.
+                // The sink may be full because another thread has run out of space.
                 if paused || self.sink.is_full() {
                     break;
                 }
@@ -278,7 +283,7 @@ impl Shared<'_> {
     }
 }
 
-/// Returns size and modification time of a regular file, `None` for a pipe.
+/// Returns the size and modification time of a regular file, or `None` for a pipe.
 pub(crate) fn file_state(file: &File) -> Option<FileState> {
     let facts = file.metadata().ok().filter(|facts| facts.is_file())?;
     let modified = facts.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
@@ -296,7 +301,7 @@ fn beginning(file: &mut File) -> io::Result<Vec<u8>> {
     Ok(text.map_or_else(|| beginning.clone(), <[u8]>::to_vec))
 }
 
-/// An input that reports the bytes read.
+/// An input that reports the number of bytes read to the progress function and to the pause.
 struct ProgressReader<'a> {
     input: Box<dyn Read + Send + 'a>,
     progress: &'a (dyn Fn(u64) + Sync),
@@ -312,7 +317,7 @@ impl Read for ProgressReader<'_> {
     }
 }
 
-/// A few hundred lines, to detect the format.
+/// The number of bytes from which the format is detected: a few hundred lines.
 const BEGINNING_BYTES: usize = 64 << 10;
 
 const UTF8_BOM: &[u8] = b"\xef\xbb\xbf";

@@ -1,7 +1,7 @@
-//! Partitions of rows: buffers in memory, and one temporary file for rows that do not fit.
+//! Partitions of rows: each has a buffer in memory, and full buffers are written to one temporary file.
 //!
-//! The file is written in chunks of equal size, each of one partition. Memory has the positions of each
-//! partition's chunks, 8 bytes per chunk. The file has no name, so even a killed process leaves no file behind.
+//! The file consists of chunks of equal size. Each chunk belongs to one partition. The positions of the chunks
+//! are in memory, 8 bytes per chunk. The file has no name, so even a killed process leaves no file behind.
 
 use std::fs::File;
 use std::io;
@@ -13,17 +13,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::row::{Key as _, Row};
 
-/// The number of partitions: one per value of a fingerprint's top byte.
+/// The number of partitions: one for each value of a fingerprint's top byte.
 pub(crate) const PARTITIONS: usize = 256;
 
 /// Why rows could not be stored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpillError {
-    /// The temporary file has its maximum size.
+    /// The temporary file has reached its maximum size.
     #[error("the temporary file reached its limit of {bytes_max} bytes")]
     Limit {
-        /// The maximum size.
+        /// The maximum size in bytes.
         bytes_max: u64,
     },
     /// The temporary file cannot be created.
@@ -58,10 +58,11 @@ pub(crate) struct Spill {
     folder: PathBuf,
     bytes_max: u64,
     pub(crate) chunk_bytes: usize,
-    /// Created when it is first needed: logs that fit into memory need no disk.
+    /// The file, created at the first write. If all rows fit into memory, it is not created.
     file: OnceLock<File>,
+    /// The position at which the next chunk is written.
     end: AtomicU64,
-    /// True after a failed write, so that no thread needs to continue.
+    /// True after a failed write. All threads then stop.
     failed: AtomicBool,
 }
 
@@ -82,7 +83,7 @@ impl Spill {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Bytes written.
+    /// Returns the number of bytes written to the file.
     pub(crate) fn bytes(&self) -> u64 {
         self.end.load(Ordering::Relaxed).min(self.bytes_max)
     }
@@ -111,7 +112,7 @@ impl Spill {
                         folder: self.folder.clone(),
                         source,
                     })?;
-                // If two threads get here, one of the files is dropped unused.
+                // If two threads create a file at the same time, one of the files is dropped unused.
                 self.file.get_or_init(|| file)
             }
         };
@@ -133,15 +134,16 @@ impl Spill {
     }
 }
 
-/// The rows of one thread by partition.
+/// The rows of one thread, divided into partitions.
 #[derive(Debug)]
 pub(crate) struct Partitions<R> {
     chunk_bytes: usize,
-    /// The buffers of all partitions in sequence. They fill at about the same rate. A cache line between them
-    /// prevents their write positions from sharing few sets of the cache.
+    /// The buffers of all partitions, one after the other. Buffers fill at about the same rate. Without a cache
+    /// line between two buffers, their write positions would fall into few sets of the CPU cache.
     buffers: Vec<u8>,
-    /// The filled bytes of each buffer.
+    /// The number of filled bytes of each buffer.
     filled: Box<[u32; PARTITIONS]>,
+    /// For each partition, the positions of its chunks in the file.
     chunks: Vec<Vec<u64>>,
     row: PhantomData<R>,
 }
@@ -151,7 +153,7 @@ impl<R: Row> Partitions<R> {
         let chunk_bytes = chunk_bytes / R::BYTES * R::BYTES;
         Self {
             chunk_bytes,
-            // Untouched zeroed memory is not allocated yet.
+            // The system allocates the zeroed memory only when it is first written.
             buffers: vec![0; (chunk_bytes + BUFFERS_APART) * PARTITIONS],
             filled: Box::new([0; PARTITIONS]),
             chunks: vec![Vec::new(); PARTITIONS],
@@ -159,7 +161,7 @@ impl<R: Row> Partitions<R> {
         }
     }
 
-    /// Stores a row. On an error the row is not stored, and all earlier rows remain.
+    /// Stores a row. If this fails, the row is not stored, and all earlier rows remain.
     #[inline]
     pub(crate) fn push(&mut self, row: R, spill: &Spill) -> Result<(), SpillError> {
         let partition = (row.key().first() >> 56) as usize;
@@ -184,7 +186,7 @@ impl<R: Row> Partitions<R> {
         partition * (self.chunk_bytes + BUFFERS_APART)
     }
 
-    /// Returns the unwritten bytes of a partition.
+    /// Returns the rows of a partition that are in its buffer.
     fn buffer(&self, partition: usize) -> &[u8] {
         &self.buffers[self.begin(partition)..][..self.filled[partition] as usize]
     }
@@ -195,7 +197,8 @@ impl<R: Row> Partitions<R> {
         ((written + self.filled[partition] as usize) / R::BYTES) as u64
     }
 
-    /// Calls `each` with every row of a partition until it returns false. `scratch` is a buffer for chunks.
+    /// Calls `each` with every row of a partition until `each` returns false. Returns false in this case.
+    /// `scratch` is a reusable buffer for chunks.
     pub(crate) fn for_each(
         &self,
         partition: usize,
@@ -221,7 +224,7 @@ impl<R: Row> Partitions<R> {
     }
 }
 
-/// One cache line.
+/// The gap between two buffers in bytes: one cache line.
 const BUFFERS_APART: usize = 64;
 
 #[cfg(test)]
@@ -248,7 +251,7 @@ mod tests {
         all
     }
 
-    /// 5,000 rows, distributed over the partitions by a multiplication.
+    /// Returns 5,000 rows. The multiplication distributes them over the partitions.
     fn rows() -> impl Iterator<Item = u64> {
         (0..5000u64).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }

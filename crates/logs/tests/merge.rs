@@ -1,4 +1,4 @@
-//! Compares merged partial results with one analysis of all logs.
+//! Compares merged partial results, and analyses with checkpoints, with one analysis of all logs.
 
 use std::fs;
 use std::io::Write as _;
@@ -31,7 +31,7 @@ fn settings(folder: &Path, depth: Depth) -> Settings {
     }
 }
 
-/// Formats a whole analysis for comparison.
+/// Formats all results of an analysis as text, for a comparison.
 fn summary(analysis: Analysis) -> String {
     let mut wire = Writer::new();
     if let Some(tally) = &analysis.tally {
@@ -85,7 +85,7 @@ fn line(url: u64, time: u64, status: u16, bytes: u64) -> String {
     )
 }
 
-/// Logs of requests. A status of 0 is a malformed line.
+/// Logs with requests (URL, time, status, bytes). A status of 0 makes a malformed line.
 type Logs = Vec<Vec<(u64, u64, u16, u64)>>;
 
 fn logs() -> impl Strategy<Value = Logs> {
@@ -119,8 +119,8 @@ fn write_logs(folder: &Path, logs: &Logs) -> Vec<PathBuf> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Method: each log is assigned to one of three machines. Two results are merged into one partial result,
-    /// which is merged with the third.
+    /// Method: assign each log to one of three machines. Merge two partial results into a partial result, and
+    /// then merge it with the third.
     #[test]
     fn merged_results_equal_one_analysis_of_all_logs(
         logs in logs(),
@@ -159,7 +159,8 @@ proptest! {
         prop_assert_eq!(difference(&summary(merged), &summary(whole)), None);
     }
 
-    /// Method: with small intervals, so that logs are interrupted in the middle in many rounds.
+    /// Method: use small intervals between checkpoints, so that reading is interrupted many times in the middle
+    /// of logs.
     #[test]
     fn an_analysis_in_rounds_equals_one_without_checkpoints(
         logs in logs(),
@@ -169,7 +170,7 @@ proptest! {
         let folder = tempfile::tempdir().expect("a folder");
         let depth = if counts { Depth::Counts } else { Depth::Full };
         let mut settings = settings(folder.path(), depth);
-        // Longer than the number of lines between two checks for a pause.
+        // The logs must be longer than the number of lines between two checks for an interruption.
         let logs: Logs = logs.iter().map(|log| log.repeat(8)).collect();
         let paths = write_logs(&folder.path().join("logs"), &logs);
         let sources = find(&paths).expect("logs");
@@ -194,7 +195,7 @@ fn partial(folder: &Path, depth: Depth) -> (PathBuf, Vec<u8>) {
     (out, bytes)
 }
 
-/// Method: every byte changed in two ways, and every shorter length.
+/// Method: change every byte in two ways, and truncate the file to every shorter length.
 #[test]
 fn a_corrupt_or_truncated_partial_result_is_rejected() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -277,7 +278,7 @@ fn a_checkpoint_with_other_options_is_not_continued() {
     let kept = folder.path().join("kept");
     fs::create_dir(&kept).expect("a folder");
     let mut settings = settings(folder.path(), Depth::Full);
-    // A checkpoint of an interrupted analysis with other options.
+    // A partial result that was not written by an analysis with checkpoints has other options.
     let first = kept.join("000001.partial");
     analyze_to_partial(&sources, &settings, &first, &|_| ()).expect("it is written");
     settings.checkpoint = Some(Checkpoint {

@@ -4,7 +4,8 @@
 //! reads the values and [`encode`] writes them in the text format of Prometheus. `docs/reference/metrics.md` is
 //! generated from the same tables.
 //!
-//! Every server also has [`common_definitions`]: `edgeward_build_info` and the `process_*` metrics of this process.
+//! [`encode`] adds the metrics of [`common_definitions`] to the metrics of every server: `edgeward_build_info`
+//! and the `process_*` metrics.
 #![forbid(unsafe_code)]
 
 mod process;
@@ -31,7 +32,7 @@ pub fn common_definitions() -> Vec<Definition> {
 
 /// Returns the families of a server and the common ones in the text format of Prometheus.
 ///
-/// The common metrics are read from `/proc`. Where it does not exist, only `edgeward_build_info` is added.
+/// The common metrics are read from `/proc`. On systems without `/proc`, only `edgeward_build_info` is added.
 pub fn encode(mut families: Vec<Family>) -> String {
     let labels = [
         env!("CARGO_PKG_VERSION"),
@@ -42,7 +43,8 @@ pub fn encode(mut families: Vec<Family>) -> String {
     if let Some(process) = Process::read() {
         families.extend(PROCESS.of(&process));
     }
-    // The encoder refuses a family without metrics, for example one per peer before the first peer has connected.
+    // The encoder rejects a family without values, for example a metric with a value for each peer before the
+    // first peer has connected.
     families.retain(|family| !family.get_metric().is_empty());
     let mut text = Vec::new();
     if let Err(error) = TextEncoder::new().encode(&families, &mut text) {
@@ -112,7 +114,7 @@ mod tests {
         );
     }
 
-    /// A link without peers has no rows, and its page must not fail.
+    /// A link without peers has no rows. Its metrics page must be served without these metrics.
     #[test]
     fn a_table_without_rows_is_left_out() {
         let text = encode(DOORS.families(&[]));

@@ -1,7 +1,7 @@
 //! The `process_*` metrics of this process, read from `/proc` at each scrape.
 //!
-//! The names are those of Prometheus's client libraries. The process collector of the `prometheus` crate is not used,
-//! because it rounds the CPU time to whole seconds.
+//! Their names are defined by the client libraries of Prometheus. The process collector of the `prometheus`
+//! crate is not used, because it rounds the CPU time to whole seconds.
 
 use std::fs;
 
@@ -28,14 +28,15 @@ pub(crate) struct Process {
     cpu_seconds: f64,
     start_time_seconds: f64,
     open_fds: u64,
-    /// `u64::MAX` without a limit, as in other client libraries.
+    /// The limit of open file descriptors, or `u64::MAX` if there is no limit, as in other client libraries.
     max_fds: u64,
     virtual_memory_bytes: u64,
     resident_memory_bytes: u64,
 }
 
 impl Process {
-    /// Returns `None` where `/proc` is not available, and when the process has no descriptor left to read it.
+    /// Reads the resources. Returns `None` if `/proc` does not exist or cannot be read, for example because all
+    /// file descriptors of the process are in use.
     pub(crate) fn read() -> Option<Self> {
         let stat = fs::read_to_string("/proc/self/stat").ok()?;
         let stat = Stat::parse(&stat)?;
@@ -43,7 +44,7 @@ impl Process {
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
         let ticks_per_second = clock_ticks_per_second() as f64;
         let boot = boot_time_seconds(&fs::read_to_string("/proc/stat").ok()?)?;
-        // The descriptor that reads the folder is in it.
+        // The folder includes the descriptor that reads it, which is subtracted.
         let open_fds = fs::read_dir("/proc/self/fd")
             .ok()?
             .count()
@@ -62,7 +63,7 @@ impl Process {
 /// Fields of `/proc/self/stat`, see proc_pid_stat(5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stat {
-    /// Start of the process since boot.
+    /// The start of the process in clock ticks since the boot of the system.
     start_ticks: u64,
     virtual_bytes: u64,
     resident_pages: u64,
@@ -73,7 +74,7 @@ impl Stat {
         // The second field is the program's name in parentheses, which may contain spaces and parentheses.
         let (_, after_name) = text.rsplit_once(')')?;
         let fields: Vec<&str> = after_name.split_ascii_whitespace().collect();
-        // Numbers of fields as in the manual, which counts from 1.
+        // The fields have the numbers of the manual page, which begins with 1.
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
         Some(Self {
             start_ticks: field(22)?,

@@ -1,11 +1,11 @@
-//! Tables of metrics: definitions and values side by side.
+//! Tables of metrics. A table defines each metric and the function that computes its value.
 
 use prometheus::proto::{Counter, Gauge, LabelPair, MetricFamily, MetricType};
 
 /// A metric with its values at one scrape.
 pub type Family = MetricFamily;
 
-/// The values of the row labels of a table, and the item that the row shows.
+/// The rows of a table: for each item, the values of the row labels and the item.
 pub type Rows<'a, T> = [(Vec<&'a str>, &'a T)];
 
 /// The type of a metric.
@@ -13,7 +13,7 @@ pub type Rows<'a, T> = [(Vec<&'a str>, &'a T)];
 pub enum Kind {
     /// A number that only grows while the process runs.
     Counter,
-    /// A number that grows and falls.
+    /// A number that rises and falls.
     Gauge,
 }
 
@@ -36,14 +36,14 @@ pub struct Definition {
     pub kind: Kind,
     /// The names of the labels.
     pub labels: Vec<&'static str>,
-    /// One sentence about the values.
+    /// The help text: one sentence about the values.
     pub help: &'static str,
 }
 
-/// Metrics of items of type `T`. Declared by [`metrics!`](crate::metrics).
+/// The metrics of items of type `T`. [`metrics!`](crate::metrics) declares tables.
 #[derive(Debug)]
 pub struct Table<T: ?Sized + 'static> {
-    /// Names of the labels that distinguish items.
+    /// The names of the row labels, which distinguish items.
     pub labels: &'static [&'static str],
     /// The metrics of each item.
     pub metrics: &'static [Metric<T>],
@@ -56,20 +56,20 @@ pub struct Metric<T: ?Sized + 'static> {
     pub name: &'static str,
     /// The type.
     pub kind: Kind,
-    /// One sentence about the values.
+    /// The help text: one sentence about the values.
     pub help: &'static str,
-    /// Name of the label that distinguishes the series of one item.
+    /// The name of the label that distinguishes the series of one item, if the metric has several series.
     pub label: Option<&'static str>,
-    /// The series of each item; exactly one if there is no label.
+    /// The series of each item. There is exactly one series if there is no label.
     pub series: &'static [Series<T>],
 }
 
 /// A time series of a [`Metric`].
 #[derive(Debug)]
 pub struct Series<T: ?Sized> {
-    /// Value of the metric's label, if the metric has one.
+    /// The value of the metric's label, if the metric has a label.
     pub label: Option<&'static str>,
-    /// Returns the current value.
+    /// A function that returns the current value for an item.
     pub value: fn(&T) -> f64,
 }
 

@@ -1,4 +1,5 @@
-//! The access log: bytes that clients received, and refused requests.
+//! The access log: the number of bytes that clients received, the log lines of rejected requests, and the
+//! formats.
 
 mod support;
 
@@ -11,13 +12,15 @@ use edgeward_testkit::Answer;
 use serde_json::Value;
 use support::{Bed, Client, TIMEOUT};
 
-/// More than the socket buffers of both endpoints hold.
+/// The size of a body that does not fit in the socket buffers of edge and client.
 const BODY_BYTES: u64 = 32 << 20;
 
-/// The most bytes that a client that disconnects early may have received: those it read, and those in socket buffers.
+/// The maximum number of bytes that the edge has sent to a client that read 100 000 bytes and disconnected. The
+/// other bytes lie in socket buffers.
 const SOCKETS_BYTES_MAX: u64 = 20 << 20;
 
-/// Header lines for the fast path, which answers a plain request, and for hyper, which answers a range request.
+/// Header lines of two requests. The fast path serves the request without fields, and hyper serves the range
+/// request.
 const FORMS: [&[(&str, &str)]; 2] = [&[], &[("range", "bytes=0-")]];
 
 #[test]
@@ -52,7 +55,7 @@ fn a_hit_is_logged_when_its_last_byte_has_left() {
         let bed = log.bed(LogFormat::Json);
         let mut client = request_stored(&bed, headers);
         let began = Instant::now();
-        // The socket buffers fill before the client reads on.
+        // The client does not read during these requests, so the socket buffers are full and the hit waits.
         for _ in 0..50 {
             bed.connect().get("/other", &[]);
         }
@@ -114,7 +117,7 @@ fn a_request_that_is_refused_is_logged() {
         format!("GET /{} HTTP/1.1\r\nhost: a\r\n\r\n", "y".repeat(300_000)),
     ] {
         let mut client = bed.connect();
-        // The edge may answer and close the connection before it has read all bytes.
+        // The edge may send the error response and close the connection before it has read all bytes.
         client.try_send(request.as_bytes());
         statuses.push(u64::from(client.answer("GET").status));
     }
@@ -184,7 +187,7 @@ fn duration(line: &Value) -> Duration {
     Duration::from_micros(line["duration_us"].as_u64().expect("a duration"))
 }
 
-/// A log in a temporary folder.
+/// The access log of an edge, in a temporary folder.
 struct Log {
     _folder: tempfile::TempDir,
     path: PathBuf,
@@ -212,13 +215,13 @@ impl Log {
         Bed::with(|config| {
             let destination = LogDestination::File(self.path.clone());
             config.access_log = Some(AccessLogConfig::new(destination, format));
-            // The lines of several workers are in no particular order.
+            // With several workers, the order of the lines would be random.
             config.workers = NonZeroUsize::MIN;
             change(config);
         })
     }
 
-    /// Waits until the log has `count` lines.
+    /// Waits until the log has `count` lines, and returns all lines.
     fn text(&self, count: usize) -> Vec<String> {
         let deadline = Instant::now() + TIMEOUT;
         loop {

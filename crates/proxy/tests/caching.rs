@@ -1,4 +1,4 @@
-//! The rules of HTTP for stored responses, seen by clients.
+//! The rules of HTTP caching (RFC 9111), tested with responses that clients receive from the edge.
 
 mod support;
 
@@ -25,7 +25,8 @@ fn a_stale_response_is_revalidated_without_its_body() {
     assert_eq!(bed.get("/page").text(), "body");
     let again = bed.get("/page");
     assert_eq!((again.status, again.text()), (200, "body"));
-    // The response delay is part of the age (RFC 9111 §4.2.3). It may be seconds on a busy machine.
+    // The response delay is part of the age (RFC 9111 §4.2.3). It may be several seconds on a busy machine, so
+    // the test does not expect an exact `ttl`.
     let status = again.cache_status();
     let ttl = status.strip_prefix("edgeward; fwd=stale; fwd-status=304; ttl=");
     let ttl: Option<i64> = ttl.and_then(|ttl| ttl.parse().ok());
@@ -132,7 +133,7 @@ fn variants_are_stored_side_by_side() {
     assert_eq!(bed.origin.requests("/page"), 5);
 }
 
-/// Requests for different variants that wait for one fetch get their own variants.
+/// Six requests for three variants wait for one fetch. Each request gets its own variant.
 #[test]
 fn followers_of_another_variant_do_not_get_this_one() {
     let bed = Bed::start();
@@ -204,7 +205,7 @@ fn an_unsafe_method_invalidates_its_target_and_all_variants() {
 
 /// A response that is invalidated while it arrives is not stored.
 ///
-/// Method: a fetch waits in the middle of its body, a POST is sent, then the fetch ends.
+/// Method: send a POST while a fetch waits in the middle of its body, then let the fetch finish.
 #[test]
 fn a_response_invalidated_while_it_arrives_is_not_stored() {
     let bed = Bed::start();

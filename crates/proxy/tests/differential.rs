@@ -1,8 +1,9 @@
-//! One request through the three codecs of the edge: the fast path, hyper's HTTP/1.1, and HTTP/2.
+//! Sends each request to the three codecs of the edge and compares the results: the fast path, hyper's
+//! HTTP/1.1, and HTTP/2.
 //!
-//! Requests are generated from the grammar and mutated. All codecs must use one cache key and forward the same
-//! bytes, or all codecs must refuse the request. `EDGEWARD_DIFFERENTIAL_CASES` sets the number of cases.
-//! `EDGEWARD_DIFFERENTIAL_SEED` repeats a run: a failure prints its seed.
+//! The requests are generated from the grammar and then mutated. Either all codecs use the same cache key and
+//! forward the same bytes, or all codecs reject the request. `EDGEWARD_DIFFERENTIAL_CASES` sets the number of
+//! cases. A failed run prints its seed. To repeat the run, set `EDGEWARD_DIFFERENTIAL_SEED` to it.
 
 mod support;
 #[path = "support/ways.rs"]
@@ -24,7 +25,8 @@ struct GeneratedRequest {
     authority: String,
     /// True if the target has a scheme and an authority.
     is_absolute: bool,
-    /// Starts with `/` or `?`, or is empty before a mutation. `{}` is replaced by the salt.
+    /// Path and query. They start with `/` or `?`, unless the mutation has inserted another character. `{}` is
+    /// replaced by the salt, a text that differs from case to case.
     path: String,
     fields: Vec<(&'static str, String)>,
 }
@@ -106,7 +108,7 @@ fn field() -> impl Strategy<Value = (&'static str, String)> {
         .prop_map(|(name, value, mutation)| (name, mutation.of(value.to_owned()).trim().to_owned()))
 }
 
-/// An additional character at some position, or none.
+/// An additional character at a random position of a text, or no change.
 #[derive(Clone, Copy, Debug)]
 struct Mutation(Option<(char, prop::sample::Index)>);
 
@@ -164,9 +166,9 @@ impl GeneratedRequest {
         head + "\r\n"
     }
 
-    /// Returns true if HTTP/2 can express the request: it has no connection options and no bytes that are
-    /// invalid in a URI or a value. It has no fragment, which the HTTP/2 library removes, and its origin form
-    /// starts with `/`.
+    /// Returns true if the HTTP/2 client can send the request. The request must have no connection options and
+    /// no bytes that are invalid in a URI or a field value. It must have no fragment, because the HTTP/2
+    /// library removes fragments. A target without authority must start with `/`.
     fn has_h2_form(&self, salt: &str) -> bool {
         let path = self.path(salt);
         let uri: Result<Uri, _> = format!("http://{}{path}", self.authority).parse();
@@ -186,8 +188,8 @@ impl GeneratedRequest {
 /// The heads that the origin got since the last call of [`forwarded`].
 type Heads = Arc<Mutex<Vec<String>>>;
 
-/// Returns the request as the origin got it. The order of fields has no meaning, and `Via` depends on the
-/// client's protocol.
+/// Returns the request that the origin got. The fields are sorted because their order has no meaning, and the
+/// HTTP version in `Via` is normalized because it depends on the codec.
 fn forwarded(heads: &Heads) -> Outcome {
     let heads = std::mem::take(&mut *heads.lock().expect("no holder of the lock panics"));
     assert!(heads.len() <= 1, "one request is forwarded at most once");
@@ -236,9 +238,9 @@ fn compare(
             })
         },
     ];
-    // A failed case may have left a head.
+    // An earlier case that failed may have left a recorded head.
     heads.lock().expect("no holder of the lock panics").clear();
-    // Forwarded requests: these responses are not stored.
+    // First comparison: the forwarded requests. The origin forbids storing these responses.
     let salt = format!("asked{number}");
     let mut first: Option<Outcome> = None;
     for (way, send) in ["fast", "hyper", "h2"].iter().zip(&ways) {
@@ -257,7 +259,8 @@ fn compare(
             Some(first) => prop_assert_eq!(&outcome, first, "{}", way),
         }
     }
-    // Cache keys: later requests get the response that the first one stored.
+    // Second comparison: the cache keys. The requests of all codecs after the first must hit the response that
+    // the first request stored.
     let salt = format!("kept{number}");
     let mut is_stored = false;
     for (way, send) in ["fast", "hyper", "h2"].iter().zip(&ways) {
@@ -286,7 +289,7 @@ struct Answered {
 }
 
 impl Answered {
-    /// Converts an answer. A reset stream counts as a refusal.
+    /// Converts a response. A reset stream (`None`) counts as status 400.
     fn of(answer: Option<support::Answer>) -> Self {
         Self {
             status: answer.as_ref().map_or(400, |answer| answer.status),
@@ -340,7 +343,8 @@ fn all_codecs_give_one_request_the_same_key_and_forward_it_alike() {
     }
 }
 
-/// Returns a random seed: the hash of no bytes by a hasher with random keys.
+/// Returns a random seed. The standard library's hasher has random keys, so even the hash of no bytes is
+/// random.
 fn rand_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish()

@@ -1,4 +1,4 @@
-//! The disk tier, seen by clients.
+//! The disk tier, tested with responses that clients receive and with the status of the edge.
 
 mod support;
 
@@ -14,8 +14,8 @@ use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
 use edgeward_types::ByteSize;
 use support::{Bed, pattern};
 
-/// Configures an edge with 64 MiB of disk in `folder`, which is written at every miss. Memory has room for
-/// little more than markers.
+/// Configures an edge with a disk tier of 64 MiB in `folder`, to which every miss is written. The memory tier
+/// has 4 KiB, enough for Vary markers but not for the objects of these tests.
 fn on_disk(folder: &Path) -> impl FnOnce(&mut EdgeConfig) + use<> {
     let settings = DiskSettings::new(folder, ByteSize::mib(64));
     move |config| {
@@ -26,12 +26,12 @@ fn on_disk(folder: &Path) -> impl FnOnce(&mut EdgeConfig) + use<> {
     }
 }
 
-/// A body too large for the memory of [`on_disk`].
+/// Returns a cacheable response that is too large for the memory tier of [`on_disk`].
 fn cached(bytes: u64) -> Answer {
     Answer::pattern(bytes).header("cache-control", "max-age=600")
 }
 
-/// Waits until the disk contains `objects` objects.
+/// Waits until `objects` objects have been written to disk since the start of the edge.
 fn until_stored(bed: &Bed, objects: u64) {
     bed.until("the objects are on disk", |status| {
         status["disk"]["devices"][0]["stored_objects"] == objects
@@ -42,7 +42,8 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a folder")
 }
 
-/// Method: an object is on disk. A request with `no-cache` fetches a newer one, which is too large for both tiers.
+/// Method: store an object on disk. Then a request with `no-cache` fetches a newer response, which is too large
+/// for both tiers.
 #[test]
 fn a_response_that_no_tier_takes_removes_the_older_one_from_disk() {
     let folder = folder();
@@ -104,7 +105,7 @@ fn a_restarted_edge_serves_from_disk() {
     let bed = Bed::before(origin, on_disk(folder.path()));
     bed.get("/a");
     bed.get_with("/v", &german);
-    // Two responses and one marker.
+    // The store has three objects: two responses and one Vary marker.
     until_stored(&bed, 3);
     let origin = bed.stop();
     let bed = Bed::before(origin, on_disk(folder.path()));
@@ -143,7 +144,8 @@ fn a_range_is_read_without_the_rest_and_a_condition_without_the_body() {
     assert_eq!(bed.origin.requests("/big"), 1);
 }
 
-/// Method: bodies of 12 MB, of known and of unknown length, with 4 KiB of memory and 1 MiB for fills.
+/// Method: request bodies of 12 MB, with a length and chunked. The memory tier has 4 KiB, and fills may use 1
+/// MiB.
 #[test]
 fn a_body_larger_than_memory_is_streamed_and_stored_on_disk() {
     for chunked in [false, true] {
@@ -213,7 +215,8 @@ fn a_post_removes_all_variants_from_disk() {
     let get = |language| bed.get_with("/v", &[("accept-language", language)]);
     get("de");
     get("fr");
-    // The marker may be written twice, because it is not found before it is on the device.
+    // The two requests may each write the Vary marker, because the second request cannot find the marker before
+    // it is on the device. The test therefore counts objects, not writes.
     bed.until("both variants and the marker are on disk", |status| {
         status["disk"]["devices"][0]["objects"] == 3
     });
@@ -261,7 +264,7 @@ fn a_304_freshens_an_object_on_disk_across_a_restart() {
     assert_eq!(bed.origin.requests("/page"), 2);
 }
 
-/// Method: bodies of known and of unknown length end after their first half.
+/// Method: the origin closes or resets its connection after half of a body, with a length and chunked.
 #[test]
 fn a_body_that_ended_early_is_not_stored_on_disk() {
     let folder = folder();
@@ -327,7 +330,7 @@ fn the_history_of_admission_survives_a_restart() {
     assert!(bed.get("/a").is_hit());
 }
 
-/// Configures an edge with a simulated disk of 64 MiB and nearly no memory.
+/// Configures an edge with this simulated disk, and a memory tier of 4 KiB.
 fn on_simulated(disk: &Arc<SimulatedDisk>) -> impl FnOnce(&mut EdgeConfig) + use<> {
     let device: Arc<dyn Device> = Arc::<SimulatedDisk>::clone(disk);
     move |config| {
@@ -342,8 +345,8 @@ fn on_simulated(disk: &Arc<SimulatedDisk>) -> impl FnOnce(&mut EdgeConfig) + use
     }
 }
 
-/// Method: writes fail with each kind of error. Clients get their responses, the status reports the device, and
-/// older objects are served.
+/// Method: let writes fail with each kind of error. Clients get their responses, the status reports that the
+/// device is read-only, and older objects on disk are served.
 #[test]
 fn a_disk_that_cannot_be_written_costs_no_request() {
     for errno in [Errno::Io, Errno::NoSpace, Errno::ReadOnly] {
@@ -383,7 +386,8 @@ fn a_disk_that_cannot_be_read_is_a_miss() {
     assert!(bed.get("/a").body == pattern(0..50_000));
 }
 
-/// Method: heads and bodies that are not in the page cache are read on other threads. The responses are the same.
+/// Method: let the simulated disk return no bytes to reads that must not wait, as if heads and bodies were not
+/// in the page cache. The edge reads them on other threads, and the responses are complete.
 #[test]
 fn reads_that_have_to_wait_run_on_other_threads() {
     let disk = SimulatedDisk::new(64 << 20);
@@ -405,8 +409,8 @@ fn reads_that_have_to_wait_run_on_other_threads() {
     assert!(bed.metric("edgeward_disk_waits_total{of=\"body\"}") >= 2.0);
 }
 
-/// Method: the writer waits at its first write, and its queue has one megabyte. Ten megabytes of responses are
-/// served.
+/// Method: let the disk writer wait at its first write, with a write queue of 1 MiB. Then request 20 objects of
+/// 500 kB.
 #[test]
 fn a_slow_disk_delays_no_response_and_dropped_writes_are_counted() {
     let disk = SimulatedDisk::new(64 << 20);
@@ -428,13 +432,14 @@ fn a_slow_disk_delays_no_response_and_dropped_writes_are_counted() {
     disk.heal();
 }
 
-/// Method: a bit in the middle of a large body is flipped. The bytes sent before it are right, and the body
-/// ends there.
+/// Method: flip a bit in the middle of a large body on disk. The client gets correct bytes up to the corrupt
+/// block, and then the connection closes.
 #[test]
 fn a_flipped_bit_on_disk_is_never_served() {
     let disk = SimulatedDisk::new(64 << 20);
     let bed = Bed::with(on_simulated(&disk));
-    // Each four bytes are a different number, so that every position is unique.
+    // Every four bytes are a different number, so that the test can find a position of the body in the disk's
+    // content.
     let right: Vec<u8> = (0..500_000_u32).flat_map(u32::to_be_bytes).collect();
     let answer = Answer::ok(right.clone()).header("cache-control", "max-age=600");
     bed.origin.on("/a", answer);
@@ -458,8 +463,9 @@ fn a_flipped_bit_on_disk_is_never_served() {
     assert!(!again.is_hit() && again.complete && again.body == right);
 }
 
-/// Method: an object is requested twice, the second time as a hit in memory, then other objects evict it.
-/// Admission to disk counted one request, and memory the second.
+/// Method: request an object twice, the second time as a hit in memory, then evict it by other objects. The
+/// disk's admission has seen only the first request. The eviction passes the hit count of the memory tier to
+/// it, so second-hit admission accepts the object.
 #[test]
 fn an_evicted_object_that_had_a_hit_is_written_to_disk() {
     let folder = folder();
@@ -482,8 +488,8 @@ fn an_evicted_object_that_had_a_hit_is_written_to_disk() {
     assert_eq!(bed.metric("edgeward_disk_evicted_from_memory_total"), 1.0);
 }
 
-/// Method: one path under three hosts is requested twice each. The third request shows whether the response is
-/// on disk.
+/// Method: request one path of three hosts with different admission rules. The last request to each host is a
+/// hit if the response was written to disk.
 #[test]
 fn a_host_may_have_its_own_rule_of_admission() {
     let folder = folder();
@@ -522,7 +528,7 @@ fn a_host_may_have_its_own_rule_of_admission() {
     assert_eq!(admission["hosts"][1]["rule"], "always");
 }
 
-/// Method: the first 64 KiB of a store are overwritten between two runs of the edge.
+/// Method: overwrite the first 64 KiB of the store's file between two runs of the edge.
 #[test]
 fn an_edge_starts_without_a_store_whose_beginning_is_destroyed() {
     let folder = folder();

@@ -1,4 +1,4 @@
-//! Hits on disk that the fast path answers. Clients get the same responses as from hyper, also if the disk fails.
+//! Disk hits that the fast path serves. Clients get the same responses as from hyper, also if the disk fails.
 
 mod support;
 
@@ -12,11 +12,12 @@ use edgeward_testkit::Answer as Scripted;
 use edgeward_types::ByteSize;
 use support::{Answer, Bed, pattern};
 
-/// Configures an edge whose memory admits nothing, with 64 MiB of disk in `folder`, which is written at every miss.
+/// Configures an edge whose memory tier admits no object. Every miss is written to a disk tier of 64 MiB in
+/// `folder`.
 fn on_disk(folder: &Path) -> impl FnOnce(&mut EdgeConfig) + use<> {
     let settings = DiskSettings::new(folder, ByteSize::mib(64));
     move |config| {
-        // Memory admits nothing: an empty body is charged with more than one byte.
+        // The charge of even an empty object exceeds one byte, so memory admits no object.
         config.hot.policy = "threshold:1B".parse().expect("a policy");
         let mut disk = DiskConfig::with(settings);
         disk.admission = "always".parse().expect("a rule");
@@ -37,7 +38,8 @@ fn until_stored(bed: &Bed, objects: u64) {
 /// A request field because of which the fast path passes the request to hyper.
 const BY_HYPER: &[(&str, &str)] = &[("pragma", "x-nothing")];
 
-/// Returns the status and the fields that must be equal. Ages and lifetimes change between two requests.
+/// Returns the status and the fields that must be equal in both responses. `age` and the value of `ttl` are
+/// removed, because they change between two requests.
 fn comparable(answer: &Answer) -> (u16, Vec<(String, String)>) {
     let mut fields: Vec<_> = answer
         .headers
@@ -61,9 +63,9 @@ fn mapped_bytes(bed: &Bed) -> u64 {
     device["mapped_bytes"].as_u64().expect("a count")
 }
 
-/// Method: bodies with lengths around every boundary (the read of the head, a block, a piece, many pieces) and
-/// several kinds of heads. The fast path and hyper answer GET and HEAD for each, before and after the store has
-/// verified the object.
+/// Method: store bodies with lengths around every boundary: the first read, which includes the head, a block, a
+/// piece, and many pieces. For each body, compare the responses of the fast path and of hyper to GET and HEAD,
+/// before and after the store has verified the object.
 #[test]
 fn the_fast_path_answers_a_disk_hit_as_hyper_does() {
     let folder = folder();
@@ -115,8 +117,8 @@ fn the_fast_path_answers_a_disk_hit_as_hyper_does() {
     );
 }
 
-/// Method: the same requests to an edge that verifies each read and to one that verifies the first read. The
-/// counters agree.
+/// Method: send the same requests to an edge that verifies each read, and to an edge that verifies only the
+/// first read and then sends bodies from the mapping. The counters must be equal.
 #[test]
 fn counters_do_not_depend_on_how_a_body_is_sent() {
     let counted = [
@@ -169,7 +171,8 @@ fn counters_do_not_depend_on_how_a_body_is_sent() {
     );
 }
 
-/// Method: the fast path looks up a stored response that it may not use, and hands the outcome over.
+/// Method: request a stale object, so that the fast path finds it on disk but must pass the request to hyper.
+/// The counters show one lookup and one read, because the fast path also passes the result of its lookup.
 #[test]
 fn a_request_that_the_fast_path_hands_over_is_looked_up_once() {
     let folder = folder();
@@ -214,7 +217,8 @@ fn a_request_that_the_fast_path_hands_over_is_looked_up_once() {
     }
 }
 
-/// Method: memory admits an object at its first hit on disk. The fast path serves all requests.
+/// Method: restart the edge with a memory tier that admits the object at its first disk hit. The fast path
+/// serves all requests.
 #[test]
 fn a_promoted_hit_is_complete_for_its_client_and_in_memory() {
     let folder = folder();
@@ -225,7 +229,8 @@ fn a_promoted_hit_is_complete_for_its_client_and_in_memory() {
     );
     bed.get("/a");
     until_stored(&bed, 1);
-    // The third hit would be sent without a copy if it were on disk.
+    // After these hits the store has verified the object. A disk hit is then sent from the mapping without a
+    // copy, but a promotion must copy the bytes.
     (0..3).for_each(|_| assert!(bed.get("/a").is_hit()));
     let origin = bed.stop();
     let bed = Bed::before(origin, |config| {
@@ -243,8 +248,9 @@ fn a_promoted_hit_is_complete_for_its_client_and_in_memory() {
     assert_eq!(bed.status()["disk_lookups"]["hit"], 1);
 }
 
-/// Method: a client has not read the last part of 12 MB when the file is truncated under its mapping. The
-/// connection ends before the first missing byte. The edge continues, and fetches the object from the origin.
+/// Method: truncate the file of the store while a client has read only the head of a body of 12 MB, which the
+/// edge sends from the mapping of the file. The edge closes the connection before the first missing byte. It
+/// continues to serve, and fetches the object from the origin for the next request.
 #[test]
 fn a_file_truncated_during_a_response_ends_only_this_response() {
     let folder = folder();
@@ -281,7 +287,8 @@ fn a_file_truncated_during_a_response_ends_only_this_response() {
     assert!(!again.is_hit() && again.body == pattern(0..size));
 }
 
-/// Method: a bit of a small object is flipped before the request. The edge detects it before it sends the head.
+/// Method: flip a bit of a small object on disk. The edge detects the corruption before it sends the head, and
+/// fetches the object again.
 #[test]
 fn a_small_corrupt_object_is_a_miss() {
     use std::os::unix::fs::FileExt as _;
@@ -312,7 +319,8 @@ fn a_small_corrupt_object_is_a_miss() {
     assert_eq!(bed.status()["disk_lookups"]["unreadable"], 1);
 }
 
-/// Method: many requests are sent in one write. Their responses are complete and in order.
+/// Method: send 40 requests before reading a response. All responses are complete and in the order of the
+/// requests.
 #[test]
 fn requests_sent_at_once_are_answered_in_order() {
     let folder = folder();

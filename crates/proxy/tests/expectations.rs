@@ -1,4 +1,4 @@
-//! RFC 9110 §10.1.1: the origin decides about a body before the client sends it.
+//! `Expect: 100-continue` (RFC 9110 §10.1.1): the origin decides if the client sends its body.
 
 mod support;
 #[expect(dead_code, reason = "the helpers for HTTP/1.1 skip interim responses")]
@@ -18,8 +18,8 @@ use wire::Wire;
 
 const PUT: &str = "Host: shop.example\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
 
-/// The origin refuses the head. The client, which has sent no byte of the body, gets the final response and no
-/// `100 Continue`.
+/// The origin rejects the request after it has read the head. The client has sent no byte of the body, and gets
+/// the final response without `100 Continue`.
 #[test]
 fn an_origin_may_refuse_a_body_before_it_is_sent() {
     let bed = Bed::start();
@@ -29,7 +29,8 @@ fn an_origin_may_refuse_a_body_before_it_is_sent() {
     wire.send(&format!("PUT /refused HTTP/1.1\r\n{PUT}"));
     let head = wire.until("\r\n\r\n").to_ascii_lowercase();
     assert!(head.starts_with("http/1.1 417 "), "{head}");
-    // The end of the body is unknown, so no request can follow.
+    // The client may or may not send the body after this response. The edge cannot know where a next request
+    // would begin, so it closes the connection.
     assert!(head.contains("connection: close\r\n"), "{head}");
     wire.rest();
     let seen = bed
@@ -43,7 +44,8 @@ fn an_origin_may_refuse_a_body_before_it_is_sent() {
     });
 }
 
-/// A refusal with content arrives completely, also over HTTP/2 and from an origin that closes the connection.
+/// An error response with content arrives completely, also over HTTP/2 and from an origin that closes the
+/// connection.
 #[test]
 fn a_refusal_arrives_completely() {
     let bed = Bed::start();
@@ -83,7 +85,7 @@ fn a_client_gets_100_continue_after_the_origin_has_sent_it() {
     wire.send(&format!("PUT /wanted HTTP/1.1\r\n{PUT}"));
     bed.origin
         .wait_until("the head", |origin| origin.requests("/wanted") == 1);
-    // The origin has sent nothing, and so neither has the edge.
+    // The origin has sent no `100 Continue`, so the edge must not have sent one either.
     wire.0.set_nonblocking(true).expect("a socket");
     let early = wire.0.read(&mut [0; 1]).map_err(|error| error.kind());
     assert_eq!(early, Err(ErrorKind::WouldBlock));
@@ -99,13 +101,14 @@ fn a_client_gets_100_continue_after_the_origin_has_sent_it() {
         .last("/wanted")
         .expect("the origin got a request");
     assert_eq!(seen.body(), b"hello");
-    // The connection stays open.
+    // The connection stays open for another request.
     wire.send(&format!("PUT /wanted HTTP/1.1\r\n{PUT}hello"));
     assert_eq!(wire.until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
     wire.until("thanks");
 }
 
-/// hyper's server for HTTP/2 sends no interim response. The body is forwarded after the origin's `100 Continue`.
+/// hyper's HTTP/2 server does not send `100 Continue` to the client. The edge forwards the body after the
+/// origin has sent `100 Continue`.
 #[test]
 fn a_body_over_http2_is_sent_after_the_origins_100_continue() {
     let bed = Bed::with(|config| config.origin.expect_timeout = TIMEOUT);
@@ -132,7 +135,8 @@ fn a_body_over_http2_is_sent_after_the_origins_100_continue() {
     assert_eq!(seen.body(), b"hello");
 }
 
-/// RFC 9110 §10.1.1: a client does not wait for an indefinite period.
+/// RFC 9110 §10.1.1: a client must not wait indefinitely for `100 Continue`. The edge, as a client of the
+/// origin, waits for `expect_timeout`.
 #[test]
 fn an_origin_that_ignores_expectations_gets_the_body_after_a_timeout() {
     let bed = Bed::with(|config| config.origin.expect_timeout = Duration::from_millis(50));
@@ -148,8 +152,8 @@ fn an_origin_that_ignores_expectations_gets_the_body_after_a_timeout() {
     bed.until_metric("edgeward_expectations_total{end=\"timeout\"}", 1.0);
 }
 
-/// After `100 Continue` a client that sends no body holds a connection to the origin as long as any other slow
-/// upload.
+/// A client that sends no body after `100 Continue` is treated like any other slow upload: the edge closes its
+/// connection to the origin after the rate window.
 #[test]
 fn a_client_that_sends_no_body_after_100_continue_gets_a_408() {
     let bed = Bed::with(|config| {

@@ -1,6 +1,7 @@
 //! The HTTP/2 conformance suite `h2spec` (RFC 9113, RFC 7541), run by `make h2spec`.
 //!
-//! The origin answers after 30 ms, so that frames of a request arrive before, during and after its response.
+//! The origin answers after 30 ms, so that the edge receives frames of a request before, during and after its
+//! response.
 
 #[path = "support/identity.rs"]
 mod identity;
@@ -81,7 +82,8 @@ fn report_of(options: &[&str], identity: Option<&SelfSigned>) -> Report {
     Report { failed, text }
 }
 
-/// Starts an origin on its own thread. It reads the whole request and answers after [`ORIGIN_DELAY`].
+/// Starts an origin on its own thread. The origin reads the complete request and answers after
+/// [`ORIGIN_DELAY`].
 fn slow_origin() -> SocketAddr {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {

@@ -1,9 +1,9 @@
-//! The parsers of the fuzz targets with mutated messages, as a short form of fuzzing in each build.
+//! Calls the functions of the fuzz targets with mutated messages, so that every test run includes some fuzzing.
 
 use edgeward_proxy::hostile;
 use proptest::prelude::*;
 
-/// Generates a message whose bytes are changed, removed and inserted.
+/// Generates a valid message, and then changes, removes or inserts up to five bytes.
 fn mutated(seeds: &'static [&'static str]) -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![
         prop::sample::select(b"\r\n :;,#?*/0159afx\0\x7f\xff".to_vec()),

@@ -1,4 +1,5 @@
-//! Large bodies with frequent hits, which move to the arena and are sent from it.
+//! Large bodies with frequent hits. The memory tier moves them to its arena, and the fast path sends them from
+//! there.
 
 mod support;
 
@@ -12,10 +13,10 @@ fn arena_bytes(bed: &Bed) -> u64 {
         .unwrap_or_default()
 }
 
-/// More hits than a move needs.
+/// A number of hits after which the memory tier has moved a large body to the arena.
 const OFTEN: usize = 12;
 
-/// Returns true if this system supports an arena.
+/// Returns true if the memory tier has an arena, which not all systems support.
 fn has_arena(bed: &Bed) -> bool {
     let has = bed.status()["hot"]["arena_bytes"].is_u64();
     if !has {
@@ -39,7 +40,7 @@ fn bodies_of_all_sizes_are_right_from_all_codecs() {
             assert!(hit.is_hit());
             assert!(hit.body == whole, "a hit of {length}");
         }
-        // hyper answers a request that is not plain.
+        // The fast path passes a request with `Via` to hyper.
         let hit = client.get(&path, &[("via", "1.1 someone")]);
         assert!(
             hit.is_hit() && hit.body == whole,
@@ -68,7 +69,7 @@ fn a_body_with_few_hits_does_not_move() {
         client.get("/once", &[]);
     }
     for _ in 0..OFTEN {
-        // hyper copies bodies from the heap and from the arena.
+        // hyper has to copy a body from the arena, so hits by hyper do not count for the move.
         client.get("/once", &[("via", "1.1 someone")]);
     }
     assert_eq!(arena_bytes(&bed), 0);
@@ -115,13 +116,15 @@ fn pipelined_hits_of_large_and_small_bodies_arrive_in_order() {
     }
 }
 
-/// Method: the client reads a few bytes of a hit, other objects evict the object, then the client reads the rest.
+/// Method: a client reads the first bytes of a hit. Then other objects evict the object, and the client reads
+/// the rest.
 #[test]
 fn a_slow_client_gets_a_whole_object_that_was_evicted_meanwhile() {
     const LENGTH: u64 = 6 << 20;
     let bed = Bed::with(|config| {
         config.hot.capacity = ByteSize::mib(16);
-        // By default a client that pins more than 4 MiB for over a second may be disconnected.
+        // With the default of this limit (4 MiB here), the edge may disconnect a client that pins more for over
+        // a second.
         config.hot.pinned_bytes_max = Some(ByteSize::mib(16));
     });
     if !has_arena(&bed) {
@@ -169,7 +172,7 @@ fn memory_stays_within_the_budget_and_is_released() {
         for _ in 0..OFTEN {
             client.get(&path, &[]);
         }
-        // Evicted bodies may still be sent for a moment.
+        // A connection may still send an evicted body for a moment.
         bed.until("memory is within the budget", |status| {
             status["hot"]["arena_bytes"].as_u64() <= Some(4 << 20)
         });

@@ -1,4 +1,5 @@
-//! The minimum rates at which clients send and read bodies, and the bounds of the queue for origin connections.
+//! The minimum rates at which clients must send and read bodies, and the limits of the queue for origin
+//! connections.
 
 mod support;
 
@@ -29,7 +30,8 @@ fn no_store(answer: Answer) -> Answer {
     answer.header("cache-control", "no-store")
 }
 
-/// Sends a byte of an upload at each interval until the edge answers. Returns the status.
+/// Sends the bytes of `byte` at each interval until the edge answers. Returns the status of the response, or 0
+/// if the edge closes the connection without a response.
 fn trickle(client: &mut Client, every: Duration, byte: &[u8]) -> u16 {
     let deadline = Instant::now() + TIMEOUT;
     while Instant::now() < deadline {
@@ -66,7 +68,7 @@ fn an_upload_below_the_minimum_rate_gets_a_408() {
         });
 }
 
-/// The upload takes three windows, at ten times the minimum rate.
+/// The client sends 24 kB in 2.4 s (three rate windows), which is far above the minimum of 10 bytes per second.
 #[test]
 fn a_slow_upload_above_the_minimum_rate_arrives() {
     let bed = bed(|config| config.limits.upload_rate_min = ByteSize(10));
@@ -83,7 +85,8 @@ fn a_slow_upload_above_the_minimum_rate_arrives() {
     assert_eq!(client.answer("POST").text(), "thanks");
 }
 
-/// The edge waits for the origin, not for the client.
+/// The edge reads no bytes from the client while the origin does not read. It must not close the client for
+/// this.
 #[test]
 fn an_origin_that_reads_slowly_is_not_charged_to_the_client() {
     let bed = bed(|_| {});
@@ -132,7 +135,7 @@ fn a_stream_of_rare_events_is_not_ended() {
     );
 }
 
-/// The client reads at all times, so the idle timeout does not end its response.
+/// The client reads all the time, so the idle timeout does not apply. Its rate is below the minimum.
 #[test]
 fn a_client_that_reads_its_response_too_slowly_is_closed() {
     let bed = bed(|config| {
@@ -161,8 +164,8 @@ fn a_client_that_reads_its_response_too_slowly_is_closed() {
     );
 }
 
-/// While other requests wait, a client that reads nothing holds its connection to the origin for less than
-/// `body_idle_timeout`.
+/// If other requests wait for an origin connection, the edge closes a client that reads no bytes earlier than
+/// after `body_idle_timeout`, because its response uses an origin connection.
 #[test]
 fn a_client_that_reads_nothing_is_closed_when_others_wait() {
     let bed = bed(|config| {
@@ -185,7 +188,8 @@ fn a_client_that_reads_nothing_is_closed_when_others_wait() {
     );
 }
 
-/// The edge resets the stream. The other streams of the connection are served.
+/// The edge resets only the stream that the client does not read. It continues to serve the other streams of
+/// the connection.
 #[test]
 fn a_stream_that_its_client_does_not_read_is_reset_alone() {
     let bed = bed(|_| {});

@@ -1,4 +1,4 @@
-//! Paths with ids that the edge answers with 404 if the id filter reports them absent.
+//! Negative rules: the edge answers a path with an id with 404 if the id filter reports that the id is absent.
 
 mod support;
 
@@ -10,7 +10,7 @@ use edgeward_semantics::ClientDirectives;
 use edgeward_testkit::Answer;
 use support::Bed;
 
-/// A filter of even numbers with one false positive.
+/// An id filter of the even numbers. An even number for which the origin sends 404 or 410 is a false positive.
 #[derive(Debug, Default)]
 struct Evens {
     stale: AtomicBool,
@@ -58,7 +58,7 @@ fn bed() -> (Bed, Arc<Evens>) {
     (bed, evens)
 }
 
-/// On the fast path, and by hyper because of a field that the fast path does not handle.
+/// The first request is served by the fast path. The others have a field because of which hyper serves them.
 #[test]
 fn an_absent_id_is_answered_without_the_origin() {
     let (bed, _) = bed();
@@ -98,7 +98,8 @@ fn ids_that_may_exist_texts_that_are_not_ids_and_other_paths_go_to_the_origin() 
     assert_eq!(status["negative"][0]["not_an_id"], 1);
 }
 
-/// A fresh stored response takes precedence over the filter, and so does a request with `no-cache`.
+/// A fresh stored response takes precedence over the filter. A request with `no-cache` is forwarded although
+/// the filter reports the id absent.
 #[test]
 fn stored_responses_and_no_cache_take_precedence_over_the_filter() {
     let (bed, evens) = bed();
@@ -127,7 +128,8 @@ fn a_stale_filter_forwards_all_requests() {
     assert_eq!(bed.metric("edgeward_negative_fresh{path=\"/r/{id}\"}"), 0.0);
 }
 
-/// A 404 of the origin for an id that the filter let pass is a false positive. A stored 404 is not counted.
+/// A 404 or 410 of the origin for an id for which the filter answered *maybe* is a false positive. A hit on a
+/// stored 404 is not counted.
 #[test]
 fn false_positives_are_counted() {
     let (bed, _) = bed();
@@ -143,7 +145,7 @@ fn false_positives_are_counted() {
     assert_eq!(bed.metric(series), 2.0);
 }
 
-/// The filter answers requests with `only-if-cached` too, because it needs no origin.
+/// The filter also answers requests with `only-if-cached`, because no request to the origin is needed.
 #[test]
 fn the_filter_answers_only_if_cached() {
     let (bed, _) = bed();

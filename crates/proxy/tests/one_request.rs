@@ -1,4 +1,5 @@
-//! One normalised request makes the cache key, the `Vary` key and the request that the origin gets.
+//! The edge normalizes each request once. The cache key, the `Vary` key and the forwarded request are all made
+//! from the normalized request.
 
 mod support;
 #[path = "support/ways.rs"]
@@ -8,7 +9,8 @@ use edgeward_testkit::Answer;
 use support::Bed;
 use ways::{H2, for_hyper, h1, h2};
 
-/// Makes the origin answer with the target, the `Host` and the value of one field of each request.
+/// Makes the origin answer each request with its target, its `Host` and the values of one field. Paths that
+/// begin with `/cached` are cacheable; without `vary`, all paths are.
 fn echo(bed: &Bed, field: &'static str, vary: Option<&'static str>) {
     bed.origin.otherwise(move |request| {
         let values: Vec<&str> = request.headers_named(field).collect();
@@ -69,7 +71,8 @@ fn every_spelling_of_an_authority_is_one_key_and_one_forwarded_host() {
         for request in [&fast, &for_hyper(&fast), &absolute] {
             assert_eq!(h1(bed.addr(), request).text(), expected, "{request}");
         }
-        // For a pass the head is written again.
+        // The edge forwards a pass with a head that it writes itself, so the `Host` must be normalized there
+        // too.
         let passed = format!("POST /a HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n");
         assert_eq!(h1(bed.addr(), &passed).text(), expected, "{host}");
         let request = H2 {
@@ -86,7 +89,8 @@ fn every_spelling_of_an_authority_is_one_key_and_one_forwarded_host() {
     assert_eq!(gets.count(), 7);
 }
 
-/// A field that `Connection` lists is removed before anything reads it.
+/// A field that `Connection` lists is removed before the `Vary` key is made and before the request is
+/// forwarded.
 #[test]
 fn a_field_that_connection_lists_is_not_in_the_vary_key() {
     let bed = Bed::start();
@@ -105,10 +109,11 @@ fn a_field_that_connection_lists_is_not_in_the_vary_key() {
     assert!(bed.get_with("/cached", &plain).is_hit());
 }
 
-/// A stored response equals the response that the origin would send.
+/// A hit must equal the response that the origin would send to this request.
 ///
-/// Method: the origin answers with the value that it got. For each pair of values the second request, hit or
-/// miss, must get the response that the origin sends to it with an empty cache.
+/// Method: the origin answers with the field value that it got. For each pair of values, send a request with
+/// the first value and one with the second. The second request, hit or miss, must get the same text as an
+/// uncached request with the second value.
 #[test]
 fn requests_share_a_variant_only_if_the_origin_gets_equal_fields() {
     for (field, values) in [
@@ -165,7 +170,8 @@ fn requests_share_a_variant_only_if_the_origin_gets_equal_fields() {
     );
 }
 
-/// The fields that describe the client select the variant if the origin lists them in `Vary`.
+/// If the origin lists forwarded fields in `Vary`, the values that the edge writes select the variant, not the
+/// values that the client sent.
 #[test]
 fn vary_sees_the_forwarded_fields_that_the_edge_writes() {
     let bed = Bed::start();
@@ -266,7 +272,7 @@ fn a_target_that_is_not_a_path_is_refused() {
     assert_eq!(bed.origin.requests_total(), 0);
 }
 
-/// The target is checked after a request with a body, too.
+/// The edge also checks the target of a request that follows a request with a body on its connection.
 #[test]
 fn a_fragment_is_refused_on_a_connection_that_carried_a_body() {
     for body in [
@@ -287,7 +293,7 @@ fn a_fragment_is_refused_on_a_connection_that_carried_a_body() {
     }
 }
 
-/// Fields that override the target or the method of the request line.
+/// Request fields that override the target or the method of the request line in some origins.
 const REDIRECTING: &[&str] = &[
     "x-original-url",
     "x-rewrite-url",
@@ -297,7 +303,7 @@ const REDIRECTING: &[&str] = &[
     "x-host",
 ];
 
-/// Fields that describe the client and the URL that it requested.
+/// Request fields in which a proxy describes the client and the URL that the client requested.
 const DESCRIBING: &[&str] = &[
     "forwarded",
     "x-forwarded",

@@ -1,4 +1,4 @@
-//! Start, shutdown, metrics, status and logs.
+//! Operation of an edge: start, shutdown, metrics, status, the admin listener and logs.
 
 mod support;
 
@@ -33,7 +33,8 @@ fn a_draining_edge_finishes_its_requests_and_accepts_no_others() {
     body.wait_reached(1);
     assert_eq!(reading.head().status, 200);
     let stopping = std::thread::spawn(move || edge.shutdown(TIMEOUT));
-    // The edge closes its idle connections at once, which shows that it drains.
+    // At the begin of the drain the edge closes its idle connections, so this close shows that the drain has
+    // begun.
     assert!(idle.is_closed());
     assert!(TcpStream::connect(addr).is_err(), "no server listens");
     head.open();
@@ -119,7 +120,8 @@ fn metrics_declare_each_family_once_and_count_events() {
 fn a_tuned_edge_shows_its_curve() {
     let bed = Bed::with(|config| {
         config.hot.policy = "adaptsize".parse().expect("a policy");
-        // A third of the requested bytes fit, so that admission has to choose.
+        // The cache has space for about a third of the requested bytes, so that the tuner has to choose a
+        // threshold.
         config.hot.capacity = edgeward_types::ByteSize::kib(16);
         config.hot.window_requests = Some(200);
         config.workers = NonZeroUsize::MIN;
@@ -154,9 +156,10 @@ fn a_tuned_edge_shows_its_curve() {
     }
 }
 
-/// Clients that use all connections of the admin server and read no response do not exclude other clients.
+/// Clients that use all connections of the admin server and read no response must not lock out other clients.
 ///
-/// Method: more connections than the server allows, each with more requests than its socket buffers responses for.
+/// Method: open more connections than the server allows. Each client sends so many requests that their
+/// responses do not fit in the socket buffers, and reads none.
 #[test]
 fn admin_clients_that_read_no_response_are_closed_for_others() {
     let bed = Bed::start();
@@ -166,7 +169,8 @@ fn admin_clients_that_read_no_response_are_closed_for_others() {
         .map(|_| {
             let mut stream = TcpStream::connect(admin).expect("it listens");
             stream.set_nonblocking(true).expect("a socket");
-            // Until the socket is full. The connection may have been closed for another one.
+            // Writes until the socket is full. The write may also fail because the server has already closed
+            // this connection in favour of a newer one.
             _ = stream.write_all(&request.repeat(20_000));
             stream
         })
@@ -176,11 +180,11 @@ fn admin_clients_that_read_no_response_are_closed_for_others() {
     drop(greedy);
 }
 
-/// Active clients of the admin server keep their connections while sixteen other addresses open many
-/// connections, pipeline requests and read nothing.
+/// Active clients of the admin server keep their connections, while clients from sixteen other addresses open
+/// many connections, send many requests and read no response.
 ///
-/// Method: three times as many connections as the server allows. The active clients send a request before each
-/// of them.
+/// Method: open three times as many connections as the server allows. Before each new connection, the active
+/// clients send a request.
 #[test]
 fn active_admin_clients_keep_their_connections() {
     let bed = Bed::start();
@@ -199,7 +203,7 @@ fn active_admin_clients_keep_their_connections() {
         socket.connect(&admin.into()).expect("it listens");
         let mut stream = TcpStream::from(socket);
         stream.set_nonblocking(true).expect("a socket");
-        // Until the socket is full.
+        // Writes until the socket is full.
         _ = stream.write_all(&request.repeat(200));
         greedy.push(stream);
     }
@@ -365,7 +369,7 @@ fn the_host_for_the_origin_is_configurable() {
     }
 }
 
-/// Method: listeners on all IPv4 and all IPv6 addresses. The IPv6 listener also accepts IPv4.
+/// Method: start an edge with a listener on all IPv4 addresses and a listener on 127.0.0.1, both on one port.
 #[test]
 fn listeners_of_one_edge_may_overlap() {
     let origin = ScriptedOrigin::start();
@@ -385,8 +389,8 @@ fn listeners_of_one_edge_may_overlap() {
     drop(edge);
 }
 
-/// A web page whose host name resolves to this address must not read the admin pages through a browser (DNS
-/// rebinding).
+/// Protection against DNS rebinding: a browser must not be able to read the admin pages for a web page whose
+/// host name resolves to the admin address.
 #[test]
 fn the_admin_server_answers_to_its_own_names_only() {
     let origin = ScriptedOrigin::start();

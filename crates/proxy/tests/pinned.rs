@@ -1,4 +1,4 @@
-//! Memory that slow readers pin: its bound, its charge and its release.
+//! Memory that slow readers pin: its limit, its effect on admission, and its release.
 
 mod support;
 
@@ -22,11 +22,13 @@ const PINNED_MAX: u64 = 16 * MIB;
 const OBJECT: u64 = 8 * MIB;
 const READERS: usize = 40;
 
-/// Both budgets, and room for the allocator, the bodies of the scripted origin and a copy of one body. The
-/// objects of the readers have 320 MiB.
+/// The maximum growth of the process: the budgets of the memory tier and of fills, plus 64 MiB for the
+/// allocator, the bodies of the scripted origin and a copy of one body. The objects of all readers have 320
+/// MiB, so the test fails if the readers pin all of them.
 const MEMORY_MAX: u64 = HOT.bytes() + FILLS.bytes() + 64 * MIB;
 
-/// Tests of this file measure the memory of the whole process.
+/// A lock that lets the tests of this file run one after the other, because they measure the memory of the
+/// whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn bed() -> Bed {
@@ -52,7 +54,8 @@ fn pinned(bed: &Bed) -> u64 {
     bed.status()["hot"]["pinned_bytes"].as_u64().expect("bytes")
 }
 
-/// Waits until the pinned bytes are within their bound. Returns the number of connections that were closed for it.
+/// Waits until the pinned bytes are within their limit. Returns the number of connections that the edge has
+/// closed for this.
 fn until_it_fits(bed: &Bed) -> f64 {
     let deadline = Instant::now() + Duration::from_secs(30);
     while pinned(bed) > PINNED_MAX {
@@ -62,15 +65,16 @@ fn until_it_fits(bed: &Bed) -> f64 {
     bed.metric("edgeward_client_connections_closed_total{cause=\"pinned-memory\"}")
 }
 
-/// Checks that new objects are admitted again.
+/// Checks that the memory tier admits new objects again.
 fn assert_admits_again(bed: &Bed) {
     offer(bed, "/after", 10_000);
     bed.get("/after");
     assert!(bed.get("/after").is_hit());
 }
 
-/// Method: each of many clients requests an object and reads only the head. Another client gets hits on a small
-/// object. A further client has not read its body either, but its object is still in the cache.
+/// Method: each of 40 clients requests an object of its own and reads only the head. Another client gets hits
+/// on a small object all the time. A further client does not read its body either, but its object stays in the
+/// cache, so the edge must not close this client.
 #[test]
 fn readers_of_http1_that_stop_cannot_hold_more_than_the_budget() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -92,7 +96,7 @@ fn readers_of_http1_that_stop_cannot_hold_more_than_the_budget() {
         let mut reader = bed.connect();
         reader.send_head("GET", &path, &[]);
         assert_eq!(reader.head().status, 200);
-        // The body has arrived, so that the next object evicts a stored one.
+        // After the fetch has ended, the object is stored, and the next object can evict it.
         bed.until("the fetch ends", |status| status["fills"]["under_way"] == 0);
         readers.push(reader);
         assert!(honest.get("/small", &[]).is_hit());
@@ -117,7 +121,8 @@ fn readers_of_http1_that_stop_cannot_hold_more_than_the_budget() {
     });
 }
 
-/// Method: one HTTP/2 connection with stream windows of zero.
+/// Method: request all objects on one HTTP/2 connection with stream windows of zero, so that the edge cannot
+/// send a byte of their bodies.
 #[test]
 fn streams_with_closed_windows_cannot_hold_more_than_the_budget() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -143,7 +148,7 @@ fn streams_with_closed_windows_cannot_hold_more_than_the_budget() {
         for n in 0..READERS {
             let uri = format!("http://test.example/{n}");
             let request = Request::get(uri).body(Empty::new()).expect("a request");
-            // Ends when the edge closes the connection.
+            // The request fails when the edge has closed the connection.
             let Ok(response) = sender.send_request(request).await else {
                 break;
             };

@@ -1,4 +1,5 @@
-//! Plain requests that are not hits in memory. The fast path serves them, and they are fetched without hyper.
+//! Simple requests that miss the memory tier. The fast path serves these requests and fetches the responses
+//! without hyper.
 
 mod support;
 
@@ -128,7 +129,8 @@ fn a_head_has_a_length_and_no_body() {
     for _ in 0..2 {
         let answer = client.request("HEAD", "/page", &[], b"");
         assert_eq!(answer.header("content-length"), Some("1234"));
-        // A body would be read as the beginning of the next response.
+        // If the HEAD response had a body, the client would read its bytes as the beginning of the next
+        // response.
         assert_eq!(client.get("/page", &[]).body.len(), 1234);
     }
 }
@@ -190,10 +192,11 @@ fn a_client_that_disconnects_leaves_no_connection_open() {
     client.send_head("GET", "/slow", &[]);
     gate.wait_reached(1);
     drop(client);
-    // Until the edge writes, a client that disconnected cannot be distinguished from one that half-closed.
+    // Before the edge writes, it cannot distinguish a client that disconnected from a client that has only shut
+    // down its writing side.
     gate.open();
     bed.until("the connection closes", |status| {
-        // The connection of this request to the admin listener is open itself.
+        // This number does not include connections to the admin listener.
         status["connections"]["clients"] == 0
     });
 }

@@ -1,4 +1,4 @@
-//! Requirements of RFC 9110, 9112 and 9113 for messages between a client and an origin.
+//! Requirements of RFC 9110, 9112 and 9113 for messages that an intermediary forwards.
 
 mod support;
 #[path = "support/ways.rs"]
@@ -13,7 +13,7 @@ use support::Bed;
 use ways::{H2, for_hyper, h1, h2};
 use wire::Wire;
 
-/// RFC 9113 §8.2.3.
+/// RFC 9113 §8.2.3: HTTP/2 may split cookies into several lines, but HTTP/1.1 must not.
 #[test]
 fn cookie_crumbs_are_one_line_for_an_http1_origin() {
     let bed = Bed::start();
@@ -29,7 +29,7 @@ fn cookie_crumbs_are_one_line_for_an_http1_origin() {
     assert_eq!(cookies, ["a=1; b=2; c=3"]);
 }
 
-/// RFC 9113 §8.3.1.
+/// RFC 9113 §8.3.1: a request whose `Host` differs from `:authority` is malformed.
 #[test]
 fn an_authority_that_differs_from_host_is_refused() {
     let bed = Bed::start();
@@ -49,7 +49,7 @@ fn an_authority_that_differs_from_host_is_refused() {
     }
 }
 
-/// RFC 9110 §7.6.2.
+/// RFC 9110 §7.6.2: at zero, the edge answers itself.
 #[test]
 fn max_forwards_counts_down_for_options_and_ends_at_zero() {
     let bed = Bed::start();
@@ -86,7 +86,7 @@ fn trace_is_refused_unless_allowed() {
     assert_eq!(bed.origin.requests_total(), 0);
 }
 
-/// RFC 9110 §10.1.4.
+/// RFC 9110 §10.1.4: the sender of `TE` must list it in `Connection`.
 #[test]
 fn te_is_sent_with_its_connection_option() {
     let bed = Bed::start();
@@ -98,7 +98,7 @@ fn te_is_sent_with_its_connection_option() {
     assert!(options.eq_ignore_ascii_case("te"), "{}", seen.head());
 }
 
-/// RFC 9112 §6.1.
+/// RFC 9112 §6.1: the edge implements only `chunked`.
 #[test]
 fn a_transfer_coding_that_is_not_understood_is_501() {
     let bed = Bed::start();
@@ -112,7 +112,8 @@ fn a_transfer_coding_that_is_not_understood_is_501() {
     assert_eq!(bed.origin.requests_total(), 0);
 }
 
-/// RFC 9112 §3: each side of the default bound, and beyond the bound of the whole head.
+/// RFC 9112 §3. Method: send targets just below and above the default limit, and targets longer than the limit
+/// of the whole head.
 #[test]
 fn a_target_that_is_too_long_is_414() {
     let bed = Bed::start();
@@ -133,7 +134,7 @@ fn a_target_that_is_too_long_is_414() {
     assert_eq!(h2(bed.addr(), &request).expect("a response").status, 414);
 }
 
-/// RFC 9112 §3.2: HTTP/1.0 has no `Host`.
+/// RFC 9112 §3.2: an HTTP/1.0 request may have no `Host`, an HTTP/1.1 request must have it.
 #[test]
 fn an_http10_request_without_host_is_served_by_the_default_authority() {
     let bed = Bed::start();
@@ -187,7 +188,8 @@ fn bounds_and_names_of_requests_are_settings() {
     assert_eq!(seen.header("host"), Some("shop.example"));
 }
 
-/// RFC 9112 §9.3: the end of the connection ends the body.
+/// RFC 9112 §9.3: HTTP/1.0 has no chunks, so the close of the connection marks the end of a body of unknown
+/// length.
 #[test]
 fn an_http10_client_is_not_promised_keep_alive_for_a_body_of_unknown_length() {
     let bed = Bed::start();
@@ -207,7 +209,8 @@ fn an_http10_client_is_not_promised_keep_alive_for_a_body_of_unknown_length() {
     assert_eq!(wire.rest(), "hello");
 }
 
-/// A client that waits for the end of a chunk does not have to wait for the next chunk.
+/// The line end after a chunk is sent together with the chunk. A client that waits for it need not wait for the
+/// next chunk.
 #[test]
 fn the_end_of_a_chunk_is_sent_with_the_chunk() {
     let bed = Bed::start();
@@ -225,7 +228,7 @@ fn the_end_of_a_chunk_is_sent_with_the_chunk() {
     assert_eq!(wire.until("0\r\n\r\n"), "5\r\nworld\r\n0\r\n\r\n");
 }
 
-/// RFC 9112 §9.6: a client that sends no more requests may still wait for its response.
+/// RFC 9112 §9.6: a client that has shut down its writing side may still wait for its response.
 #[test]
 fn a_client_that_half_closes_gets_its_answer() {
     let bed = Bed::start();
@@ -259,7 +262,7 @@ fn a_client_that_half_closes_gets_its_answer() {
     }
 }
 
-/// Returns an answer with 102 and 103, and with a final response after the gate was opened.
+/// Returns an answer with the interim responses 102 and 103. The final response follows when the gate is open.
 fn hints(gate: &Gate) -> Answer {
     Answer::script(vec![
         Step::Send(
@@ -271,7 +274,8 @@ fn hints(gate: &Gate) -> Answer {
     ])
 }
 
-/// RFC 9110 §15.2: on the fast path, by hyper, as a pass and with a body.
+/// RFC 9110 §15.2. Method: send requests that the fast path serves, that hyper serves, that are passed, and
+/// that have a body.
 #[test]
 fn interim_responses_reach_an_http1_client_before_the_final_one() {
     let get = "GET /a HTTP/1.1\r\nHost: shop.example\r\n\r\n";
@@ -285,10 +289,10 @@ fn interim_responses_reach_an_http1_client_before_the_final_one() {
         "POST /b HTTP/1.1\r\nHost: shop.example\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
             .to_owned(),
     ];
-    // The interim responses arrive long before the final one, or together with it.
+    // First the origin sends the interim responses early, then together with the final response.
     for early in [true, false] {
         let bed = Bed::start();
-        // One connection, so that bytes that one request leaves behind would reach the next.
+        // All requests use one connection. If one request left unread bytes, the next response would be wrong.
         let mut wire = Wire::connect(&bed);
         for request in &requests {
             let gate = Gate::new();
@@ -314,7 +318,8 @@ fn interim_responses_reach_an_http1_client_before_the_final_one() {
     }
 }
 
-/// RFC 9110 §15.2: HTTP/1.0 has no interim responses. A client of HTTP/2 gets the final response alone.
+/// RFC 9110 §15.2: HTTP/1.0 has no interim responses. An HTTP/2 client gets only the final response, because
+/// hyper cannot send interim responses.
 #[test]
 fn other_clients_get_the_final_response_alone() {
     let bed = Bed::start();
@@ -333,7 +338,8 @@ fn other_clients_get_the_final_response_alone() {
         assert!(all.starts_with("HTTP/1.") && all.ends_with("ok"), "{all}");
         assert!(!all.contains("Early Hints"), "{all}");
     }
-    // Only hyper knows the end of a message with many fields, so no interim response is written.
+    // Only hyper parses a request with so many fields. The edge does not know where its response begins, so it
+    // writes no interim response.
     let mut wire = Wire::connect(&bed);
     for n in 0..3 {
         let many: String = (0..70).map(|n| format!("X-{n}: y\r\n")).collect();
@@ -352,7 +358,8 @@ fn other_clients_get_the_final_response_alone() {
     }
 }
 
-/// RFC 9110 §15.2, with `Expect`: the client gets the `100 Continue` of the origin once.
+/// RFC 9110 §15.2: a request with `Expect` gets the interim responses of the origin in their order, and `100
+/// Continue` at most once.
 #[test]
 fn early_hints_and_100_continue_reach_the_client_in_order() {
     let bed = Bed::start();
@@ -381,7 +388,7 @@ fn early_hints_and_100_continue_reach_the_client_in_order() {
     );
 }
 
-/// RFC 9112 §9.6: the response has `close` too, and the connection ends after it.
+/// RFC 9112 §9.6: the response has `close` too, and the edge closes the connection after it.
 #[test]
 fn a_request_with_close_gets_one_complete_response_and_the_end() {
     let bed = Bed::start();
@@ -396,7 +403,8 @@ fn a_request_with_close_gets_one_complete_response_and_the_end() {
         ),
     ] {
         bed.origin.on(path, answer);
-        // A miss, hits on the heap, and hits in the arena, to which frequent large bodies move.
+        // The first request is a miss. Later requests are hits, at first from the heap and then from the arena,
+        // to which the memory tier moves large bodies with many hits.
         for _ in 0..12 {
             for method in ["GET", "HEAD"] {
                 let mut client = bed.connect();
@@ -414,7 +422,8 @@ fn a_request_with_close_gets_one_complete_response_and_the_end() {
     }
 }
 
-/// Closing a socket with unread bytes resets the connection, and a reset discards what the client has not received.
+/// If the edge closed the socket while it has unread bytes, the kernel would send a reset, and the client would
+/// lose the bytes that it has not received.
 #[test]
 fn a_response_with_close_arrives_completely_although_the_client_has_sent_more() {
     let bed = Bed::start();
@@ -426,7 +435,8 @@ fn a_response_with_close_arrives_completely_although_the_client_has_sent_more() 
     let request = "GET /a HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n";
     let next = "GET /b HTTP/1.1\r\nHost: shop.example\r\n\r\n".repeat(2000);
     client.send((request.to_owned() + &next).as_bytes());
-    // The edge has written the whole response. Its socket buffers the bytes that the client's socket cannot accept.
+    // The edge has now passed the complete response to its socket, whose buffer holds the bytes that the
+    // client's socket cannot accept yet.
     bed.until_metric("edgeward_response_bytes_total", 2.0 * length as f64);
     let answer = client.answer("GET");
     assert!(answer.body == whole, "{} bytes", answer.body.len());

@@ -1,4 +1,4 @@
-//! HTTP/2 with and without TLS, on both sides.
+//! HTTP/1.1 and HTTP/2, with and without TLS, between client and edge and between edge and origin.
 
 mod support;
 
@@ -118,9 +118,11 @@ fn streams_of_one_http2_connection_are_collapsed() {
     assert_eq!(bed.origin.requests("/page"), 1);
 }
 
-/// An HTTP/2 client can stall a stream by flow control while its socket is writable.
+/// An HTTP/2 client can stall a stream by flow control, although its socket accepts bytes. The idle timeout
+/// applies to such a stream too.
 ///
-/// Method: a client with a small window reads nothing, so that only the edge can end the stream.
+/// Method: a client with the default window reads no byte of a body of 8 MiB, so that only the edge can end the
+/// stream.
 #[test]
 fn an_http2_client_that_reads_nothing_is_closed() {
     let bed = Bed::with(|config| {
@@ -149,7 +151,8 @@ fn an_http2_client_that_reads_nothing_is_closed() {
     );
 }
 
-/// A certificate and its key in files, and the certificate as a trusted root.
+/// A self-signed certificate and its key in files. Clients and edges of these tests can trust the certificate
+/// as a root.
 struct Identity {
     _dir: tempfile::TempDir,
     certificate: PathBuf,
@@ -259,7 +262,8 @@ fn tls_offers_http2_and_http1_and_the_client_chooses() {
     assert_eq!(seen.header("x-forwarded-proto"), Some("https"));
 }
 
-/// TLS buffers the bytes that the socket does not accept, and the edge has to flush them.
+/// If the socket does not accept all bytes, the TLS library buffers the rest, and the edge has to flush them
+/// later.
 #[test]
 fn a_large_hit_over_tls_reaches_a_client_with_a_small_window_completely() {
     let identity = Identity::new();
@@ -295,7 +299,8 @@ fn a_client_without_tls_on_a_tls_port_is_closed_and_counted() {
     let bed = Bed::with(|config| config.listeners[0].tls = Some(identity.files()));
     let mut client = bed.connect();
     client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    // The number of open connections would be 0 before the connection is accepted, too.
+    // The test waits for this counter. The number of open connections would not show the close, because it is
+    // also 0 before the edge accepts the connection.
     bed.until_metric(
         "edgeward_client_connections_closed_total{cause=\"tls-handshake\"}",
         1.0,
@@ -341,7 +346,8 @@ fn http_and_https_have_separate_keys_on_listeners_of_one_edge() {
     });
 }
 
-/// Starts an origin on hyper whose response contains the protocol of the request.
+/// Starts an origin on hyper. Its response contains the protocol, the host and the body length of the request.
+/// It counts accepted connections in `connections`.
 async fn hyper_origin(
     tls: Option<tokio_rustls::TlsAcceptor>,
     connections: Arc<AtomicUsize>,

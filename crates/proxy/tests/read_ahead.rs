@@ -1,4 +1,5 @@
-//! The rate at which bodies are read ahead of clients that read nothing. Clients that keep up do not wait for it.
+//! The read-ahead rate: how fast the edge reads a body from the origin while no client reads it. The rate does
+//! not apply while a client reads the body.
 
 #[path = "support/closed_windows.rs"]
 mod closed_windows;
@@ -13,10 +14,11 @@ use edgeward_types::ByteSize;
 use support::{Bed, pattern};
 
 const MIB: u64 = 1 << 20;
+/// The read-ahead rate in bytes per second.
 const RATE: u64 = 2 * MIB;
 const ORIGIN_BYTES: &str = "edgeward_origin_bytes_total";
 
-/// Starts an edge with one worker that reads ahead at [`RATE`].
+/// Starts an edge with one worker. While no client reads a body, the edge reads bodies at [`RATE`] in total.
 fn bed() -> Bed {
     Bed::with(|config| {
         config.workers = NonZeroUsize::MIN;
@@ -24,10 +26,10 @@ fn bed() -> Bed {
     })
 }
 
-/// Requests bodies over HTTP/2 with windows of zero, and measures the rate at which they arrive from the origin
-/// after the first `at_once` bytes.
+/// Requests bodies over HTTP/2 with windows of zero. Returns the rate at which they arrive from the origin, in bytes
+/// per second.
 ///
-/// Method: measure the time of another 4 MiB.
+/// Method: wait until `at_once` bytes have arrived, then measure the time in which another 4 MiB arrive.
 fn rate_of_closed_windows(bed: &Bed, requests: u64, at_once: u64) -> f64 {
     let held = ClosedWindows::request(bed, requests);
     let until = |bytes: f64| {
@@ -47,8 +49,8 @@ fn rate_of_closed_windows(bed: &Bed, requests: u64, at_once: u64) -> f64 {
     (last - first) / (ended - begun).as_secs_f64()
 }
 
-/// A little more than 1 MiB of each body arrives at once. Without the rate the rest of all sixteen would arrive
-/// in 0.1 s.
+/// The edge reads a little more than 1 MiB of each body at once, and the rest at the rate. Without the rate,
+/// the rest of all sixteen bodies would arrive in 0.1 s.
 #[test]
 fn bodies_that_may_be_stored_are_read_at_the_rate_while_no_client_reads_them() {
     let bed = bed();
@@ -68,7 +70,7 @@ fn passed_bodies_are_read_at_the_rate_while_no_client_reads_them() {
     assert!(rate < 1.5 * RATE as f64, "{:.1} MiB/s", rate / MIB as f64);
 }
 
-/// At the rate the body would take 16 s.
+/// If the rate applied, the body would take 16 s.
 #[test]
 fn a_client_that_reads_its_body_does_not_wait_for_the_rate() {
     let bed = bed();
@@ -84,8 +86,8 @@ fn a_client_that_reads_its_body_does_not_wait_for_the_rate() {
     );
 }
 
-/// The client reads nothing until the body is read ahead at the rate, then reads all of it. At the rate the
-/// rest would take at least 10 s.
+/// The client reads no byte until the edge reads ahead at the rate, and then reads the complete body. If the
+/// rate still applied, the rest would take at least 10 s.
 #[test]
 fn a_client_that_continues_to_read_no_longer_waits_for_the_rate() {
     let bed = bed();

@@ -1,4 +1,4 @@
-//! Hits, misses and passes.
+//! The basic behaviour of the edge: hits, misses, and responses that are not stored.
 
 mod support;
 

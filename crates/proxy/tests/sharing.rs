@@ -1,11 +1,12 @@
-//! Collapsing: one fetch for all requests of a key, and bodies that are streamed to all of them.
+//! Collapsing: all requests for one key share one fetch, and its body is streamed to all their clients.
 
 mod support;
 
 use edgeward_testkit::{Answer, Gate};
 use support::{Bed, Client, pattern};
 
-/// Returns `count` clients that have requested the path. All of them wait for the fetch.
+/// Returns `count` clients that have requested the path. The edge has read all requests, and they wait for one
+/// fetch.
 fn waiting_clients(bed: &Bed, path: &str, count: u64) -> Vec<Client> {
     let clients = (0..count)
         .map(|_| {
@@ -69,7 +70,7 @@ fn followers_get_arrived_bytes_before_the_rest_arrives() {
                 assert_eq!(head.header("content-length"), Some("200000"));
                 assert!(client.read_up_to(70_000) == pattern(0..70_000));
             }
-            // A client that joins in the middle gets the beginning too.
+            // A client that sends its request in the middle of the body also gets the beginning.
             let mut late = bed.connect();
             late.send_head("GET", "/slow", &[]);
             assert_eq!(late.head().status, 200);
@@ -160,8 +161,8 @@ fn followers_of_a_private_response_fetch_their_own() {
     assert_eq!(bed.origin.requests("/mine"), 10);
 }
 
-/// RFC 9111 §4: a follower gets only a response that could be reused for it. A page for the leader's cookie,
-/// with an `ETag` and no lifetime, answers the leader alone.
+/// RFC 9111 §4: a follower gets a response only if the cache could reuse the response for it. A response
+/// without a lifetime, for example a page for the leader's cookie with an `ETag`, is for the leader alone.
 #[test]
 fn followers_of_a_response_that_must_be_validated_fetch_their_own() {
     for field in [
@@ -189,9 +190,10 @@ fn followers_of_a_response_that_must_be_validated_fetch_their_own() {
     }
 }
 
-/// Later requests for a target with a private response do not wait for each other.
+/// After a private response, later requests for its URI do not wait for each other.
 ///
-/// Method: the first response marks the URI. Then ten requests reach the origin at the same time.
+/// Method: request the URI once, so that the edge remembers that its response is private. Then ten requests
+/// must reach the origin at the same time.
 #[test]
 fn requests_for_a_private_response_do_not_wait_for_each_other() {
     let bed = Bed::start();
@@ -269,7 +271,7 @@ fn waiting_requests_send_few_fetches_to_an_origin_that_is_down() {
     for client in &mut clients {
         assert_eq!(client.answer("GET").status, 502);
     }
-    // The first fetch and two more that followers share: a request waits for at most three fetches.
+    // A request waits for at most three fetches: the first one, and two more that followers lead.
     assert_eq!(bed.origin.requests("/page"), 3);
 }
 
@@ -298,9 +300,9 @@ fn a_follower_waits_for_a_bounded_time() {
     assert_eq!(leader.answer("GET").text(), "slow");
 }
 
-/// A body of unknown length that exceeds the bound reaches all clients that share it.
+/// A body of unknown length that exceeds the limits reaches all clients that share its fetch.
 ///
-/// Method: the bound is 64 KiB, the body is 4 MiB in chunks, and two clients read at different times.
+/// Method: limit stored and collapsed bodies to 64 KiB, and send a chunked body of 4 MiB to two clients.
 #[test]
 fn a_body_that_exceeds_the_bound_reaches_all_clients() {
     let bed = Bed::with(|config| {

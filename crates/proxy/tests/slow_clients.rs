@@ -1,4 +1,4 @@
-//! Slow clients that would hold all connections to the origin. Other clients still get connections.
+//! Slow clients must not use up the connections to the origin: other clients still get connections.
 
 #[path = "support/closed_windows.rs"]
 mod closed_windows;
@@ -13,7 +13,7 @@ use closed_windows::ClosedWindows;
 use edgeward_testkit::{Answer, Gate};
 use support::{Bed, Client};
 
-/// Starts an edge with one worker that has `connections` connections to the origin.
+/// Starts an edge with one worker, which may open `connections` connections to the origin.
 fn bed_with(connections: usize) -> Bed {
     Bed::with(|config| {
         config.workers = NonZeroUsize::MIN;
@@ -21,7 +21,7 @@ fn bed_with(connections: usize) -> Bed {
     })
 }
 
-/// Connects a client from another loopback address.
+/// Connects a client from the loopback address 127.0.0.`last`.
 fn connect_from(bed: &Bed, last: u8) -> Client {
     let from = SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 0));
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
@@ -37,7 +37,7 @@ fn no_store(body: &str) -> Answer {
     Answer::ok(body.to_owned()).header("cache-control", "no-store")
 }
 
-/// A thousand clients that rarely send a byte must not delay a miss.
+/// The edge buffers small uploads, so clients that send them slowly do not delay misses.
 #[test]
 fn a_small_upload_that_trickles_in_holds_no_connection_to_the_origin() {
     let bed = bed_with(2);
@@ -55,7 +55,7 @@ fn a_small_upload_that_trickles_in_holds_no_connection_to_the_origin() {
     });
     assert_eq!(bed.get("/page").status, 200);
     assert_eq!(bed.origin.requests("/up"), 0);
-    // A complete body is forwarded unchanged.
+    // After the client has sent the rest, the body is forwarded unchanged.
     for client in &mut slow {
         client.send_rest(b"more of it ", 1000 - 15);
         assert_eq!(client.answer("POST").status, 200);
@@ -135,7 +135,8 @@ fn addresses_that_wait_for_a_connection_take_turns() {
     );
 }
 
-/// The bodies are for HTTP/2 clients with windows of zero.
+/// The edge reads the bodies of HTTP/2 clients with windows of zero ahead, so their origin connections become
+/// free.
 #[test]
 fn a_small_body_that_no_client_reads_frees_its_connection_to_the_origin() {
     let bed = bed_with(4);
@@ -154,7 +155,7 @@ fn a_small_body_that_no_client_reads_frees_its_connection_to_the_origin() {
     });
 }
 
-/// A client that reads a body late gets all of it.
+/// A client that begins to read after the edge has read ahead gets the complete body.
 #[test]
 fn a_body_that_was_read_ahead_arrives_completely() {
     let bed = bed_with(2);
@@ -173,7 +174,8 @@ fn a_body_that_was_read_ahead_arrives_completely() {
     }
 }
 
-/// A client may wait for the origin's response before it sends the rest. The edge does not wait for a full buffer.
+/// A client may wait for the origin's response before it sends the rest of its body, so the edge must not wait
+/// for the rest before it forwards the request.
 #[test]
 fn a_body_of_unknown_length_is_buffered_for_a_bounded_time() {
     let bed = bed_with(2);
@@ -211,7 +213,8 @@ fn chunked_uploads_and_trailers_arrive_completely_however_they_are_split() {
     }
 }
 
-/// There are as many slow clients as connections, with bodies of unknown length or with `Expect: 100-continue`.
+/// Method: open as many slow clients as origin connections. Their uploads have an unknown length or `Expect:
+/// 100-continue`, so the edge cannot buffer them completely before it forwards them.
 #[test]
 fn incomplete_uploads_leave_connections_for_misses() {
     for (field, value) in [("transfer-encoding", "chunked"), ("expect", "100-continue")] {
@@ -245,7 +248,7 @@ fn incomplete_uploads_leave_connections_for_misses() {
         }
         bed.until_metric("edgeward_uploads_kept_total", 2.0);
         assert_eq!(bed.origin.requests("/up"), 2, "{field}");
-        // A complete body is forwarded unchanged.
+        // After the client has sent the rest, the body is forwarded unchanged.
         for client in &mut slow {
             let rest: &[u8] = match field {
                 "expect" => b"helloworld",
@@ -264,8 +267,8 @@ fn incomplete_uploads_leave_connections_for_misses() {
     }
 }
 
-/// A client that waits for the origin's response before it sends the rest gets a connection, regardless of
-/// other addresses.
+/// A client that waits for the origin's response before it sends the rest of its body gets a connection,
+/// although another address has many incomplete uploads.
 #[test]
 fn one_address_cannot_use_all_connections_of_incomplete_uploads() {
     let bed = Bed::with(|config| {
@@ -284,7 +287,7 @@ fn one_address_cannot_use_all_connections_of_incomplete_uploads() {
             client
         })
         .collect();
-    // Half of the connections are for incomplete uploads, and four fifths of these for one address.
+    // Incomplete uploads may use half of the ten connections, and one address may use four fifths of this half.
     bed.until_metric("edgeward_uploads_kept_total", 4.0);
     let mut other = connect_from(&bed, 2);
     other.send_head("POST", "/talk", &[("transfer-encoding", "chunked")]);

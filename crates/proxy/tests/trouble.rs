@@ -1,4 +1,5 @@
-//! Faulty origins and faulty clients: each fault has a status and a counter.
+//! Faulty origins and faulty clients. For each fault, the edge sends the right status or closes the connection,
+//! and increments a counter.
 
 mod support;
 
@@ -30,7 +31,8 @@ fn a_body_that_ended_early_is_not_stored_and_does_not_end_as_complete() {
         bed.origin.on(path, kept(200_000));
         for _ in 0..2 {
             let got = bed.get(path);
-            // Before the head was sent the client gets a 502, afterwards an aborted 200.
+            // If the fault happens before the edge has sent the head, the client gets a 502. If it happens
+            // later, the client gets an incomplete 200.
             match got.status {
                 502 => assert!(got.complete, "{path}"),
                 200 => assert!(!got.complete, "{path}: {} bytes", got.body.len()),
@@ -184,8 +186,8 @@ fn a_connection_that_closed_while_idle_is_replaced_by_a_retry() {
     }
 }
 
-/// The origin answers and closes without announcing it. The next request uses a closed connection, unless the
-/// edge has noticed the close.
+/// The origin closes its connection after each response without `Connection: close`. If the edge has not
+/// detected the close yet, it sends the next request on a closed connection and must retry.
 #[test]
 fn origins_that_close_after_each_answer_are_served() {
     let bed = Bed::with(|config| config.workers = std::num::NonZeroUsize::MIN);
@@ -200,7 +202,8 @@ fn origins_that_close_after_each_answer_are_served() {
     }
 }
 
-/// A request that may have had an effect is not sent twice.
+/// A POST may have had an effect at the origin before the connection was reset, so the edge must not send it
+/// twice.
 #[test]
 fn a_post_whose_connection_dies_is_not_repeated() {
     let bed = Bed::with(|config| config.workers = std::num::NonZeroUsize::MIN);
@@ -335,9 +338,9 @@ fn a_client_that_reads_nothing_is_closed() {
     );
 }
 
-/// A client that reads a large body slowly but steadily is neither idle nor stalled.
+/// A client that reads a large body slowly but steadily must not be closed by the idle timeouts.
 ///
-/// Method: a body larger than the buffers of the kernel is read in pieces for three times the limits.
+/// Method: read a body that is larger than the kernel's buffers, in 64 pieces over three times the timeouts.
 #[test]
 fn a_slow_client_that_continues_to_read_is_not_closed() {
     const LENGTH: usize = 64 << 20;
@@ -464,12 +467,13 @@ fn an_upload_beyond_the_limit_is_a_413_with_and_without_a_length() {
     );
 }
 
-/// The edge does not accumulate an upload: the client keeps the bytes that the origin does not read.
+/// The edge does not accumulate an upload: if the origin does not read, the edge does not read from the client.
 ///
-/// Method: the origin does not read, and the client writes until its socket is full.
+/// Method: the client writes until its socket is full, while the origin does not read. Then the origin reads
+/// all bytes.
 #[test]
 fn an_upload_waits_for_the_origin_and_then_arrives_completely() {
-    // The kernel alone buffers up to 36 MiB on each side.
+    // The upload must be larger than the kernel's socket buffers, which take up to 36 MiB on each side.
     const LENGTH: usize = 192 << 20;
     let bed = Bed::start();
     let gate = Gate::new();
@@ -538,7 +542,7 @@ fn a_connection_beyond_the_limit_replaces_an_idle_one() {
         config.limits.connections_max = std::num::NonZeroUsize::new(3).expect("three");
     });
     bed.origin.on("/page", Answer::ok("x"));
-    // Some connections have sent nothing, others wait for the next request.
+    // Two connections have sent no request, and ten are idle after a response.
     let mut held: Vec<Client> = (0..2).map(|_| bed.connect()).collect();
     for _ in 0..10 {
         let mut client = bed.connect();
@@ -594,7 +598,7 @@ fn connections_beyond_the_limit_are_closed_if_no_connection_is_idle() {
 fn fills_have_one_memory_budget_and_a_fill_beyond_it_is_not_shared() {
     let bed = Bed::with(|config| {
         config.limits.fill_bytes_max = ByteSize::kib(100);
-        // The cache admits none of these bodies, so they are charged to the budget of fills.
+        // The cache admits no body of this size, so the bodies are charged to the budget of fills.
         config.hot.policy = "threshold:1KiB".parse().expect("a policy");
     });
     let gate = Gate::new();

@@ -1,4 +1,5 @@
-//! The content of the cache after concurrent changes, seen by clients.
+//! The content of the cache after concurrent requests, invalidations and revalidations, tested with responses
+//! that clients receive.
 
 mod support;
 
@@ -42,7 +43,7 @@ fn post(bed: &Bed, path: &str) {
     assert_eq!(answer.status, 204);
 }
 
-/// Configures an edge with 64 MiB of disk in `folder` and a memory of `hot`.
+/// Configures an edge with a disk tier of 64 MiB in `folder`, and a memory tier of `hot` bytes.
 fn on_disk(folder: &Path, admission: &str, hot: ByteSize) -> impl FnOnce(&mut EdgeConfig) + use<> {
     let settings = DiskSettings::new(folder, ByteSize::mib(64));
     let admission = admission.parse().expect("a rule");
@@ -64,7 +65,8 @@ fn until_no_fill(bed: &Bed) {
     bed.until("the fills end", |status| status["fills"]["under_way"] == 0);
 }
 
-/// The error is caused by a field that is not in the cache key, and the origin declares the error cacheable.
+/// A field that is not in the cache key causes the error, and the origin states a lifetime for the error. If it
+/// were stored, one client could replace a page for all others.
 #[test]
 fn an_error_that_one_request_caused_is_not_served_to_the_next() {
     let bed = Bed::start();
@@ -90,7 +92,7 @@ fn an_error_that_one_request_caused_is_not_served_to_the_next() {
     }
 }
 
-/// The error answers one request and does not concern the stored response.
+/// The error concerns one request only, so the stored response stays.
 #[test]
 fn an_error_that_one_request_caused_does_not_remove_the_stored_response() {
     let bed = Bed::start();
@@ -123,7 +125,8 @@ fn errors_with_a_lifetime_are_stored_if_configured() {
     }
 }
 
-/// Memory stores nothing, not even markers, so admission to disk decides alone.
+/// The memory tier has one byte and stores no object, not even Vary markers. Whether a response is stored
+/// depends only on the disk's admission.
 #[test]
 fn a_variant_is_written_at_its_second_request_like_other_responses() {
     for vary in [false, true] {
@@ -152,7 +155,8 @@ fn a_variant_is_written_at_its_second_request_like_other_responses() {
     }
 }
 
-/// Method: a revalidation waits at the origin while a POST invalidates the page and a GET stores the new one.
+/// Method: while a revalidation waits at the origin, a POST invalidates the page and a GET stores the new page.
+/// Then the origin sends the 304.
 #[test]
 fn a_late_304_does_not_restore_an_invalidated_response() {
     let bed = Bed::start();
@@ -168,7 +172,7 @@ fn a_late_304_does_not_restore_an_invalidated_response() {
     bed.origin.on("/page", page("new"));
     assert_eq!(bed.get("/page").text(), "new");
     gate.open();
-    // This request began before the POST.
+    // The reader may get the old page, because its request began before the POST.
     assert_eq!(reader.answer("GET").text(), "old");
     let after = bed.get("/page");
     assert_eq!((after.text(), after.is_hit()), ("new", true));
@@ -176,8 +180,9 @@ fn a_late_304_does_not_restore_an_invalidated_response() {
     assert_eq!(bed.metric(dropped), 1.0);
 }
 
-/// The old and the new page have the same length. Memory stores both pages or none, so the stale response is
-/// read from either tier.
+/// Method: like the previous test, with a disk tier and a restart. Both pages have the same length. The test
+/// runs with a memory tier that stores the pages and with one that stores none, so that the stale page is once
+/// read from memory and once from disk.
 #[test]
 fn a_late_304_does_not_give_the_old_head_to_the_new_body_on_disk() {
     for hot in [ByteSize::mib(1), ByteSize(1)] {
@@ -210,7 +215,7 @@ fn a_late_304_does_not_give_the_old_head_to_the_new_body_on_disk() {
     }
 }
 
-/// A late response to a revalidation shows that the old page is outdated, not the new one.
+/// A late response to the revalidation of the old page says nothing about the new page, so the new page stays.
 #[test]
 fn a_late_response_that_is_not_storable_does_not_remove_a_newer_one() {
     for hot in [ByteSize::mib(1), ByteSize(1)] {
@@ -237,7 +242,8 @@ fn a_late_response_that_is_not_storable_does_not_remove_a_newer_one() {
     }
 }
 
-/// Requests for a URL whose last response could not be shared are not collapsed, so their fetches are in no table.
+/// Requests for a URL whose last response was private are not collapsed, so an invalidation cannot find their
+/// fetches in the table of collapsed fetches.
 #[test]
 fn an_uncollapsed_fetch_that_began_before_an_invalidation_stores_nothing() {
     let bed = Bed::start();
@@ -261,7 +267,7 @@ fn an_uncollapsed_fetch_that_began_before_an_invalidation_stores_nothing() {
     assert_eq!(bed.metric(dropped), 1.0);
 }
 
-/// The invalidation has the key of the URL, and the fetch that of a variant.
+/// The invalidation uses the primary key of the URL, but the fetch has the key of a variant.
 #[test]
 fn a_variants_fetch_that_began_before_an_invalidation_stores_nothing() {
     let bed = Bed::start();
@@ -284,7 +290,8 @@ fn a_variants_fetch_that_began_before_an_invalidation_stores_nothing() {
     assert_eq!((after.text(), after.is_hit()), ("neu", false));
 }
 
-/// Method: a large body is promoted from disk to memory while a POST and a GET replace it.
+/// Method: while a large body is promoted from disk to memory, a POST invalidates it and a GET stores a new
+/// response.
 #[test]
 fn a_promotion_that_began_before_an_invalidation_stores_nothing() {
     const BYTES: u64 = 12_000_000;
@@ -303,13 +310,14 @@ fn a_promotion_that_began_before_an_invalidation_stores_nothing() {
     bed.origin.on("/big", page("new"));
     assert_eq!(bed.get("/big").text(), "new");
     reader.body("GET", &mut answer);
-    // If the store has not overwritten the old body, the client gets all of it.
+    // The client gets the old body, or its beginning if the store has overwritten the rest.
     assert!(answer.body == pattern(0..answer.body.len() as u64));
     let after = bed.get("/big");
     assert_eq!((after.text(), after.is_hit()), ("new", true));
 }
 
-/// Method: when the client has its response to the POST, the disk loses all writes that were not synced.
+/// Method: after the client has received the response to the POST, compute the content of the disk after a
+/// crash that loses all unsynced writes, and start an edge with it.
 #[test]
 fn an_invalidation_is_durable_before_the_client_gets_its_response() {
     let start = |origin, disk: &Arc<SimulatedDisk>| {
@@ -357,14 +365,15 @@ fn an_invalidation_is_durable_before_the_client_gets_its_response() {
     assert!(bed.get("/other").is_hit());
 }
 
-/// Waits until both objects are found on disk or in the buffer of the writer.
+/// Waits until the edge finds both objects on disk or in the buffer of the disk writer.
 fn until_stored_or_waiting(bed: &Bed) {
     bed.until("both pages are on disk", |_| {
         bed.get("/page").is_hit() && bed.get("/other").is_hit()
     });
 }
 
-/// A disk whose syncs fail delays no response. The lost durability is counted.
+/// If the sync of an invalidation fails, the client still gets its response, and a counter reports that the
+/// invalidation is not durable.
 #[test]
 fn an_invalidation_that_cannot_be_made_durable_is_counted() {
     let disk = SimulatedDisk::new(64 << 20);
@@ -386,7 +395,8 @@ fn an_invalidation_that_cannot_be_made_durable_is_counted() {
     assert_eq!(bed.get("/page").text(), "new");
 }
 
-/// RFC 9111 §4.4: the origin changes its state although the client has disconnected.
+/// RFC 9111 §4.4: the origin may change its state although the client has disconnected, so the edge must
+/// invalidate the stored response.
 #[test]
 fn an_unsafe_request_invalidates_although_its_client_left() {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -416,7 +426,7 @@ fn an_unsafe_request_invalidates_although_its_client_left() {
             reached.await.expect("the origin has the request");
             response.abort();
             connection.abort();
-            // The tasks are dropped when they run next.
+            // Awaiting the aborted tasks ensures that they are dropped.
             _ = (response.await, connection.await);
         });
         bed.until_metric("edgeward_client_connections", 0.0);
@@ -427,7 +437,8 @@ fn an_unsafe_request_invalidates_although_its_client_left() {
     }
 }
 
-/// The origin may have changed its state before it closed the connection.
+/// The origin may have changed its state before it closed the connection, so the edge must invalidate the
+/// stored response.
 #[test]
 fn an_unsafe_request_whose_response_is_unknown_invalidates() {
     for body in ["", "hello"] {
@@ -462,7 +473,8 @@ fn an_unsafe_request_that_was_not_sent_invalidates_nothing() {
     }
 }
 
-/// Otherwise any client could remove stored responses, even if the origin refuses its method.
+/// The origin has not received the complete request. If it invalidated the stored response, any client could
+/// remove stored responses with methods that the origin rejects.
 #[test]
 fn an_upload_that_its_client_cut_invalidates_nothing() {
     let bed = Bed::with(|config| config.origin.idle_per_worker_max = 0);

@@ -1,4 +1,4 @@
-//! Writes a page with one part of each kind to stdout, to check the style after a change.
+//! Writes a page with one element of each kind to stdout, to check the style after a change.
 //!
 //! `cargo run -p edgeward-report --example sample_page > page.html`
 

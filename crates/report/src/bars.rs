@@ -1,6 +1,6 @@
-//! Horizontal bar charts with one group per category and the value beside each bar.
+//! Horizontal bar charts. Each category has a group of bars, with the value beside each bar.
 //!
-//! The bars are horizontal because names are long and phones are narrow.
+//! The bars are horizontal, because names are long and the screens of phones are narrow.
 
 use std::fmt::{self, Write as _};
 
@@ -8,7 +8,7 @@ use crate::colour;
 use crate::scale::Axis;
 use crate::text::Html;
 
-/// Values to compare, by category and series.
+/// A bar chart that compares the values of several series in each category.
 #[derive(Clone, Debug)]
 pub struct Bars {
     title: String,
@@ -19,7 +19,7 @@ pub struct Bars {
 }
 
 impl Bars {
-    /// Makes bars along `axis`. Each group has one bar per series.
+    /// Makes a chart without groups, with bars along `axis`. Each group has one bar for each series.
     pub fn new<S: Into<String>>(
         title: impl Into<String>,
         axis: Axis,
@@ -41,10 +41,10 @@ impl Bars {
         self
     }
 
-    /// Adds a group with one value per series, `NAN` for a missing value.
+    /// Adds a group with one value for each series. `NAN` is a missing value.
     ///
     /// # Panics
-    /// If the number of values differs from the number of series.
+    /// Panics if the number of values differs from the number of series.
     pub fn group(
         &mut self,
         category: impl Into<String>,

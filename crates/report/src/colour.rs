@@ -1,12 +1,12 @@
-//! The colours of series. They are distinguishable with colour blindness, on white paper and in dark mode.
+//! The colours of series. Readers can distinguish them with colour blindness, on white paper and in dark mode.
 //!
-//! The first pair differs most. All colours have a contrast of at least 3:1 to the background, as WCAG 2.2
-//! (1.4.11) requires for graphics; a test checks this.
+//! The first two colours differ most. All colours have a contrast of at least 3:1 to the background, as WCAG
+//! 2.2 (1.4.11) requires for graphics. A test checks the contrast.
 
-/// The number of distinct colours. Further series start again with the first.
+/// The number of distinct colours. Further series use the colours again, beginning with the first.
 pub(crate) const SLOTS: usize = LIGHT.len();
 
-/// Returns the declarations of the custom properties `--s0`, `--s1`, … for one list of colours.
+/// Returns the CSS declarations of the custom properties `--s0`, `--s1`, … with these colours.
 pub(crate) fn declarations(colours: &[&str; 8]) -> String {
     colours
         .iter()
@@ -15,12 +15,12 @@ pub(crate) fn declarations(colours: &[&str; 8]) -> String {
         .collect()
 }
 
-/// Colours for the light background.
+/// The colours for the light background.
 pub(crate) const LIGHT: [&str; 8] = [
     "#0068b5", "#c94f00", "#007a5e", "#a6407f", "#6a5acd", "#7a6200", "#5c5c5c", "#00808f",
 ];
 
-/// Colours for the dark background.
+/// The colours for the dark background.
 pub(crate) const DARK: [&str; 8] = [
     "#58b4f0", "#ff9350", "#35c9a0", "#e89ac9", "#a9a1ff", "#d9b93a", "#b8b8b8", "#4fd0de",
 ];
@@ -41,7 +41,7 @@ mod tests {
         }
     }
 
-    /// The contrast ratio of WCAG 2.2.
+    /// Returns the contrast ratio of WCAG 2.2.
     fn contrast(a: &str, b: &str) -> f64 {
         let (a, b) = (luminance(a), luminance(b));
         (a.max(b) + 0.05) / (a.min(b) + 0.05)

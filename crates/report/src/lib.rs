@@ -1,9 +1,9 @@
 //! Self-contained report pages: one HTML file with findings, tables and plots.
 //!
-//! A [`Page`] starts with the findings in plain words, followed by the figures. It loads no other file, so it
-//! can be sent by mail, archived, printed and read on a phone. Plots are inline SVG scaled to the available
-//! width. Their labels are HTML and keep their size. Exact values are shown under the pointer, and in a table
-//! below each plot for readers without a pointer.
+//! A [`Page`] starts with the findings in plain words. Tables and plots follow. The page loads no other file,
+//! so it can be sent by mail, archived, printed and read on a phone. Plots are inline SVG that is scaled to the
+//! available width. Their labels are HTML and keep their size. The exact values of a plot are shown at the
+//! pointer, and in a table below the plot for readers without a pointer.
 //!
 //! ```
 //! use edgeward_report::{Axis, Page, Plot, Series, Unit};

@@ -1,4 +1,4 @@
-//! The page: findings first, then figures.
+//! The page: it starts with the findings, followed by tables and plots.
 
 use std::fmt::{self, Write as _};
 
@@ -38,14 +38,15 @@ impl Page {
         }
     }
 
-    /// Adds a finding. Findings are shown first in large type, so they should be sentences that any reader
-    /// understands.
+    /// Adds a finding. Findings are shown at the top in large type, so each one should be a sentence that any
+    /// reader understands.
     pub fn finding(&mut self, sentence: impl Into<String>) -> &mut Self {
         self.findings.push(sentence.into());
         self
     }
 
-    /// Adds a fact needed to repeat the run: the trace, the seed, the version, the machine.
+    /// Adds a fact that a reader needs to repeat the measurement: the trace, the seed, the version, or the
+    /// machine.
     pub fn fact(&mut self, name: impl Into<String>, value: impl Into<String>) -> &mut Self {
         self.facts.push((name.into(), value.into()));
         self
@@ -87,7 +88,7 @@ impl Page {
         self
     }
 
-    /// Returns the whole page as one self-contained HTML file.
+    /// Returns the complete page as one self-contained HTML file.
     pub fn render(&self) -> String {
         let mut out = String::new();
         self.render_into(&mut out)
@@ -140,7 +141,7 @@ impl Page {
     }
 }
 
-/// The page may load no resource; only inline content is allowed.
+/// The content security policy of the page. It forbids all resources except inline styles and scripts.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
                       base-uri 'none'; form-action 'none'";
 

@@ -1,7 +1,7 @@
-//! Plots: lines, steps, dots and columns over two axes.
+//! Plots with two axes. The points of a series are drawn as a line, steps, dots or columns.
 //!
-//! The drawing is an SVG of 1000 by 1000 units, stretched to the available space; strokes keep their width.
-//! Labels are HTML positioned by percentage, so they keep their size.
+//! The drawing is an SVG of 1000 by 1000 units, which is stretched to the available space. Strokes keep their
+//! width. Labels are HTML elements that are positioned by percentage, so they keep their size.
 
 use std::fmt::{self, Write as _};
 
@@ -10,7 +10,7 @@ use crate::scale::{Axis, Scale};
 use crate::table::{Column, Table};
 use crate::text::{Html, Json};
 
-/// Several series over the same axes.
+/// A plot of several series with common axes.
 #[derive(Clone, Debug)]
 pub struct Plot {
     title: String,
@@ -34,7 +34,7 @@ impl Plot {
         }
     }
 
-    /// Adds a series. Without its own colour it takes the next free colour.
+    /// Adds a series. If the series has no colour, it gets the next free colour.
     pub fn add(&mut self, series: Series) -> &mut Self {
         self.series.push(series);
         self
@@ -105,7 +105,8 @@ impl Plot {
         for (at, label) in &self.markers {
             if self.x.can_show(*at) {
                 let left = x.position(*at) * 100.0;
-                // In the right half the label is left of its line, so that it stays inside the plot.
+                // In the right half of the plot, the label is left of its marker, so that it stays inside the
+                // plot.
                 let class = if left > 50.0 { "mark before" } else { "mark" };
                 writeln!(
                     out,
@@ -197,7 +198,7 @@ impl Plot {
         Ok(())
     }
 
-    /// Writes the values as a table, for readers without a pointer.
+    /// Writes the values of all series as a table, for readers without a pointer.
     fn values(&self, out: &mut String, drawn: &[DrawnSeries<'_>]) -> fmt::Result {
         let mut xs: Vec<f64> = drawn
             .iter()
@@ -234,7 +235,8 @@ impl Plot {
         Ok(())
     }
 
-    /// Writes the data for the script: positions in thousandths and formatted labels.
+    /// Writes the data for the script: the positions of all points in thousandths of the plot, and their values
+    /// as text.
     fn data(
         &self,
         out: &mut String,
@@ -290,27 +292,27 @@ enum Form {
 }
 
 impl Series {
-    /// Points connected by straight lines.
+    /// Returns a series whose points are connected by straight lines.
     pub fn line(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
         Self::new(name, Form::Line, points)
     }
 
-    /// Steps: each value holds until the next point.
+    /// Returns a series of steps: each value applies until the next point.
     pub fn steps(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
         Self::new(name, Form::Step, points)
     }
 
-    /// Points without lines.
+    /// Returns a series of points without lines.
     pub fn dots(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
         Self::new(name, Form::Dots, points)
     }
 
-    /// A column from the axis to each point, as in a histogram.
+    /// Returns a series with a column from the axis to each point, as in a histogram.
     pub fn columns(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
         Self::new(name, Form::Columns, points)
     }
 
-    /// A horizontal line across the plot: a prediction, a limit, a goal.
+    /// Returns a series that is a horizontal line across the plot: a prediction, a limit or a goal.
     pub fn level(name: impl Into<String>, value: f64) -> Self {
         Self::new(name, Form::Level(value), [])
     }
@@ -322,7 +324,7 @@ impl Series {
         self
     }
 
-    /// Sets the colour by number, so that related series look alike.
+    /// Sets the colour by its number, so that related series can have the same colour.
     #[must_use]
     pub fn colour(mut self, number: usize) -> Self {
         self.colour = Some(number);
@@ -351,7 +353,7 @@ impl Series {
     }
 }
 
-/// A series with its colour and its visible points.
+/// A series with the number of its colour and its visible points.
 struct DrawnSeries<'a> {
     series: &'a Series,
     slot: usize,
@@ -383,10 +385,11 @@ impl DrawnSeries<'_> {
                         write!(path, "H{px:.1}V{py:.1}")?;
                     }
                 }
-                // The last value holds to the right edge.
+                // The last value applies up to the right edge.
                 path.push_str("H1000");
             }
-            // A stroke of zero length with round caps is a dot that stays round when stretched.
+            // Each point is a stroke of zero length with round caps: a dot that stays round when the drawing is
+            // stretched.
             Form::Dots => {
                 for (px, py) in positions {
                     write!(path, "M{px:.1} {py:.1}h0")?;
@@ -416,7 +419,7 @@ impl DrawnSeries<'_> {
         if self.is_empty() {
             return Ok(());
         }
-        // A single point makes no line, so it is drawn as a dot.
+        // A line through a single point would be invisible, so the point is drawn as a dot.
         let class = match self.series.form {
             Form::Columns => "fill",
             Form::Dots => "dots",
@@ -431,7 +434,7 @@ impl DrawnSeries<'_> {
     }
 }
 
-/// Writes the names of the series with samples of their style.
+/// Writes the legend: the name of each series with a sample of its style.
 fn legend<'a>(out: &mut String, series: impl Iterator<Item = (&'a Series, usize)>) -> fmt::Result {
     out.push_str("<ul class=\"legend\">\n");
     for (series, slot) in series {
@@ -452,7 +455,8 @@ fn legend<'a>(out: &mut String, series: impl Iterator<Item = (&'a Series, usize)
     Ok(())
 }
 
-/// Reduces the points to what a screen can show: the first, lowest, highest and last of each interval.
+/// Reduces the number of points to at most [`MAX_POINTS`]. Of each interval, the first, lowest, highest and
+/// last point remain, so the drawing looks the same on a screen.
 fn thin(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     if points.len() <= MAX_POINTS {
         return points;
@@ -479,10 +483,11 @@ fn thin(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     thinned
 }
 
-/// The limit of points per series: more than a wide screen has pixels, but few enough for a small file.
+/// The maximum number of points per series: more than the width of a wide screen in pixels, but few enough for
+/// a small file.
 const MAX_POINTS: usize = 1600;
 
-/// The limit of rows in the table below a plot.
+/// The maximum number of rows in the table below a plot.
 const MAX_ROWS: usize = 200;
 
 #[cfg(test)]

@@ -31,14 +31,14 @@ impl Axis {
         self
     }
 
-    /// Shows only the range of the values, even without zero.
+    /// Makes the axis show only the range of the values, even if this range does not include zero.
     #[must_use]
     pub fn tight(mut self) -> Self {
         self.tight = true;
         self
     }
 
-    /// Shows exactly this range for any values.
+    /// Makes the axis show exactly this range, independent of the values.
     #[must_use]
     pub fn range(mut self, from: f64, to: f64) -> Self {
         self.range = Some((from, to));
@@ -50,13 +50,14 @@ impl Axis {
         value.is_finite() && value.abs() < MAGNITUDE_MAX && (!self.log || value > MAGNITUDE_MIN)
     }
 
-    /// The horizontal scale: exactly the range of the values.
+    /// Returns the scale of a horizontal axis, which covers exactly the range of the values.
     pub(crate) fn horizontal(&self, values: impl Iterator<Item = f64>) -> Scale {
         let (from, to) = self.extent(values);
         self.scale(from, to, TICKS_ALONG)
     }
 
-    /// The vertical scale: from zero unless tight, up to a tick above the values.
+    /// Returns the scale of a vertical axis. It begins at zero (unless the axis is tight) and ends at the first
+    /// tick at or above the largest value.
     pub(crate) fn vertical(&self, values: impl Iterator<Item = f64>) -> Scale {
         let (mut from, mut to) = self.extent(values);
         if self.range.is_some() {
@@ -98,7 +99,8 @@ impl Axis {
         }
         let (mut from, mut to) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.filter(|&value| self.can_show(value)) {
-            // A value so close to zero that a step would underflow counts as zero.
+            // A value counts as zero if it is so close to zero that the distance between two ticks would
+            // underflow.
             let value = if value.abs() < MAGNITUDE_MIN {
                 0.0
             } else {
@@ -110,7 +112,7 @@ impl Axis {
         if from > to {
             (from, to) = if self.log { (1.0, 10.0) } else { (0.0, 1.0) };
         }
-        // A single value, or values that a float can hardly distinguish, get a margin.
+        // If all values are equal, or nearly equal for a float, the range gets a margin on both sides.
         if (to - from).abs() <= to.abs().max(from.abs()) * 1e-12 {
             if self.log {
                 (from, to) = (from / 2.0, to * 2.0);
@@ -144,7 +146,8 @@ impl Axis {
         }
     }
 
-    /// Whole powers, thinned to a readable number. A range below two powers also has ticks at 2 and 5.
+    /// Returns ticks at powers of the base, and omits some if there are too many to read. A range of at most
+    /// two powers also has ticks at 2 and 5.
     fn log_ticks(&self, from: f64, to: f64) -> Vec<f64> {
         let base = self.log_base();
         let first = (from.log(base) - TICK_TOLERANCE).ceil();
@@ -174,7 +177,7 @@ impl Axis {
     }
 }
 
-/// An axis with its range and ticks.
+/// The range of an axis and its ticks. It converts values to positions.
 #[derive(Clone, Debug)]
 pub(crate) struct Scale {
     from: f64,
@@ -185,7 +188,8 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    /// Leaves this share of the axis free at both ends, because columns are wider than their values.
+    /// Leaves this share of the axis free at both ends, so that the columns at the first and the last value are
+    /// completely visible.
     pub(crate) fn inset(mut self, share: f64) -> Self {
         self.inset = share;
         self
@@ -198,17 +202,18 @@ impl Scale {
         } else {
             (value - self.from) / (self.to - self.from)
         };
-        // Values outside a fixed range are moved to its end.
+        // A value outside a fixed range gets the position of the nearer end.
         self.inset + share.clamp(0.0, 1.0) * (1.0 - 2.0 * self.inset)
     }
 
-    /// Returns the base of bars: zero, or the start of the axis if zero is not visible.
+    /// Returns the position at which bars begin: the position of zero, or the start of the axis if it does not
+    /// show zero.
     pub(crate) fn floor(&self) -> f64 {
         if self.log { 0.0 } else { self.position(0.0) }
     }
 }
 
-/// Returns the next round step at or above `rough`.
+/// Returns the smallest round distance between ticks that is at least `rough`.
 fn nice_step(rough: f64, unit: Unit) -> f64 {
     let rough = rough.max(MAGNITUDE_MIN);
     if unit == Unit::Bytes && rough >= 1.0 {
@@ -235,17 +240,19 @@ const TICKS: f64 = 5.0;
 /// The approximate number of steps on a horizontal axis. A narrow screen shows every second label.
 const TICKS_ALONG: f64 = 7.0;
 
-/// The limit of ticks for any range.
+/// The maximum number of ticks.
 const MAX_TICKS: u32 = 12;
 
-/// The tolerance with which the tick at the edge survives rounding.
+/// A relative tolerance, so that a rounding error does not remove the tick at the edge.
 const TICK_TOLERANCE: f64 = 1e-9;
 
-/// Beyond these limits, differences and ratios of two values overflow or underflow.
+/// The range of absolute values that an axis can show. Outside of it, differences and ratios of two values
+/// overflow or underflow.
 const MAGNITUDE_MAX: f64 = 1e150;
 const MAGNITUDE_MIN: f64 = 1e-150;
 
-/// Steps of seconds, minutes and hours, as on clocks.
+/// The distances between ticks in seconds that are usual on clocks: round numbers of seconds, minutes and
+/// hours.
 const CLOCK_STEPS: [f64; 13] = [
     15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 21_600.0, 43_200.0,
     86_400.0,
@@ -301,7 +308,8 @@ mod tests {
     }
 
     proptest! {
-        /// For any values: a few ticks in order within the range, and positions inside the plot.
+        /// For any values, the axis has a few ticks in ascending order within its range, and all positions are
+        /// inside the plot.
         #[test]
         fn any_values_get_a_valid_axis(
             values in prop::collection::vec(prop::num::f64::ANY, 0..20),
@@ -323,7 +331,7 @@ mod tests {
             }
         }
 
-        /// Ordinary ranges have enough ticks to read a value.
+        /// A range of ordinary values has enough ticks to read a value.
         #[test]
         fn ordinary_values_get_enough_ticks(from in 0.0..1e9f64, spread in 1e-3..1e9f64) {
             let axis = Axis::new("any", Unit::Count);

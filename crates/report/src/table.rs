@@ -1,10 +1,10 @@
-//! Tables: words are left-aligned, figures right-aligned.
+//! Tables. Columns of words are left-aligned, columns of figures are right-aligned.
 
 use std::fmt::{self, Write as _};
 
 use crate::text::Html;
 
-/// One column: its heading and its alignment.
+/// The heading and the alignment of a column.
 #[derive(Clone, Debug)]
 pub struct Column {
     heading: String,
@@ -12,7 +12,7 @@ pub struct Column {
 }
 
 impl Column {
-    /// A column of words.
+    /// Returns a left-aligned column of words.
     pub fn words(heading: impl Into<String>) -> Self {
         Self {
             heading: heading.into(),
@@ -20,7 +20,7 @@ impl Column {
         }
     }
 
-    /// A right-aligned column of figures.
+    /// Returns a right-aligned column of figures.
     pub fn figures(heading: impl Into<String>) -> Self {
         Self {
             heading: heading.into(),
@@ -29,7 +29,7 @@ impl Column {
     }
 }
 
-/// A table. Cells are text with their units.
+/// A table. Cells are texts; figures include their units.
 #[derive(Clone, Debug)]
 pub struct Table {
     caption: Option<String>,
@@ -57,7 +57,7 @@ impl Table {
     /// Adds a row.
     ///
     /// # Panics
-    /// If the number of cells differs from the number of columns.
+    /// Panics if the number of cells differs from the number of columns.
     pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) -> &mut Self {
         let cells: Vec<String> = cells.into_iter().map(Into::into).collect();
         assert_eq!(cells.len(), self.columns.len(), "one cell a column");

@@ -24,8 +24,8 @@ impl fmt::Display for Html<'_> {
 
 /// Formats `text` as a JSON string with quotes, for use inside a `<script>` element.
 ///
-/// The HTML parser searches a script for `</script` and `<!--` before the JSON is parsed, so `<` is always
-/// escaped.
+/// The HTML parser searches the content of a `<script>` element for `</script` and `<!--` before the JSON is
+/// parsed, so `<` is always escaped.
 pub(crate) struct Json<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Json<'_> {

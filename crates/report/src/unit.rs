@@ -1,4 +1,4 @@
-//! Units and the format of figures: short for ticks, exact under the pointer.
+//! Units, and two formats of figures: a short one for ticks and an exact one for the value at the pointer.
 
 /// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Unit {
         }
     }
 
-    /// Formats the figure in few characters, enough to distinguish neighbouring ticks.
+    /// Formats the figure with few characters, but enough to distinguish neighbouring ticks.
     pub fn short(self, value: f64) -> String {
         if !value.is_finite() {
             return MISSING.to_owned();
@@ -47,7 +47,7 @@ impl Unit {
     }
 }
 
-/// Formats `1234567.0` as `1,234,567`; a fraction has six significant digits.
+/// Formats `1234567.0` as `1,234,567`. A number with a fraction gets six significant digits.
 fn grouped(value: f64) -> String {
     let text = if value.fract() == 0.0 && value.abs() < 1e15 {
         format!("{value:.0}")
@@ -72,20 +72,20 @@ fn grouped(value: f64) -> String {
     grouped + fraction
 }
 
-/// Formats the figure in the largest of `units` that keeps it at least 1. Each unit is `step` times the one
-/// before.
+/// Formats the figure with the largest of `units` in which it is at least 1. Each unit is `step` times the
+/// previous one.
 fn scaled(value: f64, step: f64, units: &[&str]) -> String {
     let mut shown = value;
     let mut unit = units[0];
     for larger in &units[1..] {
-        // 999.6 would be rounded to 1000 of the smaller unit.
+        // Without this tolerance, 999.6 would be formatted as 1000 of the smaller unit.
         if shown.abs() < step * 0.9995 {
             break;
         }
         shown /= step;
         unit = larger;
     }
-    // Binary units have four digits between 1000 and 1024.
+    // In binary units, numbers from 1000 to 1023 need four digits.
     let digits = if shown.abs() >= 999.5 { 4 } else { 3 };
     format!("{}{unit}", significant(shown, digits))
 }
@@ -112,7 +112,7 @@ fn seconds(value: f64, digits: i32) -> String {
     format!("{} {unit}", significant(shown, digits))
 }
 
-/// Formats with this number of significant digits, without trailing zeros.
+/// Formats the figure with this number of significant digits, without trailing zeros.
 fn significant(value: f64, digits: i32) -> String {
     if value == 0.0 {
         return "0".to_owned();
@@ -130,7 +130,7 @@ fn significant(value: f64, digits: i32) -> String {
     }
 }
 
-/// Shown for a missing figure.
+/// The text for a missing figure.
 const MISSING: &str = "–";
 
 #[cfg(test)]

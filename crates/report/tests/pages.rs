@@ -1,9 +1,9 @@
-//! Properties of every page: complete, self-contained, and with the same structure for any text.
+//! Tests that every page is complete and self-contained, and that texts cannot change its structure.
 
 use edgeward_report::{Axis, Bars, Column, Page, Plot, Series, Table, Unit};
 use proptest::prelude::*;
 
-/// Makes a page with every kind of part, with `word` as all texts.
+/// Makes a page with an element of each kind. Every text on it is `word`.
 fn page_of(word: &str) -> Page {
     let mut page = Page::new(word);
     page.finding(word)
@@ -125,8 +125,8 @@ proptest! {
 
     /// No text changes the structure of a page, and every text is shown unchanged.
     ///
-    /// Method: a tokeniser with the HTML rules for text, attributes and scripts reads two pages that differ
-    /// only in their texts. Tags and attributes must be equal. The heading and the names in the script must
+    /// Method: split two pages that differ only in their texts into tokens, with the HTML rules for text,
+    /// attributes and scripts. Tags and attributes must be equal. The heading and the names in the script must
     /// equal the text.
     #[test]
     fn no_text_changes_the_structure(word in ".{0,40}", marks in "[<>&\"'/\\\\a-z!=;-]{0,40}") {
@@ -134,7 +134,7 @@ proptest! {
         assert_same_structure(&marks);
     }
 
-    /// For any points the drawing has only finite numbers within its frame.
+    /// For any points, all coordinates of the drawing are finite and lie within its frame.
     #[test]
     fn any_points_can_be_drawn(
         points in prop::collection::vec((prop::num::f64::ANY, prop::num::f64::ANY), 0..30),
@@ -222,8 +222,8 @@ enum Token {
     Raw(String),
 }
 
-/// Splits HTML into tokens as a browser does (WHATWG HTML 13.2.5), for the subset that a page may use. Panics
-/// on other input.
+/// Splits HTML into tokens, like a browser (WHATWG HTML 13.2.5). It supports only the subset of HTML that a
+/// page may use, and panics on other input.
 fn tokens(html: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     let mut rest = html.strip_prefix("<!doctype html>").expect("a doctype");

@@ -9,9 +9,9 @@ use crate::date::date_field;
 /// The times of one fetch, read from the cache's own clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// Just before the request head was sent.
+    /// The time just before the request head was sent.
     pub request_time: Timestamp,
-    /// When the response head had arrived.
+    /// The time at which the response head had arrived completely.
     pub response_time: Timestamp,
 }
 

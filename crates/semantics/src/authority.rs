@@ -1,7 +1,8 @@
 //! The canonical form of a request's authority (RFC 9110 §4.2.3, §7.2).
 //!
-//! The cache key and the `Host` of the forwarded request are both made from this value. With different texts, a
-//! client could send a text that the origin and the cache read as different hosts.
+//! The cache key and the `Host` of the forwarded request are both made from this value. If they were made from
+//! different texts, a client could send a request that the cache and the origin read as requests for different
+//! hosts.
 
 use core::net::Ipv6Addr;
 use std::borrow::Cow;
@@ -31,7 +32,7 @@ impl<'a> Authority<'a> {
     /// Parses `:authority`, the authority of an absolute target, or `Host`.
     ///
     /// Rejects user information, a bracketed address that is not IPv6, a port above 65535, and bytes that a
-    /// host name cannot contain. With a `/` in the host, two hosts could have the same key.
+    /// host name cannot contain. If a host could contain a `/`, two different targets could have the same key.
     pub fn parse(scheme: &str, text: &'a str) -> Result<Self, InvalidTarget> {
         let refuse = || InvalidTarget {
             authority: text.chars().take(AUTHORITY_SHOWN_CHARS).collect(),

@@ -9,7 +9,7 @@ use crate::authority::{Authority, InvalidTarget};
 pub struct Target<'a> {
     scheme: &'a str,
     authority: Authority<'a>,
-    /// Starts with `/`.
+    /// Path and query as received. The path may be empty.
     path_and_query: &'a str,
 }
 
@@ -55,7 +55,7 @@ impl<'a> Target<'a> {
         key
     }
 
-    /// Returns true if scheme, host and port agree (RFC 9110 §4.3.1).
+    /// Returns true if scheme, host and port of both targets are equal (RFC 9110 §4.3.1).
     pub fn same_origin(&self, other: &Target<'_>) -> bool {
         self.scheme.eq_ignore_ascii_case(other.scheme) && self.authority == other.authority
     }

@@ -13,7 +13,7 @@ use crate::list::{self, Members};
 /// The member of the field that this cache writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheStatus {
-    /// A hit, or the reason for forwarding the request.
+    /// Says that the request was a hit, or why it was forwarded.
     pub outcome: Outcome,
     /// The status of the origin's response, if the request was forwarded (§2.3).
     pub fwd_status: Option<u16>,
@@ -70,7 +70,7 @@ impl Forward {
         Self::Partial,
     ];
 
-    /// The token of §2.2.
+    /// Returns the token of §2.2 for this reason.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Bypass => "bypass",

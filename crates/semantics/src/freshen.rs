@@ -1,4 +1,5 @@
-//! Updating a stored response without its body (RFC 9111 §3.2, §4.3.4, §4.3.5).
+//! Updates the head of a stored response with the fields of a 304 response or a response to HEAD (RFC 9111
+//! §3.2, §4.3.4, §4.3.5).
 
 use http::header::{
     AGE, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE, ETAG, HeaderMap,
@@ -15,11 +16,12 @@ use crate::validators::Validators;
 /// The result of validating a stored response.
 #[derive(Clone, Debug)]
 pub enum Freshened {
-    /// The stored response is valid. Its head and policy are replaced by these, and the response is served.
+    /// The stored response is valid. The head and the policy of this [`Storable`] replace the stored ones, and
+    /// the response is served.
     Keep(Box<Storable>),
     /// The stored response is valid for this request but must not be stored any longer, for example because the
-    /// 304 has `no-store`. It is served with this head to this request alone, not to followers, and then
-    /// removed.
+    /// 304 has `no-store`. The cache sends the response with this head to this client, but not to followers,
+    /// and removes it.
     UseOnce {
         /// The head to serve.
         head: HeaderMap,
@@ -34,11 +36,11 @@ pub enum Freshened {
 /// The stored response that is validated.
 #[derive(Clone, Copy, Debug)]
 pub struct StoredResponse<'a> {
-    /// Its status.
+    /// The status of the stored response.
     pub status: StatusCode,
-    /// Its stored head, see [`Storable::head`].
+    /// The stored head, see [`Storable::head`].
     pub head: &'a HeaderMap,
-    /// Its validators.
+    /// The validators in the stored head.
     pub validators: &'a Validators,
 }
 
@@ -270,7 +272,7 @@ mod tests {
         assert_eq!(fresh.source, LifetimeSource::MaxAge);
     }
 
-    /// §4.3.4: selects the 304 responses that apply to the stored response.
+    /// §4.3.4: a 304 applies to the stored response only if its validators match.
     #[test]
     fn a_304_about_another_representation_is_no_update() {
         let modified = "last-modified: Sun, 06 Nov 1994 08:00:00 GMT";
@@ -330,7 +332,7 @@ mod tests {
         }
     }
 
-    /// §4.3.5.
+    /// §4.3.5: the validators and the length must match, if the HEAD response has them.
     #[test]
     fn a_head_response_freshens_a_stored_response_with_the_same_validators() {
         let stored = store("cache-control: max-age=10\netag: \"a\"\ncontent-length: 5");

@@ -90,7 +90,7 @@ pub const fn is_heuristically_cacheable(status: StatusCode) -> bool {
 }
 
 /// Returns `Expires` minus `Date`. An invalid `Expires`, in particular `0`, is in the past (§5.3). If there are
-/// several, the earliest counts (§4.2.1).
+/// several `Expires` lines, the earliest date counts (§4.2.1).
 fn expires_after_ms(response: &HeaderMap, date: Timestamp) -> u64 {
     response
         .get_all(EXPIRES)
@@ -250,7 +250,7 @@ mod tests {
         }
     }
 
-    /// RFC 9110 §15.1. Method: all 900 status codes.
+    /// RFC 9110 §15.1. Method: check all 900 status codes.
     #[test]
     fn heuristically_cacheable_statuses_are_those_of_the_rfc() {
         let listed: Vec<u16> = (100..1000)

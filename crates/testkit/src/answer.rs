@@ -1,7 +1,8 @@
 //! The responses of the scripted origin.
 //!
-//! An [`Answer`] describes a response, with its errors. [`Answer::steps`] turns it into the sequence of sends,
-//! waits and closes for one request, which the origin carries out.
+//! An [`Answer`] describes a response and the errors that the origin makes while it sends the response. For
+//! each request, [`Answer::steps`] turns the answer into a list of sends, waits and closes. The origin carries
+//! out these steps on the connection.
 
 use bytes::Bytes;
 
@@ -19,11 +20,15 @@ pub struct Answer {
     read_body_after: Option<Gate>,
     before_reading_body: bool,
     ignores_expectation: bool,
+    /// The gate of [`Answer::wait_before_head`].
     before_head: Option<Gate>,
+    /// Offsets in the body, ascending, and the gates at which the origin waits there.
     pauses: Vec<(u64, Gate)>,
+    /// The number of bytes of the body after which `ending` happens.
     stop_at: Option<u64>,
     ending: Ending,
     revalidates: bool,
+    /// The steps of [`Answer::script`], which replace all other fields.
     raw: Option<Vec<Step>>,
 }
 
@@ -32,14 +37,14 @@ pub struct Answer {
 pub enum Step {
     /// Sends these bytes.
     Send(Bytes),
-    /// Sends bytes `offset..offset + len` of the [pattern](crate::pattern_byte).
+    /// Sends the bytes `offset..offset + len` of the [pattern](crate::pattern_byte).
     SendPattern {
         /// The first byte, as an offset in the pattern.
         offset: u64,
         /// The number of bytes.
         len: u64,
     },
-    /// Sends header lines of about a hundred bytes until at least this many bytes are sent.
+    /// Sends header lines of about a hundred bytes each, in total at least this many bytes.
     SendHeaderLines(u64),
     /// Sends one byte `count` times.
     SendRepeated {
@@ -52,7 +57,7 @@ pub enum Step {
     Wait(Gate),
     /// Closes the connection with a FIN.
     Close,
-    /// Closes the connection with a reset (RST), by a linger time of zero.
+    /// Sets the linger time to zero and closes the connection, so that the peer receives a reset (RST).
     Reset,
     /// Sends nothing more, and keeps the connection open until the peer closes it.
     Hang,
@@ -69,7 +74,8 @@ impl Answer {
         Self::with(status, Body::Bytes(Bytes::new()))
     }
 
-    /// Returns a 200 with `len` bytes of the [pattern](crate::pattern_byte), which are generated while they are sent.
+    /// Returns a 200 with `len` bytes of the [pattern](crate::pattern_byte). The origin generates the bytes
+    /// while it sends the body.
     pub fn pattern(len: u64) -> Self {
         Self::with(200, Body::Pattern(len))
     }
@@ -105,7 +111,8 @@ impl Answer {
         ])
     }
 
-    /// Returns an answer that takes exactly these steps. After the last one the connection waits for another request.
+    /// Returns an answer that consists of exactly these steps. After the last step the origin waits for the
+    /// next request on the connection.
     pub fn script(steps: Vec<Step>) -> Self {
         Self {
             raw: Some(steps),
@@ -119,7 +126,7 @@ impl Answer {
         self
     }
 
-    /// Adds a header line. A name that is added twice is sent twice.
+    /// Adds a header line. If this is called twice with one name, the head has two lines with this name.
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
@@ -145,26 +152,26 @@ impl Answer {
         self
     }
 
-    /// Sends no length: the body ends with the connection.
+    /// Sends neither a length nor chunks: the close of the connection ends the body.
     pub fn until_close(mut self) -> Self {
         self.framing = Framing::UntilClose;
         self
     }
 
-    /// Sends this `Content-Length` instead of the length of the body. If the body is shorter, the connection is
-    /// closed after it. If the body is longer, it is sent completely.
+    /// Sends this `Content-Length` instead of the length of the body. The origin sends the whole body, even if
+    /// the body is longer. If the body is shorter, the origin closes the connection after the body.
     pub fn claiming_length(mut self, claimed: u64) -> Self {
         self.framing = Framing::Claimed(claimed);
         self
     }
 
-    /// Answers before the request's body is read.
+    /// Sends the response before the body of the request is read.
     pub fn before_reading_body(mut self) -> Self {
         self.before_reading_body = true;
         self
     }
 
-    /// Reads the request's body after the gate was opened.
+    /// Waits until the gate is open before the body of the request is read.
     pub fn read_body_after(mut self, gate: &Gate) -> Self {
         self.read_body_after = Some(gate.clone());
         self
@@ -204,13 +211,13 @@ impl Answer {
         self
     }
 
-    /// Closes the connection after the whole answer, which has no `Connection: close`.
+    /// Closes the connection after the complete response, although its head has no `Connection: close`.
     pub fn then_close(mut self) -> Self {
         self.ending = Ending::Close;
         self
     }
 
-    /// Waits for the request's body without sending `100 Continue`.
+    /// Does not send `100 Continue` to a request with `Expect: 100-continue`, and waits for its body.
     pub fn ignores_expectation(mut self) -> Self {
         self.ignores_expectation = true;
         self
@@ -228,7 +235,7 @@ impl Answer {
         self.read_body_after.as_ref()
     }
 
-    /// Returns the actions on the connection for this request.
+    /// Returns the steps that the origin carries out for this request.
     pub(crate) fn steps(&self, request: &RecordedRequest) -> Vec<Step> {
         if let Some(raw) = &self.raw {
             return raw.clone();

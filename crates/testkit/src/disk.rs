@@ -1,13 +1,14 @@
-//! A disk in memory that records all writes, and can be made to fail.
+//! A simulated disk in memory. It records all writes, and tests can make its operations fail.
 //!
-//! [`SimulatedDisk`] is a `Device` for the store's log. It offers two things that a real disk does not:
+//! [`SimulatedDisk`] implements the store's `Device`. A test can use it for two things that are not possible
+//! with a real disk:
 //!
 //! - **Crashes.** The disk keeps a journal of writes and syncs. [`SimulatedDisk::crashes`] returns the possible
-//!   contents of the disk after a power loss between any two operations. Each sector that no sync has covered
-//!   may be lost, or may have any of the versions that were written to it, in any order. One run of a workload
-//!   therefore tests any number of crashes.
-//! - **Faults.** Reads, writes and syncs fail with a chosen error, stop half-way, or wait at a
-//!   [`Gate`](crate::Gate). Chosen bits are flipped.
+//!   contents of the disk after a power loss between any two operations. A sector that was written after the
+//!   last sync may have its old content, or any version that was written since. A test therefore runs its
+//!   workload once and checks many crashes.
+//! - **Faults.** Reads, writes and syncs fail with an error that the test chooses, stop after half of the
+//!   bytes, or wait at a [`Gate`](crate::Gate). The test can also flip bits.
 //!
 //! ```
 //! use edgeward_store::disk::Device;
@@ -41,12 +42,12 @@ pub use faults::{Errno, Fault};
 use crash::Operation;
 use faults::Faults;
 
-/// A disk in memory, which the store and the test share.
+/// A disk in memory. The store and the test both have a reference to it.
 #[derive(Debug)]
 pub struct SimulatedDisk {
-    /// The content before the first operation.
+    /// The content of the disk before the first operation.
     origin: Vec<u8>,
-    /// The content that reads return: all writes, synced or not.
+    /// The content that reads return. It includes all writes, also those after the last sync.
     content: RwLock<Vec<u8>>,
     journal: Mutex<Vec<Operation>>,
     faults: Faults,
@@ -68,13 +69,14 @@ impl SimulatedDisk {
         })
     }
 
-    /// Returns the number of writes and syncs so far. Data that a sync covered is durable at this boundary and
-    /// all later ones.
+    /// Returns the number of writes and syncs so far, which is also the number of the current boundary between
+    /// two operations. If the last operation was a sync, all data written before it survives a crash at this
+    /// boundary or a later one.
     pub fn boundary(&self) -> usize {
         self.journal().len()
     }
 
-    /// Returns the possible crashes for the operations so far.
+    /// Returns a generator of the possible contents of the disk after a crash, for the operations so far.
     pub fn crashes(&self, seed: Seed) -> Crashes {
         Crashes::new(self.origin.clone(), self.journal().clone(), seed)
     }
@@ -84,17 +86,17 @@ impl SimulatedDisk {
         self.faults.inject(fault);
     }
 
-    /// Removes all faults. Operations that have failed are not repeated.
+    /// Removes all faults. Operations that have already failed stay failed.
     pub fn heal(&self) {
         self.faults.heal();
     }
 
-    /// Returns the number of operations that a fault made fail or wait.
+    /// Returns the number of operations that failed or waited because of a fault.
     pub fn failures(&self) -> u64 {
         self.faults.count()
     }
 
-    /// Flips bits of the byte at `offset`, without a record in the journal.
+    /// Flips the bits `bits` of the byte at `offset`. The change is not recorded in the journal.
     pub fn flip(&self, offset: u64, bits: u8) {
         let offset = usize::try_from(offset).expect("within memory");
         self.content_mut()[offset] ^= bits;
@@ -114,7 +116,7 @@ impl SimulatedDisk {
         self.content.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes bytes to the content and to the journal.
+    /// Writes bytes to the content, and records the write in the journal.
     fn record_write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let start = usize::try_from(offset).expect("within memory");
         let mut content = self.content_mut();
@@ -173,7 +175,7 @@ impl Device for SimulatedDisk {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // A failed sync makes nothing durable, so it is not in the journal.
+        // A failed sync makes no data durable, so the journal does not record it.
         self.faults.before_sync()?;
         self.journal().push(Operation::Sync);
         Ok(())

@@ -1,4 +1,5 @@
-//! Gates and bells, by which a test and the origin wait for each other without sleeping.
+//! Gates, at which the scripted origin waits for the test, and bells, which wake tasks and threads that wait
+//! for a condition. With both, no test has to sleep.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -6,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-/// A point at which an answer waits until the test opens the gate.
+/// A point at which the scripted origin (or a simulated disk) waits until the test opens the gate.
 ///
-/// [`wait_reached`](Self::wait_reached) and its async counterpart return when the origin waits at the gate. The
-/// test then checks what it wants to check and calls [`open`](Self::open). A gate that was opened stays open.
-/// Clones are the same gate.
+/// [`wait_reached`](Self::wait_reached) and its async counterpart [`reached_by`](Self::reached_by) return when
+/// the origin waits at the gate. The test then checks the state of the edge and calls [`open`](Self::open). An
+/// open gate stays open. All clones refer to one gate.
 #[derive(Clone, Debug, Default)]
 pub struct Gate {
     inner: Arc<Inner>,
@@ -22,7 +23,7 @@ impl Gate {
         Self::default()
     }
 
-    /// Opens the gate for all answers, waiting and later ones.
+    /// Opens the gate for the answers that wait at it and for all later answers.
     pub fn open(&self) {
         self.inner.open.store(true, Ordering::SeqCst);
         self.inner.bell.ring();
@@ -48,7 +49,7 @@ impl Gate {
             .await;
     }
 
-    /// As [`pass`](Self::pass), for a thread. Panics after ten seconds.
+    /// Like [`pass`](Self::pass), but blocks the thread. Panics after ten seconds.
     pub(crate) fn pass_blocking(&self) {
         self.inner.arrivals.fetch_add(1, Ordering::SeqCst);
         self.inner.bell.ring();
@@ -57,7 +58,7 @@ impl Gate {
             .wait_blocking("a gate to open", || self.inner.open.load(Ordering::SeqCst));
     }
 
-    /// Reaches the gate, and waits until it is open.
+    /// Counts an arrival at the gate, and waits until the gate is open.
     pub(crate) async fn pass(&self) {
         self.inner.arrivals.fetch_add(1, Ordering::SeqCst);
         self.inner.bell.ring();
@@ -77,7 +78,7 @@ struct Inner {
 
 /// Wakes all waiters after a change, so that each one checks its condition again.
 ///
-/// The caller must ring after the change, and without a lock that a condition takes.
+/// The caller must ring after the change, and must not hold a lock that a waiter's condition takes.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
     lock: Mutex<()>,
@@ -87,7 +88,8 @@ pub(crate) struct Bell {
 
 impl Bell {
     pub(crate) fn ring(&self) {
-        // The lock orders this ring after the check of each waiter that is about to sleep.
+        // A waiter checks its condition and goes to sleep under this lock. Taking the lock ensures that no ring
+        // falls between the two.
         drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
         self.blocking.notify_all();
         self.waiting.notify_waiters();
@@ -121,7 +123,8 @@ impl Bell {
         loop {
             let rung = self.waiting.notified();
             let mut rung = std::pin::pin!(rung);
-            // Registers before the check, so that a ring between the two is not missed.
+            // The task registers before it checks the condition, so that it does not miss a ring between the
+            // check and the wait.
             rung.as_mut().enable();
             if holds() {
                 return;
@@ -131,5 +134,5 @@ impl Bell {
     }
 }
 
-/// The longest wait of a test for its origin.
+/// The longest time that a test waits for the origin.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,10 +1,11 @@
-//! For tests only: an origin that follows a script, a disk that crashes and fails, and an emulated WAN path.
+//! Tools for tests only: an origin that sends scripted responses, a simulated disk that can crash and fail, and
+//! an emulated WAN path.
 //!
 //! [`ScriptedOrigin`] speaks HTTP/1.1 over a plain socket on a loopback port. It runs on a thread of its own,
-//! so that blocking and async tests can use it. It can send responses that no HTTP library sends: a wrong
-//! length, a hundred megabytes of headers, half a body and a reset. An [`Answer`] describes a response. A
-//! [`Gate`] makes a response wait for the test, so that no test sleeps. [`disk::SimulatedDisk`] is a disk in
-//! memory. [`Wan`] relays connections at a low rate and with a delay.
+//! so that blocking and async tests can use it. It can send responses that no HTTP library sends, for example
+//! with a wrong length, with a hundred megabytes of headers, or with half a body and then a reset. An
+//! [`Answer`] describes a response. A [`Gate`] makes a response wait for the test, so that no test sleeps.
+//! [`disk::SimulatedDisk`] is a disk in memory. [`Wan`] relays connections at a low rate and with a delay.
 //!
 //! ```
 //! use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
@@ -34,7 +35,8 @@ pub use wan::{Wan, WanSettings};
 
 /// Returns the byte at `offset` of the body of [`Answer::pattern`].
 ///
-/// The period 251 is prime, so that a body that is shifted by a power of two differs.
+/// The pattern repeats every 251 bytes. Since 251 is prime, a body that is shifted by a power of two differs
+/// from the pattern.
 pub fn pattern_byte(offset: u64) -> u8 {
     u8::try_from(offset % 251).expect("a remainder of 251 fits a byte")
 }

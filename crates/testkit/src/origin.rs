@@ -17,11 +17,12 @@ use crate::answer::{Answer, Step};
 use crate::gate::Bell;
 use crate::request::RecordedRequest;
 
-/// An HTTP/1.1 origin on a free loopback port that answers by script and records its requests. Dropping it
-/// closes every connection and joins its thread.
+/// An HTTP/1.1 origin on a free loopback port. It sends the answers that the test has set, and records all
+/// requests. Dropping the origin closes every connection and joins its thread.
 ///
-/// The script is searched by the full target first, then by the path without the query. Queued answers
-/// ([`once`](Self::once)) take precedence over standing ones ([`on`](Self::on)). A target without an answer gets 404.
+/// The origin looks for an answer by the full target first, then by the path without the query. Answers for one
+/// request ([`once`](Self::once)) take precedence over answers for all requests ([`on`](Self::on)). A request
+/// without an answer gets 404.
 pub struct ScriptedOrigin {
     addr: SocketAddr,
     shared: Arc<Shared>,
@@ -60,7 +61,7 @@ impl ScriptedOrigin {
         }
     }
 
-    /// Returns an address at which no server listens: it was bound once and released.
+    /// Returns a loopback address at which no server listens. Its port was free a moment ago.
     pub fn unused_addr() -> SocketAddr {
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .and_then(|listener| listener.local_addr())
@@ -92,24 +93,27 @@ impl ScriptedOrigin {
         script.standing.insert(path.to_owned(), Arc::new(answer));
     }
 
-    /// Answers the next request for `path` with `answer`, once. Several such answers are used in order.
+    /// Answers one request for `path` with `answer`. If this is called several times, the next requests get the
+    /// answers in the order of the calls.
     pub fn once(&self, path: &str, answer: Answer) {
         let mut script = self.shared.script();
         let queue = script.queued.entry(path.to_owned()).or_default();
         queue.push_back(answer);
     }
 
-    /// Answers requests for paths without an answer with the result of the function.
+    /// Answers requests for all paths that have no answer with the result of the function.
     pub fn otherwise(&self, answer: impl Fn(&RecordedRequest) -> Answer + Send + Sync + 'static) {
         self.shared.script().otherwise = Some(Arc::new(answer));
     }
 
-    /// Closes every connection without announcing it: an idle one now, a busy one after its answer.
+    /// Closes every connection without `Connection: close`: an idle connection now, and a connection with a
+    /// request after its response.
     pub fn close_idle_connections(&self) {
         self.shared.idle_closes.send_modify(|count| *count += 1);
     }
 
-    /// Returns the number of requests for this path, with any query, whose heads were read.
+    /// Returns the number of requests for this path, with any query. A request counts as soon as its head was
+    /// read.
     pub fn requests(&self, path: &str) -> usize {
         let log = self.shared.log();
         log.iter().filter(|request| request.path() == path).count()
@@ -149,8 +153,9 @@ impl ScriptedOrigin {
         self.shared.bytes_written.load(Ordering::SeqCst)
     }
 
-    /// Blocks until `holds` returns true. Checks it whenever a connection opens or closes, and after each head
-    /// and body of a request. Panics after ten seconds.
+    /// Blocks until `holds` returns true. The function is called whenever a connection opens or closes, and
+    /// after each head and body of a request. Panics after ten seconds with the message that `what` did not
+    /// happen.
     pub fn wait_until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
         self.shared.bell.wait_blocking(what, || holds(self));
     }
@@ -217,7 +222,8 @@ struct Shared {
 }
 
 impl Shared {
-    // A test that panicked with a lock held has failed. Other tests may still finish.
+    // A thread that panicked while it held the lock has already failed its test, so a poisoned lock is no
+    // further error.
     fn script(&self) -> MutexGuard<'_, Script> {
         self.script.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -230,7 +236,7 @@ impl Shared {
         if let Some(answer) = self.script().queued_for(request) {
             return answer;
         }
-        // The lock is released before the test's function runs.
+        // The lock is released before the function of the test runs, because this function may use the origin.
         let standing = self.script().standing_for(request);
         standing.map_or_else(|| Answer::status(404), |reply| reply(request))
     }
@@ -239,14 +245,14 @@ impl Shared {
 async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stopped: oneshot::Receiver<()>) {
     let listener =
         tokio::net::TcpListener::from_std(listener).expect("the runtime takes the listener");
-    // Dropping the set aborts the connections that wait at a gate.
+    // Dropping the set aborts all connections, also those that wait at a gate.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             _ = &mut stopped => return,
             accepted = listener.accept() => {
                 let (stream, _) = accepted.expect("accept on a loopback listener");
-                // Small writes must not wait for delayed acknowledgements.
+                // Without this option, a small write would wait for the acknowledgement of the previous write.
                 _ = stream.set_nodelay(true);
                 connections.spawn(serve_connection(stream, Open::new(Arc::clone(&shared))));
             }
@@ -259,7 +265,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stopped: oneshot:
     }
 }
 
-/// Counts a connection as open until dropped.
+/// Counts one connection as open. Dropping the value ends the count.
 struct Open {
     shared: Arc<Shared>,
 }
@@ -280,14 +286,16 @@ impl Drop for Open {
     }
 }
 
-/// Serves a connection to its end. The peer may end it at any time, so errors are ignored.
+/// Serves a connection until it is closed. The peer may close the connection at any time, so errors are
+/// ignored.
 async fn serve_connection(mut stream: TcpStream, open: Open) {
     let shared = &open.shared;
     let mut idle_closes = shared.idle_closes.subscribe();
     let mut buffer = Vec::new();
     loop {
         let request = tokio::select! {
-            // The order to close comes first, so that a request after it is not answered.
+            // The signal to close is polled first, so that a request that arrives after the signal is not
+            // answered.
             biased;
             _ = idle_closes.changed() => break,
             request = next_request(&mut buffer, &mut stream) => request,
@@ -300,7 +308,8 @@ async fn serve_connection(mut stream: TcpStream, open: Open) {
             Ok(After::Close) | Err(_) => break,
         }
     }
-    // The socket is closed before the count falls.
+    // The socket is closed before the number of open connections is decremented, so a test that sees the
+    // smaller number can rely on the close.
     drop(stream);
     drop(open);
 }
@@ -319,7 +328,7 @@ async fn next_request(
     }
 }
 
-/// The fate of a connection after a response.
+/// The action on a connection after a response.
 enum After {
     KeepAlive,
     Close,
@@ -359,7 +368,7 @@ async fn respond(
                 return Ok(After::Close);
             }
             Step::Hang => {
-                // Reads, so that the peer's close is noticed.
+                // Reads until the end of the stream, to detect that the peer has closed the connection.
                 let mut sink = [0; 4096];
                 while stream.read(&mut sink).await? > 0 {}
                 return Ok(After::Close);
@@ -399,7 +408,7 @@ async fn respond(
     })
 }
 
-/// Sends `len` bytes of a sequence that repeats `piece`, from `start` on.
+/// Sends `len` bytes of an endless repetition of `piece`, beginning with byte `start` of the first repetition.
 async fn send_pieces(
     piece: &[u8],
     start: u64,
@@ -430,5 +439,5 @@ async fn send(bytes: &[u8], stream: &mut TcpStream, shared: &Shared) -> io::Resu
     Ok(())
 }
 
-/// The size of one write, about 64 KiB: a multiple of the pattern's period of 251.
+/// The size of one write, about 64 KiB. It is a multiple of 251, the period of the pattern.
 const PIECE_BYTES: u64 = 251 * 261;

@@ -1,10 +1,10 @@
-//! The requests that the origin has read.
+//! A request as the scripted origin has read it, and the functions that read requests from a connection.
 
 use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// One request: its head as received, and the beginning of its body.
+/// A request that the origin received: its head, and the first MiB of its body.
 #[derive(Clone, Debug)]
 pub struct RecordedRequest {
     head: String,
@@ -55,12 +55,12 @@ impl RecordedRequest {
         &self.headers
     }
 
-    /// Returns the first MiB of the body, without the chunked coding.
+    /// Returns the first MiB of the body. The chunked coding is removed.
     pub fn body(&self) -> &[u8] {
         &self.body
     }
 
-    /// Returns the length of the whole body.
+    /// Returns the number of bytes of the body that were read, also those beyond the first MiB.
     pub fn body_len(&self) -> u64 {
         self.body_len
     }
@@ -83,7 +83,8 @@ impl RecordedRequest {
         })
     }
 
-    /// Takes a head out of `buffer`, if the buffer contains a complete one.
+    /// Removes a head from the beginning of `buffer` and parses it. Returns `None` if the buffer does not
+    /// contain a complete head.
     pub(crate) fn take_head(buffer: &mut Vec<u8>) -> io::Result<Option<Self>> {
         let Some(end) = buffer.windows(4).position(|four| four == b"\r\n\r\n") else {
             if buffer.len() > HEAD_BYTES_MAX {
@@ -118,7 +119,8 @@ impl RecordedRequest {
         }))
     }
 
-    /// Reads the body that follows the head. `buffer` contains bytes that were read ahead.
+    /// Reads the body that follows the head. `buffer` contains bytes of the connection that were read together
+    /// with the head.
     pub(crate) async fn read_body(
         &mut self,
         buffer: &mut Vec<u8>,
@@ -201,5 +203,7 @@ fn invalid(reason: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
+/// The maximum length of a head, and of a line between chunks.
 const HEAD_BYTES_MAX: usize = 1 << 20;
+/// The number of bytes of a body that are recorded. Further bytes are only counted.
 const BODY_BYTES_KEPT: usize = 1 << 20;

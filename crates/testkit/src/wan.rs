@@ -1,8 +1,10 @@
-//! An emulated WAN path on loopback: a bandwidth that all connections share, and a delay.
+//! An emulated WAN path on loopback. All connections share its bandwidth, and each byte arrives after a delay.
 //!
-//! It is for measurements on machines that cannot emulate a network. It relays connections between two peers.
-//! For each direction of a connection, one thread reads and waits for its turn on the path, and another one
-//! writes when the delay has passed. Bytes beyond a window stay in the socket of their sender.
+//! [`Wan`] is for measurements on machines where the kernel cannot emulate a network. It relays connections
+//! between two peers. For each direction of a connection, one thread reads bytes and sleeps for the time that
+//! the path needs to send them. Another thread writes the bytes when the delay has passed. The queue between
+//! the two threads is limited to two bandwidth-delay products; further bytes stay in the socket of their
+//! sender.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -12,28 +14,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The properties of the path in each direction.
+/// The properties of the path, which are equal in both directions.
 #[derive(Clone, Copy, Debug)]
 pub struct WanSettings {
-    /// The bandwidth.
+    /// The bandwidth of each direction in bits per second, shared by all connections.
     pub bits_per_second: u64,
     /// The one-way delay.
     pub delay: Duration,
 }
 
-/// A WAN path that is up until the process ends.
+/// A WAN path. It relays connections until the process ends.
 #[derive(Debug)]
 pub struct Wan {
     addr: SocketAddr,
     directions: [Arc<Direction>; 2],
 }
 
-/// One direction, shared by all connections.
+/// One direction of the path. All connections share it.
 #[derive(Debug)]
 struct Direction {
     settings: WanSettings,
-    /// The time at which the last byte that was accepted has left.
+    /// The time at which the path has sent all bytes accepted so far.
     free_at: Mutex<Instant>,
+    /// The number of bytes relayed in this direction.
     bytes: AtomicU64,
 }
 
@@ -57,7 +60,8 @@ impl Wan {
         let of_relay = directions.clone();
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                // Without the server, the client's connection is closed too.
+                // If the server does not accept the connection, `client` is dropped, which closes the client's
+                // connection.
                 let Ok(server) = TcpStream::connect(to) else {
                     continue;
                 };
@@ -86,7 +90,7 @@ fn relay(client: TcpStream, server: TcpStream, directions: &[Arc<Direction>; 2])
     let ends = [(client.try_clone()?, server.try_clone()?), (server, client)];
     for ((from, to), direction) in ends.into_iter().zip(directions) {
         let rate = direction.settings.bits_per_second as f64 / 8.0;
-        // Twice the bandwidth-delay product of one way.
+        // The queue may contain twice the product of the bandwidth and the one-way delay, in bytes.
         let in_flight = rate * direction.settings.delay.as_secs_f64() * 2.0;
         let (send, sent) = sync_channel((in_flight as usize / PART_BYTES).max(4));
         let direction = Arc::clone(direction);
@@ -96,7 +100,8 @@ fn relay(client: TcpStream, server: TcpStream, directions: &[Arc<Direction>; 2])
     Ok(())
 }
 
-/// Reads bytes at the rate of the path.
+/// Reads bytes from one peer at the bandwidth of the path, and passes them to the writing thread with the time
+/// of their arrival.
 fn read(mut from: TcpStream, direction: &Direction, send: &SyncSender<(Instant, Vec<u8>)>) {
     let mut buffer = vec![0; PART_BYTES];
     while let Ok(bytes @ 1..) = from.read(&mut buffer) {
@@ -118,7 +123,8 @@ fn read(mut from: TcpStream, direction: &Direction, send: &SyncSender<(Instant, 
     }
 }
 
-/// Writes bytes when their delay has passed. The end of a direction is relayed too.
+/// Writes bytes to the other peer when their delay has passed. After the last byte, shuts down the writing side
+/// of the connection.
 fn write(mut to: TcpStream, sent: &Receiver<(Instant, Vec<u8>)>) {
     while let Ok((due, bytes)) = sent.recv() {
         thread::sleep(due.saturating_duration_since(Instant::now()));
@@ -136,7 +142,8 @@ const PART_BYTES: usize = 16 << 10;
 mod tests {
     use super::*;
 
-    /// Bytes arrive unchanged and not earlier than bandwidth and delay allow, and they are counted.
+    /// Bytes arrive unchanged, and not earlier than bandwidth and delay allow. The path counts the bytes of
+    /// both directions.
     #[test]
     fn bandwidth_and_delay_are_respected() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -163,7 +170,7 @@ mod tests {
         near.shutdown(Shutdown::Write).expect("it is there");
         let mut answer = Vec::new();
         near.read_to_end(&mut answer).expect("it ends");
-        // 200 ms for the bytes, and one round trip.
+        // The bytes take 200 ms and the round trip 60 ms, in total 260 ms.
         assert!(
             begun.elapsed() >= Duration::from_millis(255),
             "{:?}",

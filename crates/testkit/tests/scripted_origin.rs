@@ -1,4 +1,4 @@
-//! The scripted origin follows its script, as seen by a plain socket.
+//! The scripted origin sends the scripted responses. The tests read them from a plain socket.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -18,7 +18,7 @@ fn ask(stream: &mut TcpStream, request: &str) {
     stream.write_all(request.as_bytes()).expect("a request");
 }
 
-/// Reads exactly this text.
+/// Reads as many bytes as `text` has, and asserts that they are equal to it.
 fn expect(stream: &mut TcpStream, text: &str) {
     let mut got = vec![0; text.len()];
     stream.read_exact(&mut got).expect("as many bytes");
@@ -145,8 +145,8 @@ fn a_reset_within_a_body_is_received_as_a_reset() {
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
-/// With a claimed length above that of the body, the connection is closed early. With one below, surplus bytes
-/// follow.
+/// If the claimed length exceeds the length of the body, the connection is closed after the body. If the
+/// claimed length is smaller, the origin sends more bytes than claimed.
 #[test]
 fn a_claimed_length_may_be_too_large_or_too_small() {
     let origin = ScriptedOrigin::start();
@@ -230,7 +230,7 @@ fn connections_are_closed_on_demand_once_they_are_idle() {
     expect(&mut fresh, ok);
 }
 
-/// Uploads with a length and chunked ones are read and counted. Bytes beyond a MiB are counted but not kept.
+/// The origin reads bodies with a length and chunked bodies. It counts all bytes and records the first MiB.
 #[test]
 fn bodies_of_requests_are_recorded() {
     let origin = ScriptedOrigin::start();

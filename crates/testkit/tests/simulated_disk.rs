@@ -1,4 +1,4 @@
-//! The simulated disk loses only data that no sync has covered.
+//! After a crash, the simulated disk has lost only writes after the last sync.
 
 use std::io;
 use std::sync::Arc;
@@ -23,9 +23,11 @@ fn disk_with_history() -> (Arc<SimulatedDisk>, usize) {
     (disk, synced)
 }
 
-/// Data that a sync covered survives every later crash. Every other sector has one of its versions.
+/// Data that was written before a sync survives every later crash. A sector that was written after the sync has
+/// one of its versions.
 ///
-/// Method: all kinds of crashes at all boundaries with many seeds. In total each version must occur at least once.
+/// Method: compute all kinds of crashes at all boundaries with many seeds. Each version of each sector must
+/// occur at least once.
 #[test]
 fn a_crash_keeps_what_was_synced_and_tears_the_rest() {
     let (disk, synced) = disk_with_history();
@@ -66,7 +68,8 @@ fn a_crash_keeps_what_was_synced_and_tears_the_rest() {
             }
         }
     }
-    // Sectors of the first block have 3 versions, those of the second and the last written block 2, all others 1.
+    // Each sector of block 0 has three versions, each sector of blocks 1 and 8 two, and each sector of the
+    // other 13 blocks one.
     assert_eq!(met.len(), 8 * (3 + 2 + 2) + (16 - 3) * 8);
 }
 

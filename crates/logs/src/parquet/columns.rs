@@ -1,4 +1,4 @@
-//! The columns of requests.
+//! The columns of the Parquet files, and the conversion of requests into them.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use parquet::schema::types::Type;
 
 use edgeward_analysis::{Entry, Outcome, type_of};
 
-/// A column, with the rows in which it has a value.
+/// The values of a column.
 #[derive(Default)]
 struct Column<T> {
     values: Vec<T>,
-    /// 1 for a value, 0 for null.
+    /// For each row, 1 if the column has a value and 0 for null: the definition levels of Parquet.
     there: Vec<i16>,
 }
 
@@ -31,7 +31,7 @@ impl<T> Column<T> {
     }
 }
 
-/// Rows of the next row group.
+/// The rows of the next row group, by column.
 #[derive(Default)]
 pub(super) struct Columns {
     time: Column<i64>,
@@ -63,7 +63,8 @@ impl Columns {
             .push((entry.status > 0).then(|| i32::from(entry.status)));
         let bytes = entry.bytes.and_then(|bytes| i64::try_from(bytes).ok());
         self.bytes.push(bytes);
-        // Engines differ in unsigned types, so the bits are stored as a signed number.
+        // Not all query engines support unsigned types, so the bits of the fingerprint are stored as a signed
+        // number.
         self.fingerprint.push(Some(fingerprint.cast_signed()));
         self.method.push(text(entry.method));
         // Host names are case-insensitive (RFC 9110, section 4.2.3).
@@ -118,8 +119,8 @@ impl Columns {
     }
 }
 
-/// Returns the text in UTF-8, or `None` if it is empty. Different URLs that are not valid UTF-8 may have equal
-/// texts but have different fingerprints.
+/// Returns the text in UTF-8, or `None` if it is empty. Invalid bytes are replaced, so different URLs may have
+/// equal texts. Their fingerprints differ.
 fn text(bytes: &[u8]) -> Option<ByteArray> {
     if bytes.is_empty() {
         return None;
@@ -130,7 +131,7 @@ fn text(bytes: &[u8]) -> Option<ByteArray> {
     })
 }
 
-/// The columns, all of which are nullable.
+/// Returns the schema. All columns are nullable.
 pub(super) fn schema() -> Type {
     let column = |name: &str, physical, logical| {
         let column = Type::primitive_type_builder(name, physical)

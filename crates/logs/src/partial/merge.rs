@@ -1,4 +1,4 @@
-//! Merges partial results. The result equals that of one analysis of all logs.
+//! Merges partial results. The result equals the result of one analysis of all logs.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -17,7 +17,8 @@ use crate::report::{FileProblem, FileReport};
 ///
 /// # Errors
 ///
-/// If a file cannot be read, is corrupt or not a partial result, or if the options differ.
+/// Returns an error if a file cannot be read, is corrupt or is not a partial result, or if the files were made
+/// with different options.
 pub fn merge(paths: &[PathBuf], threads: usize, top_max: usize) -> Result<Analysis, AnalyzeError> {
     Merged::open(paths)?.analysis(threads, top_max)
 }
@@ -26,7 +27,7 @@ pub fn merge(paths: &[PathBuf], threads: usize, top_max: usize) -> Result<Analys
 ///
 /// # Errors
 ///
-/// As [`merge`], and if the result cannot be written.
+/// Returns the errors of [`merge`], and an error if the result cannot be written.
 pub fn merge_to_partial(
     paths: &[PathBuf],
     out: &Path,
@@ -39,7 +40,7 @@ pub fn merge_to_partial(
 pub(crate) struct Merged {
     parts: Vec<Part>,
     pub(crate) files: Vec<FileReport>,
-    /// For each part, the index of its files among all files.
+    /// For each part, the indices of its files in `files`.
     places: Vec<Vec<u32>>,
 }
 
@@ -65,7 +66,7 @@ impl Merged {
     /// Combines parts with equal options. They must be in the order in which they were written.
     fn from_parts(mut parts: Vec<Part>) -> Self {
         let mut files: Vec<FileReport> = Vec::new();
-        // Unfinished logs and their indices.
+        // Maps the label and the machine of each unfinished log to its index in `files`.
         let mut unfinished: HashMap<(String, String), usize> = HashMap::new();
         let mut places: Vec<Vec<usize>> = Vec::new();
         for part in &mut parts {
@@ -90,7 +91,7 @@ impl Merged {
             }
             places.push(of_part);
         }
-        // The order of names is the order in which one analysis numbers the logs.
+        // One analysis of all logs would number the logs in the order of their names.
         let mut order: Vec<usize> = (0..files.len()).collect();
         order.sort_by(|a, b| {
             let name = |at: usize| (&files[at].label, &files[at].machine);
@@ -114,7 +115,7 @@ impl Merged {
         }
     }
 
-    /// Merges the figures of all parts. One part at a time is in memory.
+    /// Merges the figures (tally and sample) of all parts. Only one part at a time is in memory.
     fn figures(&self) -> Result<Option<(Tally, Sample)>, PartialError> {
         let mut all: Option<(Tally, Sample)> = None;
         for (part, places) in self.parts.iter().zip(&self.places) {
@@ -207,7 +208,8 @@ impl Merged {
             .iter()
             .map(|part| part.cursor(partition))
             .collect();
-        // The smallest key first, with its cursor. The objects are stored separately.
+        // The heap has the next key of each cursor, the smallest first, with the index of the cursor. `waiting`
+        // has the objects of these keys.
         let mut heads = BinaryHeap::new();
         let mut waiting = vec![Object::default(); cursors.len()];
         for (at, cursor) in cursors.iter_mut().enumerate() {
@@ -255,7 +257,7 @@ fn check_options(one: &Part, other: &Part) -> Result<(), PartialError> {
     })
 }
 
-/// Marks logs that were interrupted and never continued as incomplete.
+/// Reports a problem for each log whose reading was interrupted and not continued.
 fn mark_unfinished(files: &mut [FileReport]) {
     for file in files {
         if let Some(rest) = file.rest.take() {

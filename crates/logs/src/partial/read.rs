@@ -1,4 +1,4 @@
-//! Reads an untrusted partial result.
+//! Reads a partial result. Its bytes are untrusted, so all lengths and checksums are verified.
 
 use std::fs::File;
 use std::io;
@@ -18,20 +18,21 @@ use super::{
 use crate::analyze::Depth;
 use crate::spill::PARTITIONS;
 
-/// An open partial result. All parts are checked except the blocks and the figures.
+/// An open partial result. All sections are verified except the blocks and the figures, which are verified when
+/// they are read.
 pub(crate) struct Part {
     pub(crate) path: PathBuf,
     bytes: Bytes,
     pub(crate) about: Description,
-    /// The number of files, kept after their reports were moved.
+    /// The number of logs. It stays valid after the reports were moved out of `about`.
     files: u64,
     figures: Section,
     blocks: Vec<Vec<Block>>,
-    /// Identifies this partial result.
+    /// The footer, whose checksums identify this partial result.
     footer: [u8; FOOTER_BYTES],
 }
 
-/// The source of the bytes.
+/// The bytes of a partial result, in a file or in memory.
 enum Bytes {
     File(File),
     Memory(Vec<u8>),
@@ -69,7 +70,7 @@ impl Bytes {
 ///
 /// # Errors
 ///
-/// If the bytes are not a partial result, or corrupt.
+/// Returns an error if the bytes are not a partial result, or are corrupt.
 pub fn check(bytes: Vec<u8>) -> Result<u64, PartialError> {
     let part = Part::from_bytes(Path::new("memory"), Bytes::Memory(bytes))?;
     part.figures()?;
@@ -155,7 +156,7 @@ impl Part {
         else {
             return Err(damaged("its footer is corrupt"));
         };
-        // The sections follow each other, the index last.
+        // The sections are adjacent and end at the footer. The index is the last one.
         let mut end = footer_at;
         for section in [&mut index, &mut about, &mut figures] {
             end = end.checked_sub(section.bytes).ok_or_else(cut_short)?;
@@ -186,7 +187,7 @@ impl Part {
         Ok(part)
     }
 
-    /// Returns true if both are copies of one partial result.
+    /// Returns true if both files are copies of one partial result.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.footer == other.footer
     }
@@ -203,7 +204,7 @@ impl Part {
     }
 
     fn section(&self, section: Section, what: &str) -> Result<Vec<u8>, PartialError> {
-        // At most the length of the file, which is known.
+        // The section lies within the file, so its length is limited by the length of the file.
         let length = usize::try_from(section.bytes)
             .map_err(|_| self.damaged(format!("its {what} is too long")))?;
         let mut bytes = vec![0; length];
@@ -255,7 +256,7 @@ impl Part {
     }
 }
 
-/// Decodes the blocks of each partition. The blocks must end where the figures begin.
+/// Decodes the index: the blocks of each partition. The last block must end at `end`, where the figures begin.
 fn blocks(index: &[u8], end: u64) -> Result<Vec<Vec<Block>>, DecodeError> {
     let mut reader = Reader::new(index, "index");
     let mut blocks = vec![Vec::new(); PARTITIONS];
@@ -285,7 +286,7 @@ fn blocks(index: &[u8], end: u64) -> Result<Vec<Vec<Block>>, DecodeError> {
     Ok(blocks)
 }
 
-/// Iterates over a partition's URLs with one block in memory.
+/// Iterates over the URLs of a partition. One block at a time is in memory.
 pub(super) struct Cursor<'p> {
     part: &'p Part,
     partition: usize,

@@ -1,4 +1,5 @@
-//! Writes a partial result: first the blocks, then the other sections; the file is renamed at the end.
+//! Writes a partial result: first the blocks, then the other sections. The file has a temporary name until it
+//! is complete.
 
 use std::fs::Permissions;
 use std::io::{self, Write as _};
@@ -25,7 +26,7 @@ use crate::row::{Row, SizedRow, UrlRow};
 use crate::scan::Pause;
 use crate::spill::{Spill, SpillError};
 
-/// The result of writing.
+/// The result of writing a partial result.
 #[derive(Debug)]
 pub struct PartialWritten {
     /// The report of each log.
@@ -34,7 +35,8 @@ pub struct PartialWritten {
     pub urls: u64,
     /// The size of the partial result.
     pub bytes: ByteSize,
-    /// Why reading stopped early, if space ran out. All lines read until then are counted.
+    /// The error because of which reading stopped early, for example a full disk. All lines read until then are
+    /// counted.
     pub spill_error: Option<SpillError>,
 }
 
@@ -45,12 +47,12 @@ impl PartialWritten {
     }
 }
 
-/// Reads the logs and writes their statistics into a partial result. The file gets its name when it is
+/// Reads the logs and writes their statistics into a partial result. The file gets the name `out` when it is
 /// complete.
 ///
 /// # Errors
 ///
-/// As [`crate::analyze()`], and if the partial result cannot be written.
+/// Returns the errors of [`crate::analyze()`], and an error if the partial result cannot be written.
 pub fn analyze_to_partial(
     sources: &[Source],
     settings: &Settings,
@@ -72,7 +74,7 @@ fn to_partial<R: Row<Key = u128>>(
     out: &Path,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<PartialWritten, AnalyzeError> {
-    // Created first, so that an error shows at once and not after an hour.
+    // The file is created before the logs are read, so that an error is reported at once and not after an hour.
     let file = PartialFile::create(out)?;
     let spill = Spill::for_settings(settings, sources.len());
     let pause = Pause::after(u64::MAX);
@@ -125,7 +127,7 @@ pub(crate) fn write<R: Row<Key = u128>>(
     })
 }
 
-/// An incomplete partial result: a temporary file in the same folder.
+/// A partial result that is being written: a temporary file in the folder of `path`.
 pub(crate) struct PartialFile {
     path: PathBuf,
     state: Mutex<State>,
@@ -147,7 +149,7 @@ impl PartialFile {
             let file = tempfile::Builder::new()
                 .prefix(".edgeward-")
                 .suffix(".unfinished")
-                // The umask applies, as for any new file.
+                // The system applies the umask, as for any new file.
                 .permissions(Permissions::from_mode(0o666))
                 .tempfile_in(folder)?;
             let mut file = io::BufWriter::new(file);
@@ -193,7 +195,8 @@ impl PartialFile {
         Ok(())
     }
 
-    /// Writes the remaining sections and renames the file. Returns the numbers of URLs and bytes.
+    /// Writes the remaining sections and renames the file. Returns the number of URLs and the length of the
+    /// file in bytes.
     pub(crate) fn finish(
         self,
         about: &Description,
@@ -252,7 +255,7 @@ pub(super) fn header() -> [u8; HEADER_BYTES] {
     header
 }
 
-/// The blocks of one thread.
+/// Collects the URLs of one thread into blocks, and appends full blocks to the file.
 pub(super) struct BlockWriter<'a> {
     file: &'a PartialFile,
     depth: Depth,
@@ -294,7 +297,8 @@ impl Fold<u128> for BlockWriter<'_> {
         self.wire.number(object.requests);
         if self.depth == Depth::Full {
             self.wire.number(object.bytes);
-            // A size uses all bits but the first. The flag is the lowest bit.
+            // The size has at most 63 bits. The lowest bit of the encoded number is the flag for a complete
+            // response.
             self.wire
                 .number(object.size << 1 | u64::from(object.complete));
         }

@@ -1,4 +1,4 @@
-//! The bounds of the memory of decoded heads.
+//! The limits on the memory of decoded request heads: for each connection, and in total.
 
 use edgeward_testkit::{Answer, Gate};
 use edgeward_types::ByteSize;
@@ -6,9 +6,11 @@ use edgeward_types::ByteSize;
 use super::frames::*;
 use super::support::Bed;
 
+/// The total length of the field values in [`large_get`].
 const HEAD_BYTES: usize = 40_000;
 
-/// A request whose head is more than half of 64 KiB.
+/// Sends a request whose head takes more than half of 64 KiB, so that two of these requests exceed a limit of
+/// 64 KiB.
 fn large_get(client: &mut H2Client, stream: u32) {
     let value = "v".repeat(HEAD_BYTES / 4);
     let fields = [("a", value.as_str()); 4];
@@ -37,7 +39,7 @@ fn decoded_heads_are_bounded_for_each_connection() {
     large_get(&mut client, 3);
     assert_eq!(client.status(3), 503);
     assert_eq!(bed.origin.requests_total(), 1);
-    // Another connection has its own bound.
+    // The limit applies to each connection separately.
     let mut other = H2Client::connect(bed.addr());
     large_get(&mut other, 7);
     gate.wait_reached(2);

@@ -1,4 +1,5 @@
-//! An HTTP/2 client that writes and reads frames as bytes (RFC 9113 §4), so that it can break any rule.
+//! An HTTP/2 client that writes and reads frames as bytes (RFC 9113 §4). Unlike a library, it can violate every
+//! rule of the protocol.
 
 use std::io::{BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -40,13 +41,14 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     bytes
 }
 
-/// Appends a string literal of HPACK without Huffman coding (RFC 7541 §5.2).
+/// Appends an HPACK string literal without Huffman coding (RFC 7541 §5.2).
 fn string(bytes: &mut Vec<u8>, text: &str) {
     integer(bytes, 0, 7, text.len());
     bytes.extend_from_slice(text.as_bytes());
 }
 
-/// Appends an integer of HPACK (RFC 7541 §5.1).
+/// Appends an HPACK integer with a prefix of `prefix_bits` bits (RFC 7541 §5.1). `pattern` has the bits before
+/// the prefix.
 fn integer(bytes: &mut Vec<u8>, pattern: u8, prefix_bits: u8, value: usize) {
     let max = (1usize << prefix_bits) - 1;
     if value < max {
@@ -86,17 +88,18 @@ pub(crate) fn indexed_field(block: &mut Vec<u8>, name: &str, value: &str) {
     string(block, value);
 }
 
-/// The index of the field that was added to the dynamic table last (RFC 7541 §6.1).
+/// The byte that repeats the field that was added to the dynamic table last (RFC 7541 §6.1): the static table
+/// has 61 entries.
 pub(crate) const LAST_INDEXED: u8 = 0x80 | 62;
 
-/// A connection after its preface.
+/// An HTTP/2 connection to the edge.
 pub(crate) struct H2Client {
     stream: BufReader<TcpStream>,
     goaway: Option<u32>,
 }
 
 impl H2Client {
-    /// Connects, and sends the preface with empty settings and a large window for the connection.
+    /// Connects, and sends the preface, empty SETTINGS, and a WINDOW_UPDATE of 1 GiB for the connection.
     pub(crate) fn connect(addr: SocketAddr) -> Self {
         let stream = TcpStream::connect(addr).expect("the edge listens");
         stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
@@ -147,12 +150,12 @@ impl H2Client {
         })
     }
 
-    /// Sends a PING and waits for its answer, after which the edge has read all earlier bytes.
+    /// Sends a PING and waits for its acknowledgement. The edge has then read all bytes sent before the PING.
     pub(crate) fn ping(&mut self) {
         assert!(self.try_ping(), "an answer to PING");
     }
 
-    /// As [`ping`](Self::ping). Returns false if the edge closes the connection.
+    /// Like [`ping`](Self::ping), but returns false if the edge closes the connection.
     pub(crate) fn try_ping(&mut self) -> bool {
         if !self.try_send(&frame(PING, 0, 0, b"question")) {
             return false;
@@ -165,7 +168,8 @@ impl H2Client {
         false
     }
 
-    /// Reads until the connection ends. Returns the error code of the last GOAWAY.
+    /// Reads until the edge closes the connection. Returns the error code of the last GOAWAY, if the edge has
+    /// sent one.
     pub(crate) fn goaway_after(&mut self) -> Option<u32> {
         while self.frame().is_some() {}
         self.goaway
@@ -186,10 +190,10 @@ impl H2Client {
     }
 }
 
-/// Returns the status at the beginning of a header block: an entry of the static table, or a literal with a
-/// name from it.
+/// Decodes `:status` at the beginning of a header block. It is either an entry of the static table, or a
+/// literal whose name is in the static table.
 pub(crate) fn status_of(block: &[u8]) -> u16 {
-    // A change of the table's size may come first (RFC 7541 §4.2).
+    // The block may begin with a change of the size of the dynamic table (RFC 7541 §4.2).
     let start = block.iter().position(|byte| byte & 0xe0 != 0x20);
     let block = &block[start.expect("a field")..];
     match block[0] {
@@ -214,7 +218,8 @@ pub(crate) fn status_of(block: &[u8]) -> u16 {
     }
 }
 
-/// Decodes digits of the Huffman code (RFC 7541 appendix B): 0 to 2 have five bits, the others six.
+/// Decodes three digits in the Huffman code (RFC 7541 appendix B). The codes of 0 to 2 have five bits, the
+/// codes of 3 to 9 six.
 fn huffman_digits(bytes: &[u8]) -> String {
     let bits: String = bytes.iter().map(|byte| format!("{byte:08b}")).collect();
     let mut rest = bits.as_str();

@@ -1,4 +1,4 @@
-//! HTTP/2 clients that cause the edge much work or memory with few bytes.
+//! HTTP/2 clients that try to cause much work or memory use of the edge with few bytes.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -14,8 +14,8 @@ use edgeward_testkit::{Answer, Gate};
 use frames::*;
 use support::Bed;
 
-/// Method: each of 4000 requests repeats a field of 4000 bytes 15 times, in one byte each. The origin has one
-/// connection and does not answer.
+/// Method: send 4000 requests. Each of them has a field of 4000 bytes 15 times, each time encoded as one byte
+/// (an index of the dynamic table). The edge may open one connection to the origin, which does not answer.
 #[test]
 fn requests_that_wait_for_the_origin_do_not_hold_their_forwarded_heads() {
     let bed = Bed::with(|config| {
@@ -73,8 +73,8 @@ fn a_client_that_resets_many_requests_gets_enhance_your_calm() {
     bed.until_metric("edgeward_h2_floods_total{frames=\"resets\"}", 1.0);
 }
 
-/// A fetch continues after its client has reset the stream, because other requests may share it. It still
-/// counts as a stream.
+/// A fetch continues after its client has reset the stream, because other requests may share the fetch. It must
+/// still count as a stream of the connection.
 #[test]
 fn fetches_of_reset_streams_count_against_the_limit_of_streams() {
     let bed = Bed::with(|config| config.limits.h2_streams_max = 10.try_into().expect("10"));
@@ -90,7 +90,7 @@ fn fetches_of_reset_streams_count_against_the_limit_of_streams() {
     for nth in 0..10u32 {
         client.send(&frame(RST_STREAM, 0, 2 * nth + 1, &CANCEL.to_be_bytes()));
     }
-    // The tasks of the streams run in between.
+    // During these two round trips the edge processes the resets.
     client.ping();
     client.ping();
     client.get(21, "/11", &[]);
@@ -104,14 +104,15 @@ fn fetches_of_reset_streams_count_against_the_limit_of_streams() {
 
 /// An orphaned fetch is cancelled if a request waits for a connection to the origin.
 ///
-/// Method: fetches of reset streams hold all connections of a worker, and the origin does not answer.
+/// Method: start four fetches, which use all origin connections of the worker, and reset their streams. The
+/// origin does not answer until the end of the test.
 #[test]
 fn fetches_of_reset_streams_give_way_to_requests_that_wait() {
     let bed = Bed::with(|config| {
         config.workers = NonZeroUsize::MIN;
         config.origin.connections_per_worker_max = NonZeroUsize::new(4).expect("4");
         config.origin.client_share_percent = 100;
-        // Without a cancelled fetch the request below would get a 503 after this time.
+        // If no fetch were cancelled, the request for `/page` would get a 503 after this time.
         config.origin.queue_timeout = Duration::from_secs(3);
     });
     let shared = |body: &str| Answer::ok(body.to_owned()).header("cache-control", "max-age=60");
@@ -125,7 +126,7 @@ fn fetches_of_reset_streams_give_way_to_requests_that_wait() {
         client.get(2 * nth + 1, &format!("/{nth}"), &[]);
     }
     gate.wait_reached(4);
-    // Another client waits for the oldest of the four.
+    // Another client follows the oldest of the four fetches, so this fetch must not be cancelled.
     let mut other = H2Client::connect(bed.addr());
     other.get(1, "/0", &[]);
     other.ping();
@@ -173,7 +174,7 @@ fn floods_of_control_frames_end_the_connection() {
     }
 }
 
-/// gRPC clients send each message in its own DATA frame.
+/// gRPC clients send each small message in its own DATA frame, so this is not a flood.
 #[test]
 fn a_burst_of_small_data_frames_reaches_the_origin_completely() {
     let bed = Bed::start();
@@ -213,7 +214,7 @@ fn headers_max_holds_for_http2() {
         client.get(1, "/page", &fields);
         assert_eq!(client.status(1), status, "{count} fields");
     }
-    // The gate refuses this many fields before hyper decodes them.
+    // The edge's check of HTTP/2 frames rejects 500 fields before hyper decodes them.
     let mut client = H2Client::connect(bed.addr());
     let mut block = request("GET", "/page", &[("x-first", "v")]);
     block.extend([0x80 | 16; 500]);

@@ -1,5 +1,5 @@
-//! An HTTP/2 client whose streams have windows of zero: it gets the heads of its responses and no byte of their
-//! bodies.
+//! An HTTP/2 client with a stream window of zero bytes. It receives the heads of its responses, but the edge
+//! must not send a byte of their bodies.
 
 use bytes::Bytes;
 use http::{Request, Response};

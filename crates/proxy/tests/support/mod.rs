@@ -27,12 +27,12 @@ impl Bed {
         Self::with(|_| {})
     }
 
-    /// Starts an edge as [`start`](Self::start), after `change` has changed its configuration.
+    /// Starts an edge with the configuration of [`start`](Self::start), modified by `change`.
     pub(crate) fn with(change: impl FnOnce(&mut EdgeConfig)) -> Self {
         Self::before(ScriptedOrigin::start(), change)
     }
 
-    /// Starts an edge as [`with`](Self::with), in front of this origin.
+    /// Like [`with`](Self::with), but for an existing origin.
     pub(crate) fn before(origin: ScriptedOrigin, change: impl FnOnce(&mut EdgeConfig)) -> Self {
         let mut config = config_for(origin.addr());
         change(&mut config);
@@ -78,7 +78,7 @@ impl Bed {
         String::from_utf8(answer.body).expect("metrics are text")
     }
 
-    /// Returns the value of the line of `/metrics` that begins with `series`.
+    /// Returns the value of the metric `series` (name and labels) in `/metrics`.
     pub(crate) fn metric(&self, series: &str) -> f64 {
         let metrics = self.metrics();
         metrics
@@ -87,7 +87,7 @@ impl Bed {
             .unwrap_or_else(|| panic!("no {series} in\n{metrics}"))
     }
 
-    /// Waits until a line of `/metrics` has this value.
+    /// Waits until the metric `series` has this value.
     pub(crate) fn until_metric(&self, series: &str, value: f64) {
         let deadline = Instant::now() + TIMEOUT;
         loop {
@@ -103,7 +103,7 @@ impl Bed {
         }
     }
 
-    /// Waits until `holds` returns true for the status.
+    /// Waits until `holds` returns true for the JSON of `/status`.
     pub(crate) fn until(&self, what: &str, holds: impl Fn(&serde_json::Value) -> bool) {
         let deadline = Instant::now() + TIMEOUT;
         loop {
@@ -129,12 +129,12 @@ pub(crate) fn config_for(origin: SocketAddr) -> EdgeConfig {
     };
     config.workers = NonZeroUsize::new(2).expect("two");
     config.admin = Some(LOOPBACK_ANY_PORT);
-    // The `Host` of the client in this module.
+    // [`Client`] sends this `Host`.
     config.admin_hosts = vec!["test.example".to_owned()];
     config
 }
 
-/// A client over HTTP/1.1 that writes and reads bytes.
+/// An HTTP/1.1 client on a plain socket.
 pub(crate) struct Client {
     stream: BufReader<TcpStream>,
 }
@@ -145,7 +145,7 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
-    /// True if the body arrived up to the end that its framing announces.
+    /// True if the complete body arrived, according to its length or its last chunk.
     pub(crate) complete: bool,
 }
 
@@ -228,7 +228,8 @@ impl Client {
         self.stream.get_mut().write_all(bytes).is_ok()
     }
 
-    /// Sends pieces of a body until the edge has read none for a second. Returns the number of bytes sent.
+    /// Sends up to `length` bytes, as repetitions of `piece`. Stops when the edge has read no byte for a
+    /// second. Returns the number of bytes sent.
     pub(crate) fn send_until_blocked(&mut self, piece: &[u8], length: usize) -> usize {
         let stream = self.stream.get_mut();
         stream
@@ -247,7 +248,7 @@ impl Client {
         sent
     }
 
-    /// Sends `length` bytes of a body.
+    /// Sends `length` bytes of a body, as repetitions of `piece`.
     pub(crate) fn send_rest(&mut self, piece: &[u8], mut length: usize) {
         while length > 0 {
             let n = piece.len().min(length);
@@ -293,7 +294,7 @@ impl Client {
         })
     }
 
-    /// Reads the head of a response if it begins within `wait`.
+    /// Reads the head of a response. Returns `None` if its first byte does not arrive within `wait`.
     pub(crate) fn head_within(&mut self, wait: Duration) -> Option<Answer> {
         let stream = self.stream.get_mut();
         stream.set_read_timeout(Some(wait)).expect("a timeout");
@@ -303,7 +304,7 @@ impl Client {
         if begun { self.try_head() } else { None }
     }
 
-    /// Reads a response, complete or up to the point where it breaks off. Skips interim responses.
+    /// Reads a response, or its beginning if the edge closes the connection early. Skips interim responses.
     pub(crate) fn answer(&mut self, method: &str) -> Answer {
         let mut answer = self.head();
         while answer.status < 200 {
@@ -376,7 +377,7 @@ impl Client {
         }
     }
 
-    /// Closes the connection with a reset, as a client that was killed does.
+    /// Closes the connection with a reset, like a client whose process was killed.
     pub(crate) fn reset(self) {
         let socket = socket2::Socket::from(self.stream.into_inner());
         socket.set_linger(Some(Duration::ZERO)).expect("a linger");

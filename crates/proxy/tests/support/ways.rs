@@ -19,8 +19,8 @@ pub(crate) fn h1(addr: SocketAddr, request: &str) -> Answer {
     client.answer(method)
 }
 
-/// Changes a request so that hyper serves it: the fast path hands requests with unknown connection options over
-/// to hyper. The edge removes the option.
+/// Adds an unknown connection option to a request. The fast path passes requests with unknown options to hyper.
+/// The edge does not forward the option.
 pub(crate) fn for_hyper(request: &str) -> String {
     let end = request.find("\r\n\r\n").expect("a head's end");
     let (head, rest) = request.split_at(end);
@@ -49,7 +49,8 @@ impl Default for H2<'_> {
     }
 }
 
-/// Sends one HTTP/2 request by prior knowledge on a new connection. Returns `None` if the stream is reset.
+/// Sends one HTTP/2 request on a new connection, with prior knowledge (RFC 9113 §3.3). Returns `None` if the
+/// edge resets the stream.
 pub(crate) fn h2(addr: SocketAddr, request: &H2<'_>) -> Option<Answer> {
     let mut parts = http::uri::Parts::default();
     parts.path_and_query = Some(request.path.parse().expect("a path"));

@@ -1,11 +1,11 @@
-//! A connection that a test reads byte by byte.
+//! A plain connection to the edge. The test sends and receives bytes, without an HTTP library.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use super::support::{Bed, TIMEOUT};
 
-/// A connection whose bytes the test reads in the order of their arrival.
+/// A connection to the edge.
 pub(crate) struct Wire(pub(crate) TcpStream);
 
 impl Wire {

@@ -190,7 +190,8 @@ fn pragma_counts_only_without_cache_control() {
     assert!(request("").is_empty());
 }
 
-/// A naive parser of directives in the plain grammar.
+/// Returns the smallest `max-age` of the parts, computed without the parser. A `max-age` without a value counts
+/// as zero.
 fn naive_max_age(parts: &[(String, Option<u64>)]) -> Option<u32> {
     parts
         .iter()
@@ -233,7 +234,7 @@ proptest! {
         prop_assert_eq!(directives.no_store, parts.iter().any(|(name, _)| name == "no-store"));
     }
 
-    /// A `no-store` member is found behind any bytes.
+    /// The parser finds a `no-store` member after any bytes.
     #[test]
     fn no_bytes_hide_a_later_no_store(junk in proptest::collection::vec(any::<u8>(), 0..80)) {
         // A quote in the random bytes can only close within them, because no quote follows.

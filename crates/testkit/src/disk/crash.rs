@@ -1,32 +1,34 @@
-//! The content of a disk after a power loss between two operations.
+//! Computes the content of a simulated disk after a power loss between two operations.
 
 use std::collections::BTreeMap;
 
 use edgeward_types::{Seed, SplitMix64};
 
-/// An entry of the journal.
+/// An entry of the journal of a [`SimulatedDisk`](super::SimulatedDisk).
 #[derive(Clone, Debug)]
 pub(super) enum Operation {
     Write { offset: usize, bytes: Vec<u8> },
     Sync,
 }
 
-/// The fate of writes that no sync has covered.
+/// How a crash treats the unsynced writes: the writes after the last sync before the crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harm {
-    /// All writes are kept, as after `kill -9`, which the kernel survives.
+    /// All unsynced writes are kept, as after `kill -9`: the process dies, but the kernel still writes its
+    /// data.
     KeepUnsynced,
-    /// All writes are lost.
+    /// All unsynced writes are lost.
     LoseUnsynced,
-    /// The last write is kept up to some sector. All earlier writes are kept.
+    /// A random number of the first sectors of the last write is kept. All earlier writes are kept.
     TearLastWrite,
-    /// Each write is kept or lost as a whole, in any order.
+    /// Each unsynced write is either kept or lost completely. The kept writes are applied in random order.
     LoseWrites,
-    /// Each sector of 512 bytes has its old content, or that of any unsynced write to it.
+    /// Each sector of 512 bytes has its old content, or the content of any unsynced write to this sector.
     TearSectors,
-    /// As [`TearSectors`](Self::TearSectors), in blocks of 4 KiB.
+    /// Like [`TearSectors`](Self::TearSectors), with blocks of 4 KiB instead of sectors.
     TearBlocks,
-    /// As [`TearSectors`](Self::TearSectors), and some sectors contain noise, which checksums must detect.
+    /// Like [`TearSectors`](Self::TearSectors), but some sectors contain random bytes. Checksums of the store
+    /// must detect these bytes.
     Garble,
 }
 
@@ -43,13 +45,13 @@ impl Harm {
     ];
 }
 
-/// The possible crashes of one run, from the journal of a disk.
+/// Computes the content of the disk after a crash, for each boundary between two operations of the journal.
 #[derive(Debug)]
 pub struct Crashes {
     journal: Vec<Operation>,
-    /// The content that the last sync before `unsynced` covers.
+    /// The content with all writes before the operation `unsynced`, which a sync has made durable.
     durable: Vec<u8>,
-    /// The first operation after that sync.
+    /// The index of the first operation after the last sync.
     unsynced: usize,
     draws: Draws,
 }
@@ -69,11 +71,12 @@ impl Crashes {
         0..=self.journal.len()
     }
 
-    /// Returns a possible content after a crash at `boundary`. Boundaries must be passed in ascending order.
+    /// Returns a possible content of the disk after a crash at `boundary`. The caller must pass boundaries in
+    /// ascending order.
     ///
     /// # Panics
     ///
-    /// Panics if a sync lies between `boundary` and a later boundary that was passed before.
+    /// Panics if an earlier call had a later boundary and a sync lies between the two boundaries.
     pub fn image(&mut self, boundary: usize, harm: Harm) -> Vec<u8> {
         self.settle(boundary);
         let mut image = self.durable.clone();
@@ -89,7 +92,7 @@ impl Crashes {
             Harm::LoseUnsynced => {}
             Harm::KeepUnsynced => pending.iter().for_each(|write| apply(&mut image, write)),
             Harm::LoseWrites => {
-                // The kept writes and their order are random.
+                // A random half of the writes is kept, in random order.
                 let mut left = pending;
                 while !left.is_empty() {
                     let write = left.swap_remove(draws.below(left.len()));
@@ -123,7 +126,7 @@ impl Crashes {
         image
     }
 
-    /// Brings `durable` up to the last sync before `boundary`.
+    /// Applies all writes before the last sync before `boundary` to `durable`.
     fn settle(&mut self, boundary: usize) {
         assert!(
             self.unsynced <= boundary,
@@ -147,7 +150,8 @@ fn apply(image: &mut [u8], &(offset, bytes): &(usize, &[u8])) {
     image[offset..offset + bytes.len()].copy_from_slice(bytes);
 }
 
-/// Keeps each piece of `grain` bytes, or replaces it by the content of one of the writes to it.
+/// For each piece of `grain` bytes of the image, either keeps the old content or takes the content of one of
+/// the unsynced writes to it.
 fn tear(image: &mut [u8], pending: &[(usize, &[u8])], grain: usize, draws: &mut Draws) {
     let mut versions: BTreeMap<usize, Vec<&[u8]>> = BTreeMap::new();
     for (offset, bytes) in pending {
@@ -156,7 +160,8 @@ fn tear(image: &mut [u8], pending: &[(usize, &[u8])], grain: usize, draws: &mut 
             versions.entry(at).or_default().push(piece);
         }
     }
-    // Some crashes lose few writes and others nearly all.
+    // The share of replaced pieces is random, so that some crashes lose few writes and others nearly all
+    // writes.
     let of_ten = 1 + draws.below(9);
     for (at, written) in versions {
         if draws.below(10) < of_ten {

@@ -1,4 +1,4 @@
-//! The faults of a simulated disk.
+//! The faults that a test can inject into a simulated disk.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::Gate;
 
-/// An error of the kernel for a disk.
+/// An error that the kernel returns for a disk operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Errno {
     /// `EIO`: the device failed.
@@ -32,17 +32,17 @@ impl Errno {
 pub enum Fault {
     /// Reads fail.
     Reads(Errno),
-    /// Reads return half of the bytes, as from a truncated file.
+    /// Reads return half of the bytes and then the end of the file, as from a truncated file.
     ShortReads,
-    /// Reads that may not wait return no bytes. Reads that may wait return all bytes.
+    /// Reads that must not wait for the disk return no bytes. Reads that may wait return all bytes.
     ReadsWait,
     /// Writes fail before the first byte.
     Writes(Errno),
-    /// Writes fail half-way.
+    /// Writes fail after about half of their sectors.
     ShortWrites,
     /// Syncs fail.
     Syncs(Errno),
-    /// Each write waits at this gate, so that the test chooses how slow the disk is.
+    /// Each write waits at this gate. The test thereby decides how long a write takes.
     WritesWait(Gate),
 }
 
@@ -65,7 +65,7 @@ impl Faults {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Returns how many of `bytes` a read returns.
+    /// Returns the number of bytes that a read of `bytes` bytes returns, or the error of the read.
     pub(super) fn before_read(&self, bytes: usize) -> io::Result<usize> {
         self.first(|fault| match fault {
             Fault::Reads(errno) => Some(Err(errno.error())),
@@ -109,7 +109,8 @@ impl Faults {
         refusal.map_or(Ok(()), Err)
     }
 
-    /// Returns the result of the first fault that `matters` accepts, and counts the fault.
+    /// Returns the first value that `matters` returns for an active fault. If there is one, increments the
+    /// counter of failures.
     fn first<T>(&self, matters: impl FnMut(&Fault) -> Option<T>) -> Option<T> {
         let found = self.now().iter().find_map(matters);
         if found.is_some() {

@@ -2,8 +2,8 @@
 //!
 //! After a given number of bytes, the lines read since the last checkpoint are counted and saved as a partial
 //! result in a folder. A later run reads only the remaining lines. At the end the partial results are merged. A
-//! checkpoint includes either all or no lines of a compressed log. Of an uncompressed log, it includes all
-//! lines up to some line.
+//! checkpoint includes either all or no lines of a compressed log. It may include the first lines of an
+//! uncompressed log.
 
 use std::fs::{self, File};
 use std::io;

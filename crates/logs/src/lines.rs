@@ -67,7 +67,8 @@ impl<'b> Lines<'b> {
         ))
     }
 
-    /// Returns the bytes after the last line feed, or `None` if there are none or they are not a complete line.
+    /// Returns the bytes after the last line feed, or `None` if no bytes remain or they are not a complete
+    /// line.
     fn last(&mut self) -> Option<Range<usize>> {
         let line = self.at..self.buffer.filled().len();
         self.at = line.end;

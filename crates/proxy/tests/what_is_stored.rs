@@ -125,8 +125,8 @@ fn errors_with_a_lifetime_are_stored_if_configured() {
     }
 }
 
-/// The memory tier has one byte and stores no object, not even Vary markers. Whether a response is stored
-/// depends only on the disk's admission.
+/// The memory tier has one byte and stores no object, not even Vary markers. Only the disk's admission decides
+/// if a response is stored.
 #[test]
 fn a_variant_is_written_at_its_second_request_like_other_responses() {
     for vary in [false, true] {

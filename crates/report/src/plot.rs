@@ -455,8 +455,8 @@ fn legend<'a>(out: &mut String, series: impl Iterator<Item = (&'a Series, usize)
     Ok(())
 }
 
-/// Reduces the number of points to at most [`MAX_POINTS`]. Of each interval, the first, lowest, highest and
-/// last point remain, so the drawing looks the same on a screen.
+/// Reduces the number of points to at most [`MAX_POINTS`]. The first, lowest, highest and last point of each
+/// interval remain, so the drawing looks the same on a screen.
 fn thin(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     if points.len() <= MAX_POINTS {
         return points;

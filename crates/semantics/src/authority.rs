@@ -10,15 +10,16 @@ use std::fmt;
 
 /// A valid `host[:port]` of a request.
 ///
-/// Canonical form: the host in lower case without its final dot, and the port as a decimal number if it is not
-/// the default of the scheme. User information is rejected, because HTTP requests must not carry it (RFC 9110
-/// §4.2.4).
+/// The canonical form is the host in lower case without its final dot, followed by the port as a decimal number
+/// if it is not the default port of the scheme. User information is rejected, because HTTP requests must not
+/// carry it (RFC 9110 §4.2.4).
 #[derive(Clone, Copy, Debug)]
 pub struct Authority<'a> {
     /// The host with the letter case of the request, without a final dot. An IPv6 address keeps its brackets.
     host: &'a str,
     /// The port, or `None` if it is the default port of the scheme.
     port: Option<u16>,
+    /// The text as received.
     text: &'a str,
 }
 
@@ -41,7 +42,8 @@ impl<'a> Authority<'a> {
         let host = match host.strip_prefix('[').and_then(|h| h.strip_suffix(']')) {
             Some(address) if address.parse::<Ipv6Addr>().is_ok() => host,
             Some(_) => return Err(refuse()),
-            // A final dot marks an absolute name (RFC 3986 §3.2.2). Names in HTTP are always absolute.
+            // A final dot marks an absolute name (RFC 3986 §3.2.2). Names in HTTP are always absolute, so the
+            // dot is removed.
             None => host.strip_suffix('.').unwrap_or(host),
         };
         let is_name = host.starts_with('[') || host.bytes().all(is_name_byte);
@@ -176,7 +178,7 @@ const fn is_name_byte(byte: u8) -> bool {
         )
 }
 
-/// 65535 has five digits.
+/// The maximum number of digits of a port: 65535 has five.
 const PORT_DIGITS_MAX: usize = 5;
 
 /// The number of characters of an invalid authority that the error message repeats.
@@ -255,7 +257,7 @@ mod tests {
     }
 
     proptest! {
-        /// The canonical form of a canonical form is itself, and both are the same authority.
+        /// Parsing a canonical form returns an equal authority, whose canonical form is the same text.
         #[test]
         fn the_canonical_form_is_a_fixed_point(
             scheme in "https?",
@@ -270,7 +272,7 @@ mod tests {
             }
         }
 
-        /// Two authorities are equal if and only if their canonical forms are.
+        /// Two authorities are equal if and only if their canonical forms are equal.
         #[test]
         fn equal_authorities_have_equal_forms(
             a in "[abAB]{1,2}[.]?(:(80|81|)?)?",

@@ -1,11 +1,11 @@
 //! A tolerant parser of `Cache-Control` (RFC 9111 §5.2) and the legacy `Pragma`.
 //!
-//! The parser never fails. It reads unclear input in the way that stores or reuses less. It ignores unknown
-//! directives (§5.2.3). If a directive occurs twice, the more restrictive value counts. An argument that is not
-//! delta-seconds makes the response stale at once (§4.2.1).
+//! The parser never fails. If input is ambiguous, the parser chooses the reading that stores or reuses less. It
+//! ignores unknown directives (§5.2.3). If a directive occurs twice, the more restrictive value counts. An
+//! argument that is not delta-seconds makes the response stale at once (§4.2.1).
 //!
-//! The targeted field of RFC 9213 is not supported yet. The whole crate reads directives with
-//! [`ResponseDirectives::from_headers`], so only that function will choose between the fields.
+//! The targeted field of RFC 9213 is not supported yet. All code of this crate reads directives with
+//! [`ResponseDirectives::from_headers`], so the targeted field will need a change in this function only.
 
 use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, PRAGMA};
 
@@ -20,31 +20,31 @@ pub const DELTA_SECONDS_MAX: u32 = 1 << 31;
 /// The `Cache-Control` directives of a response (§5.2.2), from all header lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResponseDirectives {
-    /// §5.2.2.1. An invalid number is read as 0.
+    /// `max-age` (§5.2.2.1) in seconds. An invalid number is read as 0.
     pub max_age: Option<u32>,
-    /// §5.2.2.10. An invalid number is read as 0.
+    /// `s-maxage` (§5.2.2.10) in seconds. An invalid number is read as 0.
     pub s_maxage: Option<u32>,
-    /// RFC 5861 §3. An invalid number is read as 0.
+    /// `stale-while-revalidate` (RFC 5861 §3) in seconds. An invalid number is read as 0.
     pub stale_while_revalidate: Option<u32>,
-    /// RFC 5861 §4. An invalid number is read as 0.
+    /// `stale-if-error` (RFC 5861 §4) in seconds. An invalid number is read as 0.
     pub stale_if_error: Option<u32>,
-    /// §5.2.2.4.
+    /// `no-cache` (§5.2.2.4).
     pub no_cache: FieldScope,
-    /// §5.2.2.7.
+    /// `private` (§5.2.2.7).
     pub private: FieldScope,
-    /// §5.2.2.5.
+    /// `no-store` (§5.2.2.5).
     pub no_store: bool,
-    /// §5.2.2.9.
+    /// `public` (§5.2.2.9).
     pub public: bool,
-    /// §5.2.2.2.
+    /// `must-revalidate` (§5.2.2.2).
     pub must_revalidate: bool,
-    /// §5.2.2.8.
+    /// `proxy-revalidate` (§5.2.2.8).
     pub proxy_revalidate: bool,
-    /// §5.2.2.3.
+    /// `must-understand` (§5.2.2.3).
     pub must_understand: bool,
-    /// §5.2.2.6.
+    /// `no-transform` (§5.2.2.6).
     pub no_transform: bool,
-    /// RFC 8246. Concerns reloads in private caches; stored only for the log.
+    /// `immutable` (RFC 8246). It concerns reloads in private caches, and is stored only for the log.
     pub immutable: bool,
 }
 
@@ -100,15 +100,15 @@ impl ResponseDirectives {
     }
 }
 
-/// The part of a response to which `no-cache` or `private` applies.
+/// The fields of a response to which `no-cache` or `private` applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum FieldScope {
     /// The directive is absent.
     #[default]
     Absent,
-    /// The qualified form: only these header fields.
+    /// The directive lists header fields (the qualified form) and applies only to them.
     Fields(Vec<HeaderName>),
-    /// The whole response.
+    /// The directive applies to the whole response.
     Whole,
 }
 
@@ -121,8 +121,8 @@ impl FieldScope {
         }
     }
 
-    /// Adds one more occurrence of the directive. An empty list, or a member that is not a field name, means
-    /// the whole response, because the sender intended to protect something.
+    /// Adds an occurrence of the directive. If its list is empty or has a member that is not a field name, the
+    /// directive applies to the whole response, because it is unknown what the sender intended to protect.
     fn restrict(&mut self, argument: Argument<'_>) {
         if *self == Self::Whole {
             return;
@@ -159,21 +159,21 @@ impl FieldScope {
 /// The `Cache-Control` directives of a request (§5.2.1), or its `Pragma` (§5.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestDirectives {
-    /// §5.2.1.1: the maximum age of the response in seconds.
+    /// `max-age` (§5.2.1.1): the maximum age of the response in seconds.
     pub max_age: Option<u32>,
-    /// §5.2.1.2: the client accepts a stale response.
+    /// `max-stale` (§5.2.1.2): the client accepts a stale response.
     pub max_stale: Option<MaxStale>,
-    /// §5.2.1.3: the response must stay fresh for at least this many seconds.
+    /// `min-fresh` (§5.2.1.3): the response must stay fresh for at least this many seconds.
     pub min_fresh: Option<u32>,
-    /// RFC 5861 §4.
+    /// `stale-if-error` (RFC 5861 §4) in seconds.
     pub stale_if_error: Option<u32>,
-    /// §5.2.1.4, or `Pragma: no-cache` without any `Cache-Control`.
+    /// `no-cache` (§5.2.1.4), or `Pragma: no-cache` without any `Cache-Control`.
     pub no_cache: bool,
-    /// §5.2.1.5.
+    /// `no-store` (§5.2.1.5).
     pub no_store: bool,
-    /// §5.2.1.6.
+    /// `no-transform` (§5.2.1.6).
     pub no_transform: bool,
-    /// §5.2.1.7.
+    /// `only-if-cached` (§5.2.1.7).
     pub only_if_cached: bool,
 }
 
@@ -201,7 +201,7 @@ impl RequestDirectives {
         requested
     }
 
-    /// Returns true if the request has no directive. The stored response alone then decides.
+    /// Returns true if the request has no directive. Its reuse then depends only on the stored response.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -240,7 +240,7 @@ impl RequestDirectives {
     }
 }
 
-/// The text after a directive's `=`.
+/// The argument of a directive: the text after its `=`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Argument<'a> {
     Absent,
@@ -286,8 +286,8 @@ fn restrict(limit: &mut Option<u32>, secs: u32) {
     *limit = Some(limit.map_or(secs, |other| other.min(secs)));
 }
 
-/// A directive name in lower case, stored without allocation. Longer names than all known names are truncated
-/// and stay unknown.
+/// A directive name in lower case, stored without allocation. Names that are longer than all known names are
+/// truncated and remain unknown names.
 #[derive(Clone, Copy)]
 struct DirectiveName {
     bytes: [u8; NAME_BYTES_MAX],
@@ -316,8 +316,8 @@ fn directives(line: &[u8]) -> impl Iterator<Item = (DirectiveName, Argument<'_>)
             None => (member, Argument::Absent),
             Some(at) => (&member[..at], argument(&member[at + 1..])),
         };
-        // The grammar allows no space around `=`. The name still counts, so that `private = "x"` restricts, but
-        // the argument is invalid.
+        // The grammar allows no space around `=`. With a space, the argument is invalid, but the directive
+        // still counts: `private = "x"` makes the whole response private.
         let trimmed = list::trim(name);
         let argument = if trimmed.len() == name.len() {
             argument
@@ -342,5 +342,6 @@ fn argument(bytes: &[u8]) -> Argument<'_> {
 const NAME_BYTES_MAX: usize = 23;
 const _: () = assert!("stale-while-revalidate".len() < NAME_BYTES_MAX);
 
-/// The limit of fields in a qualified directive. Above it, the directive applies to the whole response.
+/// The maximum number of fields in a qualified directive. If there are more, the directive applies to the whole
+/// response.
 const QUALIFIED_FIELDS_MAX: usize = 32;

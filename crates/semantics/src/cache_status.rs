@@ -17,7 +17,7 @@ pub struct CacheStatus {
     pub outcome: Outcome,
     /// The status of the origin's response, if the request was forwarded (§2.3).
     pub fwd_status: Option<u16>,
-    /// Remaining freshness lifetime in seconds, negative if stale (§2.4).
+    /// The remaining freshness lifetime in seconds, negative if the response is stale (§2.4).
     pub ttl: Option<i64>,
     /// True if the response was stored (§2.5).
     pub stored: bool,
@@ -41,7 +41,7 @@ pub enum Outcome {
 pub enum Forward {
     /// The configuration excludes the request from caching.
     Bypass,
-    /// The method's semantics require it.
+    /// The semantics of the method require it, for example of POST.
     Method,
     /// No response is stored for the URI.
     UriMiss,
@@ -53,7 +53,7 @@ pub enum Forward {
     Request,
     /// The stored response is stale.
     Stale,
-    /// Part of the response is stored.
+    /// Only a part of the response is stored.
     Partial,
 }
 
@@ -129,7 +129,7 @@ impl CacheStatus {
             .expect("a String takes everything");
     }
 
-    /// Returns the member as a field value. For a hit the only allocation is the value itself.
+    /// Returns the member as a field value. For a hit, the only allocation is the returned value.
     pub fn to_header_value(&self, node: &str) -> HeaderValue {
         let mut line = ShortLine {
             bytes: [0; SHORT_LINE_BYTES],
@@ -143,7 +143,7 @@ impl CacheStatus {
                 HeaderValue::from_bytes(line.as_bytes())
             }
         };
-        // Only an invalid `node` leads to this default.
+        // This default is used only if `node` is invalid.
         value.unwrap_or_else(|_| HeaderValue::from_static("edgeward"))
     }
 
@@ -177,13 +177,14 @@ impl CacheStatus {
         Ok(())
     }
 
-    /// Appends the member after the members of caches nearer the origin (§2).
+    /// Appends the member to the field. Members of caches that are nearer to the origin come first (§2).
     pub fn append_to(&self, response: &mut HeaderMap, node: &str) {
         response.append(CACHE_STATUS, self.to_header_value(node));
     }
 
-    /// Parses the last member that `node` wrote: if two nodes have the same name, the one nearest the client.
-    /// Returns `None` if the field has no member of `node`, or if the member has neither `hit` nor `fwd`.
+    /// Parses the last member that `node` wrote. If two nodes have this name, this is the member of the node
+    /// that is nearer to the client. Returns `None` if the field has no member of `node`, or if the member has
+    /// neither `hit` nor `fwd`.
     pub fn from_headers(response: &HeaderMap, node: &str) -> Option<Self> {
         list::members(response, &CACHE_STATUS)
             .filter_map(|member| Self::parse_member(member, node))
@@ -236,7 +237,8 @@ impl CacheStatus {
     }
 }
 
-/// Writes the number without `write!`, which is slower: every response that is not a hit contains a status.
+/// Writes a status. Every response that is not a hit contains a status, so this function avoids `write!`, which
+/// is slower.
 fn write_status(status: u16, line: &mut impl fmt::Write) -> fmt::Result {
     if !(100..1000).contains(&status) {
         return write!(line, "{status}");
@@ -248,7 +250,7 @@ fn write_status(status: u16, line: &mut impl fmt::Write) -> fmt::Result {
     Ok(())
 }
 
-/// Yields the parts of a member between the semicolons outside strings, trimmed.
+/// Yields the parts of a member, trimmed. Semicolons outside strings separate the parts.
 struct Parameters<'a> {
     rest: Option<&'a [u8]>,
 }
@@ -308,8 +310,8 @@ fn bare_token(bytes: &[u8]) -> Option<&str> {
     is_token.then(|| std::str::from_utf8(bytes).ok()).flatten()
 }
 
-/// Writes a token if the text is one, otherwise a string. Bytes that a string cannot contain are omitted (RFC
-/// 8941 §3.3.3: visible ASCII and space).
+/// Writes the text as a token if it is a valid token, otherwise as a string. A string may contain only visible
+/// ASCII and spaces (RFC 8941 §3.3.3), so other bytes are omitted.
 fn write_token_or_string(text: &str, line: &mut impl fmt::Write) -> fmt::Result {
     if let Some(token) = bare_token(text.as_bytes()) {
         return line.write_str(token);
@@ -324,7 +326,7 @@ fn write_token_or_string(text: &str, line: &mut impl fmt::Write) -> fmt::Result 
     line.write_char('"')
 }
 
-/// A line on the stack. Writing fails if the text does not fit.
+/// A text of limited length on the stack. Writing fails if the text does not fit.
 struct ShortLine {
     bytes: [u8; SHORT_LINE_BYTES],
     length: usize,
@@ -340,7 +342,8 @@ impl fmt::Write for ShortLine {
     }
 }
 
-/// Holds `edgeward; fwd=vary-miss; fwd-status=200; ttl=…; stored; collapsed` and a short detail.
+/// The length of a [`ShortLine`] in bytes: enough for `edgeward; fwd=vary-miss; fwd-status=200; ttl=…; stored;
+/// collapsed` and a short detail.
 const SHORT_LINE_BYTES: usize = 128;
 
 /// The largest sf-integer (RFC 8941 §3.3.1).
@@ -380,7 +383,7 @@ mod tests {
         assert_eq!(line(&odd), r#"edgeward; fwd=bypass; detail="say \"a\\b\"""#);
     }
 
-    /// Method: details of lengths just below and above the size of the stack buffer.
+    /// Method: write details with lengths just below and above the size of the stack buffer.
     #[test]
     fn a_field_value_is_the_written_line_at_any_length() {
         for length in [0, 1, 100, 101, 102, 103, 104, 105, 1000] {
@@ -406,7 +409,8 @@ mod tests {
         );
     }
 
-    /// §2: members are listed from the origin to the client, so this cache's member is the last with its name.
+    /// §2: members are in the order from the origin to the client, so the member of this cache is the last one
+    /// with its name.
     #[test]
     fn the_member_of_this_cache_is_found_among_others() {
         let table = [
@@ -449,7 +453,7 @@ mod tests {
     }
 
     proptest! {
-        /// A written member is parsed back at any position of the list.
+        /// A member in the middle of a list is parsed to the status that was written.
         #[test]
         fn a_written_member_is_parsed_back(
             reason in proptest::option::of(0_usize..8),

@@ -11,7 +11,7 @@ use crate::date::parse_http_date;
 use crate::list;
 use crate::validators::{EntityTag, TagRef, Validators};
 
-/// How a usable stored response answers a conditional request.
+/// The kind of response with which a cache answers a conditional request, if the stored response may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evaluation {
     /// The full response. A `Range` may still select a part, see [`range`](crate::range).
@@ -20,8 +20,8 @@ pub enum Evaluation {
     NotModified,
 }
 
-/// Returns true if the request carries a condition that this module evaluates. Two lookups allow the hit path
-/// to skip the evaluation.
+/// Returns true if the request carries a condition that this module evaluates. Hits call this first: two
+/// lookups are cheaper than an evaluation.
 #[inline]
 pub fn is_conditional(request: &HeaderMap) -> bool {
     request.contains_key(IF_NONE_MATCH) || request.contains_key(IF_MODIFIED_SINCE)
@@ -82,12 +82,12 @@ pub fn not_modified_head(stored: &HeaderMap) -> HeaderMap {
 }
 
 /// Removes the client's conditions and range from a request, so that the origin sends a complete response that
-/// can be stored. The client is answered by [`evaluate`] afterwards.
+/// can be stored. The cache then calls [`evaluate`] with the original request to answer the client.
 pub fn remove_client_conditions(request: &mut HeaderMap) {
     list::remove_where(request, is_condition);
 }
 
-/// Returns true for fields that ask for less than the full response.
+/// Returns true for request fields that may lead to less than the full response.
 pub fn is_condition(name: &HeaderName) -> bool {
     matches!(
         *name,
@@ -112,7 +112,7 @@ pub fn revalidation_request(request: &mut HeaderMap, stored: &Validators) {
 /// Evaluates `If-None-Match` (RFC 9110 §13.1.2). Returns true if no listed tag weakly equals the stored tag.
 fn none_match(request: &HeaderMap, etag: Option<&EntityTag>) -> bool {
     let lines = request.get_all(IF_NONE_MATCH);
-    // `*` is false if any representation exists, and one is stored.
+    // The condition `*` is false if any representation exists. This is the case, because one is stored.
     if lines.iter().any(|line| list::trim(line.as_bytes()) == b"*") {
         return false;
     }
@@ -136,7 +136,7 @@ fn listed_tags(mut rest: &[u8]) -> impl Iterator<Item = TagRef<'_>> {
             match TagRef::parse(rest) {
                 Some((tag, after)) => {
                     rest = after;
-                    // A tag must end its member; `"a"b` is not a tag.
+                    // Only white space may follow a tag in its member: `"a"b` is not a tag.
                     let next = after.iter().find(|byte| !matches!(byte, b' ' | b'\t'));
                     if matches!(next, None | Some(b',')) {
                         return Some(tag);
@@ -172,7 +172,8 @@ mod tests {
             .replace("{later}", LATER)
     }
 
-    /// RFC 9110 §13.1.2, §13.1.3, §13.2 and RFC 9111 §4.3.2: stored head, request, expected answer.
+    /// RFC 9110 §13.1.2, §13.1.3, §13.2 and RFC 9111 §4.3.2. Each row: the stored head, the request, and the
+    /// expected evaluation.
     #[test]
     fn conditions_are_evaluated_in_the_order_of_the_rfc() {
         use Evaluation::{Full, NotModified};
@@ -223,7 +224,7 @@ mod tests {
                 "if-modified-since: {later}\nif-modified-since: {later}",
                 Full,
             ),
-            // Without Last-Modified the Date is compared.
+            // Without Last-Modified, the condition is compared with Date.
             ("date: {then}", "if-modified-since: {then}", NotModified),
             ("date: {then}", "if-modified-since: {earlier}", Full),
             ("", "if-modified-since: {later}", Full),
@@ -247,7 +248,7 @@ mod tests {
         }
     }
 
-    /// RFC 9111 §4.3.1.
+    /// RFC 9111 §4.3.1: the conditions of the client are removed, and the stored validators are sent.
     #[test]
     fn a_revalidation_sends_only_the_stored_validators() {
         let mut request = headers(
@@ -271,7 +272,7 @@ mod tests {
         assert!(request.is_empty(), "an invalid date is not sent");
     }
 
-    /// RFC 9110 §15.4.5: the fields that a 304 must repeat are retained.
+    /// RFC 9110 §15.4.5: a 304 must repeat certain fields of the stored head.
     #[test]
     fn a_304_has_all_fields_except_those_that_describe_the_content() {
         let stored = headers(

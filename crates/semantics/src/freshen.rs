@@ -1,5 +1,5 @@
-//! Updates the head of a stored response with the fields of a 304 response or a response to HEAD (RFC 9111
-//! §3.2, §4.3.4, §4.3.5).
+//! Updates the head of a stored response with the fields of a 304 or of a response to HEAD (RFC 9111 §3.2,
+//! §4.3.4, §4.3.5).
 
 use http::header::{
     AGE, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE, ETAG, HeaderMap,

@@ -11,8 +11,8 @@ use crate::list;
 /// The connection options of a stripped request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionOptions {
-    /// `TE: trailers`: the client accepts trailer fields (§10.1.4). A driver that forwards trailers writes its
-    /// own `TE`.
+    /// True if the client sent `TE: trailers`: it accepts trailer fields (§10.1.4). The field itself is
+    /// removed. A proxy that forwards trailers writes its own `TE`.
     pub takes_trailers: bool,
     /// The `Upgrade` field, if `Connection` lists it (§7.8).
     pub upgrade: Option<HeaderValue>,
@@ -34,7 +34,7 @@ pub fn strip_request(request: &mut HeaderMap) -> ConnectionOptions {
             None
         },
     };
-    // §11.7.2: the first inbound proxy that expects credentials consumes them.
+    // §11.7.2: `Proxy-Authorization` is for the first proxy that expects credentials, so it is not forwarded.
     strip(request, |name| {
         is_hop_by_hop(name) || *name == PROXY_AUTHORIZATION
     });
@@ -49,7 +49,8 @@ pub fn strip_response(response: &mut HeaderMap) {
     });
 }
 
-/// Adds this node to `Via` (§7.6.3): `1.1 name`.
+/// Adds this node to `Via` (§7.6.3), for example `1.1 name`. `received` is the HTTP version of the received
+/// message.
 pub fn append_via(headers: &mut HeaderMap, received: Version, name: &str) {
     let version = match received {
         Version::HTTP_09 => "0.9",
@@ -78,9 +79,9 @@ pub fn is_loop(request: &HeaderMap, name: &str) -> bool {
 /// The effect of `Max-Forwards` on a TRACE or OPTIONS request (§7.6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxForwards {
-    /// Forward the request. The field, if present, was decremented.
+    /// Forward the request. If it had the field, the value was decremented.
     Forward,
-    /// The value was 0: respond as the final recipient.
+    /// Respond as the final recipient, because the value was 0.
     RespondHere,
 }
 
@@ -216,7 +217,7 @@ mod tests {
         assert_eq!(message, headers(lines));
     }
 
-    /// §7.6.3.
+    /// §7.6.3: each node appends its name, so a node can find its own name in a request that loops.
     #[test]
     fn via_is_appended_and_reveals_loops() {
         let mut request = headers("via: 1.0 fred, 1.1 p.example.net (squid)");
@@ -235,7 +236,7 @@ mod tests {
         assert!(!is_loop(&request, "(squid)"));
     }
 
-    /// §7.6.2.
+    /// §7.6.2: an invalid value is ignored, and other methods ignore the field.
     #[test]
     fn max_forwards_counts_for_trace_and_options_alone() {
         let count = |method: &Method, line: &str| {

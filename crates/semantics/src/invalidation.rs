@@ -5,8 +5,8 @@ use http::{Method, StatusCode};
 
 use crate::cache_key::Target;
 
-/// Returns true if the response invalidates: the method is not known to be safe and the response is not an
-/// error.
+/// Returns true if the response invalidates stored responses: the method is not known to be safe, and the
+/// response is not an error.
 pub fn applies(method: &Method, status: StatusCode) -> bool {
     !is_safe(method) && (status.is_success() || status.is_redirection())
 }
@@ -14,7 +14,8 @@ pub fn applies(method: &Method, status: StatusCode) -> bool {
 /// Returns the primary keys to remove: the target, and `Location` and `Content-Location` if they have the same
 /// origin. Returns an empty list if [`applies`] returns false.
 ///
-/// Keys of other origins are never returned. Otherwise any server could clear the cached responses of another.
+/// Keys of other origins are never returned, because a server must not remove the cached responses of another
+/// server.
 pub fn targets(
     method: &Method,
     status: StatusCode,
@@ -38,7 +39,7 @@ pub fn targets(
     keys
 }
 
-/// RFC 9110 §9.2.1. An unknown method counts as unsafe (RFC 9111 §4.4).
+/// Returns true for safe methods (RFC 9110 §9.2.1). An unknown method counts as unsafe (RFC 9111 §4.4).
 fn is_safe(method: &Method) -> bool {
     matches!(
         method.as_str(),
@@ -46,7 +47,7 @@ fn is_safe(method: &Method) -> bool {
     )
 }
 
-/// Returns the key of a URI reference if it has the target's origin (RFC 3986 §5.2).
+/// Resolves a URI reference (RFC 3986 §5.2) and returns its key, if it has the same origin as the target.
 fn same_origin_key(target: &Target<'_>, reference: &str) -> Option<Vec<u8>> {
     let reference = reference.split('#').next().unwrap_or_default();
     let (scheme, rest) = match split_scheme(reference) {
@@ -133,7 +134,7 @@ mod tests {
             .collect()
     }
 
-    /// §4.4: unsafe or unknown methods, and responses that are not errors.
+    /// §4.4: unsafe and unknown methods invalidate if the response is not an error.
     #[test]
     fn only_unsafe_methods_that_succeed_invalidate() {
         let itself = vec!["http://h/a/b?q".to_owned()];

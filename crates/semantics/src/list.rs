@@ -18,8 +18,8 @@ pub(crate) fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> 
     members(headers, name).any(|member| member.eq_ignore_ascii_case(token.as_bytes()))
 }
 
-/// Removes every field for which `is_removed` returns true. Usually no field matches, so one check of each name
-/// suffices.
+/// Removes every field for which `is_removed` returns true. Usually no field matches, so the names are checked
+/// once and the function returns.
 pub(crate) fn remove_where(headers: &mut HeaderMap, is_removed: impl Fn(&HeaderName) -> bool) {
     while let Some(name) = headers.keys().find(|name| is_removed(name)).cloned() {
         headers.remove(name);
@@ -37,7 +37,8 @@ pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// Returns the index of the quote that closes the one at `open` (§5.6.4), if any.
+/// Returns the index of the quote that closes the quoted string that begins at `open` (§5.6.4), or `None` if
+/// the string is not closed.
 pub(crate) fn closing_quote(bytes: &[u8], open: usize) -> Option<usize> {
     let mut at = open + 1;
     while let Some(&byte) = bytes.get(at) {
@@ -63,12 +64,12 @@ pub(crate) const fn is_token_byte(byte: u8) -> bool {
 
 /// Splits one line at the commas outside quoted strings.
 ///
-/// An unclosed quote is an ordinary byte. In `no-cache="a, no-store` the restrictive `no-store` must not become
-/// part of a string.
+/// An unclosed quote is an ordinary byte. Therefore `no-store` in `no-cache="a, no-store` is a member of its
+/// own and not part of a string.
 pub(crate) struct Members<'a> {
     rest: Option<&'a [u8]>,
-    /// False after an unclosed quote. Later quotes are not tried, so that parsing a line of `"\"\"\"` takes
-    /// linear time.
+    /// False after an unclosed quote. Later quotes are then ordinary bytes too, so that parsing a line of
+    /// `"\"\"\"` takes linear time.
     quotes_close: bool,
 }
 

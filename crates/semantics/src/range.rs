@@ -21,14 +21,14 @@ pub enum RangeAnswer {
 /// Bytes `first..=last` of a body. The range is never empty and lies within the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteRange {
-    /// Index of the first byte.
+    /// The index of the first byte.
     pub first: u64,
-    /// Index of the last byte.
+    /// The index of the last byte.
     pub last: u64,
 }
 
 impl ByteRange {
-    /// Number of bytes.
+    /// Returns the number of bytes.
     pub const fn length(self) -> u64 {
         self.last - self.first + 1
     }
@@ -76,8 +76,8 @@ pub fn decide(
     }
 }
 
-/// Evaluates `If-Range` (§13.1.5). The range counts only if the client's parts belong to this representation.
-/// Only a strong validator proves this.
+/// Evaluates `If-Range` (§13.1.5). The range counts only if the parts that the client already has belong to
+/// this representation. Only a strong validator proves this.
 fn if_range_holds(request: &HeaderMap, stored: &Validators) -> bool {
     let Some(condition) = request.get(IF_RANGE) else {
         return true;
@@ -97,9 +97,9 @@ fn if_range_holds(request: &HeaderMap, stored: &Validators) -> bool {
 /// One requested range (§14.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RangeSpec {
-    /// `first-` or `first-last`.
+    /// The form `first-` or `first-last`.
     From { first: u64, last: Option<u64> },
-    /// `-length`.
+    /// The form `-length`: the last bytes of the body.
     Suffix { length: u64 },
 }
 

@@ -1,9 +1,9 @@
 //! The canonical form of request fields, used both in `Vary` keys and in forwarded requests.
 //!
-//! With a normalised value in the key and the raw value sent to the origin, a client could poison the cache:
-//! the response to `Accept-Language: d e` would be stored for `de`. [`write_value`] therefore makes both. It
-//! changes a value only where the change has no meaning by RFC 9110. A member with unknown syntax keeps its
-//! bytes.
+//! If the key had the normalised value but the origin got the raw value, a client could poison the cache: the
+//! response to `Accept-Language: d e` would be stored for `de`. [`write_value`] therefore makes the value for
+//! both. It makes only changes that have no meaning according to RFC 9110. A member with unknown syntax keeps
+//! its bytes.
 
 use http::header::{
     ACCEPT, ACCEPT_CHARSET, ACCEPT_ENCODING, ACCEPT_LANGUAGE, HeaderMap, HeaderName,
@@ -24,7 +24,8 @@ pub fn has_canonical_form(name: &HeaderName) -> bool {
 /// The lines of a field without a canonical form are separated by a carriage return, which no value contains.
 /// They are forwarded as separate lines, because an origin may treat them differently from a list in one line.
 ///
-/// Writes directly into the key: with `Vary: Accept-Encoding` this function runs on every hit.
+/// The function writes directly into the key, without a temporary value, because it runs on every hit with
+/// `Vary: Accept-Encoding`.
 pub fn write_value(name: &HeaderName, request: &HeaderMap, out: &mut Vec<u8>) {
     if *name == ACCEPT_ENCODING {
         write_accept_encoding(request, out);
@@ -48,16 +49,17 @@ pub fn write_value(name: &HeaderName, request: &HeaderMap, out: &mut Vec<u8>) {
 }
 
 /// Writes the sorted codings with their weights, each once, since order has no meaning (RFC 9110 §12.5.3).
-/// `gzip, br` and `br;q=1.0,gzip` become equal. Browsers write this field in several ways, and each would
-/// otherwise get its own copy of every compressed object.
+/// `gzip, br` and `br;q=1.0,gzip` become equal. Browsers write this field in several ways. Without this
+/// normalisation, each of them would get its own copy of every compressed object.
 fn write_accept_encoding(request: &HeaderMap, out: &mut Vec<u8>) {
     let start = out.len();
-    // The end of each coding in `out`, so that codings are sorted without a copy.
+    // The positions in `out` at which the codings end. With them, the codings are sorted without copying them
+    // first.
     let mut ends = [start; CODINGS_MAX + 1];
     let mut count = 0;
     for member in list::members(request, &ACCEPT_ENCODING) {
         if count == CODINGS_MAX {
-            // No browser sends so many codings. They are written unsorted.
+            // No browser sends so many codings, so they are written in the received order.
             out.truncate(start);
             return write_codings_in_order(request, out);
         }
@@ -130,8 +132,8 @@ fn write_coding(member: &[u8], out: &mut Vec<u8>) {
 /// Writes a list member in lower case and without white space around its `;`.
 ///
 /// A member with a quoted string or inner white space keeps its bytes, because strings are case-sensitive and
-/// inner white space is not in the grammar. Returns false for these members. With `keeps_values` the values of
-/// parameters keep their case, except weights.
+/// inner white space is not in the grammar. Returns false for these members. If `keeps_values` is true, the
+/// values of parameters keep their case, except weights.
 fn write_member(member: &[u8], keeps_values: bool, out: &mut Vec<u8>) -> bool {
     let parts = || member.split(|&byte| byte == b';').map(list::trim);
     let has_inner_space = |part: &[u8]| part.iter().any(|byte| matches!(byte, b' ' | b'\t'));
@@ -153,7 +155,7 @@ fn write_member(member: &[u8], keeps_values: bool, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// The limit of codings that are sorted. Browsers send up to five.
+/// The maximum number of codings that are sorted. Browsers send up to five.
 const CODINGS_MAX: usize = 16;
 
 #[cfg(test)]
@@ -170,7 +172,7 @@ mod tests {
         out.split_off(b"before".len())
     }
 
-    /// Above the limit the order counts, and no coding is lost.
+    /// If there are more codings than the limit, their order matters, and no coding is lost.
     #[test]
     fn more_codings_than_the_bound_keep_their_order() {
         let of = |names: &[String]| {
@@ -196,7 +198,7 @@ mod tests {
     }
 
     proptest! {
-        /// The canonical form is a fixed point: the next cache produces the same key and value.
+        /// The canonical form is a fixed point: the next cache that normalises the value gets the same value.
         #[test]
         fn a_canonical_value_is_a_fixed_point(
             lines in values(),
@@ -211,7 +213,7 @@ mod tests {
             prop_assert_eq!(value(&name, &request), canonical);
         }
 
-        /// Any input bytes give a valid field value.
+        /// The canonical form of any bytes is a valid field value.
         #[test]
         fn any_value_makes_a_value(line in proptest::collection::vec(0x20_u8..=0xff, 0..40)) {
             let Ok(line) = HeaderValue::from_bytes(&line) else { return Ok(()) };

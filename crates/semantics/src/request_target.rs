@@ -18,22 +18,22 @@ pub struct RequestTarget<'a> {
     pub has_authority: bool,
     /// True if the target was received as `:path`.
     pub is_pseudo_header: bool,
-    /// Path and query; empty if the target has neither.
+    /// Path and query. Empty if the target has neither.
     pub path_and_query: &'a str,
 }
 
 /// Why a target is rejected with 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidRequestTarget {
-    /// A `#`: fragments are not sent (RFC 9110 §7.1).
+    /// The target has a `#`. Fragments must not be sent (RFC 9110 §7.1).
     Fragment,
-    /// `*` with a method other than OPTIONS.
+    /// The target is `*`, but the method is not OPTIONS.
     Asterisk,
-    /// `host:port`, the form of CONNECT (RFC 9112 §3.2.3).
+    /// The target is `host:port`, the form of CONNECT (RFC 9112 §3.2.3).
     AuthorityForm,
-    /// A scheme other than `http` and `https`.
+    /// The scheme is neither `http` nor `https`.
     Scheme,
-    /// Neither a path nor one of the forms above.
+    /// The target is neither a path nor one of the forms above.
     NotAPath,
 }
 

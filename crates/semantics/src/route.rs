@@ -1,4 +1,5 @@
-//! The decision between lookup and pass.
+//! Decides if a request may be answered from the cache (lookup) or must be forwarded without storing the
+//! response (pass).
 
 use http::Method;
 use http::header::{CONTENT_LENGTH, HeaderMap, IF_MATCH, IF_UNMODIFIED_SINCE, TRANSFER_ENCODING};
@@ -17,13 +18,14 @@ pub enum Route {
 /// Why a request is passed to the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PassReason {
-    /// Neither GET nor HEAD. Responses to POST could be stored (RFC 9110 §9.3.3), but no origin relies on it.
+    /// The method is neither GET nor HEAD. Responses to POST could be stored (RFC 9110 §9.3.3), but no origin
+    /// relies on it.
     Method,
-    /// A GET or HEAD with content. The key does not include the content, so a stored response could answer a
-    /// different request.
+    /// The request is a GET or HEAD with content. The key does not include the content, so a stored response
+    /// could be the answer to a different request.
     Content,
-    /// `If-Match` or `If-Unmodified-Since`. A cache does not evaluate them (RFC 9111 §4.3.2), because only the
-    /// origin knows the current representation.
+    /// The request has `If-Match` or `If-Unmodified-Since`. A cache does not evaluate these fields (RFC 9111
+    /// §4.3.2), because only the origin knows the current representation.
     Precondition,
 }
 
@@ -51,7 +53,8 @@ pub fn route(method: &Method, request: &HeaderMap) -> Route {
     Route::Lookup
 }
 
-/// Returns true for any value but zeros. A request with an invalid length may have a body.
+/// Returns true if the request has a `Content-Length` other than zero. A request with an invalid length may
+/// have a body, so it counts as well.
 fn has_content_length(request: &HeaderMap) -> bool {
     request
         .get_all(CONTENT_LENGTH)

@@ -44,38 +44,39 @@ pub struct Storable {
 pub enum NotStoredReason {
     /// The request method was not GET.
     Method,
-    /// An interim response (1xx).
+    /// The response is an interim response (1xx).
     Interim,
-    /// 206: partial responses are not combined yet.
+    /// The status is 206. Partial responses are not combined yet.
     Partial,
-    /// 304: it updates a stored response but is never stored itself.
+    /// The status is 304, which updates a stored response but is never stored itself.
     NotModified,
-    /// A status that concerns one request and not the target.
+    /// The status concerns one request and not the target.
     Status,
-    /// An error that the request caused. The rules exclude it, or it has no explicit lifetime.
+    /// The response is an error that the request caused. The rules exclude these errors, or the error has no
+    /// explicit lifetime.
     RequestError,
-    /// `no-store` in the request, if the rules obey it.
+    /// The request has `no-store`, and the rules obey it.
     RequestNoStore,
-    /// `no-store`.
+    /// The response has `no-store`.
     NoStore,
-    /// `must-understand` with a status that this cache does not know.
+    /// The response has `must-understand` and a status that this cache does not know.
     NotUnderstood,
-    /// `private`.
+    /// The response has `private`.
     Private,
     /// The request had `Authorization` and no directive allows sharing the response.
     Authorization,
     /// The response sets a cookie.
     SetCookie,
-    /// `Vary: *`.
+    /// The response has `Vary: *`.
     VaryAny,
-    /// A status that requires an explicit lifetime, without one.
+    /// The status requires an explicit lifetime, but the response has no such lifetime.
     NoExplicitFreshness,
-    /// Stale on arrival and without a validator, so the response could never be used.
+    /// The response was stale on arrival and has no validator, so the cache could never use it.
     NeverReusable,
 }
 
 impl NotStoredReason {
-    /// Every reason, in the order of the checks.
+    /// All reasons, in the order of the checks.
     pub const ALL: [Self; 15] = [
         Self::Method,
         Self::Interim,
@@ -139,7 +140,7 @@ pub fn on_response(
     }
 }
 
-/// [`on_response`] with a `Result`, for the `?` operator.
+/// Does the work of [`on_response`]. It returns a `Result`, so that it can use the `?` operator.
 pub(crate) fn decide(
     rules: &Rules,
     method: &Method,
@@ -180,7 +181,7 @@ pub(crate) fn decide(
     if directives.private == FieldScope::Whole {
         return Err(NotStoredReason::Private);
     }
-    // §3.5: each of these directives says that the response is not for this user alone.
+    // §3.5: with one of these directives, the response is not for this user alone.
     if request.contains_key(AUTHORIZATION)
         && !(directives.public || directives.s_maxage.is_some() || directives.must_revalidate)
     {
@@ -198,8 +199,8 @@ pub(crate) fn decide(
         return Err(NotStoredReason::VaryAny);
     }
     let lifetime = Lifetime::compute(rules, status, directives, response, exchange.response_time);
-    // The setting applies only to responses that the origin intends to be shared, and only an explicit lifetime
-    // shows this.
+    // `store_request_errors` applies only to errors that the origin intends to be stored. An explicit lifetime
+    // shows this intention.
     if is_caused_by_request(status.as_u16()) && !lifetime.source.is_explicit() {
         return Err(NotStoredReason::RequestError);
     }
@@ -244,7 +245,7 @@ fn policy_of(
         ),
         _ => Timestamp::ZERO,
     };
-    // RFC 5861 §3 and §4 count from the end of freshness. §4.2.4: a directive may forbid stale use.
+    // The times of RFC 5861 §3 and §4 begin when the freshness ends. §4.2.4: a directive may forbid stale use.
     let until_stale = |extra_secs: Option<u32>| match extra_secs {
         Some(secs) if !directives.forbids_stale() => {
             until(lifetime.millis.saturating_add(u64::from(secs) * 1000))
@@ -310,9 +311,9 @@ const fn is_understood(status: StatusCode) -> bool {
 /// Returns true for statuses that concern this request's fields, connection or rate. They would be wrong for
 /// the next request, even with an explicit lifetime.
 ///
-/// 428, 429, 431 and 511: RFC 6585 §3 to §6, "MUST NOT be stored by a cache". 407: RFC 9111 §3.1 excludes its
-/// fields. 408, 421, 425 and 426 concern the connection. 412, 416 and 417 answer `If-…`, `Range` and `Expect`,
-/// which are not in the key.
+/// 428, 429, 431 and 511 "MUST NOT be stored by a cache" (RFC 6585 §3 to §6). RFC 9111 §3.1 excludes the fields
+/// of a 407. 408, 421, 425 and 426 concern the connection. 412, 416 and 417 are results of `If-…`, `Range` and
+/// `Expect`, which are not in the key.
 const fn concerns_one_request(code: u16) -> bool {
     matches!(
         code,

@@ -8,13 +8,13 @@ use crate::date::{date_field, parse_http_date};
 /// The validators of a response, parsed from its head when the response is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Validators {
-    /// `ETag`, if it is valid.
+    /// The `ETag`, if it is valid.
     pub etag: Option<EntityTag>,
-    /// `Last-Modified` in the bytes of the origin, because origins compare it as text.
+    /// `Last-Modified` with the bytes that the origin sent, because origins compare it as text.
     pub last_modified: Option<HeaderValue>,
     /// The time of `last_modified`, or `None` if it is not a valid date.
     pub last_modified_time: Option<Timestamp>,
-    /// `Date`, which replaces a missing `Last-Modified` (RFC 9111 §4.3.2).
+    /// The time of `Date`, which replaces a missing `Last-Modified` (RFC 9111 §4.3.2).
     pub date: Option<Timestamp>,
 }
 
@@ -37,8 +37,9 @@ impl Validators {
         self.etag.is_some() || self.last_modified_time.is_some()
     }
 
-    /// Returns true if `Last-Modified` is a strong validator: at least one second older than `Date`. Otherwise
-    /// a second change in the same second would go unnoticed (§8.8.2.2).
+    /// Returns true if `Last-Modified` is a strong validator, that is, at least one second older than `Date`
+    /// (§8.8.2.2). A representation that changes twice in one second has the same `Last-Modified` after both
+    /// changes.
     pub fn last_modified_is_strong(&self) -> bool {
         match (self.last_modified_time, self.date) {
             (Some(modified), Some(date)) => modified.as_secs() < date.as_secs(),
@@ -63,7 +64,7 @@ impl EntityTag {
         })
     }
 
-    /// The value as received.
+    /// Returns the field value as received.
     pub fn value(&self) -> &HeaderValue {
         &self.value
     }
@@ -140,7 +141,7 @@ mod tests {
         EntityTag::new(&HeaderValue::from_static(text)).expect(text)
     }
 
-    /// The table of RFC 9110 §8.8.3.2.
+    /// The rows are the table of RFC 9110 §8.8.3.2.
     #[test]
     fn strong_and_weak_comparison_differ_as_in_the_rfc() {
         for (left, right, strong, weak) in [

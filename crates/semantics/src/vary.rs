@@ -12,7 +12,7 @@ pub enum Vary {
     None,
     /// The response depends on these request fields.
     Fields(VaryFields),
-    /// `*`: the response depends on something that a cache cannot see. It is never reused (§4.1).
+    /// The response has `Vary: *`: it depends on more than the request fields, so it is never reused (§4.1).
     Any,
 }
 
@@ -22,7 +22,7 @@ impl Vary {
         let mut names = Vec::new();
         for member in list::members(response, &VARY) {
             match HeaderName::from_bytes(member) {
-                // `*` is a token, so the parser accepts it as a field name.
+                // `*` is a valid token, so `HeaderName` accepts it as a field name.
                 Ok(name) if name.as_str() != "*" => names.push(name),
                 _ => return Self::Any,
             }
@@ -37,7 +37,7 @@ impl Vary {
 /// The request fields that select a response of one URI, in canonical order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VaryFields {
-    /// The field names, sorted, without duplicates, never empty.
+    /// The field names, sorted and without duplicates. There is at least one.
     names: Vec<HeaderName>,
 }
 
@@ -56,18 +56,18 @@ impl VaryFields {
         Some(Self { names })
     }
 
-    /// The field names, sorted, without duplicates.
+    /// Returns the field names, sorted and without duplicates.
     pub fn names(&self) -> &[HeaderName] {
         &self.names
     }
 
     /// Appends the secondary key of a request.
     ///
-    /// One line per field: `name:value`, or the name alone if the request lacks the field (§4.1: absent matches
-    /// only absent). A value contains no newline and a name no colon, so different requests have different
-    /// keys.
+    /// The key has one line per field: `name:value`, or only the name if the request does not have the field
+    /// (§4.1: an absent field matches only an absent field). A value contains no newline and a name no colon,
+    /// so different requests have different keys.
     ///
-    /// [`request_fields::write_value`] writes both this value and the forwarded one.
+    /// [`request_fields::write_value`] makes the value both for the key and for the forwarded request.
     pub fn write_key(&self, request: &HeaderMap, key: &mut Vec<u8>) {
         for name in &self.names {
             key.extend_from_slice(name.as_str().as_bytes());
@@ -92,7 +92,8 @@ impl VaryFields {
     }
 }
 
-/// The limit of fields that one response may vary by. Beyond it hardly any two requests agree.
+/// The maximum number of fields by which a response may vary. With more fields, hardly any two requests would
+/// select the same response.
 const VARY_FIELDS_MAX: usize = 32;
 
 #[cfg(test)]
@@ -353,7 +354,7 @@ mod tests {
             prop_assert_eq!(fields.selects_same(&one, &other), one == other);
         }
 
-        /// Codings in any order give the same key.
+        /// The order of the codings does not change the key.
         #[test]
         fn the_order_of_codings_does_not_matter(
             codings in proptest::collection::vec(("(gzip|br|zstd|identity|\\*)", 0_u32..=1000), 0..6),

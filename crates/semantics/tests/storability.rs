@@ -1,4 +1,5 @@
-//! Decisions about storing responses (RFC 9111 §3): a golden table, and an oracle for all combinations.
+//! Tests of the decision to store a response (RFC 9111 §3): a golden table, and a comparison with an oracle for
+//! all combinations of inputs.
 
 use edgeward_semantics::{Exchange, NotStoredReason, Rules, SetCookie, Verdict, on_response};
 use edgeward_types::Timestamp;
@@ -36,8 +37,9 @@ fn head(fields: &[Field]) -> HeaderMap {
     head
 }
 
-/// The table shows operators what is stored. A change in it is a change in what is cached: renew it with
-/// `EDGEWARD_RENEW_GOLDEN=1` and explain it in the commit.
+/// The table in `golden/storability.txt` shows operators which responses are stored. If this test fails, the
+/// set of cached responses has changed. Write the table again with `EDGEWARD_RENEW_GOLDEN=1` and explain the
+/// change in the commit.
 #[test]
 fn the_golden_table_of_storability_holds() {
     const STATUSES: [u16; 19] = [
@@ -182,7 +184,8 @@ fn the_golden_table_of_storability_holds() {
     assert_eq!(table.lines().count(), golden.lines().count());
 }
 
-/// One combination of all inputs of the decision.
+/// A combination of all inputs of the decision. Each bit of `bits` is a property of the request or the
+/// response.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     method_is_get: bool,
@@ -259,9 +262,9 @@ impl Case {
         (request, response)
     }
 
-    /// RFC 9111 §3 as one expression, followed by the additional rules of this cache.
+    /// Returns the expected decision: RFC 9111 §3 as one expression, and the additional rules of this cache.
     ///
-    /// `store_request_errors` is the setting with this name.
+    /// `store_request_errors` is the setting in [`Rules`].
     fn may_be_stored(self, store_request_errors: bool) -> bool {
         let final_status = self.status >= 200;
         let heuristic =
@@ -292,7 +295,8 @@ impl Case {
 
 /// The decision equals the oracle for every combination.
 ///
-/// Method: 11 flags, 45 statuses, GET and POST, `store_request_errors` off and on: all 368 640 cases.
+/// Method: check all 368 640 combinations of 11 flags, 45 statuses, GET or POST, and `store_request_errors` off
+/// or on.
 #[test]
 fn every_combination_agrees_with_the_oracle() {
     for store_request_errors in [false, true] {
@@ -335,7 +339,7 @@ fn every_combination_agrees(store_request_errors: bool) {
     }
 }
 
-/// A header outside the cache key causes the error; the next client must not get it.
+/// A request field that is not in the cache key causes these errors, so the next client must not get them.
 #[test]
 fn an_error_that_the_request_caused_is_stored_only_with_a_lifetime_and_the_setting() {
     let with_lifetime = head(&[(CACHE_CONTROL, "max-age=60")]);
@@ -398,7 +402,7 @@ fn a_client_can_forbid_storing_if_its_directives_are_honoured() {
     );
 }
 
-/// §5.2.2.4, §5.2.2.7, §7.3: the fields that the stored head lacks, by rule.
+/// §5.2.2.4, §5.2.2.7, §7.3: the stored head does not have fields that must not be shared.
 #[test]
 fn the_stored_head_lacks_fields_that_must_not_be_shared() {
     let response = head(&[

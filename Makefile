@@ -1,7 +1,7 @@
 # `make demo` runs a demonstration, `make test` runs all tests, `make help` lists all targets.
 #
 # Every step is an ordinary cargo command and can be run separately. scripts/ensure-rust and scripts/ensure-debian
-# install the required programs, or list them.
+# install the required programs. Without the rights to install them, the scripts list the missing programs.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -16,7 +16,7 @@ CARGO := cargo
 LOCKED := --locked
 STEP := scripts/step
 EDGEWARD := $(or $(CARGO_TARGET_DIR),target)/release/edgeward
-# The debug build, as in the tests: quick to build.
+# The debug build, which the tests also use, because it builds quickly.
 PROGRAM := $(abspath $(or $(CARGO_TARGET_DIR),target)/debug/edgeward)
 
 # Crates without I/O. They must compile for wasm32, which has no operating system.
@@ -46,7 +46,7 @@ demo-link: rust compiler ## two versions of packages over a WAN path: plain, gzi
 	$(CARGO) build $(LOCKED) --release --quiet --package edgeward-cli
 	$(CARGO) run $(LOCKED) --release --quiet --package edgeward-link --example demo_link -- bench/scratch/link/corpus $(DEMO_ARGS)
 
-# The second plan also runs with each trace of this folder.
+# The plan adaptsize-vs-peers also runs with each trace (*.tr.zst) of this folder.
 LAB_TRACES ?=
 LAB := $(EDGEWARD) lab
 LAB_TRACE_ARGS ?=
@@ -118,14 +118,15 @@ test: tools check docs docs-site ## everything CI runs
 .PHONY: test-clients test-client-js test-client-go test-client-python test-client-java program
 test-clients: test-client-js test-client-go test-client-python test-client-java ## the clients in other languages
 
-# Skipped if the tests were just built, because other features would rebuild parts.
+# Builds the binary for the tests of the clients. `make test` sets BUILT, because it has already built the binary, and a
+# build with other features would compile parts again.
 program: rust compiler
 ifndef BUILT
 	@$(CARGO) build $(LOCKED) --quiet --package edgeward-cli
 endif
 
-# Random test scripts for the clients; each language executes them step by step. More of them:
-# make test-clients LIVES=300 FIRST=$$RANDOM
+# LIVES is the number of random test scripts; each client executes them step by step. FIRST is the first seed. To run
+# more and other scripts: make test-clients LIVES=300 FIRST=$$RANDOM
 LIVES ?= 40
 FIRST ?= 0
 LIVES_FILE := $(abspath $(or $(CARGO_TARGET_DIR),target))/filter-lives.jsonl
@@ -144,7 +145,7 @@ test-client-go: program lives
 	@cd clients/go && EDGEWARD="$(PROGRAM)" SEED=$(SEED) LIVES="$(LIVES_FILE)" $(abspath $(STEP)) "Go client (go vet, go test)" \
 		sh -c 'go vet ./... && go test -count=1 ./...'
 
-# Compiles half of the workspace again with optimisations. This takes some minutes, so `make test` skips it.
+# `make test` skips this target, because it compiles half of the workspace again, with optimisations, for some minutes.
 test-client-python: program lives
 	@scripts/ensure-debian build client-python
 	@cd clients/python && EDGEWARD="$(PROGRAM)" SEED=$(SEED) LIVES="$(LIVES_FILE)" $(abspath $(STEP)) "Python client (pip install, unittest)" \
@@ -158,7 +159,7 @@ test-client-java: program lives
 	@cd clients/java && EDGEWARD="$(PROGRAM)" SEED=$(SEED) LIVES="$(LIVES_FILE)" $(abspath $(STEP)) "Java client (mvn test)" \
 		mvn --batch-mode --quiet test
 
-# Needs a JDK, Maven, 2 GB of memory and some minutes, so `make test` skips it.
+# `make test` skips this target, because it needs a JDK, Maven, 2 GB of memory and some minutes.
 CASSANDRA_IDS ?= 620000
 
 .PHONY: test-cassandra
@@ -167,7 +168,7 @@ test-cassandra: check-cassandra ## scans ids from a Cassandra node, with scan an
 	EDGEWARD_CASSANDRA_IDS=$(CASSANDRA_IDS) $(CARGO) test $(LOCKED) --release --package edgeward-cli \
 		--package edgeward-idsync --features edgeward-cli/cassandra --test cassandra -- --nocapture
 
-# Installs three engines with pip and needs a JVM for Spark: half a gigabyte, so `make test` skips it.
+# `make test` skips this target, because it downloads half a gigabyte: three engines with pip, and a JVM for Spark.
 SQL_VENV := $(abspath target/sql-venv)
 
 .PHONY: test-analyze-sql
@@ -190,7 +191,7 @@ check-cassandra: rust compiler ## lints of the Cassandra source, which `make che
 fuzz-smoke: rust compiler ## ten seconds of each fuzz target (needs nightly and cargo-fuzz; FUZZ_SECONDS=…)
 	@scripts/fuzz-smoke
 
-# AdaptSize tunes a dozen times with this number of requests. All policies together take about a minute.
+# In a trace of 3 million requests, AdaptSize tunes a dozen times. All policies together take about a minute.
 BENCH_TRACE := bench/scratch/web-3m.oracleGeneral
 BENCH_POLICIES := lru,exp:1MiB,adaptsize,adaptsize-horizon,gdsf,infinite
 

@@ -1,7 +1,7 @@
 -- The requests of wrk for a cache on disk: wrk … -s load.lua URL -- SIZE KEYS SEED
 --
--- Requests random objects out of KEYS, each of SIZE bytes. The requests are built in advance, so that each costs the
--- client one table access.
+-- Requests random objects out of KEYS, each of SIZE bytes. The requests are built in advance, so that the client needs
+-- only one table access per request.
 
 local requests, keys
 

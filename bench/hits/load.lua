@@ -6,8 +6,8 @@
 --
 -- new   the server closes the connection after each response, and wrk opens another
 --
--- TAG makes the keys of this run unique. Lua runs on wrk's core, whose time is not counted. A slow client would leave
--- the server idle, so each request costs only one table access or one short concatenation.
+-- TAG makes the keys of this run unique. Lua runs on wrk's core, and the CPU time of this core is not counted. A slow
+-- client would leave the server idle, so a request needs only one table access or one short concatenation.
 
 local requests, keys, head, tail, sent
 

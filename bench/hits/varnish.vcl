@@ -6,7 +6,7 @@ backend origin {
 }
 
 sub vcl_recv {
-    # Declared uncacheable, so Varnish need not store a hit-for-miss object per key.
+    # `pass` skips the cache. Otherwise Varnish would store a hit-for-miss object for each key.
     if (req.url ~ "^/p/") {
         return (pass);
     }

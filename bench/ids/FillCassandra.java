@@ -22,7 +22,7 @@ import org.apache.cassandra.io.sstable.CQLSSTableWriter;
  * Creates a table of random UUIDs in a Cassandra node:
  * {@code java -cp 'jars/*' FillCassandra.java CQL_PORT JMX_PORT KEYSPACE TABLE IDS BODY_BYTES SCRATCH}.
  *
- * Writes the rows as sorted SSTable files, like those of a compacted table, and has the node import them. Ten million
+ * Writes the rows as sorted SSTable files, like those of a compacted table, and makes the node import them. Ten million
  * rows take half a minute of CPU time; inserts would take many minutes.
  */
 public final class FillCassandra {
@@ -64,9 +64,9 @@ public final class FillCassandra {
     }
 
     private static void write(String schema, String table, int ids, int bodyBytes, File folder) throws Exception {
-        // With the node's own settings, so that the files have a version that it can read.
+        // Uses the settings of the node, so that the node can read the version of the files.
         DatabaseDescriptor.toolInitialization();
-        // In the order of the ring: the sorted tokens, each with the number of its id.
+        // The rows must be in the order of their tokens. `order` has the number of the id for each sorted token.
         long[] tokens = new long[ids];
         for (int n = 0; n < ids; n++) tokens[n] = token(n);
         long[] sorted = tokens.clone();
@@ -81,7 +81,7 @@ public final class FillCassandra {
         CQLSSTableWriter writer = CQLSSTableWriter.builder()
             .inDirectory(folder.getPath())
             .forTable(schema)
-            // A null body would be a tombstone in each row, which the node would have to read and would warn about.
+            // Without a body, the column is left out. A null value would be a tombstone, which slows scans and causes warnings.
             .using("INSERT INTO " + table + (bodyBytes == 0 ? " (id) VALUES (?)" : " (id, body) VALUES (?, ?)"))
             .withPartitioner(Murmur3Partitioner.instance)
             .sorted()

@@ -3,8 +3,8 @@
 -- hit     a random key out of KEYS; all are cached, so the filter is not queried
 -- absent  a new id above IDS, which does not exist
 --
--- The requests are built in advance. Lua runs on wrk's core, whose time is not counted, but a slow client would leave
--- the server idle.
+-- Lua runs on wrk's core, and the CPU time of this core is not counted. A slow client would leave the server idle, so
+-- the requests are built in advance.
 
 local requests, count
 
@@ -13,7 +13,7 @@ function init(args)
     requests = {}
     count = kind == "hit" and keys or 200000
     for n = 1, count do
-        -- 7919 is prime; the ids are far apart.
+        -- The factor 7919, a prime, spreads the ids.
         local id = kind == "hit" and n * 7919 or ids + n * 7919
         requests[n] = string.format("GET /o/%d?size=1024 HTTP/1.1\r\nHost: bench\r\n\r\n", id)
     end
@@ -21,8 +21,8 @@ function init(args)
     request = function() return requests[math.random(count)] end
 end
 
--- Prints one line for the benchmark. Times are in microseconds. wrk counts status codes from 400 as errors; for
--- `absent` they are the expected responses.
+-- Prints one line for the benchmark. Times are in microseconds. wrk counts status codes from 400 as errors. For
+-- `absent`, such a response is the expected one.
 function done(summary, latency)
     local errors = summary.errors
     io.write(string.format(

@@ -334,8 +334,8 @@ impl Attacker {
     /// Writes to the socket without waiting. Returns false if the connection must be closed.
     fn send(&mut self, open: &mut Open, bytes: &[u8]) -> bool {
         match open.stream.write(bytes) {
-            // The rest of a frame that was written in part would be needed next. The attacker closes the
-            // connection instead.
+            // If only a part of a frame was written, the next frame would be a protocol error. The attacker therefore
+            // closes the connection.
             Ok(written) => {
                 self.bytes_sent += written as u64;
                 written == bytes.len()

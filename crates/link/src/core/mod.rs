@@ -56,7 +56,6 @@ pub(crate) struct CoreConfig {
 }
 
 /// The state of one peer: sender, receiver, streams and connections.
-
 pub(crate) struct Core {
     config: CoreConfig,
     endpoint: Endpoint,

@@ -1,15 +1,15 @@
-//! Returns pages that jemalloc has freed to the system.
+//! Returns freed memory pages from jemalloc to the operating system.
 //!
 //! jemalloc keeps freed pages for a while, so that the next allocation can use them. In a cache that evicts
-//! objects, these pages hold about as many bytes as the cache frees in 100 ms, whatever the cache's capacity. The
-//! cache calls [`return_pages_above`] after it has freed bodies.
+//! objects, these pages hold about as many bytes as the cache frees in 100 ms; this does not depend on the cache's
+//! capacity. The cache calls [`return_pages_above`] after it has freed bodies.
 
 use std::sync::Mutex;
 
 use tikv_jemalloc_ctl::{Access as _, AsName as _, Result, epoch};
 
-/// Returns all freed pages to the system if they exceed `bytes_max`. Returns true if pages were returned. If
-/// another thread is already returning pages, does nothing and returns false.
+/// Gives all freed pages back to the system if they exceed `bytes_max`. The result is true if it gave pages back. If
+/// another thread is already giving pages back, the function does nothing and the result is false.
 pub(crate) fn return_pages_above(bytes_max: u64) -> bool {
     static RETURNING: Mutex<()> = Mutex::new(());
     let Ok(_guard) = RETURNING.try_lock() else {
@@ -29,8 +29,8 @@ fn freed_bytes() -> Result<u64> {
     Ok(pages as u64 * page_bytes as u64)
 }
 
-/// Returns all freed pages to the system: sets the decay time to 0, at which jemalloc returns the pages at
-/// once, and then restores the decay time.
+/// Gives all freed pages back to the system. A decay time of 0 makes jemalloc return all freed pages immediately;
+/// then the function restores the configured decay time.
 fn return_pages() -> Result<()> {
     let decay_ms = c"arena.0.dirty_decay_ms".to_bytes_with_nul().name();
     let configured: isize = decay_ms.update(0)?;

@@ -33,14 +33,14 @@ impl Diagnostic {
         }
     }
 
-    /// An error with the message of `error`, followed by the causes on the same line.
+    /// An error with the message of `error`, followed by the messages of its causes on the same line.
     pub(crate) fn from_error(error: &(dyn std::error::Error + 'static)) -> Self {
         let all = std::iter::successors(Some(error), |error| error.source());
         Self::new(all.map(ToString::to_string).collect::<Vec<_>>().join(": "))
     }
 
-    /// The error for a file that could not be opened or read. If the file does not exist, the hint is its
-    /// absolute path.
+    /// The error for a file that could not be opened or read. The message begins with `cannot`, for example "cannot
+    /// open". If the file does not exist, the hint is its absolute path.
     pub(crate) fn unreadable(path: &Path, cannot: &str, error: &io::Error) -> Self {
         let diagnostic = Self::new(format!("{cannot} {}: {error}", path.display()));
         match error.kind() {
@@ -80,7 +80,7 @@ impl Diagnostic {
     }
 }
 
-/// Writes only the message: [`print()`] writes the location and the hint on lines of their own.
+/// Writes only the message. [`print()`] writes the location and the hint on separate lines.
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)

@@ -95,7 +95,7 @@ pub(crate) struct LimitArgs {
 }
 
 impl TraceArgs {
-    /// Checks the arguments. Stdin may be given only once.
+    /// Checks the arguments. Returns an error if stdin is given twice.
     pub(crate) fn inputs(&self) -> anyhow::Result<Inputs> {
         let stdin = self.files.iter().filter(|file| file.as_os_str() == "-");
         if stdin.count() > 1 {
@@ -136,7 +136,7 @@ impl Inputs {
         &self.0.files
     }
 
-    /// The total size of all files, or `None` if one of them is not a regular file.
+    /// The total size of all files in bytes, or `None` if one of them is not a regular file.
     pub(crate) fn bytes(&self) -> Option<u64> {
         self.0.files.iter().try_fold(0, |sum, file| {
             let metadata = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
@@ -144,7 +144,7 @@ impl Inputs {
         })
     }
 
-    /// Passes all records to `each`, in order and in batches. Warns on stderr of lines that were skipped.
+    /// Passes all records to `each`, in order and in batches. Then writes a warning to stderr if lines were skipped.
     pub(crate) fn for_each_batch(&self, mut each: impl FnMut(&mut [Record])) -> anyhow::Result<()> {
         let mut batch: Vec<Record> = Vec::with_capacity(BATCH_RECORDS);
         let result = self.read(None, |records| {
@@ -258,6 +258,7 @@ pub(crate) struct FileRead {
     pub(crate) label: String,
     pub(crate) format: Format,
     pub(crate) compression: Compression,
+    /// The number of valid records that the filters leave out, for example of another method.
     pub(crate) passed_over: u64,
     pub(crate) skipped: Skipped,
 }
@@ -320,6 +321,6 @@ pub(crate) fn warn_about_skipped(label: &str, skipped: &Skipped) {
     }
 }
 
-/// The number of records in a batch. A simulation of so many records takes some milliseconds, much longer than the
-/// wake-up of a thread.
+/// The number of records in a batch. A simulation of this number of records takes some milliseconds, which is much
+/// longer than the wake-up of a thread.
 const BATCH_RECORDS: usize = 1 << 16;

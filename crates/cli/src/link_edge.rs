@@ -20,7 +20,7 @@ use edgeward_types::ByteSize;
 
 use crate::commands::link::endpoint::{self, Compression, IdScheme};
 
-/// The parsed `[origin.link]` section of the configuration.
+/// The parsed `[origin.link]` section of the configuration. Its fields are the keys of that section.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkSettings {
     pub(crate) gateway: Option<HostPort>,
@@ -39,7 +39,8 @@ pub(crate) struct LinkSettings {
 }
 
 impl Default for LinkSettings {
-    /// A store of 4 GiB holds a small working set; its index takes 30 MB of memory.
+    /// The default size of the chunk store, 4 GiB, holds a small working set. The index of this store takes 30 MB of
+    /// memory.
     fn default() -> Self {
         Self {
             gateway: None,
@@ -64,6 +65,7 @@ impl Default for LinkSettings {
 pub(crate) struct EdgeLink {
     client: Client,
     admin: Option<SocketAddr>,
+    /// Dropping this sender stops the thread.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -115,7 +117,7 @@ impl EdgeLink {
                 runtime.block_on(async {
                     _ = stopped.await;
                     drop(admin);
-                    // The edge is shut down before the link, so that no stream is open.
+                    // The edge has shut down before, so no stream is open and the shutdown is quick.
                     if let Err(error) = stopping_client.shutdown(Duration::from_secs(1)).await {
                         tracing::warn!(%error, "cannot write the store of the link");
                     }
@@ -135,7 +137,7 @@ impl EdgeLink {
         Arc::new(LinkDial(self.client.clone()))
     }
 
-    /// The address that serves the link's metrics and status, if it is configured.
+    /// The address that serves the link's metrics and status, or `None` if the configuration has no such address.
     pub(crate) fn admin_addr(&self) -> Option<SocketAddr> {
         self.admin
     }

@@ -69,8 +69,8 @@ pub(crate) fn start(args: &LogArgs, default: &str) -> anyhow::Result<()> {
     set.map_err(|error| anyhow::anyhow!("logging is set up already: {error}"))
 }
 
-/// Returns true if a part of a filter is a single word and not a level. The parser of
-/// `tracing_subscriber` would read the word as the name of a module, and no event would be logged.
+/// Returns true if `word`, one part of a log filter, is a single word and not a level. The parser of
+/// `tracing_subscriber` would accept the word as the name of a module, and then no event would be logged.
 fn is_unknown_level(word: &str) -> bool {
     const LEVELS: [&str; 12] = [
         "off", "error", "warn", "info", "debug", "trace", "0", "1", "2", "3", "4", "5",

@@ -1,8 +1,8 @@
 //! The `edgeward` binary: parses the command line, checks the configuration and calls a library.
 //!
-//! Results go to stdout; progress, logs and errors go to stderr. The exit code is 0 when the work is done, 1
-//! when the answer is no, 2 when the command failed. If the reader of stdout closes it early, as `head` does,
-//! the exit code is 0.
+//! Results go to stdout; progress, logs and errors go to stderr. The exit code is 0 if the command succeeded, 1 if it
+//! answered a question with no (for example `filter query` for an absent id), and 2 if it failed. If the reader of
+//! stdout closes the pipe early, as `head` does, the exit code is 0.
 //!
 //! Each command is one file in [`commands`] with its arguments and a `run`.
 #![forbid(unsafe_code)]
@@ -82,7 +82,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The exit code of a command that failed; 1 means "done, and the answer is no".
+/// The exit code of a command that failed. A command that succeeds and answers "no" exits with 1.
 const EXIT_FAILED: u8 = 2;
 
 const LONG_HELP: &str = "\

@@ -1,4 +1,5 @@
-//! The memory available to this process: the memory of the machine, or the limit of a control group.
+//! The memory available to this process: the memory of the machine, or the limit of a Linux control group if that is
+//! lower.
 
 use std::fmt;
 use std::fs;
@@ -6,8 +7,8 @@ use std::path::Path;
 
 use edgeward_types::ByteSize;
 
-/// Warns in the log if the memory tier exceeds the available memory: the system would swap or kill the process
-/// once the cache is full.
+/// Logs a warning if the memory tier (`--hot`) exceeds the available memory: as soon as the cache is full, the system
+/// would swap or kill the process.
 pub(crate) fn warn_if_beyond(hot: ByteSize) {
     if let Some(limit) = MemoryLimit::of_system(Path::new("/"))
         && hot.bytes() > limit.bytes
@@ -21,7 +22,7 @@ pub(crate) fn warn_if_beyond(hot: ByteSize) {
     }
 }
 
-/// The lowest limit that applies to this process.
+/// The lowest limit of memory that applies to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MemoryLimit {
     bytes: u64,
@@ -44,7 +45,7 @@ impl fmt::Display for LimitSource {
 }
 
 impl MemoryLimit {
-    /// Reads the limits from `proc` and `sys` below `root`.
+    /// Reads the limits from the folders `proc` and `sys` below `root`. Returns `None` if both are unreadable.
     fn of_system(root: &Path) -> Option<Self> {
         let machine = fs::read_to_string(root.join("proc/meminfo"))
             .ok()
@@ -88,7 +89,8 @@ fn limit_of(root: &Path, line: &str) -> Option<u64> {
         }
         _ => return None,
     };
-    // In a container, the path may be that of the host. Then only the root of the mount exists inside the container.
+    // In a container, `path` may be the path of the group on the host. Then only the root of the mount exists inside
+    // the container, so the ancestors are read too.
     Path::new(path.trim_start_matches('/'))
         .ancestors()
         .filter_map(|group| fs::read_to_string(root.join(mount).join(group).join(file)).ok())

@@ -23,15 +23,15 @@ pub(crate) struct NegativeSettings {
     pub(crate) filter: Option<FilterLocation>,
     pub(crate) keys: Vec<PublicKey>,
     pub(crate) max_staleness: Option<Duration>,
-    /// How ids are written in the path. `None`: in the form that the filter states.
+    /// How ids are written in the path. `None`: in the form that the filter itself names.
     pub(crate) id_kind: Option<IdKind>,
     pub(crate) clock_error: Option<Duration>,
-    /// The PEM file of the root certificates for an `https` publisher. `None`: those of the system.
+    /// The PEM file of the root certificates for an `https` publisher. `None`: the root certificates of the system.
     pub(crate) root_certificates: Option<PathBuf>,
     pub(crate) snapshot_bytes_max: Option<ByteSize>,
 }
 
-/// Where a filter is read from.
+/// The place from which a filter is read: a local file or a publisher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FilterLocation {
     File(PathBuf),
@@ -53,7 +53,7 @@ pub(crate) enum IdKind {
     Text,
     Uuid,
     Integer,
-    /// Bytes in hex digits.
+    /// Arbitrary bytes, written as hex digits.
     Hex,
 }
 
@@ -123,10 +123,11 @@ enum FilterSource {
     Publisher(FilterClient),
 }
 
-/// The filter of one rule, as the edge queries it.
+/// The filter of one rule, in the form that the edge queries.
 #[derive(Debug)]
 struct RuleFilter {
     source: FilterSource,
+    /// True if the ids in the path are hex digits that must be decoded before the query.
     is_hex: bool,
 }
 

@@ -34,7 +34,7 @@ impl Signals {
         Ok(Self { runtime, signals })
     }
 
-    /// Sets the function that SIGHUP and SIGUSR1 call from now on.
+    /// Sets the function that is called on each SIGHUP and SIGUSR1 from now on.
     pub(crate) fn on_reopen(&mut self, reopen: impl Fn() + Send + 'static) {
         self.signals.reopen = Some(Box::new(reopen));
     }
@@ -44,7 +44,8 @@ impl Signals {
         self.runtime.block_on(self.signals.wait_for_stop())
     }
 
-    /// Waits for `end`, or for SIGTERM or SIGINT. Returns the signal's name, or `None` after `end`.
+    /// Waits until `end` completes or until SIGTERM or SIGINT arrives. Returns the signal's name, or `None` if `end`
+    /// completed first.
     pub(crate) fn next_before<T>(&mut self, end: impl Future<Output = T>) -> Option<&'static str> {
         self.runtime.block_on(async {
             tokio::select! {
@@ -59,7 +60,9 @@ impl Signals {
 pub(crate) struct AsyncSignals {
     terminate: Signal,
     interrupt: Signal,
+    /// `None` in a tool, which keeps the default actions of these signals.
     server_signals: Option<ServerSignals>,
+    /// Reopens the log files.
     reopen: Option<Box<dyn Fn() + Send>>,
 }
 

@@ -1,8 +1,8 @@
 //! `edgeward analyze`: reports the popularity of URLs, the traffic and a cache prediction from request logs of
 //! any size.
 //!
-//! Crate `logs` reads and counts. [`document`] computes the figures; the table, the JSON document and the HTML
-//! page are three forms of it.
+//! The crate `edgeward-logs` reads and counts. [`document`] computes the figures, which are printed as a table,
+//! as JSON or as an HTML page.
 
 mod diagnostics;
 mod document;
@@ -280,6 +280,7 @@ impl ShowArgs {
     }
 }
 
+/// Prints the size of the partial result in `out` and the errors of its logs.
 fn print_partial(written: &PartialWritten, out: &Path) -> anyhow::Result<ExitCode> {
     let requests: u64 = written.files.iter().map(|file| file.requests).sum();
     eprintln!(
@@ -377,6 +378,7 @@ fn progress(sources: &[Source]) -> Progress {
     Progress::new("reading", "bytes", total)
 }
 
+/// The number of free bytes in the file system of `folder`.
 fn free_bytes(folder: &Path) -> anyhow::Result<u64> {
     let volume = rustix::fs::statvfs(folder).map_err(|error| {
         Diagnostic::new(format!(
@@ -388,7 +390,7 @@ fn free_bytes(folder: &Path) -> anyhow::Result<u64> {
     Ok(volume.f_bavail.saturating_mul(volume.f_frsize))
 }
 
-/// Parses `url=req.path`.
+/// Parses the name of a JSON field, for example `url=req.path`.
 fn field(text: &str) -> Result<(Field, String), String> {
     let (field, name) = text
         .split_once('=')
@@ -410,7 +412,7 @@ fn fingerprint_bits(text: &str) -> Result<FingerprintBits, String> {
     }
 }
 
-/// With less, each buffer would hold only a few rows.
+/// The minimum of `--memory`. With less memory, each buffer would hold only a few rows.
 const MEMORY_MIN: ByteSize = ByteSize::mib(16);
 
 const EXAMPLES: &str = r#"Examples:

@@ -2,7 +2,7 @@
 //!
 //! To add a command: write a file with `pub(crate) struct XArgs` (`#[derive(clap::Args)]`) and
 //! `pub(crate) fn run(args: XArgs) -> anyhow::Result<ExitCode>`; add a variant and a match arm here.
-//! A test in `tests/whole_cli/help.rs` checks that its `-h` fits a screen.
+//! A test in `tests/whole_cli/help.rs` checks that the command's `-h` fits a screen.
 
 mod analyze;
 mod bench_filter;
@@ -37,7 +37,7 @@ pub(crate) enum Command {
     Replay(replay::ReplayArgs),
     Trace(trace::TraceArgs),
     Filter(filter::FilterArgs),
-    // Hidden, so that the list of commands fits a screen; docs/explanation/id-filter.md describes it.
+    // Hidden, so that the list of commands fits a screen; docs/explanation/id-filter.md describes this command.
     #[command(hide = true)]
     BenchFilter(bench_filter::BenchFilterArgs),
     Store(store::StoreArgs),
@@ -45,7 +45,7 @@ pub(crate) enum Command {
     CheckConfig(check_config::CheckConfigArgs),
     Lab(lab::LabArgs),
     Demo(demo::DemoArgs),
-    // Hidden, so that the list of commands fits a screen; `make help` lists it.
+    // Hidden, so that the list of commands fits a screen; `make help` lists this command.
     #[command(hide = true)]
     DemoFilter(demo_filter::DemoFilterArgs),
 }

@@ -21,7 +21,8 @@ use crate::link_edge::LinkSettings;
 use crate::negative::NegativeSettings;
 use combinations::check_combinations;
 
-/// A configuration under construction. [`check`] combines fields that depend on several keys.
+/// A configuration under construction: each setting writes one field. [`check`] combines the fields that depend on
+/// several settings.
 #[derive(Debug)]
 pub(super) struct ConfigDraft {
     pub(super) edge: EdgeConfig,
@@ -31,11 +32,13 @@ pub(super) struct ConfigDraft {
     pub(super) negative: Vec<NegativeSettings>,
     pub(super) link: LinkSettings,
     pub(super) access_log: AccessLogConfig,
+    /// True if the user has set the path of the access log.
     pub(super) access_log_given: bool,
     pub(super) heuristic: Heuristic,
     pub(super) heuristic_on: bool,
 }
 
+/// One `[[listener]]`, possibly incomplete.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DraftListener {
     pub(super) address: Option<std::net::SocketAddr>,
@@ -75,7 +78,7 @@ impl ConfigDraft {
         }
     }
 
-    /// The listener that a key of the given `[[listener]]` belongs to.
+    /// The listener of the `[[listener]]` with the index `item`.
     pub(super) fn listener(&mut self, item: usize) -> &mut DraftListener {
         if self.listeners.len() <= item {
             self.listeners.resize_with(item + 1, DraftListener::default);
@@ -83,7 +86,7 @@ impl ConfigDraft {
         &mut self.listeners[item]
     }
 
-    /// The rule that a key of the given `[[negative]]` belongs to.
+    /// The rule of the `[[negative]]` with the index `item`.
     pub(super) fn negative(&mut self, item: usize) -> &mut NegativeSettings {
         if self.negative.len() <= item {
             self.negative
@@ -92,7 +95,7 @@ impl ConfigDraft {
         &mut self.negative[item]
     }
 
-    /// The host that a key of the given `[[disk_host]]` belongs to.
+    /// The host of the `[[disk_host]]` with the index `item`.
     pub(super) fn disk_host(&mut self, item: usize) -> &mut DraftHost {
         if self.disk_hosts.len() <= item {
             self.disk_hosts.resize_with(item + 1, DraftHost::default);
@@ -100,7 +103,7 @@ impl ConfigDraft {
         &mut self.disk_hosts[item]
     }
 
-    /// The device that a key of the given `[[disk_device]]` belongs to.
+    /// The device of the `[[disk_device]]` with the index `item`.
     pub(super) fn device(&mut self, item: usize) -> &mut DeviceSettings {
         let devices = &mut self.disk.settings.devices;
         let blank = || DeviceSettings {
@@ -121,7 +124,7 @@ pub(super) fn check(
     settings_file: &SettingsFile<'_>,
 ) -> Result<CheckedConfig, Diagnostics> {
     let mut draft = ConfigDraft::new();
-    // A line with a syntax error gets no second diagnostic about the value that the parser recovered.
+    // After a syntax error, the parser guesses the value of the line. Errors of guessed values are not reported.
     let lines_with_errors: HashSet<usize> = diagnostics
         .iter()
         .filter_map(|(source, _)| match source {
@@ -162,7 +165,7 @@ pub(super) fn check(
             edge: edge_config(draft),
         });
     }
-    // Sorts the errors in the order in which the user mends them: lines of the file, flags, missing settings.
+    // Users fix errors in this order: lines of the file, flags, missing settings.
     diagnostics.sort_by_key(|(source, _)| match source {
         SettingSource::File { line } => (0, *line),
         SettingSource::Flag(_) => (1, 0),
@@ -211,7 +214,7 @@ fn edge_config(draft: ConfigDraft) -> EdgeConfig {
     edge
 }
 
-/// All settings with their final values, in the order of the reference.
+/// All settings with their final values, in the order of `docs/reference/configuration.md`.
 fn settings(raw_settings: &[RawSetting], draft: &ConfigDraft) -> Vec<Setting> {
     let mut settings = Vec::new();
     let source = |key: &Key, item: usize| {
@@ -253,7 +256,7 @@ fn settings(raw_settings: &[RawSetting], draft: &ConfigDraft) -> Vec<Setting> {
     settings
 }
 
-/// Half of the memory of the smallest machine that is commonly rented, which has 512 MiB.
+/// The default capacity of the memory tier: half of the memory of the smallest common rented machine, 512 MiB.
 const DEFAULT_HOT_CAPACITY: ByteSize = ByteSize::mib(256);
 
 /// A path as text for the user.

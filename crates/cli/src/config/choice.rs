@@ -1,4 +1,4 @@
-//! Settings whose value is one of several words. Each is an enum; this file maps the words to its variants.
+//! Settings whose value is one of several words. Each setting has an enum; this file maps the words to its variants.
 
 use edgeward_proxy::config::{LogFormat, OriginProtocol};
 use edgeward_semantics::{ClientDirectives, SetCookie};
@@ -10,7 +10,7 @@ use crate::negative::IdKind;
 
 /// An enum whose values have words in the configuration.
 pub(super) trait Choice: Sized {
-    /// All words, in the order of the reference.
+    /// All words, in the order in which the reference lists them.
     const WORDS: &'static [&'static str];
 
     /// Returns the value of a word.

@@ -66,6 +66,7 @@ pub(super) fn parse(
     walk.document(document.get_ref());
 }
 
+/// Visits the tables and keys of a parsed file and collects the settings and the errors.
 struct FileWalker<'a> {
     text: &'a str,
     raw_settings: &'a mut Vec<RawSetting>,
@@ -187,7 +188,7 @@ impl FileWalker<'_> {
         1 + before.bytes().filter(|byte| *byte == b'\n').count()
     }
 
-    /// The source text of a value, shortened for a message.
+    /// The text of a span of the file, shortened for a message.
     fn excerpt(&self, span: &Range<usize>) -> String {
         let source = self.text.get(span.clone()).unwrap_or_default();
         let line = source.lines().next().unwrap_or_default();
@@ -200,8 +201,9 @@ impl FileWalker<'_> {
     }
 }
 
-/// Far above the size of any real configuration. The limit bounds the memory if the user gives another file by
-/// mistake.
+/// The maximum size of a configuration file, far above the size of any real one. The limit bounds the memory if the
+/// user gives the path of another file by mistake.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
+/// The maximum length of an excerpt in a message, in characters.
 const EXCERPT_CHARS_MAX: usize = 40;

@@ -1,10 +1,10 @@
 //! The list of all settings: key, type, bounds, description, and the field that a setting changes.
 //!
-//! The file, the flags, `check-config` and docs/reference/configuration.md are generated from this list.
-//! Defaults are defined, with their reasons, in `edgeward_proxy::config`.
+//! The parser of the configuration file, the flags of `serve`, `check-config` and docs/reference/configuration.md use
+//! this list. Defaults are defined, with their reasons, in `edgeward_proxy::config`.
 //!
-//! The list is one table, because its order is the order of the reference. Longer groups of entries are in
-//! submodules.
+//! [`KEYS`] is one array, because the reference lists the settings in the order of this array. Submodules define the
+//! entries of longer groups.
 
 mod disk;
 mod forwarding;
@@ -33,12 +33,14 @@ pub(super) struct Key {
     pub(super) path: &'static str,
     /// The flag of `serve` that sets this key, if it has one.
     pub(super) flag: Option<&'static str>,
+    /// The type and the bounds of the value.
     pub(super) kind: ValueKind,
     /// The description in the reference.
     pub(super) doc: &'static str,
-    /// Sets the value in the draft. The number is the index of the item in an array of tables, otherwise 0.
+    /// Writes the value into the draft. The number is the index of the item if the table is repeated, otherwise 0.
     pub(super) set: fn(&mut ConfigDraft, usize, Value),
-    /// The value as the user would write it, or `None` if it is not set and has no default.
+    /// Returns the value from the draft in the form that a user would write, or `None` if it is not set and has no
+    /// default. The number is the same index as for `set`.
     pub(super) show: fn(&ConfigDraft, usize) -> Option<String>,
 }
 
@@ -53,7 +55,7 @@ pub(super) fn find(path: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.path == path)
 }
 
-/// Returns true if `table` is an array of tables.
+/// Returns true if `table` is an array of tables, for example `[[listener]]`.
 pub(super) fn is_repeated(table: &str) -> bool {
     matches!(table, "listener" | "disk_device" | "disk_host" | "negative")
 }
@@ -625,19 +627,21 @@ pub(super) static KEYS: &[Key] = &[
     limits::HEADS_BYTES_MAX,
 ];
 
-/// The bounds of timeouts. Below a millisecond a timeout would fail every operation; above a day it has no effect.
+/// The bounds of timeouts. A timeout below a millisecond would make every operation fail; a timeout above a day
+/// has no effect.
 const DURATION: ValueKind = ValueKind::Duration {
     min: Duration::from_millis(1),
     max: Duration::from_secs(86_400),
 };
 
-/// The bounds of waits; 0 turns the wait off.
+/// The bounds of waiting times. 0 means that the edge does not wait.
 const DURATION_OR_ZERO: ValueKind = ValueKind::Duration {
     min: Duration::ZERO,
     max: Duration::from_secs(86_400),
 };
 
-/// The default of the store, Δ in the AdaptSize paper.
+/// The number of requests between two runs of the tuner if the user sets none. The store has the same default, which
+/// is Δ in the AdaptSize paper.
 const DEFAULT_WINDOW_REQUESTS: u32 = 250_000;
 
 fn or_none(text: Option<String>) -> String {

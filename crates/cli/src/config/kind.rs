@@ -21,7 +21,7 @@ use crate::negative::FilterLocation;
 use words::{DURATION_UNITS, alternatives};
 pub(super) use words::{duration_text, size_text};
 
-/// The type of a setting.
+/// The type of a setting. The comments show how a user writes the value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ValueKind {
     /// `"64MiB"`, or a number of bytes.
@@ -40,7 +40,7 @@ pub(super) enum ValueKind {
     Seed,
     /// `true` or `false`.
     Switch,
-    /// One of these words.
+    /// One of the given words.
     Choice(&'static [&'static str]),
     /// `"127.0.0.1:8080"`.
     Address,
@@ -54,7 +54,7 @@ pub(super) enum ValueKind {
     OutputFile,
     /// A file, directory or device that need not exist.
     Path,
-    /// A host name, or one of these words.
+    /// A host name, or one of the given words.
     Host(&'static [&'static str]),
     /// A host name, or `"*.DOMAIN"` for all hosts below a domain.
     HostPattern,
@@ -93,7 +93,8 @@ pub(super) enum Raw {
     Number(String),
     /// `true` or `false` in the file.
     Switch(bool),
-    /// A value of another TOML type in the file: the type with its article, and the source text.
+    /// A value of another TOML type in the file. `kind` is the name of the type with its article ("a list"), `source`
+    /// is the text in the file.
     Other { kind: &'static str, source: String },
 }
 
@@ -133,7 +134,8 @@ pub(super) enum Value {
     Reinsertion(Reinsertion),
 }
 
-/// Why a value is rejected. The reason continues the sentence that begins with `KEY = VALUE`.
+/// The reason why a value is rejected. It completes a sentence that begins with `KEY = VALUE`, for example "is too
+/// small".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ValueError {
     pub(super) reason: String,
@@ -281,8 +283,8 @@ impl ValueKind {
             }
             Self::Token => {
                 let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
-                // A token both for `Via` (RFC 9110 §5.6.2) and for `Cache-Status` (RFC 9651 §3.3.4), without the
-                // unusual punctuation.
+                // The accepted names are tokens both for `Via` (RFC 9110 §5.6.2) and for `Cache-Status` (RFC 9651
+                // §3.3.4). Both RFCs allow more punctuation.
                 let is_valid = text.len() <= 64
                     && text.starts_with(|first: char| first.is_ascii_alphabetic())
                     && text
@@ -448,7 +450,8 @@ impl ValueError {
     }
 }
 
-/// Converts another crate's message "`text` is wrong; do this" to a reason and a hint.
+/// Converts an error of another crate to a reason and a hint. The error's message has the form "`text` is wrong; do
+/// this".
 fn to_value_error(text: &str, error: &dyn fmt::Display) -> ValueError {
     let message = error.to_string();
     let (reason, hint) = match message.split_once("; ") {
@@ -463,6 +466,7 @@ fn to_value_error(text: &str, error: &dyn fmt::Display) -> ValueError {
     ValueError { reason, hint }
 }
 
+/// Returns `value` if it is between `min` and `max`. `text` formats a bound for the hint of the error.
 fn check_bounds<T: PartialOrd>(
     value: T,
     min: T,
@@ -510,7 +514,7 @@ fn parse_duration(text: &str) -> Result<Duration, ValueError> {
         .ok_or_else(|| ValueError::new("is too long").hint(hint))
 }
 
-/// Describes an I/O error without the system's error number.
+/// Describes an error of reading a file; the usual errors without the system's error number.
 pub(super) fn read_error_text(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "does not exist".to_owned(),

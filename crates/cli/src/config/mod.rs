@@ -2,7 +2,7 @@
 //!
 //! Each setting is defined once, in [`keys`]: name, type, bounds, description. A setting can be given in the
 //! file or as a flag; flags override the file. All errors are found in one pass, and each [`Diagnostic`] names
-//! the line and a way to fix it. The result is an [`EdgeConfig`]; other crates see only that.
+//! the line and a way to fix it. The result contains an [`EdgeConfig`], the only part that other crates use.
 
 mod check;
 mod choice;
@@ -28,9 +28,9 @@ use kind::Raw;
 #[derive(Debug)]
 pub(crate) struct CheckedConfig {
     pub(crate) edge: EdgeConfig,
-    /// The rules about absent ids, whose filters are started together with the edge.
+    /// The `[[negative]]` rules. Their filters are started together with the edge.
     pub(crate) negative: Vec<NegativeSettings>,
-    /// The link, which is started together with the edge.
+    /// The settings of the link, or `None` if the edge has no link. The link is started together with the edge.
     pub(crate) link: Option<LinkSettings>,
     pub(crate) settings: Vec<Setting>,
 }
@@ -38,14 +38,14 @@ pub(crate) struct CheckedConfig {
 /// One setting with its final value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Setting {
-    /// `hot.capacity`, or `listener[0].address`.
+    /// The key, for example `hot.capacity` or `listener[0].address`.
     pub(crate) key: String,
-    /// The value as one would write it in the file, without quotes.
+    /// The value in the form of the configuration file, without quotes.
     pub(crate) value: String,
     pub(crate) source: SettingSource,
 }
 
-/// Where a setting was given.
+/// The place where a setting was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SettingSource {
     Default,
@@ -70,10 +70,11 @@ pub(crate) struct FlagSetting {
     pub(crate) flag: String,
     /// The key of the same setting in the file.
     pub(crate) key: String,
+    /// The value.
     pub(crate) text: String,
 }
 
-/// Why the configuration could not be loaded.
+/// The reason why the configuration could not be loaded.
 #[derive(Debug)]
 pub(crate) enum LoadError {
     /// The file could not be read.
@@ -135,7 +136,7 @@ pub(crate) fn load(file: Option<&Path>, flags: &[FlagSetting]) -> Result<Checked
     check::check(raw_settings, diagnostics, &settings_file).map_err(LoadError::Invalid)
 }
 
-/// Flags that may be given several times. The nth value belongs to the nth item of the array of tables.
+/// The keys of flags that may be given several times. The nth value belongs to the nth item of the array of tables.
 const REPEATED: [&str; 3] = [
     "listener.address",
     "disk_device.path",
@@ -145,7 +146,7 @@ const REPEATED: [&str; 3] = [
 /// Returns the reference of all settings as Markdown: `docs/reference/configuration.md`.
 pub(crate) use reference::markdown as reference_markdown;
 
-/// One setting as given, not yet checked.
+/// One setting as the user gave it, not yet checked.
 #[derive(Clone, Debug)]
 struct RawSetting {
     key: &'static Key,
@@ -170,8 +171,8 @@ impl SettingsFile<'_> {
         }
     }
 
-    /// The folder at which relative paths start. In the file, this is the file's folder, so that a service finds its
-    /// certificates wherever it is started. For flags, this is the working directory.
+    /// The folder at which relative paths start. For a setting in the file, this is the file's folder, so that a
+    /// service finds its certificates wherever it is started. For a flag, this is the working directory.
     fn folder(&self, source: &SettingSource) -> PathBuf {
         match (source, self.file.and_then(Path::parent)) {
             (SettingSource::File { .. }, Some(folder)) => folder.to_owned(),

@@ -4,7 +4,7 @@ use strsim::osa_distance;
 
 use super::keys::KEYS;
 
-/// A hint for a key or table that does not exist.
+/// A hint for a key that does not exist.
 pub(super) fn hint(unknown: &str) -> String {
     match nearest(unknown) {
         Some(path) => format!("did you mean {path}?"),
@@ -33,6 +33,7 @@ pub(super) fn tables() -> impl Iterator<Item = &'static str> {
     })
 }
 
+/// Returns the key that differs least from `unknown`, or `None` if every key differs too much.
 fn nearest(unknown: &str) -> Option<&'static str> {
     let leaf = unknown.rsplit('.').next().unwrap_or(unknown);
     KEYS.iter()
@@ -51,7 +52,7 @@ fn nearest(unknown: &str) -> Option<&'static str> {
         .map(|(_, path)| path)
 }
 
-/// The number of letters that may differ.
+/// The number of letters in which a name may differ from `text` and still be suggested.
 fn tolerance(text: &str) -> usize {
     (text.chars().count() / 3).clamp(1, 4)
 }

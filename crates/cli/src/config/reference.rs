@@ -21,7 +21,7 @@ pub(crate) fn markdown() -> String {
                 continue;
             };
             let default = match (key.path, (key.show)(&draft, 0)) {
-                // The value depends on the machine.
+                // The default depends on the machine.
                 ("server.workers", _) => "one per core".to_owned(),
                 (_, Some(value)) if key.kind.is_quoted() => format!("`\"{value}\"`"),
                 (_, Some(value)) if value == super::kind::NONE => format!("`\"{value}\"`"),

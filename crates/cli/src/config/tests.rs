@@ -4,7 +4,7 @@ use std::fs;
 
 use super::*;
 
-/// The settings or the errors of a file with this text, without the path of its temporary folder.
+/// Loads a file with this text and returns the settings or the errors, without the path of the temporary folder.
 fn load_text(text: &str, flags: &[(&str, &str, &str)]) -> String {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
     let path = folder.path().join("edge.toml");
@@ -136,7 +136,7 @@ fn every_key_occurs_once_and_in_a_listed_table() {
     assert_eq!(paths.len(), all);
 }
 
-/// Both bounds are accepted; the values next to them outside are rejected.
+/// The minimum and the maximum are accepted. The next smaller and the next larger value are rejected.
 #[test]
 fn values_outside_the_bounds_are_rejected() {
     for key in keys::KEYS.iter() {
@@ -434,7 +434,7 @@ fn an_incomplete_or_repeated_disk_host_is_an_error() {
     assert!(printed.contains("there is no disk cache"), "{printed}");
 }
 
-/// Shows that no setter confuses two words: the word shown is the word set.
+/// Shows that no setter confuses two words: after a word is set, the same word is shown.
 #[test]
 fn each_word_of_a_choice_is_shown_unchanged() {
     let mut words_shown = 0;

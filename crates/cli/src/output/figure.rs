@@ -66,7 +66,7 @@ pub(crate) fn per_second(n: f64) -> String {
     }
 }
 
-/// The text in place of a figure that does not exist.
+/// The text for an undefined figure, for example a ratio whose denominator is 0.
 const NO_FIGURE: &str = "-";
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ pub(crate) use figure::*;
 pub(crate) use progress::{Progress, set_quiet};
 pub(crate) use table::{Column, Table};
 
-/// Buffered stdout. Call `flush` at the end, because dropping it ignores errors.
+/// Returns a buffered stdout. Call `flush` at the end: when the writer is dropped, errors are ignored.
 pub(crate) fn stdout() -> Stdout {
     Stdout(BufWriter::new(io::stdout().lock()))
 }
@@ -29,7 +29,7 @@ pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes `value` to stdout as one line of JSON and flushes it, for a program that waits for the line.
+/// Writes `value` to stdout as one line of JSON and flushes stdout, for a program that waits for the line.
 pub(crate) fn print_json_line(value: &impl Serialize) -> anyhow::Result<()> {
     let text = serde_json::to_string(value)?;
     let mut out = stdout();
@@ -38,7 +38,7 @@ pub(crate) fn print_json_line(value: &impl Serialize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns true if the cause of `error` is that the reader of stdout has closed it.
+/// Returns true if the cause of `error` is a closed stdout: the reader of the pipe has closed it.
 pub(crate) fn is_stdout_closed(error: &anyhow::Error) -> bool {
     error
         .chain()
@@ -72,7 +72,7 @@ fn mark_stdout_closed(error: io::Error) -> io::Error {
     }
 }
 
-/// The error inside an `io::Error` if the reader of stdout has closed it.
+/// The error inside the `io::Error` of a write to a stdout that its reader has closed.
 #[derive(Debug)]
 struct StdoutClosed;
 

@@ -18,9 +18,10 @@ pub(crate) fn set_quiet(quiet: bool) {
 /// The progress of a task. Several threads may advance it.
 #[derive(Debug)]
 pub(crate) struct Progress {
+    /// The name of the task, as shown to the user.
     what: Cow<'static, str>,
     unit: &'static str,
-    /// 0 while the total is unknown.
+    /// The number of units to do; 0 while this number is unknown.
     total: AtomicU64,
     done: AtomicU64,
     started: Instant,
@@ -37,7 +38,7 @@ enum ProgressView {
 }
 
 impl Progress {
-    /// The progress of the task `what`, counted in `unit`, with `total` units to do if this is known.
+    /// The progress of the task `what`, counted in `unit`, with `total` units to do if the total is known.
     pub(crate) fn new(
         what: impl Into<Cow<'static, str>>,
         unit: &'static str,
@@ -67,7 +68,7 @@ impl Progress {
         self.show(done);
     }
 
-    /// Sets the total, which may be an estimate.
+    /// Sets the number of units to do, which may be an estimate.
     pub(crate) fn expect(&self, total: u64) {
         let before = self.total.swap(total, Ordering::Relaxed);
         if let ProgressView::Bar(bar) = &self.view {
@@ -177,7 +178,8 @@ static QUIET: AtomicBool = AtomicBool::new(false);
 /// The time between two lines: short enough to show that the task runs, long enough for the log of a CI job.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A century. A longer estimate is meaningless and could overflow a `Duration`.
+/// The longest estimate of the remaining time, in seconds: a century. A longer estimate is meaningless and could
+/// overflow a `Duration`.
 const ETA_SECS_MAX: f64 = 3.2e9;
 
 #[cfg(test)]

@@ -6,11 +6,12 @@ use std::fmt;
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
     heading: String,
+    /// True if the cells are aligned right.
     right: bool,
 }
 
 impl Column {
-    /// A column of words.
+    /// A column of words, aligned left.
     pub(crate) fn words(heading: impl Into<String>) -> Self {
         Self {
             heading: heading.into(),
@@ -91,7 +92,8 @@ impl fmt::Display for Table {
     }
 }
 
-/// The width on screen in columns. Wide characters, which only a key can contain, count as one and shift the row.
+/// The width of `text` on screen, in columns. A wide character counts as one column and shifts the rest of its row;
+/// only the key of an object can contain wide characters.
 fn width(text: &str) -> usize {
     text.chars().count()
 }

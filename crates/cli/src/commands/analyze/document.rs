@@ -13,19 +13,21 @@ use crate::output::{count, percent};
 /// The JSON document.
 #[derive(Debug, Serialize)]
 pub(super) struct Document {
-    /// Rises when a key is removed or changes its meaning.
+    /// The version of this format: incremented when a key is removed or changes its meaning.
     pub(super) version: u32,
     /// True if all logs were read completely.
     pub(super) complete: bool,
     pub(super) requests: u64,
     pub(super) urls: u64,
+    /// The number of URLs that were requested once.
     pub(super) once: u64,
+    /// `once` as a share of all URLs.
     pub(super) once_share: f64,
     pub(super) requests_per_url: Vec<CountRow>,
     pub(super) popularity: Vec<RankRow>,
     pub(super) zipf: Option<Zipf>,
     pub(super) top: Vec<TopRow>,
-    /// Absent with `--counts`.
+    /// The further figures; absent with `--counts`.
     #[serde(flatten)]
     pub(super) full: Option<FullFigures>,
     pub(super) lines: u64,
@@ -35,14 +37,14 @@ pub(super) struct Document {
     pub(super) temp_bytes: u64,
 }
 
-/// States that `urls` URLs were requested exactly `requests` times.
+/// The number of URLs with the same number of requests.
 #[derive(Debug, Serialize)]
 pub(super) struct CountRow {
     pub(super) requests: u64,
     pub(super) urls: u64,
 }
 
-/// The URLs that have from `from` to `to` requests, both inclusive.
+/// The URLs that have between `from` and `to` requests, both inclusive.
 #[derive(Debug)]
 pub(super) struct Bin {
     pub(super) from: u64,
@@ -51,17 +53,21 @@ pub(super) struct Bin {
     pub(super) requests: u64,
 }
 
+/// One point of the curve of popularity: the number of requests for the URL of this rank.
 #[derive(Debug, Serialize)]
 pub(super) struct RankRow {
     pub(super) rank: u64,
     pub(super) requests: u64,
 }
 
+/// The parameters of Zipf's law, fitted to the popularity.
 #[derive(Debug, Serialize)]
 pub(super) struct Zipf {
     pub(super) exponent: f64,
+    /// The number of requests for the URL of rank 1, according to the fit.
     pub(super) requests_of_first: f64,
     pub(super) r_squared: f64,
+    /// The number of ranks that were fitted.
     pub(super) ranks: u64,
 }
 
@@ -106,6 +112,7 @@ pub(super) struct Cache {
     pub(super) hit_ratio: Option<f64>,
 }
 
+/// The objects that a cache may store.
 #[derive(Debug, Serialize)]
 pub(super) struct Storable {
     pub(super) objects: u64,
@@ -163,7 +170,7 @@ pub(super) struct NameRanking {
     pub(super) top: Vec<NamedRow>,
     /// The sum of all other names, if there are any.
     pub(super) others: Option<ShareRow>,
-    /// The largest error of a count: names beyond the limit of the table are not counted.
+    /// The largest number of requests that a count can be too small: a name is not counted while the table is full.
     pub(super) undercount_max: u64,
 }
 
@@ -180,7 +187,7 @@ pub(super) struct FileRow {
     pub(super) malformed: Vec<MalformedRow>,
     pub(super) lines_backwards: u64,
     pub(super) backwards_seconds_max: f64,
-    /// The error that stopped reading this log.
+    /// The error that stopped the reading of this log.
     pub(super) problem: Option<String>,
     pub(super) hint: Option<String>,
 }
@@ -309,13 +316,13 @@ impl Document {
         bins
     }
 
-    /// Prints the errors of logs to stderr.
+    /// Prints the errors of the logs to stderr.
     pub(super) fn warn(&self) {
         warn(&self.files);
     }
 }
 
-/// Prints the errors of logs to stderr, if there is no document.
+/// Prints the errors of the logs to stderr, for results without a document.
 pub(super) fn warn_about(files: &[FileReport]) {
     let files: Vec<FileRow> = files.iter().map(FileRow::of).collect();
     warn(&files);
@@ -415,7 +422,7 @@ impl SizeFigures {
     }
 }
 
-/// The shares of several names in the whole, as cells of a table.
+/// The requests and bytes of several names, as cells of a table.
 pub(super) struct ShareCells<'a> {
     pub(super) columns: Vec<&'static str>,
     /// A name, and one cell per column.
@@ -423,7 +430,7 @@ pub(super) struct ShareCells<'a> {
 }
 
 impl<'a> ShareCells<'a> {
-    /// `missing` is the cell of the hit ratio if the log does not state the cache status.
+    /// `missing` is the text of the hit ratio of a row without hits and misses.
     pub(super) fn of(rows: &'a [NamedRow], others: Option<&'a ShareRow>, missing: &str) -> Self {
         let all = || {
             let named = rows.iter().map(|row| (row.name.as_str(), &row.share));
@@ -534,7 +541,7 @@ fn top_rows(objects: &Objects, tally: Option<&Tally>) -> Vec<TopRow> {
 
 const VERSION: u32 = 1;
 
-/// Enough for a smooth curve: a few hundred points in total.
+/// The number of points for each doubling of the rank: enough for a smooth curve, a few hundred points in total.
 const POINTS_PER_DOUBLING: u32 = 8;
 
 const FILES_WARNED_OF: usize = 5;

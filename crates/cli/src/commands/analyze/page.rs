@@ -220,7 +220,8 @@ fn traffic(page: &mut Page, full: &FullFigures) {
     }
 }
 
-/// The points of a value per hour; 0 in hours without a request.
+/// The points of the curve of a value per hour. The time is in seconds since the first hour; the value is 0 in hours
+/// without a request.
 fn over_time(full: &FullFigures, value: impl Fn(&ShareRow) -> f64) -> Vec<(f64, f64)> {
     let mut points: Vec<(f64, f64)> = Vec::new();
     let start = full.hours.first().map_or(0.0, secs);
@@ -323,7 +324,7 @@ fn shares_section(page: &mut Page, full: &FullFigures) {
         ("type", &full.types),
         ("machine", &full.machines),
     ] {
-        // With a single name, its row would repeat the totals.
+        // A table with a single row would repeat the totals.
         if names.top.len() + usize::from(names.others.is_some()) > 1 {
             page.table(names_table(heading, names));
         }

@@ -49,7 +49,7 @@ pub(super) fn write(
         None => super::diagnostics::incomplete(&written.files, None),
     };
     if incomplete.is_some() {
-        // Marks the folder for later users.
+        // The file shows later users of the folder that its data are incomplete.
         let path = folder.join("INCOMPLETE");
         let unwritten =
             |error| Diagnostic::new(format!("cannot write {}: {error}", path.display()));

@@ -1,4 +1,4 @@
-//! Checks that involve several settings: missing settings, settings that require another setting, duplicates.
+//! Checks several settings together: missing settings, settings that require another setting, duplicates.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -56,7 +56,8 @@ pub(super) fn check_combinations(
     link(raw_settings, draft, diagnostics);
 }
 
-/// Checks that `[origin.link]` is complete and that the origin is reached by HTTP/1.1 without TLS.
+/// Checks that `[origin.link]` is complete, and that the protocol to the origin is HTTP/1.1 without TLS: a link
+/// supports no other.
 fn link(
     raw_settings: &[RawSetting],
     draft: &ConfigDraft,
@@ -171,6 +172,7 @@ fn negative(
     }
 }
 
+/// Checks that each disk device has a path and a size, and that no setting of the disk cache is given without a disk.
 fn disk(
     raw_settings: &[RawSetting],
     draft: &ConfigDraft,
@@ -194,7 +196,7 @@ fn disk(
         let Some(device) = devices.get(one.item) else {
             continue;
         };
-        // An existing file or block device is used in its own size.
+        // An existing file or block device needs no configured size: the cache uses the size that it has.
         let needs_size = device.capacity.is_none()
             && !std::fs::metadata(&device.path).is_ok_and(|metadata| !metadata.is_dir());
         let diagnostic = match one.key.path {
@@ -247,6 +249,8 @@ fn disk_hosts(
     }
 }
 
+/// Checks that each `[[listener]]` has an address and a complete pair of certificate and key, and that no address is
+/// given twice.
 fn listeners(
     raw_settings: &[RawSetting],
     draft: &mut ConfigDraft,

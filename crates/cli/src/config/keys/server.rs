@@ -1,4 +1,4 @@
-//! The settings of shared ports and of the names of the admin server.
+//! Two settings with long descriptions: `server.share_ports` and `admin.hosts`.
 
 use super::Key;
 use crate::config::kind::ValueKind;

@@ -1,4 +1,4 @@
-//! The settings that limit the resources a slow client can occupy.
+//! The settings that limit how many connections and how much memory a slow client can occupy.
 
 use edgeward_types::ByteSize;
 

@@ -8,12 +8,14 @@ use edgeward_types::ByteSize;
 use super::super::choice::Choice;
 use super::super::kind::Value;
 
-/// Conversions for setters. Each panics if the variant is not the one that the key's kind produces.
+/// Conversions for setters. Each panics if the value has another variant than the key's kind produces for the
+/// key. This would be an error in the list of keys, not in the configuration.
 impl Value {
     pub(super) fn wrong_variant(&self) -> ! {
         unreachable!("the setter of a key does not accept {self:?}, which the key's kind produced")
     }
 
+    /// Converts the value by `inner`, or returns `None` for the word `none`.
     pub(super) fn optional<T>(self, inner: fn(Self) -> T) -> Option<T> {
         (self != Self::None).then(|| inner(self))
     }

@@ -1,4 +1,4 @@
-//! The words for a kind in the reference and in messages, and the text form of its values.
+//! The words for each kind of value in the reference and in messages, and the text form of the values.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use edgeward_types::ByteSize;
 use super::ValueKind;
 
 impl ValueKind {
-    /// The type in the reference, in a few words.
+    /// The name of the kind in the reference.
     pub(in crate::config) fn name(self) -> String {
         match self {
             Self::Size { .. } => "size".to_owned(),
@@ -61,7 +61,7 @@ impl ValueKind {
         }
     }
 
-    /// Returns true if the file needs quotes around the value.
+    /// Returns true if the configuration file needs quotes around the value.
     pub(in crate::config) fn is_quoted(self) -> bool {
         !matches!(
             self,
@@ -73,6 +73,7 @@ impl ValueKind {
         )
     }
 
+    /// The name of the kind with its article, for messages such as "is not a size".
     pub(super) fn noun_phrase(self) -> &'static str {
         match self {
             Self::Size { .. } | Self::SizeOrNone { .. } => "a size",
@@ -101,6 +102,7 @@ impl ValueKind {
         }
     }
 
+    /// A valid value, for hints such as "write \"64MiB\"".
     pub(super) fn example(self) -> String {
         match self {
             Self::Size { .. } | Self::SizeOrNone { .. } => "\"64MiB\"".to_owned(),
@@ -131,7 +133,7 @@ impl ValueKind {
     }
 }
 
-/// A duration as the user would write it, in the largest unit that represents it exactly.
+/// Formats a duration in the form that a user would write, in the largest unit that represents it exactly.
 pub(in crate::config) fn duration_text(duration: Duration) -> String {
     let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let fits = |unit: u64| millis.is_multiple_of(unit) && millis >= unit;
@@ -144,7 +146,8 @@ pub(in crate::config) fn duration_text(duration: Duration) -> String {
     format!("{}{name}", millis / unit)
 }
 
-/// A size as the user would write it. A rounded form is used only if it parses to the same size.
+/// Formats a size in the form that a user would write. If a form with a unit would round the size, the result is the
+/// number of bytes.
 pub(in crate::config) fn size_text(size: ByteSize) -> String {
     let shown = size.to_string().replace(' ', "");
     if shown.parse() == Ok(size) {
@@ -158,7 +161,7 @@ pub(super) fn alternatives(words: &[&str]) -> String {
     words.join(" or ")
 }
 
-/// The units in milliseconds. Each is a multiple of the previous one.
+/// The units of durations and their lengths in milliseconds. Each length is a multiple of the previous one.
 pub(super) const DURATION_UNITS: [(&str, u64); 5] = [
     ("ms", 1),
     ("s", 1000),
